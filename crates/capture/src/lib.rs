@@ -1,0 +1,1 @@
+//! The pipeline from physical memory to a dump: scan, pack, place.

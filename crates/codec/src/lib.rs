@@ -1,0 +1,1 @@
+//! One page in, one page out: zlib, LZO1X, snappy, zstd.

@@ -1,0 +1,1 @@
+//! kdump-compressed and flattened files: layout, reading, writing.

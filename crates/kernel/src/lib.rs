@@ -1,0 +1,1 @@
+//! VMCOREINFO, page tables, memory models and page classes of Linux kernels.

@@ -1,0 +1,2 @@
+//! Crashes real kernels in QEMU and checks what pagehaul made of them.
+fn main() {}

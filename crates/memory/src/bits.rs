@@ -1,0 +1,98 @@
+//! Bit sets over PFNs as dumps keep them: bit *n* of byte *n* / 8 is `1 << (n % 8)`, which on little-endian words is
+//! bit *n* % 64 of word *n* / 64.
+
+/// Sets the bits `from..to`.
+pub fn set_range(bits: &mut [u64], from: usize, to: usize) {
+    apply(bits, from, to, |word, mask| *word |= mask);
+}
+
+/// Clears the bits `from..to`.
+pub fn clear_range(bits: &mut [u64], from: usize, to: usize) {
+    apply(bits, from, to, |word, mask| *word &= !mask);
+}
+
+fn apply(bits: &mut [u64], from: usize, to: usize, change: impl Fn(&mut u64, u64)) {
+    let mut at = from;
+    while at < to {
+        let word = at / 64;
+        let end = to.min((word + 1) * 64);
+        let width = end - at;
+        let mask = if width == 64 { u64::MAX } else { ((1 << width) - 1) << (at % 64) };
+        change(&mut bits[word], mask);
+        at = end;
+    }
+}
+
+/// Whether bit `index` is set; bits past the end are not.
+pub fn get(bits: &[u64], index: usize) -> bool {
+    bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+}
+
+/// How many bits are set.
+pub fn count(bits: &[u64]) -> u64 {
+    bits.iter().map(|word| u64::from(word.count_ones())).sum()
+}
+
+/// The set bits in ascending order.
+pub fn ones(bits: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    bits.iter().enumerate().flat_map(|(index, &word)| {
+        let mut rest = word;
+        std::iter::from_fn(move || {
+            (rest != 0).then(|| {
+                let bit = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                index * 64 + bit
+            })
+        })
+    })
+}
+
+/// The runs of set bits as `start..end`, in ascending order.
+pub fn runs(bits: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = next(bits, at, true)?;
+        let end = next(bits, start, false).unwrap_or(bits.len() * 64);
+        at = end;
+        Some(start..end)
+    })
+}
+
+/// The first bit at or after `from` that is set (`wanted`) or clear (not `wanted`).
+pub fn next(bits: &[u64], from: usize, wanted: bool) -> Option<usize> {
+    let flip = if wanted { 0 } else { u64::MAX };
+    let mut word = from / 64;
+    let mut rest = (bits.get(word)? ^ flip) & (u64::MAX << (from % 64));
+    while rest == 0 {
+        word += 1;
+        rest = bits.get(word)? ^ flip;
+    }
+    Some(word * 64 + rest.trailing_zeros() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cross_words() {
+        let mut bits = [0u64; 4];
+        set_range(&mut bits, 60, 200);
+        assert_eq!(count(&bits), 140);
+        assert!(
+            !get(&bits, 59) && get(&bits, 60) && get(&bits, 199) && !get(&bits, 200) && !get(&bits, 9999)
+        );
+        clear_range(&mut bits, 64, 128);
+        assert_eq!(runs(&bits).collect::<Vec<_>>(), [60..64, 128..200]);
+        assert_eq!(ones(&bits).count(), 76);
+        assert_eq!(next(&bits, 0, true), Some(60));
+        assert_eq!(next(&bits, 60, false), Some(64));
+        assert_eq!(next(&bits, 200, true), None);
+    }
+
+    #[test]
+    fn a_run_may_end_with_the_set() {
+        assert_eq!(runs(&[u64::MAX, u64::MAX]).collect::<Vec<_>>(), [0..128]);
+        assert_eq!(runs(&[]).count(), 0);
+    }
+}

@@ -1,0 +1,25 @@
+//! Physical memory of one machine, as a vmcore, a dump or a simulation shows it.
+//!
+//! Everything that reads a dump, and everything that takes one, goes through [`PhysMemory`]: a shared, immutable
+//! description of what exists, and one [`View`] per thread that hands out *windows*, slices of mapped memory where
+//! the source allows it and of a decompressed page where it doesn't. This crate knows nothing of kernels or dump
+//! formats beyond ELF.
+
+pub mod bits;
+pub mod elf;
+mod error;
+pub mod file;
+mod mapping;
+pub mod notes;
+mod ranges;
+mod view;
+
+pub use error::{OpenError, ReadError};
+pub use mapping::{MapPolicy, MappedFile};
+pub use ranges::{Piece, RangeMap};
+pub use view::{PageBuf, PhysMemory, View};
+
+/// Bytes in a page of the machines supported so far (x86_64; `arch/x86/include/asm/page_types.h`).
+pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+/// log2 of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;

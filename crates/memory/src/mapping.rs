@@ -1,0 +1,4 @@
+/// placeholder
+pub struct MapPolicy;
+/// placeholder
+pub struct MappedFile;

@@ -1,0 +1,86 @@
+use crate::{PAGE_SHIFT, PAGE_SIZE, RangeMap, ReadError};
+
+/// Physical memory of one machine. Shared by all threads; what a thread needs of its own is in its [`View`].
+pub trait PhysMemory: Send + Sync {
+    /// What memory the machine has, by physical address. Includes pages a dump left out.
+    fn ranges(&self) -> &RangeMap;
+
+    /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page whose contents this source holds: those in
+    /// [`ranges`](Self::ranges), less the ones an earlier dump left out. Bits of other pages are cleared.
+    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError>;
+
+    /// A way to read, for one thread.
+    fn view(&self) -> Box<dyn View + '_>;
+
+    /// The ELF notes of the source, as they stand in its PT_NOTE: registers, VMCOREINFO, whatever else.
+    fn notes(&self) -> &[u8];
+
+    /// Device and inode of every file that is read, so that no output is written over its source.
+    fn files(&self) -> Vec<(u64, u64)>;
+}
+
+/// One page's worth of bytes, for pages that no window holds whole.
+pub type PageBuf = [u8; PAGE_SIZE];
+
+/// One thread's way into physical memory.
+pub trait View {
+    /// The bytes from `paddr` on: at least one, at most `len`, valid until the next call. Fewer than `len` come where
+    /// a segment, a window or a decompressed page ends: ask again from there.
+    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError>;
+
+    /// Fills `buf` from `paddr` on, or fails at the first byte that cannot be had.
+    fn read(&mut self, paddr: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = paddr.checked_add(done as u64).ok_or(ReadError::NotPresent { paddr })?;
+            let piece = self.window(at, buf.len() - done)?;
+            buf[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        }
+        Ok(())
+    }
+
+    /// The little-endian word at `paddr`.
+    fn read_u64(&mut self, paddr: u64) -> Result<u64, ReadError> {
+        let mut word = [0; 8];
+        self.read(paddr, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// The page `pfn`, from a window where one holds it whole, else gathered in `scratch`. Bytes of a fractional
+    /// first or last page that lie outside every segment read as zero: PFN 0x9f, below the EBDA, is such a page.
+    fn page<'a>(&'a mut self, pfn: u64, scratch: &'a mut PageBuf) -> Result<&'a PageBuf, ReadError> {
+        let paddr = pfn << PAGE_SHIFT;
+        // Asked twice, because a window that is kept borrowed rules out the other path; the second look-up hits
+        // what the first one set up.
+        if matches!(self.window(paddr, PAGE_SIZE), Ok(window) if window.len() == PAGE_SIZE) {
+            let window = self.window(paddr, PAGE_SIZE)?;
+            return window.try_into().map_err(|_| ReadError::Damaged {
+                paddr,
+                reason: "the source changed while it was read".into(),
+            });
+        }
+        gather(self, paddr, scratch)?;
+        Ok(scratch)
+    }
+}
+
+/// Puts together a page of which the source holds only parts.
+fn gather<V: View + ?Sized>(view: &mut V, paddr: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+    page.fill(0);
+    let mut at = 0;
+    let mut found = false;
+    while at < PAGE_SIZE {
+        match view.window(paddr + at as u64, PAGE_SIZE - at) {
+            Ok(piece) => {
+                page[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+                found = true;
+            }
+            // Segments may begin or end at any byte.
+            Err(ReadError::NotPresent { .. }) => at += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    if found { Ok(()) } else { Err(ReadError::NotPresent { paddr }) }
+}

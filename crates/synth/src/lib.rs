@@ -1,0 +1,1 @@
+//! Builds vmcores and dumps to order, for tests.
