@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_run_may_end_with_the_set() {
-        assert_eq!(runs(&[u64::MAX, u64::MAX]).collect::<Vec<_>>(), [0..128]);
+        assert!(runs(&[u64::MAX, u64::MAX]).eq(std::iter::once(0..128)));
         assert_eq!(runs(&[]).count(), 0);
     }
 }

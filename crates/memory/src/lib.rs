@@ -8,6 +8,7 @@
 pub mod bits;
 pub mod elf;
 mod error;
+mod fault;
 pub mod file;
 mod mapping;
 pub mod notes;
@@ -15,7 +16,7 @@ mod ranges;
 mod view;
 
 pub use error::{OpenError, ReadError};
-pub use mapping::{MapPolicy, MappedFile};
+pub use mapping::{MapPolicy, MappedFile, Window};
 pub use ranges::{Piece, RangeMap};
 pub use view::{PageBuf, PhysMemory, View};
 

@@ -1,4 +1,251 @@
-/// placeholder
-pub struct MapPolicy;
-/// placeholder
-pub struct MappedFile;
+//! Windows on a file: mapped where the system allows it, read into a buffer where it doesn't.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::fault;
+use crate::file::{PlainFile, ReadAt};
+
+/// Bytes of one page of the running system, and so the grain of mappings.
+const GRAIN: u64 = 4096;
+
+/// How files are brought into reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapPolicy {
+    /// Bytes mapped at a time, a power of two of at least 4096. Every window costs 8 bytes of page table per 4 KiB
+    /// and a TLB flush when it is left; a 12 TiB machine mapped at once would need 24 GiB of page tables.
+    pub window: u64,
+    /// Whether to map at all.
+    pub mmap: bool,
+}
+
+impl Default for MapPolicy {
+    fn default() -> Self {
+        Self { window: 4 << 20, mmap: true }
+    }
+}
+
+/// A file and the way to map it, shared by the threads that read it.
+#[derive(Debug)]
+pub struct MappedFile {
+    file: PlainFile,
+    policy: MapPolicy,
+    refused: AtomicBool,
+}
+
+impl MappedFile {
+    /// Takes an open file.
+    pub fn new(file: PlainFile, policy: MapPolicy) -> Self {
+        let window = policy.window.max(GRAIN).checked_next_power_of_two().unwrap_or(1 << 30);
+        Self { file, policy: MapPolicy { window, ..policy }, refused: AtomicBool::new(false) }
+    }
+
+    /// The file itself.
+    pub fn file(&self) -> &PlainFile {
+        &self.file
+    }
+
+    /// One thread's window on the file.
+    pub fn window(&self) -> Window<'_> {
+        Window { source: self, mapping: None, refused: 0..0, buffer: Vec::new(), buffered: 0..0, faults: 0 }
+    }
+}
+
+/// One thread's sliding window.
+pub struct Window<'a> {
+    source: &'a MappedFile,
+    mapping: Option<Mapping>,
+    /// File offsets that could not be mapped.
+    refused: Range<u64>,
+    buffer: Vec<u8>,
+    /// File offsets in `buffer`.
+    buffered: Range<u64>,
+    /// Faults of mappings already left.
+    faults: u64,
+}
+
+impl Window<'_> {
+    /// The bytes at `offset`: at least one, at most `len`; none at or past the end of the file.
+    pub fn bytes(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
+        let end = offset.saturating_add(len as u64).min(self.source.file.size());
+        if offset >= end {
+            return Ok(&[]);
+        }
+        if self.source.policy.mmap && self.map(offset) {
+            // `map` said yes, so there is a mapping and `offset` lies in it.
+            return Ok(self.mapping.as_ref().map_or(&[], |mapping| mapping.slice(offset..end)));
+        }
+        self.read(offset, end)
+    }
+
+    /// How often mapped bytes turned out to be unreadable since the window was made. Bytes handed out between two
+    /// equal counts are what the file holds.
+    pub fn faults(&self) -> u64 {
+        self.faults + self.mapping.as_ref().map_or(0, Mapping::faults)
+    }
+
+    /// Brings `offset` into the mapping; no where the system refuses.
+    fn map(&mut self, offset: u64) -> bool {
+        if self.mapping.as_ref().is_some_and(|mapping| mapping.range.contains(&offset)) {
+            return true;
+        }
+        if self.refused.contains(&offset) || self.source.refused.load(Ordering::Relaxed) {
+            return false;
+        }
+        if let Some(left) = self.mapping.take() {
+            self.faults += left.faults();
+        }
+        let window = self.source.policy.window;
+        let start = offset & !(window - 1);
+        // One page more than the window, so that pages at odd file offsets (QEMU's dumps) are whole in one of two.
+        let end = start.saturating_add(window + GRAIN).min(self.source.file.size());
+        match Mapping::new(&self.source.file, start..end) {
+            Ok(mapping) => {
+                self.mapping = Some(mapping);
+                true
+            }
+            Err(error) => {
+                // EAGAIN is /proc/vmcore's word for "this range could not be remapped"; the next may be. What
+                // refuses the kind of file (pipes, file systems without mmap) refuses it for good.
+                if error != rustix::io::Errno::AGAIN {
+                    self.source.refused.store(true, Ordering::Relaxed);
+                }
+                self.refused = start..start.saturating_add(window);
+                false
+            }
+        }
+    }
+
+    /// Reads where nothing can be mapped. Reads grow while they go on where the last one ended, since read() of
+    /// /proc/vmcore maps every page on its own and what isn't needed should not be read.
+    fn read(&mut self, offset: u64, end: u64) -> io::Result<&[u8]> {
+        const MOST: usize = 1 << 20;
+        if !self.buffered.contains(&offset) {
+            let sequential = offset == self.buffered.end;
+            let last = (self.buffered.end - self.buffered.start) as usize;
+            let asked = (end - offset) as usize;
+            let size = if sequential { (last * 2).max(asked) } else { asked }.min(MOST);
+            self.buffer.resize(size, 0);
+            self.buffered = 0..0;
+            let mut done = 0;
+            while done < asked.min(size) {
+                match self.source.file.read_at(offset + done as u64, &mut self.buffer[done..]) {
+                    Ok(0) => break,
+                    Ok(count) => done += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // What was read before the error is good; the error comes back when its own place is asked for.
+                    Err(_) if done > 0 => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            self.buffered = offset..offset + done as u64;
+        }
+        let from = (offset - self.buffered.start) as usize;
+        let to = (end.min(self.buffered.end).max(offset) - self.buffered.start) as usize;
+        Ok(&self.buffer[from..to])
+    }
+}
+
+/// A stretch of the file in the address space.
+struct Mapping {
+    range: Range<u64>,
+    base: *mut u8,
+    guard: fault::Guard,
+}
+
+// SAFETY: the mapping is private to its owner and read-only; moving it between threads changes nothing.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(file: &PlainFile, range: Range<u64>) -> Result<Self, rustix::io::Errno> {
+        let length = (range.end - range.start) as usize;
+        // SAFETY: the system chooses the address, so no memory in use is replaced. The mapping is read-only. That
+        // the file may shrink or fail beneath it is caught by the fault guard.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                file.file(),
+                range.start,
+            )?
+        }
+        .cast::<u8>();
+        let guard = fault::guard(base as usize, length);
+        Ok(Self { range, base, guard })
+    }
+
+    fn slice(&self, wanted: Range<u64>) -> &[u8] {
+        let from = (wanted.start - self.range.start) as usize;
+        let to = (wanted.end.min(self.range.end) - self.range.start) as usize;
+        // SAFETY: `from..to` lies in the mapping, which lives as long as `self`. /proc/vmcore and saved files do not
+        // change; were one to, readers would see other bytes but nothing here is derived from them twice.
+        unsafe { std::slice::from_raw_parts(self.base.add(from), to - from) }
+    }
+
+    fn faults(&self) -> u64 {
+        self.guard.faults()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let length = (self.range.end - self.range.start) as usize;
+        self.guard.release();
+        // SAFETY: base and length are those of the mapping made in `new`, and no slice of it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> (tempfile::NamedTempFile, PlainFile) {
+        let mut temp = tempfile::NamedTempFile::new().unwrap();
+        temp.write_all(bytes).unwrap();
+        let plain = PlainFile::open(temp.path()).unwrap();
+        (temp, plain)
+    }
+
+    fn sample(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at ^ at >> 8) as u8).collect()
+    }
+
+    #[test]
+    fn mapped_and_read_bytes_are_those_of_the_file() {
+        let bytes = sample(5 * 8192 + 100);
+        for mmap in [true, false] {
+            let (_keep, plain) = file(&bytes);
+            let mapped = MappedFile::new(plain, MapPolicy { window: 8192, mmap });
+            let mut window = mapped.window();
+            for offset in [0, 1, 8191, 8192, 100, 40000, 41059, 4096, 12288, 12289] {
+                let got = window.bytes(offset, 5000).unwrap();
+                assert!(!got.is_empty());
+                assert_eq!(got, &bytes[offset as usize..offset as usize + got.len()], "at {offset}");
+            }
+            assert!(window.bytes(bytes.len() as u64, 1).unwrap().is_empty());
+            assert!(window.bytes(u64::MAX, 1).unwrap().is_empty());
+            assert_eq!(window.faults(), 0);
+        }
+    }
+
+    #[test]
+    fn a_file_cut_beneath_its_mapping_is_noticed() {
+        let bytes = sample(16384);
+        let (temp, plain) = file(&bytes);
+        let mapped = MappedFile::new(plain, MapPolicy::default());
+        let mut window = mapped.window();
+        assert_eq!(window.bytes(8192, 1).unwrap()[0], bytes[8192]);
+        temp.as_file().set_len(4096).unwrap();
+        let before = window.faults();
+        let sum: u64 = window.bytes(8192, 8192).unwrap().iter().map(|&byte| u64::from(byte)).sum();
+        assert_eq!(sum, 0);
+        assert!(window.faults() > before);
+    }
+}

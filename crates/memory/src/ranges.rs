@@ -92,7 +92,7 @@ impl RangeMap {
         bits.fill(0);
         let count = bits.len() as u64 * 64;
         let from = first_pfn << page_shift;
-        let to = (first_pfn + count).checked_mul(1 << page_shift).unwrap_or(u64::MAX);
+        let to = (first_pfn + count).saturating_mul(1 << page_shift);
         for piece in self.within(from..to) {
             if stored_only && piece.stored == 0 {
                 continue;

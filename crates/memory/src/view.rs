@@ -17,6 +17,12 @@ pub trait PhysMemory: Send + Sync {
 
     /// Device and inode of every file that is read, so that no output is written over its source.
     fn files(&self) -> Vec<(u64, u64)>;
+
+    /// A virtual address of the kernel image and the physical address it is at, where the source says so (the
+    /// PT_LOAD of the kernel text in an ELF vmcore). Kernels before 4.10 tell phys_base no other way.
+    fn kernel_mapping(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// One page's worth of bytes, for pages that no window holds whole.
@@ -27,6 +33,12 @@ pub trait View {
     /// The bytes from `paddr` on: at least one, at most `len`, valid until the next call. Fewer than `len` come where
     /// a segment, a window or a decompressed page ends: ask again from there.
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError>;
+
+    /// Whether every window handed out since the last call could be read to its last byte. Mapped bytes may fail
+    /// only when they are touched (a cut file, a bad disk, poisoned memory); they then read as zero, and this says no.
+    fn intact(&mut self) -> bool {
+        true
+    }
 
     /// Fills `buf` from `paddr` on, or fails at the first byte that cannot be had.
     fn read(&mut self, paddr: u64, buf: &mut [u8]) -> Result<(), ReadError> {
