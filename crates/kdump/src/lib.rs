@@ -1,1 +1,16 @@
 //! kdump-compressed and flattened files: layout, reading, writing.
+//!
+//! [`mod@format`] holds the structs as they lie on disk and stands as the format's documentation. [`Layout`] and
+//! [`Header`] are what a writer needs; it does its own writing. [`FlatWriter`] turns writes at offsets into a stream.
+
+pub mod flat;
+pub mod format;
+mod header;
+mod layout;
+mod utsname;
+
+pub use flat::FlatWriter;
+pub use format::PageDesc;
+pub use header::{Header, STATUS_OFFSET};
+pub use layout::{Layout, LayoutError, NOTES_OFFSET};
+pub use utsname::UtsName;

@@ -1,0 +1,6 @@
+//! Flattened files: a dump as a stream of records, each with the offset where its bytes belong, for pipes that
+//! cannot seek.
+
+mod write;
+
+pub use write::FlatWriter;
