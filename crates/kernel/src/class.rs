@@ -1,0 +1,88 @@
+//! What a page is used for.
+
+/// The use a page was put to when the kernel died, as far as dumps care. One byte, so that a block's classes are an
+/// array of bytes.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum PageClass {
+    /// No struct page describes this PFN: memory the kernel never managed, or a hole. Kept where memory exists.
+    #[default]
+    Absent,
+    /// The kernel's own, or of no class below: kept at every level.
+    Kernel,
+    /// A page table, where the kernel says so (6.12 and later). Kept at every level.
+    PageTable,
+    /// Slab objects. Kept at every level.
+    Slab,
+    /// File or shmem page cache without filesystem data in `private`.
+    Cache,
+    /// File page cache with filesystem data (buffer heads, say) in `private`.
+    CachePrivate,
+    /// Anonymous memory of processes, KSM pages too.
+    Anon,
+    /// A page of hugetlbfs.
+    HugeTlb,
+    /// Free, in the buddy allocator.
+    Free,
+    /// Memory the confidential guest never accepted.
+    Unaccepted,
+    /// Poisoned by a memory error: reading it could stop the machine. Dropped at every level.
+    HwPoison,
+    /// Given back to the hypervisor (balloon, virtio-mem): reading it may fail. Dropped at every level.
+    Offline,
+    /// Its struct page could not be read, or contradicts its neighbours: kept at every level.
+    Undecided,
+}
+
+impl PageClass {
+    /// How many classes there are; `class as usize` is below it.
+    pub const COUNT: usize = 13;
+
+    /// Every class, in the order of its number.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Absent,
+        Self::Kernel,
+        Self::PageTable,
+        Self::Slab,
+        Self::Cache,
+        Self::CachePrivate,
+        Self::Anon,
+        Self::HugeTlb,
+        Self::Free,
+        Self::Unaccepted,
+        Self::HwPoison,
+        Self::Offline,
+        Self::Undecided,
+    ];
+
+    /// What reports and tables call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Absent => "unmanaged",
+            Self::Kernel => "kernel",
+            Self::PageTable => "page-table",
+            Self::Slab => "slab",
+            Self::Cache => "cache",
+            Self::CachePrivate => "cache-private",
+            Self::Anon => "anon",
+            Self::HugeTlb => "hugetlb",
+            Self::Free => "free",
+            Self::Unaccepted => "unaccepted",
+            Self::HwPoison => "hwpoison",
+            Self::Offline => "offline",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_numbered_from_zero() {
+        for (number, class) in PageClass::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, number);
+        }
+    }
+}

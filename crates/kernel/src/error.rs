@@ -1,0 +1,87 @@
+//! Why a kernel's memory could not be understood.
+
+use pagehaul_memory::ReadError;
+
+/// One sentence each: what was looked for, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The notes hold no VMCOREINFO.
+    #[error(
+        "the source's notes hold no VMCOREINFO, so nothing is known of its kernel: for a dump made by QEMU, give the guest \
+         `-device vmcoreinfo`; otherwise capture at level 0 or 1"
+    )]
+    NoVmcoreInfo,
+    /// VMCOREINFO lacks a key without which nothing can be classified.
+    #[error("VMCOREINFO has no {key}, needed for {purpose}: {advice}")]
+    MissingKey {
+        /// The key as it stands in VMCOREINFO, such as `SIZE(page)`.
+        key: &'static str,
+        /// What it is needed for.
+        purpose: &'static str,
+        /// What the user can do.
+        advice: &'static str,
+    },
+    /// A key's value cannot be true.
+    #[error(
+        "VMCOREINFO says {key}={value}, but {expected}: the notes are damaged, or the kernel is unknown to this version"
+    )]
+    BadValue {
+        /// The key as it stands in VMCOREINFO.
+        key: String,
+        /// The value as it stands there.
+        value: String,
+        /// What would have been in order.
+        expected: &'static str,
+    },
+    /// The machine or memory model is not one this crate knows.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A virtual address of the kernel does not translate.
+    #[error(transparent)]
+    Translate(#[from] TranslateError),
+    /// Memory that had to be read could not be.
+    #[error("cannot read {what}: {source}")]
+    Read {
+        /// What was being read.
+        what: &'static str,
+        /// Why it could not be.
+        source: ReadError,
+    },
+}
+
+/// Why a virtual address has no physical one.
+#[derive(Debug, thiserror::Error)]
+pub enum TranslateError {
+    /// The address is not one the paging mode can hold.
+    #[error("virtual address {vaddr:#x} is not canonical")]
+    NotCanonical {
+        /// The address asked for.
+        vaddr: u64,
+    },
+    /// An entry on the way says that nothing is mapped.
+    #[error(
+        "virtual address {vaddr:#x} is not mapped: the level-{level} entry at {entry_at:#x} is {entry:#x}"
+    )]
+    NotMapped {
+        /// The address asked for.
+        vaddr: u64,
+        /// Level of the entry: 1 for a PTE … 4 for a PGD entry (5 with 5-level paging).
+        level: u8,
+        /// Physical address of the entry.
+        entry_at: u64,
+        /// The entry.
+        entry: u64,
+    },
+    /// A table on the way could not be read.
+    #[error("cannot translate {vaddr:#x}: reading the level-{level} entry at {entry_at:#x}: {source}")]
+    Unreadable {
+        /// The address asked for.
+        vaddr: u64,
+        /// Level of the entry: 1 for a PTE … 4 for a PGD entry (5 with 5-level paging).
+        level: u8,
+        /// Physical address of the entry.
+        entry_at: u64,
+        /// Why it could not be read.
+        source: ReadError,
+    },
+}
