@@ -11,7 +11,7 @@ use object::pod::{from_bytes, slice_from_all_bytes};
 
 use crate::file::{PlainFile, ReadAt};
 use crate::mapping::Window;
-use crate::{MapPolicy, MappedFile, OpenError, PhysMemory, Piece, RangeMap, ReadError, View};
+use crate::{KernelMapping, MapPolicy, MappedFile, OpenError, PhysMemory, Piece, RangeMap, ReadError, View};
 
 /// Start of the kernel text mapping on x86_64 (`__START_KERNEL_map`).
 const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
@@ -25,7 +25,8 @@ pub struct ElfVmcore {
     ranges: RangeMap,
     notes: Vec<u8>,
     machine: u16,
-    kernel_mapping: Option<(u64, u64)>,
+    kernel_mapping: Option<KernelMapping>,
+    direct_map: Option<u64>,
 }
 
 impl ElfVmcore {
@@ -36,13 +37,19 @@ impl ElfVmcore {
         let mut pieces = Vec::new();
         let mut notes = Vec::new();
         let mut kernel_mapping = None;
+        let mut direct_map = None;
         header.for_each_segment(&file, |at, segment| {
             match segment.p_type.get(Le) {
                 PT_NOTE => append_notes(&file, at, segment, &mut notes)?,
                 PT_LOAD => {
                     let vaddr = segment.p_vaddr.get(Le);
-                    if vaddr >= START_KERNEL_MAP && kernel_mapping.is_none() {
-                        kernel_mapping = Some((vaddr, segment.p_paddr.get(Le)));
+                    let paddr = segment.p_paddr.get(Le);
+                    if vaddr >= START_KERNEL_MAP {
+                        let size = segment.p_memsz.get(Le);
+                        kernel_mapping.get_or_insert(KernelMapping { vaddr, paddr, size });
+                    } else if vaddr >> 63 == 1 {
+                        // QEMU leaves virtual addresses at zero.
+                        direct_map.get_or_insert(vaddr.wrapping_sub(paddr));
                     }
                     pieces.push(piece(file.path(), at, segment)?);
                 }
@@ -59,7 +66,7 @@ impl ElfVmcore {
         }
         let ranges = RangeMap::new(pieces);
         let file = MappedFile::new(file, policy);
-        Ok(Self { file, ranges, notes, machine: header.machine, kernel_mapping })
+        Ok(Self { file, ranges, notes, machine: header.machine, kernel_mapping, direct_map })
     }
 
     /// `e_machine` of the ELF header; 62 is x86_64.
@@ -103,8 +110,12 @@ impl PhysMemory for ElfVmcore {
         vec![self.file.file().identity()]
     }
 
-    fn kernel_mapping(&self) -> Option<(u64, u64)> {
+    fn kernel_mapping(&self) -> Option<KernelMapping> {
         self.kernel_mapping
+    }
+
+    fn direct_map(&self) -> Option<u64> {
+        self.direct_map
     }
 }
 

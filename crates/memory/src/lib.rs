@@ -18,7 +18,7 @@ mod view;
 pub use error::{OpenError, ReadError};
 pub use mapping::{MapPolicy, MappedFile, Window};
 pub use ranges::{Piece, RangeMap};
-pub use view::{PageBuf, PhysMemory, View};
+pub use view::{KernelMapping, PageBuf, PhysMemory, View};
 
 /// Bytes in a page of the machines supported so far (x86_64; `arch/x86/include/asm/page_types.h`).
 pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;

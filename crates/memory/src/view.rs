@@ -18,11 +18,27 @@ pub trait PhysMemory: Send + Sync {
     /// Device and inode of every file that is read, so that no output is written over its source.
     fn files(&self) -> Vec<(u64, u64)>;
 
-    /// A virtual address of the kernel image and the physical address it is at, where the source says so (the
-    /// PT_LOAD of the kernel text in an ELF vmcore). Kernels before 4.10 tell phys_base no other way.
-    fn kernel_mapping(&self) -> Option<(u64, u64)> {
+    /// Where the kernel image is, where the source says so (the PT_LOAD of the kernel text in an ELF vmcore). Kernels
+    /// before 4.10 tell phys_base no other way.
+    fn kernel_mapping(&self) -> Option<KernelMapping> {
         None
     }
+
+    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET), where the source says so.
+    fn direct_map(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A stretch of physical memory that the kernel sees at addresses of its image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelMapping {
+    /// First virtual address.
+    pub vaddr: u64,
+    /// First physical address.
+    pub paddr: u64,
+    /// Bytes.
+    pub size: u64,
 }
 
 /// One page's worth of bytes, for pages that no window holds whole.
