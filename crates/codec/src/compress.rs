@@ -1,0 +1,121 @@
+use zstd_safe::{CCtx, CParameter};
+
+use crate::{Codec, CodecError, Method, lzo};
+
+/// Compresses pages with one method. Belongs to one thread; nothing is allocated per page once the largest page size
+/// was seen.
+pub struct Compressor {
+    method: Method,
+    engine: Engine,
+    /// Room for the worst case where the caller gives less.
+    scratch: Vec<u8>,
+}
+
+enum Engine {
+    None,
+    Zlib(libdeflater::Compressor),
+    Lzo(lzo::Encoder),
+    Snappy(Box<snap::raw::Encoder>),
+    Zstd(CCtx<'static>),
+}
+
+impl Compressor {
+    /// Sets up the codec's context.
+    pub fn new(method: Method) -> Result<Self, CodecError> {
+        let engine = match method.codec() {
+            Codec::None => Engine::None,
+            Codec::Zlib => {
+                let level = libdeflater::CompressionLvl::new(method.level());
+                let level = level.map_err(|_| failed(method, "libdeflate does not know the level"))?;
+                Engine::Zlib(libdeflater::Compressor::new(level))
+            }
+            Codec::Lzo => Engine::Lzo(lzo::Encoder::new()),
+            Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
+            Codec::Zstd => Engine::Zstd(zstd_context(method)?),
+        };
+        Ok(Self { method, engine, scratch: Vec::new() })
+    }
+
+    /// What this compresses with.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Compresses `page` into the start of `out` and returns how many bytes that took, always fewer than the page
+    /// has. `None`: the page does not shrink (or shrinks to more than `out` holds) and is to be stored as it is;
+    /// `out` is garbage then. An `out` as long as the page is enough, and its length never changes the bytes.
+    pub fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Option<usize> {
+        let size = match &mut self.engine {
+            Engine::None => return None,
+            Engine::Lzo(encoder) => {
+                if page.len() > lzo::MAX_INPUT {
+                    return None;
+                }
+                let stream = encoder.encode(page);
+                if stream.len() < page.len() {
+                    out.get_mut(..stream.len())?.copy_from_slice(stream);
+                }
+                stream.len()
+            }
+            Engine::Zlib(context) => {
+                let bound = context.zlib_compress_bound(page.len());
+                with_room(bound, &mut self.scratch, out, page.len(), |room| {
+                    context.zlib_compress(page, room).ok()
+                })?
+            }
+            Engine::Snappy(encoder) => {
+                let bound = snap::raw::max_compress_len(page.len());
+                with_room(bound, &mut self.scratch, out, page.len(), |room| {
+                    encoder.compress(page, room).ok()
+                })?
+            }
+            Engine::Zstd(context) => {
+                let bound = zstd_safe::compress_bound(page.len());
+                with_room(bound, &mut self.scratch, out, page.len(), |room| {
+                    context.compress2(room, page).ok()
+                })?
+            }
+        };
+        (size < page.len()).then_some(size)
+    }
+}
+
+/// Runs `compress` on at least `bound` bytes of room: the libraries have no failure then, and (zstd, libdeflate) do not
+/// change their output for want of room.
+fn with_room(
+    bound: usize,
+    scratch: &mut Vec<u8>,
+    out: &mut [u8],
+    limit: usize,
+    compress: impl FnOnce(&mut [u8]) -> Option<usize>,
+) -> Option<usize> {
+    if let Some(room) = out.get_mut(..bound) {
+        return compress(room);
+    }
+    if scratch.len() < bound {
+        scratch.resize(bound, 0);
+    }
+    let size = compress(scratch)?;
+    if size < limit {
+        out.get_mut(..size)?.copy_from_slice(scratch.get(..size)?);
+    }
+    Some(size)
+}
+
+fn failed(method: Method, reason: &'static str) -> CodecError {
+    CodecError::Context { codec: method.codec(), reason }
+}
+
+fn zstd_context(method: Method) -> Result<CCtx<'static>, CodecError> {
+    let mut context = CCtx::try_create().ok_or_else(|| failed(method, "out of memory"))?;
+    for parameter in [
+        CParameter::CompressionLevel(method.level()),
+        CParameter::ChecksumFlag(false),
+        // The reader knows the page size; without it here a frame is a byte shorter.
+        CParameter::ContentSizeFlag(false),
+        CParameter::DictIdFlag(false),
+    ] {
+        context.set_parameter(parameter).map_err(|code| failed(method, zstd_safe::get_error_name(code)))?;
+    }
+    Ok(context)
+}

@@ -1,0 +1,191 @@
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use crate::MethodError;
+
+/// How a page's bytes are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// As they are.
+    None,
+    /// DEFLATE in a zlib wrapper (RFC 1950).
+    Zlib,
+    /// LZO1X, bit stream version 0.
+    Lzo,
+    /// Snappy's raw format, without framing.
+    Snappy,
+    /// One Zstandard frame (RFC 8878).
+    Zstd,
+}
+
+impl Codec {
+    /// Every codec.
+    pub const ALL: [Self; 5] = [Self::None, Self::Zlib, Self::Lzo, Self::Snappy, Self::Zstd];
+
+    /// The name that [`Method`]'s `FromStr` takes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Zlib => "zlib",
+            Self::Lzo => "lzo",
+            Self::Snappy => "snappy",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// The levels to choose from, if the codec has any. 0 is in zstd's range but no level of its own (the library
+    /// takes it for its default), so it is refused.
+    pub const fn levels(self) -> Option<RangeInclusive<i32>> {
+        match self {
+            // libdeflate's levels: 1 to 9 are meant to match zlib's, 10 to 12 search for longer.
+            Self::Zlib => Some(1..=12),
+            // The library goes down to -131072; each step skips one more byte between searches, which long before
+            // -100 finds nothing in a page.
+            Self::Zstd => Some(-100..=22),
+            Self::None | Self::Lzo | Self::Snappy => None,
+        }
+    }
+
+    /// The level that suits a capture kernel: the most bytes saved for the time, 0 for codecs without levels.
+    pub const fn default_level(self) -> i32 {
+        match self {
+            Self::Zlib => 1,
+            Self::Zstd => -1,
+            Self::None | Self::Lzo | Self::Snappy => 0,
+        }
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Codec {
+    type Err = MethodError;
+
+    fn from_str(name: &str) -> Result<Self, MethodError> {
+        let known = Self::ALL.into_iter().find(|codec| codec.name() == name);
+        known.ok_or_else(|| MethodError::UnknownCodec { name: name.to_owned() })
+    }
+}
+
+/// A codec and its level. As text: `none`, `zlib[:1..12]`, `lzo`, `snappy`, `zstd[:-100..22]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Method {
+    codec: Codec,
+    level: i32,
+}
+
+impl Method {
+    /// Pages as they are.
+    pub const NONE: Self = Self::default_of(Codec::None);
+
+    /// A codec at its default level.
+    pub const fn default_of(codec: Codec) -> Self {
+        Self { codec, level: codec.default_level() }
+    }
+
+    /// A codec at a level, which must be one of [`Codec::levels`].
+    pub fn new(codec: Codec, level: i32) -> Result<Self, MethodError> {
+        let levels = codec.levels().ok_or(MethodError::NoLevels { codec })?;
+        if level == 0 || !levels.contains(&level) {
+            let (min, max) = levels.into_inner();
+            return Err(MethodError::LevelOutOfRange { codec, level, min, max });
+        }
+        Ok(Self { codec, level })
+    }
+
+    /// The codec.
+    pub const fn codec(self) -> Codec {
+        self.codec
+    }
+
+    /// The level; 0 for a codec without levels.
+    pub const fn level(self) -> i32 {
+        self.level
+    }
+}
+
+impl From<Codec> for Method {
+    fn from(codec: Codec) -> Self {
+        Self::default_of(codec)
+    }
+}
+
+impl FromStr for Method {
+    type Err = MethodError;
+
+    fn from_str(text: &str) -> Result<Self, MethodError> {
+        let Some((name, level)) = text.split_once(':') else {
+            return text.parse::<Codec>().map(Self::default_of);
+        };
+        let codec: Codec = name.parse()?;
+        let (min, max) = codec.levels().ok_or(MethodError::NoLevels { codec })?.into_inner();
+        let level =
+            level.parse().map_err(|_| MethodError::NotALevel { codec, text: level.to_owned(), min, max })?;
+        Self::new(codec, level)
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.codec.levels() {
+            Some(_) => f.pad(&format!("{}:{}", self.codec, self.level)),
+            None => f.pad(self.codec.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        text.parse::<Method>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_and_levels_parse() {
+        for (text, codec, level) in [
+            ("none", Codec::None, 0),
+            ("zlib", Codec::Zlib, 1),
+            ("zlib:12", Codec::Zlib, 12),
+            ("lzo", Codec::Lzo, 0),
+            ("snappy", Codec::Snappy, 0),
+            ("zstd", Codec::Zstd, -1),
+            ("zstd:-5", Codec::Zstd, -5),
+            ("zstd:22", Codec::Zstd, 22),
+        ] {
+            let method: Method = text.parse().unwrap();
+            assert_eq!((method.codec(), method.level()), (codec, level), "{text}");
+            assert_eq!(method.to_string().parse(), Ok(method));
+        }
+    }
+
+    #[test]
+    fn errors_name_what_is_allowed() {
+        assert_eq!(error("zlib:13"), "zlib has no level 13; use one from 1 to 12");
+        assert_eq!(error("zlib:0"), "zlib has no level 0; use one from 1 to 12");
+        assert_eq!(error("zstd:0"), "zstd has no level 0; use one from -100 to 22 other than 0");
+        assert_eq!(
+            error("zstd:fast"),
+            "\"fast\" is not a compression level; zstd takes a whole number from -100 to 22"
+        );
+        assert_eq!(error("lzo:1"), "lzo has no levels; write just \"lzo\"");
+        assert_eq!(
+            error("gzip"),
+            "unknown compression \"gzip\"; use none, zlib[:1..12], lzo, snappy or zstd[:-100..22]"
+        );
+    }
+
+    #[test]
+    fn defaults_are_levels_of_their_codec() {
+        for codec in Codec::ALL {
+            let method = Method::default_of(codec);
+            assert!(codec.levels().is_none() || Method::new(codec, method.level()) == Ok(method));
+        }
+    }
+}
