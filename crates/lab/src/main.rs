@@ -1,2 +1,168 @@
-//! Crashes real kernels in QEMU and checks what pagehaul made of them.
-fn main() {}
+//! Command line of the lab.
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use lab::{Accelerator, Config, Crash, benchmark, debuginfo, kernels, tools::Tools};
+use std::path::PathBuf;
+
+/// Crashes real kernels in QEMU and brings their memory out.
+#[derive(Parser)]
+#[command(name = "lab", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fetch QEMU and the other host programs. Every other command does so by itself; neither needs root.
+    Setup,
+    /// List the kernels.
+    Kernels,
+    /// Crash a kernel, capture it, and say where everything is.
+    Crash(CrashArguments),
+    /// Fetch a kernel's debug symbols.
+    Debuginfo {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long)]
+        kernel: String,
+    },
+    /// Make a large vmcore for benchmarks.
+    DumpGuest {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// Guest memory.
+        #[arg(long, default_value = "6G", value_parser = mebibytes)]
+        memory: u64,
+        /// Folder whose files fill the memory.
+        #[arg(long, default_value = "/usr")]
+        files: PathBuf,
+        /// What executes the guest's instructions.
+        #[arg(long, value_enum, default_value_t)]
+        accel: Accelerator,
+    },
+}
+
+#[derive(clap::Args)]
+struct CrashArguments {
+    /// Kernel series, see `lab kernels`.
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// Guest memory.
+    #[arg(long, default_value = "640M", value_parser = mebibytes)]
+    memory: u64,
+    /// CPUs of both kernels.
+    #[arg(long, default_value_t = 2)]
+    cpus: u32,
+    /// CPU model: Haswell-noTSX works everywhere, max has 5-level page tables.
+    #[arg(long, default_value = "Haswell-noTSX")]
+    cpu: String,
+    /// Added to the first kernel's command line.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    append: String,
+    /// Memory reserved for the capture kernel.
+    #[arg(long, default_value = "256M")]
+    crashkernel: String,
+    /// Percent of available memory to fill with stamped pages.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=90))]
+    fill: u32,
+    /// Arguments of a `pagehaul capture` in the capture kernel; may be given several times.
+    #[arg(long, allow_hyphen_values = true)]
+    capture_args: Vec<String>,
+    /// The pagehaul to run instead of building it.
+    #[arg(long)]
+    pagehaul: Option<PathBuf>,
+    /// Seconds a run of pagehaul may take.
+    #[arg(long, default_value_t = 300)]
+    time_limit: u64,
+    /// What executes the guest's instructions.
+    #[arg(long, value_enum, default_value_t)]
+    accel: Accelerator,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Setup => {
+            println!("{}", Tools::get()?.qemu_version()?);
+            Ok(())
+        }
+        Command::Kernels => {
+            for series in &kernels::SERIES {
+                println!("{:6} {}", series.name, series.suite);
+            }
+            Ok(())
+        }
+        Command::Crash(arguments) => {
+            print_crash(&lab::crash(&arguments.into())?);
+            Ok(())
+        }
+        Command::Debuginfo { kernel } => {
+            println!("{}", debuginfo::get(&kernels::Kernel::get(&kernel)?)?.vmlinux.display());
+            Ok(())
+        }
+        Command::DumpGuest { kernel, memory, files, accel } => {
+            let config = benchmark::Config { kernel, memory_mib: memory, files, accelerator: accel };
+            println!("{}", benchmark::dump_guest(&config)?.display());
+            Ok(())
+        }
+    }
+}
+
+impl From<CrashArguments> for Config {
+    fn from(from: CrashArguments) -> Config {
+        let words = |line: &String| line.split_whitespace().map(str::to_owned).collect();
+        Config {
+            kernel: from.kernel,
+            memory_mib: from.memory,
+            cpus: from.cpus,
+            cpu: from.cpu,
+            accelerator: from.accel,
+            append: from.append,
+            crashkernel: from.crashkernel,
+            fill: from.fill,
+            captures: from.capture_args.iter().map(words).collect(),
+            pagehaul: from.pagehaul,
+            time_limit: from.time_limit,
+        }
+    }
+}
+
+fn print_crash(crash: &Crash) {
+    println!("release   {}", crash.release());
+    println!("vmcore    {}", crash.vmcore().display());
+    println!("console   {}", crash.console().display());
+    println!("stamped pages:");
+    for filled in &crash.manifest().classes {
+        println!("  {:14} {:7} in {} runs", filled.class, filled.count, filled.ranges.len());
+    }
+    for (class, why) in &crash.manifest().missing {
+        println!("  {class:14}       - {why}");
+    }
+    for dump in crash.dumps() {
+        let report = &dump.report;
+        let end = match (report.exit_code, report.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, signal) => format!("signal {}", signal.unwrap_or(0)),
+        };
+        println!(
+            "dump      {} ({end}, {:.1} s, {} MiB, peak RSS {} MiB, anonymous {} MiB)",
+            dump.path.display(),
+            report.seconds,
+            report.dump_bytes >> 20,
+            report.peak_rss_kib >> 10,
+            report.peak_anonymous_kib >> 10
+        );
+    }
+}
+
+/// Parses "640M" or "6G".
+fn mebibytes(text: &str) -> Result<u64> {
+    let number =
+        |digits: &str| digits.parse::<u64>().with_context(|| format!("{text} is no amount of memory"));
+    match text.split_at_checked(text.len().saturating_sub(1)) {
+        Some((digits, "M")) => number(digits),
+        Some((digits, "G")) => Ok(number(digits)?.saturating_mul(1024)),
+        _ => anyhow::bail!("{text} is no amount of memory: write it as 640M or 6G"),
+    }
+}

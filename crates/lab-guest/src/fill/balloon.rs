@@ -1,0 +1,34 @@
+//! Pages given to the hypervisor, which the kernel marks as offline.
+
+use crate::system::field;
+use crate::tell;
+use lab_guest::Class;
+use lab_guest::order::say;
+use lab_guest::results::{Filled, Manifest};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 8;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the host to inflate the balloon, and waits until it is.
+pub fn inflate(manifest: &mut Manifest) {
+    if !Path::new("/sys/bus/virtio/drivers/virtio_balloon").exists() {
+        manifest.missing.push((Class::Offline, "the kernel has no driver for the balloon".into()));
+        return;
+    }
+    tell(say::BALLOON, &MIB.to_string());
+    let wanted = MIB << 8;
+    let start = Instant::now();
+    let mut pages = 0;
+    // The driver works in the background and only a counter says how far it is.
+    while pages < wanted && start.elapsed() < PATIENCE {
+        std::thread::yield_now();
+        pages = field(&std::fs::read_to_string("/proc/vmstat").unwrap_or_default(), "balloon_inflate");
+    }
+    if pages == 0 {
+        manifest.missing.push((Class::Offline, "the balloon didn't inflate".into()));
+    } else {
+        manifest.classes.push(Filled { class: Class::Offline, count: pages, ranges: Vec::new() });
+    }
+}

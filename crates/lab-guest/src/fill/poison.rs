@@ -1,0 +1,63 @@
+//! Poisoned pages. A process of their own holds them, since the kernel may take such a process away.
+
+use crate::Result;
+use crate::pages::Mapping;
+use crate::tasks::POISONER;
+use lab_guest::Class;
+use lab_guest::results::{Filled, Range};
+use lab_guest::stamp::PAGE;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitCode, Stdio};
+
+const PAGES: usize = 8;
+/// `MADV_HWPOISON` of asm-generic/mman-common.h; wants CONFIG_MEMORY_FAILURE.
+const MADV_HWPOISON: i32 = 100;
+
+/// Starts the process and reads from it where its pages were.
+pub fn fill() -> Result<Filled> {
+    let mut child = Command::new("/proc/self/exe")
+        .args([POISONER, "lab-poisoned"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("starting the process with poisoned pages: {e}"))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line).map_err(|e| format!("reading from the child: {e}"))?;
+    }
+    let ranges: std::result::Result<Vec<Range>, String> =
+        serde_json::from_str(&line).map_err(|e| format!("the child was killed ({e})"))?;
+    let ranges = ranges?;
+    Ok(Filled { class: Class::HwPoison, count: ranges.iter().map(|r| r.pages).sum(), ranges })
+}
+
+/// Body of that process: poisons every other page of a mapping, says where they were, then waits.
+pub fn child(name: Option<&str>) -> ExitCode {
+    crate::tasks::set_name(name.unwrap_or_default());
+    let line = serde_json::to_string(&poison()).unwrap_or_default();
+    let mut out = std::io::stdout();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        return ExitCode::FAILURE;
+    }
+    crate::tasks::wait()
+}
+
+extern "C" fn carry_on(_signal: libc::c_int) {}
+
+fn poison() -> Result<Vec<Range>> {
+    // The kernel sends the process a SIGBUS for each page it poisons; ignoring the signal would not do.
+    let handler: extern "C" fn(libc::c_int) = carry_on;
+    // SAFETY: the handler does nothing, which is safe in any state.
+    unsafe { libc::signal(libc::SIGBUS, handler as libc::sighandler_t) };
+    let mut mapping = Mapping::anonymous(2 * PAGES * PAGE, 0)?;
+    mapping.advise(libc::MADV_NOHUGEPAGE)?;
+    let filled = mapping.fill(Class::HwPoison)?;
+    let mut poisoned = Vec::new();
+    for (i, (pfn, sequence)) in filled.pages().enumerate().filter(|(i, _)| i % 2 == 0) {
+        // SAFETY: one page of the mapping, which is not touched any more.
+        let result = unsafe { libc::madvise(mapping.address(i * PAGE), PAGE, MADV_HWPOISON) };
+        crate::system::check(result.into(), "madvise(MADV_HWPOISON)")?;
+        poisoned.push(Range { pfn, sequence, pages: 1 });
+    }
+    Ok(poisoned)
+}

@@ -1,0 +1,63 @@
+//! Init of the lab's guests. The same program runs before the crash and in the capture kernel; `/proc/vmcore` tells
+//! it which of the two it is in.
+
+#![allow(unsafe_code)]
+
+mod capture;
+mod crash;
+mod fill;
+mod kernel;
+mod pages;
+mod run;
+mod save;
+mod system;
+mod tasks;
+
+use lab_guest::order::{self, Fill, Order, say};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why the guest gave up, in one sentence.
+type Result<T> = std::result::Result<T, String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some(tasks::SLEEPER) => return tasks::sleeper(),
+        Some(tasks::POISONER) => return fill::poison::child(arguments.get(2).map(String::as_str)),
+        _ => {}
+    }
+    if std::process::id() != 1 {
+        eprintln!("lab-guest is the init of the lab's guests: it is of no use elsewhere");
+        return ExitCode::FAILURE;
+    }
+    if let Err(why) = init() {
+        tell(say::ERROR, &why);
+    }
+    system::power_off();
+    ExitCode::FAILURE
+}
+
+fn init() -> Result<()> {
+    system::mount_basics()?;
+    kernel::load_modules(Path::new(order::MODULES))?;
+    let text = std::fs::read(order::PATH).map_err(|e| format!("{}: {e}", order::PATH))?;
+    let order: Order = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", order::PATH))?;
+    if Path::new("/proc/vmcore").exists() {
+        return capture::capture(&order);
+    }
+    match order.fill {
+        Fill::Stamps(percent) => crash::crash(&order, percent),
+        Fill::Files { cache_mib, anon_mib } => fill::files::wait_for_dump(cache_mib, anon_mib),
+    }
+}
+
+/// Prints a line for the host.
+fn tell(what: &str, detail: &str) {
+    use std::io::Write;
+    // On its own line even where the kernel was in the middle of one.
+    let line = format!("\n{}{what} {detail}\n", say::PREFIX);
+    let mut out = std::io::stdout().lock();
+    // Without a console there is nobody to tell.
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,81 @@
+//! One run of pagehaul, watched.
+
+use crate::Result;
+use crate::system::field;
+use lab_guest::order::{PAGEHAUL, Run};
+use lab_guest::results::RunReport;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the process. Peaks shorter than this show in VmHWM only.
+const SAMPLE: Duration = Duration::from_millis(10);
+
+/// Runs pagehaul and samples its memory until it ends.
+pub fn run(order: &Run, out: &str) -> Result<RunReport> {
+    let path = |suffix: &str| format!("{out}/{}.{suffix}", order.name);
+    let dump = path("dump");
+    let arguments: Vec<String> = order.arguments.iter().map(|a| a.replace("{out}", &dump)).collect();
+    let create = |path: String| File::create(&path).map_err(|e| format!("{path}: {e}"));
+    let stdout = create(path("stdout"))?;
+    let stderr = create(path("stderr"))?;
+    keep("/proc/vmstat", &path("vmstat-before"))?;
+    let start = Instant::now();
+    let child = Command::new(PAGEHAUL)
+        .args(&arguments)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
+        .map_err(|e| format!("starting {PAGEHAUL}: {e}"))?;
+    let mut report = RunReport { name: order.name.clone(), arguments, ..RunReport::default() };
+    let pid = i32::try_from(child.id()).map_err(|e| format!("{PAGEHAUL}: {e}"))?;
+    let limit = Duration::from_secs(order.time_limit);
+    let status_path = format!("/proc/{pid}/status");
+    loop {
+        if let Ok(status) = fs::read_to_string(&status_path) {
+            report.peak_rss_kib = report.peak_rss_kib.max(field(&status, "VmHWM"));
+            report.peak_anonymous_kib = report.peak_anonymous_kib.max(field(&status, "RssAnon"));
+            report.peak_threads = report.peak_threads.max(field(&status, "Threads"));
+            report.samples += 1;
+        }
+        if reap(pid, &mut report)? {
+            break;
+        }
+        if !report.timed_out && start.elapsed() > limit {
+            report.timed_out = true;
+            // SAFETY: no memory is passed; the child is not reaped yet, so its id is still its own.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        // The interval of sampling, not a wait for something to have happened.
+        std::thread::sleep(SAMPLE);
+    }
+    report.seconds = start.elapsed().as_secs_f64();
+    keep("/proc/vmstat", &path("vmstat-after"))?;
+    report.dump_bytes = fs::metadata(&dump).map_or(0, |m| m.len());
+    Ok(report)
+}
+
+/// Collects the child if it has ended.
+fn reap(pid: i32, report: &mut RunReport) -> Result<bool> {
+    let mut status = 0;
+    // SAFETY: rusage is plain data.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for writes during the call.
+    let ended = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    if crate::system::check(ended.into(), "wait4")? == 0 {
+        return Ok(false);
+    }
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    report.user_seconds = seconds(usage.ru_utime);
+    report.system_seconds = seconds(usage.ru_stime);
+    report.peak_rss_kib = report.peak_rss_kib.max(u64::try_from(usage.ru_maxrss).unwrap_or(0));
+    report.exit_code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+    report.signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
+    Ok(true)
+}
+
+fn keep(from: &str, to: &str) -> Result<()> {
+    let text = fs::read(from).map_err(|e| format!("{from}: {e}"))?;
+    fs::write(to, text).map_err(|e| format!("{to}: {e}"))
+}

@@ -1,0 +1,128 @@
+//! Pages that say who they are.
+//!
+//! A stamped page of 4096 bytes holds, as little-endian 64-bit words: a magic number, the class, a sequence number
+//! that is unique within the class, and from word 3 on a pattern that follows from class and sequence. A page that
+//! went to the wrong place, was cut, or was mixed with another one is found from its content alone.
+
+use crate::Class;
+
+/// Bytes of a stamped page.
+pub const PAGE: usize = 4096;
+
+/// First word of every stamp: "PHSTAMP1" in a hex dump.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"PHSTAMP1");
+
+const WORDS: usize = PAGE / 8;
+/// Up to this word the pattern doesn't compress; after it, it repeats. Real pages are somewhere between.
+const RANDOM_WORDS: usize = 128;
+
+/// What a stamp says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Class the page was filled for.
+    pub class: Class,
+    /// Position among the pages of its class.
+    pub sequence: u64,
+}
+
+/// What a page turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No stamp: the magic number or the class is missing.
+    Nothing,
+    /// A stamp whose pattern holds through the whole page.
+    Whole(Stamp),
+    /// A stamp whose pattern breaks at this byte offset.
+    Broken(Stamp, usize),
+}
+
+/// The words of a stamped page, in order.
+fn words(stamp: Stamp) -> impl Iterator<Item = u64> {
+    let seed = (u64::from(stamp.class as u32) << 40) ^ stamp.sequence;
+    let mut state = seed;
+    let mut word = 0;
+    (0..WORDS).map(move |i| {
+        match i {
+            0 => return MAGIC,
+            1 => return u64::from(stamp.class as u32),
+            2 => return stamp.sequence,
+            _ => {}
+        }
+        if i < RANDOM_WORDS {
+            // SplitMix64: one multiplication chain per word, and neighbouring seeds give unrelated words.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            word = state;
+            word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word ^= word >> 31;
+        }
+        word
+    })
+}
+
+/// Fills `page` (4096 bytes; a shorter slice gets the first part of the pattern) with the stamp.
+pub fn fill(page: &mut [u8], stamp: Stamp) {
+    for (bytes, word) in page.chunks_exact_mut(8).zip(words(stamp)) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Reads the stamp of `page`, and checks the pattern as far as the slice goes.
+pub fn identify(page: &[u8]) -> Found {
+    let word = |i: usize| page.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    if word(0) != Some(MAGIC) {
+        return Found::Nothing;
+    }
+    let class = word(1).and_then(|n| u32::try_from(n).ok()).and_then(Class::from_number);
+    let (Some(class), Some(sequence)) = (class, word(2)) else { return Found::Nothing };
+    let stamp = Stamp { class, sequence };
+    for (i, (bytes, expected)) in page.chunks_exact(8).zip(words(stamp)).enumerate() {
+        if bytes != expected.to_le_bytes() {
+            return Found::Broken(stamp, i * 8);
+        }
+    }
+    Found::Whole(stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamped(class: Class, sequence: u64) -> [u8; PAGE] {
+        let mut page = [0; PAGE];
+        fill(&mut page, Stamp { class, sequence });
+        page
+    }
+
+    #[test]
+    fn a_stamp_reads_back() {
+        for class in Class::ALL {
+            let stamp = Stamp { class, sequence: 77 };
+            assert_eq!(identify(&stamped(class, 77)), Found::Whole(stamp));
+        }
+    }
+
+    #[test]
+    fn any_changed_word_is_noticed_where_it_is() {
+        let stamp = Stamp { class: Class::Cache, sequence: 5 };
+        for offset in (24..PAGE).step_by(8) {
+            let mut page = stamped(stamp.class, stamp.sequence);
+            page[offset] ^= 1;
+            assert_eq!(identify(&page), Found::Broken(stamp, offset));
+        }
+    }
+
+    #[test]
+    fn a_page_joined_from_two_is_noticed() {
+        let mut page = stamped(Class::Anon, 1);
+        page[2048..].copy_from_slice(&stamped(Class::Anon, 2)[2048..]);
+        assert_eq!(identify(&page), Found::Broken(Stamp { class: Class::Anon, sequence: 1 }, 2048));
+    }
+
+    #[test]
+    fn other_pages_have_no_stamp() {
+        assert_eq!(identify(&[0; PAGE]), Found::Nothing);
+        assert_eq!(identify(&[]), Found::Nothing);
+        assert_eq!(identify(b"PHSTAMP1"), Found::Nothing);
+    }
+}

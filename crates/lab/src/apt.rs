@@ -1,0 +1,194 @@
+//! Packages of any Debian suite, without touching the machine's sources, lists or packages.
+//!
+//! apt runs on a root of its own below the cache, with a source for one suite. The mirror is the machine's own; the
+//! Debian archive keyring signs every suite. Nothing here needs root.
+
+use crate::cache;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Suites that tell a Debian mirror from other sources of the machine.
+const SUITES: [&str; 8] =
+    ["bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing"];
+
+/// Debian's packages as a set of suites has them.
+pub struct Apt {
+    root: PathBuf,
+    default_suite: String,
+}
+
+impl Apt {
+    /// Sets up apt for these suites; packages come from the last of them where it has them. The package lists are
+    /// fetched once, and again with `refresh`.
+    pub fn new(suites: &[&str], refresh: bool) -> Result<Apt> {
+        let root = cache::folder()?.join("apt").join(suites.join("+"));
+        let apt = Apt { root, default_suite: (*suites.last().context("no suite named")?).to_owned() };
+        let _guard = cache::lock("apt")?;
+        let ready = apt.root.join("ready");
+        if ready.exists() && !refresh {
+            return Ok(apt);
+        }
+        for folder in ["lists/partial", "cache/archives/partial", "debs"] {
+            cache::make(&apt.root.join(folder))?;
+        }
+        let mirror = mirror()?;
+        let sources: String =
+            suites.iter().map(|suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n")).collect();
+        fs::write(apt.root.join("sources.list"), sources).context("writing apt's sources")?;
+        // An empty list of installed packages: dependencies are then resolved in full.
+        fs::write(apt.root.join("status"), "").context("writing apt's status")?;
+        eprintln!("fetching the package lists of {}", suites.join(", "));
+        apt.run("apt-get", &["update"]).with_context(|| format!("package lists of {}", suites.join(", ")))?;
+        fs::write(&ready, "").context("marking apt's lists as complete")?;
+        Ok(apt)
+    }
+
+    /// Names of packages that start with `prefix`.
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>> {
+        let text = self.run("apt-cache", &["pkgnames", prefix])?;
+        let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Downloads one package and gives the file's path.
+    pub fn download(&self, package: &str) -> Result<PathBuf> {
+        let uris = self.run("apt-get", &["download", "--print-uris", package])?;
+        let file = uris.split_whitespace().nth(1).with_context(|| format!("{package}: no such package"))?;
+        let folder = self.root.join("debs");
+        let path = folder.join(file);
+        if !path.exists() {
+            eprintln!("fetching {package}");
+            self.run_in(&folder, "apt-get", &["download", package])
+                .with_context(|| format!("fetching the package {package}"))?;
+        }
+        Ok(path)
+    }
+
+    /// Downloads packages with all they depend on, and gives the files' paths.
+    pub fn download_closure(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+        let suite = format!("-oAPT::Default-Release={}", self.default_suite);
+        let mut arguments =
+            vec![suite.as_str(), "install", "--download-only", "--no-install-recommends", "-y"];
+        arguments.extend(packages);
+        eprintln!("fetching {}", packages.join(", "));
+        self.run("apt-get", &arguments).with_context(|| format!("fetching {}", packages.join(", ")))?;
+        let folder = self.root.join("cache/archives");
+        let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|e| e == "deb"));
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Downloads a file that stands beside a package in the mirror's pool, but is gone from the suite's lists:
+    /// debug symbols leave the lists before the signed kernel they belong to. Without a list there is no checksum,
+    /// so the caller has to know what it should be getting.
+    pub fn download_beside(&self, package: &str, rename: impl Fn(&str) -> String) -> Result<PathBuf> {
+        let uris = self.run("apt-get", &["download", "--print-uris", package])?;
+        let uri = uris.split('\'').nth(1).with_context(|| format!("{package}: no such package"))?;
+        let beside = rename(uri);
+        let name = beside.rsplit('/').next().unwrap_or("package.deb").to_owned();
+        let path = self.root.join("debs").join(name);
+        if !path.exists() {
+            let part = path.with_extension("part");
+            let status = Command::new("/usr/lib/apt/apt-helper")
+                .arg("-oAPT::Sandbox::User=")
+                .arg("download-file")
+                .arg(&beside)
+                .arg(&part)
+                .stdout(Stdio::null())
+                .status()
+                .context("running apt-helper")?;
+            if !status.success() {
+                bail!("{beside} is neither in the suite's lists nor in the pool any more");
+            }
+            fs::rename(&part, &path).context("keeping the download")?;
+        }
+        Ok(path)
+    }
+
+    fn run(&self, tool: &str, arguments: &[&str]) -> Result<String> {
+        self.run_in(&self.root, tool, arguments)
+    }
+
+    fn run_in(&self, folder: &Path, tool: &str, arguments: &[&str]) -> Result<String> {
+        let root = self.root.display();
+        let mut command = Command::new(tool);
+        command.current_dir(folder).stdin(Stdio::null());
+        for (option, value) in [
+            ("Dir::State", format!("{root}")),
+            ("Dir::State::lists", format!("{root}/lists")),
+            ("Dir::State::status", format!("{root}/status")),
+            ("Dir::Cache", format!("{root}/cache")),
+            ("Dir::Etc::sourcelist", format!("{root}/sources.list")),
+            ("Dir::Etc::sourceparts", "/dev/null".into()),
+            ("Dir::Etc::preferences", "/dev/null".into()),
+            ("Dir::Etc::preferencesparts", "/dev/null".into()),
+            // As root apt fetches as another user, who can't write here; elsewhere it is of no effect.
+            ("APT::Sandbox::User", String::new()),
+            // The locks of the machine's own package management are not needed: nothing is installed.
+            ("Debug::NoLocking", "1".into()),
+            ("APT::Architecture", "amd64".into()),
+            ("APT::Architectures", "amd64".into()),
+            ("Acquire::Languages", "none".into()),
+            ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".into()),
+            ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".into()),
+            ("Acquire::Retries", "3".into()),
+        ] {
+            command.arg(format!("-o{option}={value}"));
+        }
+        let output = command.args(arguments).output().with_context(|| {
+            format!("running {tool}: the lab fetches Debian packages and needs a Debian machine")
+        })?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let lines: Vec<&str> =
+                text.lines().filter(|l| l.starts_with("E:") || l.starts_with("Err")).collect();
+            bail!("{tool} {} failed: {}", arguments.first().unwrap_or(&""), lines.join("; "));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// The Debian mirror this machine uses (`PAGEHAUL_LAB_MIRROR` overrides it).
+fn mirror() -> Result<String> {
+    if let Ok(mirror) = std::env::var("PAGEHAUL_LAB_MIRROR") {
+        return Ok(mirror);
+    }
+    let output = Command::new("apt-get")
+        .args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"])
+        .output()
+        .context("running apt-get: the lab fetches Debian packages and needs a Debian machine")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    find_mirror(&text).context(
+        "apt's sources name no Debian mirror with a component main: set PAGEHAUL_LAB_MIRROR to the URI of one",
+    )
+}
+
+/// Picks the mirror out of lines of "URI release component".
+fn find_mirror(targets: &str) -> Option<String> {
+    targets.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (uri, release, component) = (words.next()?, words.next()?, words.next()?);
+        (SUITES.contains(&release) && component == "main").then(|| uri.trim_end_matches('/').to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find_mirror;
+
+    #[test]
+    fn the_mirror_is_the_one_with_a_debian_suite() {
+        let targets = "https://tools.example/apt nodistro main\n\
+                       http://security.example/debian-security/ bookworm-security main\n\
+                       http://mirror.example/debian/ bookworm-updates main\n\
+                       http://mirror.example/debian/ bookworm main\n";
+        assert_eq!(find_mirror(targets).as_deref(), Some("http://mirror.example/debian"));
+        assert_eq!(find_mirror("http://x.example jammy main\n"), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Large vmcores for benchmarks: a guest's memory full of real files' contents, dumped by QEMU from outside.
+
+use crate::build;
+use crate::cache::{self, Key};
+use crate::crash::SocketFolder;
+use crate::disk;
+use crate::initramfs;
+use crate::kernels::Kernel;
+use crate::tools::Tools;
+use crate::vm::{Accelerator, Machine, Vm};
+use anyhow::{Context, Result, bail};
+use lab_guest::order::{self, Fill, Order, say};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What to dump.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of a kernel series.
+    pub kernel: String,
+    /// MiB of guest memory.
+    pub memory_mib: u64,
+    /// Folder whose files fill the guest's memory.
+    pub files: PathBuf,
+    /// See [`Accelerator`].
+    pub accelerator: Accelerator,
+}
+
+/// Dumps a guest as described, or finds it in the cache. Gives the vmcore's path. The content of `files` is not part
+/// of what decides whether the cache has it.
+pub fn dump_guest(config: &Config) -> Result<PathBuf> {
+    if config.memory_mib < 1024 {
+        bail!("a benchmark input of {} MiB: it takes at least 1024", config.memory_mib);
+    }
+    let tools = Tools::get()?;
+    let kernel = Kernel::get(&config.kernel)?;
+    let guest = build::static_program("lab-guest")?;
+    let order = Order {
+        // The rest stays free, and holds the kernel.
+        fill: Fill::Files { cache_mib: config.memory_mib * 40 / 100, anon_mib: config.memory_mib * 35 / 100 },
+        capture_command_line: String::new(),
+        save_vmcore: false,
+        runs: Vec::new(),
+    };
+    let key = Key::default()
+        .add(&kernel.release)
+        .add_file(&guest)?
+        .add(serde_json::to_vec(&order).context("writing the guest's order")?)
+        .add(config.files.display().to_string())
+        .short();
+    let name = format!("{}-{}M-{key}", config.kernel, config.memory_mib);
+    let folder = cache::folder()?.join("benchmark").join(name);
+    cache::once(&folder, |draft| {
+        let image = initramfs::build(&kernel, &tools, &guest, None, &order)?;
+        let path = draft.join("initramfs");
+        fs::write(&path, image).context("writing the initramfs")?;
+        boot(config, &tools, &kernel, draft)?;
+        fs::remove_file(path).context("removing the initramfs")
+    })
+    .with_context(|| format!("dumping a guest with {}", kernel.release))?;
+    Ok(folder.join("vmcore"))
+}
+
+fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result<()> {
+    let wanted = config.memory_mib << 20;
+    let source = draft.join("files");
+    let bytes = gather(&config.files, &source, wanted / 100 * 85)?;
+    eprintln!("{} MiB of files from {}", bytes >> 20, config.files.display());
+    let files =
+        disk::ext4(tools, draft, order::disk::FILES, bytes + bytes / 10 + (256 << 20), 4096, Some(&source))?;
+    fs::remove_dir_all(&source).context("removing the gathered files")?;
+    let sockets = SocketFolder::new()?;
+    let mut vm = Machine {
+        tools,
+        kernel: &kernel.image()?,
+        initramfs: &draft.join("initramfs"),
+        command_line: "console=ttyS0 panic=-1 nowatchdog random.trust_cpu=on",
+        memory_mib: config.memory_mib,
+        cpus: 2,
+        cpu: "Haswell-noTSX",
+        accelerator: config.accelerator,
+        disks: std::slice::from_ref(&files),
+        devices: &["vmcoreinfo"],
+        folder: &sockets.0,
+        silence: Duration::from_secs(900),
+        limit: Duration::from_secs(1800),
+    }
+    .start()?;
+    wait_until_filled(&mut vm)?;
+    let vmcore = draft.join("vmcore");
+    let mut qmp = vm.qmp()?;
+    qmp.limit(Duration::from_secs(900))?;
+    let protocol = format!("file:{}", vmcore.display());
+    qmp.execute("dump-guest-memory", &json!({ "paging": false, "protocol": protocol, "format": "elf" }))?;
+    eprintln!("{:6.1} s  dumped", vm.seconds());
+    drop(vm);
+    let kept = fs::copy(sockets.0.join("console.log"), draft.join("console.log"));
+    kept.context("keeping the console's log")?;
+    fs::remove_file(&files.path).context("removing the disk of files")
+}
+
+fn wait_until_filled(vm: &mut Vm) -> Result<()> {
+    loop {
+        let Some((what, detail)) = vm.listen(|panic| bail!("{panic}"))? else {
+            bail!("the guest ended before it was filled{}", vm.where_to_look());
+        };
+        eprintln!("{:6.1} s  {what} {detail}", vm.seconds());
+        if what == say::FILLED {
+            return Ok(());
+        }
+    }
+}
+
+/// Copies files below `from` until there are `wanted` bytes; names are not kept, folders of a thousand each are
+/// made. Files that can't be read are passed over.
+fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
+    let mut paths = Vec::new();
+    let device = fs::metadata(from).with_context(|| from.display().to_string())?.dev();
+    list(from, device, &mut paths);
+    // In an order that depends on the names alone, and mixes the kinds of files.
+    paths.sort_by_key(|path| Key::default().add(path.as_os_str().as_encoded_bytes()).short());
+    let mut bytes = 0;
+    for (i, path) in paths.iter().enumerate() {
+        if bytes >= wanted {
+            break;
+        }
+        let folder = into.join(format!("{:03}", i / 1000));
+        cache::make(&folder)?;
+        bytes += fs::copy(path, folder.join(format!("{:03}", i % 1000))).unwrap_or(0);
+    }
+    if bytes < wanted {
+        bail!(
+            "{} holds only {} MiB of files, {} are wanted: name another folder with --files",
+            from.display(),
+            bytes >> 20,
+            wanted >> 20
+        );
+    }
+    Ok(bytes)
+}
+
+/// Files below a folder, on the same file system, that hold something.
+fn list(folder: &Path, device: u64, paths: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.dev() != device {
+            continue;
+        }
+        if metadata.is_dir() {
+            list(&entry.path(), device, paths);
+        } else if metadata.is_file() && (1..1 << 30).contains(&metadata.len()) {
+            paths.push(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_gathered_until_there_is_enough() {
+        let from = tempfile::tempdir().unwrap();
+        for i in 0..20 {
+            fs::write(from.path().join(format!("file{i}")), vec![1; 100]).unwrap();
+        }
+        fs::write(from.path().join("empty"), "").unwrap();
+        let into = from.path().join("gathered");
+        assert_eq!(gather(from.path(), &into, 950).unwrap(), 1000);
+        assert_eq!(fs::read_dir(into.join("000")).unwrap().count(), 10);
+        let error = gather(from.path(), &into, 1 << 40).unwrap_err().to_string();
+        assert!(error.contains("--files"), "{error}");
+    }
+}

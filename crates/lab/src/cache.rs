@@ -1,0 +1,115 @@
+//! The folder where everything fetched or made is kept: `$PAGEHAUL_LAB_CACHE`, or `pagehaul-lab` in the user's cache.
+
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// The cache folder, made if need be.
+pub fn folder() -> Result<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let path = match (set("PAGEHAUL_LAB_CACHE"), set("XDG_CACHE_HOME"), set("HOME")) {
+        (Some(path), _, _) => path,
+        (_, Some(path), _) => path.join("pagehaul-lab"),
+        (_, _, Some(home)) => home.join(".cache/pagehaul-lab"),
+        _ => bail!("no place for the lab's cache: set PAGEHAUL_LAB_CACHE to a folder"),
+    };
+    // Programs run in other folders are given paths below it.
+    let path = std::path::absolute(&path).with_context(|| format!("cache folder {}", path.display()))?;
+    make(&path)?;
+    Ok(path)
+}
+
+/// Makes a folder and those above it.
+pub fn make(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("making the folder {}", path.display()))
+}
+
+/// A folder of the cache that appears whole or not at all: `fill` gets a new folder beside it, which is renamed once
+/// `fill` has succeeded. Nothing is done where it exists already.
+pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).context("a folder of the cache has a name")?;
+    let parent = path.parent().context("a folder of the cache is in the cache")?;
+    make(parent)?;
+    let draft = parent.join(format!(".{name}.{}", std::process::id()));
+    let _ = fs::remove_dir_all(&draft);
+    make(&draft)?;
+    let result = fill(&draft).and_then(|()| match fs::rename(&draft, path) {
+        // Another process was faster with the same thing.
+        Err(_) if path.exists() => Ok(()),
+        other => other.with_context(|| format!("renaming {} to {}", draft.display(), path.display())),
+    });
+    let _ = fs::remove_dir_all(&draft);
+    result
+}
+
+/// Waits until no other process does what this lock stands for. Released when dropped, and when the process ends.
+pub fn lock(name: &str) -> Result<File> {
+    let path = folder()?.join(format!("{name}.lock"));
+    let file = File::create(&path).with_context(|| path.display().to_string())?;
+    file.lock().with_context(|| format!("locking {}", path.display()))?;
+    Ok(file)
+}
+
+/// Collects what a cached result depends on.
+#[derive(Clone)]
+pub struct Key(u128);
+
+impl Default for Key {
+    fn default() -> Key {
+        // FNV-1a with 128 bits: stable across releases, unlike the standard library's hasher. It guards against
+        // accidents, not against forgery.
+        Key(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+}
+
+impl Key {
+    /// Adds bytes, and where they end.
+    pub fn add(mut self, bytes: impl AsRef<[u8]>) -> Key {
+        let bytes = bytes.as_ref();
+        for byte in bytes.iter().chain(&(bytes.len() as u64).to_le_bytes()) {
+            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+        self
+    }
+
+    /// Adds a file's content.
+    pub fn add_file(self, path: &Path) -> Result<Key> {
+        Ok(self.add(fs::read(path).with_context(|| path.display().to_string())?))
+    }
+
+    /// Twelve hexadecimal digits.
+    pub fn short(&self) -> String {
+        format!("{:012x}", (self.0 ^ (self.0 >> 64)) & 0xffff_ffff_ffff)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_where_parts_end() {
+        let key = |parts: &[&str]| parts.iter().fold(Key::default(), |key, part| key.add(part)).short();
+        assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
+        assert_eq!(key(&["ab", "c"]), key(&["ab", "c"]));
+        assert_ne!(key(&[]), key(&[""]));
+    }
+
+    #[test]
+    fn a_folder_that_could_not_be_filled_is_not_there() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("thing");
+        let failed = once(&path, |draft| {
+            fs::write(draft.join("half"), "x")?;
+            bail!("no network")
+        });
+        assert!(failed.is_err() && !path.exists());
+        once(&path, |draft| Ok(fs::write(draft.join("whole"), "x")?)).unwrap();
+        once(&path, |_| bail!("must not be filled again")).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        assert!(path.join("whole").exists());
+    }
+}

@@ -1,0 +1,394 @@
+//! A crash from beginning to end: fetch, build, boot, panic, capture, bring out.
+
+use crate::cache::{self, Key};
+use crate::disk::{self, Disk};
+use crate::initramfs;
+use crate::kernels::Kernel;
+use crate::outcome::Crash;
+use crate::tools::Tools;
+use crate::vm::{Accelerator, Machine, Vm};
+use crate::{build, vm};
+use anyhow::{Context, Result, bail};
+use lab_guest::order::{self, Fill, Order, Run, say};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What to crash, and what to run in the capture kernel.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of a kernel series, as in [`kernels::SERIES`](crate::kernels::SERIES).
+    pub kernel: String,
+    /// MiB of guest memory.
+    pub memory_mib: u64,
+    /// CPUs, of the capture kernel too.
+    pub cpus: u32,
+    /// QEMU's CPU model. `Haswell-noTSX` works with every kernel here; `max` has 5-level page tables.
+    pub cpu: String,
+    /// See [`Accelerator`].
+    pub accelerator: Accelerator,
+    /// Added to the first kernel's command line.
+    pub append: String,
+    /// Value of `crashkernel=`.
+    pub crashkernel: String,
+    /// Percent of available memory to fill with stamps.
+    pub fill: u32,
+    /// Arguments of each run of `pagehaul capture` in the capture kernel, without source and output. Where
+    /// an argument is `{out}` they stand for the whole command line instead.
+    pub captures: Vec<Vec<String>>,
+    /// The pagehaul to run; by default it is built from this workspace.
+    pub pagehaul: Option<PathBuf>,
+    /// Seconds a run may take.
+    pub time_limit: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            kernel: "6.12".into(),
+            memory_mib: 640,
+            cpus: 2,
+            cpu: "Haswell-noTSX".into(),
+            accelerator: Accelerator::default(),
+            append: String::new(),
+            crashkernel: "256M".into(),
+            fill: 60,
+            captures: Vec::new(),
+            pagehaul: None,
+            time_limit: 300,
+        }
+    }
+}
+
+/// How many results that differ only in the programs that made them stay in the cache.
+const KEPT: usize = 3;
+/// Room for a manifest.
+const MANIFEST_BYTES: u64 = 16 << 20;
+
+/// Crashes a kernel as described, or finds the same crash in the cache.
+pub fn crash(config: &Config) -> Result<Crash> {
+    check(config)?;
+    let tools = Tools::get()?;
+    let kernel = Kernel::get(&config.kernel)?;
+    let guest = build::static_program("lab-guest")?;
+    let pagehaul = match (&config.pagehaul, config.captures.is_empty()) {
+        (_, true) => None,
+        (Some(path), _) => Some(path.clone()),
+        (None, _) => Some(build::static_program("pagehaul")?),
+    };
+    let order = order(config);
+    let mut key = Key::default()
+        .add(&kernel.release)
+        .add_file(&guest)?
+        .add(serde_json::to_vec(&order).context("writing the guest's order")?)
+        .add(command_line(config))
+        .add(format!("{} {} {} {:?}", config.memory_mib, config.cpus, config.cpu, config.accelerator))
+        .add(tools.qemu_version()?);
+    if let Some(path) = &pagehaul {
+        key = key.add_file(path)?;
+    }
+    let crashes = cache::folder()?.join("crashes");
+    let name = name(config);
+    let folder = crashes.join(format!("{name}-{}", key.short()));
+    cache::once(&folder, |draft| {
+        if config.accelerator == Accelerator::Kvm {
+            probe(&tools, &kernel)?;
+        }
+        let initramfs = initramfs::build(&kernel, &tools, &guest, pagehaul.as_deref(), &order)?;
+        let job = Job { config, tools: &tools, kernel: &kernel, draft };
+        job.run(&initramfs).inspect_err(|_| keep_console(draft, &crashes, &name))
+    })
+    .with_context(|| format!("crashing {}", kernel.release))?;
+    forget(&crashes, &name);
+    Crash::open(folder, kernel)
+}
+
+fn check(config: &Config) -> Result<()> {
+    if config.memory_mib < 512 || config.memory_mib > 1 << 20 {
+        bail!("guests of {} MiB: the lab's have from 512 MiB to 1 TiB", config.memory_mib);
+    }
+    if config.cpus == 0 || config.cpus > 64 {
+        bail!("{} CPUs: the lab's guests have from 1 to 64", config.cpus);
+    }
+    if let Some(path) = &config.pagehaul
+        && !path.is_file()
+    {
+        bail!("there is no program {}", path.display());
+    }
+    Ok(())
+}
+
+fn order(config: &Config) -> Order {
+    let mut runs: Vec<Run> = Vec::new();
+    for arguments in &config.captures {
+        let mut name: String = arguments.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        name = name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+        if name.is_empty() || runs.iter().any(|run| run.name == name) {
+            name = format!("{name}-{}", runs.len()).trim_start_matches('-').to_owned();
+        }
+        let whole = arguments.iter().any(|a| a.contains("{out}"));
+        let arguments = if whole {
+            arguments.clone()
+        } else {
+            let ends = |words: [&str; 2]| words.map(str::to_owned);
+            [vec!["capture".to_owned()], arguments.clone(), ends(["/proc/vmcore", "{out}"]).to_vec()].concat()
+        };
+        runs.push(Run { name, arguments, time_limit: config.time_limit });
+    }
+    Order {
+        fill: Fill::Stamps(config.fill),
+        // Watchdogs are off in both: under translation a CPU may seem stuck for longer than they like.
+        capture_command_line: format!(
+            "console=ttyS0 panic=-1 nowatchdog reset_devices nr_cpus={} cgroup_disable=memory",
+            config.cpus
+        ),
+        save_vmcore: true,
+        runs,
+    }
+}
+
+fn command_line(config: &Config) -> String {
+    let base = "console=ttyS0 panic=-1 nowatchdog random.trust_cpu=on";
+    format!("{base} crashkernel={} {}", config.crashkernel, config.append).trim_end().to_owned()
+}
+
+/// What results that differ only by the programs that made them have in common.
+fn name(config: &Config) -> String {
+    let mut parts = vec![config.kernel.clone(), format!("{}M", config.memory_mib)];
+    if config.cpus != 2 {
+        parts.push(format!("{}cpus", config.cpus));
+    }
+    parts.push(config.cpu.clone());
+    if !config.append.is_empty() {
+        parts.push(config.append.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+    }
+    if !config.captures.is_empty() {
+        parts.push("runs".into());
+    }
+    parts.join("-")
+}
+
+struct Job<'a> {
+    config: &'a Config,
+    tools: &'a Tools,
+    kernel: &'a Kernel,
+    draft: &'a Path,
+}
+
+impl Job<'_> {
+    /// Boots the guest on disks in the draft folder and leaves only results there.
+    fn run(&self, initramfs: &[u8]) -> Result<()> {
+        let path = self.draft.join("initramfs");
+        fs::write(&path, initramfs).context("writing the initramfs")?;
+        let disks = self.disks()?;
+        let socket_folder = SocketFolder::new()?;
+        let mut vm = Machine {
+            tools: self.tools,
+            kernel: &self.kernel.image()?,
+            initramfs: &path,
+            command_line: &command_line(self.config),
+            memory_mib: self.config.memory_mib,
+            cpus: self.config.cpus,
+            cpu: &self.config.cpu,
+            accelerator: self.config.accelerator,
+            disks: &disks,
+            devices: &["virtio-balloon-pci"],
+            folder: &socket_folder.0,
+            silence: Duration::from_secs(120.max(self.config.time_limit + 30)),
+            limit: Duration::from_secs(600 + self.config.time_limit * self.config.captures.len() as u64),
+        }
+        .start()?;
+        let result = self.follow(&mut vm);
+        drop(vm);
+        fs::copy(socket_folder.0.join("console.log"), self.draft.join("console.log"))
+            .context("keeping the console's log")?;
+        result?;
+        self.collect(&disks)
+    }
+
+    fn disks(&self) -> Result<Vec<Disk>> {
+        let memory = self.config.memory_mib << 20;
+        let runs = self.config.captures.len() as u64;
+        let (tools, folder) = (self.tools, self.draft);
+        Ok(vec![
+            disk::ext4(
+                tools,
+                folder,
+                order::disk::OUT,
+                (64 << 20) + runs * (memory + (64 << 20)),
+                4096,
+                None,
+            )?,
+            disk::raw(folder, order::disk::VMCORE, memory + (256 << 20))?,
+            disk::raw(folder, order::disk::MANIFEST, MANIFEST_BYTES)?,
+            disk::ext4(tools, folder, order::disk::CACHE, memory.max(256 << 20), 4096, None)?,
+            disk::ext4(tools, folder, order::disk::CACHE_PRIVATE, memory.max(256 << 20), 1024, None)?,
+        ])
+    }
+
+    /// Follows the guest through its crash until the capture kernel is done.
+    fn follow(&self, vm: &mut Vm) -> Result<()> {
+        let mut crashing = false;
+        let mut captured = false;
+        loop {
+            let said = vm.listen(|panic| if crashing && !captured { Ok(()) } else { bail!("{panic}") })?;
+            let Some((what, detail)) = said else {
+                let state = match (crashing, captured) {
+                    (false, _) => "before it was to crash",
+                    (true, false) => "instead of starting its capture kernel",
+                    (true, true) => "in the capture kernel",
+                };
+                bail!("the guest ended {state}{}", vm.where_to_look());
+            };
+            let now = vm.seconds();
+            match what.as_str() {
+                say::DONE => {
+                    eprintln!("{now:6.1} s  done");
+                    return Ok(());
+                }
+                say::PANIC => crashing = true,
+                say::CAPTURE => captured = true,
+                say::BALLOON => {
+                    let mib: u64 = detail.parse().with_context(|| format!("balloon of {detail} MiB"))?;
+                    let rest = self.config.memory_mib.saturating_sub(mib) << 20;
+                    vm.qmp()?.execute("balloon", &serde_json::json!({ "value": rest }))?;
+                }
+                _ => {}
+            }
+            eprintln!("{now:6.1} s  {what} {detail}");
+        }
+    }
+
+    /// Turns the disks into results.
+    fn collect(&self, disks: &[Disk]) -> Result<()> {
+        let disk =
+            |serial: &str| disks.iter().find(|disk| disk.serial == serial).context("a disk of the guest");
+        let manifest = disk::open_box(disk(order::disk::MANIFEST)?)?;
+        fs::write(self.draft.join("manifest.json"), manifest).context("keeping the manifest")?;
+        let out = self.draft.join("out");
+        cache::make(&out)?;
+        disk::take_out(self.tools, disk(order::disk::OUT)?, &out)?;
+        let report = crate::outcome::read_report(&out)?;
+        // The disk is the vmcore, with room left at the end.
+        let vmcore = self.draft.join("vmcore");
+        fs::rename(&disk(order::disk::VMCORE)?.path, &vmcore)
+            .and_then(|()| File::options().write(true).open(&vmcore)?.set_len(report.vmcore_bytes))
+            .context("keeping the vmcore")?;
+        for disk in disks.iter().filter(|disk| disk.path.exists()) {
+            fs::remove_file(&disk.path).with_context(|| disk.path.display().to_string())?;
+        }
+        fs::remove_file(self.draft.join("initramfs")).context("removing the initramfs")
+    }
+}
+
+/// A folder with a path short enough for a socket; gone when dropped.
+pub(crate) struct SocketFolder(pub(crate) PathBuf);
+
+impl SocketFolder {
+    pub(crate) fn new() -> Result<SocketFolder> {
+        let path = std::env::temp_dir().join(format!("pagehaul-lab-{}", std::process::id()));
+        cache::make(&path)?;
+        Ok(SocketFolder(path))
+    }
+}
+
+impl Drop for SocketFolder {
+    fn drop(&mut self) {
+        // What can't be removed is a few kilobytes in a temporary folder.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Keeps the console of a failed crash.
+fn keep_console(draft: &Path, crashes: &Path, name: &str) {
+    let to = crashes.join(format!("{name}.failed.log"));
+    if fs::copy(draft.join("console.log"), &to).is_ok() {
+        eprintln!("the console of the failed guest is kept in {}", to.display());
+    }
+}
+
+/// Removes results that programs since changed have made.
+fn forget(crashes: &Path, name: &str) {
+    let prefix = format!("{name}-");
+    let Ok(entries) = fs::read_dir(crashes) else { return };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter(|entry| {
+            let file = entry.file_name();
+            // A key of twelve digits follows; "…-runs-…" has more.
+            file.to_str()
+                .and_then(|f| f.strip_prefix(&prefix))
+                .is_some_and(|key| key.len() == 12 && !key.contains('-'))
+        })
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    found.sort();
+    let surplus = found.len().saturating_sub(KEPT);
+    for (_, path) in found.into_iter().take(surplus) {
+        // Somebody else may be removing it as well.
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
+/// Sees whether KVM brings a guest as far as its kernel's first lines.
+fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
+    let folder = SocketFolder::new()?;
+    let empty = folder.0.join("initramfs");
+    fs::write(&empty, crate::cpio::Archive::default().finish()).context("writing an empty initramfs")?;
+    let mut vm = Machine {
+        tools,
+        kernel: &kernel.image()?,
+        initramfs: &empty,
+        // Without an init the kernel panics: that is how far it has to come.
+        command_line: "console=ttyS0 panic=-1",
+        memory_mib: 512,
+        cpus: 1,
+        cpu: "host",
+        accelerator: vm::Accelerator::Kvm,
+        disks: &[],
+        devices: &[],
+        folder: &folder.0,
+        silence: Duration::from_secs(15),
+        limit: Duration::from_secs(30),
+    }
+    .start()?;
+    let mut booted = false;
+    let result = vm.listen(|_| {
+        booted = true;
+        Ok(())
+    });
+    match (booted, result) {
+        (true, _) => Ok(()),
+        (false, Err(why)) => Err(why.context("KVM was asked for, and doesn't run guests here")),
+        (false, Ok(_)) => bail!("KVM was asked for, and doesn't run guests here{}", vm.where_to_look()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_get_names_and_whole_command_lines() {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let captures =
+            vec![words("-d 31 -c zstd:-3"), words("-d 31 -c zstd:3"), words(""), words("info {out}")];
+        let order = order(&Config { captures, ..Config::default() });
+        let names: Vec<&str> = order.runs.iter().map(|run| run.name.as_str()).collect();
+        assert_eq!(names, ["d-31-c-zstd-3", "d-31-c-zstd-3-1", "2", "info-out"]);
+        assert_eq!(order.runs[0].arguments, words("capture -d 31 -c zstd:-3 /proc/vmcore {out}"));
+        assert_eq!(order.runs[3].arguments, words("info {out}"));
+    }
+
+    #[test]
+    fn absurd_machines_are_refused() {
+        for config in [
+            Config { memory_mib: 64, ..Config::default() },
+            Config { cpus: 0, ..Config::default() },
+            Config { pagehaul: Some("/nonexistent/pagehaul".into()), ..Config::default() },
+        ] {
+            assert!(check(&config).is_err(), "{config:?}");
+        }
+        assert!(check(&Config::default()).is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! Debug symbols of the lab's kernels, for drgn and crash.
+
+use crate::apt::Apt;
+use crate::cache;
+use crate::kernels::{self, Kernel};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Debug symbols in the cache.
+#[derive(Clone, Debug)]
+pub struct DebugInfo {
+    /// The kernel.
+    pub vmlinux: PathBuf,
+    /// Folder with the symbols of those modules the guests load, as `<name>.ko` or `<name>.ko.debug`.
+    pub modules: PathBuf,
+}
+
+/// Modules whose symbols are kept; the package holds thousands.
+const MODULES: [&str; 7] = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_blk",
+    "virtio_balloon",
+];
+
+/// Fetches a kernel's debug symbols (300 to 400 MB, of which vmlinux is kept) unless the cache has them.
+pub fn get(kernel: &Kernel) -> Result<DebugInfo> {
+    let folder = cache::folder()?.join("debug").join(&kernel.release);
+    cache::once(&folder, |draft| fetch(kernel, draft))
+        .with_context(|| format!("debug symbols of {}", kernel.release))?;
+    Ok(DebugInfo { vmlinux: folder.join("vmlinux"), modules: folder.join("modules") })
+}
+
+fn fetch(kernel: &Kernel, into: &Path) -> Result<()> {
+    let apt = Apt::new(&[kernels::series(&kernel.series)?.suite], false)?;
+    let name = format!("linux-image-{}-dbg", kernel.release);
+    let package = if apt.names(&name)?.contains(&name) {
+        apt.download(&name)?
+    } else {
+        let image = format!("linux-image-{}", kernel.release);
+        apt.download_beside(&image, |uri| {
+            // Signed images are built from a source package of their own; the symbols are in linux's.
+            uri.replace("/linux-signed-amd64/", "/linux/").replace(&format!("{image}_"), &format!("{name}_"))
+        })?
+    };
+    let unpacked = into.join("unpacked");
+    unpack_some(&package, &unpacked, &kernel.release)?;
+    let mut found = Vec::new();
+    list(&unpacked, &mut found)?;
+    let modules = into.join("modules");
+    cache::make(&modules)?;
+    for path in found {
+        let file = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+        let target = if file.starts_with("vmlinux") { into.join("vmlinux") } else { modules.join(&file) };
+        fs::rename(&path, &target).with_context(|| format!("keeping {}", path.display()))?;
+    }
+    if !into.join("vmlinux").exists() {
+        bail!("{} holds no vmlinux", package.display());
+    }
+    fs::remove_dir_all(&unpacked).context("removing what isn't kept")?;
+    fs::remove_file(&package).context("removing the package")
+}
+
+/// Unpacks the kernel and a few modules out of a package that takes gigabytes as a whole.
+fn unpack_some(package: &Path, into: &Path, release: &str) -> Result<()> {
+    cache::make(into)?;
+    let mut source = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(package)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running dpkg-deb")?;
+    let mut tar = Command::new("tar");
+    tar.arg("-x").arg("-C").arg(into).args(["--wildcards", "--no-same-owner"]);
+    tar.arg(format!("*/vmlinux-{release}")).arg(format!("*/{release}/vmlinux"));
+    for module in MODULES {
+        tar.arg(format!("*/{module}.ko*"));
+    }
+    // tar fails for patterns that match nothing, which is the case for most of them.
+    let output = tar.stdin(source.stdout.take().context("a pipe")?).output().context("running tar")?;
+    if !source.wait().context("running dpkg-deb")?.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        bail!("unpacking {}: {}", package.display(), text.lines().next().unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// All files below a folder. Links are left out: the packages link one name of vmlinux to another.
+fn list(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry.with_context(|| folder.display().to_string())?;
+        let kind = entry.file_type().with_context(|| entry.path().display().to_string())?;
+        if kind.is_dir() {
+            list(&entry.path(), found)?;
+        } else if kind.is_file() {
+            found.push(entry.path());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Crashes real kernels in QEMU and brings their memory out.
+//!
+//! ```no_run
+//! let config = lab::Config { kernel: "6.12".into(), ..lab::Config::default() };
+//! let crash = lab::crash(&config)?;
+//! println!("{} crashed: {}", crash.release(), crash.vmcore().display());
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! Everything that is fetched or made is kept in a cache folder (see [`cache`]), so that a crash that was asked for
+//! before is there at once.
+
+pub mod apt;
+pub mod benchmark;
+mod build;
+pub mod cache;
+mod console;
+mod cpio;
+mod crash;
+pub mod debuginfo;
+mod disk;
+mod initramfs;
+pub mod kernels;
+mod modules;
+mod outcome;
+mod qmp;
+pub mod tools;
+mod vm;
+
+pub use crash::{Config, crash};
+pub use lab_guest::{class, results, stamp};
+pub use outcome::{Crash, Dump};
+pub use vm::Accelerator;
+
+/// Whether tests that boot virtual machines are to run: `PAGEHAUL_LAB=1` in the environment, as `make test` sets it.
+pub fn enabled() -> bool {
+    std::env::var("PAGEHAUL_LAB").is_ok_and(|value| !value.is_empty() && value != "0")
+}

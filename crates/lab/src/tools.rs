@@ -1,0 +1,117 @@
+//! The host programs the lab needs, in a tree of their own below the cache.
+//!
+//! QEMU comes from bookworm-backports, because QEMU 7.2 of Debian 12 corrupts guests that run 6.12. It is unpacked,
+//! not installed, with every library it uses, and runs on that tree's own loader: the machine's packages don't
+//! change, and root is not needed.
+
+use crate::apt::Apt;
+use crate::cache::{self, Key};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const SUITES: [&str; 2] = ["bookworm", "bookworm-backports"];
+const PACKAGES: [&str; 4] = ["qemu-system-x86", "e2fsprogs", "xz-utils", "zstd"];
+const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+const FOLDERS: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
+
+/// The unpacked tree.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    tree: PathBuf,
+}
+
+impl Tools {
+    /// Fetches and unpacks the programs, unless they are there.
+    pub fn get() -> Result<Tools> {
+        let key = Key::default().add(SUITES.join(" ")).add(PACKAGES.join(" ")).short();
+        let tree = cache::folder()?.join("tools").join(key);
+        cache::once(&tree, |draft| {
+            let packages = Apt::new(&SUITES, false)?.download_closure(&PACKAGES)?;
+            packages.iter().try_for_each(|package| unpack(package, draft))
+        })
+        .context("setting up QEMU and the other host programs")?;
+        Ok(Tools { tree })
+    }
+
+    /// A command that runs a program of the tree.
+    pub fn command(&self, program: &str) -> Result<Command> {
+        let path = FOLDERS
+            .iter()
+            .map(|folder| self.tree.join(folder).join(program))
+            .find(|path| path.exists())
+            .with_context(|| format!("{program} is not among the lab's tools in {}", self.tree.display()))?;
+        let libraries: Vec<String> =
+            LIBRARIES.iter().map(|folder| self.tree.join(folder).display().to_string()).collect();
+        let mut command = Command::new(self.tree.join("lib64/ld-linux-x86-64.so.2"));
+        command.arg("--library-path").arg(libraries.join(":")).arg(path);
+        Ok(command)
+    }
+
+    /// Folders with QEMU's firmware.
+    pub fn firmware(&self) -> [PathBuf; 2] {
+        ["qemu", "seabios"].map(|name| self.tree.join("usr/share").join(name))
+    }
+
+    /// Runs a program, and fails with what it said if it fails.
+    pub fn run<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> Result<String> {
+        let mut command = self.command(program)?;
+        let output = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("running {program}"))?;
+        if !output.status.success() {
+            bail!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Decompresses a file that ends in .xz or .zst; others are returned as they are.
+    pub fn decompress(&self, path: &Path) -> Result<Vec<u8>> {
+        let content = fs::read(path).with_context(|| path.display().to_string())?;
+        let program = match path.extension().and_then(OsStr::to_str) {
+            Some("xz") => "xz",
+            Some("zst") => "zstd",
+            _ => return Ok(content),
+        };
+        let mut child = self
+            .command(program)?
+            .arg("-dc")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("running {program}"))?;
+        let mut input = child.stdin.take().context("the program's input is a pipe")?;
+        // From a thread: the program stops reading while nobody takes its output.
+        let writer = std::thread::spawn(move || input.write_all(&content));
+        let output = child.wait_with_output().with_context(|| format!("running {program}"))?;
+        if !output.status.success() || !matches!(writer.join(), Ok(Ok(()))) {
+            bail!("{}: {}", path.display(), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(output.stdout)
+    }
+
+    /// QEMU's version, in one line.
+    pub fn qemu_version(&self) -> Result<String> {
+        let text = self.run("qemu-system-x86_64", &["--version"])?;
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    }
+}
+
+/// Unpacks a package into a folder.
+pub fn unpack(package: &Path, into: &Path) -> Result<()> {
+    let output = Command::new("dpkg-deb")
+        .arg("-x")
+        .args([package, into])
+        .output()
+        .context("running dpkg-deb: the lab unpacks Debian packages and needs a Debian machine")?;
+    if !output.status.success() {
+        bail!("unpacking {}: {}", package.display(), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! One virtual machine, from start to end.
+
+use crate::cache;
+use crate::console::{self, Line};
+use crate::disk::Disk;
+use crate::qmp::Qmp;
+use crate::tools::Tools;
+use anyhow::{Context, Result, bail};
+use lab_guest::order::say;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// What executes the guest's instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Accelerator {
+    /// QEMU's translator: slow, and works everywhere.
+    #[default]
+    Tcg,
+    /// The host's virtualisation. A /dev/kvm that opens says little: guests may still hang in the BIOS, so it is
+    /// tried before it is used.
+    Kvm,
+}
+
+/// What to boot.
+pub struct Machine<'a> {
+    /// QEMU and its firmware.
+    pub tools: &'a Tools,
+    /// Kernel image.
+    pub kernel: &'a Path,
+    /// Its initramfs.
+    pub initramfs: &'a Path,
+    /// Its command line.
+    pub command_line: &'a str,
+    /// MiB of memory.
+    pub memory_mib: u64,
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// CPU model.
+    pub cpu: &'a str,
+    /// See [`Accelerator`].
+    pub accelerator: Accelerator,
+    /// Disks, found by their serial numbers.
+    pub disks: &'a [Disk],
+    /// Further devices.
+    pub devices: &'a [&'a str],
+    /// Folder for console log and control socket. The socket's path must be short.
+    pub folder: &'a Path,
+    /// How long the console may be silent.
+    pub silence: Duration,
+    /// How long it may take in all.
+    pub limit: Duration,
+}
+
+/// A running machine. It is killed when dropped, and by the kernel should this process end without that.
+pub struct Vm {
+    child: Child,
+    lines: Receiver<String>,
+    started: Instant,
+    silence: Duration,
+    limit: Duration,
+    log: PathBuf,
+    socket: PathBuf,
+    tail: Vec<String>,
+    // Held for as long as the machine runs: two at once would starve each other into timeouts.
+    _only_one: File,
+}
+
+impl Machine<'_> {
+    /// Boots it, once no other of the lab's machines runs.
+    pub fn start(&self) -> Result<Vm> {
+        let only_one = cache::lock("vm")?;
+        let socket = self.folder.join("qmp");
+        let mut command = self.command(&socket)?;
+        let parent = std::process::id();
+        // SAFETY: prctl and getppid are async-signal-safe, and nothing is allocated.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // The parent may have gone before it was asked for.
+                if libc::getppid().cast_unsigned() == parent {
+                    Ok(())
+                } else {
+                    Err(std::io::ErrorKind::Other.into())
+                }
+            });
+        }
+        let started = Instant::now();
+        let mut child = command.spawn().context("starting QEMU")?;
+        let log = self.folder.join("console.log");
+        let file = File::create(&log).with_context(|| log.display().to_string())?;
+        let output = child.stdout.take().context("QEMU's output is a pipe")?;
+        let lines = follow(output, file);
+        let (silence, limit) = (self.silence, self.limit);
+        Ok(Vm { child, lines, started, silence, limit, log, socket, tail: Vec::new(), _only_one: only_one })
+    }
+
+    fn command(&self, socket: &Path) -> Result<Command> {
+        let mut command = self.tools.command("qemu-system-x86_64")?;
+        for folder in self.tools.firmware() {
+            command.arg("-L").arg(folder);
+        }
+        let accelerator = match self.accelerator {
+            Accelerator::Tcg => "tcg,thread=multi",
+            Accelerator::Kvm => "kvm",
+        };
+        let qmp = format!("unix:{},server=on,wait=off", socket.display());
+        command
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+            .args(["-machine", "pc", "-accel", accelerator, "-cpu", self.cpu])
+            .args(["-m", &format!("{}M", self.memory_mib), "-smp", &self.cpus.to_string()])
+            .args(["-serial", "stdio", "-qmp", &qmp])
+            .arg("-kernel")
+            .arg(self.kernel)
+            .arg("-initrd")
+            .arg(self.initramfs)
+            .args(["-append", self.command_line]);
+        for Disk { serial, path } in self.disks {
+            let drive = format!("if=none,id={serial},format=raw,cache=unsafe,file={}", path.display());
+            command.args(["-drive", &drive]);
+            command.args(["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
+        }
+        for device in self.devices {
+            command.args(["-device", device]);
+        }
+        // Its standard error is ours: what it complains about is worth seeing.
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Ok(command)
+    }
+}
+
+/// Copies the console to the log and hands out its lines.
+fn follow(output: ChildStdout, mut log: File) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(output);
+        let mut bytes = Vec::new();
+        while let Ok(1..) = reader.read_until(b'\n', &mut bytes) {
+            // A log that can't be written is noticed when it's read; the machine is more important.
+            let _ = log.write_all(&bytes);
+            if sender.send(String::from_utf8_lossy(&bytes).into_owned()).is_err() {
+                return;
+            }
+            bytes.clear();
+        }
+    });
+    receiver
+}
+
+impl Vm {
+    /// The next thing the guest says to the host; panics on the way are given to `panicked`, which may end the wait
+    /// with an error. `None` when QEMU has ended.
+    pub fn listen(
+        &mut self,
+        mut panicked: impl FnMut(&str) -> Result<()>,
+    ) -> Result<Option<(String, String)>> {
+        loop {
+            let Some(left) = self.limit.checked_sub(self.started.elapsed()) else {
+                bail!("the guest isn't done after {} s{}", self.limit.as_secs(), self.where_to_look());
+            };
+            let line = match self.lines.recv_timeout(left.min(self.silence)) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if left <= self.silence => continue,
+                Err(RecvTimeoutError::Timeout) => {
+                    let seconds = self.silence.as_secs();
+                    bail!("the guest has said nothing for {seconds} s{}", self.where_to_look());
+                }
+            };
+            self.remember(&line);
+            match console::parse(&line) {
+                Line::Said(what, detail) if what == say::ERROR => {
+                    bail!("the guest gave up: {detail}{}", self.where_to_look())
+                }
+                Line::Said(what, detail) => return Ok(Some((what, detail))),
+                Line::Panic(line) => {
+                    panicked(&line).with_context(|| format!("the guest panicked{}", self.where_to_look()))?
+                }
+                Line::Other => {}
+            }
+        }
+    }
+
+    /// Seconds since the start.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Connects to QEMU's control socket.
+    pub fn qmp(&self) -> Result<Qmp> {
+        Qmp::connect(&self.socket)
+    }
+
+    /// The last lines of the console and where the rest is, for errors.
+    pub fn where_to_look(&self) -> String {
+        format!("; console in {}; its last lines:\n  {}", self.log.display(), self.tail.join("\n  "))
+    }
+
+    fn remember(&mut self, line: &str) {
+        const LINES: usize = 12;
+        let line = line.trim_end();
+        if !line.is_empty() {
+            if self.tail.len() == LINES {
+                self.tail.remove(0);
+            }
+            self.tail.push(line.to_owned());
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // Fails where QEMU has ended by itself; it is reaped either way.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
