@@ -1,0 +1,90 @@
+//! What pages hold.
+
+/// Bytes in a page.
+pub const PAGE: usize = 4096;
+
+/// One page's bytes.
+pub type PageBytes = [u8; PAGE];
+
+/// What a page holds, made when asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// Zeros.
+    #[default]
+    Zero,
+    /// Words of a text, different on every page: compresses well.
+    Text,
+    /// Noise: does not compress.
+    Random,
+    /// 64 bytes that name the PFN, over and over: says at a look which page it is, and where it should have been.
+    Stamp,
+    /// These bytes.
+    Bytes(Box<PageBytes>),
+}
+
+/// Length of what [`Content::Stamp`] repeats.
+pub(crate) const STAMP: usize = 64;
+
+const WORDS: [&str; 16] = [
+    "page", "of", "memory", "the", "kernel", "crashed", "and", "left", "a", "dump", "behind", "for", "those",
+    "who", "come", "later",
+];
+
+impl Content {
+    /// The bytes of page `pfn` with this content.
+    pub fn page(&self, pfn: u64) -> PageBytes {
+        let mut page = [0; PAGE];
+        match self {
+            Content::Zero => {}
+            Content::Text => {
+                let mut noise = Noise::new(pfn);
+                let mut at = 0;
+                while at < PAGE {
+                    let word = WORDS[(noise.next() % 16) as usize].as_bytes();
+                    let end = PAGE.min(at + word.len());
+                    page[at..end].copy_from_slice(&word[..end - at]);
+                    if end < PAGE {
+                        page[end] = b' ';
+                    }
+                    at = end + 1;
+                }
+            }
+            Content::Random => {
+                let mut noise = Noise::new(!pfn);
+                for word in page.chunks_exact_mut(8) {
+                    word.copy_from_slice(&noise.next().to_le_bytes());
+                }
+            }
+            Content::Stamp => {
+                for stamp in page.chunks_exact_mut(STAMP) {
+                    stamp[..16].copy_from_slice(format!("PFN {pfn:<12x}").as_bytes());
+                    stamp[16..24].copy_from_slice(&pfn.to_le_bytes());
+                    stamp[24..32].copy_from_slice(&Noise::new(pfn).next().to_le_bytes());
+                }
+            }
+            Content::Bytes(bytes) => page = **bytes,
+        }
+        page
+    }
+}
+
+/// splitmix64: numbers that look random and are the same every time.
+#[derive(Clone, Debug)]
+pub struct Noise(u64);
+
+impl Noise {
+    /// A sequence of its own for each seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "endless: an Option would only be unwrapped")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

@@ -1,0 +1,297 @@
+//! The description of a machine, page by page.
+
+use std::collections::BTreeMap;
+
+use crate::class::Kind;
+use crate::content::{Content, Noise};
+use crate::setup::{Memmap, Setup, Sparse};
+use crate::{Era, Image};
+
+/// A machine to be. Every method returns it again, so that descriptions chain.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub(crate) setup: Setup,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) poisoned: Vec<u64>,
+    pub(crate) contents: BTreeMap<u64, Content>,
+}
+
+/// `1 << order` pages from `pfn` on, of one kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub pfn: u64,
+    pub order: u32,
+    pub kind: Kind,
+}
+
+macro_rules! one_page {
+    ($($(#[$doc:meta])* $name:ident => $kind:ident;)*) => {
+        $($(#[$doc])* pub fn $name(&mut self, pfn: u64) -> &mut Self { self.page(Kind::$kind, pfn, 0) })*
+    };
+}
+
+macro_rules! many_pages {
+    ($($(#[$doc:meta])* $name:ident => $kind:ident;)*) => {
+        $($(#[$doc])* pub fn $name(&mut self, pfn: u64, order: u32) -> &mut Self {
+            self.page(Kind::$kind, pfn, order)
+        })*
+    };
+}
+
+/// How the machine is made.
+impl Machine {
+    /// An x86_64 machine of 108 MiB with 2 CPUs that runs a kernel of `era`: 4-level page tables, no KASLR,
+    /// SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages.
+    pub fn new(era: Era) -> Self {
+        Self { setup: Setup::new(era), blocks: Vec::new(), poisoned: Vec::new(), contents: BTreeMap::new() }
+    }
+
+    /// Adds RAM at physical addresses `start..end`, in bytes, which need not be whole pages. The first call
+    /// replaces the RAM a new machine has.
+    pub fn ram(&mut self, start: u64, end: u64) -> &mut Self {
+        assert!(start < end, "RAM from {start:#x} to {end:#x}");
+        self.setup.ram.push((start, end));
+        self
+    }
+
+    /// Uses 5-level page tables.
+    pub fn five_level(&mut self) -> &mut Self {
+        self.setup.five_level = true;
+        self
+    }
+
+    /// Moves the kernel by `offset` bytes of virtual address space, and the direct map and vmemmap with it.
+    pub fn kaslr(&mut self, offset: u64) -> &mut Self {
+        assert!(offset.is_multiple_of(0x20_0000), "KASLR moves the kernel by whole 2 MiB");
+        self.setup.kaslr = Some(offset);
+        self
+    }
+
+    /// Loads the kernel at physical address `load`; `phys_base` follows.
+    pub fn load_at(&mut self, load: u64) -> &mut Self {
+        assert!(load.is_multiple_of(0x20_0000), "the kernel is loaded on a 2 MiB boundary");
+        self.setup.load = load;
+        self
+    }
+
+    /// Sets the bit in every page table entry that says "encrypted".
+    pub fn sme(&mut self, mask: u64) -> &mut Self {
+        self.setup.sme_mask = mask;
+        self
+    }
+
+    /// How sections are found.
+    pub fn sparse(&mut self, sparse: Sparse) -> &mut Self {
+        self.setup.sparse = sparse;
+        self
+    }
+
+    /// Where struct pages live.
+    pub fn memmap(&mut self, memmap: Memmap) -> &mut Self {
+        self.setup.memmap = memmap;
+        self
+    }
+
+    /// SECTION_SIZE_BITS: 27 on x86_64; less keeps a machine with many sections small.
+    pub fn section_bits(&mut self, bits: u32) -> &mut Self {
+        self.setup.section_bits = bits;
+        self
+    }
+
+    /// MAX_PHYSMEM_BITS, where it should not be the kernel's own (46 or 52).
+    pub fn max_physmem_bits(&mut self, bits: u32) -> &mut Self {
+        self.setup.max_physmem_bits = Some(bits);
+        self
+    }
+
+    /// `sizeof(struct mem_section)`: 16, or 32 with CONFIG_PAGE_EXTENSION.
+    pub fn section_entry(&mut self, bytes: u64) -> &mut Self {
+        self.setup.section_entry = bytes;
+        self
+    }
+
+    /// `sizeof(struct page)`: 64; 56 without memory cgroups, 80 with debugging.
+    pub fn struct_page(&mut self, bytes: u64) -> &mut Self {
+        self.setup.struct_page = bytes;
+        self
+    }
+
+    /// Number of CPUs, each with its NT_PRSTATUS.
+    pub fn cpus(&mut self, count: usize) -> &mut Self {
+        self.setup.cpus = count;
+        self
+    }
+
+    /// Leaves in section `index`, which must hold no RAM, what a hot-removed section left from 5.3 to 5.5: an entry
+    /// that is not zero and lacks only the PRESENT flag.
+    pub fn stale_section(&mut self, index: u64) -> &mut Self {
+        self.setup.stale_sections.push(index);
+        self
+    }
+
+    /// Sets a line of VMCOREINFO, as in `.info("NUMBER(PG_lru)", "77")`.
+    pub fn info(&mut self, key: &str, value: impl ToString) -> &mut Self {
+        self.setup.info_edits.push((key.into(), Some(value.to_string())));
+        self
+    }
+
+    /// Leaves a line out of VMCOREINFO.
+    pub fn without_info(&mut self, key: &str) -> &mut Self {
+        self.setup.info_edits.push((key.into(), None));
+        self
+    }
+}
+
+/// What its pages are.
+impl Machine {
+    /// Makes `1 << order` pages from `pfn` on pages of `kind`.
+    pub fn page(&mut self, kind: Kind, pfn: u64, order: u32) -> &mut Self {
+        assert!(pfn.is_multiple_of(1 << order), "PFN {pfn:#x} is not aligned to order {order}");
+        assert!(kind != Kind::Unaccepted || order == 10, "unaccepted memory comes in blocks of order 10");
+        self.blocks.push(Block { pfn, order, kind });
+        self
+    }
+
+    one_page! {
+        /// An anonymous page.
+        anon => Anon;
+        /// An anonymous page merged by KSM.
+        ksm => Ksm;
+        /// An anonymous page in the swap cache.
+        anon_swapcache => AnonSwapcache;
+        /// A file page.
+        cache => Cache;
+        /// A file page with buffers.
+        cache_private => CachePrivate;
+        /// A tmpfs page.
+        shmem => Shmem;
+        /// A page read ahead from swap.
+        swapcache => Swapcache;
+        /// A page table.
+        page_table => PageTable;
+        /// A poisoned page.
+        hwpoison => HwPoison;
+        /// A page given back to the hypervisor.
+        offline => Offline;
+        /// A page allocated by the kernel.
+        kernel => Kernel;
+        /// A page reserved at boot.
+        reserved => Reserved;
+        /// A movable page off the LRU lists.
+        movable => Movable;
+        /// A page of zsmalloc.
+        zsmalloc => Zsmalloc;
+        /// A page whose PG_owner_priv_1 means something else than swap cache.
+        checked => Checked;
+    }
+
+    many_pages! {
+        /// A HugeTLB page, of any order: 9, 18, or less where a test wants a small one.
+        hugetlb => Hugetlb;
+        /// A HugeTLB page whose vmemmap is optimised away; needs a vmemmap and struct pages of 64 bytes.
+        hugetlb_vmemmap_optimised => HugetlbOptimised;
+        /// A free block.
+        buddy => Buddy;
+        /// A block not yet accepted.
+        unaccepted => Unaccepted;
+        /// A slab.
+        slab => Slab;
+        /// A large anonymous folio.
+        anon_folio => Anon;
+        /// A large file folio.
+        cache_folio => Cache;
+        /// A large kmalloc.
+        large_kmalloc => LargeKmalloc;
+        /// A driver's compound page.
+        compound => Compound;
+    }
+
+    /// A transparent huge page of 2 MiB.
+    pub fn anon_thp(&mut self, pfn: u64) -> &mut Self {
+        self.page(Kind::Anon, pfn, 9)
+    }
+
+    /// Poisons page `pfn` in whatever block it is.
+    pub fn poison(&mut self, pfn: u64) -> &mut Self {
+        self.poisoned.push(pfn);
+        self
+    }
+
+    /// What page `pfn` holds. Pages that were given a kind are stamped unless this says otherwise.
+    pub fn fill(&mut self, pfn: u64, content: Content) -> &mut Self {
+        self.contents.insert(pfn, content);
+        self
+    }
+
+    /// One block of every kind that the era knows, of orders 0 and 3 where it may be either, from `pfn` (a multiple
+    /// of 1,024) on; takes [`SAMPLER_PAGES`] pages, most of them left as they are.
+    pub fn sampler(&mut self, pfn: u64) -> &mut Self {
+        let optimisable = self.setup.era.hvo() != crate::era::Hvo::No
+            && self.setup.memmap != Memmap::PerSection
+            && self.setup.struct_page == 64;
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            let base = pfn + index as u64 * 16;
+            match kind {
+                Kind::HugetlbOptimised if optimisable => {
+                    self.page(kind, pfn + 512, 9);
+                }
+                Kind::HugetlbOptimised => {}
+                Kind::Unaccepted => {
+                    self.page(kind, pfn + 1024, 10);
+                }
+                Kind::Hugetlb => {
+                    self.page(kind, base + 8, 3);
+                }
+                Kind::Anon | Kind::Cache | Kind::CachePrivate | Kind::Shmem | Kind::Slab | Kind::Buddy => {
+                    self.page(kind, base, 0).page(kind, base + 8, 3);
+                }
+                Kind::LargeKmalloc | Kind::Compound => {
+                    self.page(kind, base + 8, 3);
+                }
+                _ => {
+                    self.page(kind, base, 0);
+                }
+            }
+        }
+        self
+    }
+
+    /// Fills `count` pages from `pfn` on with blocks of random kinds and orders up to 4 and random contents; the
+    /// same for the same seed.
+    pub fn populate(&mut self, pfn: u64, count: u64, seed: u64) -> &mut Self {
+        let mut noise = Noise::new(seed);
+        let mut at = pfn;
+        while at < pfn + count {
+            let kind = match Kind::ALL[(noise.next() % Kind::ALL.len() as u64) as usize] {
+                Kind::HugetlbOptimised | Kind::Unaccepted => Kind::Kernel,
+                kind => kind,
+            };
+            let wanted = (noise.next() % 5) as u32;
+            let room = (pfn + count - at).ilog2();
+            let order = wanted.min(at.trailing_zeros()).min(room);
+            let order = match kind {
+                kind if kind.is_compound() || kind == Kind::Buddy => order,
+                _ => 0,
+            };
+            self.page(kind, at, order);
+            for page in at..at + (1 << order) {
+                match noise.next() % 4 {
+                    0 => self.fill(page, Content::Zero),
+                    1 => self.fill(page, Content::Text),
+                    2 => self.fill(page, Content::Random),
+                    _ => self,
+                };
+            }
+            at += 1 << order;
+        }
+        self
+    }
+
+    /// The machine's memory, as its crash left it.
+    pub fn build(&self) -> Image {
+        crate::build::build(self)
+    }
+}
+
+/// Pages that [`Machine::sampler`] takes.
+pub const SAMPLER_PAGES: u64 = 2048;

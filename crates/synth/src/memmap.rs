@@ -1,0 +1,133 @@
+//! Where each struct page is, virtually and physically.
+
+use std::collections::BTreeMap;
+
+use crate::content::PAGE;
+use crate::era::Hvo;
+use crate::machine::Block;
+use crate::memory::Memory;
+use crate::setup::{Memmap, Setup};
+
+const LARGE: u64 = 0x20_0000;
+
+/// The memmap's frames.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Map {
+    /// Offset in the vmemmap / 2 MiB → physical address.
+    pub large: BTreeMap<u64, u64>,
+    /// Offset in the vmemmap / 4 KiB → physical address. Goes before `large`.
+    pub small: BTreeMap<u64, u64>,
+    /// Section → physical address of its own memmap.
+    sections: BTreeMap<u64, u64>,
+}
+
+impl Map {
+    /// Takes frames for the struct pages of every section from `allocate(bytes, alignment)`.
+    pub fn lay(setup: &Setup, memory: &mut Memory, mut allocate: impl FnMut(u64, u64) -> u64) -> Self {
+        let mut map = Self::default();
+        let bytes = setup.section_pages() * setup.struct_page;
+        for section in setup.sections() {
+            let start = section * bytes;
+            match setup.memmap {
+                Memmap::PerSection => {
+                    let paddr = allocate(bytes, PAGE as u64);
+                    memory.lay_memmap(paddr, bytes, start);
+                    map.sections.insert(section, paddr);
+                }
+                Memmap::VmemmapLarge => {
+                    for chunk in start / LARGE..(start + bytes).div_ceil(LARGE) {
+                        map.large.entry(chunk).or_insert_with(|| {
+                            let paddr = allocate(LARGE, LARGE);
+                            memory.lay_memmap(paddr, LARGE, chunk * LARGE);
+                            paddr
+                        });
+                    }
+                }
+                Memmap::VmemmapSmall => {
+                    let page = PAGE as u64;
+                    // Backwards, so that no two neighbours are neighbours in memory.
+                    for index in (start / page..(start + bytes).div_ceil(page)).rev() {
+                        map.small.entry(index).or_insert_with(|| {
+                            let paddr = allocate(page, page);
+                            memory.lay_memmap(paddr, page, index * page);
+                            paddr
+                        });
+                    }
+                }
+            }
+        }
+        map
+    }
+
+    /// Gives back the vmemmap pages of an optimised HugeTLB page: the PFNs that become free.
+    pub fn optimise(&mut self, setup: &Setup, block: Block) -> Vec<u64> {
+        assert_eq!(setup.struct_page, 64, "the vmemmap is optimised only where struct pages fill pages");
+        assert!(setup.memmap != Memmap::PerSection, "without a vmemmap there is none to optimise");
+        assert!(block.order >= 7, "an order of {} has no vmemmap pages to spare", block.order);
+        let first = block.pfn * 64 / PAGE as u64;
+        let count = (64 << block.order) / PAGE as u64;
+        let kept = match setup.era.hvo() {
+            Hvo::No => panic!("kernels of {} do not optimise the vmemmap", setup.era.release()),
+            Hvo::FakeHeads => first,
+            Hvo::SharedTails => first + 1,
+        };
+        let frame = self.frame(kept * PAGE as u64);
+        let mut freed = Vec::new();
+        for index in kept + 1..first + count {
+            freed.push(self.frame(index * PAGE as u64) / PAGE as u64);
+            self.small.insert(index, frame);
+        }
+        freed
+    }
+
+    /// Physical address of a byte of the vmemmap.
+    fn frame(&self, offset: u64) -> u64 {
+        match self.small.get(&(offset / PAGE as u64)) {
+            Some(frame) => frame + offset % PAGE as u64,
+            None => self.large[&(offset / LARGE)] + offset % LARGE,
+        }
+    }
+
+    /// Virtual address of the struct page of `pfn`.
+    pub fn vaddr(&self, setup: &Setup, pfn: u64) -> u64 {
+        match setup.memmap {
+            Memmap::PerSection => setup.page_offset() + self.paddr(setup, pfn, 0),
+            _ => setup.vmemmap() + pfn * setup.struct_page,
+        }
+    }
+
+    /// Physical address of byte `at` of the struct page of `pfn`.
+    pub fn paddr(&self, setup: &Setup, pfn: u64, at: u64) -> u64 {
+        match setup.memmap {
+            Memmap::PerSection => {
+                let section = pfn / setup.section_pages();
+                let Some(base) = self.sections.get(&section) else { panic!("PFN {pfn:#x} is in no section") };
+                base + pfn % setup.section_pages() * setup.struct_page + at
+            }
+            _ => self.frame(pfn * setup.struct_page + at),
+        }
+    }
+
+    /// What `section_mem_map` encodes: the address at which PFN 0 would be.
+    pub fn encoded(&self, setup: &Setup, section: u64) -> u64 {
+        let first = section * setup.section_pages();
+        self.vaddr(setup, first).wrapping_sub(first * setup.struct_page)
+    }
+
+    pub fn write(&self, setup: &Setup, memory: &mut Memory, pfn: u64, at: u64, bytes: &[u8]) {
+        // Struct pages of 56 or 80 bytes cross frames.
+        let mut done = 0;
+        while done < bytes.len() {
+            let paddr = self.paddr(setup, pfn, at + done as u64);
+            let count = (PAGE - (paddr % PAGE as u64) as usize).min(bytes.len() - done);
+            memory.write(paddr, &bytes[done..done + count]);
+            done += count;
+        }
+    }
+
+    pub fn read(&self, setup: &Setup, memory: &Memory, pfn: u64, at: u64, buf: &mut [u8]) {
+        for (index, byte) in buf.iter_mut().enumerate() {
+            memory.read(self.paddr(setup, pfn, at + index as u64), std::slice::from_mut(byte));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! ELF notes.
+
+use crate::setup::Setup;
+
+/// NT_PRSTATUS.
+const PRSTATUS: u32 = 1;
+/// `sizeof(struct elf_prstatus)` on x86_64.
+const PRSTATUS_BYTES: usize = 336;
+
+/// One note: header, name and descriptor, each padded to 4 bytes.
+pub fn note(name: &str, kind: u32, desc: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend((name.len() as u32 + 1).to_le_bytes());
+    bytes.extend((desc.len() as u32).to_le_bytes());
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(name.as_bytes());
+    bytes.push(0);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(desc);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// A PRSTATUS for each CPU, then VMCOREINFO.
+pub(crate) fn notes(setup: &Setup, vmcoreinfo: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for cpu in 0..setup.cpus as u64 {
+        let mut desc = [0; PRSTATUS_BYTES];
+        desc[32..36].copy_from_slice(&(100 + cpu as u32).to_le_bytes());
+        let mut register =
+            |index: usize, value: u64| desc[112 + index * 8..][..8].copy_from_slice(&value.to_le_bytes());
+        register(16, setup.text() + 0x1000 + cpu * 0x10); // rip
+        register(17, 0x10); // cs
+        register(18, 0x46); // eflags
+        register(19, setup.page_offset() + 0x40_0000 + (cpu << 14)); // rsp
+        register(20, 0x18); // ss
+        bytes.extend(note("CORE", PRSTATUS, &desc));
+    }
+    bytes.extend(note("VMCOREINFO", 0, vmcoreinfo.as_bytes()));
+    bytes
+}

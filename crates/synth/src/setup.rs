@@ -1,0 +1,171 @@
+//! The machine before its pages are filled: RAM, kernel placement, memory model.
+
+use crate::Era;
+
+/// How the kernel finds struct pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sparse {
+    /// SPARSEMEM_EXTREME: roots of one page each, allocated where needed. What every distribution builds.
+    Extreme,
+    /// SPARSEMEM_STATIC: one array of all sections in the kernel's data.
+    Static,
+}
+
+/// Where struct pages live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memmap {
+    /// One virtual array, mapped by 2 MiB pages.
+    VmemmapLarge,
+    /// One virtual array, mapped by 4 KiB pages that lie scattered in memory.
+    VmemmapSmall,
+    /// An array of its own for each section, in the direct map: no vmemmap.
+    PerSection,
+}
+
+/// A machine without its pages' contents.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub era: Era,
+    pub ram: Vec<(u64, u64)>,
+    pub five_level: bool,
+    pub kaslr: Option<u64>,
+    pub load: u64,
+    pub sme_mask: u64,
+    pub sparse: Sparse,
+    pub memmap: Memmap,
+    pub section_bits: u32,
+    pub max_physmem_bits: Option<u32>,
+    pub section_entry: u64,
+    pub struct_page: u64,
+    pub cpus: usize,
+    pub stale_sections: Vec<u64>,
+    pub info_edits: Vec<(String, Option<String>)>,
+}
+
+/// Where the kernel's text begins without KASLR, after `__START_KERNEL_map`.
+const TEXT_OFFSET: u64 = 0x100_0000;
+pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
+
+impl Setup {
+    pub fn new(era: Era) -> Self {
+        Self {
+            era,
+            ram: Vec::new(),
+            five_level: false,
+            kaslr: None,
+            load: TEXT_OFFSET,
+            sme_mask: 0,
+            sparse: Sparse::Extreme,
+            memmap: Memmap::VmemmapLarge,
+            section_bits: 27,
+            max_physmem_bits: None,
+            section_entry: 16,
+            struct_page: 64,
+            cpus: 2,
+            stale_sections: Vec::new(),
+            info_edits: Vec::new(),
+        }
+    }
+
+    /// RAM as `start..end` in bytes. Unless given: the low 640 KiB less a fractional page, 100 MiB, a hole, and
+    /// 8 MiB with a fractional page at either end.
+    pub fn ram(&self) -> Vec<(u64, u64)> {
+        if self.ram.is_empty() {
+            return vec![(0x1000, 0x9_fc00), (0x10_0000, 0x640_0000), (0x900_0200, 0x980_0400)];
+        }
+        let mut ram = self.ram.clone();
+        ram.sort_unstable();
+        assert!(ram.windows(2).all(|pair| pair[0].1 <= pair[1].0), "RAM ranges overlap: {ram:x?}");
+        ram
+    }
+
+    pub fn levels(&self) -> u32 {
+        if self.five_level { 5 } else { 4 }
+    }
+
+    /// Virtual address of the kernel's first byte.
+    pub fn text(&self) -> u64 {
+        START_KERNEL_MAP + TEXT_OFFSET + self.kaslr.unwrap_or(0)
+    }
+
+    /// What added to a kernel image address less `__START_KERNEL_map` gives the physical one.
+    pub fn phys_base(&self) -> i64 {
+        self.load.wrapping_sub(self.text() - START_KERNEL_MAP) as i64
+    }
+
+    /// Start of the direct map.
+    pub fn page_offset(&self) -> u64 {
+        // d52888aa2753 (4.20) moved it to make room for the LDT.
+        let base = match (self.five_level, self.era < Era::V5_10) {
+            (false, true) => 0xffff_8800_0000_0000,
+            (false, false) => 0xffff_8880_0000_0000,
+            (true, true) => 0xff10_0000_0000_0000,
+            (true, false) => 0xff11_0000_0000_0000,
+        };
+        // CONFIG_RANDOMIZE_MEMORY (4.8) moves it by whole GiB.
+        base + self.kaslr.map_or(0, |offset| (offset >> 21) << 30)
+    }
+
+    /// Start of the virtual memmap.
+    pub fn vmemmap(&self) -> u64 {
+        let base: u64 = if self.five_level { 0xffd4_0000_0000_0000 } else { 0xffff_ea00_0000_0000 };
+        base + self.kaslr.map_or(0, |offset| (offset >> 22) << 30)
+    }
+
+    pub fn max_physmem_bits(&self) -> u32 {
+        // SPARSEMEM_STATIC keeps every section in the kernel's image, so small by default.
+        self.max_physmem_bits.unwrap_or(match (self.sparse, self.five_level) {
+            (Sparse::Static, _) => 36,
+            (Sparse::Extreme, false) => 46,
+            (Sparse::Extreme, true) => 52,
+        })
+    }
+
+    pub fn section_pages(&self) -> u64 {
+        1 << (self.section_bits - 12)
+    }
+
+    pub fn sections_per_root(&self) -> u64 {
+        match self.sparse {
+            Sparse::Extreme => 4096 / self.section_entry,
+            Sparse::Static => 1,
+        }
+    }
+
+    pub fn section_roots(&self) -> u64 {
+        (1_u64 << (self.max_physmem_bits() - self.section_bits)).div_ceil(self.sections_per_root())
+    }
+
+    /// Whether `mem_section` is a pointer to the roots, not the array of them (83e3c48729d9, 4.15).
+    pub fn roots_behind_pointer(&self) -> bool {
+        self.sparse == Sparse::Extreme && self.era >= Era::V4_15
+    }
+
+    /// Sections that hold RAM, ascending.
+    pub fn sections(&self) -> Vec<u64> {
+        let mut sections: Vec<u64> = self
+            .ram()
+            .iter()
+            .flat_map(|&(start, end)| start >> self.section_bits..=(end - 1) >> self.section_bits)
+            .collect();
+        sections.dedup();
+        sections
+    }
+
+    /// Upper flag bits of a page: zone and last CPU, as a freshly booted kernel has them.
+    pub fn flag_fields(&self, pfn: u64) -> u64 {
+        if pfn < 1 << 20 { 0x000f_ffff_c000_0000 } else { 0x0017_ffff_c000_0000 }
+    }
+
+    /// A struct page as boot leaves it: referenced once, mapped nowhere, in no list.
+    pub fn pristine(&self) -> Vec<u8> {
+        let mut page = vec![0; self.struct_page as usize];
+        let fields = self.era.fields();
+        let mut put =
+            |at: u64, bytes: &[u8]| page[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        put(0, &self.flag_fields(0).to_le_bytes());
+        put(fields.mapcount, &u32::MAX.to_le_bytes());
+        put(fields.refcount, &1_u32.to_le_bytes());
+        page
+    }
+}
