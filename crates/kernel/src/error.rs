@@ -36,9 +36,20 @@ pub enum KernelError {
     /// The machine or memory model is not one this crate knows.
     #[error("{0}")]
     Unsupported(String),
-    /// A virtual address of the kernel does not translate.
-    #[error(transparent)]
-    Translate(#[from] TranslateError),
+    /// A block was asked for that lies beyond every physical address.
+    #[error("block {block} of physical memory lies beyond what 52 bits of physical address reach")]
+    NoSuchBlock {
+        /// Its number.
+        block: u64,
+    },
+    /// One of the kernel's structures is not where it should be.
+    #[error("cannot read the kernel's {what}: {source}")]
+    Structure {
+        /// What was being read.
+        what: &'static str,
+        /// Why it could not be.
+        source: TranslateError,
+    },
     /// Memory that had to be read could not be.
     #[error("cannot read {what}: {source}")]
     Read {
@@ -71,6 +82,30 @@ pub enum TranslateError {
         entry_at: u64,
         /// The entry.
         entry: u64,
+    },
+    /// An entry on the way cannot be one of a page table.
+    #[error(
+        "cannot translate {vaddr:#x}: the level-{level} entry {entry:#x} at {entry_at:#x} is not a page table's"
+    )]
+    BadEntry {
+        /// The address asked for.
+        vaddr: u64,
+        /// Level of the entry: 4 for a PGD entry (5 with 5-level paging).
+        level: u8,
+        /// Physical address of the entry.
+        entry_at: u64,
+        /// The entry.
+        entry: u64,
+    },
+    /// The address translates, but what is there could not be read.
+    #[error("cannot read virtual address {vaddr:#x}, physical {paddr:#x}: {source}")]
+    Contents {
+        /// The address asked for.
+        vaddr: u64,
+        /// Where it lies.
+        paddr: u64,
+        /// Why it could not be read.
+        source: ReadError,
     },
     /// A table on the way could not be read.
     #[error("cannot translate {vaddr:#x}: reading the level-{level} entry at {entry_at:#x}: {source}")]

@@ -2,27 +2,38 @@
 
 use std::ops::Range;
 
-use pagehaul_memory::PhysMemory;
+use pagehaul_memory::{KernelMapping, PhysMemory};
 
-use crate::{KernelError, PageClass, Translator, VmcoreInfo};
+use crate::rules::Rules;
+use crate::sections::Sections;
+use crate::{KernelError, PageClass, Translator, VmcoreInfo, machine, phys_base};
 
-/// What the source knows of the kernel besides VMCOREINFO.
+/// What is known of the kernel besides VMCOREINFO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Physical address the kernel image was loaded at, less the one it was linked for, as the ELF segment of the
-    /// kernel's text gives it: its `p_paddr - (p_vaddr - 0xffffffff80000000)`. Needed where VMCOREINFO has no
-    /// `NUMBER(phys_base)`.
+    /// What the kernel image was moved by in physical memory, modulo 2^64: the physical address of any byte of the
+    /// image, less its virtual one, plus `0xffffffff80000000`. Used where VMCOREINFO has no `NUMBER(phys_base)`.
     pub phys_base: Option<u64>,
 }
 
-/// A class of pages that this kernel's VMCOREINFO does not allow to tell: its pages are kept.
+impl Hints {
+    /// What the source itself tells.
+    pub fn from_memory(memory: &dyn PhysMemory) -> Self {
+        let base = |image: KernelMapping| {
+            image.paddr.wrapping_sub(image.vaddr.wrapping_sub(crate::translate::START_KERNEL_MAP))
+        };
+        Self { phys_base: memory.kernel_mapping().map(base) }
+    }
+}
+
+/// A class of pages that this kernel's VMCOREINFO does not allow to tell, wholly or in part: such pages are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Undecidable {
     /// The class.
     pub class: PageClass,
     /// The key or keys that VMCOREINFO lacks.
     pub missing: &'static str,
-    /// What follows, in one sentence.
+    /// What follows, as the second half of a sentence: "free pages are kept".
     pub consequence: &'static str,
 }
 
@@ -31,16 +42,23 @@ pub struct Undecidable {
 pub struct Kernel {
     info: VmcoreInfo,
     translator: Translator,
+    sections: Sections,
+    rules: Rules,
     undecidable: Vec<Undecidable>,
 }
 
 impl Kernel {
     /// Finds out everything needed to classify pages, or what is missing.
-    pub fn discover(memory: &dyn PhysMemory, _hints: Hints) -> Result<Self, KernelError> {
+    pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
         let (_, text) =
             pagehaul_memory::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
         let info = VmcoreInfo::parse(text);
-        Ok(Self { info, translator: Translator {}, undecidable: Vec::new() })
+        machine::check(&info)?;
+        // Before any memory is read: a kernel whose pages cannot be told apart need not be searched for.
+        let (rules, undecidable) = Rules::new(&info)?;
+        let translator = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
+        let sections = Sections::discover(&info, &translator, memory.view().as_mut())?;
+        Ok(Self { info, translator, sections, rules, undecidable })
     }
 
     /// Every key the kernel exported.
@@ -53,18 +71,26 @@ impl Kernel {
         &self.translator
     }
 
+    pub(crate) fn sections(&self) -> &Sections {
+        &self.sections
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// `uname -r` of the kernel.
     pub fn release(&self) -> &str {
         self.info.get("OSRELEASE").unwrap_or("unknown")
     }
 
-    /// Seconds since 1970 at the crash. Absent where the kernel was not asked to write it: a dump taken by a
-    /// hypervisor from a running kernel.
+    /// Seconds since 1970 at the crash. Absent where the kernel never came to write it: in a dump that a hypervisor took
+    /// of a running kernel.
     pub fn crash_time(&self) -> Option<u64> {
         self.info.unsigned("CRASHTIME")
     }
 
-    /// The build ID in hexadecimal (5.9 and later).
+    /// The build ID in hexadecimal (0935288c6e00, 5.9).
     pub fn build_id(&self) -> Option<&str> {
         self.info.get("BUILD-ID")
     }
@@ -74,25 +100,25 @@ impl Kernel {
         "x86_64"
     }
 
-    /// What the kernel's image was moved by in physical memory (`phys_base`), as dump headers want it.
+    /// What the kernel image was moved by in physical memory, modulo 2^64, as dump headers want it.
     pub fn phys_base(&self) -> u64 {
-        0
+        self.translator.phys_base()
     }
 
-    /// Pages in a block: one memory section, 32,768 on x86_64.
+    /// Pages in a block: one memory section, 32,768 on x86_64. A power of two, at least 256.
     pub fn pages_per_block(&self) -> usize {
-        1 << 15
+        self.sections.pages() as usize
     }
 
     /// How many blocks cover the PFNs below `max_pfn`.
     pub fn blocks(&self, max_pfn: u64) -> u64 {
-        max_pfn.div_ceil(self.pages_per_block() as u64)
+        max_pfn.div_ceil(self.sections.pages())
     }
 
     /// The PFNs of a block.
     pub fn block_pfns(&self, block: u64) -> Range<u64> {
-        let pages = self.pages_per_block() as u64;
-        block * pages..(block + 1) * pages
+        let first = block.saturating_mul(self.sections.pages());
+        first..first.saturating_add(self.sections.pages())
     }
 
     /// The classes this kernel's VMCOREINFO does not allow to tell, which are kept.

@@ -1,0 +1,63 @@
+//! Page cache: of files, and of shmem, which is swapped like anonymous memory but belongs to files.
+
+use crate::{KernelError, PageClass, Undecidable, VmcoreInfo};
+
+/// On an LRU list and not anonymous, or in the swap cache and not anonymous (shmem on its way out or in).
+#[derive(Debug, Clone)]
+pub(crate) struct Cache {
+    lru: u64,
+    /// Flags that together mark the swap cache; 0 where that cannot be told.
+    swap: u64,
+    /// `PG_private`: filesystem data in `private`; 0 where not known.
+    private: u64,
+}
+
+impl Cache {
+    pub(super) fn new(info: &VmcoreInfo, gaps: &mut Vec<Undecidable>) -> Result<Self, KernelError> {
+        let lru = flag(info, "PG_lru");
+        let lru = info.required((lru != 0).then_some(lru), "NUMBER(PG_lru)", "telling page cache")?;
+        let private = flag(info, "PG_private");
+        if private == 0 {
+            gaps.push(Undecidable {
+                class: PageClass::Cache,
+                missing: "NUMBER(PG_private)",
+                consequence: "all page cache counts as cache with filesystem data",
+            });
+        }
+        let (swapcache, swapbacked) = (flag(info, "PG_swapcache"), flag(info, "PG_swapbacked"));
+        // 6326fec1122c (4.10) made PG_swapcache an alias of PG_owner_priv_1, which stands below PG_private and means swap
+        // cache only together with PG_swapbacked; that key is exported since 1cbf29da3628 (4.17). Before 4.10 the flag
+        // stood above PG_private and was its own.
+        let swap = if swapcache == 0 || swapbacked != 0 {
+            if swapcache == 0 { 0 } else { swapcache | swapbacked }
+        } else if private != 0 && swapcache > private {
+            swapcache
+        } else {
+            gaps.push(Undecidable {
+                class: PageClass::Cache,
+                missing: "NUMBER(PG_swapbacked)",
+                consequence: "pages of the swap cache that are on no LRU list are kept",
+            });
+            0
+        };
+        Ok(Self { lru, swap, private })
+    }
+
+    /// The class of a page that is neither slab nor typed nor anonymous.
+    #[inline]
+    pub(super) fn class(&self, flags: u64) -> PageClass {
+        let cached = flags & self.lru != 0 || self.swap != 0 && flags & self.swap == self.swap;
+        if !cached {
+            PageClass::Kernel
+        } else if self.private != 0 && flags & self.private == 0 {
+            PageClass::Cache
+        } else {
+            PageClass::CachePrivate
+        }
+    }
+}
+
+/// A page flag, exported by its bit number, as a mask; 0 where it is not exported or no bit of a word.
+pub(super) fn flag(info: &VmcoreInfo, name: &str) -> u64 {
+    info.number(name).and_then(|bit| 1u64.checked_shl(u32::try_from(bit).ok()?)).unwrap_or(0)
+}

@@ -1,0 +1,130 @@
+//! Compound pages: 2^order pages used as one, described by the struct pages of the first (the head) and the second.
+
+use super::layout::{PageLayout, half, word};
+use super::{Rules, Words};
+use crate::{PageClass, VmcoreInfo};
+
+/// Largest order: 1 GiB, the largest page of x86_64.
+pub(crate) const MAX_ORDER: u32 = 18;
+
+/// Where a compound page keeps its order.
+#[derive(Debug, Clone)]
+pub(crate) enum OrderAt {
+    /// A byte at this offset from the head. 4.4 used 4 bytes in the first tail and 4.16 one (little-endian: one is
+    /// enough); 6.3 moved it into struct folio, same place.
+    Byte(usize),
+    /// The low byte of the first tail's flags (ebc1baf5c9b4, 6.6).
+    TailFlags,
+    /// 4.4.0 to 4.5.0 do not say (d7f53518f7a2).
+    Unknown,
+}
+
+impl OrderAt {
+    pub(super) fn new(info: &VmcoreInfo, layout: &PageLayout) -> Self {
+        let at = info.offset("folio._folio_order").or_else(|| {
+            info.offset("page.compound_order").and_then(|offset| offset.checked_add(layout.size as u64))
+        });
+        if let Some(at) = at {
+            return usize::try_from(at)
+                .ok()
+                .filter(|at| *at < layout.size * 2)
+                .map_or(Self::Unknown, Self::Byte);
+        }
+        let tells_tails = info.offset("page.compound_info").or_else(|| info.offset("page.compound_head"));
+        // A kernel that has a destructor number has no order in the flags: its successor PG_hugetlb came along with that.
+        if tells_tails.is_none() || info.number("HUGETLB_PAGE_DTOR").is_some() {
+            return Self::Unknown;
+        }
+        Self::TailFlags
+    }
+
+    fn of(&self, layout: &PageLayout, pair: &[u8]) -> Option<u8> {
+        match *self {
+            Self::Byte(at) => pair.get(at).copied(),
+            Self::TailFlags => Some(word(pair, layout.size + layout.flags) as u8),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// What a compound page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Compound {
+    /// Virtual address of the head's struct page.
+    pub(crate) head_at: u64,
+    /// First PFN.
+    pub(crate) first_pfn: u64,
+    /// First PFN after it. Where the kernel does not say the order, as far as the largest order would reach.
+    pub(crate) end_pfn: u64,
+    /// Whether `end_pfn` is what the kernel said.
+    pub(crate) sized: bool,
+    /// The class of all its pages, but for poisoned ones.
+    pub(crate) class: PageClass,
+}
+
+/// What a struct page with `PG_head` turned out to be.
+pub(crate) enum Head {
+    /// The head of a compound page.
+    Real(Compound),
+    /// A tail that shows the struct page of the head at this address in place of its own: HugeTLB's vmemmap
+    /// optimisation maps the head's page of the vmemmap again in place of those that follow (e7d324850bfc, 5.18; gone
+    /// in 7.1 with the masks).
+    Fake(u64),
+    /// Neither: one sentence.
+    Wrong(&'static str),
+}
+
+impl Rules {
+    /// Looks at the struct pages `pair` of page `pfn`, which has `PG_head`, and of the next page. The first is at the
+    /// virtual address `head_at`.
+    pub(crate) fn head(&self, pair: &[u8], head_at: u64, pfn: u64) -> Head {
+        let layout = &self.layout;
+        let size = layout.size as u64;
+        let tail_word = word(pair, layout.size + layout.compound);
+        if tail_word & 1 == 0 {
+            return Head::Wrong("PG_head is set, but the next page is not its tail");
+        }
+        let named = PageLayout::head_of(head_at.wrapping_add(size), tail_word);
+        if named != head_at {
+            // The kernel itself tells fake heads so (e7d324850bfc, 5.18): they are copies of a head at the start of a page.
+            return if head_at & 0xfff == 0 {
+                Head::Fake(named)
+            } else {
+                Head::Wrong("PG_head is set, but the next page is another compound page's tail")
+            };
+        }
+        let order = match self.order.of(layout, pair) {
+            Some(order @ 1..) if u32::from(order) <= MAX_ORDER => Some(u32::from(order)),
+            Some(_) => return Head::Wrong("a compound page has an order that none can have"),
+            None => None,
+        };
+        if order.is_some_and(|order| pfn & ((1 << order) - 1) != 0) {
+            return Head::Wrong("a compound page starts at a PFN that its order does not divide");
+        }
+        let words = Words {
+            flags: word(pair, layout.flags),
+            mapping: word(pair, layout.mapping),
+            mapcount: half(pair, layout.mapcount),
+        };
+        let hugetlb = self.hugetlb.holds(layout, &self.types, pair);
+        let mut class = self.class(words);
+        let hugetlb = hugetlb && class != PageClass::Slab;
+        if hugetlb {
+            class = PageClass::HugeTlb;
+        }
+        // The bad ones among hugetlb's pages are on a list of the head's, out of sight (161df60e9e89, 6.0).
+        if hugetlb && self.poison.holds(words.flags) {
+            class = PageClass::HwPoison;
+        }
+        if matches!(class, PageClass::Free | PageClass::Unaccepted) {
+            return Head::Wrong("a compound page is marked as free");
+        }
+        Head::Real(Compound {
+            head_at,
+            first_pfn: pfn,
+            end_pfn: pfn.saturating_add(1 << order.unwrap_or(MAX_ORDER)),
+            sized: order.is_some(),
+            class,
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! Pages of hugetlbfs: compound pages whose mark has moved about.
+
+use super::layout::{PageLayout, half, word};
+use super::page_type::PageTypes;
+use crate::{PageClass, Undecidable, VmcoreInfo};
+
+/// Where a compound page says that it is hugetlb.
+#[derive(Debug, Clone)]
+pub(crate) enum HugeTlb {
+    /// In the head's page type (d99e3140a4d3: 6.9, stable 6.6).
+    Type(u32),
+    /// By a flag of the first tail (9c5ccf2db04b: 6.6 to 6.8). A mask.
+    TailFlag(u64),
+    /// By the number of its destructor, at this offset from the head (f1e61557f023: 4.4; in struct folio from 6.3 to 6.5).
+    Destructor { at: usize, id: u8 },
+    /// The kernel has none (CONFIG_HUGETLB_PAGE exports the above), or does not say.
+    Unknown,
+}
+
+impl HugeTlb {
+    pub(super) fn new(
+        info: &VmcoreInfo,
+        layout: &PageLayout,
+        types: &PageTypes,
+        gaps: &mut Vec<Undecidable>,
+    ) -> Self {
+        if let Some(value) = types.hugetlb {
+            return Self::Type(value);
+        }
+        match super::cache::flag(info, "PG_hugetlb") {
+            0 => {}
+            mask => return Self::TailFlag(mask),
+        }
+        let Some(id) = info.number("HUGETLB_PAGE_DTOR").and_then(|id| u8::try_from(id).ok()) else {
+            return Self::Unknown;
+        };
+        // 4.4 had 4 bytes for the number, 4.16 has one; it is small and little-endian, so one is enough.
+        let at = match info.offset("folio._folio_dtor") {
+            // Counted from the head (6.3).
+            Some(offset) => Some(offset),
+            // Counted from the tail.
+            None => {
+                info.offset("page.compound_dtor").and_then(|offset| offset.checked_add(layout.size as u64))
+            }
+        };
+        match at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < layout.size * 2) {
+            Some(at) => Self::Destructor { at, id },
+            None => {
+                // d7f53518f7a2 (4.6, stable 4.4) exports it.
+                gaps.push(Undecidable {
+                    class: PageClass::HugeTlb,
+                    missing: "OFFSET(page.compound_dtor)",
+                    consequence: "pages of hugetlbfs are kept unless they are anonymous",
+                });
+                Self::Unknown
+            }
+        }
+    }
+
+    /// Whether the compound page that starts with the struct pages `pair` (head and first tail) is hugetlb.
+    pub(crate) fn holds(&self, layout: &PageLayout, types: &PageTypes, pair: &[u8]) -> bool {
+        match *self {
+            Self::Type(value) => types.is(half(pair, layout.mapcount), Some(value)),
+            Self::TailFlag(mask) => word(pair, layout.size + layout.flags) & mask != 0,
+            Self::Destructor { at, id } => pair.get(at) == Some(&id),
+            Self::Unknown => false,
+        }
+    }
+}

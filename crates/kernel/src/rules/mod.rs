@@ -1,0 +1,82 @@
+//! How to tell what a page is used for from its `struct page`, for the kernel at hand. What a rule needs is worked
+//! out once from VMCOREINFO; where keys are missing, a rule says so and never holds.
+
+mod anon;
+mod cache;
+mod compound;
+mod free;
+mod hugetlb;
+mod layout;
+mod page_type;
+mod poison;
+mod slab;
+
+pub(crate) use compound::{Compound, Head, MAX_ORDER};
+pub(crate) use layout::{PageLayout, half, word};
+
+use crate::{KernelError, PageClass, Undecidable, VmcoreInfo};
+
+/// All rules of one kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) layout: PageLayout,
+    pub(crate) types: page_type::PageTypes,
+    pub(crate) slab: slab::Slab,
+    pub(crate) cache: cache::Cache,
+    pub(crate) anon: anon::Anon,
+    pub(crate) free: free::Free,
+    pub(crate) poison: poison::Poison,
+    pub(crate) hugetlb: hugetlb::HugeTlb,
+    pub(crate) order: compound::OrderAt,
+    /// `PG_head`, as a mask.
+    pub(crate) head: u64,
+}
+
+/// The words of a `struct page` that rules look at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Words {
+    pub(crate) flags: u64,
+    pub(crate) mapping: u64,
+    pub(crate) mapcount: u32,
+}
+
+impl Rules {
+    pub(crate) fn new(info: &VmcoreInfo) -> Result<(Self, Vec<Undecidable>), KernelError> {
+        let mut gaps = Vec::new();
+        let layout = PageLayout::new(info)?;
+        let types = page_type::PageTypes::new(info, &mut gaps);
+        let slab = slab::Slab::new(info);
+        let head = info.number("PG_head_mask").map(|mask| mask as u64);
+        let rules = Self {
+            cache: cache::Cache::new(info, &mut gaps)?,
+            anon: anon::Anon::new(&slab, &types, &mut gaps),
+            free: free::Free::new(info, &layout, &types, &mut gaps),
+            poison: poison::Poison::new(info),
+            hugetlb: hugetlb::HugeTlb::new(info, &layout, &types, &mut gaps),
+            order: compound::OrderAt::new(info, &layout),
+            head: info.required(head, "NUMBER(PG_head_mask)", "telling compound pages")?,
+            layout,
+            types,
+            slab,
+        };
+        Ok((rules, gaps))
+    }
+
+    /// The class of a page by its own `struct page`, poison left aside. Not for tails of compound pages; for heads,
+    /// where the rule for hugetlb is not in the page type, [`Compound`] has the last word.
+    #[inline]
+    pub(crate) fn class(&self, page: Words) -> PageClass {
+        if self.slab.by_flag(page.flags) {
+            return PageClass::Slab;
+        }
+        // Below -1, `_mapcount` is no count of mappings: the page has a type, or the count is destroyed. Such pages
+        // are mapped by no process and on no LRU list, and their other fields are their owner's to use.
+        if (page.mapcount as i32) < -1 {
+            return self.types.class(page.mapcount).unwrap_or(PageClass::Kernel);
+        }
+        if self.anon.holds(page.mapping) {
+            return self.anon.class();
+        }
+        self.cache.class(page.flags)
+    }
+}

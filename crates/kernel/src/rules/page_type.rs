@@ -1,0 +1,106 @@
+//! Page types: what `_mapcount` says of pages that no process maps.
+
+use crate::{PageClass, Undecidable, VmcoreInfo};
+
+/// The top byte of a page table's type in kernels that keep types there (`PGTY_table`, 4ffca5a96678, 6.12). Not
+/// exported; it decides nothing but the name of a class that is kept anyway.
+const TABLE: u32 = 0xf2;
+
+/// The types VMCOREINFO exports, as `PAGE_*_MAPCOUNT_VALUE`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageTypes {
+    /// Since 4ffca5a96678 (6.12) the type is the top byte, and the 24 bits below are the owner's. Before, from 6e292b9be7f4
+    /// (4.18), a type was a cleared bit of an otherwise set word, and earlier still a small negative number: there
+    /// the whole word is compared. Told apart by the values themselves: only the new ones have 24 zeros.
+    top_byte: bool,
+    /// Since 2.6.38; exported since 8d67091ec6ae (3.10).
+    pub(crate) buddy: Option<u32>,
+    /// ca215086b14b (5.1), exported by e04b742f74c2 (5.1), until 6.9 only under CONFIG_HUGETLB_PAGE.
+    pub(crate) offline: Option<u32>,
+    /// In memory of confidential guests; exported since 6.16.
+    pub(crate) unaccepted: Option<u32>,
+    /// 46df8e73a4a3 (6.10), when slab stopped being a page flag.
+    pub(crate) slab: Option<u32>,
+    /// d99e3140a4d3 (6.9, stable 6.6); on the head only.
+    pub(crate) hugetlb: Option<u32>,
+}
+
+impl PageTypes {
+    pub(super) fn new(info: &VmcoreInfo, gaps: &mut Vec<Undecidable>) -> Self {
+        // Printed as a signed long of an int, or of an unsigned: the low 32 bits are the same.
+        let value =
+            |name: &str| info.number(&format!("PAGE_{name}_MAPCOUNT_VALUE")).map(|value| value as u32);
+        let mut types = Self {
+            top_byte: false,
+            buddy: value("BUDDY"),
+            offline: value("OFFLINE"),
+            unaccepted: value("UNACCEPTED"),
+            slab: value("SLAB"),
+            hugetlb: value("HUGETLB"),
+        };
+        types.top_byte = types.buddy.or(types.slab).or(types.hugetlb).is_some_and(|value| value << 8 == 0);
+        if types.buddy.is_none() {
+            gaps.push(Undecidable {
+                class: PageClass::Free,
+                missing: "NUMBER(PAGE_BUDDY_MAPCOUNT_VALUE)",
+                consequence: "free pages are kept",
+            });
+        }
+        // Kernels whose buddy type is -128 (before 4.18) have no such pages, so they lack nothing.
+        let has_types = types.buddy.is_some_and(|buddy| buddy != -128_i32 as u32);
+        if has_types && types.offline.is_none() {
+            gaps.push(Undecidable {
+                class: PageClass::Offline,
+                missing: "NUMBER(PAGE_OFFLINE_MAPCOUNT_VALUE)",
+                consequence: "pages given back to the hypervisor are read and kept",
+            });
+        }
+        if types.top_byte && types.unaccepted.is_none() {
+            gaps.push(Undecidable {
+                class: PageClass::Unaccepted,
+                missing: "NUMBER(PAGE_UNACCEPTED_MAPCOUNT_VALUE)",
+                consequence: "memory that a confidential guest never accepted is kept",
+            });
+        }
+        types
+    }
+
+    /// Whether pages of any type can be told from mapped ones, exported or not.
+    pub(super) fn complete(&self) -> bool {
+        self.top_byte
+    }
+
+    /// Whether `mapcount` says `value`.
+    #[inline]
+    pub(crate) fn is(&self, mapcount: u32, value: Option<u32>) -> bool {
+        match value {
+            Some(value) if self.top_byte => mapcount >> 24 == value >> 24,
+            Some(value) => mapcount == value,
+            None => false,
+        }
+    }
+
+    /// The class of a page whose `_mapcount` is below -1, if the type is a known one.
+    #[inline]
+    pub(super) fn class(&self, mapcount: u32) -> Option<PageClass> {
+        if self.is(mapcount, self.buddy) {
+            return Some(PageClass::Free);
+        }
+        if self.is(mapcount, self.slab) {
+            return Some(PageClass::Slab);
+        }
+        if self.top_byte && mapcount >> 24 == TABLE {
+            return Some(PageClass::PageTable);
+        }
+        if self.is(mapcount, self.hugetlb) {
+            return Some(PageClass::HugeTlb);
+        }
+        if self.is(mapcount, self.offline) {
+            return Some(PageClass::Offline);
+        }
+        if self.is(mapcount, self.unaccepted) {
+            return Some(PageClass::Unaccepted);
+        }
+        None
+    }
+}

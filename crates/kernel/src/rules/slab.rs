@@ -1,0 +1,31 @@
+//! Slab pages.
+
+use crate::VmcoreInfo;
+
+/// How slab pages are marked: by a flag until 46df8e73a4a3 (6.10), by a page type since. There is no default for the flag:
+/// where it stood until 6.10 is PG_waiters now.
+#[derive(Debug, Clone)]
+pub(crate) struct Slab {
+    /// `PG_slab`, as a mask; 0 where slab is a page type.
+    flag: u64,
+    known: bool,
+}
+
+impl Slab {
+    pub(super) fn new(info: &VmcoreInfo) -> Self {
+        let flag = super::cache::flag(info, "PG_slab");
+        Self { flag, known: flag != 0 || info.number("PAGE_SLAB_MAPCOUNT_VALUE").is_some() }
+    }
+
+    /// Whether the page is slab by its flags. To be asked before the page type: slab allocators keep counters in
+    /// `_mapcount` while slab is a flag.
+    #[inline]
+    pub(crate) fn by_flag(&self, flags: u64) -> bool {
+        flags & self.flag != 0
+    }
+
+    /// Whether slab pages can be told at all.
+    pub(super) fn known(&self) -> bool {
+        self.known
+    }
+}

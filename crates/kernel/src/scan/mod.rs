@@ -1,0 +1,163 @@
+//! Classifying pages, one block (memory section) at a time.
+
+mod block;
+mod resolve;
+
+use pagehaul_memory::View;
+
+use self::block::{Block, Stop};
+use crate::walker::Walker;
+use crate::{DumpLevel, Kernel, KernelError, PageClass, TranslateError};
+
+/// What one block held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockReport {
+    /// Pages per class, indexed by `class as usize`; they add up to the pages classified.
+    pub pages: [u64; PageClass::COUNT],
+    /// The first thing that was not as it should be, if anything was not. Its pages are kept.
+    pub trouble: Option<Trouble>,
+}
+
+/// Something in the kernel's own structures that could not be true or could not be read. A crashed kernel may have
+/// destroyed them, so this is no reason to give up: the pages concerned are [`PageClass::Undecided`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The first page concerned.
+    pub pfn: u64,
+    /// One sentence: what was found.
+    pub what: String,
+}
+
+/// Classifies the pages of one block after another, for one thread. Blocks may come in any order, and the result is
+/// the same in every order.
+pub struct PageScanner<'a> {
+    kernel: &'a Kernel,
+    view: Box<dyn View + 'a>,
+    walker: Walker<'a>,
+    /// Classes whose blocks need not be looked into.
+    skip: [bool; PageClass::COUNT],
+    /// A struct page that lies across two windows.
+    straddling: Vec<u8>,
+}
+
+impl<'a> PageScanner<'a> {
+    /// A scanner that reads through `view`.
+    pub fn new(kernel: &'a Kernel, view: Box<dyn View + 'a>) -> Self {
+        Self {
+            kernel,
+            view,
+            walker: Walker::new(kernel.translator()),
+            skip: [false; PageClass::COUNT],
+            straddling: vec![0; kernel.rules().layout.size],
+        }
+    }
+
+    /// The same, for a dump that leaves out every page of the classes `level` drops. Inside free blocks and compound
+    /// pages of these classes the scanner then does not look for poisoned pages, which are left out anyway but would
+    /// have been told apart: much of the work on a machine whose memory is mostly free or in huge pages. Not for dumps
+    /// that keep some pages of a dropped class.
+    pub fn for_level(mut self, level: DumpLevel) -> Self {
+        self.skip = level.drop_table();
+        self
+    }
+
+    /// Classifies the pages of block number `block`, which are PFNs `block * pages_per_block` and on. `out` receives
+    /// one class per page; where it is shorter than a block, the block's beginning, and where it is longer, the rest is
+    /// [`PageClass::Absent`].
+    ///
+    /// Struct pages that cannot be read make [`PageClass::Undecided`] pages and a [`Trouble`], not an error; an error
+    /// means that no machine can have such a block.
+    pub fn scan(&mut self, block: u64, out: &mut [PageClass]) -> Result<BlockReport, KernelError> {
+        let pages = self.kernel.pages_per_block() as u64;
+        let first_pfn = block.checked_mul(pages).filter(|pfn| *pfn >> 52 == 0);
+        let first_pfn = first_pfn.ok_or(KernelError::NoSuchBlock { block })?;
+        let (classes, beyond) = out.split_at_mut(out.len().min(pages as usize));
+        beyond.fill(PageClass::Absent);
+        let mut trouble = None;
+        match self.map_of(block) {
+            Ok(Some(map)) => trouble = self.scan_section(first_pfn, map, classes),
+            Ok(None) => classes.fill(PageClass::Absent),
+            Err(error) => {
+                classes.fill(PageClass::Undecided);
+                trouble = Some(Trouble { pfn: first_pfn, what: format!("its memory section: {error}") });
+            }
+        }
+        Ok(BlockReport { pages: count(out), trouble })
+    }
+
+    /// Virtual address of the first struct page of a section.
+    fn map_of(&mut self, section: u64) -> Result<Option<u64>, TranslateError> {
+        let (kernel, view) = (self.kernel, self.view.as_mut());
+        kernel.sections().map(kernel.translator(), view, section, kernel.rules().layout.size as u64)
+    }
+
+    fn scan_section(&mut self, first_pfn: u64, map: u64, out: &mut [PageClass]) -> Option<Trouble> {
+        let kernel = self.kernel;
+        let size = kernel.rules().layout.size;
+        let mut block = Block::new(kernel.rules(), &self.skip, map, first_pfn, out);
+        while !block.done() {
+            let at = block.struct_page();
+            let extent = match self.walker.extent(self.view.as_mut(), at, block.bytes_left()) {
+                Ok(extent) => extent,
+                Err(TranslateError::NotMapped { level, .. }) => {
+                    // Memory hot-added in part has struct pages in part (ba72b4c8cf60, 5.3: subsections).
+                    let region = 1u64 << (12 + u32::from(level.saturating_sub(1)) * 9);
+                    block.fill_until(at | (region - 1), PageClass::Absent);
+                    continue;
+                }
+                Err(error) => {
+                    block.give_up(at | 0xfff, format!("its struct page: {error}"));
+                    continue;
+                }
+            };
+            let len = extent.len.min(block.bytes_left()) as usize;
+            let stop = match self.view.window(extent.paddr, len) {
+                Ok(window) if window.len() >= size => block.advance(window),
+                Ok(_) => match kernel.translator().read(self.view.as_mut(), at, &mut self.straddling) {
+                    Ok(()) => block.advance(&self.straddling),
+                    Err(error) => {
+                        block.give_up(at, format!("its struct page: {error}"));
+                        continue;
+                    }
+                },
+                Err(error) => {
+                    block.give_up(at | 0xfff, format!("its struct page: {error}"));
+                    continue;
+                }
+            };
+            if !self.view.intact() {
+                block.distrust(at);
+                continue;
+            }
+            if let Stop::Compound { head_at, flags } = stop {
+                let found = resolve::compound(kernel, self.view.as_mut(), &block, head_at);
+                block.resolved(head_at, flags, found);
+            }
+        }
+        block.trouble()
+    }
+}
+
+/// How many pages of each class there are.
+fn count(classes: &[PageClass]) -> [u64; PageClass::COUNT] {
+    // Runs of one class are the rule, and adding to one counter again and again is slow: four take turns.
+    let mut counts = [[0u32; 16]; 4];
+    let (fours, rest) = classes.as_chunks::<4>();
+    for four in fours {
+        for (class, counts) in four.iter().zip(&mut counts) {
+            if let Some(count) = counts.get_mut(*class as usize) {
+                *count += 1;
+            }
+        }
+    }
+    let mut pages = [0; PageClass::COUNT];
+    for (index, total) in pages.iter_mut().enumerate() {
+        *total = counts.iter().filter_map(|counts| counts.get(index)).map(|count| u64::from(*count)).sum();
+    }
+    for class in rest {
+        if let Some(total) = pages.get_mut(*class as usize) {
+            *total += 1;
+        }
+    }
+    pages
+}

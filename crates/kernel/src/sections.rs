@@ -1,0 +1,164 @@
+//! The memory model: which physical memory has struct pages, and where those are. SPARSEMEM cuts physical memory into
+//! sections of 128 MiB, each with an array of struct pages (`include/linux/mmzone.h`).
+
+use pagehaul_memory::{PAGE_SHIFT, View};
+
+use crate::{KernelError, TranslateError, Translator, VmcoreInfo};
+
+/// Flags in the low bits of `section_mem_map`.
+const PRESENT: u64 = 1 << 0;
+const HAS_MEM_MAP: u64 = 1 << 1;
+/// Where the flags end. The kernel has added one after another (IS_ONLINE in 4.13, IS_EARLY in 5.3,
+/// TAINT_ZONE_DEVICE in 5.12, VMEMMAP_PREINIT in 6.15), but an array of struct pages starts on a page, and so does
+/// the value, on x86_64 (32,768 pages of any size in bytes are whole pages): the mask needs no era.
+const MAP_MASK: u64 = !0xfff;
+
+/// The table of sections, left where it is: entries are read when asked for, so that 64 TiB of RAM cost no more than 1 GiB.
+#[derive(Debug, Clone)]
+pub(crate) struct Sections {
+    /// Virtual address of the table: of pointers to roots with SPARSEMEM_EXTREME, else of entries.
+    table: u64,
+    /// Entries per root; none without SPARSEMEM_EXTREME.
+    per_root: Option<u64>,
+    /// Entries altogether.
+    count: u64,
+    entry_size: u64,
+    map_offset: u64,
+    /// log2 of the pages in a section.
+    pages_shift: u32,
+}
+
+impl Sections {
+    pub(crate) fn discover(
+        info: &VmcoreInfo,
+        tables: &Translator,
+        view: &mut dyn View,
+    ) -> Result<Self, KernelError> {
+        const PURPOSE: &str = "finding the struct pages";
+        let symbol = info.required(info.symbol("mem_section"), "SYMBOL(mem_section)", PURPOSE)?;
+        let entry_size = info.required(info.size("mem_section"), "SIZE(mem_section)", PURPOSE)?;
+        let map_offset = info.required(
+            info.offset("mem_section.section_mem_map"),
+            "OFFSET(mem_section.section_mem_map)",
+            PURPOSE,
+        )?;
+        if !(8..=4096).contains(&entry_size) || map_offset > entry_size - 8 {
+            return Err(bad("SIZE(mem_section)", entry_size, "it must hold a pointer and fit a page"));
+        }
+        // 4f5aecdff25f (5.13) exports the first, 1d50e5d0c505 (5.8) the second; both had stood at these values since 2.6.
+        let section_bits = info.number("SECTION_SIZE_BITS").unwrap_or(27);
+        let memory_bits =
+            info.number("MAX_PHYSMEM_BITS").unwrap_or(if tables.levels() == 5 { 52 } else { 46 });
+        let (Ok(section_bits), Ok(memory_bits)) = (u32::try_from(section_bits), u32::try_from(memory_bits))
+        else {
+            return Err(bad("NUMBER(SECTION_SIZE_BITS)", section_bits, "it is a positive number"));
+        };
+        if !(20..=34).contains(&section_bits) || !(section_bits..=52).contains(&memory_bits) {
+            return Err(bad(
+                "NUMBER(SECTION_SIZE_BITS)",
+                section_bits,
+                "sections of 1 MiB to 16 GiB are expected, and no more physical memory than 52 bits reach",
+            ));
+        }
+        let count = 1u64 << (memory_bits - section_bits);
+        let per_page = 4096 / entry_size;
+        // SPARSEMEM_EXTREME keeps a page of entries per root and exports how many roots there are; else every entry
+        // is a root. A missing length means EXTREME too.
+        let extreme = info
+            .length("mem_section")
+            .is_none_or(|roots| roots == count.div_ceil(per_page) && roots != count);
+        let mut sections = Self {
+            table: symbol,
+            per_root: extreme.then_some(per_page),
+            count,
+            entry_size,
+            map_offset,
+            pages_shift: section_bits - PAGE_SHIFT,
+        };
+        if extreme && !sections.plausible(tables, view) {
+            // 83e3c48729d9 (4.15) made mem_section a pointer, and exported where it is; a0b1280368d1 (4.16, stable 4.15)
+            // what it points to.
+            let pointed = tables.read_u64(view, symbol).map_err(|error| unreadable(error, "mem_section"))?;
+            sections.table = pointed;
+            if !sections.plausible(tables, view) {
+                return Err(bad(
+                    "SYMBOL(mem_section)",
+                    format_args!("{symbol:x}"),
+                    "neither there nor where it points is a table of memory sections",
+                ));
+            }
+        }
+        Ok(sections)
+    }
+
+    /// Pages in a section.
+    pub(crate) fn pages(&self) -> u64 {
+        1 << self.pages_shift
+    }
+
+    /// Virtual address of the struct page of the first page of section `number`; none where the kernel manages no
+    /// such memory.
+    pub(crate) fn map(
+        &self,
+        tables: &Translator,
+        view: &mut dyn View,
+        number: u64,
+        struct_size: u64,
+    ) -> Result<Option<u64>, TranslateError> {
+        if number >= self.count {
+            return Ok(None);
+        }
+        let entry = match self.per_root {
+            None => self.table.wrapping_add(number.wrapping_mul(self.entry_size)),
+            Some(per_root) => match tables.read_u64(view, self.table.wrapping_add(number / per_root * 8))? {
+                0 => return Ok(None),
+                root => root.wrapping_add(number % per_root * self.entry_size),
+            },
+        };
+        let map = tables.read_u64(view, entry.wrapping_add(self.map_offset))?;
+        // Removing a section leaves bits behind (5.3 to 5.5: everything but these), so a value alone proves nothing.
+        if map & (PRESENT | HAS_MEM_MAP) != PRESENT | HAS_MEM_MAP {
+            return Ok(None);
+        }
+        // The value is what to add the struct page of any PFN to: the array's address less that of the first PFN's.
+        let first_pfn = number << self.pages_shift;
+        Ok(Some((map & MAP_MASK).wrapping_add(first_pfn.wrapping_mul(struct_size))))
+    }
+
+    /// Whether some root of the table leads to a section that is present: roots are kernel addresses or zero.
+    fn plausible(&self, tables: &Translator, view: &mut dyn View) -> bool {
+        let Some(per_root) = self.per_root else { return true };
+        let mut sections = 0;
+        for root_number in 0..self.count.div_ceil(per_root) {
+            let at = self.table.wrapping_add(root_number * 8);
+            let Ok(root) = tables.read_u64(view, at) else { return sections > 0 };
+            if root == 0 {
+                continue;
+            }
+            if root >> 56 != 0xff {
+                return false;
+            }
+            for number in 0..per_root {
+                let at = root.wrapping_add(number * self.entry_size + self.map_offset);
+                match tables.read_u64(view, at) {
+                    Ok(map) if map & PRESENT != 0 && map >> 56 == 0xff => sections += 1,
+                    Ok(_) => {}
+                    Err(_) => return false,
+                }
+            }
+            // One good root is proof enough, and 64 TiB have 2,048.
+            if sections > 0 {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn bad(key: &str, value: impl std::fmt::Display, expected: &'static str) -> KernelError {
+    KernelError::BadValue { key: key.to_owned(), value: value.to_string(), expected }
+}
+
+fn unreadable(source: TranslateError, what: &'static str) -> KernelError {
+    KernelError::Structure { what, source }
+}

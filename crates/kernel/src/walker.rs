@@ -1,0 +1,80 @@
+//! Runs of physical memory behind virtual ones, for one thread that goes through the struct pages in order.
+
+use pagehaul_memory::View;
+
+use crate::TranslateError;
+use crate::translate::{Extent, Step, Translator};
+
+const ENTRIES: usize = 512;
+
+/// Keeps the table of level 1 it read last: where 4 KiB pages map struct pages (HugeTLB's vmemmap optimisation, small
+/// machines), a section takes 512 of them, and a walk from the top for each would cost more than looking at what they
+/// map.
+pub(crate) struct Walker<'a> {
+    tables: &'a Translator,
+    /// What bits 21 and up of an address must be for `entries` to be its table.
+    region: Option<u64>,
+    /// Physical address of `entries`.
+    table: u64,
+    entries: Box<[u64; ENTRIES]>,
+}
+
+impl<'a> Walker<'a> {
+    pub(crate) fn new(tables: &'a Translator) -> Self {
+        Self { tables, region: None, table: 0, entries: Box::new([0; ENTRIES]) }
+    }
+
+    /// Where `vaddr` lies, and how many of the `want` bytes from there on lie together.
+    pub(crate) fn extent(
+        &mut self,
+        view: &mut dyn View,
+        vaddr: u64,
+        want: u64,
+    ) -> Result<Extent, TranslateError> {
+        let region = vaddr >> 21;
+        if self.region != Some(region) {
+            match self.tables.walk(view, vaddr)? {
+                Step::Leaf(extent) => return Ok(Extent { len: extent.len.min(want).max(1), ..extent }),
+                Step::Table(table) => self.load(view, vaddr, table)?,
+            }
+            self.region = Some(region);
+        }
+        let index = (vaddr >> 12) as usize % ENTRIES;
+        let entry = self.entries.get(index).copied().unwrap_or(0);
+        let mut extent = self.tables.page_of(entry, vaddr).ok_or(TranslateError::NotMapped {
+            vaddr,
+            level: 1,
+            entry_at: self.table + index as u64 * 8,
+            entry,
+        })?;
+        for &entry in self.entries.iter().skip(index + 1) {
+            if extent.len >= want {
+                break;
+            }
+            match self.tables.page_of(entry, 0) {
+                Some(next) if Some(next.paddr) == extent.paddr.checked_add(extent.len) => {
+                    extent.len += next.len
+                }
+                _ => break,
+            }
+        }
+        extent.len = extent.len.min(want).max(1);
+        Ok(extent)
+    }
+
+    fn load(&mut self, view: &mut dyn View, vaddr: u64, table: u64) -> Result<(), TranslateError> {
+        self.region = None;
+        let mut bytes = [0; ENTRIES * 8];
+        view.read(table, &mut bytes).map_err(|source| TranslateError::Unreadable {
+            vaddr,
+            level: 1,
+            entry_at: table,
+            source,
+        })?;
+        for (entry, word) in self.entries.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *entry = u64::from_le_bytes(*word);
+        }
+        self.table = table;
+        Ok(())
+    }
+}
