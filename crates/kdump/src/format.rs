@@ -35,8 +35,8 @@ pub const VERSION: i32 = 6;
 /// (`MAX_PHYSMEM_BITS`, `arch/x86/include/asm/sparsemem.h`).
 pub const MAX_PFNS: u64 = 1 << (52 - 12);
 
-/// Notes longer than this are taken for damage. 8,192 CPUs with every register note there is need about 32 MiB.
-pub const MAX_NOTES: u64 = 64 << 20;
+/// Notes longer than this are taken for damage: 8,192 CPUs leave 12 MiB.
+pub const MAX_NOTES: u64 = 256 << 20;
 
 /// Flags of [`PageDesc::flags`] and of [`DiskDumpHeader::status`]. In a descriptor they say how the page is stored, none
 /// meaning as it is; in the header the codec bits are only a hint, and the others say how the dump came about.

@@ -63,7 +63,7 @@ impl Layout {
         let sub = (size_of::<KdumpSubHeader>() as u64 + notes_len).div_ceil(BLOCK);
         // A bitmap of no block would make both bitmaps look absent.
         let bitmap = max_mapnr.div_ceil(BLOCK * 8).max(1);
-        // Neither is near 2^32: the limits above leave at most 2^14 + 1 and 2^26.
+        // Neither is near 2^32: the limits above leave at most 2^16 + 1 and 2^26.
         Ok(Self { max_mapnr, notes_len, sub_blocks: sub as u32, bitmap_blocks: 2 * bitmap as u32 })
     }
 

@@ -1,0 +1,67 @@
+//! What a descriptor says of its page, held against the file.
+
+use pagehaul_codec::Codec;
+
+use crate::format::{BLOCK_SIZE, PageDesc, flags};
+
+/// How a page is stored, or what is wrong with its descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// Well described.
+    Stored(Codec),
+    /// Offset 0: the writer did not get to it.
+    Missing,
+    /// Its bytes would be behind the end of the file.
+    CutOff,
+    /// Its bytes would be in the headers, or the offset is negative.
+    BadOffset,
+    /// No page has that many bytes when stored in this way.
+    BadSize,
+    /// Flags that stand for no codec, or for several.
+    Unknown,
+}
+
+impl Encoding {
+    /// Of a descriptor in a dump whose pages lie between `data_start` and the end of the file at `file_size`.
+    pub(crate) fn of(desc: &PageDesc, data_start: u64, file_size: u64) -> Self {
+        let size = desc.size.get();
+        let Ok(offset) = u64::try_from(desc.offset.get()) else { return Self::BadOffset };
+        if offset == 0 {
+            return Self::Missing;
+        }
+        let codec = match desc.flags.get() {
+            0 => Codec::None,
+            flags::ZLIB => Codec::Zlib,
+            flags::LZO => Codec::Lzo,
+            flags::SNAPPY => Codec::Snappy,
+            flags::ZSTD => Codec::Zstd,
+            _ => return Self::Unknown,
+        };
+        let whole = BLOCK_SIZE as u32;
+        if size == 0 || size > whole || (codec == Codec::None && size != whole) {
+            return Self::BadSize;
+        }
+        if offset < data_start {
+            return Self::BadOffset;
+        }
+        // Both are below 2^63.
+        if offset + u64::from(size) > file_size { Self::CutOff } else { Self::Stored(codec) }
+    }
+
+    /// What is wrong, for people.
+    pub(crate) fn complaint(self, desc: &PageDesc, file_size: u64) -> String {
+        let (offset, size, flags) = (desc.offset, desc.size, desc.flags);
+        match self {
+            Self::Stored(codec) => format!("stored with {codec}"),
+            Self::Missing => "the dump has no bytes for it, though it is not marked incomplete".into(),
+            Self::CutOff => format!(
+                "its {size} bytes at offset {offset:#x} are past the end of the file at {file_size:#x}"
+            ),
+            Self::BadOffset => format!("its descriptor points to offset {offset:#x}, where no pages are"),
+            Self::BadSize => {
+                format!("its descriptor says {size} bytes with flags {flags:#x}, which no page has")
+            }
+            Self::Unknown => format!("its descriptor has the unknown flags {flags:#x}"),
+        }
+    }
+}

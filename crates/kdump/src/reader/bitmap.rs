@@ -1,0 +1,137 @@
+//! Both bitmaps: read once in order when a dump is opened, and by the piece afterwards.
+
+use std::io;
+
+use pagehaul_memory::bits;
+use pagehaul_memory::file::ReadAt;
+use pagehaul_memory::{OpenError, PAGE_SHIFT, Piece, RangeMap};
+use zerocopy::IntoBytes;
+
+use super::Sections;
+use super::parse::format_error;
+
+/// 64-bit words of a bitmap that are read and counted as one: 32 KiB, a GiB of memory.
+pub(super) const CHUNK_WORDS: usize = 4096;
+/// Pages that a chunk tells of.
+pub(super) const CHUNK_PAGES: u64 = CHUNK_WORDS as u64 * 64;
+
+/// A machine with this many separate stretches of memory is not one: the largest list a few thousand, and 2^16 is
+/// where ELF headers need an extension.
+const MAX_RANGES: usize = 1 << 18;
+
+/// What is kept of the bitmaps.
+pub(super) struct BitmapIndex {
+    ranges: RangeMap,
+    /// Set bits of bitmap 2 before each chunk, and in all.
+    ranks: Vec<u64>,
+}
+
+impl BitmapIndex {
+    /// Reads both bitmaps. A page that is in the dump exists even where bitmap 1 says otherwise.
+    pub(super) fn build(file: &dyn ReadAt, sections: &Sections, max_mapnr: u64) -> Result<Self, OpenError> {
+        let mut ranks = vec![0];
+        let mut pieces: Vec<Piece> = Vec::new();
+        let (mut exists, mut dumped) = ([0; CHUNK_WORDS], [0; CHUNK_WORDS]);
+        let mut total = 0;
+        let mut pfn = 0;
+        while pfn < max_mapnr {
+            load(file, sections.bitmap2, pfn, max_mapnr, &mut dumped)?;
+            load(file, sections.bitmap1, pfn, max_mapnr, &mut exists)?;
+            exists.iter_mut().zip(&dumped).for_each(|(word, other)| *word |= other);
+            total += bits::count(&dumped);
+            ranks.push(total);
+            for run in bits::runs(&exists) {
+                let start = (pfn + run.start as u64) << PAGE_SHIFT;
+                let end = (pfn + run.end as u64) << PAGE_SHIFT;
+                let full = pieces.len() == MAX_RANGES;
+                match pieces.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ if full => {
+                        return Err(format_error(
+                            file,
+                            sections.bitmap1,
+                            format!(
+                                "bitmap 1 has more than {MAX_RANGES} separate stretches of memory: it is damaged"
+                            ),
+                        ));
+                    }
+                    _ => pieces.push(Piece { start, end, stored: 0, offset: 0 }),
+                }
+            }
+            pfn += CHUNK_PAGES;
+        }
+        Ok(Self { ranges: RangeMap::new(pieces), ranks })
+    }
+
+    pub(super) fn ranges(&self) -> &RangeMap {
+        &self.ranges
+    }
+
+    /// Pages in the dump; of a split dump, in all parts.
+    pub(super) fn dumped(&self) -> u64 {
+        self.ranks.last().copied().unwrap_or(0)
+    }
+
+    /// Dumped pages before the chunk.
+    pub(super) fn before_chunk(&self, chunk: u64) -> u64 {
+        let at = usize::try_from(chunk).unwrap_or(usize::MAX);
+        self.ranks.get(at).copied().unwrap_or_else(|| self.dumped())
+    }
+
+    /// Dumped pages before `pfn`.
+    pub(super) fn rank(&self, file: &dyn ReadAt, sections: &Sections, pfn: u64) -> Result<u64, OpenError> {
+        let mut words = [0; CHUNK_WORDS];
+        // Bits from `pfn` on are left out as if the memory ended there.
+        load(file, sections.bitmap2, pfn / CHUNK_PAGES * CHUNK_PAGES, pfn, &mut words)?;
+        Ok(self.before_chunk(pfn / CHUNK_PAGES) + bits::count(&words))
+    }
+}
+
+fn load(
+    file: &dyn ReadAt,
+    bitmap: u64,
+    first_pfn: u64,
+    end_pfn: u64,
+    words: &mut [u64],
+) -> Result<(), OpenError> {
+    load_bits(file, bitmap, first_pfn, end_pfn, words).map_err(|error| {
+        format_error(file, bitmap + first_pfn / 8, format!("cannot read a bitmap of the dump: {error}"))
+    })
+}
+
+/// Bits `first_pfn` on of the bitmap at file offset `bitmap`. Those from `end_pfn` on come as clear, and are not read.
+pub(super) fn load_bits(
+    file: &dyn ReadAt,
+    bitmap: u64,
+    first_pfn: u64,
+    end_pfn: u64,
+    words: &mut [u64],
+) -> io::Result<()> {
+    let wanted = words.len() as u64 * 64;
+    let count = end_pfn.saturating_sub(first_pfn).min(wanted) as usize;
+    let shift = (first_pfn % 8) as usize;
+    let bytes = (shift + count).div_ceil(8);
+    words.fill(0);
+    if count == 0 {
+        return Ok(());
+    }
+    let here = bytes.min(words.len() * 8);
+    let offset = bitmap + first_pfn / 8;
+    file.read_exact_at(offset, &mut words.as_mut_bytes()[..here])?;
+    words.iter_mut().for_each(|word| *word = u64::from_le(*word));
+    if shift != 0 {
+        // The last bits of a full buffer are in one byte more.
+        let mut extra = [0];
+        if bytes > here {
+            file.read_exact_at(offset + here as u64, &mut extra)?;
+        }
+        let mut carry = u64::from(extra[0]);
+        for word in words.iter_mut().rev() {
+            let low = *word;
+            *word = low >> shift | carry << (64 - shift);
+            carry = low;
+        }
+    }
+    bits::clear_range(words, count, words.len() * 64);
+    Ok(())
+}

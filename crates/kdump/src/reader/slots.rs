@@ -1,0 +1,76 @@
+/// A few values by key; the one not used for longest makes room. Meant for so few that looking through all is quick.
+pub(super) struct Slots<K, T> {
+    slots: Vec<Slot<K, T>>,
+    clock: u64,
+    most: usize,
+}
+
+struct Slot<K, T> {
+    key: Option<K>,
+    used: u64,
+    value: T,
+}
+
+impl<K: Copy + PartialEq, T> Slots<K, T> {
+    pub(super) fn new(most: usize) -> Self {
+        Self { slots: Vec::new(), clock: 0, most }
+    }
+
+    /// Where the value of `key` is, if it is here.
+    pub(super) fn find(&mut self, key: K) -> Option<usize> {
+        let at = self.slots.iter().position(|slot| slot.key == Some(key))?;
+        self.touch(at);
+        Some(at)
+    }
+
+    /// A value to be overwritten, made by `make` while there is room. It has no key until it is given one by
+    /// [`keep`](Self::keep), so that a value half written is never found.
+    pub(super) fn spare(&mut self, make: impl FnOnce() -> T) -> usize {
+        if self.slots.len() < self.most {
+            self.slots.push(Slot { key: None, used: 0, value: make() });
+            return self.slots.len() - 1;
+        }
+        let oldest = (0..self.slots.len()).min_by_key(|&at| self.slots[at].used).unwrap_or(0);
+        self.slots[oldest].key = None;
+        oldest
+    }
+
+    /// Files the value at `at` under `key`.
+    pub(super) fn keep(&mut self, at: usize, key: K) {
+        self.slots[at].key = Some(key);
+        self.touch(at);
+    }
+
+    pub(super) fn get(&self, at: usize) -> &T {
+        &self.slots[at].value
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> &mut T {
+        &mut self.slots[at].value
+    }
+
+    fn touch(&mut self, at: usize) {
+        self.clock += 1;
+        self.slots[at].used = self.clock;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let mut slots = Slots::new(2);
+        for key in [1, 2] {
+            let at = slots.spare(|| 0);
+            *slots.get_mut(at) = key * 10;
+            slots.keep(at, key);
+        }
+        assert_eq!(slots.find(1).map(|at| *slots.get(at)), Some(10));
+        let at = slots.spare(|| 0);
+        assert_eq!(slots.find(2), None, "its slot is being overwritten");
+        slots.keep(at, 3);
+        assert!(slots.find(1).is_some() && slots.find(3).is_some());
+    }
+}
