@@ -60,4 +60,7 @@ fn tell(what: &str, detail: &str) {
     let mut out = std::io::stdout().lock();
     // Without a console there is nobody to tell.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    // Until it has left the machine: a panic would throw away what the serial driver still holds.
+    // SAFETY: no memory is passed.
+    unsafe { libc::tcdrain(libc::STDOUT_FILENO) };
 }

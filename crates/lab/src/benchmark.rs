@@ -46,10 +46,10 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
         runs: Vec::new(),
     };
     let key = Key::default()
-        .add(&kernel.release)
-        .add_file(&guest)?
-        .add(serde_json::to_vec(&order).context("writing the guest's order")?)
-        .add(config.files.display().to_string())
+        .with(&kernel.release)
+        .with_file(&guest)?
+        .with(serde_json::to_vec(&order).context("writing the guest's order")?)
+        .with(config.files.display().to_string())
         .short();
     let name = format!("{}-{}M-{key}", config.kernel, config.memory_mib);
     let folder = cache::folder()?.join("benchmark").join(name);
@@ -121,7 +121,7 @@ fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
     let device = fs::metadata(from).with_context(|| from.display().to_string())?.dev();
     list(from, device, &mut paths);
     // In an order that depends on the names alone, and mixes the kinds of files.
-    paths.sort_by_key(|path| Key::default().add(path.as_os_str().as_encoded_bytes()).short());
+    paths.sort_by_key(|path| Key::default().with(path.as_os_str().as_encoded_bytes()).short());
     let mut bytes = 0;
     for (i, path) in paths.iter().enumerate() {
         if bytes >= wanted {

@@ -28,8 +28,8 @@ pub fn static_program(package: &str) -> Result<PathBuf> {
         bail!("building {package} for {target} failed: see cargo's messages above");
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let paths = text.lines().filter_map(|line| executable(line));
-    paths.last().with_context(|| format!("cargo built no program {package}"))
+    let mut paths = text.lines().filter_map(executable);
+    paths.next_back().with_context(|| format!("cargo built no program {package}"))
 }
 
 /// The path in one of cargo's messages about what it built.

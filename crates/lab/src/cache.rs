@@ -67,7 +67,7 @@ impl Default for Key {
 
 impl Key {
     /// Adds bytes, and where they end.
-    pub fn add(mut self, bytes: impl AsRef<[u8]>) -> Key {
+    pub fn with(mut self, bytes: impl AsRef<[u8]>) -> Key {
         let bytes = bytes.as_ref();
         for byte in bytes.iter().chain(&(bytes.len() as u64).to_le_bytes()) {
             self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
@@ -76,8 +76,8 @@ impl Key {
     }
 
     /// Adds a file's content.
-    pub fn add_file(self, path: &Path) -> Result<Key> {
-        Ok(self.add(fs::read(path).with_context(|| path.display().to_string())?))
+    pub fn with_file(self, path: &Path) -> Result<Key> {
+        Ok(self.with(fs::read(path).with_context(|| path.display().to_string())?))
     }
 
     /// Twelve hexadecimal digits.
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn keys_tell_where_parts_end() {
-        let key = |parts: &[&str]| parts.iter().fold(Key::default(), |key, part| key.add(part)).short();
+        let key = |parts: &[&str]| parts.iter().fold(Key::default(), |key, part| key.with(part)).short();
         assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
         assert_eq!(key(&["ab", "c"]), key(&["ab", "c"]));
         assert_ne!(key(&[]), key(&[""]));

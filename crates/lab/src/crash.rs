@@ -62,6 +62,8 @@ impl Default for Config {
 
 /// How many results that differ only in the programs that made them stay in the cache.
 const KEPT: usize = 3;
+/// The panic that the guest is to have.
+const ORDERED_PANIC: &str = "sysrq triggered crash";
 /// Room for a manifest.
 const MANIFEST_BYTES: u64 = 16 << 20;
 
@@ -78,14 +80,14 @@ pub fn crash(config: &Config) -> Result<Crash> {
     };
     let order = order(config);
     let mut key = Key::default()
-        .add(&kernel.release)
-        .add_file(&guest)?
-        .add(serde_json::to_vec(&order).context("writing the guest's order")?)
-        .add(command_line(config))
-        .add(format!("{} {} {} {:?}", config.memory_mib, config.cpus, config.cpu, config.accelerator))
-        .add(tools.qemu_version()?);
+        .with(&kernel.release)
+        .with_file(&guest)?
+        .with(serde_json::to_vec(&order).context("writing the guest's order")?)
+        .with(command_line(config))
+        .with(format!("{} {} {} {:?}", config.memory_mib, config.cpus, config.cpu, config.accelerator))
+        .with(tools.qemu_version()?);
     if let Some(path) = &pagehaul {
-        key = key.add_file(path)?;
+        key = key.with_file(path)?;
     }
     let crashes = cache::folder()?.join("crashes");
     let name = name(config);
@@ -231,7 +233,14 @@ impl Job<'_> {
         let mut crashing = false;
         let mut captured = false;
         loop {
-            let said = vm.listen(|panic| if crashing && !captured { Ok(()) } else { bail!("{panic}") })?;
+            let said = vm.listen(|panic| {
+                if captured || !panic.contains(ORDERED_PANIC) {
+                    bail!("{panic}");
+                }
+                // What the guest said last may be lost in the panic.
+                crashing = true;
+                Ok(())
+            })?;
             let Some((what, detail)) = said else {
                 let state = match (crashing, captured) {
                     (false, _) => "before it was to crash",

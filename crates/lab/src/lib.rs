@@ -26,6 +26,7 @@ mod outcome;
 mod qmp;
 pub mod tools;
 mod vm;
+pub mod vmcore;
 
 pub use crash::{Config, crash};
 pub use lab_guest::{class, results, stamp};

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use lab::{Accelerator, Config, Crash, benchmark, debuginfo, kernels, tools::Tools};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Crashes real kernels in QEMU and brings their memory out.
 #[derive(Parser)]
@@ -81,7 +82,17 @@ struct CrashArguments {
     accel: Accelerator,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("lab: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     match Arguments::parse().command {
         Command::Setup => {
             println!("{}", Tools::get()?.qemu_version()?);

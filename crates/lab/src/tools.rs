@@ -27,7 +27,7 @@ pub struct Tools {
 impl Tools {
     /// Fetches and unpacks the programs, unless they are there.
     pub fn get() -> Result<Tools> {
-        let key = Key::default().add(SUITES.join(" ")).add(PACKAGES.join(" ")).short();
+        let key = Key::default().with(SUITES.join(" ")).with(PACKAGES.join(" ")).short();
         let tree = cache::folder()?.join("tools").join(key);
         cache::once(&tree, |draft| {
             let packages = Apt::new(&SUITES, false)?.download_closure(&PACKAGES)?;

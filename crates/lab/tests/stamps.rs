@@ -1,0 +1,73 @@
+//! What the guest says it put into memory is what its vmcore holds.
+//!
+//! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
+
+use lab::class::Class;
+use lab::stamp::{Found, Stamp, identify};
+use lab::vmcore::Vmcore;
+use lab::{Config, Crash, kernels};
+use std::collections::BTreeMap;
+
+/// Classes that are not stamped, or not at the place where they were stamped.
+const WITHOUT_STAMPS: [Class; 3] = [Class::AnonZero, Class::Offline, Class::Message];
+
+fn check(crash: &Crash) {
+    let vmcore = Vmcore::open(&crash.vmcore()).unwrap();
+    let mut page = [0; 4096];
+    for filled in &crash.manifest().classes {
+        let mut wrong = 0;
+        for (pfn, sequence) in filled.pages() {
+            assert!(
+                vmcore.page(pfn, &mut page).unwrap(),
+                "{} page {pfn:#x} is not in the vmcore",
+                filled.class
+            );
+            let right = match filled.class {
+                Class::AnonZero => page.iter().all(|byte| *byte == 0),
+                class => identify(&page) == Found::Whole(Stamp { class, sequence }),
+            };
+            wrong += u64::from(!right);
+        }
+        // Freed pages may have been reused between the free and the panic; no others may have changed.
+        let allowed = if filled.class == Class::Free { filled.count / 4 } else { 0 };
+        assert!(
+            wrong <= allowed,
+            "{}: {wrong} of {} pages don't hold their stamps",
+            filled.class,
+            filled.count
+        );
+    }
+    let mut found: BTreeMap<Class, u64> = BTreeMap::new();
+    for pfn in vmcore.frames() {
+        vmcore.page(pfn, &mut page).unwrap();
+        if let Found::Whole(stamp) = identify(&page) {
+            *found.entry(stamp.class).or_default() += 1;
+        }
+    }
+    for filled in crash.manifest().classes.iter().filter(|f| !WITHOUT_STAMPS.contains(&f.class)) {
+        let count = found.get(&filled.class).copied().unwrap_or(0);
+        let least = if filled.class == Class::Free { filled.count * 3 / 4 } else { filled.count };
+        assert!(count >= least, "{}: {count} stamps in the vmcore, {} made", filled.class, filled.count);
+    }
+}
+
+#[test]
+fn every_kernel_crashes_with_its_stamps() {
+    if !lab::enabled() {
+        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
+        return;
+    }
+    for series in &kernels::SERIES {
+        let crash = lab::crash(&Config { kernel: series.name.into(), ..Config::default() }).unwrap();
+        assert!(crash.release().starts_with(series.name));
+        let report = crash.report();
+        assert_eq!(report.vmcore_bytes, std::fs::metadata(crash.vmcore()).unwrap().len());
+        assert!(report.vmcore.as_ref().is_some_and(|saved| saved.mapped), "{}: no mmap", series.name);
+        // What every kernel can do; poisoning wants CONFIG_MEMORY_FAILURE, which 5.10 and 6.1 lack.
+        for class in Class::ALL.into_iter().filter(|class| *class != Class::HwPoison) {
+            assert!(crash.manifest().class(class).is_some(), "{}: no {class} pages", series.name);
+        }
+        assert!(crash.manifest().tasks.iter().any(|(_, name)| name == "lab-child"));
+        check(&crash);
+    }
+}
