@@ -1,1 +1,32 @@
 //! The pipeline from physical memory to a dump: scan, pack, place.
+//!
+//! *Scan* classifies every struct page once, block by block, on every CPU, and writes down which pages are kept.
+//! *Pack* compresses the kept pages in batches, on every CPU. *Place* puts the batches into the file in their order,
+//! whatever order they were finished in, so the bytes are the same at any number of threads. Memory does not grow with
+//! the machine: the set of kept pages lives in the file being written, or is worked out again for a stream.
+
+mod batch;
+mod dump;
+mod error;
+mod estimate;
+mod identity;
+mod job;
+mod options;
+mod pack;
+mod place;
+mod report;
+mod run;
+mod scan;
+mod select;
+mod sink;
+mod source;
+mod stream;
+mod watch;
+
+pub use error::CaptureError;
+pub use estimate::estimate;
+pub use options::{Format, Options, Target};
+pub use report::{ClassCount, Ended, Phases, Report, Unreadable};
+pub use run::capture;
+pub use source::{Source, SourceKind};
+pub use watch::{Phase, Watch};

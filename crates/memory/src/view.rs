@@ -45,7 +45,7 @@ pub struct KernelMapping {
 pub type PageBuf = [u8; PAGE_SIZE];
 
 /// One thread's way into physical memory.
-pub trait View {
+pub trait View: Send {
     /// The bytes from `paddr` on: at least one, at most `len`, valid until the next call. Fewer than `len` come where
     /// a segment, a window or a decompressed page ends: ask again from there.
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError>;

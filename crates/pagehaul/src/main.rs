@@ -1,2 +1,32 @@
-//! Gets the memory of a Linux machine out, fast, and makes sense of it.
-fn main() {}
+//! pagehaul gets the memory of a Linux machine out, fast, and makes sense of it.
+
+mod args;
+mod capture;
+mod generate;
+mod info;
+mod memory_use;
+mod progress;
+mod summary;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Capture(arguments) => capture::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { directory } => generate::man_pages(&directory),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("pagehaul: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Kept pages, cut into batches.
+
+use std::sync::Arc;
+
+use pagehaul_memory::file::ReadAt;
+
+use crate::CaptureError;
+use crate::select::Selector;
+
+/// Pages in a batch: 1 MiB of memory, compressed in a millisecond or two, so that handing it over costs nothing beside
+/// it, and small enough that a few per thread stay within the bound on memory.
+pub(crate) const BATCH_PAGES: usize = 256;
+
+/// Where the set of kept pages is found again after the scan.
+pub(crate) enum KeptPages<'a> {
+    /// In a file.
+    Bitmap(Bitmap),
+    /// Nowhere: blocks are classified again. For streams, which cannot be read back.
+    Again(Box<Selector<'a>>),
+}
+
+/// A bitmap in a file: bit *n* is PFN *n*.
+#[derive(Clone)]
+pub(crate) struct Bitmap {
+    pub(crate) file: Arc<dyn ReadAt>,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+impl Bitmap {
+    /// Puts the bits from PFN `first` (a multiple of 64) on into `bits`; past the end they are clear.
+    pub(crate) fn load(&self, first: u64, bits: &mut [u64]) -> Result<(), CaptureError> {
+        let start = first / 8;
+        let there = self.length.saturating_sub(start).min(size_of_val(bits) as u64) as usize;
+        let mut bytes = vec![0; size_of_val(bits)];
+        self.file.read_exact_at(self.offset + start, &mut bytes[..there]).map_err(|source| {
+            CaptureError::Output {
+                path: self.file.path().to_owned(),
+                action: "read back the bitmap of",
+                source,
+            }
+        })?;
+        for (word, bytes) in bits.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Ok(())
+    }
+}
+
+impl KeptPages<'_> {
+    fn load(&mut self, block: u64, kept: &mut [u64]) -> Result<(), CaptureError> {
+        match self {
+            Self::Again(selector) => selector.select(block, kept).map(drop),
+            Self::Bitmap(bitmap) => bitmap.load(block * kept.len() as u64 * 64, kept),
+        }
+    }
+}
+
+/// Hands out the kept pages in ascending order, [`BATCH_PAGES`] at a time. What a batch holds follows from the set
+/// alone, not from who asks when.
+pub(crate) struct Batcher<'a> {
+    pages: KeptPages<'a>,
+    blocks: u64,
+    pages_per_block: usize,
+    block: u64,
+    /// Bits of `block` not handed out yet.
+    rest: Vec<u64>,
+    word: usize,
+    sequence: u64,
+}
+
+impl<'a> Batcher<'a> {
+    pub(crate) fn new(pages: KeptPages<'a>, blocks: u64, pages_per_block: usize) -> Self {
+        let words = pages_per_block / 64;
+        Self { pages, blocks, pages_per_block, block: 0, rest: vec![0; words], word: words, sequence: 0 }
+    }
+
+    /// Puts the PFNs of the next batch into `pfns` and gives its number; none when all are handed out.
+    pub(crate) fn next(&mut self, pfns: &mut Vec<u64>) -> Result<Option<u64>, CaptureError> {
+        pfns.clear();
+        while pfns.len() < BATCH_PAGES {
+            if self.word == self.rest.len() {
+                if self.block == self.blocks {
+                    break;
+                }
+                self.pages.load(self.block, &mut self.rest)?;
+                self.block += 1;
+                self.word = 0;
+            }
+            let Some(rest) = self.rest.get_mut(self.word).filter(|rest| **rest != 0) else {
+                self.word += 1;
+                continue;
+            };
+            let bit = rest.trailing_zeros() as u64;
+            *rest &= *rest - 1;
+            pfns.push((self.block - 1) * self.pages_per_block as u64 + self.word as u64 * 64 + bit);
+        }
+        if pfns.is_empty() {
+            return Ok(None);
+        }
+        self.sequence += 1;
+        Ok(Some(self.sequence - 1))
+    }
+}

@@ -1,0 +1,122 @@
+//! ELF dumps: pages as they are, at places that follow from the set of kept pages alone.
+
+use pagehaul_memory::PAGE_SIZE;
+
+use super::DumpWriter;
+use super::elf_segments::Segments;
+use crate::pack::{Batch, Stored};
+use crate::sink::{FileSink, Sink, WriteError};
+use crate::stream::Stream;
+use crate::{CaptureError, Watch};
+
+/// Bytes per write.
+const CHUNK: usize = 4 << 20;
+/// Runs of dropped pages shorter than this stay in the file: every hole costs a program header, which crash looks
+/// through one by one. makedumpfile draws the line at the same number.
+pub(crate) const SHORTEST_HOLE: usize = 256;
+
+/// An ELF dump being written.
+pub(crate) struct ElfDump<'a> {
+    sink: FileSink,
+    watch: &'a Watch,
+    segments: Segments<'a>,
+    /// Program headers there is room for.
+    room: u64,
+    data: u64,
+    pages: u64,
+    stream: Stream,
+}
+
+impl<'a> ElfDump<'a> {
+    /// For the `pages` pages that `segments` knows to be kept.
+    pub(crate) fn new(
+        sink: FileSink,
+        segments: Segments<'a>,
+        pages: u64,
+        watch: &'a Watch,
+    ) -> Result<Self, CaptureError> {
+        let room = segments.count(u64::MAX)?;
+        let data = segments.data_offset(room);
+        Ok(Self { sink, watch, segments, room, data, pages, stream: Stream::new(data, CHUNK) })
+    }
+
+    fn write_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
+        let mut stream = Stream::new(0, CHUNK);
+        let (sink, watch) = (&mut self.sink, self.watch);
+        self.segments.encode(self.room, pages, incomplete, |bytes| {
+            stream.push(bytes, sink, watch).map_err(Problem::Write)
+        })?;
+        stream.flush(sink, watch)
+    }
+
+    fn end(&self) -> u64 {
+        self.data + self.pages * PAGE_SIZE as u64
+    }
+}
+
+/// Headers fail to be made, or to be written.
+enum Problem {
+    Make(CaptureError),
+    Write(WriteError),
+}
+
+impl From<CaptureError> for Problem {
+    fn from(error: CaptureError) -> Self {
+        Self::Make(error)
+    }
+}
+
+impl From<Problem> for WriteError {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::Make(error) => std::io::Error::other(error).into(),
+            Problem::Write(error) => error,
+        }
+    }
+}
+
+impl DumpWriter for ElfDump<'_> {
+    fn begin(&mut self) -> Result<(), WriteError> {
+        self.write_headers(u64::MAX, true)
+    }
+
+    fn place(&mut self, batch: &Batch) -> Result<(), WriteError> {
+        let data = batch.data();
+        // Pages stored one after the other go out together.
+        let mut run = 0..0;
+        for (stored, place) in batch.places() {
+            match stored {
+                Stored::Zero | Stored::Unreadable => {
+                    self.stream.push(&data[run.clone()], &mut self.sink, self.watch)?;
+                    self.stream.push_zeros(PAGE_SIZE as u64, &mut self.sink, self.watch)?;
+                    run = place.end..place.end;
+                }
+                Stored::Raw | Stored::Packed(_) => run.end = place.end,
+            }
+        }
+        self.stream.push(&data[run], &mut self.sink, self.watch)
+    }
+
+    fn finish(&mut self) -> Result<(), WriteError> {
+        self.stream.flush(&mut self.sink, self.watch)?;
+        // Pages of zeros at the end are a hole, which has to be inside the file.
+        self.sink.set_size(self.end())?;
+        self.sink.sync()?;
+        self.write_headers(u64::MAX, false)?;
+        self.sink.sync()
+    }
+
+    fn abandon(&mut self) -> u64 {
+        // As for kdump files, errors from here on change nothing.
+        let _ = self.stream.flush(&mut self.sink, self.watch);
+        let pages = (self.stream.flushed().saturating_sub(self.data)) / PAGE_SIZE as u64;
+        let _ = self.sink.set_size(self.data + pages * PAGE_SIZE as u64);
+        let _ = self.write_headers(pages, true);
+        let _ = self.sink.sync();
+        pages
+    }
+
+    fn size(&self) -> u64 {
+        self.end()
+    }
+}

@@ -1,0 +1,66 @@
+//! What a dump would hold and how large it would be, without one being written.
+
+use pagehaul_kdump::PageDesc;
+use pagehaul_memory::PAGE_SIZE;
+
+use crate::batch::{Batcher, KeptPages};
+use crate::job::Job;
+use crate::pack::{Batch, Packer};
+use crate::place::Placed;
+use crate::report::Clock;
+use crate::scan::scan;
+use crate::source::Source;
+use crate::{CaptureError, Ended, Format, Options, Phase, Report, Watch};
+
+/// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.
+const SAMPLES: u64 = 64;
+
+/// Classifies everything, compresses a sample, and says what a capture would write.
+pub fn estimate(source: &Source, options: &Options, watch: &Watch) -> Result<Report, CaptureError> {
+    let mut clock = Clock::start();
+    let job = Job::prepare(source, options, watch)?;
+    let selection = job.selection();
+    clock.lap(Phase::Prepare);
+    let pages_per_block = selection.pages_per_block();
+    watch.enter(Phase::Scan, selection.blocks() * (pages_per_block * PAGE_SIZE) as u64);
+    let tally = scan(&selection, options.threads, watch, |_, _| Ok::<(), CaptureError>(()))?;
+    clock.lap(Phase::Scan);
+    let pages = tally.pages_kept();
+    watch.enter(Phase::Pack, pages * PAGE_SIZE as u64);
+    let kept = KeptPages::Again(Box::new(selection.selector()));
+    let mut batcher = Batcher::new(kept, selection.blocks(), pages_per_block);
+    let mut packer = Packer::new(selection.memory, job.method())?;
+    let mut batch = Batch::new();
+    let mut sample = Placed::nothing(Ended::DryRun);
+    let batches = pages.div_ceil(crate::batch::BATCH_PAGES as u64);
+    let step = batches.div_ceil(SAMPLES).max(1);
+    while let Some(sequence) = batcher.next(&mut batch.pfns)? {
+        if watch.stopped() {
+            return Err(CaptureError::Stopped);
+        }
+        if sequence % step == 0 {
+            packer.pack(&mut batch);
+            sample.add(&batch);
+        }
+        watch.advance((batch.pfns.len() * PAGE_SIZE) as u64);
+    }
+    clock.lap(Phase::Pack);
+    let seen = sample.zero + sample.raw + sample.compressed + sample.unreadable_pages;
+    let scaled = |count: u64| (u128::from(count) * u128::from(pages) / u128::from(seen.max(1))) as u64;
+    let placed = Placed {
+        zero: scaled(sample.zero),
+        raw: scaled(sample.raw),
+        compressed: scaled(sample.compressed),
+        unreadable_pages: scaled(sample.unreadable_pages),
+        stored_bytes: scaled(sample.stored_bytes),
+        ..sample
+    };
+    let layout = job.layout()?;
+    let size = match options.format {
+        Format::Elf => source.memory().notes().len() as u64 + placed.stored_bytes,
+        Format::Kdump | Format::Flattened => {
+            layout.descriptors_offset() + pages * PageDesc::SIZE as u64 + placed.stored_bytes
+        }
+    };
+    Ok(job.report(None, &tally, placed, size, &clock))
+}

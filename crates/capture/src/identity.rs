@@ -1,0 +1,28 @@
+//! What the dump's header says of the machine.
+
+use pagehaul_kdump::UtsName;
+use pagehaul_kernel::Kernel;
+use pagehaul_memory::PhysMemory;
+
+use crate::source::{Source, SourceKind};
+
+/// `uname` of the crashed machine: from its memory, or the dump that is the source, or VMCOREINFO.
+pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
+    if let Some(uts) = kernel.and_then(|kernel| from_memory(source.memory(), kernel)) {
+        return uts;
+    }
+    match source.kind() {
+        SourceKind::Elf(_) => UtsName::x86_64(kernel.map_or("", Kernel::release)),
+    }
+}
+
+/// `init_uts_ns.name` of the crashed kernel.
+fn from_memory(memory: &dyn PhysMemory, kernel: &Kernel) -> Option<UtsName> {
+    let info = kernel.info();
+    let at = info.symbol("init_uts_ns")?.checked_add(info.offset("uts_namespace.name")?)?;
+    let mut bytes = [0; 390];
+    kernel.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
+    let uts = UtsName::decode(&bytes);
+    // What else it could be, the release is known from VMCOREINFO.
+    (uts.release == kernel.release()).then_some(UtsName { machine: kernel.machine().into(), ..uts })
+}

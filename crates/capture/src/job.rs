@@ -1,0 +1,141 @@
+//! What is known of a capture before it begins, and what is said of it afterwards.
+
+use std::path::Path;
+
+use pagehaul_codec::Method;
+use pagehaul_kdump::{Header, Layout};
+use pagehaul_kernel::{Hints, Kernel};
+use pagehaul_memory::notes;
+
+use crate::place::Placed;
+use crate::report::{Clock, class_counts};
+use crate::select::{Selection, Tally};
+use crate::source::Source;
+use crate::{CaptureError, Format, Options, Phase, Report, Watch, dump, identity};
+
+/// A capture that is about to be made.
+pub(crate) struct Job<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) options: &'a Options,
+    pub(crate) watch: &'a Watch,
+    kernel: Option<Kernel>,
+    remarks: Vec<String>,
+}
+
+impl<'a> Job<'a> {
+    /// Finds the kernel in its memory.
+    pub(crate) fn prepare(
+        source: &'a Source,
+        options: &'a Options,
+        watch: &'a Watch,
+    ) -> Result<Self, CaptureError> {
+        watch.enter(Phase::Prepare, 0);
+        let mut remarks: Vec<String> = source.remark().into_iter().collect();
+        let memory = source.memory();
+        let kernel = match Kernel::discover(memory, Hints::from_memory(memory)) {
+            Ok(kernel) => Some(kernel),
+            // Nothing has to be known of the kernel to keep everything but zeros.
+            Err(error) if options.level.bits() <= 1 => {
+                remarks.push(format!("poisoned and offline pages cannot be told from others: {error}"));
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for gap in kernel.iter().flat_map(Kernel::undecidable) {
+            remarks.push(format!(
+                "{}: VMCOREINFO has no {}: {}",
+                gap.class.name(),
+                gap.missing,
+                gap.consequence
+            ));
+        }
+        Ok(Self { source, options, watch, kernel, remarks })
+    }
+
+    /// What is kept.
+    pub(crate) fn selection(&self) -> Selection<'_> {
+        Selection {
+            memory: self.source.memory(),
+            kernel: self.kernel.as_ref(),
+            level: self.options.level,
+            shortest_hole: match self.options.format {
+                Format::Elf => dump::SHORTEST_HOLE,
+                Format::Kdump | Format::Flattened => 1,
+            },
+        }
+    }
+
+    /// How pages are stored.
+    pub(crate) fn method(&self) -> Method {
+        match self.options.format {
+            Format::Elf => Method::NONE,
+            Format::Kdump | Format::Flattened => self.options.method,
+        }
+    }
+
+    /// Where everything goes in a kdump file.
+    pub(crate) fn layout(&self) -> Result<Layout, CaptureError> {
+        let notes = self.source.memory().notes().len() as u64;
+        Ok(Layout::new(self.selection().max_pfn(), notes)?)
+    }
+
+    /// The header of a kdump file.
+    pub(crate) fn header(&self) -> Header<'a> {
+        let notes = self.source.memory().notes();
+        let kernel = self.kernel.as_ref();
+        Header {
+            uts: identity::utsname(self.source, kernel),
+            crash_time: kernel.and_then(Kernel::crash_time).unwrap_or(0) as i64,
+            dump_level: u32::from(self.options.level.bits()) | self.source.level(),
+            nr_cpus: notes::cpu_count(notes),
+            phys_base: kernel.map_or(0, Kernel::phys_base),
+            codec: dump::codec_flag(self.method().codec()),
+            notes,
+            split: None,
+        }
+    }
+
+    /// What is said at the end.
+    pub(crate) fn report(
+        &self,
+        output: Option<&Path>,
+        tally: &Tally,
+        placed: Placed,
+        output_bytes: u64,
+        clock: &Clock,
+    ) -> Report {
+        let mut remarks = self.remarks.clone();
+        if let Some(trouble) = &tally.trouble {
+            remarks.push(format!(
+                "struct pages are damaged, pages in doubt are kept: PFN {:#x}: {}",
+                trouble.pfn, trouble.what
+            ));
+        }
+        Report {
+            ended: placed.ended,
+            source: self.source.path().display().to_string(),
+            output: output.map(|path| path.display().to_string()),
+            kernel: self.kernel.as_ref().map(|kernel| kernel.release().to_owned()),
+            crash_time: self.kernel.as_ref().and_then(Kernel::crash_time),
+            level: self.options.level.bits(),
+            format: self.options.format.name(),
+            codec: self.method().to_string(),
+            threads: self.options.threads,
+            classes: class_counts(&tally.kept, &tally.dropped),
+            missing_from_source: tally.missing,
+            pages_kept: tally.pages_kept(),
+            pages_dropped: tally.dropped.iter().sum(),
+            pages_written: placed.written,
+            zero_pages: placed.zero,
+            raw_pages: placed.raw,
+            compressed_pages: placed.compressed,
+            unreadable_pages: placed.unreadable_pages,
+            unreadable: placed.unreadable,
+            memory_bytes: self.source.memory().ranges().bytes(),
+            stored_bytes: placed.stored_bytes,
+            output_bytes,
+            seconds: clock.seconds,
+            remarks,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+use std::path::PathBuf;
+
+use pagehaul_codec::Method;
+use pagehaul_kernel::DumpLevel;
+
+/// How a dump is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// kdump-compressed, version 6.
+    Kdump,
+    /// ELF64, uncompressed, with the pages left out as holes.
+    Elf,
+    /// kdump-compressed as a stream of records, for pipes; `makedumpfile -R` makes a file of it.
+    Flattened,
+}
+
+impl Format {
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kdump => "kdump",
+            Self::Elf => "elf",
+            Self::Flattened => "flattened",
+        }
+    }
+}
+
+/// Where a dump goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A file.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Whether one that exists may be replaced.
+        overwrite: bool,
+    },
+    /// Standard output, as a flattened stream.
+    Stdout,
+}
+
+/// What to keep and how to store it.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Which pages are left out.
+    pub level: DumpLevel,
+    /// How pages are compressed.
+    pub method: Method,
+    /// Threads that scan and compress; one more writes.
+    pub threads: usize,
+    /// How the dump is laid out.
+    pub format: Format,
+}

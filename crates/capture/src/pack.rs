@@ -1,0 +1,163 @@
+//! Packing: a batch of kept pages in, their stored bytes out.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender};
+use pagehaul_codec::{Compressor, Method, is_zero};
+use pagehaul_memory::{PAGE_SIZE, PageBuf, PhysMemory, View};
+
+use crate::batch::{BATCH_PAGES, Batcher};
+use crate::{CaptureError, Watch};
+
+/// How one page is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// Nothing but zeros: shared by all such pages.
+    Zero,
+    /// As it is.
+    Raw,
+    /// Compressed to this many bytes.
+    Packed(u16),
+    /// It could not be read from the source; nothing is stored.
+    Unreadable,
+}
+
+impl Stored {
+    /// Bytes it takes in the batch's data.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Zero | Self::Unreadable => 0,
+            Self::Raw => PAGE_SIZE,
+            Self::Packed(size) => size.into(),
+        }
+    }
+}
+
+/// A batch on its way, and the memory it travels in: made once, used again and again.
+pub(crate) struct Batch {
+    pub(crate) sequence: u64,
+    pub(crate) pfns: Vec<u64>,
+    pub(crate) stored: Vec<Stored>,
+    data: Vec<u8>,
+    used: usize,
+    /// The first page that could not be read, and why.
+    pub(crate) failure: Option<(u64, String)>,
+}
+
+impl Batch {
+    pub(crate) fn new() -> Self {
+        Self {
+            sequence: 0,
+            pfns: Vec::with_capacity(BATCH_PAGES),
+            stored: Vec::with_capacity(BATCH_PAGES),
+            data: vec![0; BATCH_PAGES * PAGE_SIZE],
+            used: 0,
+            failure: None,
+        }
+    }
+
+    /// The stored bytes of all its pages, one after the other.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data[..self.used]
+    }
+
+    /// Each page's way of being stored and its place in [`data`](Self::data).
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Stored, Range<usize>)> + '_ {
+        let mut at = 0;
+        self.stored.iter().map(move |&stored| {
+            let start = at;
+            at += stored.len();
+            (stored, start..at)
+        })
+    }
+}
+
+/// One packing thread.
+pub(crate) struct Packer<'a> {
+    view: Box<dyn View + 'a>,
+    compressor: Compressor,
+    scratch: Box<PageBuf>,
+}
+
+impl<'a> Packer<'a> {
+    pub(crate) fn new(memory: &'a dyn PhysMemory, method: Method) -> Result<Self, CaptureError> {
+        Ok(Self {
+            view: memory.view(),
+            compressor: Compressor::new(method)?,
+            scratch: Box::new([0; PAGE_SIZE]),
+        })
+    }
+
+    /// Packs the pages whose PFNs stand in `batch`.
+    pub(crate) fn pack(&mut self, batch: &mut Batch) {
+        batch.used = 0;
+        batch.stored.clear();
+        batch.failure = None;
+        for index in 0..batch.pfns.len() {
+            let pfn = batch.pfns[index];
+            let stored = match self.view.page(pfn, &mut self.scratch) {
+                Ok(page) => store(&mut self.compressor, page, &mut batch.data[batch.used..]),
+                Err(error) => {
+                    batch.failure.get_or_insert_with(|| (pfn, error.to_string()));
+                    Stored::Unreadable
+                }
+            };
+            let stored = if self.view.intact() {
+                stored
+            } else {
+                let reason =
+                    "its bytes could not be read from the mapped source (I/O error, or the file was cut)";
+                batch.failure.get_or_insert_with(|| (pfn, reason.into()));
+                Stored::Unreadable
+            };
+            batch.used += stored.len();
+            batch.stored.push(stored);
+        }
+    }
+
+    /// Takes batches until there are none, or the capture is stopped.
+    pub(crate) fn run(
+        mut self,
+        batcher: &Mutex<Batcher<'_>>,
+        free: &Receiver<Batch>,
+        done: &Sender<Result<Batch, CaptureError>>,
+        watch: &Watch,
+    ) {
+        // A buffer first, the batch's number after it: so the lowest number outstanding always has its buffer, and
+        // the writer, who waits for it, gives the others back.
+        while let Ok(mut batch) = free.recv() {
+            if watch.stopped() {
+                return;
+            }
+            let taken = batcher.lock().unwrap_or_else(PoisonError::into_inner).next(&mut batch.pfns);
+            let result = match taken {
+                Ok(None) => return,
+                Ok(Some(sequence)) => {
+                    batch.sequence = sequence;
+                    self.pack(&mut batch);
+                    Ok(batch)
+                }
+                Err(error) => Err(error),
+            };
+            let failed = result.is_err();
+            if done.send(result).is_err() || failed {
+                return;
+            }
+        }
+    }
+}
+
+fn store(compressor: &mut Compressor, page: &PageBuf, out: &mut [u8]) -> Stored {
+    if is_zero(page) {
+        return Stored::Zero;
+    }
+    let out = &mut out[..PAGE_SIZE];
+    match compressor.compress(page, out) {
+        Some(size) => Stored::Packed(size as u16),
+        None => {
+            out.copy_from_slice(page);
+            Stored::Raw
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Packing threads on one side, one writer on the other: batches are packed in any order and placed in theirs.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
+
+use crossbeam_channel::bounded;
+use pagehaul_codec::{Compressor, Method};
+use pagehaul_memory::PAGE_SIZE;
+
+use crate::batch::{Batcher, KeptPages};
+use crate::dump::DumpWriter;
+use crate::pack::{Batch, Packer, Stored};
+use crate::report::Clock;
+use crate::select::Selection;
+use crate::sink::WriteError;
+use crate::{CaptureError, Ended, Phase, Unreadable, Watch};
+
+/// Unreadable pages that a report names; the others are counted.
+const NAMED: usize = 16;
+
+/// What became of the kept pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) ended: Ended,
+    /// Pages that are on record in the output.
+    pub(crate) written: u64,
+    pub(crate) zero: u64,
+    pub(crate) raw: u64,
+    pub(crate) compressed: u64,
+    pub(crate) unreadable_pages: u64,
+    pub(crate) unreadable: Vec<Unreadable>,
+    pub(crate) stored_bytes: u64,
+}
+
+impl Placed {
+    pub(crate) fn nothing(ended: Ended) -> Self {
+        Self {
+            ended,
+            written: 0,
+            zero: 0,
+            raw: 0,
+            compressed: 0,
+            unreadable_pages: 0,
+            unreadable: Vec::new(),
+            stored_bytes: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, batch: &Batch) {
+        for &stored in &batch.stored {
+            match stored {
+                Stored::Zero => self.zero += 1,
+                Stored::Raw => self.raw += 1,
+                Stored::Packed(_) => self.compressed += 1,
+                Stored::Unreadable => self.unreadable_pages += 1,
+            }
+        }
+        self.stored_bytes += batch.data().len() as u64;
+        if let Some((pfn, why)) = &batch.failure
+            && self.unreadable.len() < NAMED
+        {
+            self.unreadable.push(Unreadable { pfn: *pfn, why: why.clone() });
+        }
+    }
+}
+
+/// The kept pages and how they are packed.
+pub(crate) struct Work<'a> {
+    pub(crate) selection: &'a Selection<'a>,
+    pub(crate) kept: KeptPages<'a>,
+    /// How many pages are kept.
+    pub(crate) pages: u64,
+    pub(crate) method: Method,
+    pub(crate) threads: usize,
+}
+
+/// Packs all of `work` and places it in `dump`, which is called `name` in messages.
+pub(crate) fn write_pages(
+    work: Work<'_>,
+    dump: &mut dyn DumpWriter,
+    name: &str,
+    watch: &Watch,
+    clock: &mut Clock,
+) -> Result<Placed, CaptureError> {
+    // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
+    Compressor::new(work.method)?;
+    watch.enter(Phase::Pack, work.pages * PAGE_SIZE as u64);
+    let pages = work.pages;
+    let mut placed = Placed::nothing(Ended::Complete);
+    let result = match dump.begin() {
+        Ok(()) => place_all(work, dump, &mut placed, watch),
+        Err(error) => Err(Failure::Write(error)),
+    };
+    clock.lap(Phase::Pack);
+    watch.enter(Phase::Finish, 0);
+    placed.ended = match result {
+        Ok(count) if count < pages => Ended::Stopped,
+        Ok(_) => match dump.finish() {
+            Ok(()) => Ended::Complete,
+            Err(error) => ended(name, &error),
+        },
+        Err(Failure::Write(error)) => ended(name, &error),
+        Err(Failure::Read(error)) => Ended::ReadFailed(error.to_string()),
+    };
+    placed.written = if placed.ended.is_success() { pages } else { dump.abandon() };
+    clock.lap(Phase::Finish);
+    Ok(placed)
+}
+
+/// How a failed write ends a capture.
+pub(crate) fn ended(name: &str, error: &WriteError) -> Ended {
+    let why = format!("cannot write to {name}: {}", error.error);
+    if error.is_full() { Ended::DiskFull(why) } else { Ended::WriteFailed(why) }
+}
+
+enum Failure {
+    Read(CaptureError),
+    Write(WriteError),
+}
+
+/// Gives the number of pages placed: fewer than there are when the capture was stopped.
+fn place_all(
+    work: Work<'_>,
+    dump: &mut dyn DumpWriter,
+    placed: &mut Placed,
+    watch: &Watch,
+) -> Result<u64, Failure> {
+    let Work { selection, kept, method, threads, .. } = work;
+    let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
+    // One batch per thread is packed, one waits for its turn, and one is on its way back.
+    let buffers = 2 * threads + 1;
+    let (free_tx, free_rx) = bounded(buffers);
+    let (done_tx, done_rx) = bounded::<Result<Batch, CaptureError>>(buffers);
+    for _ in 0..buffers {
+        // The channel has room for exactly these.
+        let _ = free_tx.send(Batch::new());
+    }
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (free, done, batcher) = (free_rx.clone(), done_tx.clone(), &batcher);
+            scope.spawn(move || match Packer::new(selection.memory, method) {
+                Ok(packer) => packer.run(batcher, &free, &done, watch),
+                Err(error) => drop(done.send(Err(error))),
+            });
+        }
+        drop((free_rx, done_tx));
+        // Moved in, so that it is gone on every way out and no thread waits for it.
+        let (free_tx, done_rx) = (free_tx, done_rx);
+        let mut waiting = BTreeMap::new();
+        let mut expected = 0;
+        let mut pages = 0;
+        while let Ok(batch) = done_rx.recv() {
+            let batch = batch.map_err(Failure::Read)?;
+            waiting.insert(batch.sequence, batch);
+            while let Some(batch) = waiting.remove(&expected) {
+                dump.place(&batch).map_err(Failure::Write)?;
+                placed.add(&batch);
+                pages += batch.stored.len() as u64;
+                watch.advance((batch.stored.len() * PAGE_SIZE) as u64);
+                expected += 1;
+                // Fails only when every thread is gone.
+                let _ = free_tx.send(batch);
+            }
+        }
+        Ok(pages)
+    })
+}

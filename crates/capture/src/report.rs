@@ -1,0 +1,164 @@
+use std::time::Instant;
+
+use pagehaul_kernel::PageClass;
+use serde::Serialize;
+
+use crate::Phase;
+
+/// How a capture ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "how", content = "why")]
+pub enum Ended {
+    /// Every page that was to be kept is in the dump.
+    Complete,
+    /// Nothing was to be written.
+    DryRun,
+    /// The user stopped it.
+    Stopped,
+    /// The disk is full.
+    DiskFull(String),
+    /// The output could not be written.
+    WriteFailed(String),
+    /// The source, or what was written before, could not be read any more.
+    ReadFailed(String),
+}
+
+impl Ended {
+    /// Whether all that was asked for was done.
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Complete | Self::DryRun)
+    }
+}
+
+/// Pages of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ClassCount {
+    /// The class's name.
+    pub class: &'static str,
+    /// Pages that are kept.
+    pub kept: u64,
+    /// Pages that were left out.
+    pub dropped: u64,
+}
+
+/// A page that should have been kept, but could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    /// Its PFN.
+    pub pfn: u64,
+    /// Why.
+    pub why: String,
+}
+
+/// Time per phase, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Phases {
+    /// Finding the kernel in its memory.
+    pub prepare: f64,
+    /// Classifying struct pages.
+    pub scan: f64,
+    /// Compressing and writing pages.
+    pub pack: f64,
+    /// Waiting for the disk.
+    pub finish: f64,
+}
+
+/// What a capture did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// How it ended.
+    pub ended: Ended,
+    /// What was read.
+    pub source: String,
+    /// What was written; none for a dry run.
+    pub output: Option<String>,
+    /// `uname -r` of the kernel, where the source says so.
+    pub kernel: Option<String>,
+    /// Seconds since 1970 at the crash.
+    pub crash_time: Option<u64>,
+    /// The dump level: the field's bits.
+    pub level: u8,
+    /// "kdump", "elf" or "flattened".
+    pub format: &'static str,
+    /// Codec and level.
+    pub codec: String,
+    /// Threads that scanned and compressed.
+    pub threads: usize,
+    /// Pages per class.
+    pub classes: Vec<ClassCount>,
+    /// Pages the source itself lacks because an earlier dump left them out.
+    pub missing_from_source: u64,
+    /// Pages to be kept.
+    pub pages_kept: u64,
+    /// Pages left out.
+    pub pages_dropped: u64,
+    /// Kept pages that are on record in the output; fewer than `pages_kept` when it ended early.
+    pub pages_written: u64,
+    /// Of the kept pages, those of nothing but zeros, which take no room of their own.
+    pub zero_pages: u64,
+    /// Of the kept pages, those stored as they are.
+    pub raw_pages: u64,
+    /// Of the kept pages, those stored compressed.
+    pub compressed_pages: u64,
+    /// Pages that could not be read from the source.
+    pub unreadable_pages: u64,
+    /// The first of them.
+    pub unreadable: Vec<Unreadable>,
+    /// Bytes of physical memory the machine has.
+    pub memory_bytes: u64,
+    /// Bytes of page contents stored, after compression.
+    pub stored_bytes: u64,
+    /// Bytes of the output; for a dry run, an estimate from a sample.
+    pub output_bytes: u64,
+    /// Time per phase.
+    pub seconds: Phases,
+    /// What the user should know: classes that could not be told, damaged structures.
+    pub remarks: Vec<String>,
+}
+
+impl Report {
+    /// Bytes of kept memory over bytes stored for it.
+    pub fn ratio(&self) -> f64 {
+        let kept = (self.zero_pages + self.raw_pages + self.compressed_pages) as f64 * 4096.0;
+        if self.stored_bytes == 0 { 1.0 } else { kept / self.stored_bytes as f64 }
+    }
+}
+
+pub(crate) fn class_counts(
+    kept: &[u64; PageClass::COUNT],
+    dropped: &[u64; PageClass::COUNT],
+) -> Vec<ClassCount> {
+    PageClass::ALL
+        .into_iter()
+        .map(|class| ClassCount {
+            class: class.name(),
+            kept: kept[class as usize],
+            dropped: dropped[class as usize],
+        })
+        .filter(|count| count.kept + count.dropped > 0)
+        .collect()
+}
+
+/// Measures one phase after the other.
+pub(crate) struct Clock {
+    last: Instant,
+    pub(crate) seconds: Phases,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { last: Instant::now(), seconds: Phases::default() }
+    }
+
+    /// Puts the time since the last lap down to `phase`.
+    pub(crate) fn lap(&mut self, phase: Phase) {
+        let now = Instant::now();
+        let lap = (now - std::mem::replace(&mut self.last, now)).as_secs_f64();
+        match phase {
+            Phase::Prepare => self.seconds.prepare += lap,
+            Phase::Scan => self.seconds.scan += lap,
+            Phase::Pack => self.seconds.pack += lap,
+            Phase::Finish => self.seconds.finish += lap,
+        }
+    }
+}

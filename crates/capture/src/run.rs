@@ -1,0 +1,196 @@
+//! A capture from its beginning to its end.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use pagehaul_kdump::{Header, Layout};
+use pagehaul_memory::PAGE_SHIFT;
+
+use crate::batch::{Bitmap, KeptPages};
+use crate::dump::{DumpWriter, ElfDump, KdumpDump, Segments};
+use crate::job::Job;
+use crate::place::{Work, ended, write_pages};
+use crate::report::Clock;
+use crate::scan::scan;
+use crate::select::Tally;
+use crate::sink::{self, FlatSink, Sink, WriteError};
+use crate::source::Source;
+use crate::stream::Stream;
+use crate::{CaptureError, Format, Options, Phase, Report, Target, Watch};
+
+/// Bytes of bitmap per write.
+const BITMAP_CHUNK: usize = 256 << 10;
+
+/// Takes a dump of `source`. A capture that ends early, but leaves a dump of what was written, gives a report that says
+/// so; an error means that there is no dump.
+pub fn capture(
+    source: &Source,
+    target: &Target,
+    options: &Options,
+    watch: &Watch,
+) -> Result<Report, CaptureError> {
+    let mut clock = Clock::start();
+    if let (Target::Stdout, Format::Kdump | Format::Elf) = (target, options.format) {
+        return Err(CaptureError::Refused(format!(
+            "a dump in {} format cannot be written to a pipe; use --format flattened, or name a file",
+            options.format.name()
+        )));
+    }
+    let job = Job::prepare(source, options, watch)?;
+    clock.lap(Phase::Prepare);
+    let (path, overwrite) = match target {
+        Target::File { path, overwrite } => (path.as_path(), *overwrite),
+        Target::Stdout => {
+            let path = Path::new("standard output");
+            let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(|source| {
+                CaptureError::Output { path: path.to_owned(), action: "write to", source }
+            })?;
+            return stream(&job, &File::from(out), path, &mut clock);
+        }
+    };
+    let file = sink::create(path, overwrite, &source.memory().files())?;
+    match options.format {
+        Format::Kdump => kdump(&job, file.clone(), &mut clock),
+        Format::Elf => elf(&job, file.clone(), &mut clock),
+        Format::Flattened => stream(&job, file.file(), path, &mut clock),
+    }
+    // Nothing is in it that could be of use.
+    .inspect_err(|_| file.discard())
+}
+
+/// A kdump-compressed file; the set of kept pages lives in its bitmap.
+fn kdump(job: &Job<'_>, mut file: sink::FileSink, clock: &mut Clock) -> Result<Report, CaptureError> {
+    let path = file.path().to_owned();
+    let layout = job.layout()?;
+    let header = job.header();
+    let tally = write_bitmaps(job, &mut file, &header, &layout, clock)?;
+    let bitmap = Bitmap { file: file.reader(), offset: layout.bitmap2_offset(), length: layout.bitmap_len() };
+    let pages = tally.pages_kept();
+    let mut dump = KdumpDump::new(&mut file, &header, layout, Some(bitmap.clone()), pages, job.watch)?;
+    let selection = job.selection();
+    let work = Work {
+        selection: &selection,
+        kept: KeptPages::Bitmap(bitmap),
+        pages,
+        method: job.method(),
+        threads: job.options.threads,
+    };
+    let placed = write_pages(work, &mut dump, &path.display().to_string(), job.watch, clock)?;
+    let size = dump.size();
+    Ok(job.report(Some(&path), &tally, placed, size, clock))
+}
+
+/// A flattened dump: what is kept is worked out twice, because a stream cannot be read back.
+fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<Report, CaptureError> {
+    let mut stream = FlatSink::new(out, path).map_err(|error| output_error(path, error))?;
+    let layout = job.layout()?;
+    let header = job.header();
+    let tally = write_bitmaps(job, &mut stream, &header, &layout, clock)?;
+    let pages = tally.pages_kept();
+    let mut dump = KdumpDump::new(&mut stream, &header, layout, None, pages, job.watch)?;
+    let selection = job.selection();
+    let work = Work {
+        selection: &selection,
+        kept: KeptPages::Again(Box::new(selection.selector())),
+        pages,
+        method: job.method(),
+        threads: job.options.threads,
+    };
+    let mut placed = write_pages(work, &mut dump, &path.display().to_string(), job.watch, clock)?;
+    let size = stream.bytes();
+    if let Err(error) = stream.finish()
+        && placed.ended.is_success()
+    {
+        placed.ended = ended(&path.display().to_string(), &error);
+    }
+    Ok(job.report(Some(path), &tally, placed, size, clock))
+}
+
+/// An ELF file; the set of kept pages lives in a nameless file beside it.
+fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report, CaptureError> {
+    let path = file.path().to_owned();
+    let mut spool = sink::spool(&path)?;
+    let selection = job.selection();
+    job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
+    let mut bits = Stream::new(0, BITMAP_CHUNK);
+    let tally = scan(&selection, job.options.threads, job.watch, |_, kept| {
+        push_block(&mut bits, kept, u64::MAX, &mut spool, job.watch)
+            .map_err(|error| output_error(spool.path(), error))
+    })?;
+    bits.flush(&mut spool, job.watch).map_err(|error| output_error(spool.path(), error))?;
+    clock.lap(Phase::Scan);
+    spool.set_size(bits.end()).map_err(|error| output_error(spool.path(), error.into()))?;
+    let bitmap = Bitmap { file: spool.reader(), offset: 0, length: bits.end() };
+    let segments = Segments { memory: selection.memory, kept: bitmap.clone() };
+    let pages = tally.pages_kept();
+    let mut dump = ElfDump::new(file, segments, pages, job.watch)?;
+    let work = Work {
+        selection: &selection,
+        kept: KeptPages::Bitmap(bitmap),
+        pages,
+        method: job.method(),
+        threads: job.options.threads,
+    };
+    let placed = write_pages(work, &mut dump, &path.display().to_string(), job.watch, clock)?;
+    let size = dump.size();
+    Ok(job.report(Some(&path), &tally, placed, size, clock))
+}
+
+/// Scans, and writes the header and both bitmaps.
+fn write_bitmaps(
+    job: &Job<'_>,
+    sink: &mut dyn Sink,
+    header: &Header<'_>,
+    layout: &Layout,
+    clock: &mut Clock,
+) -> Result<Tally, CaptureError> {
+    let path = sink.path().to_owned();
+    let failed = |error| output_error(&path, error);
+    let selection = job.selection();
+    let pages = selection.pages_per_block();
+    let length = layout.bitmap_len();
+    job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(pages));
+    sink.write(0, &header.encode(layout, true)?).map_err(failed)?;
+    let mut exists = Stream::new(layout.bitmap1_offset(), BITMAP_CHUNK);
+    let mut kept = Stream::new(layout.bitmap2_offset(), BITMAP_CHUNK);
+    let (exists_end, kept_end) = (layout.bitmap1_offset() + length, layout.bitmap2_offset() + length);
+    let mut present = vec![0; pages / 64];
+    let tally = scan(&selection, job.options.threads, job.watch, |block, bits| {
+        selection.memory.ranges().mark_pages(block * pages as u64, PAGE_SHIFT, false, &mut present);
+        push_block(&mut exists, &present, exists_end, sink, job.watch)
+            .and_then(|()| push_block(&mut kept, bits, kept_end, sink, job.watch))
+            .map_err(failed)
+    })?;
+    // The last block of pages may end before the last block of bitmap does.
+    exists.push_zeros(exists_end - exists.end(), sink, job.watch).map_err(failed)?;
+    exists.flush(sink, job.watch).map_err(failed)?;
+    kept.push_zeros(kept_end - kept.end(), sink, job.watch).map_err(failed)?;
+    kept.flush(sink, job.watch).map_err(failed)?;
+    clock.lap(Phase::Scan);
+    Ok(tally)
+}
+
+/// Appends the bits of one block to a bitmap that ends at file offset `end`.
+fn push_block(
+    stream: &mut Stream,
+    bits: &[u64],
+    end: u64,
+    sink: &mut dyn Sink,
+    watch: &Watch,
+) -> Result<(), WriteError> {
+    let length = (size_of_val(bits) as u64).min(end - stream.end());
+    if bits.iter().all(|&word| word == 0) {
+        return stream.push_zeros(length, sink, watch);
+    }
+    let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_le_bytes()).collect();
+    stream.push(&bytes[..length as usize], sink, watch)
+}
+
+fn block_bytes(pages: usize) -> u64 {
+    (pages as u64) << PAGE_SHIFT
+}
+
+fn output_error(path: &Path, error: WriteError) -> CaptureError {
+    CaptureError::Output { path: path.to_owned(), action: "write to", source: error.error }
+}

@@ -1,0 +1,79 @@
+//! The scan: every struct page is looked at once, in parallel, and the result handed on in the order of the blocks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use crossbeam_channel::bounded;
+use pagehaul_memory::PAGE_SHIFT;
+
+use crate::select::{Selection, Tally};
+use crate::{CaptureError, Watch};
+
+/// Blocks a worker may be ahead of the collector.
+const AHEAD: usize = 4;
+
+struct Scanned {
+    index: u64,
+    kept: Vec<u64>,
+    tally: Tally,
+}
+
+/// Scans all blocks with `threads` threads and gives each block's kept pages to `collect`, in order.
+pub(crate) fn scan<E: From<CaptureError>>(
+    selection: &Selection<'_>,
+    threads: usize,
+    watch: &Watch,
+    mut collect: impl FnMut(u64, &[u64]) -> Result<(), E>,
+) -> Result<Tally, E> {
+    let blocks = selection.blocks();
+    let words = selection.pages_per_block() / 64;
+    let block_bytes = (selection.pages_per_block() as u64) << PAGE_SHIFT;
+    let next = AtomicU64::new(0);
+    let (done_tx, done_rx) = bounded::<Result<Scanned, CaptureError>>(threads * AHEAD);
+    let (free_tx, free_rx) = bounded::<Vec<u64>>(threads * AHEAD);
+    for _ in 0..threads * AHEAD {
+        // The channel has room for exactly these.
+        let _ = free_tx.send(vec![0; words]);
+    }
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (done_tx, free_rx, next) = (done_tx.clone(), free_rx.clone(), &next);
+            scope.spawn(move || {
+                let mut selector = selection.selector();
+                // A buffer first, the number after it: so the lowest number outstanding always has its buffer.
+                while let Ok(mut kept) = free_rx.recv() {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= blocks || watch.stopped() {
+                        return;
+                    }
+                    let result = selector.select(index, &mut kept);
+                    watch.advance(block_bytes);
+                    if done_tx.send(result.map(|tally| Scanned { index, kept, tally })).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop((done_tx, free_rx));
+        let free_tx = free_tx;
+        let mut total = Tally::default();
+        let mut waiting = BTreeMap::new();
+        let mut expected = 0;
+        while let Ok(scanned) = done_rx.recv() {
+            let scanned = scanned?;
+            waiting.insert(scanned.index, scanned);
+            while let Some(scanned) = waiting.remove(&expected) {
+                total.add(&scanned.tally);
+                collect(expected, &scanned.kept)?;
+                expected += 1;
+                // Fails only when every worker is gone.
+                let _ = free_tx.send(scanned.kept);
+            }
+        }
+        if expected < blocks {
+            return Err(CaptureError::Stopped.into());
+        }
+        Ok(total)
+    })
+}

@@ -1,0 +1,196 @@
+//! Which pages of a block are kept.
+
+use pagehaul_kernel::{DumpLevel, Kernel, PageClass, PageScanner, Trouble};
+use pagehaul_memory::{PAGE_SHIFT, PhysMemory, bits};
+
+use crate::CaptureError;
+
+/// Pages in a block where no kernel says: those of a memory section on x86_64, and as many as fit one block of bitmap.
+const DEFAULT_BLOCK: usize = 1 << 15;
+
+/// What became of pages, per class. Summed per block, never shared in a loop.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) kept: [u64; PageClass::COUNT],
+    pub(crate) dropped: [u64; PageClass::COUNT],
+    /// Left out by the dump that is the source.
+    pub(crate) missing: u64,
+    pub(crate) trouble: Option<Trouble>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        for class in 0..PageClass::COUNT {
+            self.kept[class] += other.kept[class];
+            self.dropped[class] += other.dropped[class];
+        }
+        self.missing += other.missing;
+        let earlier = |a: &Trouble, b: &Trouble| a.pfn <= b.pfn;
+        if let Some(trouble) = &other.trouble
+            && !self.trouble.as_ref().is_some_and(|known| earlier(known, trouble))
+        {
+            self.trouble = Some(trouble.clone());
+        }
+    }
+
+    pub(crate) fn pages_kept(&self) -> u64 {
+        self.kept.iter().sum()
+    }
+}
+
+/// What is kept and why, for all threads.
+pub(crate) struct Selection<'a> {
+    pub(crate) memory: &'a dyn PhysMemory,
+    /// None: nothing is known of struct pages, and every page is kept.
+    pub(crate) kernel: Option<&'a Kernel>,
+    pub(crate) level: DumpLevel,
+    /// Runs of dropped pages shorter than this are kept after all: 1 but for formats in which a hole has its price.
+    pub(crate) shortest_hole: usize,
+}
+
+impl<'a> Selection<'a> {
+    pub(crate) fn pages_per_block(&self) -> usize {
+        self.kernel.map_or(DEFAULT_BLOCK, Kernel::pages_per_block)
+    }
+
+    pub(crate) fn max_pfn(&self) -> u64 {
+        self.memory.ranges().end().div_ceil(1 << PAGE_SHIFT)
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.max_pfn().div_ceil(self.pages_per_block() as u64)
+    }
+
+    pub(crate) fn selector(&self) -> Selector<'a> {
+        let pages = self.pages_per_block();
+        Selector {
+            memory: self.memory,
+            scanner: self.kernel.map(|kernel| PageScanner::new(kernel, self.memory.view())),
+            drops: self.level.drop_table(),
+            shortest_hole: self.shortest_hole,
+            classes: vec![PageClass::Absent; pages],
+            exists: vec![0; pages / 64],
+        }
+    }
+}
+
+/// One thread's way to choose.
+pub(crate) struct Selector<'a> {
+    memory: &'a dyn PhysMemory,
+    scanner: Option<PageScanner<'a>>,
+    drops: [bool; PageClass::COUNT],
+    shortest_hole: usize,
+    classes: Vec<PageClass>,
+    exists: Vec<u64>,
+}
+
+impl Selector<'_> {
+    /// Sets in `kept` the pages of block `index` that are kept.
+    pub(crate) fn select(&mut self, index: u64, kept: &mut [u64]) -> Result<Tally, CaptureError> {
+        let mut tally = Tally::default();
+        let first = index * self.classes.len() as u64;
+        self.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut self.exists);
+        if self.exists.iter().all(|&word| word == 0) {
+            kept.fill(0);
+            return Ok(tally);
+        }
+        // `kept` holds the pages there are, until the ones to drop are cleared.
+        self.memory.mark_stored(first, kept)?;
+        tally.missing = bits::count(&self.exists) - bits::count(kept);
+        match &mut self.scanner {
+            Some(scanner) => tally.trouble = scanner.scan(index, &mut self.classes)?.trouble,
+            None => self.classes.fill(PageClass::Absent),
+        }
+        for (classes, word) in self.classes.chunks_exact(64).zip(kept.iter_mut()) {
+            *word = choose(classes, *word, &self.drops, &mut tally);
+        }
+        if self.shortest_hole > 1 {
+            self.fill_short_holes(first, kept, &mut tally)?;
+        }
+        Ok(tally)
+    }
+
+    /// Keeps runs of dropped pages that are too short to be holes. Pages that must not be read stay out.
+    fn fill_short_holes(
+        &mut self,
+        first: u64,
+        kept: &mut [u64],
+        tally: &mut Tally,
+    ) -> Result<(), CaptureError> {
+        let mut droppable = vec![0; kept.len()];
+        self.memory.mark_stored(first, &mut droppable)?;
+        for (index, word) in droppable.iter_mut().enumerate() {
+            *word &= !kept[index];
+        }
+        for (page, class) in self.classes.iter().enumerate() {
+            if DumpLevel::NONE.drops(*class) {
+                bits::clear_range(&mut droppable, page, page + 1);
+            }
+        }
+        let last = self.classes.len();
+        for run in bits::runs(&droppable) {
+            // A run at the edge of the block may go on in the next.
+            if run.len() >= self.shortest_hole || run.start == 0 || run.end == last {
+                continue;
+            }
+            bits::set_range(kept, run.start, run.end);
+            for class in &self.classes[run] {
+                tally.kept[*class as usize] += 1;
+                tally.dropped[*class as usize] -= 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Of the 64 pages of which those in `stored` are there, the ones that stay.
+fn choose(classes: &[PageClass], stored: u64, drops: &[bool; PageClass::COUNT], tally: &mut Tally) -> u64 {
+    if stored == 0 {
+        return 0;
+    }
+    let first = classes[0];
+    if stored == u64::MAX && classes.iter().fold(true, |same, &class| same & (class == first)) {
+        let drop = drops[first as usize];
+        let counts = if drop { &mut tally.dropped } else { &mut tally.kept };
+        counts[first as usize] += 64;
+        return if drop { 0 } else { u64::MAX };
+    }
+    let mut kept = 0;
+    for (bit, &class) in classes.iter().enumerate() {
+        let there = stored >> bit & 1;
+        let drop = u64::from(drops[class as usize]);
+        tally.kept[class as usize] += there & !drop;
+        tally.dropped[class as usize] += there & drop;
+        kept |= (there & !drop) << bit;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_pages_and_counts_agree() {
+        let drops = DumpLevel::ALL.drop_table();
+        let mut classes = [PageClass::Kernel; 64];
+        classes[3] = PageClass::Free;
+        classes[63] = PageClass::HwPoison;
+        let mut tally = Tally::default();
+        let kept = choose(&classes, !(1 << 5), &drops, &mut tally);
+        assert_eq!(kept, !(1 << 3 | 1 << 5 | 1 << 63));
+        assert_eq!(tally.pages_kept(), 61);
+        assert_eq!(tally.dropped[PageClass::Free as usize], 1);
+        assert_eq!(tally.dropped[PageClass::HwPoison as usize], 1);
+    }
+
+    #[test]
+    fn uniform_pages_take_the_short_way_to_the_same_result() {
+        let drops = DumpLevel::ALL.drop_table();
+        let mut tally = Tally::default();
+        assert_eq!(choose(&[PageClass::Slab; 64], u64::MAX, &drops, &mut tally), u64::MAX);
+        assert_eq!(choose(&[PageClass::Anon; 64], u64::MAX, &drops, &mut tally), 0);
+        assert_eq!(tally.kept[PageClass::Slab as usize], 64);
+        assert_eq!(tally.dropped[PageClass::Anon as usize], 64);
+    }
+}

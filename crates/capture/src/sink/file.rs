@@ -1,0 +1,158 @@
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pagehaul_memory::file::ReadAt;
+
+use super::{Sink, WriteError};
+use crate::CaptureError;
+
+/// A file being written, which can be read back while it is.
+#[derive(Debug, Clone)]
+pub(crate) struct FileSink {
+    file: Arc<File>,
+    path: PathBuf,
+    /// A file, not a disk: it was empty at first, has holes and can be cut.
+    regular: bool,
+}
+
+/// Makes the file of a dump. Refuses one that exists unless `overwrite`, and always one that is being read
+/// (`sources`: device and inode).
+pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<FileSink, CaptureError> {
+    let fail = |action| move |source| CaptureError::Output { path: path.to_owned(), action, source };
+    match std::fs::metadata(path) {
+        Ok(found) => {
+            if sources.contains(&(found.dev(), found.ino())) {
+                return Err(CaptureError::Refused(format!(
+                    "{} is the source itself; name another output",
+                    path.display()
+                )));
+            }
+            if !found.is_file() && !found.file_type().is_block_device() {
+                return Err(CaptureError::Refused(format!(
+                    "{} is neither a file nor a disk; use `-` as the output to write a flattened stream to a pipe",
+                    path.display()
+                )));
+            }
+            if !overwrite {
+                return Err(CaptureError::Refused(format!(
+                    "{} exists; remove it, or replace it with --force",
+                    path.display()
+                )));
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(fail("examine")(error)),
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if overwrite {
+        options.create(true).truncate(true);
+    } else {
+        options.create_new(true);
+    }
+    // A dump holds everything the machine knew: only its owner may read it.
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path).map_err(fail("create"))?;
+    let regular = file.metadata().map_err(fail("examine"))?.is_file();
+    Ok(FileSink { file: Arc::new(file), path: path.to_owned(), regular })
+}
+
+/// A nameless file beside `path`, for what has to be kept while a dump is written.
+pub(crate) fn spool(path: &Path) -> Result<FileSink, CaptureError> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let file = tempfile::tempfile_in(folder).map_err(|source| CaptureError::Output {
+        path: folder.to_owned(),
+        action: "make a temporary file in",
+        source,
+    })?;
+    Ok(FileSink { file: Arc::new(file), path: folder.join("(temporary bitmap)"), regular: true })
+}
+
+impl FileSink {
+    /// The same file, to be read.
+    pub(crate) fn reader(&self) -> Arc<dyn ReadAt> {
+        Arc::new(self.clone())
+    }
+
+    /// Removes a file in which there is nothing of use.
+    pub(crate) fn discard(&self) {
+        if self.regular {
+            // A file that cannot be removed is marked incomplete; there is nothing more to do.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Sets the size of the file; what is past its end reads as zeros.
+    pub(crate) fn set_size(&self, size: u64) -> io::Result<()> {
+        if self.regular { self.file.set_len(size) } else { Ok(()) }
+    }
+}
+
+impl Sink for FileSink {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.file.write_at(&bytes[written..], offset + written as u64) {
+                Ok(0) => return Err(WriteError { written, error: io::ErrorKind::WriteZero.into() }),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(WriteError { written, error }),
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, offset: u64, length: u64) -> Result<(), WriteError> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        if length == 0 {
+            return Ok(());
+        }
+        match fallocate(&*self.file, FallocateFlags::empty(), offset, length) {
+            // A hole does as well, except that a full disk is noticed later.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), WriteError> {
+        self.file.sync_data().map_err(WriteError::from)
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.regular
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl ReadAt for FileSink {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |meta| meta.len())
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        self.file.metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()))
+    }
+}

@@ -1,0 +1,165 @@
+//! Bytes that follow each other in the file, gathered into large aligned writes.
+
+use crate::Watch;
+use crate::sink::{Sink, WriteError};
+
+static ZEROS: [u8; 4096] = [0; 4096];
+
+/// A stretch of the file that is written from its start to its end.
+pub(crate) struct Stream {
+    buffer: Vec<u8>,
+    used: usize,
+    /// File offset of the first byte in the buffer.
+    offset: u64,
+    /// Writes end at multiples of this, but for the last.
+    chunk: usize,
+}
+
+impl Stream {
+    /// Starts at `offset`, and writes `chunk` bytes at a time.
+    pub(crate) fn new(offset: u64, chunk: usize) -> Self {
+        Self { buffer: vec![0; chunk], used: 0, offset, chunk }
+    }
+
+    /// File offset of the next byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.used as u64
+    }
+
+    /// File offset up to which bytes were given to the sink.
+    pub(crate) fn flushed(&self) -> u64 {
+        self.offset
+    }
+
+    /// Appends `bytes`.
+    pub(crate) fn push(
+        &mut self,
+        mut bytes: &[u8],
+        sink: &mut dyn Sink,
+        watch: &Watch,
+    ) -> Result<(), WriteError> {
+        while !bytes.is_empty() {
+            let end = (self.offset + 1).next_multiple_of(self.chunk as u64);
+            let room = (end - self.offset) as usize - self.used;
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.buffer[self.used..self.used + now.len()].copy_from_slice(now);
+            self.used += now.len();
+            bytes = later;
+            if now.len() == room {
+                self.flush(sink, watch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends `length` zeros, as a hole where the sink has holes.
+    pub(crate) fn push_zeros(
+        &mut self,
+        length: u64,
+        sink: &mut dyn Sink,
+        watch: &Watch,
+    ) -> Result<(), WriteError> {
+        if sink.is_sparse() {
+            self.flush(sink, watch)?;
+            self.offset += length;
+            return Ok(());
+        }
+        let mut rest = length;
+        while rest > 0 {
+            let now = rest.min(ZEROS.len() as u64);
+            self.push(&ZEROS[..now as usize], sink, watch)?;
+            rest -= now;
+        }
+        Ok(())
+    }
+
+    /// Writes what is gathered. After an error, what got there is no longer part of the buffer.
+    pub(crate) fn flush(&mut self, sink: &mut dyn Sink, watch: &Watch) -> Result<(), WriteError> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        let result = sink.write(self.offset, &self.buffer[..self.used]);
+        let written = result.as_ref().map_or_else(|error| error.written, |()| self.used);
+        self.buffer.copy_within(written..self.used, 0);
+        self.used -= written;
+        self.offset += written as u64;
+        watch.wrote(written as u64);
+        result
+    }
+
+    /// Forgets everything from file offset `end` on that was not written yet.
+    pub(crate) fn cut(&mut self, end: u64) {
+        self.used = self.used.min(end.saturating_sub(self.offset) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::path::Path;
+
+    /// A disk of `room` bytes that remembers its writes.
+    struct Disk {
+        room: u64,
+        bytes: Vec<u8>,
+        writes: Vec<(u64, usize)>,
+    }
+
+    impl Sink for Disk {
+        fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+            let written = (self.room.saturating_sub(offset) as usize).min(bytes.len());
+            let end = offset as usize + written;
+            self.bytes.resize(self.bytes.len().max(end), 0);
+            self.bytes[offset as usize..end].copy_from_slice(&bytes[..written]);
+            self.writes.push((offset, written));
+            if written < bytes.len() {
+                return Err(WriteError { written, error: io::ErrorKind::StorageFull.into() });
+            }
+            Ok(())
+        }
+
+        fn reserve(&mut self, _: u64, _: u64) -> Result<(), WriteError> {
+            Ok(())
+        }
+
+        fn sync(&mut self) -> Result<(), WriteError> {
+            Ok(())
+        }
+
+        fn is_sparse(&self) -> bool {
+            false
+        }
+
+        fn path(&self) -> &Path {
+            Path::new("disk")
+        }
+    }
+
+    #[test]
+    fn writes_end_on_chunk_boundaries() {
+        let mut disk = Disk { room: u64::MAX, bytes: Vec::new(), writes: Vec::new() };
+        let watch = Watch::default();
+        let mut stream = Stream::new(100, 64);
+        let sample: Vec<u8> = (0..=255).collect();
+        for piece in sample.chunks(7) {
+            stream.push(piece, &mut disk, &watch).unwrap();
+        }
+        stream.flush(&mut disk, &watch).unwrap();
+        assert_eq!(disk.writes, [(100, 28), (128, 64), (192, 64), (256, 64), (320, 36)]);
+        assert_eq!(&disk.bytes[100..], sample);
+        assert_eq!((stream.end(), stream.flushed(), watch.written()), (356, 356, 256));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_what_did_not_fit() {
+        let mut disk = Disk { room: 80, bytes: Vec::new(), writes: Vec::new() };
+        let watch = Watch::default();
+        let mut stream = Stream::new(0, 64);
+        let error = stream.push(&[7; 150], &mut disk, &watch).unwrap_err();
+        assert!(error.is_full());
+        assert_eq!((stream.flushed(), stream.end()), (80, 128));
+        stream.cut(90);
+        assert_eq!(stream.end(), 90);
+    }
+}

@@ -1,0 +1,125 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pagehaul_codec::{Codec, Method};
+use pagehaul_kernel::DumpLevel;
+
+/// Gets the memory of a Linux machine out, fast, and makes sense of it
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Capture(CaptureArguments),
+    Info(InfoArguments),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages
+    Man {
+        /// Folder to write them to
+        directory: PathBuf,
+    },
+}
+
+/// Take a dump of a crashed kernel's memory, without the pages nobody needs
+///
+/// SOURCE is /proc/vmcore in a capture kernel, a saved ELF64 vmcore, QEMU's dump-guest-memory, or a kdump-compressed or
+/// flattened dump. The dump opens in crash, drgn and everything that uses libkdumpfile.
+///
+/// Exit status: 0, the dump is complete; 1, there is no dump; 2, the command line is wrong; 3, the dump was left
+/// incomplete (disk full, I/O error, interrupted): it is marked so, and holds what was written.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul capture /proc/vmcore /var/crash/dump
+  pagehaul capture -d cache,cache-private,free -c zlib vmcore dump
+  pagehaul capture /proc/vmcore - | ssh host 'cat > dump.flat'
+  pagehaul capture --dry-run /proc/vmcore")]
+pub(crate) struct CaptureArguments {
+    /// Memory to take the dump of
+    pub(crate) source: PathBuf,
+    /// File to write; `-` writes a flattened stream to standard output
+    #[arg(required_unless_present = "dry_run")]
+    pub(crate) output: Option<PathBuf>,
+    /// Pages to leave out: 0 to 31 (1 zero, 2 cache, 4 private cache, 8 user, 16 free), or their names joined by commas
+    /// (zero, cache, cache-private, user, free, all, none)
+    #[arg(short, long, value_name = "LEVEL", default_value = "31")]
+    pub(crate) dump_level: DumpLevel,
+    /// none, zlib, lzo, snappy or zstd, and a level: zstd:3, zstd:-5, zlib:6
+    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
+    pub(crate) compress: Method,
+    /// Threads that scan and compress [default: every CPU this process may use]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// How the dump is laid out [default: kdump, flattened for `-`]
+    #[arg(short, long, value_enum)]
+    pub(crate) format: Option<FormatArgument>,
+    /// Classify and estimate the size, but write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print the report as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors only
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Print more about what was found
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Bytes of the source mapped at a time by each thread: a power of two from 4K to 1G
+    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = map_size)]
+    pub(crate) map_size: u64,
+    /// Read the source instead of mapping it
+    #[arg(long)]
+    pub(crate) no_mmap: bool,
+}
+
+/// Say what a dump is: format, kernel, time, level, codecs, whether it is complete
+#[derive(Debug, Args)]
+pub(crate) struct InfoArguments {
+    /// A vmcore or dump of any format that capture reads
+    pub(crate) dump: PathBuf,
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatArgument {
+    /// kdump-compressed, version 6
+    Kdump,
+    /// ELF64, uncompressed, dropped pages as holes
+    Elf,
+    /// kdump-compressed as a stream, as makedumpfile -F writes it
+    Flattened,
+}
+
+fn map_size(text: &str) -> Result<u64, String> {
+    let size: bytesize::ByteSize = text.parse().map_err(|_| "expected a size such as 64K, 4M".to_owned())?;
+    // K, M and G are powers of two here, as everywhere in this field.
+    let size = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim().parse::<u64>() {
+        Ok(number) => match text.trim_start_matches(|c: char| c.is_ascii_digit()).trim() {
+            "K" | "k" => number << 10,
+            "M" | "m" => number << 20,
+            "G" | "g" => number << 30,
+            _ => size.as_u64(),
+        },
+        Err(_) => size.as_u64(),
+    };
+    if size.is_power_of_two() && (4096..=1 << 30).contains(&size) {
+        Ok(size)
+    } else {
+        Err("expected a power of two from 4K to 1G".into())
+    }
+}

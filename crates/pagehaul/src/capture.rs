@@ -1,0 +1,123 @@
+//! `pagehaul capture`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use anyhow::{Context, bail};
+use pagehaul_capture::{Format, Options, Report, Source, Target, Watch, capture, estimate};
+use pagehaul_memory::MapPolicy;
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::args::{CaptureArguments, FormatArgument};
+use crate::{progress, summary};
+
+/// Exit status of a capture that left an incomplete dump.
+const INCOMPLETE: u8 = 3;
+
+pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
+    let (target, format) = destination(arguments)?;
+    let policy = MapPolicy { window: arguments.map_size, mmap: !arguments.no_mmap };
+    let source = Source::open(&arguments.source, policy)?;
+    let options = Options {
+        level: arguments.dump_level,
+        method: arguments.compress,
+        threads: threads(arguments),
+        format,
+    };
+    let watch = Arc::new(Watch::default());
+    stop_on_signals(&watch).context("cannot set up signal handlers")?;
+    let (result, peak) = thread::scope(|scope| {
+        let (alive, end) = mpsc::channel::<()>();
+        let follower = scope.spawn({
+            let watch = &watch;
+            move || progress::follow(watch, &end, arguments.quiet)
+        });
+        let result = match &target {
+            Some(target) => capture(&source, target, &options, &watch),
+            None => estimate(&source, &options, &watch),
+        };
+        drop(alive);
+        (result, follower.join().unwrap_or(0))
+    });
+    let report = result?;
+    let to_stdout = target == Some(Target::Stdout);
+    print(&report, peak, arguments, to_stdout)?;
+    match summary::failure(&report) {
+        None => Ok(ExitCode::SUCCESS),
+        Some(sentence) => {
+            eprintln!("pagehaul: {sentence}");
+            Ok(ExitCode::from(INCOMPLETE))
+        }
+    }
+}
+
+/// Where the dump goes and in which format; nowhere for a dry run.
+fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, Format)> {
+    let to_stdout = arguments.output.as_deref() == Some(Path::new("-"));
+    let format = match arguments.format {
+        Some(FormatArgument::Kdump) => Format::Kdump,
+        Some(FormatArgument::Elf) => Format::Elf,
+        Some(FormatArgument::Flattened) => Format::Flattened,
+        None if to_stdout => Format::Flattened,
+        None => Format::Kdump,
+    };
+    if arguments.dry_run {
+        return Ok((None, format));
+    }
+    if to_stdout && arguments.json {
+        bail!("--json and the dump cannot both go to standard output; name an output file");
+    }
+    Ok(match &arguments.output {
+        Some(_) if to_stdout => (Some(Target::Stdout), format),
+        Some(path) => (Some(Target::File { path: path.clone(), overwrite: arguments.force }), format),
+        None => bail!("name an output file, or ask for --dry-run"),
+    })
+}
+
+fn threads(arguments: &CaptureArguments) -> usize {
+    match arguments.threads {
+        Some(threads) => threads.into(),
+        None => thread::available_parallelism().map_or(1, Into::into),
+    }
+}
+
+/// The first signal ends the capture in order, the second at once.
+fn stop_on_signals(watch: &Arc<Watch>) -> std::io::Result<()> {
+    let again = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&again))?;
+        signal_hook::flag::register(signal, Arc::clone(&again))?;
+        let watch = Arc::clone(watch);
+        // SAFETY: the handler stores to an atomic and does nothing else, which is allowed in a signal handler.
+        unsafe { signal_hook::low_level::register(signal, move || watch.stop())? };
+    }
+    Ok(())
+}
+
+/// The report and what only the process knows.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// Bytes of anonymous memory in use at most, sampled.
+    peak_anonymous_bytes: u64,
+}
+
+fn print(report: &Report, peak: u64, arguments: &CaptureArguments, to_stdout: bool) -> anyhow::Result<()> {
+    if arguments.json {
+        let printed = Printed { report, peak_anonymous_bytes: peak };
+        println!("{}", serde_json::to_string_pretty(&printed).context("cannot make the report")?);
+    } else if !arguments.quiet {
+        let text = summary::render(report, peak, arguments.verbose);
+        if to_stdout {
+            eprint!("{text}");
+        } else {
+            print!("{text}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! Completions and manual pages, made from the command line's definition.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+use crate::args::Arguments;
+
+pub(crate) fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    clap_complete::generate(shell, &mut Arguments::command(), "pagehaul", &mut std::io::stdout());
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn man_pages(directory: &Path) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,118 @@
+//! How far a capture is: a bar on a terminal, a line every few seconds elsewhere, for the serial consoles of capture
+//! kernels.
+
+use std::io::IsTerminal;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pagehaul_capture::{Phase, Watch};
+
+use crate::{memory_use, units};
+
+/// Between two looks at the counters.
+const TICK: Duration = Duration::from_millis(100);
+/// Between two lines where there is no bar.
+const LINE: Duration = Duration::from_secs(5);
+
+/// Shows what `watch` says until the other end of `end` is dropped. Gives the most anonymous memory seen in use.
+pub(crate) fn follow(watch: &Watch, end: &Receiver<()>, quiet: bool) -> u64 {
+    let mut display = Display::new(quiet);
+    let mut peak = 0;
+    loop {
+        peak = peak.max(memory_use::anonymous().unwrap_or(0));
+        let over = !matches!(end.recv_timeout(TICK), Err(RecvTimeoutError::Timeout));
+        if over {
+            display.clear();
+            return peak;
+        }
+        display.show(watch);
+    }
+}
+
+enum Display {
+    Nothing,
+    Bar(ProgressBar),
+    Lines { next: Instant, begun: Instant, phase: Phase },
+}
+
+impl Display {
+    fn new(quiet: bool) -> Self {
+        if quiet {
+            Self::Nothing
+        } else if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            // The template is a constant that is known to be right.
+            let style = ProgressStyle::with_template(
+                "{msg:8} [{bar:32}] {bytes} of {total_bytes}  {binary_bytes_per_sec}  ETA {eta}",
+            )
+            .map(|style| style.progress_chars("=> "))
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+            bar.set_style(style);
+            Self::Bar(bar)
+        } else {
+            let now = Instant::now();
+            Self::Lines { next: now + LINE, begun: now, phase: Phase::Prepare }
+        }
+    }
+
+    fn show(&mut self, watch: &Watch) {
+        let (phase, done, total) = watch.progress();
+        match self {
+            Self::Nothing => {}
+            Self::Bar(bar) => {
+                if bar.message() != phase.name() {
+                    bar.reset();
+                    bar.set_message(phase.name());
+                }
+                bar.set_length(total);
+                bar.set_position(done.min(total));
+            }
+            Self::Lines { next, begun, phase: last } => {
+                let now = Instant::now();
+                if *last != phase {
+                    (*last, *begun) = (phase, now);
+                }
+                if now < *next {
+                    return;
+                }
+                *next = now + LINE;
+                eprintln!("pagehaul: {}", line(phase, done, total, now - *begun));
+            }
+        }
+    }
+
+    fn clear(&self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn line(phase: Phase, done: u64, total: u64, spent: Duration) -> String {
+    if total == 0 {
+        return format!("{} …", phase.name());
+    }
+    let rate = done as f64 / spent.as_secs_f64().max(0.001);
+    let rest = total.saturating_sub(done) as f64 / rate.max(1.0);
+    format!(
+        "{} {:.1}%, {} of {}, {}/s, {} left",
+        phase.name(),
+        done as f64 * 100.0 / total as f64,
+        units::bytes(done),
+        units::bytes(total),
+        units::bytes(rate as u64),
+        units::seconds(rest),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_tell_rate_and_what_is_left() {
+        let text = line(Phase::Pack, 256 << 20, 1 << 30, Duration::from_secs(2));
+        assert_eq!(text, "pack 25.0%, 256.0 MiB of 1.0 GiB, 128.0 MiB/s, 6.00 s left");
+    }
+}

@@ -1,0 +1,103 @@
+//! The table at the end of a capture.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, Table, presets};
+use pagehaul_capture::{Ended, Report};
+
+use crate::units::{bytes, count, seconds};
+
+/// Bytes of a page.
+const PAGE: u64 = pagehaul_memory::PAGE_SIZE as u64;
+
+/// The report as people read it.
+pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write(&mut out, report, peak, verbose);
+    out
+}
+
+fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fmt::Result {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["class", "kept", "", "dropped", ""]);
+    let row = |name: &str, kept: u64, dropped: u64| {
+        let cells = |pages: u64| match pages {
+            0 => ["".to_owned(), "".to_owned()],
+            _ => [count(pages), bytes(pages * PAGE)],
+        };
+        let ([kept, kept_bytes], [dropped, dropped_bytes]) = (cells(kept), cells(dropped));
+        [name.to_owned(), kept, kept_bytes, dropped, dropped_bytes]
+    };
+    for class in &report.classes {
+        table.add_row(row(class.class, class.kept, class.dropped));
+    }
+    if report.missing_from_source > 0 {
+        table.add_row(row("left out of the source", 0, report.missing_from_source));
+    }
+    table.add_row(row("all", report.pages_kept, report.pages_dropped + report.missing_from_source));
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    writeln!(out, "{table}")?;
+    if report.zero_pages > 0 {
+        writeln!(
+            out,
+            "zero pages: {} of the pages kept ({}) share one page of zeros",
+            count(report.zero_pages),
+            bytes(report.zero_pages * PAGE)
+        )?;
+    }
+    let size = bytes(report.output_bytes);
+    let stored =
+        format!("{}, {:.2} to 1; {} raw pages", report.codec, report.ratio(), count(report.raw_pages));
+    match &report.output {
+        None => writeln!(out, "estimate: {size} as {} ({stored}, from a sample)", report.format)?,
+        Some(output) => writeln!(out, "{output}: {size} as {} ({stored})", report.format)?,
+    }
+    let time = &report.seconds;
+    let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
+    writeln!(
+        out,
+        "prepare {}, scan {} ({}/s of memory), pack {} ({}/s), finish {}; {} threads, {} anonymous memory at most",
+        seconds(time.prepare),
+        seconds(time.scan),
+        rate(report.memory_bytes, time.scan),
+        seconds(time.pack),
+        rate(report.pages_kept * PAGE, time.pack),
+        seconds(time.finish),
+        report.threads,
+        bytes(peak),
+    )?;
+    if report.unreadable_pages > 0 {
+        writeln!(
+            out,
+            "{} pages could not be read and are recorded as missing:",
+            count(report.unreadable_pages)
+        )?;
+        let shown = if verbose { report.unreadable.len() } else { 3 };
+        for page in report.unreadable.iter().take(shown) {
+            writeln!(out, "  PFN {:#x}: {}", page.pfn, page.why)?;
+        }
+    }
+    for remark in &report.remarks {
+        writeln!(out, "note: {remark}")?;
+    }
+    Ok(())
+}
+
+/// What went wrong, in one sentence; none if nothing did.
+pub(crate) fn failure(report: &Report) -> Option<String> {
+    let why = match &report.ended {
+        Ended::Complete | Ended::DryRun => return None,
+        Ended::Stopped => "stopped by a signal",
+        Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why) => why,
+    };
+    let output = report.output.as_deref().unwrap_or("the output");
+    Some(format!(
+        "{why}; {output} is marked incomplete and holds {} of {} pages",
+        count(report.pages_written),
+        count(report.pages_kept)
+    ))
+}
