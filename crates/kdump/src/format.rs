@@ -58,7 +58,8 @@ pub mod flags {
     pub const CODECS: u32 = ZLIB | LZO | SNAPPY | ZSTD;
 }
 
-/// `struct new_utsname`: what `uname` says on the crashed machine. Each field is closed by a zero.
+/// `struct new_utsname`: what `uname` says on the crashed machine. Each field is closed by a zero. Readers ignore it,
+/// and with it the architecture, if `release`, `version` or `machine` is empty or `sysname` not "Linux".
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct NewUtsname {
@@ -70,7 +71,7 @@ pub struct NewUtsname {
     pub release: [u8; UTS_LEN],
     /// Build number, options and date: "#1 SMP PREEMPT_DYNAMIC …".
     pub version: [u8; UTS_LEN],
-    /// "x86_64". Readers choose the architecture by it: without it some refuse the dump.
+    /// "x86_64". Readers choose the architecture by it: without it drgn refuses the dump.
     pub machine: [u8; UTS_LEN],
     /// NIS domain, mostly "(none)".
     pub domainname: [u8; UTS_LEN],

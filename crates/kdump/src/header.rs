@@ -102,20 +102,23 @@ fn clamp(value: u64) -> u32 {
 }
 
 impl UtsName {
+    /// libkdumpfile takes the whole for damage, and then knows no architecture, unless `sysname` is "Linux" and none
+    /// of `release`, `version` and `machine` is empty: what is not known is therefore written as "unknown".
     fn encode(&self) -> NewUtsname {
-        let field = |text: &str| {
+        let field = |text: &str, fallback: &str| {
+            let text = if text.is_empty() { fallback } else { text };
             let mut out = [0; UTS_LEN];
             let kept = text.len().min(UTS_LEN - 1);
             out[..kept].copy_from_slice(&text.as_bytes()[..kept]);
             out
         };
         NewUtsname {
-            sysname: field(&self.sysname),
-            nodename: field(&self.nodename),
-            release: field(&self.release),
-            version: field(&self.version),
-            machine: field(&self.machine),
-            domainname: field(&self.domainname),
+            sysname: field(&self.sysname, "Linux"),
+            nodename: field(&self.nodename, ""),
+            release: field(&self.release, "unknown"),
+            version: field(&self.version, "unknown"),
+            machine: field(&self.machine, "unknown"),
+            domainname: field(&self.domainname, ""),
         }
     }
 }

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
 fn uts() -> impl Strategy<Value = UtsName> {
-    let field = "[ -~]{0,64}";
-    (field, field, field, field, field, field).prop_map(
+    let (may_be_empty, field) = ("[ -~]{0,64}", "[ -~]{1,64}");
+    (field, may_be_empty, field, field, field, may_be_empty).prop_map(
         |(sysname, nodename, release, version, machine, domainname)| UtsName {
             sysname,
             nodename,
@@ -83,7 +83,7 @@ proptest! {
 }
 
 #[test]
-fn a_name_that_is_too_long_is_cut_at_its_field() {
+fn names_are_cut_to_their_fields_and_never_missing() {
     let uts = UtsName { nodename: "n".repeat(99), ..UtsName::x86_64("6.1") };
     let layout = Layout::new(8, 0).unwrap();
     let header = Header {
@@ -99,7 +99,9 @@ fn a_name_that_is_too_long_is_cut_at_its_field() {
     let mut bytes = header.encode(&layout, false).unwrap();
     bytes.resize(layout.descriptors_offset() as usize, 0);
     let dump = open(bytes).unwrap();
-    assert_eq!(dump.info().uts, UtsName { nodename: "n".repeat(64), ..UtsName::x86_64("6.1") });
+    // An empty version would make libkdumpfile distrust all of it.
+    let expected = UtsName { nodename: "n".repeat(64), version: "unknown".into(), ..UtsName::x86_64("6.1") };
+    assert_eq!(dump.info().uts, expected);
     assert_eq!(dump.notes(), b"");
 }
 
