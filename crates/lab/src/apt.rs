@@ -90,7 +90,7 @@ impl Apt {
     pub fn download_beside(&self, package: &str, rename: impl Fn(&str) -> String) -> Result<PathBuf> {
         let uris = self.run("apt-get", &["download", "--print-uris", package])?;
         let uri = uris.split('\'').nth(1).with_context(|| format!("{package}: no such package"))?;
-        let beside = rename(uri);
+        let beside = rename(&plain(uri));
         let name = beside.rsplit('/').next().unwrap_or("package.deb").to_owned();
         let path = self.root.join("debs").join(name);
         if !path.exists() {
@@ -154,6 +154,13 @@ impl Apt {
     }
 }
 
+/// A URI with those characters plain that occur in names of packages.
+fn plain(uri: &str) -> String {
+    [("%2b", "+"), ("%7e", "~"), ("%3a", ":")]
+        .iter()
+        .fold(uri.to_owned(), |uri, (code, c)| uri.replace(code, c))
+}
+
 /// The Debian mirror this machine uses (`PAGEHAUL_LAB_MIRROR` overrides it).
 fn mirror() -> Result<String> {
     if let Ok(mirror) = std::env::var("PAGEHAUL_LAB_MIRROR") {
@@ -180,7 +187,14 @@ fn find_mirror(targets: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::find_mirror;
+    use super::{find_mirror, plain};
+
+    #[test]
+    fn package_names_become_plain() {
+        let uri = "http://mirror.example/linux-image-6.18.15%2bdeb13_6.18.15-1%7ebpo13%2b1_amd64.deb";
+        let expected = "http://mirror.example/linux-image-6.18.15+deb13_6.18.15-1~bpo13+1_amd64.deb";
+        assert_eq!(plain(uri), expected);
+    }
 
     #[test]
     fn the_mirror_is_the_one_with_a_debian_suite() {

@@ -37,7 +37,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
     }
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
-    let guest = build::static_program("lab-guest")?;
+    let guest = build::guest()?;
     let order = Order {
         // The rest stays free, and holds the kernel.
         fill: Fill::Files { cache_mib: config.memory_mib * 40 / 100, anon_mib: config.memory_mib * 35 / 100 },

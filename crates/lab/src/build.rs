@@ -7,10 +7,21 @@ use std::process::{Command, Stdio};
 const MUSL: &str = "x86_64-unknown-linux-musl";
 const GLIBC: &str = "x86_64-unknown-linux-gnu";
 
+/// The init of the guests: all Rust.
+pub fn guest() -> Result<PathBuf> {
+    static_program("lab-guest", has_target(MUSL))
+}
+
+/// pagehaul itself. Some of its codecs are C, so musl's target alone is not enough: its compiler (Debian's
+/// musl-tools) must be there too.
+pub fn pagehaul() -> Result<PathBuf> {
+    static_program("pagehaul", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+}
+
 /// Builds a package of this workspace as a static program, and gives its path.
-pub fn static_program(package: &str) -> Result<PathBuf> {
+fn static_program(package: &str, with_musl: bool) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let target = if has_target(MUSL) { MUSL } else { GLIBC };
+    let target = if with_musl { MUSL } else { GLIBC };
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(cargo);
     command
@@ -36,6 +47,10 @@ pub fn static_program(package: &str) -> Result<PathBuf> {
 fn executable(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     message.get("executable")?.as_str().map(PathBuf::from)
+}
+
+fn runs(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
 }
 
 fn has_target(target: &str) -> bool {

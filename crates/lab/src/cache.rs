@@ -49,7 +49,10 @@ pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
 pub fn lock(name: &str) -> Result<File> {
     let path = folder()?.join(format!("{name}.lock"));
     let file = File::create(&path).with_context(|| path.display().to_string())?;
-    file.lock().with_context(|| format!("locking {}", path.display()))?;
+    if file.try_lock().is_err() {
+        eprintln!("waiting for another process that holds {}", path.display());
+        file.lock().with_context(|| format!("locking {}", path.display()))?;
+    }
     Ok(file)
 }
 

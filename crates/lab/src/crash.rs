@@ -72,11 +72,11 @@ pub fn crash(config: &Config) -> Result<Crash> {
     check(config)?;
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
-    let guest = build::static_program("lab-guest")?;
+    let guest = build::guest()?;
     let pagehaul = match (&config.pagehaul, config.captures.is_empty()) {
         (_, true) => None,
         (Some(path), _) => Some(path.clone()),
-        (None, _) => Some(build::static_program("pagehaul")?),
+        (None, _) => Some(build::pagehaul()?),
     };
     let order = order(config);
     let mut key = Key::default()
