@@ -12,6 +12,7 @@ pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
         return uts;
     }
     match source.kind() {
+        SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => dump.info().uts.clone(),
         SourceKind::Elf(_) => UtsName::x86_64(kernel.map_or("", Kernel::release)),
     }
 }

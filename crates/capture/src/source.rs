@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use pagehaul_kdump::KdumpFile;
+use pagehaul_kdump::flat::Flattened;
 use pagehaul_memory::elf::ElfVmcore;
 use pagehaul_memory::file::{PlainFile, ReadAt};
 use pagehaul_memory::{MapPolicy, OpenError, PhysMemory};
@@ -13,6 +15,10 @@ const EM_X86_64: u16 = 62;
 pub enum SourceKind {
     /// An ELF64 vmcore.
     Elf(ElfVmcore),
+    /// A kdump-compressed file.
+    Kdump(KdumpFile),
+    /// A kdump-compressed file in flattened form.
+    Flattened(KdumpFile),
 }
 
 /// Memory to take a dump of.
@@ -45,9 +51,9 @@ impl Source {
             }
             SourceKind::Elf(vmcore)
         } else if magic.starts_with(b"makedumpfile") {
-            todo!()
+            SourceKind::Flattened(KdumpFile::open_flattened(Flattened::open(file)?)?)
         } else if magic.starts_with(b"KDUMP   ") || magic.starts_with(b"DISKDUMP") {
-            todo!()
+            SourceKind::Kdump(KdumpFile::open(Box::new(file))?)
         } else {
             return Err(OpenError::Format {
                 path: path.to_owned(),
@@ -76,6 +82,7 @@ impl Source {
     pub fn memory(&self) -> &dyn PhysMemory {
         match &self.kind {
             SourceKind::Elf(vmcore) => vmcore,
+            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => dump,
         }
     }
 
@@ -83,6 +90,7 @@ impl Source {
     pub(crate) fn level(&self) -> u32 {
         match &self.kind {
             SourceKind::Elf(_) => 0,
+            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => dump.dump_level(),
         }
     }
 
@@ -92,8 +100,14 @@ impl Source {
         match &self.kind {
             SourceKind::Elf(vmcore) => {
                 let missing = vmcore.missing_bytes();
+                if vmcore.is_incomplete() {
+                    return Some(format!("{path} is marked incomplete: pages are missing"));
+                }
                 (missing > 0)
                     .then(|| format!("{path} is cut: {missing} bytes of memory are missing at its end"))
+            }
+            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => {
+                dump.is_incomplete().then(|| format!("{path} is marked incomplete: pages are missing"))
             }
         }
     }

@@ -25,6 +25,7 @@ pub struct ElfVmcore {
     ranges: RangeMap,
     notes: Vec<u8>,
     machine: u16,
+    marked_incomplete: bool,
     kernel_mapping: Option<KernelMapping>,
     direct_map: Option<u64>,
 }
@@ -66,7 +67,15 @@ impl ElfVmcore {
         }
         let ranges = RangeMap::new(pieces);
         let file = MappedFile::new(file, policy);
-        Ok(Self { file, ranges, notes, machine: header.machine, kernel_mapping, direct_map })
+        Ok(Self {
+            file,
+            ranges,
+            notes,
+            machine: header.machine,
+            marked_incomplete: header.marked_incomplete,
+            kernel_mapping,
+            direct_map,
+        })
     }
 
     /// `e_machine` of the ELF header; 62 is x86_64.
@@ -77,6 +86,12 @@ impl ElfVmcore {
     /// The file.
     pub fn path(&self) -> &Path {
         self.file.file().path()
+    }
+
+    /// Whether the writer said that it did not finish: bit 0 of `e_flags`, which makedumpfile and pagehaul set in ELF
+    /// dumps.
+    pub fn is_incomplete(&self) -> bool {
+        self.marked_incomplete
     }
 
     /// Bytes of segments that lie past the end of the file: not 0 when the file was cut.
@@ -160,6 +175,7 @@ impl View for ElfView<'_> {
 /// What the ELF header says.
 struct Header {
     machine: u16,
+    marked_incomplete: bool,
     /// Offset of the program headers.
     table: u64,
     /// How many there are.
@@ -218,7 +234,12 @@ impl Header {
                 ),
             ));
         }
-        Ok(Self { machine: header.e_machine.get(Le).0, table, count })
+        Ok(Self {
+            machine: header.e_machine.get(Le).0,
+            marked_incomplete: header.e_flags.get(Le).0 & 1 != 0,
+            table,
+            count,
+        })
     }
 
     /// Calls `each` with the file offset and contents of every program header.
