@@ -22,6 +22,9 @@ pub(crate) mod image_offset {
     pub const SECTIONS: u64 = 0x11_0000;
 }
 
+/// Of blocks above this order only the first page is stamped.
+const LARGEST_STAMPED: u32 = 10;
+
 /// Hands out memory after the kernel's image.
 struct Bump {
     next: u64,
@@ -95,7 +98,9 @@ pub(crate) fn build(machine: &Machine) -> Image {
         classes.insert(pfn, Class::HwPoison);
     }
     for block in &machine.blocks {
-        for pfn in block.pfn..block.pfn + (1 << block.order) {
+        // A gigantic page, stamped, would make a file of a gigabyte.
+        let stamped = if block.order > LARGEST_STAMPED { 1 } else { 1 << block.order };
+        for pfn in block.pfn..block.pfn + stamped {
             memory.set(pfn, Content::Stamp);
         }
     }

@@ -148,6 +148,8 @@ impl Machine {
     pub fn page(&mut self, kind: Kind, pfn: u64, order: u32) -> &mut Self {
         assert!(pfn.is_multiple_of(1 << order), "PFN {pfn:#x} is not aligned to order {order}");
         assert!(kind != Kind::Unaccepted || order == 10, "unaccepted memory comes in blocks of order 10");
+        let huge = matches!(kind, Kind::Hugetlb | Kind::HugetlbOptimised);
+        assert!(!huge || order > 0, "a HugeTLB page is at least two pages");
         self.blocks.push(Block { pfn, order, kind });
         self
     }
@@ -217,7 +219,8 @@ impl Machine {
         self
     }
 
-    /// What page `pfn` holds. Pages that were given a kind are stamped unless this says otherwise.
+    /// What page `pfn` holds. Pages that were given a kind are stamped unless this says otherwise
+    /// (of blocks above order 10, the first).
     pub fn fill(&mut self, pfn: u64, content: Content) -> &mut Self {
         self.contents.insert(pfn, content);
         self
@@ -273,6 +276,7 @@ impl Machine {
                 kind if kind.is_compound() || kind == Kind::Buddy => order,
                 _ => 0,
             };
+            let kind = if kind == Kind::Hugetlb && order == 0 { Kind::Anon } else { kind };
             self.page(kind, at, order);
             for page in at..at + (1 << order) {
                 match noise.next() % 4 {

@@ -67,6 +67,8 @@ impl Writer<'_> {
             era.flags();
         let (uptodate, dirty) = (bit(era.flags().uptodate), bit(era.flags().dirty));
         let (referenced, active) = (bit(era.flags().referenced), bit(era.flags().active));
+        // Bit 7, which was PG_slab before 4.10 and which some take for it again where VMCOREINFO names no PG_slab.
+        let waiters = if era >= crate::Era::V4_10 { bit(7) } else { 0 };
         let page_type = |kind| era.page_type(kind).unwrap_or(u32::MAX);
         // Kernel objects, such as an anon_vma or an address_space, lie in the direct map.
         let object = self.setup.page_offset() + 0x20_0000 + block.pfn % 4096 * 64;
@@ -93,7 +95,7 @@ impl Writer<'_> {
                 ..Head::blank()
             },
             Kind::CachePrivate => Head {
-                flags: uptodate | bit(lru) | active | bit(private),
+                flags: uptodate | bit(lru) | active | bit(private) | waiters,
                 mapping: object,
                 private: object + 0x3_0000,
                 refcount: 3,

@@ -1,0 +1,212 @@
+//! Every era × every use of a page × every memory model, on machines made to order.
+
+use pagehaul_kernel::{DumpLevel, Hints, Kernel, PageClass, PageScanner};
+use pagehaul_memory::elf::ElfVmcore;
+use pagehaul_memory::file::PlainFile;
+use pagehaul_memory::{MapPolicy, PhysMemory};
+use pagehaul_synth::{Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
+
+const SAMPLER: u64 = 0x4000;
+
+fn open(elf: &Elf) -> ElfVmcore {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    elf.write(file.path()).unwrap();
+    // The file stays open, and that is enough.
+    ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap()
+}
+
+/// What synth calls it.
+fn plain(class: PageClass) -> Class {
+    match class {
+        PageClass::Cache => Class::Cache,
+        PageClass::CachePrivate => Class::CachePrivate,
+        PageClass::Anon | PageClass::HugeTlb => Class::User,
+        PageClass::Free | PageClass::Unaccepted => Class::Free,
+        PageClass::HwPoison => Class::HwPoison,
+        PageClass::Offline => Class::Offline,
+        _ => Class::Kernel,
+    }
+}
+
+/// The class of every page, and no trouble on the way.
+fn scan(elf: &Elf, what: &str) -> Vec<PageClass> {
+    let memory = open(elf);
+    let kernel =
+        Kernel::discover(&memory, Hints::from_memory(&memory)).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut scanner = PageScanner::new(&kernel, memory.view());
+    let max_pfn = memory.ranges().end().div_ceil(4096);
+    let mut classes = vec![PageClass::Absent; kernel.blocks(max_pfn) as usize * kernel.pages_per_block()];
+    for (block, out) in classes.chunks_mut(kernel.pages_per_block()).enumerate() {
+        let report = scanner.scan(block as u64, out).unwrap();
+        assert_eq!(report.trouble, None, "{what}, block {block}");
+    }
+    classes
+}
+
+fn check(image: &Image, elf: &Elf, what: &str) {
+    let classes = scan(elf, what);
+    let mut wrong = Vec::new();
+    for pfn in image.pfns() {
+        let found = classes[pfn as usize];
+        assert_ne!(found, PageClass::Undecided, "{what}, PFN {pfn:#x}");
+        if plain(found) != image.class(pfn) {
+            wrong.push(format!("{pfn:#x} is {:?}, taken for {found:?}", image.class(pfn)));
+        }
+    }
+    assert!(wrong.is_empty(), "{what}: {} pages, first: {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+}
+
+fn sampled(era: Era) -> Machine {
+    let mut machine = Machine::new(era);
+    machine.sampler(SAMPLER).populate(0x5000, 0x800, era as u64);
+    machine
+}
+
+#[test]
+fn every_era_knows_every_use() {
+    const { assert!(SAMPLER + SAMPLER_PAGES <= 0x5000) };
+    for era in Era::ALL {
+        let image = sampled(era).build();
+        check(&image, &image.elf(), &format!("{era:?}"));
+        // 4.4 tells phys_base in a segment only, which QEMU does not write.
+        if era > Era::V4_4 {
+            check(&image, &image.qemu_elf(), &format!("{era:?}, QEMU"));
+        }
+    }
+}
+
+#[test]
+fn every_memory_model() {
+    for era in Era::ALL {
+        for sparse in [Sparse::Extreme, Sparse::Static] {
+            for memmap in [Memmap::VmemmapLarge, Memmap::VmemmapSmall, Memmap::PerSection] {
+                let mut machine = Machine::new(era);
+                machine.sparse(sparse).memmap(memmap).sampler(SAMPLER).stale_section(9);
+                let image = machine.build();
+                check(&image, &image.elf(), &format!("{era:?}, {sparse:?}, {memmap:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn sections_of_32_bytes_and_small_ones() {
+    for era in [Era::V4_4, Era::V5_10, Era::V6_12] {
+        let image = Machine::new(era).section_entry(32).sampler(SAMPLER).build();
+        check(&image, &image.elf(), &format!("{era:?}, entries of 32 bytes"));
+    }
+    for era in [Era::V5_10, Era::V6_12, Era::V7_1] {
+        for memmap in [Memmap::VmemmapSmall, Memmap::PerSection] {
+            // Sections of 4,096 pages, and huge pages of two or four of them.
+            let mut machine = Machine::new(era);
+            machine.section_bits(24).memmap(memmap).max_physmem_bits(40).ram(0x1000, 0x9_fc00);
+            machine.ram(0x10_0000, 0x2000_0000);
+            machine
+                .hugetlb(0x4000, 14)
+                .hugetlb(0x8000, 13)
+                .buddy(0xa400, 10)
+                .anon_thp(0xb000)
+                .sampler(0xc000);
+            let image = machine.build();
+            check(&image, &image.elf(), &format!("{era:?}, {memmap:?}, small sections"));
+        }
+    }
+}
+
+#[test]
+fn gigantic_pages_span_sections() {
+    for era in Era::ALL {
+        let mut machine = Machine::new(era);
+        machine.ram(0x10_0000, 0x400_0000).ram(0x4000_0000, 0x8010_0000).hugetlb(0x4_0000, 18).anon(0x8_0000);
+        if era >= Era::V5_10 {
+            machine.memmap(Memmap::VmemmapLarge);
+        }
+        machine.load_at(0x100_0000);
+        let image = machine.build();
+        check(&image, &image.elf(), &format!("{era:?}, gigantic page"));
+    }
+}
+
+#[test]
+fn kernels_may_be_anywhere() {
+    for era in [Era::V4_10, Era::V4_15, Era::V5_10, Era::V6_6, Era::V6_16] {
+        for (kaslr, load) in [(0, 0x200_0000), (0x3e00_0000, 0x100_0000), (0x1c20_0000, 0x280_0000)] {
+            let image = sampled(era).kaslr(kaslr).load_at(load).sme(1 << 47).build();
+            check(&image, &image.elf(), &format!("{era:?}, KASLR {kaslr:#x}, loaded at {load:#x}"));
+            if era >= Era::V5_10 {
+                let image = sampled(era).five_level().kaslr(kaslr).load_at(load).sme(1 << 51).build();
+                check(
+                    &image,
+                    &image.elf(),
+                    &format!("{era:?}, 5 levels, KASLR {kaslr:#x}, loaded at {load:#x}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn odd_struct_pages() {
+    for era in Era::ALL {
+        for size in [56, 80, 96] {
+            for memmap in [Memmap::VmemmapLarge, Memmap::PerSection] {
+                let image = Machine::new(era).struct_page(size).memmap(memmap).sampler(SAMPLER).build();
+                check(&image, &image.elf(), &format!("{era:?}, {memmap:?}, struct page of {size} bytes"));
+            }
+        }
+    }
+}
+
+#[test]
+fn optimised_hugetlb_pages() {
+    for era in Era::ALL.into_iter().filter(|&era| era >= Era::V6_1) {
+        for memmap in [Memmap::VmemmapLarge, Memmap::VmemmapSmall] {
+            let mut machine = Machine::new(era);
+            machine.memmap(memmap).ram(0x10_0000, 0x400_0000).ram(0x4000_0000, 0x8800_0000);
+            machine
+                .hugetlb_vmemmap_optimised(0x4_0000, 18)
+                .hugetlb_vmemmap_optimised(0x8_0200, 9)
+                .anon_thp(0x8_0400);
+            let image = machine.build();
+            check(&image, &image.elf(), &format!("{era:?}, {memmap:?}, HVO"));
+        }
+    }
+}
+
+/// A page can be poisoned inside anything; only that page goes, whatever the level.
+#[test]
+fn poison_takes_one_page() {
+    for era in Era::ALL {
+        let mut machine = Machine::new(era);
+        machine.slab(0x4000, 3).poison(0x4005).anon_thp(0x4200).poison(0x4217).cache(0x4400).poison(0x4400);
+        machine
+            .compound(0x4410, 2)
+            .poison(0x4410)
+            .kernel(0x4420)
+            .poison(0x4420)
+            .buddy(0x4440, 4)
+            .poison(0x4447);
+        let image = machine.build();
+        check(&image, &image.elf(), &format!("{era:?}, poison"));
+    }
+}
+
+/// What is kept at each level, with the shortcuts that the level allows.
+#[test]
+fn levels_keep_what_they_should() {
+    for era in Era::ALL {
+        let image = sampled(era).build();
+        let memory = open(&image.elf());
+        let kernel = Kernel::discover(&memory, Hints::from_memory(&memory)).unwrap();
+        for bits in [0, 1, 2, 4, 8, 16, 31] {
+            let level = DumpLevel::new(bits).unwrap();
+            let mut scanner = PageScanner::new(&kernel, memory.view()).for_level(level);
+            let mut classes = vec![PageClass::Absent; 2 * kernel.pages_per_block()];
+            for (block, out) in classes.chunks_mut(kernel.pages_per_block()).enumerate() {
+                scanner.scan(block as u64, out).unwrap();
+            }
+            let kept = image.pfns().into_iter().filter(|&pfn| !level.drops(classes[pfn as usize]));
+            assert!(kept.eq(image.expected(u32::from(bits))), "{era:?}, level {bits}");
+        }
+    }
+}
