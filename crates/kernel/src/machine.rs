@@ -5,14 +5,12 @@ use pagehaul_memory::PAGE_SIZE;
 use crate::{KernelError, VmcoreInfo};
 
 /// Keys that only kernels of one architecture export (`arch/*/kernel/*vmcore_info*.c` and their forebears).
-const OTHERS: [(&str, &str); 8] = [
+const OTHERS: [(&str, &str); 6] = [
     ("NUMBER(kimage_voffset)", "arm64"),
-    ("NUMBER(VA_BITS)", "arm64"),
     ("SYMBOL(lowcore_ptr)", "s390"),
     ("NUMBER(satp)", "riscv64"),
     ("NUMBER(phys_ram_base)", "riscv64"),
     ("SYMBOL(vmemmap_list)", "ppc64"),
-    ("SYMBOL(cpu_online_mask)", "ppc64"),
     ("CONFIG_X86_PAE", "32-bit x86"),
 ];
 

@@ -62,33 +62,38 @@ impl Sections {
         }
         let count = 1u64 << (memory_bits - section_bits);
         let per_page = 4096 / entry_size;
-        // SPARSEMEM_EXTREME keeps a page of entries per root and exports how many roots there are; else every entry
-        // is a root. A missing length means EXTREME too.
-        let extreme = info
-            .length("mem_section")
-            .is_none_or(|roots| roots == count.div_ceil(per_page) && roots != count);
-        let mut sections = Self {
-            table: symbol,
-            per_root: extreme.then_some(per_page),
-            count,
+        let roots = info.length("mem_section");
+        let most = 1u64 << (52 - section_bits);
+        let table = |table, per_root: Option<u64>| Self {
+            table,
+            per_root,
+            count: roots.map_or(count, |roots| roots.saturating_mul(per_root.unwrap_or(1))).min(most),
             entry_size,
             map_offset,
             pages_shift: section_bits - PAGE_SHIFT,
         };
-        if extreme && !sections.plausible(tables, view) {
-            // 83e3c48729d9 (4.15) made mem_section a pointer, and exported where it is; a0b1280368d1 (4.16, stable 4.15)
-            // what it points to.
-            let pointed = tables.read_u64(view, symbol).map_err(|error| unreadable(error, "mem_section"))?;
-            sections.table = pointed;
-            if !sections.plausible(tables, view) {
-                return Err(bad(
-                    "SYMBOL(mem_section)",
-                    format_args!("{symbol:x}"),
-                    "neither there nor where it points is a table of memory sections",
-                ));
-            }
+        // SPARSEMEM_EXTREME keeps a page of entries per root and exports how many roots there are; without it every entry
+        // is a root. The length tells them apart where MAX_PHYSMEM_BITS is known; what the table looks like, always.
+        let plain = table(symbol, None);
+        if roots == Some(count) && plain.leads_somewhere(tables, view) {
+            return Ok(plain);
         }
-        Ok(sections)
+        let extreme = table(symbol, Some(per_page));
+        if extreme.leads_somewhere(tables, view) {
+            return Ok(extreme);
+        }
+        // 83e3c48729d9 (4.15) made mem_section a pointer, and exported where it is; a0b1280368d1 (4.16, stable 4.15) what it
+        // points to.
+        let pointed = tables
+            .read_u64(view, symbol)
+            .map_err(|source| KernelError::Structure { what: "mem_section", source })?;
+        [table(pointed, Some(per_page)), plain]
+            .into_iter()
+            .find(|table| table.leads_somewhere(tables, view))
+            .ok_or_else(|| {
+                let expected = "neither there nor where it points is a table of memory sections";
+                bad("SYMBOL(mem_section)", format_args!("{symbol:x}"), expected)
+            })
     }
 
     /// Pages in a section.
@@ -125,40 +130,41 @@ impl Sections {
         Ok(Some((map & MAP_MASK).wrapping_add(first_pfn.wrapping_mul(struct_size))))
     }
 
-    /// Whether some root of the table leads to a section that is present: roots are kernel addresses or zero.
-    fn plausible(&self, tables: &Translator, view: &mut dyn View) -> bool {
-        let Some(per_root) = self.per_root else { return true };
-        let mut sections = 0;
-        for root_number in 0..self.count.div_ceil(per_root) {
-            let at = self.table.wrapping_add(root_number * 8);
-            let Ok(root) = tables.read_u64(view, at) else { return sections > 0 };
-            if root == 0 {
-                continue;
-            }
-            if root >> 56 != 0xff {
-                return false;
-            }
-            for number in 0..per_root {
-                let at = root.wrapping_add(number * self.entry_size + self.map_offset);
-                match tables.read_u64(view, at) {
-                    Ok(map) if map & PRESENT != 0 && map >> 56 == 0xff => sections += 1,
-                    Ok(_) => {}
-                    Err(_) => return false,
+    /// Whether a section of the table is present: the proof that the table is one. 64 TiB have 524,288 sections, but the
+    /// first ones are there on any machine.
+    fn leads_somewhere(&self, tables: &Translator, view: &mut dyn View) -> bool {
+        let present = |at: u64, view: &mut dyn View| {
+            tables
+                .read_u64(view, at.wrapping_add(self.map_offset))
+                .map(|map| map & PRESENT != 0 && is_kernels(map))
+        };
+        let Some(per_root) = self.per_root else {
+            let entries = (0..self.count).map(|number| self.table.wrapping_add(number * self.entry_size));
+            return entries.map(|at| present(at, view)).map_while(Result::ok).any(|found| found);
+        };
+        for number in 0..self.count.div_ceil(per_root) {
+            match tables.read_u64(view, self.table.wrapping_add(number * 8)) {
+                Ok(0) => continue,
+                // Anything but a pointer, an entry with its flags for one: this is no table of roots.
+                Ok(root) if !is_kernels(root) || root % 8 != 0 => return false,
+                Ok(root) => {
+                    let mut entries = (0..per_root).map(|number| root.wrapping_add(number * self.entry_size));
+                    if entries.any(|at| present(at, view).unwrap_or(false)) {
+                        return true;
+                    }
                 }
-            }
-            // One good root is proof enough, and 64 TiB have 2,048.
-            if sections > 0 {
-                return true;
+                Err(_) => return false,
             }
         }
         false
     }
 }
 
-fn bad(key: &str, value: impl std::fmt::Display, expected: &'static str) -> KernelError {
-    KernelError::BadValue { key: key.to_owned(), value: value.to_string(), expected }
+/// Whether a value may be an address of the kernel's: in the upper half, of whichever number of levels.
+fn is_kernels(address: u64) -> bool {
+    address >> 56 == 0xff
 }
 
-fn unreadable(source: TranslateError, what: &'static str) -> KernelError {
-    KernelError::Structure { what, source }
+fn bad(key: &str, value: impl std::fmt::Display, expected: &'static str) -> KernelError {
+    KernelError::BadValue { key: key.to_owned(), value: value.to_string(), expected }
 }

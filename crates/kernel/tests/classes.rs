@@ -271,7 +271,7 @@ fn any_size_and_any_window() {
         let build = || {
             let mut machine = Machine::new(layout.clone(), 2);
             for pfn in 0..65536 {
-                match pfn * 2654435761 >> 7 & 7 {
+                match ((pfn * 2654435761) >> 7) & 7 {
                     0 | 1 => machine.anon(pfn),
                     2 => machine.cache(pfn),
                     3 => machine.slab(pfn),

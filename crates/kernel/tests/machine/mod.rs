@@ -286,7 +286,10 @@ impl Machine {
                     let step = 1u64 << (12 + (level - 2) * 9);
                     let bits = if level > 2 { 0xe3 } else { 0x63 };
                     for index in 0..512 {
-                        self.put_u64(new + index * 8, (found & 0x000f_ffff_ffe0_0000) + index * step | bits);
+                        self.put_u64(
+                            new + index * 8,
+                            ((found & 0x000f_ffff_ffe0_0000) + index * step) | bits,
+                        );
                     }
                 }
                 self.put_u64(entry, new | 0x8000_0000_0000_0063);

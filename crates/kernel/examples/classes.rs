@@ -1,0 +1,42 @@
+//! How many pages of each class a vmcore holds: `cargo run -p pagehaul-kernel --example classes -- VMCORE…`.
+
+use std::error::Error;
+use std::path::Path;
+
+use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_memory::elf::ElfVmcore;
+use pagehaul_memory::file::PlainFile;
+use pagehaul_memory::{MapPolicy, PhysMemory, bits};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for path in std::env::args().skip(1) {
+        show(Path::new(&path))?;
+    }
+    Ok(())
+}
+
+fn show(path: &Path) -> Result<(), Box<dyn Error>> {
+    let memory = ElfVmcore::open(PlainFile::open(path)?, MapPolicy::default())?;
+    let kernel = Kernel::discover(&memory, Hints::from_memory(&memory))?;
+    println!("{}: {}, {} levels", path.display(), kernel.release(), kernel.translator().levels());
+    for gap in kernel.undecidable() {
+        println!("  without {}: {}", gap.missing, gap.consequence);
+    }
+    let mut scanner = PageScanner::new(&kernel, memory.view());
+    let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
+    let mut there = vec![0; classes.len() / 64];
+    let mut pages = [0u64; PageClass::COUNT];
+    for block in 0..kernel.blocks(memory.ranges().end().div_ceil(4096)) {
+        if let Some(trouble) = scanner.scan(block, &mut classes)?.trouble {
+            println!("  page {:#x}: {}", trouble.pfn, trouble.what);
+        }
+        memory.mark_stored(kernel.block_pfns(block).start, &mut there)?;
+        for page in bits::ones(&there) {
+            pages[classes[page] as usize] += 1;
+        }
+    }
+    for class in PageClass::ALL {
+        println!("  {:14} {:9}", class.name(), pages[class as usize]);
+    }
+    Ok(())
+}
