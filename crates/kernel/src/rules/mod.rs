@@ -74,9 +74,6 @@ impl Rules {
         if (page.mapcount as i32) < -1 {
             return self.types.class(page.mapcount).unwrap_or(PageClass::Kernel);
         }
-        if self.anon.holds(page.mapping) {
-            return self.anon.class();
-        }
-        self.cache.class(page.flags)
+        [self.cache.class(page.flags), self.anon.class()][usize::from(self.anon.holds(page.mapping))]
     }
 }
