@@ -156,9 +156,13 @@ fn print_crash(crash: &Crash) {
             (Some(code), _) => format!("exit code {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or(0)),
         };
+        let place = if dump.path.exists() {
+            dump.path.display().to_string()
+        } else {
+            format!("none of {}", report.name)
+        };
         println!(
-            "dump      {} ({end}, {:.1} s, {} MiB, peak RSS {} MiB, anonymous {} MiB)",
-            dump.path.display(),
+            "dump      {place} ({end}, {:.1} s, {} MiB, peak RSS {} MiB, anonymous {} MiB)",
             report.seconds,
             report.dump_bytes >> 20,
             report.peak_rss_kib >> 10,

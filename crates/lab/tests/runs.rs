@@ -24,7 +24,11 @@ fn runs_in_the_capture_kernel_are_brought_out() {
     // The bound: 32 MiB, and 8 MiB for each of two threads.
     assert!(filtered.report.peak_anonymous_kib <= 48 << 10, "{} KiB", filtered.report.peak_anonymous_kib);
     // Its own write-back: nobody is made to look for memory.
-    assert!(!filtered.vmstat.keys().any(|counter| counter.starts_with("allocstall")), "{:?}", filtered.vmstat);
+    assert!(
+        !filtered.vmstat.keys().any(|counter| counter.starts_with("allocstall")),
+        "{:?}",
+        filtered.vmstat
+    );
     assert!(refused.report.exit_code.is_some_and(|code| code != 0) && !refused.path.exists());
     assert!(refused.stderr.contains("no-such-option"), "{}", refused.stderr);
 }

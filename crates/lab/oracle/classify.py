@@ -1,0 +1,157 @@
+"""What every page was used for, as the kernel's own debug symbols tell it.
+
+Usage: classify.py VMCORE VMLINUX OUT.npz. A second opinion on pagehaul's classes: it shares neither code nor the source
+of its offsets, and follows compound pages from their tails instead of by their order.
+"""
+
+import json
+import sys
+
+import drgn
+import numpy
+from freelists import free_pages
+from raw import Raw
+from structpages import StructPages
+
+CLASSES = [
+    "unmanaged",
+    "kernel",
+    "typed",
+    "slab",
+    "cache",
+    "cache-private",
+    "anon",
+    "hugetlb",
+    "free",
+    "unaccepted",
+    "hwpoison",
+    "offline",
+    "cache-unlisted",
+]
+NUMBER = {name: number for number, name in enumerate(CLASSES)}
+# Types before enum pagetype (6.12) are macros, which debug symbols lack: bits cleared in a word of ones, as include/linux/
+# page-flags.h has had them since 6e292b9be7f4 (4.18).
+OLD_TYPES = {"buddy": 0x80, "offline": 0x100}
+
+
+def drops(level):
+    """Which classes a dump level drops, by number."""
+    out = numpy.zeros(len(CLASSES), bool)
+    bits = {
+        "cache": 2 | 4,
+        "cache-private": 4,
+        "anon": 8,
+        "hugetlb": 8,
+        "free": 16,
+        "unaccepted": 16,
+        "hwpoison": 32,
+        "offline": 32,
+    }
+    for name, mask in bits.items():
+        out[NUMBER[name]] = (level | 32) & mask != 0
+    return out
+
+
+def is_type(prog, pages, name):
+    """Which frames have this page type."""
+    try:
+        values = {e.name: e.value for e in prog.type("enum pagetype").enumerators}
+    except LookupError:
+        if name not in OLD_TYPES:
+            return numpy.zeros(len(pages.flags), bool)
+        word = pages.mapcount.view(numpy.uint32)
+        return word & (0xF0000000 | OLD_TYPES[name]) == 0xF0000000
+    value = values.get("PGTY_" + name, 0x100)
+    return pages.mapcount.view(numpy.uint32) >> 24 == value
+
+
+def classify(prog, pages):
+    """The class of each frame, and the frame its compound page starts at."""
+    flag_bits = {e.name: e.value for e in prog.type("enum pageflags").enumerators}
+
+    def flag(name):
+        if name not in flag_bits:
+            return numpy.zeros(len(pages.flags), bool)
+        return pages.flags >> flag_bits[name] & 1 == 1
+
+    heads = pages.heads(flag_bits["PG_head"])
+    slab = flag("PG_slab") if "PG_slab" in flag_bits else is_type(prog, pages, "slab")
+    typed = ~slab & (pages.mapcount < -1)
+    plain = ~slab & ~typed
+    anon = plain & (pages.mapping & 1 == 1)
+    listed = flag("PG_lru") | flag("PG_swapbacked") & flag("PG_swapcache")
+    cache = plain & ~anon & listed
+    file = plain & ~anon & ~listed & (pages.mapping >> 47 == 0x1FFFF) & (pages.mapping & 3 == 0) & (pages.refcount > 0)
+
+    own = numpy.full(len(pages.flags), NUMBER["kernel"], numpy.uint8)
+    own[typed] = NUMBER["typed"]
+    own[slab] = NUMBER["slab"]
+    own[file] = NUMBER["cache-unlisted"]
+    own[cache] = NUMBER["cache"]
+    own[cache & flag("PG_private")] = NUMBER["cache-private"]
+    own[anon] = NUMBER["anon"]
+    own[is_type(prog, pages, "offline") & ~slab] = NUMBER["offline"]
+    own[is_type(prog, pages, "unaccepted") & ~slab] = NUMBER["unaccepted"]
+    own[hugetlb(prog, pages) & ~slab] = NUMBER["hugetlb"]
+    out = own[heads]
+    # A free block's pages are no compound page: the lists say where blocks start and how long they are.
+    listed_free = free_pages(prog, pages)
+    out[listed_free] = NUMBER["free"]
+    poison = flag("PG_hwpoison")
+    # Bad pages of hugetlb are on a list of the head's, so the head's flag has to stand for all (161df60e9e89, 6.0).
+    out[poison & ~pages.copies | poison[heads] & (out == NUMBER["hugetlb"])] = NUMBER["hwpoison"]
+    out[~pages.there] = NUMBER["unmanaged"]
+    marked = marked_free(prog, pages, is_type(prog, pages, "buddy") & ~slab)
+    return out, heads, {
+        "free by lists, not by type": int((listed_free & ~marked).sum()),
+        "free by type, not by lists": int((marked & ~listed_free).sum()),
+        "tails without a head": int(pages.stray.sum()),
+    }
+
+
+def hugetlb(prog, pages):
+    """Heads of hugetlb pages, until 6.2 by the destructor in the first tail, since 6.9 by page type."""
+    if pages.dtor is None:
+        return is_type(prog, pages, "hugetlb")
+    ids = {e.name: e.value for e in prog.type("enum compound_dtor_id").enumerators}
+    tail_after = numpy.append(pages.compound[1:] & 1 == 1, False)
+    head = (pages.flags >> prog.constant("PG_head").value_() & 1 == 1) & tail_after
+    return head & (numpy.append(pages.dtor[1:], numpy.uint8(0)) == ids["HUGETLB_PAGE_DTOR"])
+
+
+def marked_free(prog, pages, buddy):
+    """Frames in blocks that the buddy page type marks."""
+    out = numpy.zeros(len(buddy), bool)
+    for pfn in numpy.flatnonzero(buddy):
+        out[pfn : pfn + (1 << int(pages.private[pfn]))] = True
+    return out
+
+
+def main(vmcore, vmlinux, out):
+    prog = drgn.Program()
+    prog.set_core_dump(vmcore)
+    prog.load_debug_info([vmlinux])
+    raw = Raw(vmcore)
+    pages = StructPages(prog, raw.pages)
+    classes, heads, notes = classify(prog, pages)
+    flag_bits = {e.name: e.value for e in prog.type("enum pageflags").enumerators}
+    numpy.savez(
+        out,
+        classes=classes,
+        heads=heads,
+        flags=pages.flags,
+        mapcount=pages.mapcount,
+        copies=pages.copies,
+        there=pages.there,
+        # Where the page flags are, for those that explain differences.
+        flag_names=numpy.array(list(flag_bits)),
+        flag_bits=numpy.array(list(flag_bits.values())),
+    )
+    present = {
+        name: int((classes[raw.present] == number).sum()) for number, name in enumerate(CLASSES)
+    }
+    print(json.dumps({"ok": not any(notes.values()), "pages": present, **notes}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""The raw vmcore, read by nothing but its ELF program headers: the truth every dump is held against."""
+
+import mmap
+import struct
+
+import numpy
+
+PAGE = 4096
+PT_LOAD = 1
+
+
+class Raw:
+    """An ELF64 vmcore as the kernel wrote it."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.segments = load_segments(self.bytes)
+        self.pages = max((paddr + size + PAGE - 1) // PAGE for _, paddr, size, _ in self.segments)
+        self.present = numpy.zeros(self.pages, bool)
+        """Pages of which the vmcore has at least a part."""
+        self.whole = numpy.zeros(self.pages, bool)
+        """Pages of which it has all."""
+        for _, paddr, size, _ in self.segments:
+            if size:
+                self.present[paddr // PAGE : (paddr + size + PAGE - 1) // PAGE] = True
+                self.whole[(paddr + PAGE - 1) // PAGE : (paddr + size) // PAGE] = True
+
+    def read(self, pfn, count=1):
+        """Pages `pfn` to `pfn + count`; zeros where the vmcore has nothing."""
+        first, last = pfn * PAGE, (pfn + count) * PAGE
+        for offset, paddr, size, _ in self.segments:
+            if paddr <= first and last <= paddr + size:
+                return self.bytes[offset + first - paddr : offset + last - paddr]
+        out = bytearray(last - first)
+        for offset, paddr, size, _ in self.segments:
+            start, end = max(first, paddr), min(last, paddr + size)
+            if start < end:
+                out[start - first : end - first] = self.bytes[offset + start - paddr : offset + end - paddr]
+        return bytes(out)
+
+    def words(self, pfns, index):
+        """The 64-bit word at `index` of each page."""
+        return numpy.array(
+            [int.from_bytes(self.read(int(pfn))[index * 8 : index * 8 + 8], "little") for pfn in pfns], numpy.uint64
+        )
+
+
+def load_segments(data):
+    """(offset, physical address, bytes in the file, bytes in memory) of each PT_LOAD."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise SystemExit("not an ELF64 little-endian file")
+    (table,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    if count == 0xFFFF:
+        # The count did not fit: it is in sh_info of the first section header.
+        (sections,) = struct.unpack_from("<Q", data, 40)
+        (count,) = struct.unpack_from("<I", data, sections + 44)
+    out = []
+    for at in range(table, table + size * count, size):
+        kind, _, offset, _, paddr, in_file, in_memory, _ = struct.unpack_from("<IIQQQQQQ", data, at)
+        if kind == PT_LOAD:
+            out.append((offset, paddr, in_file, in_memory))
+    return out
+
+
+def runs(mask):
+    """(start, end) of each run of true values."""
+    edges = numpy.flatnonzero(numpy.diff(numpy.concatenate(([False], mask, [False])).astype(numpy.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist()))
+
+
+def sized(mask, pages):
+    """`mask` cut or filled up with false to `pages`."""
+    out = numpy.zeros(pages, bool)
+    out[: min(pages, len(mask))] = mask[:pages]
+    return out
