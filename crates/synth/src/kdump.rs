@@ -1,6 +1,7 @@
 //! kdump-compressed dumps, versions 1 to 6.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::codec::Codec;
@@ -24,6 +25,7 @@ pub struct Kdump<'a> {
     block_size: u64,
     stop_after: Option<usize>,
     backwards: bool,
+    only: Option<Range<u64>>,
 }
 
 impl<'a> Kdump<'a> {
@@ -36,6 +38,7 @@ impl<'a> Kdump<'a> {
             block_size: PAGE as u64,
             stop_after: None,
             backwards: false,
+            only: None,
         }
     }
 
@@ -75,9 +78,19 @@ impl<'a> Kdump<'a> {
         self
     }
 
+    /// Leaves out every page but those of `pfns`, for small dumps.
+    pub fn only(&mut self, pfns: Range<u64>) -> &mut Self {
+        self.only = Some(pfns);
+        self
+    }
+
     /// PFNs in the dump, ascending.
     pub fn pfns(&self) -> Vec<u64> {
-        self.image.expected(self.level)
+        let mut pfns = self.image.expected(self.level);
+        if let Some(only) = &self.only {
+            pfns.retain(|pfn| only.contains(pfn));
+        }
+        pfns
     }
 
     /// The file's bytes.

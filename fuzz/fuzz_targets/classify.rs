@@ -1,0 +1,37 @@
+//! Struct pages that hold anything at all.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pagehaul_fuzz::Simulation;
+use pagehaul_kernel::{DumpLevel, Hints, Kernel, PageClass, PageScanner};
+use pagehaul_memory::PhysMemory;
+use pagehaul_synth::Era;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&choice, bytes)) = data.split_first() else { return };
+    let memory = Simulation::new(Era::ALL[usize::from(choice) % Era::ALL.len()]).with_struct_pages(bytes);
+    let kernel =
+        Kernel::discover(&memory, Hints::from_memory(&memory)).expect("only struct pages were changed");
+    let pages = kernel.pages_per_block();
+    let mut classes = vec![PageClass::Absent; pages];
+    let report = PageScanner::new(&kernel, memory.view()).scan(0, &mut classes).expect("block 0 is one");
+    assert_eq!(report.pages.iter().sum::<u64>(), pages as u64);
+
+    // The order of blocks does not matter, nor what was scanned before.
+    let mut again = vec![PageClass::Undecided; pages];
+    let mut scanner = PageScanner::new(&kernel, memory.view());
+    scanner.scan(1, &mut again).expect("block 1 is one");
+    assert_eq!(scanner.scan(0, &mut again).expect("block 0 is one"), report);
+    assert_eq!(again, classes);
+
+    // The shortcuts a level allows do not change what it drops.
+    for level in [DumpLevel::ALL, DumpLevel::NONE, DumpLevel::new(DumpLevel::FREE).expect("a level")] {
+        PageScanner::new(&kernel, memory.view())
+            .for_level(level)
+            .scan(0, &mut again)
+            .expect("block 0 is one");
+        let dropped =
+            |classes: &[PageClass]| classes.iter().map(|&class| level.drops(class)).collect::<Vec<_>>();
+        assert_eq!(dropped(&again), dropped(&classes), "level {level}");
+    }
+});

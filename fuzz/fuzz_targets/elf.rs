@@ -1,0 +1,46 @@
+//! ELF headers, program headers and segments.
+#![no_main]
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use libfuzzer_sys::fuzz_target;
+use pagehaul_memory::elf::ElfVmcore;
+use pagehaul_memory::file::PlainFile;
+use pagehaul_memory::{MapPolicy, PAGE_SIZE, PhysMemory, notes};
+use tempfile::NamedTempFile;
+
+thread_local! {
+    // Vmcores are mapped, so they must be files.
+    static FILE: RefCell<NamedTempFile> = RefCell::new(NamedTempFile::new().expect("a temporary file"));
+}
+
+fn write(file: &File, data: &[u8]) {
+    file.set_len(0).and_then(|()| file.write_all_at(data, 0)).expect("room for the input");
+}
+
+fuzz_target!(|data: &[u8]| {
+    FILE.with_borrow(|file| {
+        write(file.as_file(), data);
+        for mmap in [true, false] {
+            let plain = PlainFile::open(file.path()).expect("the temporary file");
+            let Ok(memory) = ElfVmcore::open(plain, MapPolicy { window: 64 << 10, mmap }) else { return };
+            let pieces = memory.ranges().pieces();
+            assert!(pieces.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            assert!(pieces.iter().all(|piece| piece.start < piece.end));
+            assert!(pieces.iter().all(|piece| piece.stored == 0 || piece.stored == piece.end - piece.start));
+            notes::vmcoreinfo(memory.notes());
+            let mut view = memory.view();
+            let mut scratch = [0; PAGE_SIZE];
+            let mut bits = [0; 4];
+            for piece in pieces.iter().take(16) {
+                for pfn in [piece.start >> 12, (piece.end - 1) >> 12] {
+                    let _ = view.page(pfn, &mut scratch);
+                    let _ = memory.mark_stored(pfn, &mut bits);
+                }
+            }
+            view.intact();
+        }
+    });
+});

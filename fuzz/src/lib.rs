@@ -1,0 +1,154 @@
+//! What fuzz targets share: files and machines that exist in memory only.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use pagehaul_memory::file::ReadAt;
+use pagehaul_memory::{KernelMapping, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View};
+use pagehaul_synth::{Era, Image, Machine, note};
+
+/// A file whose bytes are at hand.
+#[derive(Clone)]
+pub struct MemoryFile(pub Arc<[u8]>);
+
+impl MemoryFile {
+    /// A file of these bytes.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl ReadAt for MemoryFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or(&[]);
+        let count = rest.len().min(buf.len());
+        buf[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("fuzzed")
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// PFNs of section 0 whose struct pages a [`Simulation`] may have overlaid.
+pub const FIRST_PFN: u64 = 0x400;
+
+type Page = [u8; PAGE_SIZE];
+
+/// A small machine that runs a kernel of some era.
+pub struct Base {
+    /// The machine.
+    pub image: Image,
+    pages: HashMap<u64, Page>,
+    ranges: RangeMap,
+}
+
+impl Base {
+    /// The machine of an era, made once. Two sections of 4,096 pages; the kernel is in the second.
+    pub fn of(era: Era) -> &'static Base {
+        static BASES: [OnceLock<Base>; Era::ALL.len()] = [const { OnceLock::new() }; Era::ALL.len()];
+        BASES[era as usize].get_or_init(|| {
+            let image = Machine::new(era)
+                .section_bits(24)
+                .max_physmem_bits(40)
+                .ram(0x10_0000, 0x200_0000)
+                .sampler(FIRST_PFN)
+                .build();
+            let kernel = image.kernel_pfns();
+            let pages = kernel.map(|pfn| (pfn, image.page(pfn))).collect();
+            let ranges = RangeMap::new(image.ram().iter().map(|&(start, end)| Piece {
+                start,
+                end,
+                stored: end - start,
+                offset: start,
+            }));
+            Base { image, pages, ranges }
+        })
+    }
+}
+
+/// A machine of which some things are as the fuzzer says.
+pub struct Simulation {
+    base: &'static Base,
+    notes: Vec<u8>,
+    overlay: HashMap<u64, Page>,
+}
+
+impl Simulation {
+    /// A machine as its era has it.
+    pub fn new(era: Era) -> Self {
+        let base = Base::of(era);
+        Self { base, notes: base.image.notes().to_vec(), overlay: HashMap::new() }
+    }
+
+    /// The same with `text` for VMCOREINFO.
+    pub fn with_vmcoreinfo(mut self, text: &[u8]) -> Self {
+        self.notes = note("VMCOREINFO", 0, text);
+        self
+    }
+
+    /// The same with struct pages from [`FIRST_PFN`] on that hold `bytes`.
+    pub fn with_struct_pages(mut self, bytes: &[u8]) -> Self {
+        let start = self.base.image.struct_page_paddr(FIRST_PFN);
+        for (index, &byte) in bytes.iter().enumerate() {
+            let paddr = start + index as u64;
+            let pfn = paddr / PAGE_SIZE as u64;
+            let base = self.base;
+            let page = self.overlay.entry(pfn).or_insert_with(|| base.image.page(pfn));
+            page[paddr as usize % PAGE_SIZE] = byte;
+        }
+        self
+    }
+}
+
+impl PhysMemory for Simulation {
+    fn ranges(&self) -> &RangeMap {
+        &self.base.ranges
+    }
+
+    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.base.ranges.mark_pages(first_pfn, 12, true, bits);
+        Ok(())
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(SimulationView(self))
+    }
+
+    fn notes(&self) -> &[u8] {
+        &self.notes
+    }
+
+    fn files(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
+    fn kernel_mapping(&self) -> Option<KernelMapping> {
+        let (vaddr, paddr) = self.base.image.text();
+        Some(KernelMapping { vaddr, paddr, size: 0x20_0000 })
+    }
+}
+
+struct SimulationView<'a>(&'a Simulation);
+
+impl View for SimulationView<'_> {
+    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
+        static ZEROS: Page = [0; PAGE_SIZE];
+        self.0.base.ranges.find(paddr).ok_or(ReadError::NotPresent { paddr })?;
+        let pfn = paddr / PAGE_SIZE as u64;
+        let page = self.0.overlay.get(&pfn).or_else(|| self.0.base.pages.get(&pfn)).unwrap_or(&ZEROS);
+        let from = paddr as usize % PAGE_SIZE;
+        Ok(&page[from..PAGE_SIZE.min(from + len)])
+    }
+}
