@@ -34,7 +34,7 @@ pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = path.parent().context("a folder of the cache is in the cache")?;
     make(parent)?;
     let draft = parent.join(format!(".{name}.{}", std::process::id()));
-    let _ = fs::remove_dir_all(&draft);
+    remove_drafts_of_the_dead(parent, name);
     make(&draft)?;
     let result = fill(&draft).and_then(|()| match fs::rename(&draft, path) {
         // Another process was faster with the same thing.
@@ -43,6 +43,22 @@ pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     });
     let _ = fs::remove_dir_all(&draft);
     result
+}
+
+/// Removes what processes that were killed left of this folder, and an earlier one with this process's id.
+fn remove_drafts_of_the_dead(parent: &Path, name: &str) {
+    let prefix = format!(".{name}.");
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let process =
+            file.to_str().and_then(|f| f.strip_prefix(&prefix)).and_then(|id| id.parse::<u32>().ok());
+        let dead = |id: u32| id == std::process::id() || !Path::new("/proc").join(id.to_string()).exists();
+        if process.is_some_and(dead) {
+            // Where it can't be removed, it takes space but does no harm.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Waits until no other process does what this lock stands for. Released when dropped, and when the process ends.
@@ -111,6 +127,12 @@ mod tests {
         });
         assert!(failed.is_err() && !path.exists());
         once(&path, |draft| Ok(fs::write(draft.join("whole"), "x")?)).unwrap();
+        // Process ids end far below this one.
+        let orphan = place.path().join(".other.4294967295");
+        fs::create_dir(&orphan).unwrap();
+        once(&place.path().join("other"), |_| Ok(())).unwrap();
+        assert!(!orphan.exists());
+        fs::remove_dir(place.path().join("other")).unwrap();
         once(&path, |_| bail!("must not be filled again")).unwrap();
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
         assert!(path.join("whole").exists());

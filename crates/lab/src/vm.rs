@@ -63,7 +63,6 @@ pub struct Vm {
     started: Instant,
     silence: Duration,
     limit: Duration,
-    log: PathBuf,
     socket: PathBuf,
     tail: Vec<String>,
     // Held for as long as the machine runs: two at once would starve each other into timeouts.
@@ -96,7 +95,7 @@ impl Machine<'_> {
         let output = child.stdout.take().context("QEMU's output is a pipe")?;
         let lines = follow(output, file);
         let (silence, limit) = (self.silence, self.limit);
-        Ok(Vm { child, lines, started, silence, limit, log, socket, tail: Vec::new(), _only_one: only_one })
+        Ok(Vm { child, lines, started, silence, limit, socket, tail: Vec::new(), _only_one: only_one })
     }
 
     fn command(&self, socket: &Path) -> Result<Command> {
@@ -195,9 +194,9 @@ impl Vm {
         Qmp::connect(&self.socket)
     }
 
-    /// The last lines of the console and where the rest is, for errors.
+    /// The last lines of the console, for errors.
     pub fn where_to_look(&self) -> String {
-        format!("; console in {}; its last lines:\n  {}", self.log.display(), self.tail.join("\n  "))
+        format!("; the console's last lines:\n  {}", self.tail.join("\n  "))
     }
 
     fn remember(&mut self, line: &str) {
