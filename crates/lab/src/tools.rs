@@ -46,7 +46,8 @@ impl Tools {
             .with_context(|| format!("{program} is not among the lab's tools in {}", self.tree.display()))?;
         let libraries: Vec<String> =
             LIBRARIES.iter().map(|folder| self.tree.join(folder).display().to_string()).collect();
-        let mut command = Command::new(self.tree.join("lib64/ld-linux-x86-64.so.2"));
+        // Not through lib64: there it is a link to the machine's own loader.
+        let mut command = Command::new(self.tree.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(libraries.join(":")).arg(path);
         Ok(command)
     }
