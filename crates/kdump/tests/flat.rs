@@ -57,11 +57,12 @@ fn the_stream_is_as_the_field_writes_it() {
 fn a_dump_in_records_is_the_dump() {
     let spec = mixed();
     let plain = spec.build();
-    // The status word comes twice: the dump counts as incomplete until the last record.
-    let mut records: Vec<_> =
-        plain.chunks(777).enumerate().map(|(at, part)| (at as u64 * 777, part.to_vec())).collect();
-    records[0].1[STATUS_OFFSET as usize] |= 8;
-    records.push((STATUS_OFFSET, plain[STATUS_OFFSET as usize..][..4].to_vec()));
+    // The status word comes last: the dump counts as incomplete until then.
+    let at = STATUS_OFFSET as usize;
+    let mut records = vec![(0, plain[..at].to_vec()), (STATUS_OFFSET + 4, plain[at + 4..PAGE].to_vec())];
+    let parts = plain[PAGE..].chunks(777).enumerate();
+    records.extend(parts.map(|(index, part)| ((PAGE + index * 777) as u64, part.to_vec())));
+    records.push((STATUS_OFFSET, plain[at..at + 4].to_vec()));
     let bytes = stream(&records);
     let dump = KdumpFile::open_flattened(open(bytes.clone())).unwrap();
     assert!(!dump.is_incomplete());

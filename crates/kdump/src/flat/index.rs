@@ -1,10 +1,10 @@
 //! Which records of a flattened file hold which bytes.
 //!
 //! A dump of a terabyte has tens of millions of records, of any size and in streams that interleave (descriptors and
-//! page data), so the index has no entry for each. An entry stands for a run of bytes and up to [`MOST_WALKED`]
-//! records that follow each other in the file, whose headers a reader walks: the last record among them that has a
-//! byte of the run is the one that counts. Other records in between do no harm, as none of them has bytes of the run
-//! that a later record of the run doesn't have.
+//! page data), so once there are many the index has no entry for each. An entry then stands for a run of bytes and up
+//! to [`MOST_WALKED`] records that follow each other in the file, whose headers a reader walks: the last record among
+//! them that has a byte of the run is the one that counts. Other records in between do no harm, as none of them has
+//! bytes of the run that a later record of the run doesn't have.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,9 +27,13 @@ pub(super) struct Entry {
     pub records: u32,
 }
 
+/// Entries up to which each record has its own, for quick look-ups: 2 MiB.
+pub(super) const ROOMY: usize = 1 << 16;
+
 /// The index while records are added in the order of the file.
-#[derive(Default)]
 pub(super) struct Builder {
+    /// Entries up to which each record has its own.
+    roomy: usize,
     runs: BTreeMap<u64, Run>,
     records: u64,
 }
@@ -47,12 +51,17 @@ struct Run {
 pub(super) struct TooMany;
 
 impl Builder {
+    pub(super) fn new(roomy: usize) -> Self {
+        Self { roomy, runs: BTreeMap::new(), records: 0 }
+    }
+
     /// Adds the next record of the file, which has the bytes `range` and its header at `header`.
     pub(super) fn add(&mut self, range: Range<u64>, header: u64) -> Result<(), TooMany> {
         let number = self.records;
         self.records += 1;
         self.cut_out(&range);
-        if let Some((_, run)) = self.runs.range_mut(..range.start).next_back()
+        if self.runs.len() >= self.roomy
+            && let Some((_, run)) = self.runs.range_mut(..range.start).next_back()
             && run.end == range.start
             && number - run.first < u64::from(MOST_WALKED)
         {
@@ -99,7 +108,7 @@ mod tests {
 
     #[test]
     fn interleaved_streams_take_an_entry_each() {
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(0);
         let (mut low, mut high) = (0, 1 << 40);
         for number in 0..u64::from(MOST_WALKED) / 2 {
             assert!(builder.add(low..low + 24, number * 2000).is_ok());
@@ -114,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_later_record_splits_what_it_overwrites() {
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(0);
         assert!(builder.add(0..100, 0).is_ok());
         assert!(builder.add(40..44, 116).is_ok());
         let runs: Vec<_> = builder.finish().iter().map(|entry| (entry.start, entry.end)).collect();

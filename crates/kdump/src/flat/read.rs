@@ -6,7 +6,7 @@ use pagehaul_memory::OpenError;
 use pagehaul_memory::file::ReadAt;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::index::{Builder, Entry, MOST_WALKED};
+use super::index::{Builder, Entry, MOST_WALKED, ROOMY};
 use crate::format::{BLOCK_SIZE, FLAT_SIGNATURE, FlatHeader, FlatRecord};
 
 const HEAD: u64 = FlatRecord::SIZE as u64;
@@ -26,9 +26,13 @@ impl Flattened {
     /// Reads the headers of all records. A stream without its terminator, or with a last record that is not whole, is
     /// taken as far as it goes.
     pub fn open(file: impl ReadAt + 'static) -> Result<Self, OpenError> {
-        let file: Box<dyn ReadAt> = Box::new(file);
+        Self::with_index(Box::new(file), ROOMY)
+    }
+
+    /// With an entry of its own for each of the first `roomy` records.
+    fn with_index(file: Box<dyn ReadAt>, roomy: usize) -> Result<Self, OpenError> {
         check_header(&*file)?;
-        let mut builder = Builder::default();
+        let mut builder = Builder::new(roomy);
         let mut at = BLOCK_SIZE as u64;
         let complete = loop {
             let record = match next(&*file, at)? {
@@ -211,4 +215,54 @@ fn check_header(file: &dyn ReadAt) -> Result<(), OpenError> {
 
 fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the flattened dump changed while it was read")
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_memory::file::PlainFile;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::FlatWriter;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        /// Entries that stand for many records find the same bytes as entries for each.
+        #[test]
+        fn walking_records_finds_the_last_one(
+            moves in prop::collection::vec(
+                (prop_oneof![9 => Just(None), 1 => (0u64..3000).prop_map(Some)], 1usize..90, any::<bool>()), 1..200),
+        ) {
+            let mut writer = FlatWriter::new(tempfile::NamedTempFile::new().unwrap()).unwrap();
+            // Two streams that interleave, and jumps that overwrite.
+            let mut next = [0, 2000];
+            let mut expected = Vec::new();
+            for (number, (jump, size, which)) in moves.into_iter().enumerate() {
+                let offset = jump.unwrap_or(next[usize::from(which)]);
+                let bytes = vec![number as u8 | 1; size];
+                let end = offset as usize + size;
+                next[usize::from(which)] = end as u64;
+                writer.record(offset, &bytes).unwrap();
+                expected.resize(expected.len().max(end), 0);
+                expected[offset as usize..end].copy_from_slice(&bytes);
+            }
+            let file = writer.finish().unwrap();
+            let mut sizes = Vec::new();
+            for roomy in [0, 20, ROOMY] {
+                let source = PlainFile::open(file.path()).unwrap();
+                let flat = Flattened::with_index(Box::new(source), roomy).unwrap();
+                let mut found = vec![0xee; expected.len()];
+                flat.read_exact_at(0, &mut found).unwrap();
+                prop_assert!(found == expected);
+                for at in (0..expected.len()).step_by(97) {
+                    let mut byte = [0xee];
+                    flat.read_exact_at(at as u64, &mut byte).unwrap();
+                    prop_assert_eq!(byte[0], expected[at]);
+                }
+                sizes.push(flat.entries.len());
+            }
+            prop_assert!(sizes.is_sorted());
+        }
+    }
 }

@@ -13,6 +13,10 @@ pub struct FlatWriter<W> {
 
 impl<W: Write> FlatWriter<W> {
     /// Starts the stream by writing its header block.
+    ///
+    /// Write each byte once. drgn and `makedumpfile -R` let a later record replace an earlier one, as the format says,
+    /// but crash (8.0.2) goes on reading the earlier one. What is only known at the end, like the status word of a
+    /// dump, is a record of its own at the end, and is left out of those before.
     pub fn new(mut out: W) -> io::Result<Self> {
         let mut header = FlatHeader::new_zeroed();
         header.signature = FLAT_SIGNATURE;
@@ -22,7 +26,7 @@ impl<W: Write> FlatWriter<W> {
         Ok(Self { out })
     }
 
-    /// Says that `bytes` belong at `offset`, in place of whatever earlier records put there. Nothing is written for
+    /// Says that `bytes` belong at `offset`. Nothing is written for
     /// no bytes: readers take a record of size 0 for damage.
     ///
     /// Fails with [`io::ErrorKind::InvalidInput`] if the record would end above 2^63.

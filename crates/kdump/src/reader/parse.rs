@@ -4,10 +4,10 @@ use pagehaul_memory::OpenError;
 use pagehaul_memory::file::ReadAt;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::UtsName;
 use crate::format::{
     BLOCK_SIZE, DISKDUMP_SIGNATURE, DiskDumpHeader, KdumpSubHeader, MAX_PFNS, SIGNATURE, VERSION, flags,
 };
+use crate::{STATUS_OFFSET, UtsName};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -60,7 +60,7 @@ pub(super) struct Parsed {
 }
 
 pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
-    let header: DiskDumpHeader = read_struct(file, 0, "the header")?;
+    let header = read_header(file)?;
     check_kind(file, &header)?;
     let version = header.header_version.get();
     let sub: KdumpSubHeader = read_struct(file, BLOCK, "the sub header")?;
@@ -199,6 +199,25 @@ fn check_kind(file: &dyn ReadAt, header: &DiskDumpHeader) -> Result<(), OpenErro
         }
         _ => Err(format_error(file, 0, format!("a block size of {size} bytes is none that machines have"))),
     }
+}
+
+/// The header. In a stream the status word may be a record of its own that comes last, as crash does not take a later
+/// record over an earlier one: if the stream was cut before it, what it would say is clear.
+fn read_header(file: &dyn ReadAt) -> Result<DiskDumpHeader, OpenError> {
+    const STATUS: usize = STATUS_OFFSET as usize;
+    let mut bytes = [0; size_of::<DiskDumpHeader>()];
+    read_part(file, 0, &mut bytes[..STATUS], "the header")?;
+    read_part(file, STATUS_OFFSET + 4, &mut bytes[STATUS + 4..], "the header")?;
+    match file.read_exact_at(STATUS_OFFSET, &mut bytes[STATUS..STATUS + 4]) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            bytes[STATUS..STATUS + 4].copy_from_slice(&flags::INCOMPLETE.to_le_bytes());
+        }
+        Err(source) => {
+            return Err(OpenError::Io { path: file.path().to_owned(), action: "read the header of", source });
+        }
+        Ok(()) => {}
+    }
+    Ok(zerocopy::transmute!(bytes))
 }
 
 fn read_struct<T: FromBytes + FromZeros + IntoBytes>(
