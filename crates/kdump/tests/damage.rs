@@ -177,7 +177,7 @@ proptest! {
         cut in prop::option::weighted(0.2, 0.0f64..1.0),
     ) {
         let mut spec = Spec::new(300);
-        spec.ram = vec![20..90];
+        spec.ram.push(20..90);
         for pfn in 10..40 {
             spec.pages.insert(pfn, (Codec::Zlib, page(pfn)));
         }

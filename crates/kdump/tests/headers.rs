@@ -78,7 +78,7 @@ proptest! {
         prop_assert_eq!(layout.bitmap1_offset() + layout.bitmap_len(), layout.bitmap2_offset());
         prop_assert_eq!(layout.bitmap2_offset() + layout.bitmap_len(), layout.descriptors_offset());
         let data = layout.data_offset(pages.min(max_mapnr)).unwrap();
-        prop_assert!(layout.descriptor_offset(pages) <= data && data % 4096 == 0);
+        prop_assert!(layout.descriptor_offset(pages) <= data && data.is_multiple_of(4096));
     }
 }
 
