@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use pagehaul_kdump::{Header, Layout};
+use pagehaul_kdump::{Header, Layout, STATUS_OFFSET};
 use pagehaul_memory::PAGE_SHIFT;
 
 use crate::batch::{Bitmap, KeptPages};
@@ -151,7 +151,16 @@ fn write_bitmaps(
     let pages = selection.pages_per_block();
     let length = layout.bitmap_len();
     job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(pages));
-    sink.write(0, &header.encode(layout, true)?).map_err(failed)?;
+    let encoded = header.encode(layout, true)?;
+    if sink.can_rewrite() {
+        sink.write(0, &encoded).map_err(failed)?;
+    } else {
+        // The status word comes last, once it is known: crash does not open a stream in which a record overwrites
+        // another.
+        let status = STATUS_OFFSET as usize;
+        sink.write(0, &encoded[..status]).map_err(failed)?;
+        sink.write(STATUS_OFFSET + 4, &encoded[status + 4..]).map_err(failed)?;
+    }
     let mut exists = Stream::new(layout.bitmap1_offset(), BITMAP_CHUNK);
     let mut kept = Stream::new(layout.bitmap2_offset(), BITMAP_CHUNK);
     let (exists_end, kept_end) = (layout.bitmap1_offset() + length, layout.bitmap2_offset() + length);

@@ -131,6 +131,10 @@ mod tests {
             false
         }
 
+        fn can_rewrite(&self) -> bool {
+            true
+        }
+
         fn path(&self) -> &Path {
             Path::new("disk")
         }

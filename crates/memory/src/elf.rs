@@ -166,6 +166,10 @@ impl View for ElfView<'_> {
         }
     }
 
+    fn end_of_hole(&self, paddr: u64) -> u64 {
+        self.vmcore.ranges.next_start(paddr)
+    }
+
     fn intact(&mut self) -> bool {
         let faults = self.window.faults();
         std::mem::replace(&mut self.seen_faults, faults) == faults

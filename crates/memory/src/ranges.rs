@@ -70,6 +70,12 @@ impl RangeMap {
         (paddr < piece.end).then_some(piece)
     }
 
+    /// Where the first piece after `paddr` starts; the end of the address space when there is none.
+    pub fn next_start(&self, paddr: u64) -> u64 {
+        let after = self.pieces.partition_point(|piece| piece.start <= paddr);
+        self.pieces.get(after).map_or(u64::MAX, |piece| piece.start)
+    }
+
     /// The first physical address after the last piece; 0 when there is none.
     pub fn end(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.end)

@@ -50,6 +50,11 @@ pub trait View: Send {
     /// a segment, a window or a decompressed page ends: ask again from there.
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError>;
 
+    /// An address after `paddr`, which is in no memory, up to which there is none either.
+    fn end_of_hole(&self, paddr: u64) -> u64 {
+        paddr + 1
+    }
+
     /// Whether every window handed out since the last call could be read to its last byte. Mapped bytes may fail
     /// only when they are touched (a cut file, a bad disk, poisoned memory); they then read as zero, and this says no.
     fn intact(&mut self) -> bool {
@@ -106,7 +111,9 @@ fn gather<V: View + ?Sized>(view: &mut V, paddr: u64, page: &mut PageBuf) -> Res
                 found = true;
             }
             // Segments may begin or end at any byte.
-            Err(ReadError::NotPresent { .. }) => at += 1,
+            Err(ReadError::NotPresent { paddr: hole }) => {
+                at = (view.end_of_hole(hole).saturating_sub(paddr)).min(PAGE_SIZE as u64) as usize;
+            }
             Err(error) => return Err(error),
         }
     }

@@ -134,6 +134,10 @@ impl Sink for FileSink {
         self.regular
     }
 
+    fn can_rewrite(&self) -> bool {
+        true
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }

@@ -49,6 +49,10 @@ impl<W: Write> Sink for FlatSink<W> {
         false
     }
 
+    fn can_rewrite(&self) -> bool {
+        false
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }

@@ -43,6 +43,9 @@ pub(crate) trait Sink {
     /// Whether what is never written reads as zeros.
     fn is_sparse(&self) -> bool;
 
+    /// Whether bytes that were written can be written again.
+    fn can_rewrite(&self) -> bool;
+
     /// What to call it in messages.
     fn path(&self) -> &Path;
 }

@@ -174,6 +174,11 @@ impl View for KdumpView<'_> {
         let from = (paddr % PAGE_SIZE as u64) as usize;
         Ok(&self.pages.get(at)[from..from + len.min(PAGE_SIZE - from)])
     }
+
+    fn end_of_hole(&self, paddr: u64) -> u64 {
+        // Pages are there whole or not at all.
+        (paddr | (PAGE_SIZE as u64 - 1)).saturating_add(1)
+    }
 }
 
 impl Chunk {

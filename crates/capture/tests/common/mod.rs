@@ -1,0 +1,102 @@
+//! What the tests of captures share.
+#![allow(dead_code)] // each test file uses its own part
+
+use std::path::{Path, PathBuf};
+
+use pagehaul_capture::{Ended, Format, Options, Report, Source, Target, Watch, capture};
+use pagehaul_memory::{MapPolicy, PAGE_SIZE, ReadError};
+use pagehaul_synth::{Content, Era, Image, Machine};
+
+/// A folder with a vmcore in it.
+pub struct Bench {
+    pub folder: tempfile::TempDir,
+    pub vmcore: PathBuf,
+    pub image: Image,
+}
+
+/// A machine with some of everything.
+pub fn machine() -> Machine {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.sampler(0x4000).populate(0x5000, 0x1800, 7).fill(0x5003, Content::Zero);
+    machine
+}
+
+impl Bench {
+    pub fn new(image: Image) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let vmcore = folder.path().join("vmcore");
+        image.elf().write(&vmcore).unwrap();
+        Self { folder, vmcore, image }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn source(&self) -> Source {
+        Source::open(&self.vmcore, MapPolicy::default()).unwrap()
+    }
+
+    /// Captures the vmcore into a new file.
+    pub fn capture(&self, name: &str, options: &Options) -> (PathBuf, Report) {
+        self.capture_from(&self.source(), name, options)
+    }
+
+    pub fn capture_from(&self, source: &Source, name: &str, options: &Options) -> (PathBuf, Report) {
+        let path = self.path(name);
+        let target = Target::File { path: path.clone(), overwrite: false };
+        let report = capture(source, &target, options, &Watch::default()).unwrap();
+        (path, report)
+    }
+}
+
+pub fn options(level: &str, method: &str, format: Format) -> Options {
+    Options { level: level.parse().unwrap(), method: method.parse().unwrap(), threads: 2, format }
+}
+
+/// A dump as readers see it: what each page of the machine holds, or that it was left out, or that it is lost.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Page {
+    Holds(Box<[u8; PAGE_SIZE]>),
+    LeftOut,
+    Lost,
+}
+
+/// Every page of `image` as the dump at `path` has it.
+pub fn read_all(path: &Path, image: &Image) -> Vec<(u64, Page)> {
+    let source = Source::open(path, MapPolicy::default()).unwrap();
+    let mut view = source.memory().view();
+    let mut scratch = [0; PAGE_SIZE];
+    let page = |pfn| {
+        let page = match view.page(pfn, &mut scratch) {
+            Ok(page) => Page::Holds(Box::new(*page)),
+            Err(ReadError::NotInDump { .. }) => Page::LeftOut,
+            Err(ReadError::Damaged { .. }) => Page::Lost,
+            Err(other) => panic!("PFN {pfn:#x}: {other}"),
+        };
+        (pfn, page)
+    };
+    image.pfns().into_iter().map(page).collect()
+}
+
+/// Asserts that the dump at `path` holds just the pages in `kept`, with the contents `image` has.
+pub fn assert_holds(path: &Path, image: &Image, kept: &[u64], what: &str) {
+    let mut expected = kept.iter().copied().peekable();
+    for (pfn, page) in read_all(path, image) {
+        let wanted = expected.next_if_eq(&pfn).is_some();
+        match page {
+            Page::Holds(page) => {
+                assert!(wanted, "{what}: PFN {pfn:#x} ({:?}) should be left out", image.class(pfn));
+                assert!(*page == image.page(pfn), "{what}: PFN {pfn:#x} has other contents");
+            }
+            Page::LeftOut => assert!(!wanted, "{what}: PFN {pfn:#x} ({:?}) is left out", image.class(pfn)),
+            Page::Lost => panic!("{what}: PFN {pfn:#x} is lost"),
+        }
+    }
+    assert_eq!(expected.next(), None, "{what}: pages the machine does not have");
+}
+
+pub fn assert_complete(report: &Report) {
+    assert_eq!(report.ended, Ended::Complete);
+    assert_eq!(report.pages_written, report.pages_kept);
+}
