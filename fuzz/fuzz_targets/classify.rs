@@ -24,14 +24,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(scanner.scan(0, &mut again).expect("block 0 is one"), report);
     assert_eq!(again, classes);
 
-    // The shortcuts a level allows do not change what it drops.
-    for level in [DumpLevel::ALL, DumpLevel::NONE, DumpLevel::new(DumpLevel::FREE).expect("a level")] {
-        PageScanner::new(&kernel, memory.view())
-            .for_level(level)
-            .scan(0, &mut again)
-            .expect("block 0 is one");
-        let dropped =
-            |classes: &[PageClass]| classes.iter().map(|&class| level.drops(class)).collect::<Vec<_>>();
-        assert_eq!(dropped(&again), dropped(&classes), "level {level}");
-    }
+    // With the shortcuts of a level, pages that contradict their neighbours may come out otherwise (on a sound machine
+    // they do not: a test of the kernel crate), but every page still gets one class.
+    let mut scanner = PageScanner::new(&kernel, memory.view()).for_level(DumpLevel::ALL);
+    let report = scanner.scan(0, &mut again).expect("block 0 is one");
+    assert_eq!(report.pages.iter().sum::<u64>(), pages as u64);
 });

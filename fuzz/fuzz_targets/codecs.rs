@@ -12,7 +12,7 @@ thread_local! {
     static COMPRESSORS: RefCell<Vec<Compressor>> = RefCell::new(
         Codec::ALL
             .into_iter()
-            .map(|codec| Method::new(codec, codec.default_level()).expect("the default level"))
+            .map(Method::from)
             .map(|method| Compressor::new(method).expect("memory for a context"))
             .collect(),
     );
