@@ -1,4 +1,4 @@
-use zstd_safe::{CCtx, CParameter};
+use zstd_safe::{CCtx, CParameter, ParamSwitch};
 
 use crate::{Codec, CodecError, Method, lzo};
 
@@ -114,6 +114,9 @@ fn zstd_context(method: Method) -> Result<CCtx<'static>, CodecError> {
         // The reader knows the page size; without it here a frame is a byte shorter.
         CParameter::ContentSizeFlag(false),
         CParameter::DictIdFlag(false),
+        // Since zstd 1.5.5 this match finder (levels 5 to 12, inputs above 16 KiB) salts its hashes with what the
+        // context compressed before, so which candidates it forgets could depend on earlier pages.
+        CParameter::UseRowMatchFinder(ParamSwitch::Disable),
     ] {
         context.set_parameter(parameter).map_err(|code| failed(method, zstd_safe::get_error_name(code)))?;
     }
