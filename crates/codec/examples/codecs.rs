@@ -30,12 +30,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let all = pages.len();
+    // Pages with anything in them are mostly told by their first block; pages of zeros are read whole.
+    let zeros = vec![0; 4 << 20];
     let zero_test = time(|| {
-        for page in &pages {
-            black_box(is_zero(page));
+        for _ in 0..100 {
+            for page in zeros.as_chunks::<PAGE>().0 {
+                black_box(is_zero(black_box(page)));
+            }
         }
     });
-    println!("zero test: {:.1} GB/s", speed(all * PAGE, zero_test) / 1e3);
+    println!("zero test on zeros: {:.1} GB/s", speed(100 * zeros.len(), zero_test) / 1e3);
     pages.retain(|page| !is_zero(page));
     println!("{} pages, {} of them of zeros and left out", all, all - pages.len());
     println!(
