@@ -10,6 +10,9 @@ def free_pages(prog, pages):
     out = numpy.zeros(len(pages.flags), bool)
     for node in for_each_online_pgdat(prog):
         for zone in node.node_zones:
+            # A zone without memory has lists that were never set up.
+            if not zone.present_pages:
+                continue
             for order, area in enumerate(zone.free_area):
                 for head in area.free_list:
                     for page in list_for_each_entry("struct page", head.address_of_(), "lru"):

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use lab::{Accelerator, Config, Crash, benchmark, debuginfo, kernels, tools::Tools};
+use lab::{Accelerator, Config, Crash, benchmark, debuginfo, kernels, prove, tools::Tools};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,6 +27,24 @@ enum Command {
         /// Kernel series, see `lab kernels`.
         #[arg(long)]
         kernel: String,
+    },
+    /// Hold pagehaul's dumps of real crashes against the crash, debug symbols, drgn, crash and makedumpfile.
+    Prove {
+        /// Kernel series, see `lab kernels`; or all.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// The pagehaul to prove; by default the release build beside this program.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Show a dump made in a capture kernel, with pagehaul and drgn.
+    Show {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// The pagehaul to use; by default the release build beside this program.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
     },
     /// Make a large vmcore for benchmarks.
     DumpGuest {
@@ -112,6 +130,8 @@ fn run() -> Result<()> {
             println!("{}", debuginfo::get(&kernels::Kernel::get(&kernel)?)?.vmlinux.display());
             Ok(())
         }
+        Command::Prove { kernel, pagehaul } => prove::prove(&kernel, &binary(pagehaul)?),
+        Command::Show { kernel, pagehaul } => prove::show(&kernel, &binary(pagehaul)?),
         Command::DumpGuest { kernel, memory, files, accel } => {
             let config = benchmark::Config { kernel, memory_mib: memory, files, accelerator: accel };
             println!("{}", benchmark::dump_guest(&config)?.display());
@@ -137,6 +157,20 @@ impl From<CrashArguments> for Config {
             time_limit: from.time_limit,
         }
     }
+}
+
+/// The pagehaul asked for, or the one that was built with this program.
+fn binary(asked: Option<PathBuf>) -> Result<PathBuf> {
+    let path = match asked {
+        Some(path) => path,
+        None => std::env::current_exe().context("finding this program")?.with_file_name("pagehaul"),
+    };
+    anyhow::ensure!(
+        path.is_file(),
+        "{} is not there: build it, or name another with --pagehaul",
+        path.display()
+    );
+    Ok(path)
 }
 
 fn print_crash(crash: &Crash) {

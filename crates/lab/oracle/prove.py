@@ -1,0 +1,174 @@
+"""Holds pagehaul's dumps of one vmcore against the vmcore, the kernel's debug symbols, drgn, crash and makedumpfile.
+
+Usage: prove.py VMCORE VMLINUX MANIFEST PAGEHAUL FOLDER [--makedumpfile PATH] [--crash PATH] [--thorough]
+Prints what holds; exits with 1 if anything does not.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+import answers
+import contents
+import drgn
+import numpy
+import peer
+from classify import CLASSES, NUMBER, classify, drops
+from dumps import Dump
+from raw import Raw, sized
+from structpages import StructPages
+
+LEVELS = [0, 1, 2, 4, 8, 16, 31]
+# Stamped classes and the level bits that drop them; the others have no frame numbers, or are no class of dumps.
+STAMPS = {
+    "anon": 8, "anon-huge": 8, "anon-locked": 8, "anon-merged": 8, "huge-tlb": 8,
+    "shmem": 6, "shmem-huge": 6, "cache": 6, "cache-private": 4,
+}
+
+
+class Proof:
+    """One vmcore and what is known of it."""
+
+    def __init__(self, args):
+        self.args = args
+        self.failures = 0
+        self.folder = pathlib.Path(args.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.raw = Raw(args.vmcore)
+        prog = drgn.Program()
+        prog.set_core_dump(args.vmcore)
+        prog.load_debug_info([args.vmlinux])
+        pages = StructPages(prog, self.raw.pages)
+        self.classes, heads, notes = classify(prog, pages)
+        self.oracle = {"heads": heads, "copies": pages.copies}
+        self.check("free lists and page types agree", [f"{name}: {count}" for name, count in notes.items() if count])
+
+    def check(self, what, problems):
+        """Says that something holds, or how it does not."""
+        if problems:
+            self.failures += 1
+            print(f"FAIL {what}: {len(problems)} problems")
+            for problem in problems[:8]:
+                print(f"     {problem}")
+        else:
+            print(f"ok   {what}")
+
+    def capture(self, name, *arguments):
+        """A dump made now by the binary under test."""
+        path = self.folder / name
+        command = [self.args.pagehaul, "capture", "-q", "--force", *arguments, self.args.vmcore, str(path)]
+        subprocess.run(command, check=True)
+        return str(path)
+
+    def expected(self, level):
+        """Pages a dump of this level should hold, by the debug symbols' word."""
+        return self.raw.present & ~drops(level)[self.classes]
+
+    def levels(self):
+        """Kept and dropped pages of each level, and what makedumpfile keeps and drops."""
+        for level in LEVELS:
+            path = self.capture("level", "-d", str(level), "-c", "lzo")
+            kept = sized(Dump(path).kept, self.raw.pages)
+            should = self.expected(level)
+            problems = [f"PFN {pfn:#x} ({CLASSES[self.classes[pfn]]}) is {'kept' if kept[pfn] else 'left out'}"
+                        for pfn in numpy.flatnonzero(kept != should).tolist()]
+            self.check(f"level {level}: {kept.sum()} pages kept, {(self.raw.present & ~kept).sum()} left out, as the "
+                       "debug symbols say", problems)
+            self.check(f"level {level}: contents equal the vmcore, through libkdumpfile",
+                       contents.compare(path, kept, self.raw) + contents.left_out(path, kept, self.raw))
+            self.stamps(level, kept)
+            if self.args.makedumpfile:
+                self.peer(level, kept)
+
+    def stamps(self, level, kept):
+        """Stamped pages are where their class says."""
+        manifest = json.loads(pathlib.Path(self.args.manifest).read_text())
+        problems = []
+        count = 0
+        for entry in manifest["classes"]:
+            bits = STAMPS.get(entry["class"])
+            if bits is None:
+                continue
+            for run in entry["ranges"]:
+                for pfn in range(run["pfn"], run["pfn"] + run["pages"]):
+                    count += 1
+                    if kept[pfn] == bool(level & bits):
+                        problems.append(f"{entry['class']} page {pfn:#x} is {'kept' if kept[pfn] else 'left out'}")
+        self.check(f"level {level}: {count} stamped pages are where their class says", problems)
+
+    def peer(self, level, kept):
+        path = self.folder / "peer"
+        path.unlink(missing_ok=True)
+        subprocess.run([self.args.makedumpfile, "--message-level", "0", "-d", str(level), "-l", self.args.vmcore, path],
+                       check=True, stdout=subprocess.DEVNULL)
+        theirs = sized(Dump(path).kept, self.raw.pages)
+        found, example = peer.compare(kept, theirs, self.classes, self.oracle, self.raw)
+        for (direction, reason, name), pages in sorted(found.items(), key=str):
+            if reason:
+                print(f"     level {level}: {pages} {name} pages {direction} by makedumpfile: "
+                      f"{peer.REASONS[direction, reason]}")
+        self.check(f"level {level}: every difference to makedumpfile is explained",
+                   [f"{pages} {name} pages {direction} by makedumpfile, PFN {example[direction, reason, name]:#x} first"
+                    for (direction, reason, name), pages in found.items() if not reason])
+
+    def formats(self):
+        """Every codec and format holds the same pages, and opens in the readers."""
+        truth = answers.drgn_answers(self.args.vmcore, self.args.vmlinux)
+        ways = [("zstd", "kdump")]
+        if self.args.thorough:
+            ways += [(codec, "kdump") for codec in ("none", "zlib", "lzo", "snappy", "zstd:3")]
+        ways += [("zstd", "flattened"), ("none", "elf")]
+        for codec, format_ in ways:
+            what = f"{format_} {codec}"
+            path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
+            kept = sized(Dump(path).kept, self.raw.pages)
+            if format_ != "elf":
+                self.check(f"{what}: the pages of level 31",
+                           [f"{(kept != self.expected(31)).sum()} pages differ"] * bool((kept != self.expected(31)).any()))
+            self.check(f"{what}: contents equal the vmcore", contents.compare(path, kept, self.raw))
+            found = answers.drgn_answers(path, self.args.vmlinux)
+            self.check(f"{what}: drgn gives the same {len(truth['tasks'])} tasks, {len(truth['modules'])} modules and log",
+                       [f"{name} differ" for name in truth if truth[name] != found[name]])
+        self.crash()
+
+    def crash(self):
+        if not self.args.crash:
+            return
+        truth = answers.crash_answers(self.args.crash, self.args.vmlinux, self.args.vmcore)
+        for codec, format_ in (("zstd", "kdump"), ("lzo", "kdump"), ("snappy", "kdump"), ("zlib", "kdump"),
+                               ("zstd", "flattened"), ("none", "elf")):
+            path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
+            found = answers.crash_answers(self.args.crash, self.args.vmlinux, path)
+            differ = [f"{a!r} became {b!r}" for a, b in zip(truth, found) if a != b]
+            if len(truth) != len(found):
+                differ.append(f"{len(truth)} lines became {len(found)}")
+            self.check(f"{format_} {codec}: crash prints the same {len(truth)} lines", differ)
+
+    def threads(self):
+        """The same bytes at any number of threads."""
+        one = pathlib.Path(self.capture("threads-1", "-t", "1")).read_bytes()
+        for threads in (2, 4, 7):
+            other = pathlib.Path(self.capture("threads-n", "-t", str(threads))).read_bytes()
+            self.check(f"{threads} threads write the same {len(one)} bytes as one",
+                       [] if one == other else ["they differ"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("vmcore", "vmlinux", "manifest", "pagehaul", "folder"):
+        parser.add_argument(name)
+    parser.add_argument("--makedumpfile")
+    parser.add_argument("--crash")
+    parser.add_argument("--thorough", action="store_true", help="every codec, not one")
+    proof = Proof(parser.parse_args())
+    proof.levels()
+    proof.formats()
+    proof.threads()
+    print(f"{proof.failures} of the checks failed" if proof.failures else "all checks passed")
+    sys.exit(proof.failures != 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+//! The programs dumps are held against: drgn with libkdumpfile, crash, makedumpfile.
+
+use crate::apt::Apt;
+use crate::cache::{self, Key};
+use crate::tools::unpack;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
+/// Where makedumpfile is new enough for every kernel of the lab.
+const PEER_SUITE: &str = "sid";
+
+/// The folder of the Python programs.
+pub fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle")
+}
+
+/// A Python that has drgn, in the cache.
+pub fn python() -> Result<PathBuf> {
+    let folder = cache::folder()?.join("python").join(Key::default().with(REQUIREMENTS).short());
+    cache::once(&folder, |draft| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(draft), "making a Python environment")?;
+        let requirements = draft.join("requirements.txt");
+        fs::write(&requirements, REQUIREMENTS).with_context(|| requirements.display().to_string())?;
+        let mut pip = Command::new(draft.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements);
+        run(&mut pip, "installing drgn from PyPI")
+    })?;
+    Ok(folder.join("bin/python"))
+}
+
+/// makedumpfile: from PATH, or Debian's newest with its own libraries.
+pub fn makedumpfile() -> Result<PathBuf> {
+    if let Some(path) = on_path("makedumpfile") {
+        return Ok(path);
+    }
+    let folder = cache::folder()?.join("tools").join(format!("makedumpfile-{PEER_SUITE}"));
+    cache::once(&folder, |draft| {
+        let packages = Apt::new(&[PEER_SUITE], false)?.download_closure(&["makedumpfile"])?;
+        packages.iter().try_for_each(|package| unpack(package, draft))?;
+        // Its libraries are newer than the machine's, so it runs on its own loader.
+        let script = "#!/bin/sh\n\
+            here=$(dirname \"$(readlink -f \"$0\")\")\n\
+            libraries=$here/usr/lib/x86_64-linux-gnu:$here/lib/x86_64-linux-gnu\n\
+            for loader in \"$here\"/lib64/ld-linux-x86-64.so.2 \"$here\"/usr/lib64/ld-linux-x86-64.so.2; do\n\
+            [ -e \"$loader\" ] && break\ndone\n\
+            for program in \"$here\"/usr/sbin/makedumpfile \"$here\"/usr/bin/makedumpfile; do\n\
+            [ -e \"$program\" ] && break\ndone\n\
+            exec \"$loader\" --library-path \"$libraries\" \"$program\" \"$@\"\n";
+        let path = draft.join("makedumpfile");
+        fs::write(&path, script).with_context(|| path.display().to_string())?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .with_context(|| path.display().to_string())
+    })
+    .context("fetching makedumpfile")?;
+    Ok(folder.join("makedumpfile"))
+}
+
+/// crash 8.0.2 of Debian 12 knows kernels up to 6.1.
+pub fn crash_for(kernel: &str) -> Result<Option<PathBuf>> {
+    if kernel != "6.1" {
+        return Ok(None);
+    }
+    match on_path("crash") {
+        Some(path) => Ok(Some(path)),
+        None => bail!("crash is not on PATH; `make setup` installs it"),
+    }
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// Runs a command whose output only matters if it fails.
+fn run(command: &mut Command, what: &str) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| what.to_owned())?;
+    if !output.status.success() {
+        bail!("{what}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! The proof: what pagehaul made of a real crash is held against the crash itself, the kernel's debug symbols, drgn,
+//! crash and makedumpfile. `oracle/prove.py` does the looking.
+
+use crate::{Config, Crash, crash, kernels, oracle};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Crashes that take other ways through the kernel: kernel, CPU model, added to its command line.
+const VARIANTS: [(&str, &str, &str); 2] =
+    [("6.1", "max", ""), ("6.12", "Haswell-noTSX", "hugetlb_free_vmemmap=on")];
+/// Arguments of the captures made in the capture kernel.
+const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
+
+/// Proves all lab kernels and variants (`all`), or one kernel. `pagehaul` is the binary to prove.
+pub fn prove(kernel: &str, pagehaul: &Path) -> Result<()> {
+    let mut failed = Vec::new();
+    for (series, cpu, append) in crashes(kernel) {
+        let name = [series, cpu, append].join(" ").trim_end().to_owned();
+        println!("== {name}");
+        let config = Config {
+            kernel: series.into(),
+            cpu: cpu.into(),
+            append: append.into(),
+            captures: captures(),
+            ..Config::default()
+        };
+        if let Err(why) = prove_one(&config, pagehaul) {
+            println!("FAIL {name}: {why:#}");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("not proved: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn captures() -> Vec<Vec<String>> {
+    CAPTURES.iter().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+fn crashes(kernel: &str) -> Vec<(&str, &str, &str)> {
+    if kernel != "all" {
+        return vec![(kernel, "Haswell-noTSX", "")];
+    }
+    let plain = kernels::SERIES.iter().map(|series| (series.name, "Haswell-noTSX", ""));
+    plain.chain(VARIANTS).collect()
+}
+
+fn prove_one(config: &Config, pagehaul: &Path) -> Result<()> {
+    let crash = crash(config)?;
+    let scratch = crate::cache::folder()?.join("proof");
+    crate::cache::make(&scratch)?;
+    same_as_in_the_capture_kernel(&crash, pagehaul, &scratch)?;
+    let mut command = Command::new(oracle::python()?);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.arg(oracle::scripts().join("prove.py"));
+    command.args([crash.vmcore(), crash.vmlinux()?, crash.folder().join("manifest.json")]);
+    command.args([pagehaul, &scratch]).arg("--makedumpfile").arg(oracle::makedumpfile()?);
+    if let Some(path) = oracle::crash_for(&config.kernel)? {
+        command.arg("--crash").arg(path);
+    }
+    if config.kernel == "6.12" {
+        command.arg("--thorough");
+    }
+    let status = command.status().context("running prove.py")?;
+    fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+    if !status.success() {
+        bail!("see above");
+    }
+    Ok(())
+}
+
+/// The dumps made in the capture kernel are, to the byte, those of the saved vmcore, and were made within the bound.
+fn same_as_in_the_capture_kernel(crash: &Crash, pagehaul: &Path, scratch: &Path) -> Result<()> {
+    for (dump, arguments) in crash.dumps().iter().zip(captures()) {
+        let line = arguments.join(" ");
+        if dump.report.exit_code != Some(0) {
+            bail!("pagehaul capture {line} failed in the capture kernel: {}", dump.stderr);
+        }
+        // 32 MiB, and 8 MiB for each of two threads.
+        if dump.report.peak_anonymous_kib > 48 << 10 {
+            bail!("pagehaul capture {line} took {} KiB of memory", dump.report.peak_anonymous_kib);
+        }
+        let again: PathBuf = scratch.join("again");
+        let mut command = Command::new(pagehaul);
+        command.args(["capture", "--force", "-q"]).args(&arguments).args([&crash.vmcore(), &again]);
+        let status = command.status().context("running pagehaul")?;
+        if !status.success() || fs::read(&again)? != fs::read(&dump.path)? {
+            bail!("pagehaul capture {line} made another dump in the capture kernel than of the saved vmcore");
+        }
+        println!(
+            "ok   capture {line} in the capture kernel: {} bytes, as of the saved vmcore, {} MiB anonymous memory",
+            dump.report.dump_bytes,
+            dump.report.peak_anonymous_kib >> 10
+        );
+    }
+    Ok(())
+}
+
+/// Shows what pagehaul and drgn say of a dump made in the capture kernel.
+pub fn show(kernel: &str, pagehaul: &Path) -> Result<()> {
+    let captures = vec![captures().swap_remove(0)];
+    let crash = crash(&Config { kernel: kernel.into(), captures, ..Config::default() })?;
+    let dump = crash.dumps().first().context("the capture left no dump")?;
+    for line in dump.stdout.lines() {
+        println!("{line}");
+    }
+    let status = Command::new(pagehaul).arg("info").arg(&dump.path).status().context("running pagehaul")?;
+    if !status.success() {
+        bail!("pagehaul info failed");
+    }
+    let mut command = Command::new(oracle::python()?);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.arg(oracle::scripts().join("show.py")).args([&dump.path, &crash.vmlinux()?]);
+    if !command.status().context("running show.py")?.success() {
+        bail!("drgn does not open {}", dump.path.display());
+    }
+    Ok(())
+}
