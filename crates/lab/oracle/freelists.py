@@ -10,9 +10,6 @@ def free_pages(prog, pages):
     out = numpy.zeros(len(pages.flags), bool)
     for node in for_each_online_pgdat(prog):
         for zone in node.node_zones:
-            if not zone.present_pages:
-                # Its lists were never set up.
-                continue
             # A zone without memory has lists that were never set up.
             if not zone.present_pages:
                 continue
