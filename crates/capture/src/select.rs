@@ -65,11 +65,7 @@ impl<'a> Selection<'a> {
         let pages = self.pages_per_block();
         Selector {
             memory: self.memory,
-            scanner: self.kernel.map(|kernel| {
-                let scanner = PageScanner::new(kernel, self.memory.view());
-                // Poison among pages that are dropped anyway is not looked for, unless some of them may be kept.
-                if self.shortest_hole > 1 { scanner } else { scanner.for_level(self.level) }
-            }),
+            scanner: self.kernel.map(|kernel| PageScanner::new(kernel, self.memory.view())),
             drops: self.level.drop_table(),
             shortest_hole: self.shortest_hole,
             classes: vec![PageClass::Absent; pages],

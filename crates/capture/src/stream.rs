@@ -1,13 +1,20 @@
 //! Bytes that follow each other in the file, gathered into large aligned writes.
 
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
 use crate::Watch;
 use crate::sink::{Sink, WriteError};
+
+/// A page of buffer, placed in memory as direct writes want it.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Block([u8; 4096]);
 
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// A stretch of the file that is written from its start to its end.
 pub(crate) struct Stream {
-    buffer: Vec<u8>,
+    buffer: Vec<Block>,
     used: usize,
     /// File offset of the first byte in the buffer.
     offset: u64,
@@ -18,7 +25,8 @@ pub(crate) struct Stream {
 impl Stream {
     /// Starts at `offset`, and writes `chunk` bytes at a time.
     pub(crate) fn new(offset: u64, chunk: usize) -> Self {
-        Self { buffer: vec![0; chunk], used: 0, offset, chunk }
+        let buffer = vec![Block::new_zeroed(); chunk.div_ceil(size_of::<Block>())];
+        Self { buffer, used: 0, offset, chunk }
     }
 
     /// File offset of the next byte.
@@ -42,7 +50,7 @@ impl Stream {
             let end = (self.offset + 1).next_multiple_of(self.chunk as u64);
             let room = (end - self.offset) as usize - self.used;
             let (now, later) = bytes.split_at(room.min(bytes.len()));
-            self.buffer[self.used..self.used + now.len()].copy_from_slice(now);
+            self.buffer.as_mut_bytes()[self.used..self.used + now.len()].copy_from_slice(now);
             self.used += now.len();
             bytes = later;
             if now.len() == room {
@@ -78,9 +86,9 @@ impl Stream {
         if self.used == 0 {
             return Ok(());
         }
-        let result = sink.write(self.offset, &self.buffer[..self.used]);
+        let result = sink.write(self.offset, &self.buffer.as_bytes()[..self.used]);
         let written = result.as_ref().map_or_else(|error| error.written, |()| self.used);
-        self.buffer.copy_within(written..self.used, 0);
+        self.buffer.as_mut_bytes().copy_within(written..self.used, 0);
         self.used -= written;
         self.offset += written as u64;
         watch.wrote(written as u64);

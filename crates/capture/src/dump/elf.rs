@@ -109,8 +109,12 @@ impl DumpWriter for ElfDump<'_> {
     fn abandon(&mut self) -> u64 {
         // As for kdump files, errors from here on change nothing.
         let _ = self.stream.flush(&mut self.sink, self.watch);
-        let pages = (self.stream.flushed().saturating_sub(self.data)) / PAGE_SIZE as u64;
-        let _ = self.sink.set_size(self.data + pages * PAGE_SIZE as u64);
+        let pages_until = |end: u64| end.saturating_sub(self.data) / PAGE_SIZE as u64;
+        let mut pages = pages_until(self.stream.flushed());
+        // Pages of zeros at the end are a hole, for which the file must grow.
+        if self.sink.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
+            pages = pages.min(pages_until(self.sink.reader().size()));
+        }
         let _ = self.write_headers(pages, true);
         let _ = self.sink.sync();
         pages

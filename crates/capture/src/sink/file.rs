@@ -14,6 +14,9 @@ use crate::CaptureError;
 pub(crate) struct FileSink {
     file: Arc<File>,
     path: PathBuf,
+    /// The same file, past the page cache: a capture kernel has no memory to spare for one, and copying into it costs
+    /// more than compressing. None where the file system refuses.
+    direct: Option<Arc<File>>,
     /// A file, not a disk: it was empty at first, has holes and can be cut.
     regular: bool,
 }
@@ -57,7 +60,35 @@ pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Re
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path).map_err(fail("create"))?;
     let regular = file.metadata().map_err(fail("examine"))?.is_file();
-    Ok(FileSink { file: Arc::new(file), path: path.to_owned(), regular })
+    let direct = open_direct(path, &file);
+    Ok(FileSink { file: Arc::new(file), direct, path: path.to_owned(), regular })
+}
+
+/// What direct writes have to be multiples of: enough for every disk in use.
+const GRAIN: usize = 4096;
+
+/// Opens `path` once more for direct writes, and makes sure that it is still `file`.
+fn open_direct(path: &Path, file: &File) -> Option<Arc<File>> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_DIRECT);
+    let direct = options.open(path).ok()?;
+    let (one, other) = (direct.metadata().ok()?, file.metadata().ok()?);
+    ((one.dev(), one.ino()) == (other.dev(), other.ino())).then(|| Arc::new(direct))
+}
+
+/// Writes all of `bytes`, or says how many of them were.
+fn write_all(file: &File, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write_at(&bytes[written..], offset + written as u64) {
+            Ok(0) => return Err(WriteError { written, error: io::ErrorKind::WriteZero.into() }),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(WriteError { written, error }),
+        }
+    }
+    Ok(())
 }
 
 /// A nameless file beside `path`, for what has to be kept while a dump is written.
@@ -71,7 +102,12 @@ pub(crate) fn spool(path: &Path) -> Result<FileSink, CaptureError> {
         action: "make a temporary file in",
         source,
     })?;
-    Ok(FileSink { file: Arc::new(file), path: folder.join("(temporary bitmap)"), regular: true })
+    Ok(FileSink {
+        file: Arc::new(file),
+        direct: None,
+        path: folder.join("(temporary bitmap)"),
+        regular: true,
+    })
 }
 
 impl FileSink {
@@ -101,16 +137,22 @@ impl FileSink {
 
 impl Sink for FileSink {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-        let mut written = 0;
-        while written < bytes.len() {
-            match self.file.write_at(&bytes[written..], offset + written as u64) {
-                Ok(0) => return Err(WriteError { written, error: io::ErrorKind::WriteZero.into() }),
-                Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(WriteError { written, error }),
+        let aligned = offset.is_multiple_of(GRAIN as u64) && bytes.as_ptr().addr().is_multiple_of(GRAIN);
+        let whole = if aligned { bytes.len() / GRAIN * GRAIN } else { 0 };
+        let mut done = 0;
+        if let Some(direct) = self.direct.as_deref().filter(|_| whole > 0) {
+            match write_all(direct, offset, &bytes[..whole]) {
+                Ok(()) => done = whole,
+                Err(WriteError { written, error }) if error.kind() == io::ErrorKind::InvalidInput => {
+                    // This file system wants it otherwise, and says so only now; or a short write ended between blocks.
+                    done = written;
+                    self.direct = None;
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        write_all(&self.file, offset + done as u64, &bytes[done..])
+            .map_err(|error| WriteError { written: error.written + done, ..error })
     }
 
     fn reserve(&mut self, offset: u64, length: u64) -> Result<(), WriteError> {

@@ -1,0 +1,59 @@
+# Everything starts here: `make demo` shows it working, `make check` is the everyday loop, `make test` is everything.
+
+# Where builds go, when they are not to go to target/.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+MUSL := x86_64-unknown-linux-musl
+KERNEL ?= 6.12
+SECONDS ?= 60
+
+.PHONY: help setup check test demo prove bench fuzz static man clean
+
+help:
+	@echo "make demo    crash a real kernel in a virtual machine, capture it, open the dump with drgn"
+	@echo "make check   fmt, clippy, unit and integration tests: the everyday loop"
+	@echo "make test    check, fuzz targets built, and the proof on real crashes of all lab kernels"
+	@echo "make prove   the proof on one kernel: make prove KERNEL=6.1"
+	@echo "make bench   against makedumpfile on a vmcore of several GiB: make bench VMCORE=..."
+	@echo "make fuzz    run every fuzz target for SECONDS=60"
+	@echo "make static  the one static binary that goes into a capture kernel's initramfs"
+	@echo "make man     manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
+
+# What a bare Debian lacks: a C compiler, musl, Python for drgn. Nothing happens where it is there.
+setup:
+	scripts/setup.sh
+
+check: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked --quiet
+
+test: check static
+	fuzz/build.sh
+	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
+	cargo run --release --locked -p lab -- prove --kernel all
+
+prove: setup
+	cargo run --release --locked -p lab -- prove --kernel $(KERNEL)
+
+demo: setup
+	scripts/demo.sh $(KERNEL)
+
+bench: setup
+	scripts/bench.sh "$(VMCORE)"
+
+fuzz: setup
+	fuzz/run.sh $(SECONDS)
+
+# Static, under 10 MB, runs from an initramfs. Without musl's target, glibc's static build does.
+static: setup
+	scripts/static.sh
+
+man:
+	cargo run --release --locked -p pagehaul -- man $(TARGET)/man
+	mkdir -p $(TARGET)/completions
+	for shell in bash zsh fish; do \
+		cargo run --release --locked --quiet -p pagehaul -- completions $$shell > $(TARGET)/completions/pagehaul.$$shell; \
+	done
+
+clean:
+	cargo clean

@@ -1,0 +1,271 @@
+//! The command line as people and scripts use it: output, exit codes, and one sentence for each thing that goes wrong.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use pagehaul_synth::{Content, Era, Image, Machine};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
+
+struct Setup {
+    folder: tempfile::TempDir,
+    image: Image,
+}
+
+impl Setup {
+    fn new(machine: &mut Machine) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = machine.build();
+        image.elf().write(&folder.path().join("vmcore")).unwrap();
+        Self { folder, image }
+    }
+
+    fn small() -> Self {
+        Self::new(Machine::new(Era::V6_12).sampler(0x4000))
+    }
+
+    /// Noise that no codec shrinks: a dump of some 30 MiB.
+    fn noisy() -> Self {
+        let mut machine = Machine::new(Era::V6_12);
+        for pfn in 0x4000..0x6000 {
+            machine.fill(pfn, Content::Random);
+        }
+        Self::new(&mut machine)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs, expects `code`, and gives what went to standard error.
+    fn fails(&self, arguments: &[&str], code: i32) -> String {
+        let output = self.run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        said
+    }
+
+    fn succeeds(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Asserts that the dump is marked incomplete, holds `range` pages, and no page that differs from memory.
+    fn assert_incomplete(&self, name: &str, pages: std::ops::Range<u64>) {
+        let described = self.succeeds(&["info", "--json", name]);
+        assert!(described.contains("\"complete\": false"), "{described}");
+        let source =
+            pagehaul_capture::Source::open(&self.path(name), pagehaul_memory::MapPolicy::default()).unwrap();
+        let mut view = source.memory().view();
+        let mut scratch = [0; 4096];
+        let mut held = 0;
+        for pfn in self.image.pfns() {
+            if let Ok(page) = view.page(pfn, &mut scratch) {
+                assert!(*page == self.image.page(pfn), "PFN {pfn:#x} has other contents");
+                held += 1;
+            }
+        }
+        assert!(pages.contains(&held), "{held} pages");
+    }
+}
+
+#[test]
+fn a_capture_reports_what_it_did() {
+    let setup = Setup::small();
+    let text = setup.succeeds(&["capture", "vmcore", "dump"]);
+    for part in ["class", "kept", "dropped", "free", "dump: ", "to 1", "threads", "anonymous memory"] {
+        assert!(text.contains(part), "no \"{part}\" in {text}");
+    }
+    let json = setup.succeeds(&["capture", "--json", "--force", "-t", "3", "-c", "zlib:2", "vmcore", "dump"]);
+    for part in ["\"how\": \"complete\"", "\"codec\": \"zlib:2\"", "\"threads\": 3", "\"level\": 31"] {
+        assert!(json.contains(part), "no {part} in {json}");
+    }
+    assert_eq!(setup.succeeds(&["capture", "-q", "--force", "vmcore", "dump"]), "");
+    let described = setup.succeeds(&["info", "dump"]);
+    for part in
+        ["kdump-compressed, version 6", "complete      yes", "6.12", "x86_64", "31 (zero, cache", "zstd"]
+    {
+        assert!(described.contains(part), "no \"{part}\" in {described}");
+    }
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let setup = Setup::small();
+    let text = setup.succeeds(&["capture", "--dry-run", "vmcore"]);
+    assert!(text.contains("estimate: "), "{text}");
+    setup.succeeds(&["capture", "--dry-run", "vmcore", "dump"]);
+    assert!(!setup.path("dump").exists());
+}
+
+#[test]
+fn levels_have_numbers_and_names() {
+    let setup = Setup::small();
+    setup.succeeds(&["capture", "-q", "-d", "22", "vmcore", "number"]);
+    setup.succeeds(&["capture", "-q", "-d", "cache,cache-private,free", "vmcore", "names"]);
+    assert!(std::fs::read(setup.path("number")).unwrap() == std::fs::read(setup.path("names")).unwrap());
+    assert!(setup.fails(&["capture", "-d", "32", "vmcore", "x"], 2).contains("0 to 31"));
+    assert!(setup.fails(&["capture", "-c", "zstd:99", "vmcore", "x"], 2).contains("22"));
+    assert!(setup.fails(&["capture", "-c", "rar", "vmcore", "x"], 2).contains("zlib"));
+    assert!(setup.fails(&["capture", "--map-size", "5000", "vmcore", "x"], 2).contains("power of two"));
+}
+
+#[test]
+fn bad_inputs_get_one_sentence() {
+    let setup = Setup::small();
+    std::fs::write(setup.path("empty"), []).unwrap();
+    std::fs::write(setup.path("text"), "not a vmcore at all").unwrap();
+    std::fs::write(setup.path("short"), &std::fs::read(setup.path("vmcore")).unwrap()[..100]).unwrap();
+    let mut foreign = std::fs::read(setup.path("vmcore")).unwrap();
+    foreign[18] = 183;
+    std::fs::write(setup.path("arm64"), foreign).unwrap();
+    for (source, part) in [
+        ("nothing", "cannot open nothing"),
+        (".", "directory"),
+        ("empty", "empty"),
+        ("text", "neither an ELF vmcore nor"),
+        ("short", "short"),
+        ("arm64", "x86_64"),
+    ] {
+        let said = setup.fails(&["capture", source, "dump"], 1);
+        assert!(said.contains(part), "{source}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{source}: {said}");
+        assert!(!setup.path("dump").exists(), "{source}");
+        assert!(setup.fails(&["info", source], 1).contains(part));
+    }
+}
+
+#[test]
+fn outputs_that_could_do_harm_are_refused() {
+    let setup = Setup::small();
+    setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
+    assert!(setup.fails(&["capture", "vmcore", "dump"], 1).contains("--force"));
+    assert!(setup.fails(&["capture", "--force", "vmcore", "vmcore"], 1).contains("is the source itself"));
+    assert!(
+        setup.fails(&["capture", "--force", "vmcore", "/dev/null"], 1).contains("neither a file nor a disk")
+    );
+    assert!(setup.fails(&["capture", "vmcore", "none/dump"], 1).contains("none/dump"));
+    assert!(setup.fails(&["capture", "-f", "elf", "vmcore", "-"], 1).contains("flattened"));
+    assert!(setup.fails(&["capture", "--json", "vmcore", "-"], 1).contains("standard output"));
+    assert!(setup.fails(&["capture", "vmcore"], 2).contains("OUTPUT"));
+}
+
+#[test]
+fn a_stream_makes_the_same_dump() {
+    let setup = Setup::small();
+    let stream = setup.run(&["capture", "vmcore", "-"]);
+    assert!(stream.status.success());
+    assert!(String::from_utf8(stream.stderr).unwrap().contains("standard output: "));
+    std::fs::write(setup.path("flat"), stream.stdout).unwrap();
+    setup.succeeds(&["capture", "-q", "flat", "again"]);
+    setup.succeeds(&["capture", "-q", "vmcore", "direct"]);
+    assert!(std::fs::read(setup.path("again")).unwrap() == std::fs::read(setup.path("direct")).unwrap());
+}
+
+#[test]
+fn a_file_that_may_not_grow_leaves_a_marked_dump() {
+    let setup = Setup::noisy();
+    // MiB that fit; in an ELF file each page has its place, and the noise starts at 64 MiB.
+    for (format, name, limit) in [("kdump", "limited", 10), ("elf", "limited-elf", 74)] {
+        // In units of 512 bytes; a process that ignores the signal gets an error instead.
+        let script = format!(
+            "trap '' XFSZ; ulimit -f {}; exec {BINARY} capture -q -d 0 -c none -f {format} vmcore {name}",
+            limit << 11
+        );
+        let output =
+            Command::new("sh").args(["-c", &script]).current_dir(setup.folder.path()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("cannot write to") && said.contains("is marked incomplete"), "{said}");
+        setup.assert_incomplete(name, 1..setup.image.pfns().len() as u64);
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_a_marked_dump() {
+    let setup = Setup::noisy();
+    std::fs::create_dir(setup.path("disk")).unwrap();
+    // A disk of 12 MiB that only the command sees.
+    let script = format!(
+        "mount -t tmpfs -o size=12m none disk && {BINARY} capture -q -d 0 -c lzo vmcore disk/dump; code=$?; \
+         cp disk/dump full; exit $code"
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .current_dir(setup.folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    setup.assert_incomplete("full", 1..setup.image.pfns().len() as u64);
+}
+
+#[test]
+fn a_signal_ends_a_stream_in_order() {
+    let setup = Setup::noisy();
+    let mut child = setup
+        .command(&["capture", "-q", "-d", "0", "-c", "none", "vmcore", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut stream = vec![0; 1 << 20];
+    // Pages are coming; far more than fit the pipe and all buffers are still to come when the signal is sent.
+    out.read_exact(&mut stream).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    out.read_to_end(&mut stream).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("stopped by a signal"), "{said}");
+    std::fs::write(setup.path("stopped"), stream).unwrap();
+    setup.assert_incomplete("stopped", 1..setup.image.pfns().len() as u64);
+}
+
+#[test]
+fn memory_stays_under_the_bound() {
+    // 8 GiB of address space, little of it used.
+    let setup = Setup::new(Machine::new(Era::V6_12).ram(0x10_0000, 8 << 30).sampler(0x80000));
+    for threads in [1_u64, 4] {
+        let json = setup.succeeds(&[
+            "capture",
+            "--json",
+            "--force",
+            "-d",
+            "31",
+            "-t",
+            &threads.to_string(),
+            "vmcore",
+            "dump",
+        ]);
+        let at = json.find("\"peak_anonymous_bytes\": ").unwrap() + 24;
+        let bytes: u64 = json[at..].split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+        assert!(bytes > 0 && bytes <= (32 + 8 * threads) << 20, "{bytes} bytes with {threads} threads");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_are_generated() {
+    let setup = Setup::small();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(setup.succeeds(&["completions", shell]).contains("dump-level"));
+    }
+    setup.succeeds(&["man", "pages"]);
+    let page = std::fs::read_to_string(setup.path("pages").join(Path::new("pagehaul-capture.1"))).unwrap();
+    assert!(page.contains("dump\\-level") && page.contains("Exit status"), "{page}");
+}
