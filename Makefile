@@ -22,12 +22,12 @@ help:
 setup:
 	scripts/setup.sh
 
-check: setup
+check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked --quiet
 
-test: check static
+test: setup check static
 	fuzz/build.sh
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
 	cargo run --release --locked -p lab -- prove --kernel all

@@ -6,6 +6,7 @@ need() { # need PROGRAM PACKAGE
     command -v "$1" >/dev/null 2>&1 || packages="$packages $2"
 }
 need cc "gcc libc6-dev"
+need c++ g++
 need musl-gcc musl-tools
 need make make
 need python3 python3

@@ -95,7 +95,10 @@ pub(crate) fn write_pages(
     clock.lap(Phase::Pack);
     watch.enter(Phase::Finish, 0);
     placed.ended = match result {
-        Ok(count) if count < pages => Ended::Stopped,
+        Ok(count) if count < pages && watch.stopped() => Ended::Stopped,
+        Ok(count) if count != pages => Ended::ReadFailed(format!(
+            "the source changed while it was read: {pages} pages were to be kept, then {count}"
+        )),
         Ok(_) => match dump.finish() {
             Ok(()) => Ended::Complete,
             Err(error) => ended(name, &error),
@@ -126,7 +129,7 @@ fn place_all(
     placed: &mut Placed,
     watch: &Watch,
 ) -> Result<u64, Failure> {
-    let Work { selection, kept, method, threads, .. } = work;
+    let Work { selection, kept, pages: most, method, threads } = work;
     let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
     // One batch per thread is packed, one waits for its turn, and one is on its way back.
     let buffers = 2 * threads + 1;
@@ -154,9 +157,13 @@ fn place_all(
             let batch = batch.map_err(Failure::Read)?;
             waiting.insert(batch.sequence, batch);
             while let Some(batch) = waiting.remove(&expected) {
+                pages += batch.stored.len() as u64;
+                // There is room for no more descriptors than were counted.
+                if pages > most {
+                    return Ok(pages);
+                }
                 dump.place(&batch).map_err(Failure::Write)?;
                 placed.add(&batch);
-                pages += batch.stored.len() as u64;
                 watch.advance((batch.stored.len() * PAGE_SIZE) as u64);
                 expected += 1;
                 // Fails only when every thread is gone.

@@ -8,7 +8,7 @@ mod machine;
 use std::time::Instant;
 
 use machine::{Layout, Machine};
-use pagehaul_kernel::{DumpLevel, Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_memory::PhysMemory;
 
 const SECTIONS: u64 = 32;
@@ -38,15 +38,12 @@ fn main() {
         }),
         ("free blocks of 4 MiB", |machine| (0..PAGES).step_by(1024).for_each(|pfn| machine.free(pfn, 10))),
     ];
-    println!(
-        "{PAGES} struct pages of 64 bytes; million per second, looking into all pages / only into those kept"
-    );
+    println!("{PAGES} struct pages of 64 bytes; million per second");
     for (name, fill) in fills {
         let mut machine = Machine::new(Layout::v6_16(), SECTIONS);
         fill(&mut machine);
         machine.finish();
-        let rates = [DumpLevel::NONE, DumpLevel::ALL].map(|level| rate(&machine, level));
-        println!("{name:40} {:8.0} {:8.0}", rates[0], rates[1]);
+        println!("{name:40} {:8.0}", rate(&machine));
     }
 }
 
@@ -64,9 +61,9 @@ fn mixed(machine: &mut Machine) {
     }
 }
 
-fn rate(machine: &Machine, level: DumpLevel) -> f64 {
+fn rate(machine: &Machine) -> f64 {
     let kernel = Kernel::discover(machine, Hints::default()).expect("the machine is whole");
-    let mut scanner = PageScanner::new(&kernel, machine.view()).for_level(level);
+    let mut scanner = PageScanner::new(&kernel, machine.view());
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
     let seconds = (0..PASSES).map(|_| {
         let start = Instant::now();

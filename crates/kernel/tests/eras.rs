@@ -200,7 +200,7 @@ fn levels_keep_what_they_should() {
         let kernel = Kernel::discover(&memory, Hints::from_memory(&memory)).unwrap();
         for bits in [0, 1, 2, 4, 8, 16, 31] {
             let level = DumpLevel::new(bits).unwrap();
-            let mut scanner = PageScanner::new(&kernel, memory.view()).for_level(level);
+            let mut scanner = PageScanner::new(&kernel, memory.view());
             let mut classes = vec![PageClass::Absent; 2 * kernel.pages_per_block()];
             for (block, out) in classes.chunks_mut(kernel.pages_per_block()).enumerate() {
                 scanner.scan(block as u64, out).unwrap();

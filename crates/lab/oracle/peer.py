@@ -7,14 +7,13 @@ from classify import NUMBER
 
 REASONS = {
     ("kept", "hugetlb-copy"): "makedumpfile takes the copies of optimised HugeTLB struct pages for heads of their own",
-    ("kept", "hwpoison"): "makedumpfile drops the whole compound page of a poisoned page, pagehaul the poisoned page",
-    ("kept", "offline"): "makedumpfile looks at page types only when a level asks for a class of struct pages",
+    ("kept", "offline"): "makedumpfile looks at struct pages at this level only where the kernel exports PG_hwpoison",
     ("dropped", "part"): "makedumpfile drops the last page of a segment that ends within it; readers may ask for it",
     ("dropped", "poison-neighbour"): "makedumpfile drops the whole compound page of a poisoned page",
 }
 
 
-def compare(ours, theirs, classes, oracle, raw):
+def compare(level, ours, theirs, classes, oracle, raw):
     """(direction, reason or None, class) -> pages; direction is what makedumpfile did with them."""
     out = collections.Counter()
     example = {}
@@ -22,19 +21,20 @@ def compare(ours, theirs, classes, oracle, raw):
     for direction, mask in (("kept", theirs & ~ours), ("dropped", ours & ~theirs)):
         for pfn in numpy.flatnonzero(mask).tolist():
             name = names[classes[pfn]]
-            key = (direction, reason(direction, pfn, name, classes, oracle, raw), name)
+            key = (direction, reason(level, direction, pfn, name, classes, oracle, raw), name)
             out[key] += 1
             example.setdefault(key, pfn)
     return out, example
 
 
-def reason(direction, pfn, name, classes, oracle, raw):
+def reason(level, direction, pfn, name, classes, oracle, raw):
     """Which of the reasons makes makedumpfile keep or drop this page unlike pagehaul."""
     head = oracle["heads"][pfn]
     if direction == "kept":
-        if name == "hugetlb" and oracle["copies"][pfn : pfn + 1].any() | oracle["copies"][head : pfn + 1].any():
+        if name == "hugetlb" and oracle["copies"][head : pfn + 1].any():
             return "hugetlb-copy"
-        return name if name in ("hwpoison", "offline") else None
+        # Levels 0 and 1 ask for no class of struct pages.
+        return name if name == "offline" and level <= 1 and not oracle["exports_poison"] else None
     if not raw.whole[pfn]:
         return "part"
     compound = oracle["heads"] == head

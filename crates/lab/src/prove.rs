@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Crashes that take other ways through the kernel: kernel, CPU model, added to its command line.
-const VARIANTS: [(&str, &str, &str); 2] =
-    [("6.1", "max", ""), ("6.12", "Haswell-noTSX", "hugetlb_free_vmemmap=on")];
+const VARIANTS: [(&str, &str, &str); 3] = [
+    ("6.1", "max", ""),
+    ("6.1", "Haswell-noTSX", "hugetlb_free_vmemmap=on"),
+    ("6.12", "Haswell-noTSX", "hugetlb_free_vmemmap=on"),
+];
 /// Arguments of the captures made in the capture kernel.
 const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
 
@@ -51,7 +54,7 @@ fn crashes(kernel: &str) -> Vec<(&str, &str, &str)> {
 
 fn prove_one(config: &Config, pagehaul: &Path) -> Result<()> {
     let crash = crash(config)?;
-    let scratch = crate::cache::folder()?.join("proof");
+    let scratch = crate::cache::folder()?.join(format!("proof-{}", std::process::id()));
     crate::cache::make(&scratch)?;
     same_as_in_the_capture_kernel(&crash, pagehaul, &scratch)?;
     let mut command = Command::new(oracle::python()?);

@@ -56,8 +56,6 @@ pub(crate) struct Compound {
     pub(crate) first_pfn: u64,
     /// First PFN after it. Where the kernel does not say the order, as far as the largest order would reach.
     pub(crate) end_pfn: u64,
-    /// Whether `end_pfn` is what the kernel said.
-    pub(crate) sized: bool,
     /// The class of all its pages, but for poisoned ones.
     pub(crate) class: PageClass,
 }
@@ -123,7 +121,6 @@ impl Rules {
             head_at,
             first_pfn: pfn,
             end_pfn: pfn.saturating_add(1 << order.unwrap_or(MAX_ORDER)),
-            sized: order.is_some(),
             class,
         })
     }

@@ -19,7 +19,6 @@ pub(super) enum Stop {
 
 pub(super) struct Block<'b> {
     rules: &'b Rules,
-    skip: &'b [bool; PageClass::COUNT],
     /// Virtual address of the struct page of page 0 of the block.
     map: u64,
     first_pfn: u64,
@@ -38,16 +37,9 @@ pub(super) struct Block<'b> {
 }
 
 impl<'b> Block<'b> {
-    pub(super) fn new(
-        rules: &'b Rules,
-        skip: &'b [bool; PageClass::COUNT],
-        map: u64,
-        first_pfn: u64,
-        out: &'b mut [PageClass],
-    ) -> Self {
+    pub(super) fn new(rules: &'b Rules, map: u64, first_pfn: u64, out: &'b mut [PageClass]) -> Self {
         Self {
             rules,
-            skip,
             map,
             first_pfn,
             out,
@@ -190,16 +182,6 @@ impl<'b> Block<'b> {
             let compound = word(page, block.rules.layout.compound);
             compound & 1 != 0 && PageLayout::head_of(block.address(index), compound) == head_at
         };
-        let sized = self.compound.is_some_and(|compound| compound.sized);
-        // The kernel makes a compound page from the first tail to the last, and takes it apart from either end: if this
-        // tail and the last one in sight are its own, so are those between.
-        if sized
-            && self.skip.get(class as usize) == Some(&true)
-            && page_at(end - 1).is_some_and(|page| is_tail(self, end - 1, page))
-        {
-            self.fill(end, class);
-            return;
-        }
         while self.next < end {
             let Some(page) = page_at(self.next).filter(|page| is_tail(self, self.next, page)) else { return };
             self.put(page, class);
@@ -242,12 +224,8 @@ impl<'b> Block<'b> {
         }
         let end = self.next + (1 << order);
         self.put(page, class);
-        if self.skip.get(class as usize) == Some(&true) {
-            self.fill(end, class);
-        } else {
-            self.free = class;
-            self.free_end = end;
-        }
+        self.free = class;
+        self.free_end = end;
     }
 
     fn carry(&mut self, compound: Compound) {

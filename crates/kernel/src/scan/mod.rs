@@ -7,7 +7,7 @@ use pagehaul_memory::View;
 
 use self::block::{Block, Stop};
 use crate::walker::Walker;
-use crate::{DumpLevel, Kernel, KernelError, PageClass, TranslateError};
+use crate::{Kernel, KernelError, PageClass, TranslateError};
 
 /// What one block held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,8 +34,6 @@ pub struct PageScanner<'a> {
     kernel: &'a Kernel,
     view: Box<dyn View + 'a>,
     walker: Walker<'a>,
-    /// Classes whose blocks need not be looked into.
-    skip: [bool; PageClass::COUNT],
     /// A struct page that lies across two windows.
     straddling: Vec<u8>,
 }
@@ -47,18 +45,8 @@ impl<'a> PageScanner<'a> {
             kernel,
             view,
             walker: Walker::new(kernel.translator()),
-            skip: [false; PageClass::COUNT],
             straddling: vec![0; kernel.rules().layout.size],
         }
-    }
-
-    /// The same, for a dump that leaves out every page of the classes `level` drops. Inside free blocks and compound
-    /// pages of these classes the scanner then does not look for poisoned pages, which are left out anyway but would
-    /// have been told apart: much of the work on a machine whose memory is mostly free or in huge pages. Not for dumps
-    /// that keep some pages of a dropped class.
-    pub fn for_level(mut self, level: DumpLevel) -> Self {
-        self.skip = level.drop_table();
-        self
     }
 
     /// Classifies the pages of block number `block`, which are PFNs `block * pages_per_block` and on. `out` receives
@@ -94,7 +82,7 @@ impl<'a> PageScanner<'a> {
     fn scan_section(&mut self, first_pfn: u64, map: u64, out: &mut [PageClass]) -> Option<Trouble> {
         let kernel = self.kernel;
         let size = kernel.rules().layout.size;
-        let mut block = Block::new(kernel.rules(), &self.skip, map, first_pfn, out);
+        let mut block = Block::new(kernel.rules(), map, first_pfn, out);
         while !block.done() {
             let at = block.struct_page();
             let extent = match self.walker.extent(self.view.as_mut(), at, block.bytes_left()) {
