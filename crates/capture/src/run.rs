@@ -10,10 +10,10 @@ use pagehaul_memory::PAGE_SHIFT;
 use crate::batch::{Bitmap, KeptPages};
 use crate::dump::{DumpWriter, ElfDump, KdumpDump, Segments};
 use crate::job::Job;
-use crate::place::{Work, ended, write_pages};
+use crate::place::{Placed, Work, ended, write_pages};
 use crate::report::Clock;
 use crate::scan::scan;
-use crate::select::Tally;
+use crate::select::{Selection, Tally};
 use crate::sink::{self, FlatSink, Sink, WriteError};
 use crate::source::Source;
 use crate::stream::Stream;
@@ -69,14 +69,8 @@ fn kdump(job: &Job<'_>, mut file: sink::FileSink, clock: &mut Clock) -> Result<R
     let pages = tally.pages_kept();
     let mut dump = KdumpDump::new(&mut file, &header, layout, Some(bitmap.clone()), pages, job.watch)?;
     let selection = job.selection();
-    let work = Work {
-        selection: &selection,
-        kept: KeptPages::Bitmap(bitmap),
-        pages,
-        method: job.method(),
-        threads: job.options.threads,
-    };
-    let placed = write_pages(work, &mut dump, &path.display().to_string(), job.watch, clock)?;
+    let kept = KeptPages::Bitmap(bitmap);
+    let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
     Ok(job.report(Some(&path), &tally, placed, size, clock))
 }
@@ -90,14 +84,8 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     let pages = tally.pages_kept();
     let mut dump = KdumpDump::new(&mut stream, &header, layout, None, pages, job.watch)?;
     let selection = job.selection();
-    let work = Work {
-        selection: &selection,
-        kept: KeptPages::Again(Box::new(selection.selector())),
-        pages,
-        method: job.method(),
-        threads: job.options.threads,
-    };
-    let mut placed = write_pages(work, &mut dump, &path.display().to_string(), job.watch, clock)?;
+    let kept = KeptPages::Again(Box::new(selection.selector()));
+    let mut placed = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
     let size = stream.bytes();
     if let Err(error) = stream.finish()
         && placed.ended.is_success()
@@ -125,16 +113,23 @@ fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report,
     let segments = Segments { memory: selection.memory, kept: bitmap.clone() };
     let pages = tally.pages_kept();
     let mut dump = ElfDump::new(file, segments, pages, job.watch)?;
-    let work = Work {
-        selection: &selection,
-        kept: KeptPages::Bitmap(bitmap),
-        pages,
-        method: job.method(),
-        threads: job.options.threads,
-    };
-    let placed = write_pages(work, &mut dump, &path.display().to_string(), job.watch, clock)?;
+    let kept = KeptPages::Bitmap(bitmap);
+    let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
     Ok(job.report(Some(&path), &tally, placed, size, clock))
+}
+
+/// Packs the kept pages and places them in `dump`.
+fn pack<'a>(
+    job: &Job<'_>,
+    selection: &'a Selection<'a>,
+    (kept, pages): (KeptPages<'a>, u64),
+    dump: &mut dyn DumpWriter,
+    path: &Path,
+    clock: &mut Clock,
+) -> Result<Placed, CaptureError> {
+    let work = Work { selection, kept, pages, method: job.method(), threads: job.options.threads };
+    write_pages(work, dump, &path.display().to_string(), job.watch, clock)
 }
 
 /// Scans, and writes the header and both bitmaps.

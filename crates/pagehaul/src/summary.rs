@@ -20,7 +20,7 @@ pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {
 
 fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fmt::Result {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::NOTHING);
     table.set_header(["class", "kept", "", "dropped", ""]);
     let row = |name: &str, kept: u64, dropped: u64| {
         let cells = |pages: u64| match pages {
@@ -40,7 +40,9 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    writeln!(out, "{table}")?;
+    for line in table.to_string().lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
     if report.zero_pages > 0 {
         writeln!(
             out,
