@@ -67,7 +67,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         seconds(time.scan),
         rate(report.memory_bytes, time.scan),
         seconds(time.pack),
-        rate(report.pages_kept * PAGE, time.pack),
+        rate((report.zero_pages + report.raw_pages + report.compressed_pages) * PAGE, time.pack),
         seconds(time.finish),
         report.threads,
         bytes(peak),
