@@ -30,10 +30,12 @@ check:
 test: setup check static
 	fuzz/build.sh
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
-	cargo run --release --locked -p lab -- prove --kernel all
+	cargo build --release --locked -p pagehaul -p lab
+	$(TARGET)/release/lab prove --kernel all
 
 prove: setup
-	cargo run --release --locked -p lab -- prove --kernel $(KERNEL)
+	cargo build --release --locked -p pagehaul -p lab
+	$(TARGET)/release/lab prove --kernel $(KERNEL)
 
 demo: setup
 	scripts/demo.sh $(KERNEL)
