@@ -9,6 +9,8 @@ REASONS = {
     ("kept", "hugetlb-copy"): "makedumpfile takes the copies of optimised HugeTLB struct pages for heads of their own",
     ("kept", "offline"): "makedumpfile looks at struct pages at this level only where the kernel exports PG_hwpoison",
     ("dropped", "part"): "makedumpfile drops the last page of a segment that ends within it; readers may ask for it",
+    ("dropped", "tail"): "makedumpfile before 1.7.9 (f50c015) does not know compound_info, 7.1's name for compound_head, "
+    "and takes tails for pages of their own",
     ("dropped", "poison-neighbour"): "makedumpfile drops the whole compound page of a poisoned page",
 }
 
@@ -37,6 +39,8 @@ def reason(level, direction, pfn, name, classes, oracle, raw):
         return name if name == "offline" and level <= 1 and not oracle["exports_poison"] else None
     if not raw.whole[pfn]:
         return "part"
+    if oracle["renamed"] and head != pfn:
+        return "tail"
     compound = oracle["heads"] == head
     if compound.sum() > 1 and (classes[compound] == NUMBER["hwpoison"]).any():
         return "poison-neighbour"

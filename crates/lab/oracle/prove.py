@@ -45,7 +45,8 @@ class Proof:
         self.classes, heads, notes = classify(prog, pages)
         # VMCOREINFO is among the notes at the start of the file.
         exports = self.raw.bytes.find(b"NUMBER(PG_hwpoison)=", 0, 1 << 20) >= 0
-        self.oracle = {"heads": heads, "copies": pages.copies, "exports_poison": exports}
+        self.oracle = {"heads": heads, "copies": pages.copies, "exports_poison": exports,
+                       "renamed": any(m.name == "compound_info" for m in members(prog.type("struct page")))}
         self.manifest = json.loads(pathlib.Path(args.manifest).read_text())
         self.offline()
         self.check("free lists and page types agree", [f"{name}: {count}" for name, count in notes.items() if count])
@@ -169,6 +170,15 @@ class Proof:
                 other = pathlib.Path(self.capture("threads-n", *way, str(threads))).read_bytes()
                 self.check(f"{format_} {codec}: {threads} threads write the same {len(one)} bytes as one",
                            [] if one == other else ["they differ"])
+
+
+def members(kind):
+    """The members of a struct, those of unnamed structs and unions in it too."""
+    for member in kind.members:
+        if member.name is None:
+            yield from members(member.type)
+        else:
+            yield member
 
 
 def main():
