@@ -3,7 +3,8 @@
 //! apt runs on a root of its own below the cache, with a source for one suite. The mirror is the machine's own; the
 //! Debian archive keyring signs every suite. Nothing here needs root.
 
-use crate::cache;
+use crate::cache::{self, Key};
+use crate::tools::unpack;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,20 +69,26 @@ impl Apt {
         Ok(path)
     }
 
-    /// Downloads packages with all they depend on, and gives the files' paths.
-    pub fn download_closure(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+    /// Unpacks packages with all they depend on into a folder, and gives the package files' names.
+    pub fn unpack_closure(&self, packages: &[&str], into: &Path) -> Result<Vec<String>> {
+        // A folder of their own: what is in it in the end is what was asked for.
+        let key = packages.iter().fold(Key::default(), |key, package| key.with(package)).short();
+        let folder = self.root.join("closures").join(key);
+        cache::make(&folder.join("partial"))?;
         let suite = format!("-oAPT::Default-Release={}", self.default_suite);
+        let archives = format!("-oDir::Cache::archives={}", folder.display());
         let mut arguments =
-            vec![suite.as_str(), "install", "--download-only", "--no-install-recommends", "-y"];
+            vec![suite.as_str(), &archives, "install", "--download-only", "--no-install-recommends", "-y"];
         arguments.extend(packages);
         eprintln!("fetching {}", packages.join(", "));
         self.run("apt-get", &arguments).with_context(|| format!("fetching {}", packages.join(", ")))?;
-        let folder = self.root.join("cache/archives");
         let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|e| e == "deb"));
         paths.sort();
-        Ok(paths)
+        paths.iter().try_for_each(|path| unpack(path, into))?;
+        fs::remove_dir_all(&folder).context("removing unpacked packages")?;
+        Ok(paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
     /// Downloads a file that stands beside a package in the mirror's pool, but is gone from the suite's lists:

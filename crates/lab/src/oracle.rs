@@ -2,7 +2,6 @@
 
 use crate::apt::Apt;
 use crate::cache::{self, Key};
-use crate::tools::unpack;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -39,8 +38,7 @@ pub fn makedumpfile() -> Result<PathBuf> {
     }
     let folder = cache::folder()?.join("tools").join(format!("makedumpfile-{PEER_SUITE}"));
     cache::once(&folder, |draft| {
-        let packages = Apt::new(&[PEER_SUITE], false)?.download_closure(&["makedumpfile"])?;
-        packages.iter().try_for_each(|package| unpack(package, draft))?;
+        Apt::new(&[PEER_SUITE], false)?.unpack_closure(&["makedumpfile"], draft)?;
         // Its libraries are newer than the machine's, so it runs on its own loader.
         let script = "#!/bin/sh\n\
             here=$(dirname \"$(readlink -f \"$0\")\")\n\

@@ -29,11 +29,8 @@ impl Tools {
     pub fn get() -> Result<Tools> {
         let key = Key::default().with(SUITES.join(" ")).with(PACKAGES.join(" ")).short();
         let tree = cache::folder()?.join("tools").join(key);
-        cache::once(&tree, |draft| {
-            let packages = Apt::new(&SUITES, false)?.download_closure(&PACKAGES)?;
-            packages.iter().try_for_each(|package| unpack(package, draft))
-        })
-        .context("setting up QEMU and the other host programs")?;
+        cache::once(&tree, |draft| Apt::new(&SUITES, false)?.unpack_closure(&PACKAGES, draft).map(drop))
+            .context("setting up QEMU and the other host programs")?;
         Ok(Tools { tree })
     }
 
