@@ -7,5 +7,6 @@ pub mod class;
 pub mod order;
 pub mod results;
 pub mod stamp;
+pub mod workload;
 
 pub use class::Class;

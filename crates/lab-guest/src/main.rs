@@ -1,19 +1,22 @@
 //! Init of the lab's guests. The same program runs before the crash and in the capture kernel; `/proc/vmcore` tells
-//! it which of the two it is in.
+//! it which of the two it is in. Where it finds a workload instead, it runs that and powers off.
 
 #![allow(unsafe_code)]
 
 mod capture;
+mod child;
 mod crash;
 mod fill;
 mod kernel;
 mod pages;
+mod perform;
 mod run;
 mod save;
 mod system;
 mod tasks;
 
 use lab_guest::order::{self, Fill, Order, say};
+use lab_guest::workload::{self, Workload};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -41,8 +44,10 @@ fn main() -> ExitCode {
 fn init() -> Result<()> {
     system::mount_basics()?;
     kernel::load_modules(Path::new(order::MODULES))?;
-    let text = std::fs::read(order::PATH).map_err(|e| format!("{}: {e}", order::PATH))?;
-    let order: Order = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", order::PATH))?;
+    if Path::new(workload::PATH).exists() {
+        return perform::perform(&read::<Workload>(workload::PATH)?);
+    }
+    let order: Order = read(order::PATH)?;
     if Path::new("/proc/vmcore").exists() {
         return capture::capture(&order);
     }
@@ -50,6 +55,12 @@ fn init() -> Result<()> {
         Fill::Stamps(percent) => crash::crash(&order, percent),
         Fill::Files { cache_mib, anon_mib } => fill::files::wait_for_dump(cache_mib, anon_mib),
     }
+}
+
+/// Reads what the host put into the initramfs.
+fn read<T: serde::de::DeserializeOwned>(path: &str) -> Result<T> {
+    let text = std::fs::read(path).map_err(|e| format!("{path}: {e}"))?;
+    serde_json::from_slice(&text).map_err(|e| format!("{path}: {e}"))
 }
 
 /// Prints a line for the host.

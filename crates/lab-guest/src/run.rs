@@ -1,7 +1,7 @@
 //! One run of pagehaul, watched.
 
-use crate::Result;
 use crate::system::field;
+use crate::{Result, child};
 use lab_guest::order::{PAGEHAUL, Run};
 use lab_guest::results::RunReport;
 use std::fs::{self, File};
@@ -39,7 +39,12 @@ pub fn run(order: &Run, out: &str) -> Result<RunReport> {
             report.peak_threads = report.peak_threads.max(field(&status, "Threads"));
             report.samples += 1;
         }
-        if reap(pid, &mut report)? {
+        if let Some(ended) = child::reap(pid)? {
+            report.exit_code = ended.exit_code;
+            report.signal = ended.signal;
+            report.user_seconds = ended.user_seconds;
+            report.system_seconds = ended.system_seconds;
+            report.peak_rss_kib = report.peak_rss_kib.max(ended.peak_rss_kib);
             break;
         }
         if !report.timed_out && start.elapsed() > limit {
@@ -56,26 +61,8 @@ pub fn run(order: &Run, out: &str) -> Result<RunReport> {
     Ok(report)
 }
 
-/// Collects the child if it has ended.
-fn reap(pid: i32, report: &mut RunReport) -> Result<bool> {
-    let mut status = 0;
-    // SAFETY: rusage is plain data.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are valid for writes during the call.
-    let ended = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
-    if crate::system::check(ended.into(), "wait4")? == 0 {
-        return Ok(false);
-    }
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    report.user_seconds = seconds(usage.ru_utime);
-    report.system_seconds = seconds(usage.ru_stime);
-    report.peak_rss_kib = report.peak_rss_kib.max(u64::try_from(usage.ru_maxrss).unwrap_or(0));
-    report.exit_code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
-    report.signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
-    Ok(true)
-}
-
-fn keep(from: &str, to: &str) -> Result<()> {
+/// Copies a file of /proc.
+pub fn keep(from: &str, to: &str) -> Result<()> {
     let text = fs::read(from).map_err(|e| format!("{from}: {e}"))?;
     fs::write(to, text).map_err(|e| format!("{to}: {e}"))
 }

@@ -6,6 +6,7 @@ use crate::modules::{self, Module};
 use crate::tools::Tools;
 use anyhow::{Context, Result};
 use lab_guest::order::{self, Order};
+use lab_guest::workload::{self, Workload};
 use std::fs;
 use std::path::Path;
 
@@ -23,24 +24,37 @@ pub fn build(
     order: &Order,
 ) -> Result<Vec<u8>> {
     let modules = modules::load_order(kernel, tools, &WANTED)?;
-    let read = |path: &Path| fs::read(path).with_context(|| path.display().to_string());
     let json = serde_json::to_vec(order).context("writing the guest's order")?;
-    let base = |with_pagehaul: Option<&Path>| -> Result<Archive> {
-        let mut archive = Archive::default();
-        archive.console();
-        archive.file("/init", &read(guest)?);
-        archive.file(order::PATH, &json);
-        for (i, Module { name, content }) in modules.iter().enumerate() {
-            archive.file(&format!("{}/{i:02}-{name}.ko", order::MODULES), content);
-        }
-        if let Some(path) = with_pagehaul {
-            archive.file(order::PAGEHAUL, &read(path)?);
-        }
-        Ok(archive)
-    };
-    let capture = base(pagehaul)?.finish();
-    let mut first = base(None)?;
+    let mut capture = base(guest, &modules)?;
+    capture.file(order::PATH, &json);
+    if let Some(path) = pagehaul {
+        capture.file(order::PAGEHAUL, &read(path)?);
+    }
+    let mut first = base(guest, &modules)?;
+    first.file(order::PATH, &json);
     first.file(order::CAPTURE_KERNEL, &read(&kernel.image()?)?);
-    first.file(order::CAPTURE_INITRAMFS, &capture);
+    first.file(order::CAPTURE_INITRAMFS, &capture.finish());
     Ok(first.finish())
+}
+
+/// The initramfs of a kernel that runs a workload.
+pub fn build_for_work(kernel: &Kernel, tools: &Tools, guest: &Path, workload: &Workload) -> Result<Vec<u8>> {
+    let mut archive = base(guest, &modules::load_order(kernel, tools, &WANTED)?)?;
+    archive.file(workload::PATH, &serde_json::to_vec(workload).context("writing the guest's workload")?);
+    Ok(archive.finish())
+}
+
+/// What every guest has: its init, and the modules to load.
+fn base(guest: &Path, modules: &[Module]) -> Result<Archive> {
+    let mut archive = Archive::default();
+    archive.console();
+    archive.file("/init", &read(guest)?);
+    for (i, Module { name, content }) in modules.iter().enumerate() {
+        archive.file(&format!("{}/{i:02}-{name}.ko", order::MODULES), content);
+    }
+    Ok(archive)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| path.display().to_string())
 }

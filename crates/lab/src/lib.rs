@@ -27,8 +27,10 @@ mod outcome;
 pub mod prove;
 mod qmp;
 pub mod tools;
+mod tree;
 mod vm;
 pub mod vmcore;
+pub mod workload;
 
 pub use crash::{Config, crash};
 pub use lab_guest::{class, results, stamp};

@@ -1,5 +1,7 @@
 //! Command line of the lab.
 
+mod work;
+
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use lab::{Accelerator, Config, Crash, benchmark, debuginfo, kernels, prove, tools::Tools};
@@ -46,6 +48,8 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
+    /// Run scripts in a guest, with pagehaul and Debian packages in it, and bring files out.
+    Run(work::RunArguments),
     /// Make a large vmcore for benchmarks.
     DumpGuest {
         /// Kernel series, see `lab kernels`.
@@ -132,6 +136,7 @@ fn run() -> Result<()> {
         }
         Command::Prove { kernel, pagehaul } => prove::prove(&kernel, &binary(pagehaul)?),
         Command::Show { kernel, pagehaul } => prove::show(&kernel, &binary(pagehaul)?),
+        Command::Run(arguments) => work::run(arguments),
         Command::DumpGuest { kernel, memory, files, accel } => {
             let config = benchmark::Config { kernel, memory_mib: memory, files, accelerator: accel };
             println!("{}", benchmark::dump_guest(&config)?.display());

@@ -1,0 +1,113 @@
+//! A workload: scripts on a Debian tree, with a disk to work on and one for results.
+
+use crate::system::{self, mount, mount_disk, release, unmount};
+use crate::{Result, child, run, tell};
+use lab_guest::order::say;
+use lab_guest::workload::{REPORT, Report, Step, StepReport, Workload, disk};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where the tree is mounted before scripts are put into it.
+const ROOT: &str = "/root";
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Time between two looks at a script.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs every step and leaves the report.
+pub fn perform(workload: &Workload) -> Result<()> {
+    mount_disk(disk::ROOT, ROOT)?;
+    let inside = |path: &str| format!("{ROOT}{path}");
+    mount("proc", &inside("/proc"), "proc", "")?;
+    mount("sysfs", &inside("/sys"), "sysfs", "")?;
+    mount("devtmpfs", &inside("/dev"), "devtmpfs", "")?;
+    mount("tmpfs", &inside("/dev/shm"), "tmpfs", "")?;
+    mount("tmpfs", &inside("/tmp"), "tmpfs", "")?;
+    // Named by neither 5.10 nor any other kernel if it was built without tracing: the scripts will say so.
+    if let Err(why) = mount("tracefs", &inside("/sys/kernel/tracing"), "tracefs", "") {
+        tell(say::STEP, &why);
+    }
+    // Where perf looks for kernels' own files.
+    let _ = mount("debugfs", &inside("/sys/kernel/debug"), "debugfs", "");
+    let out = inside("/out");
+    mount_disk(disk::OUT, &out)?;
+    mount_disk(disk::SCRATCH, &inside("/scratch"))?;
+    let mut report = Report { release: release(), steps: Vec::new() };
+    for step in &workload.steps {
+        tell(say::STEP, &step.name);
+        let done = perform_step(step, &out)?;
+        let end = match (done.exit_code, done.timed_out) {
+            (_, true) => "killed: out of time".to_owned(),
+            (Some(code), _) => format!("exit code {code}"),
+            (None, _) => format!("signal {}", done.signal.unwrap_or(0)),
+        };
+        tell(say::STEP, &format!("{} ended after {:.1} s: {end}", step.name, done.seconds));
+        report.steps.push(done);
+    }
+    let json = serde_json::to_vec_pretty(&report).map_err(|e| format!("writing the report: {e}"))?;
+    fs::write(format!("{out}/{REPORT}"), json).map_err(|e| format!("{out}/{REPORT}: {e}"))?;
+    unmount(&out)?;
+    tell(say::DONE, "");
+    Ok(())
+}
+
+fn perform_step(step: &Step, out: &str) -> Result<StepReport> {
+    let path = |suffix: &str| format!("{out}/{}.{suffix}", step.name);
+    let create = |path: String| File::create(&path).map_err(|e| format!("{path}: {e}"));
+    let mut command = Command::new("/bin/bash");
+    command
+        .arg("-c")
+        .arg(&step.script)
+        .env_clear()
+        .envs([("PATH", PATH), ("HOME", "/"), ("LC_ALL", "C"), ("STEP", &step.name)])
+        .stdin(Stdio::null())
+        .stdout(create(path("stdout"))?)
+        .stderr(create(path("stderr"))?)
+        .process_group(0);
+    if let Ok(device) = system::disk(disk::SWAP) {
+        command.env("SWAP", device);
+    }
+    // SAFETY: chroot and chdir are async-signal-safe, and nothing is allocated.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::chroot(c"/root".as_ptr()) == 0 && libc::chdir(c"/".as_ptr()) == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        });
+    }
+    run::keep("/proc/vmstat", &path("vmstat-before"))?;
+    let start = Instant::now();
+    let process = command.spawn().map_err(|e| format!("starting {}: {e}", step.name))?;
+    let pid = i32::try_from(process.id()).map_err(|e| format!("{}: {e}", step.name))?;
+    let limit = Duration::from_secs(step.time_limit);
+    let mut report = StepReport { name: step.name.clone(), ..StepReport::default() };
+    let ended = loop {
+        if let Some(ended) = child::reap(pid)? {
+            break ended;
+        }
+        if !report.timed_out && start.elapsed() > limit {
+            report.timed_out = true;
+            kill_group(pid);
+        }
+        // The interval of looking, not a wait for something to have happened.
+        std::thread::sleep(LOOK);
+    };
+    report.seconds = start.elapsed().as_secs_f64();
+    // What the script left running would disturb the next.
+    kill_group(pid);
+    run::keep("/proc/vmstat", &path("vmstat-after"))?;
+    report.exit_code = ended.exit_code;
+    report.signal = ended.signal;
+    report.user_seconds = ended.user_seconds;
+    report.system_seconds = ended.system_seconds;
+    Ok(report)
+}
+
+/// Kills a script and what it started.
+fn kill_group(leader: i32) {
+    // SAFETY: no memory is passed. The group is one of our own children, and gone where all of it has ended.
+    unsafe { libc::kill(-leader, libc::SIGKILL) };
+}

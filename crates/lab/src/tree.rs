@@ -1,0 +1,57 @@
+//! A Debian tree for guests that work: a few packages and all they depend on, unpacked and not configured.
+
+use crate::apt::Apt;
+use crate::cache::{self, Key};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Debian 12's programs run on every kernel of the lab.
+const SUITE: &str = "bookworm";
+/// What scripts may count on.
+const BASE: [&str; 6] = ["bash", "coreutils", "util-linux", "grep", "sed", "gawk"];
+
+/// A tree with these packages, in the cache.
+pub fn get(packages: &[&str]) -> Result<PathBuf> {
+    let wanted: Vec<&str> = BASE.iter().chain(packages).copied().collect();
+    let key = Key::default().with(SUITE).with(wanted.join(" ")).short();
+    let folder = cache::folder()?.join("trees").join(key);
+    cache::once(&folder, |draft| {
+        let names = Apt::new(&[SUITE], false)?.unpack_closure(&wanted, &draft.join("root"))?;
+        finish(&draft.join("root"))?;
+        std::fs::write(draft.join("packages"), names.join("\n") + "\n").context("listing the packages")
+    })
+    .with_context(|| format!("a Debian tree with {}", packages.join(", ")))?;
+    Ok(folder.join("root"))
+}
+
+/// What Debian's installation scripts would have done, as far as the programs need it.
+fn finish(root: &Path) -> Result<()> {
+    let link = |to: &str, at: &str| {
+        let path = root.join(at);
+        if path.symlink_metadata().is_ok() {
+            return Ok(());
+        }
+        std::os::unix::fs::symlink(to, &path).with_context(|| path.display().to_string())
+    };
+    cache::make(&root.join("etc"))?;
+    link("bash", "bin/sh")?;
+    link("gawk", "usr/bin/awk")?;
+    for mount_point in ["proc", "sys", "dev", "tmp", "out", "scratch", "usr/local/bin"] {
+        cache::make(&root.join(mount_point))?;
+    }
+    let users = root.join("etc/passwd");
+    std::fs::write(&users, "root:x:0:0:root:/:/bin/bash\n").with_context(|| users.display().to_string())
+}
+
+/// A copy of a tree that shares its files, for a disk that has more on it.
+pub fn share(tree: &Path, copy: &Path) -> Result<()> {
+    let output = Command::new("cp").arg("-al").args([tree, copy]).output().context("running cp")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "copying {}: {}",
+        tree.display(),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}

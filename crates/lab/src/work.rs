@@ -1,0 +1,103 @@
+//! The commands that run workloads.
+
+use crate::mebibytes;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use lab::cache;
+use lab::workload::{self, Config, Report, Step};
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct RunArguments {
+    /// Kernel series, see `lab kernels`.
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// Guest memory.
+    #[arg(long, default_value = "768M", value_parser = mebibytes)]
+    memory: u64,
+    /// CPUs.
+    #[arg(long, default_value_t = 2)]
+    cpus: u32,
+    /// Disk to work on, /scratch in the guest.
+    #[arg(long, default_value = "4G", value_parser = mebibytes)]
+    scratch: u64,
+    /// Disk for swap, $SWAP in the guest; 0M for none.
+    #[arg(long, default_value = "512M", value_parser = mebibytes)]
+    swap: u64,
+    /// Added to the kernel's command line.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    append: String,
+    /// Debian package to have in the guest, with its dependencies; may be given several times.
+    #[arg(long = "package", value_name = "NAME")]
+    packages: Vec<String>,
+    /// File to have in the guest, as HOST:GUEST; may be given several times.
+    #[arg(long = "file", value_name = "HOST:GUEST", value_parser = pair)]
+    files: Vec<(PathBuf, String)>,
+    /// The pagehaul to have in the guest instead of building it.
+    #[arg(long)]
+    pagehaul: Option<PathBuf>,
+    /// Seconds a script may take.
+    #[arg(long, default_value_t = 600)]
+    time_limit: u64,
+    /// Folder for what the scripts leave in /out; by default one in the cache.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Scripts for bash, run one after the other.
+    #[arg(required = true)]
+    scripts: Vec<PathBuf>,
+}
+
+/// Runs scripts in a guest, and says how they ended.
+pub fn run(from: RunArguments) -> Result<()> {
+    let steps = from.scripts.iter().map(|path| step(path, from.time_limit)).collect::<Result<_>>()?;
+    let config = Config {
+        kernel: from.kernel,
+        memory_mib: from.memory,
+        cpus: from.cpus,
+        scratch_mib: from.scratch,
+        swap_mib: from.swap,
+        append: from.append,
+        packages: from.packages,
+        files: from.files,
+        steps,
+        pagehaul: from.pagehaul,
+    };
+    let out = match from.out {
+        Some(out) => out,
+        None => {
+            cache::folder()?.join("workloads").join(format!("{}-{}", config.kernel, config.steps[0].name))
+        }
+    };
+    let report = workload::run(&config, &out)?;
+    print_report(&report, &out);
+    let failed: Vec<&str> =
+        report.steps.iter().filter(|step| step.exit_code != Some(0)).map(|step| step.name.as_str()).collect();
+    if failed.is_empty() { Ok(()) } else { bail!("{} failed", failed.join(", ")) }
+}
+
+fn step(path: &Path, time_limit: u64) -> Result<Step> {
+    let script = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let name = path.file_stem().with_context(|| format!("{} has no name", path.display()))?;
+    Ok(Step { name: name.to_string_lossy().into_owned(), script, time_limit })
+}
+
+fn print_report(report: &Report, out: &Path) {
+    println!("release   {}", report.release);
+    println!("results   {}", out.display());
+    for step in &report.steps {
+        let end = match (step.exit_code, step.timed_out) {
+            (_, true) => "killed: out of time".to_owned(),
+            (Some(code), _) => format!("exit code {code}"),
+            (None, _) => format!("signal {}", step.signal.unwrap_or(0)),
+        };
+        println!(
+            "step      {} ({end}, {:.1} s, user {:.1} s, system {:.1} s)",
+            step.name, step.seconds, step.user_seconds, step.system_seconds
+        );
+    }
+}
+
+fn pair(text: &str) -> Result<(PathBuf, String)> {
+    let (host, guest) = text.split_once(':').with_context(|| format!("{text} is not HOST:GUEST"))?;
+    Ok((host.into(), guest.to_owned()))
+}

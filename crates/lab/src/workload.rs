@@ -1,0 +1,180 @@
+//! Guests that work: boot a kernel, run scripts on a Debian tree with pagehaul in it, bring files out.
+
+use crate::cache;
+use crate::crash::SocketFolder;
+use crate::disk::{self, Disk};
+use crate::kernels::Kernel;
+use crate::tools::Tools;
+use crate::vm::{Accelerator, Machine, Vm};
+use crate::{build, initramfs, tree};
+use anyhow::{Context, Result, bail};
+use lab_guest::order::say;
+use lab_guest::workload::{self, Workload};
+pub use lab_guest::workload::{Report, Step, StepReport};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What to boot and what to run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of a kernel series.
+    pub kernel: String,
+    /// MiB of guest memory.
+    pub memory_mib: u64,
+    /// CPUs.
+    pub cpus: u32,
+    /// MiB of the scratch disk. It takes as much of the host's as is written.
+    pub scratch_mib: u64,
+    /// MiB of the disk for swap; without one where it is 0.
+    pub swap_mib: u64,
+    /// Added to the kernel's command line.
+    pub append: String,
+    /// Debian packages, with their dependencies, for the tree the scripts run on.
+    pub packages: Vec<String>,
+    /// Host files, and where the scripts find them.
+    pub files: Vec<(PathBuf, String)>,
+    /// The scripts.
+    pub steps: Vec<Step>,
+    /// The pagehaul to put into /usr/local/bin; by default it is built from this workspace.
+    pub pagehaul: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            kernel: "6.12".into(),
+            memory_mib: 768,
+            cpus: 2,
+            scratch_mib: 4096,
+            swap_mib: 512,
+            append: String::new(),
+            packages: Vec::new(),
+            files: Vec::new(),
+            steps: Vec::new(),
+            pagehaul: None,
+        }
+    }
+}
+
+/// Room for results.
+const OUT_BYTES: u64 = 1 << 30;
+/// Time for the boot and for what the guest does between steps.
+const SLACK: Duration = Duration::from_secs(180);
+
+/// Boots the guest, runs the steps, and puts what they left in `/out` into the folder `out`, with the console's log.
+/// What was there before is removed.
+pub fn run(config: &Config, out: &Path) -> Result<Report> {
+    let tools = Tools::get()?;
+    let kernel = Kernel::get(&config.kernel)?;
+    let guest = build::guest()?;
+    let pagehaul = match &config.pagehaul {
+        Some(path) => path.clone(),
+        None => build::pagehaul()?,
+    };
+    let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
+    let tree = tree::get(&packages)?;
+    if out.exists() {
+        fs::remove_dir_all(out).with_context(|| format!("removing the old {}", out.display()))?;
+    }
+    cache::make(out)?;
+    let draft = Draft::new()?;
+    let path = draft.0.join("initramfs");
+    let workload = Workload { steps: config.steps.clone() };
+    let initramfs = initramfs::build_for_work(&kernel, &tools, &guest, &workload)?;
+    fs::write(&path, initramfs).context("writing the initramfs")?;
+    let disks = disks(config, &tools, &tree, &pagehaul, &draft.0)?;
+    let sockets = SocketFolder::new()?;
+    let longest = config.steps.iter().map(|step| step.time_limit).max().unwrap_or(0);
+    let total: u64 = config.steps.iter().map(|step| step.time_limit).sum();
+    let mut vm = Machine {
+        tools: &tools,
+        kernel: &kernel.image()?,
+        initramfs: &path,
+        command_line: format!("console=ttyS0 panic=-1 nowatchdog random.trust_cpu=on {}", config.append)
+            .trim(),
+        memory_mib: config.memory_mib,
+        cpus: config.cpus,
+        cpu: "Haswell-noTSX",
+        accelerator: Accelerator::Tcg,
+        disks: &disks,
+        devices: &[],
+        folder: &sockets.0,
+        silence: Duration::from_secs(longest) + SLACK,
+        limit: Duration::from_secs(total) + SLACK,
+    }
+    .start()?;
+    let result = follow(&mut vm);
+    drop(vm);
+    fs::copy(sockets.0.join("console.log"), out.join("console.log")).context("keeping the console's log")?;
+    result.with_context(|| format!("a workload on {}", kernel.release))?;
+    let disk = disks.iter().find(|disk| disk.serial == workload::disk::OUT).context("a disk of the guest")?;
+    disk::take_out(&tools, disk, out)?;
+    let path = out.join(workload::REPORT);
+    let text = fs::read(&path).with_context(|| path.display().to_string())?;
+    serde_json::from_slice(&text).with_context(|| path.display().to_string())
+}
+
+fn disks(config: &Config, tools: &Tools, tree: &Path, pagehaul: &Path, draft: &Path) -> Result<Vec<Disk>> {
+    let root = draft.join("tree");
+    tree::share(tree, &root)?;
+    let mut bytes = folder_bytes(tree);
+    let place = [(pagehaul.to_owned(), "/usr/local/bin/pagehaul".to_owned())];
+    for (from, to) in place.iter().chain(&config.files) {
+        let to = root.join(to.trim_start_matches('/'));
+        if let Some(folder) = to.parent() {
+            cache::make(folder)?;
+        }
+        bytes += fs::copy(from, &to).with_context(|| format!("copying {}", from.display()))?;
+    }
+    let mut disks = vec![
+        disk::ext4(tools, draft, workload::disk::ROOT, bytes * 5 / 4 + (128 << 20), 4096, Some(&root))?,
+        disk::ext4(tools, draft, workload::disk::OUT, OUT_BYTES, 4096, None)?,
+        disk::ext4(tools, draft, workload::disk::SCRATCH, config.scratch_mib << 20, 4096, None)?,
+    ];
+    if config.swap_mib > 0 {
+        disks.push(disk::raw(draft, workload::disk::SWAP, config.swap_mib << 20)?);
+    }
+    Ok(disks)
+}
+
+fn follow(vm: &mut Vm) -> Result<()> {
+    loop {
+        let Some((what, detail)) = vm.listen(|panic| bail!("{panic}"))? else {
+            bail!("the guest ended before its work was done{}", vm.where_to_look());
+        };
+        eprintln!("{:6.1} s  {what} {detail}", vm.seconds());
+        if what == say::DONE {
+            return Ok(());
+        }
+    }
+}
+
+/// Space that a folder's files take in blocks of 4 KiB.
+fn folder_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let of_one = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => 4096 + folder_bytes(&entry.path()),
+        Ok(metadata) => metadata.len().next_multiple_of(4096),
+        Err(_) => 0,
+    };
+    entries.flatten().map(of_one).sum()
+}
+
+/// A folder of the cache for disks, which are gone when it is dropped.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn new() -> Result<Draft> {
+        let path = cache::folder()?.join("workloads").join(format!(".{}", std::process::id()));
+        cache::make(&path)?;
+        Ok(Draft(path))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // What can't be removed takes space but does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
