@@ -1,0 +1,43 @@
+use std::collections::HashMap;
+
+/// Names of tasks by PID, as `saved_cmdlines` and recordings keep them.
+#[derive(Debug, Clone, Default)]
+pub struct Comms(HashMap<i32, Box<str>>);
+
+impl Comms {
+    /// Parses lines of `PID NAME`.
+    pub fn parse(text: &str) -> Self {
+        let mut comms = Self::default();
+        for line in text.lines() {
+            if let Some((pid, name)) = line.trim_start().split_once(' ')
+                && let Ok(pid) = pid.parse()
+            {
+                comms.insert(pid, name);
+            }
+        }
+        comms
+    }
+
+    /// Names a task; a later name replaces an earlier one.
+    pub fn insert(&mut self, pid: i32, name: &str) {
+        self.0.insert(pid, name.into());
+    }
+
+    /// Adds a name only where there is none yet.
+    pub fn insert_missing(&mut self, pid: i32, name: &str) {
+        self.0.entry(pid).or_insert_with(|| name.into());
+    }
+
+    /// The name of a task. PID 0 is the idle task of every CPU.
+    pub fn get(&self, pid: i32) -> Option<&str> {
+        match self.0.get(&pid) {
+            Some(name) => Some(name),
+            None => (pid == 0).then_some("<idle>"),
+        }
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &str)> {
+        self.0.iter().map(|(&pid, name)| (pid, &**name))
+    }
+}

@@ -1,0 +1,148 @@
+use std::borrow::Cow;
+
+use crate::format::{EventFormat, Kind, Slot};
+use crate::{Abi, Comms};
+
+/// One event, borrowed from the buffer it lies in.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    pub(crate) ts: u64,
+    pub(crate) cpu: u32,
+    pub(crate) format: &'a EventFormat,
+    pub(crate) body: Body<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Body<'a> {
+    Binary { data: &'a [u8], abi: Abi, comms: &'a Comms },
+    Text { line: &'a str, spans: &'a [Span], pid: i32, comm: &'a str },
+}
+
+/// Where a value lies in a line, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl<'a> Event<'a> {
+    /// Nanoseconds of the trace's clock.
+    #[inline]
+    pub fn ts(&self) -> u64 {
+        self.ts
+    }
+
+    /// The CPU it happened on.
+    #[inline]
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// What kind of event it is.
+    #[inline]
+    pub fn format(&self) -> &'a EventFormat {
+        self.format
+    }
+
+    /// The task that was running; -1 if the trace does not say.
+    #[inline]
+    pub fn pid(&self) -> i32 {
+        match self.body {
+            Body::Binary { .. } => {
+                self.format.common_pid.and_then(|slot| self.i64(slot)).map_or(-1, |pid| pid as i32)
+            }
+            Body::Text { pid, .. } => pid,
+        }
+    }
+
+    /// The name of the task that was running, if the trace knows it.
+    pub fn comm(&self) -> Option<&'a str> {
+        match self.body {
+            Body::Binary { comms, .. } => comms.get(self.pid()),
+            Body::Text { comm, .. } => Some(comm),
+        }
+    }
+
+    /// A number; negative ones are extended to 64 bits. None if the record is too short, or the field is no number. In text,
+    /// decimal and 0x numbers count.
+    #[inline]
+    pub fn u64(&self, slot: Slot) -> Option<u64> {
+        match (slot.kind, self.body) {
+            (Kind::Integer { signed }, Body::Binary { data, abi, .. }) => {
+                let bytes = data.get(slot.offset as usize..)?.get(..slot.size as usize)?;
+                let value = abi.unsigned(bytes)?;
+                let spare = 64 - slot.size * 8;
+                Some(if signed { ((value << spare) as i64 >> spare) as u64 } else { value })
+            }
+            (Kind::Text, Body::Text { .. }) => number(self.span(slot)?),
+            _ => None,
+        }
+    }
+
+    /// A number as two's complement.
+    #[inline]
+    pub fn i64(&self, slot: Slot) -> Option<i64> {
+        self.u64(slot).map(|value| value as i64)
+    }
+
+    /// A string: a `char` array, a dynamic string, or the value as a text trace spells it.
+    pub fn text(&self, slot: Slot) -> Option<Cow<'a, str>> {
+        match self.body {
+            Body::Text { .. } => self.span(slot).map(Cow::Borrowed),
+            Body::Binary { .. } => match slot.kind {
+                Kind::Chars | Kind::DataLoc { element: 1 } | Kind::RelLoc { element: 1 } => {
+                    let bytes = self.bytes(slot)?;
+                    let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+                    Some(String::from_utf8_lossy(&bytes[..end]))
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// The bytes of a field, those a dynamic field points to; none in text.
+    pub fn bytes(&self, slot: Slot) -> Option<&'a [u8]> {
+        let Body::Binary { data, abi, .. } = self.body else { return None };
+        let own = data.get(slot.offset as usize..)?.get(..slot.size as usize)?;
+        let base = match slot.kind {
+            Kind::DataLoc { .. } => 0,
+            Kind::RelLoc { .. } => slot.offset as usize + slot.size as usize,
+            _ => return Some(own),
+        };
+        let word = abi.unsigned(own.get(..4)?)?;
+        let (offset, len) = ((word & 0xffff) as usize, (word >> 16) as usize);
+        data.get(base + offset..)?.get(..len)
+    }
+
+    /// The elements of an array or a dynamic array of numbers; none in text.
+    pub fn elements(&self, slot: Slot) -> Option<impl Iterator<Item = u64> + 'a> {
+        let (Kind::Array { element, .. } | Kind::DataLoc { element } | Kind::RelLoc { element }) = slot.kind
+        else {
+            return None;
+        };
+        let Body::Binary { abi, .. } = self.body else { return None };
+        let bytes = self.bytes(slot)?;
+        Some(bytes.chunks_exact(element.max(1) as usize).filter_map(move |bytes| abi.unsigned(bytes)))
+    }
+
+    fn span(&self, slot: Slot) -> Option<&'a str> {
+        let Body::Text { line, spans, .. } = self.body else { return None };
+        let span = spans.get(slot.offset as usize)?;
+        line.get(span.start as usize..span.end as usize)
+    }
+}
+
+/// A number as traces print it: decimal, or hexadecimal after 0x.
+fn number(text: &str) -> Option<u64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let value = match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok()?,
+        None => digits.parse().ok()?,
+    };
+    Some(if negative { value.wrapping_neg() } else { value })
+}

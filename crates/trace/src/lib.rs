@@ -1,0 +1,81 @@
+//! Kernel trace events, wherever they come from.
+//!
+//! One [`Event`] view over the binary ring buffer of a live kernel ([`live`]) and over recordings. Fields are found by name
+//! in the kernel's own `format` files ([`EventFormat`]), never by position: names, order, widths and signs change from
+//! release to release. Events of all CPUs come merged by time, without an allocation per event; what was lost or could not be
+//! read is counted ([`Losses`]).
+//!
+//! ```no_run
+//! use pagehaul_trace::live::{InstanceOptions, LiveReader, Tracefs};
+//! use pagehaul_trace::EventSource;
+//!
+//! # fn main() -> Result<(), pagehaul_trace::TraceError> {
+//! let instance = Tracefs::find()?.create_instance(&InstanceOptions::default())?;
+//! instance.enable("sched", "sched_switch")?;
+//! let mut reader = LiveReader::new(instance)?;
+//! reader.start()?;
+//! while reader.poll(std::time::Duration::from_millis(100))? {
+//!     while let Some(event) = reader.next_event()? {
+//!         let prev = event.format().slot("prev_pid").and_then(|slot| event.i64(slot));
+//!         println!("{} {} {:?} {:?}", event.ts(), event.format().name, prev, event.comm());
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod comms;
+mod error;
+mod event;
+mod format;
+pub mod live;
+mod lost;
+mod merge;
+pub mod ring;
+mod source;
+
+pub use comms::Comms;
+pub use error::TraceError;
+pub use event::{Event, Span};
+pub use format::{EventFormat, Field, Formats, Kind, Slot};
+pub use lost::{CpuLosses, Losses};
+pub use merge::{Merge, PageSource};
+pub use source::EventSource;
+
+/// How the traced machine lays out words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abi {
+    /// Big-endian.
+    pub big_endian: bool,
+    /// Bytes in a kernel `long`: 4 or 8.
+    pub long_size: u8,
+}
+
+impl Abi {
+    /// Little-endian, 64 bits: x86_64, arm64, riscv64.
+    pub const LE64: Self = Self { big_endian: false, long_size: 8 };
+
+    /// The machine this program runs on.
+    pub const fn host() -> Self {
+        Self { big_endian: cfg!(target_endian = "big"), long_size: size_of::<usize>() as u8 }
+    }
+
+    /// The unsigned number in all of `bytes` (1, 2, 4 or 8 of them), none for other lengths.
+    #[inline]
+    pub fn unsigned(self, bytes: &[u8]) -> Option<u64> {
+        let value = match *bytes {
+            [a] => return Some(u64::from(a)),
+            [a, b] => {
+                let value = u16::from_le_bytes([a, b]);
+                return Some(u64::from(if self.big_endian { value.swap_bytes() } else { value }));
+            }
+            [a, b, c, d] => {
+                let value = u32::from_le_bytes([a, b, c, d]);
+                return Some(u64::from(if self.big_endian { value.swap_bytes() } else { value }));
+            }
+            [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            _ => return None,
+        };
+        Some(if self.big_endian { value.swap_bytes() } else { value })
+    }
+}

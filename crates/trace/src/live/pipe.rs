@@ -1,0 +1,44 @@
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::tracefs::refused;
+use crate::TraceError;
+
+/// A CPU's `trace_pipe_raw`: gives whole sub-buffers, and takes them out of the kernel's buffer.
+#[derive(Debug)]
+pub struct CpuPipe {
+    file: File,
+    path: PathBuf,
+    page_size: usize,
+}
+
+impl CpuPipe {
+    pub(super) fn open(path: &Path, page_size: u32) -> Result<Self, TraceError> {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = file.map_err(|error| refused(path, "open", error))?;
+        Ok(Self { file, path: path.to_owned(), page_size: page_size as usize })
+    }
+
+    /// Reads one sub-buffer into `page`; false if there is none now.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the kernel refuses.
+    pub fn read(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
+        page.resize(self.page_size, 0);
+        loop {
+            return match self.file.read(page) {
+                Ok(0) => Ok(false),
+                Ok(count) => {
+                    page.truncate(count);
+                    Ok(true)
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(error) => Err(refused(&self.path, "read", error)),
+            };
+        }
+    }
+}

@@ -1,0 +1,131 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{CpuPipe, Instance};
+use crate::{Comms, Event, EventSource, Formats, Losses, Merge, PageSource, TraceError};
+
+/// Reads the events switched on in an instance, in the order of time over all CPUs.
+///
+/// Every [`LiveReader::poll`] takes out what there is; [`EventSource::next_event`] then gives the events up to the time the poll
+/// began, since an earlier one can no longer come from any CPU. The instance's clock must be `mono`.
+pub struct LiveReader {
+    merge: Merge<Queue>,
+    formats: Formats,
+    comms: Comms,
+    /// Events up to here are complete.
+    limit: u64,
+    started: bool,
+    /// Last, so that the pipes are closed before the instance is removed: the kernel keeps instances in use.
+    instance: Instance,
+}
+
+/// Sub-buffers read, but not yet walked.
+struct Queue {
+    pipe: CpuPipe,
+    pages: VecDeque<Vec<u8>>,
+    /// Buffers to fill again.
+    spare: Vec<Vec<u8>>,
+}
+
+impl PageSource for Queue {
+    fn next_page(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
+        let Some(next) = self.pages.pop_front() else { return Ok(false) };
+        self.spare.push(std::mem::replace(page, next));
+        Ok(true)
+    }
+}
+
+impl LiveReader {
+    /// Prepares reading; the events of interest are switched on in `instance`, and tracing is not.
+    ///
+    /// # Errors
+    /// [`TraceError`] if formats or buffers cannot be read.
+    pub fn new(instance: Instance) -> Result<Self, TraceError> {
+        let formats = instance.formats()?;
+        let layout = instance.layout()?;
+        let mut queues = Vec::new();
+        for cpu in instance.cpus()? {
+            let pipe = instance.pipe(cpu, layout.page_size)?;
+            queues.push((cpu, Queue { pipe, pages: VecDeque::new(), spare: Vec::new() }));
+        }
+        let merge = Merge::new(queues, layout, &formats);
+        Ok(Self { merge, formats, comms: Comms::default(), limit: 0, started: false, instance })
+    }
+
+    /// The instance.
+    pub fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    /// Begins tracing.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the kernel refuses.
+    pub fn start(&mut self) -> Result<(), TraceError> {
+        self.started = true;
+        self.instance.write("tracing_on", "1")
+    }
+
+    /// Ends tracing. The next poll gives what is left, and returns false.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the kernel refuses.
+    pub fn stop(&mut self) -> Result<(), TraceError> {
+        self.started = false;
+        self.instance.write("tracing_on", "0")
+    }
+
+    /// Waits `wait`, then takes out what the buffers hold. False once tracing was stopped and the buffers are empty.
+    ///
+    /// # Errors
+    /// [`TraceError`] if a buffer cannot be read.
+    pub fn poll(&mut self, wait: Duration) -> Result<bool, TraceError> {
+        if self.started {
+            std::thread::sleep(wait);
+            self.limit = monotonic();
+        } else {
+            self.limit = u64::MAX;
+        }
+        let mut any = false;
+        for queue in self.merge.sources() {
+            loop {
+                let mut page = queue.spare.pop().unwrap_or_default();
+                if !queue.pipe.read(&mut page)? {
+                    queue.spare.push(page);
+                    break;
+                }
+                queue.pages.push_back(page);
+                any = true;
+            }
+        }
+        self.merge.resume();
+        if any {
+            self.comms = Comms::parse(&self.instance.tracefs().read("saved_cmdlines")?);
+        }
+        Ok(any || self.started)
+    }
+}
+
+impl EventSource for LiveReader {
+    fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        self.merge.next_event(&self.formats, &self.comms, self.limit)
+    }
+
+    fn formats(&self) -> &Formats {
+        &self.formats
+    }
+
+    fn comms(&self) -> &Comms {
+        &self.comms
+    }
+
+    fn losses(&self) -> Losses {
+        self.merge.losses()
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds, the `mono` clock of traces.
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}

@@ -1,0 +1,191 @@
+//! Events of all CPUs in the order of time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::event::Body;
+use crate::ring::{Missed, PageCursor, PageLayout, Record};
+use crate::{Comms, CpuLosses, Event, Formats, Losses, TraceError};
+
+/// The sub-buffers of one CPU, in order.
+pub trait PageSource: Send {
+    /// Fills `page` with the next sub-buffer; false at the end.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the source cannot be read on.
+    fn next_page(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError>;
+}
+
+/// The events of several [`PageSource`]s, merged by time. Ties go to the lower CPU.
+pub struct Merge<S> {
+    layout: PageLayout,
+    /// Where records name their event.
+    id_offset: usize,
+    id_size: usize,
+    streams: Vec<Stream<S>>,
+    /// Times and positions of the streams' next records, but for that of `current`.
+    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The stream whose record was given out last.
+    current: Option<usize>,
+    /// Every stream without a record was asked for one.
+    fresh: bool,
+    unknown_events: u64,
+}
+
+struct Stream<S> {
+    pages: S,
+    page: Vec<u8>,
+    cursor: Option<PageCursor>,
+    record: Record,
+    losses: CpuLosses,
+}
+
+impl<S: PageSource> Merge<S> {
+    /// Merges CPUs and their sub-buffers. `formats` tells where records name their event.
+    pub fn new(sources: impl IntoIterator<Item = (u32, S)>, layout: PageLayout, formats: &Formats) -> Self {
+        let streams = sources.into_iter().map(|(cpu, pages)| Stream {
+            pages,
+            page: Vec::new(),
+            cursor: None,
+            record: Record { ts: 0, start: 0, end: 0 },
+            losses: CpuLosses { cpu, ..CpuLosses::default() },
+        });
+        let id = formats.iter().find_map(|format| format.slot("common_type"));
+        let mut streams: Vec<_> = streams.collect();
+        streams.sort_by_key(|stream| stream.losses.cpu);
+        Self {
+            layout,
+            id_offset: id.map_or(0, |slot| slot.offset as usize),
+            id_size: id.map_or(2, |slot| slot.size as usize),
+            streams,
+            waiting: BinaryHeap::new(),
+            current: None,
+            fresh: false,
+            unknown_events: 0,
+        }
+    }
+
+    /// The next event whose kind `formats` knows, if it is not later than `limit`, in nanoseconds.
+    ///
+    /// # Errors
+    /// [`TraceError`] if a source cannot be read on. Damaged sub-buffers are no error: they count in [`Merge::losses`].
+    pub fn next_event<'a>(
+        &'a mut self,
+        formats: &'a Formats,
+        comms: &'a Comms,
+        limit: u64,
+    ) -> Result<Option<Event<'a>>, TraceError> {
+        loop {
+            let Some(at) = self.advance(limit)? else { return Ok(None) };
+            let id = self.streams[at].data().get(self.id_offset..).and_then(|data| data.get(..self.id_size));
+            let id = id.and_then(|bytes| self.layout.abi.unsigned(bytes));
+            if let Some(format) = id.and_then(|id| formats.by_id(id)) {
+                let stream = &self.streams[at];
+                return Ok(Some(Event {
+                    ts: stream.record.ts,
+                    cpu: stream.losses.cpu,
+                    format,
+                    body: Body::Binary { data: stream.data(), abi: self.layout.abi, comms },
+                }));
+            }
+            self.unknown_events += 1;
+        }
+    }
+
+    /// What was missing in the sub-buffers read so far.
+    pub fn losses(&self) -> Losses {
+        let cpus = self.streams.iter().map(|stream| &stream.losses);
+        let cpus = cpus.filter(|cpu| cpu.events + cpu.gaps + cpu.damaged_pages > 0);
+        Losses { cpus: cpus.cloned().collect(), unknown_events: self.unknown_events }
+    }
+
+    /// The sources, to feed them where they can be fed.
+    pub fn sources(&mut self) -> impl Iterator<Item = &mut S> {
+        self.streams.iter_mut().map(|stream| &mut stream.pages)
+    }
+
+    /// Looks again at sources that were at their end.
+    pub fn resume(&mut self) {
+        self.fresh = false;
+    }
+
+    /// Steps to the record that is next in time and not later than `limit`; its stream.
+    #[inline]
+    fn advance(&mut self, limit: u64) -> Result<Option<usize>, TraceError> {
+        if let Some(at) = self.current.take() {
+            self.streams[at].step(self.layout)?;
+            if self.streams[at].cursor.is_some() {
+                let next = (self.streams[at].record.ts, at);
+                // Mostly the same CPU goes on for a while.
+                if self.fresh
+                    && next.0 <= limit
+                    && self.waiting.peek().is_none_or(|Reverse(first)| next <= *first)
+                {
+                    self.current = Some(at);
+                    return Ok(self.current);
+                }
+                self.waiting.push(Reverse(next));
+            }
+        }
+        if !self.fresh {
+            self.fresh = true;
+            for (at, stream) in
+                self.streams.iter_mut().enumerate().filter(|(_, stream)| stream.cursor.is_none())
+            {
+                stream.step(self.layout)?;
+                if stream.cursor.is_some() {
+                    self.waiting.push(Reverse((stream.record.ts, at)));
+                }
+            }
+        }
+        if self.waiting.peek().is_some_and(|Reverse((ts, _))| *ts <= limit) {
+            self.current = self.waiting.pop().map(|Reverse((_, at))| at);
+        }
+        Ok(self.current)
+    }
+}
+
+impl<S: PageSource> Stream<S> {
+    #[inline]
+    fn data(&self) -> &[u8] {
+        self.page.get(self.record.start..self.record.end).unwrap_or_default()
+    }
+
+    /// Steps to the next record; `cursor` is none if there is none.
+    #[inline]
+    fn step(&mut self, layout: PageLayout) -> Result<(), TraceError> {
+        loop {
+            if let Some(cursor) = &mut self.cursor {
+                match cursor.next_record(&self.page) {
+                    Ok(Some(record)) => {
+                        self.record = record;
+                        return Ok(());
+                    }
+                    Ok(None) => {}
+                    Err(fault) => self.damaged(&fault),
+                }
+                self.cursor = None;
+            }
+            if !self.pages.next_page(&mut self.page)? {
+                return Ok(());
+            }
+            match PageCursor::new(&self.page, layout) {
+                Ok(cursor) => {
+                    match cursor.missed() {
+                        Missed::No => {}
+                        Missed::Count(count) => self.losses.events = self.losses.events.saturating_add(count),
+                        Missed::Unknown => self.losses.gaps += 1,
+                    }
+                    self.cursor = Some(cursor);
+                }
+                Err(fault) => self.damaged(&fault),
+            }
+        }
+    }
+
+    #[cold]
+    fn damaged(&mut self, fault: &crate::ring::PageFault) {
+        self.losses.damaged_pages += 1;
+        self.losses.first_damage.get_or_insert_with(|| fault.to_string());
+    }
+}

@@ -1,0 +1,283 @@
+//! One sub-buffer: a time stamp, the count of bytes, then records of a 5-bit type or length, a 27-bit time delta and data.
+
+use super::PageLayout;
+
+/// The kernel's `type_len` values above the lengths (`events/header_event` prints them).
+mod kind {
+    /// Nothing, or a discarded record.
+    pub(super) const PADDING: u32 = 29;
+    /// A delta too large for 27 bits.
+    pub(super) const TIME_EXTEND: u32 = 30;
+    /// The time itself.
+    pub(super) const TIME_STAMP: u32 = 31;
+}
+
+/// Bytes of data a sub-buffer holds: the lower 20 bits of `commit`.
+const COMMIT_MASK: u64 = (1 << 20) - 1;
+/// Events were lost before this sub-buffer.
+const MISSED_EVENTS: u64 = 1 << 31;
+/// How many is stored as a `long` behind the data.
+const MISSED_STORED: u64 = 1 << 30;
+/// Time stamps have 59 bits; the rest is that of the time before.
+const STAMP_BITS: u32 = 59;
+
+/// Events lost before a sub-buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missed {
+    /// None.
+    No,
+    /// So many.
+    Count(u64),
+    /// Some; the kernel had no room to say how many.
+    Unknown,
+}
+
+/// A record: its time and where its data lies in the sub-buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Nanoseconds of the trace's clock.
+    pub ts: u64,
+    /// First byte of the data, counted from the sub-buffer's begin.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+/// What in a sub-buffer cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("at byte {offset}: {what}")]
+pub struct PageFault {
+    /// Byte in the sub-buffer.
+    pub offset: usize,
+    /// What was found.
+    pub what: &'static str,
+}
+
+/// Walks the records of one sub-buffer.
+#[derive(Debug, Clone)]
+pub struct PageCursor {
+    layout: PageLayout,
+    ts: u64,
+    at: usize,
+    end: usize,
+    missed: Missed,
+}
+
+impl PageCursor {
+    /// Starts at the first record. `page` may be cut behind its last record.
+    ///
+    /// # Errors
+    /// [`PageFault`] if the header is cut off or says there is more data than bytes.
+    pub fn new(page: &[u8], layout: PageLayout) -> Result<Self, PageFault> {
+        let abi = layout.abi;
+        let word = |at: usize, size: usize| page.get(at..)?.get(..size).and_then(|bytes| abi.unsigned(bytes));
+        let long = usize::from(abi.long_size);
+        let (Some(ts), Some(commit)) = (word(0, 8), word(layout.commit_offset as usize, long)) else {
+            return Err(PageFault { offset: page.len(), what: "the sub-buffer's header is cut off" });
+        };
+        let at = layout.data_offset as usize;
+        let end = at + (commit & COMMIT_MASK) as usize;
+        if end > page.len() {
+            return Err(PageFault {
+                offset: layout.commit_offset as usize,
+                what: "more data than the sub-buffer has bytes",
+            });
+        }
+        let missed = match commit & (MISSED_EVENTS | MISSED_STORED) {
+            0 => Missed::No,
+            bits if bits & MISSED_STORED != 0 => word(end, long).map_or(Missed::Unknown, Missed::Count),
+            _ => Missed::Unknown,
+        };
+        Ok(Self { layout, ts, at, end, missed })
+    }
+
+    /// What was lost before this sub-buffer.
+    pub fn missed(&self) -> Missed {
+        self.missed
+    }
+
+    /// The time of the last record, or of the sub-buffer if none was read yet.
+    pub fn ts(&self) -> u64 {
+        self.ts
+    }
+
+    /// The next record with data; `page` is the one given to [`PageCursor::new`].
+    ///
+    /// # Errors
+    /// [`PageFault`] if a record reaches beyond the data; what follows cannot be read.
+    #[inline]
+    pub fn next_record(&mut self, page: &[u8]) -> Result<Option<Record>, PageFault> {
+        while self.at < self.end {
+            let header = self.word(page, self.at)?;
+            let (type_len, delta) = if self.layout.abi.big_endian {
+                (header >> 27, u64::from(header & ((1 << 27) - 1)))
+            } else {
+                (header & 31, u64::from(header >> 5))
+            };
+            let array = self.at + 4;
+            let (start, end) = match type_len {
+                0 => {
+                    // The length counts its own word.
+                    let len = self.word(page, array)? as usize;
+                    if len < 4 {
+                        return Err(self.fault("a record shorter than its length's word"));
+                    }
+                    (array + 4, array + len)
+                }
+                // A null record: the rest is empty.
+                kind::PADDING if delta == 0 => {
+                    self.at = self.end;
+                    return Ok(None);
+                }
+                kind::PADDING => {
+                    // A discarded record: its time counts, since the next delta starts from it.
+                    let len = self.word(page, array)? as usize;
+                    self.ts = self.ts.wrapping_add(delta);
+                    self.skip_to(array.saturating_add(len.max(4)))?;
+                    continue;
+                }
+                kind::TIME_EXTEND => {
+                    let upper = u64::from(self.word(page, array)?);
+                    self.ts = self.ts.wrapping_add((upper << 27) + delta);
+                    self.skip_to(array + 4)?;
+                    continue;
+                }
+                kind::TIME_STAMP => {
+                    let upper = u64::from(self.word(page, array)?);
+                    self.ts = absolute((upper << 27) + delta, self.ts);
+                    self.skip_to(array + 4)?;
+                    continue;
+                }
+                words => (array, array + words as usize * 4),
+            };
+            if end > self.end {
+                return Err(self.fault("a record that reaches beyond the data"));
+            }
+            self.ts = self.ts.wrapping_add(delta);
+            // Lengths are in words, and records start on words.
+            self.at = end.next_multiple_of(4);
+            return Ok(Some(Record { ts: self.ts, start, end }));
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn word(&self, page: &[u8], at: usize) -> Result<u32, PageFault> {
+        let bytes = page.get(..self.end).and_then(|page| page.get(at..)?.first_chunk::<4>());
+        let Some(&bytes) = bytes else { return Err(self.fault("a record's header is cut off")) };
+        Ok(if self.layout.abi.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+
+    fn skip_to(&mut self, to: usize) -> Result<(), PageFault> {
+        if to > self.end {
+            return Err(self.fault("padding that reaches beyond the data"));
+        }
+        self.at = to;
+        Ok(())
+    }
+
+    fn fault(&self, what: &'static str) -> PageFault {
+        PageFault { offset: self.at, what }
+    }
+}
+
+/// A stamp's upper five bits are those of the time before it; where the stamp is smaller, they have counted on.
+fn absolute(stamp: u64, before: u64) -> u64 {
+    let upper = before >> STAMP_BITS << STAMP_BITS;
+    let full = upper | stamp;
+    if upper != 0 && full < before { full.wrapping_add(1 << STAMP_BITS) } else { full }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(type_len: u32, delta: u32) -> [u8; 4] {
+        (type_len | delta << 5).to_le_bytes()
+    }
+
+    fn page(ts: u64, flags: u64, data: &[&[u8]], behind: &[u8]) -> Vec<u8> {
+        let data = data.concat();
+        let mut page = ts.to_le_bytes().to_vec();
+        page.extend((data.len() as u64 | flags).to_le_bytes());
+        page.extend(data);
+        page.extend(behind);
+        page.resize(4096, 0);
+        page
+    }
+
+    fn records(page: &[u8]) -> (Vec<(u64, Vec<u8>)>, Option<PageFault>) {
+        let mut cursor = PageCursor::new(page, PageLayout::le64(4096)).unwrap();
+        let mut out = Vec::new();
+        loop {
+            match cursor.next_record(page) {
+                Ok(Some(record)) => out.push((record.ts, page[record.start..record.end].to_vec())),
+                Ok(None) => return (out, None),
+                Err(fault) => return (out, Some(fault)),
+            }
+        }
+    }
+
+    #[test]
+    fn all_kinds_of_records_are_read() {
+        let page = page(
+            1000,
+            0,
+            &[
+                &header(2, 5),
+                b"eightbyt",
+                &header(kind::TIME_EXTEND, 1),
+                &2u32.to_le_bytes(),
+                &header(kind::PADDING, 7),
+                &8u32.to_le_bytes(),
+                b"gone",
+                &header(0, 3),
+                &12u32.to_le_bytes(),
+                b"longword",
+                &header(kind::TIME_STAMP, 77),
+                &1u32.to_le_bytes(),
+                &header(1, 0),
+                b"last",
+                &header(kind::PADDING, 0),
+                b"whatever follows",
+            ],
+            &[],
+        );
+        let far = 1005 + (2 << 27) + 1 + 7 + 3;
+        let expected =
+            [(1005, b"eightbyt".to_vec()), (far, b"longword".to_vec()), ((1 << 27) + 77, b"last".to_vec())];
+        assert_eq!(records(&page), (expected.to_vec(), None));
+    }
+
+    #[test]
+    fn absolute_times_keep_their_upper_bits() {
+        let before = (3 << STAMP_BITS) + 500;
+        assert_eq!(absolute(600, before), (3 << STAMP_BITS) + 600);
+        assert_eq!(absolute(400, before), (4 << STAMP_BITS) + 400);
+        assert_eq!(absolute(400, 500), 400);
+    }
+
+    #[test]
+    fn losses_are_counted_or_known_unknown() {
+        let missed = |flags, behind: &[u8]| {
+            let page = page(0, flags, &[&header(1, 0), b"data"], behind);
+            PageCursor::new(&page, PageLayout::le64(4096)).unwrap().missed()
+        };
+        assert_eq!(missed(0, &[]), Missed::No);
+        assert_eq!(missed(MISSED_EVENTS, &[]), Missed::Unknown);
+        assert_eq!(missed(MISSED_EVENTS | MISSED_STORED, &123u64.to_le_bytes()), Missed::Count(123));
+    }
+
+    #[test]
+    fn damage_ends_the_page_and_says_where() {
+        let cut = page(0, 0, &[&header(1, 1), b"good", &header(28, 1), b"too short"], &[]);
+        let (good, fault) = records(&cut);
+        assert_eq!(good.len(), 1);
+        assert_eq!(fault.unwrap().offset, 24);
+        let (_, fault) = records(&page(0, 0, &[&header(0, 1), &3u32.to_le_bytes()], &[]));
+        assert!(fault.unwrap().what.contains("shorter"));
+        let long = page(0, 0, &[&header(1, 1), b"good"], &[]);
+        assert!(PageCursor::new(&long[..20], PageLayout::le64(4096)).is_err());
+        assert!(PageCursor::new(&long[..15], PageLayout::le64(4096)).is_err());
+    }
+}
