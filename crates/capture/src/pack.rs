@@ -5,10 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
 use pagehaul_codec::{Compressor, Method, is_zero};
-use pagehaul_memory::{PAGE_SIZE, PageBuf, PhysMemory, View};
+use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
 
 use crate::batch::{BATCH_PAGES, Batcher};
 use crate::{CaptureError, Watch};
+
+/// Most pages asked of the source at once: what is read, not mapped, is then packed out of the processor's own cache.
+const RUN_PAGES: usize = 32;
 
 /// How one page is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,26 +97,55 @@ impl<'a> Packer<'a> {
         batch.used = 0;
         batch.stored.clear();
         batch.failure = None;
-        for index in 0..batch.pfns.len() {
-            let pfn = batch.pfns[index];
-            let stored = match self.view.page(pfn, &mut self.scratch) {
-                Ok(page) => store(&mut self.compressor, page, &mut batch.data[batch.used..]),
-                Err(error) => {
-                    batch.failure.get_or_insert_with(|| (pfn, error.to_string()));
-                    Stored::Unreadable
+        while let Some(&pfn) = batch.pfns.get(batch.stored.len()) {
+            let run = run_length(&batch.pfns[batch.stored.len()..]);
+            if !self.pack_run(pfn, run, batch) {
+                for pfn in pfn..pfn + run as u64 {
+                    self.pack_page(pfn, batch);
                 }
-            };
-            let stored = if self.view.intact() {
-                stored
-            } else {
-                let reason =
-                    "its bytes could not be read from the mapped source (I/O error, or the file was cut)";
-                batch.failure.get_or_insert_with(|| (pfn, reason.into()));
-                Stored::Unreadable
-            };
+            }
+        }
+    }
+
+    /// Packs as many of the `run` pages from `pfn` on as one window holds whole. No where it holds none, or a byte of
+    /// them could not be read: then nothing happened.
+    fn pack_run(&mut self, pfn: u64, run: usize, batch: &mut Batch) -> bool {
+        let (stored_before, used_before) = (batch.stored.len(), batch.used);
+        let Ok(window) = self.view.window(pfn << PAGE_SHIFT, run * PAGE_SIZE) else { return false };
+        let (pages, _) = window.as_chunks();
+        for page in pages {
+            let stored = store(&mut self.compressor, page, &mut batch.data[batch.used..]);
             batch.used += stored.len();
             batch.stored.push(stored);
         }
+        let packed = !pages.is_empty();
+        if !self.view.intact() {
+            batch.stored.truncate(stored_before);
+            batch.used = used_before;
+            return false;
+        }
+        packed
+    }
+
+    /// Packs a page that no window may hold whole, or that may be beside one that cannot be read.
+    fn pack_page(&mut self, pfn: u64, batch: &mut Batch) {
+        let stored = match self.view.page(pfn, &mut self.scratch) {
+            Ok(page) => store(&mut self.compressor, page, &mut batch.data[batch.used..]),
+            Err(error) => {
+                batch.failure.get_or_insert_with(|| (pfn, error.to_string()));
+                Stored::Unreadable
+            }
+        };
+        let stored = if self.view.intact() {
+            stored
+        } else {
+            let reason =
+                "its bytes could not be read from the mapped source (I/O error, or the file was cut)";
+            batch.failure.get_or_insert_with(|| (pfn, reason.into()));
+            Stored::Unreadable
+        };
+        batch.used += stored.len();
+        batch.stored.push(stored);
     }
 
     /// Takes batches until there are none, or the capture is stopped.
@@ -146,6 +178,12 @@ impl<'a> Packer<'a> {
             }
         }
     }
+}
+
+/// How many of `pfns` follow each other from the first on, at most [`RUN_PAGES`].
+fn run_length(pfns: &[u64]) -> usize {
+    let first = pfns.first().copied().unwrap_or(0);
+    pfns.iter().take(RUN_PAGES).zip(first..).take_while(|(pfn, next)| *pfn == next).count()
 }
 
 fn store(compressor: &mut Compressor, page: &PageBuf, out: &mut [u8]) -> Stored {

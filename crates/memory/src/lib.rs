@@ -16,7 +16,7 @@ mod ranges;
 mod view;
 
 pub use error::{OpenError, ReadError};
-pub use mapping::{MapPolicy, MappedFile, Window};
+pub use mapping::{Access, MapPolicy, MappedFile, Window};
 pub use ranges::{Piece, RangeMap};
 pub use view::{KernelMapping, PageBuf, PhysMemory, View};
 

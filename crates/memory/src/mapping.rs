@@ -19,12 +19,24 @@ pub struct MapPolicy {
     /// and a TLB flush when it is left; a 12 TiB machine mapped at once would need 24 GiB of page tables.
     pub window: u64,
     /// Whether to map at all.
-    pub mmap: bool,
+    pub access: Access,
+}
+
+/// How the bytes of a file are got at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// /proc/vmcore is mapped, every other file read: reading /proc/vmcore maps and unmaps each page, while a saved file
+    /// costs a page fault for 16 pages when mapped and one copy in the processor's cache when read.
+    Auto,
+    /// Always map.
+    Map,
+    /// Always read.
+    Read,
 }
 
 impl Default for MapPolicy {
     fn default() -> Self {
-        Self { window: 4 << 20, mmap: true }
+        Self { window: 4 << 20, access: Access::Auto }
     }
 }
 
@@ -32,7 +44,9 @@ impl Default for MapPolicy {
 #[derive(Debug)]
 pub struct MappedFile {
     file: PlainFile,
-    policy: MapPolicy,
+    /// Bytes mapped at a time.
+    window: u64,
+    /// Whether mapping is out of the question.
     refused: AtomicBool,
 }
 
@@ -40,7 +54,12 @@ impl MappedFile {
     /// Takes an open file.
     pub fn new(file: PlainFile, policy: MapPolicy) -> Self {
         let window = policy.window.max(GRAIN).checked_next_power_of_two().unwrap_or(1 << 30);
-        Self { file, policy: MapPolicy { window, ..policy }, refused: AtomicBool::new(false) }
+        let map = match policy.access {
+            Access::Auto => is_in_proc(&file),
+            Access::Map => true,
+            Access::Read => false,
+        };
+        Self { file, window, refused: AtomicBool::new(!map) }
     }
 
     /// The file itself.
@@ -52,6 +71,11 @@ impl MappedFile {
     pub fn window(&self) -> Window<'_> {
         Window { source: self, mapping: None, refused: 0..0, buffer: Vec::new(), buffered: 0..0, faults: 0 }
     }
+}
+
+/// Whether the kernel makes up the file's bytes.
+fn is_in_proc(file: &PlainFile) -> bool {
+    rustix::fs::fstatfs(file.file()).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
 /// One thread's sliding window.
@@ -74,7 +98,7 @@ impl Window<'_> {
         if offset >= end {
             return Ok(&[]);
         }
-        if self.source.policy.mmap && self.map(offset) {
+        if self.map(offset) {
             // `map` said yes, so there is a mapping and `offset` lies in it.
             return Ok(self.mapping.as_ref().map_or(&[], |mapping| mapping.slice(offset..end)));
         }
@@ -98,7 +122,7 @@ impl Window<'_> {
         if let Some(left) = self.mapping.take() {
             self.faults += left.faults();
         }
-        let window = self.source.policy.window;
+        let window = self.source.window;
         let start = offset & !(window - 1);
         // One page more than the window, so that pages at odd file offsets (QEMU's dumps) are whole in one of two.
         let end = start.saturating_add(window + GRAIN).min(self.source.file.size());
@@ -120,9 +144,10 @@ impl Window<'_> {
     }
 
     /// Reads where nothing can be mapped. Reads grow while they go on where the last one ended, since read() of
-    /// /proc/vmcore maps every page on its own and what isn't needed should not be read.
+    /// /proc/vmcore maps every page on its own and what isn't needed should not be read. No further than the
+    /// processor's second cache holds: 1 MiB makes a capture 8 % slower (`-d 0 -c lzo`).
     fn read(&mut self, offset: u64, end: u64) -> io::Result<&[u8]> {
-        const MOST: usize = 1 << 20;
+        const MOST: usize = 128 << 10;
         if !self.buffered.contains(&offset) {
             let sequential = offset == self.buffered.end;
             let last = (self.buffered.end - self.buffered.start) as usize;
@@ -220,9 +245,9 @@ mod tests {
     #[test]
     fn mapped_and_read_bytes_are_those_of_the_file() {
         let bytes = sample(5 * 8192 + 100);
-        for mmap in [true, false] {
+        for access in [Access::Map, Access::Read] {
             let (_keep, plain) = file(&bytes);
-            let mapped = MappedFile::new(plain, MapPolicy { window: 8192, mmap });
+            let mapped = MappedFile::new(plain, MapPolicy { window: 8192, access });
             let mut window = mapped.window();
             for offset in [0, 1, 8191, 8192, 100, 40000, 41059, 4096, 12288, 12289] {
                 let got = window.bytes(offset, 5000).unwrap();
@@ -239,7 +264,7 @@ mod tests {
     fn a_file_cut_beneath_its_mapping_is_noticed() {
         let bytes = sample(16384);
         let (temp, plain) = file(&bytes);
-        let mapped = MappedFile::new(plain, MapPolicy::default());
+        let mapped = MappedFile::new(plain, MapPolicy { access: Access::Map, ..MapPolicy::default() });
         let mut window = mapped.window();
         assert_eq!(window.bytes(8192, 1).unwrap()[0], bytes[8192]);
         temp.as_file().set_len(4096).unwrap();

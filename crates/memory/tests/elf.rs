@@ -2,7 +2,7 @@
 
 use pagehaul_memory::elf::ElfVmcore;
 use pagehaul_memory::file::PlainFile;
-use pagehaul_memory::{MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits, notes};
+use pagehaul_memory::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits, notes};
 use pagehaul_synth::{Content, Elf, Era, Image, Machine};
 
 fn machine() -> Image {
@@ -46,9 +46,9 @@ fn check(image: &Image, memory: &ElfVmcore) {
 }
 
 const POLICIES: [MapPolicy; 3] = [
-    MapPolicy { window: 4 << 20, mmap: true },
-    MapPolicy { window: 4096, mmap: true },
-    MapPolicy { window: 1 << 20, mmap: false },
+    MapPolicy { window: 4 << 20, access: Access::Map },
+    MapPolicy { window: 4096, access: Access::Map },
+    MapPolicy { window: 1 << 20, access: Access::Read },
 ];
 
 #[test]

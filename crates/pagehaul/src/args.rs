@@ -77,11 +77,12 @@ pub(crate) struct CaptureArguments {
     /// Print more about what was found
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Bytes of the source mapped at a time by each thread: a power of two from 4K to 1G
-    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = map_size)]
-    pub(crate) map_size: u64,
-    /// Read the source instead of mapping it
-    #[arg(long)]
+    /// Map the source, this many bytes at a time in each thread: a power of two from 4K to 1G [default: 4M of
+    /// /proc/vmcore; other files are read]
+    #[arg(long, value_name = "SIZE", value_parser = map_size)]
+    pub(crate) map_size: Option<u64>,
+    /// Read the source, also /proc/vmcore
+    #[arg(long, conflicts_with = "map_size")]
     pub(crate) no_mmap: bool,
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Context, bail};
 use pagehaul_capture::{Format, Options, Report, Source, Target, Watch, capture, estimate};
-use pagehaul_memory::MapPolicy;
+use pagehaul_memory::{Access, MapPolicy};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -18,10 +18,18 @@ use crate::{progress, summary};
 /// Exit status of a capture that left an incomplete dump.
 const INCOMPLETE: u8 = 3;
 
+fn map_policy(arguments: &CaptureArguments) -> MapPolicy {
+    let default = MapPolicy::default();
+    match arguments.map_size {
+        Some(window) => MapPolicy { window, access: Access::Map },
+        None if arguments.no_mmap => MapPolicy { access: Access::Read, ..default },
+        None => default,
+    }
+}
+
 pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     let (target, format) = destination(arguments)?;
-    let policy = MapPolicy { window: arguments.map_size, mmap: !arguments.no_mmap };
-    let source = Source::open(&arguments.source, policy)?;
+    let source = Source::open(&arguments.source, map_policy(arguments))?;
     let options = Options {
         level: arguments.dump_level,
         method: arguments.compress,
