@@ -134,8 +134,9 @@ impl<'a> Event<'a> {
     }
 }
 
-/// A number as traces print it: decimal, or hexadecimal after 0x.
+/// A number as traces print it: decimal, or hexadecimal after 0x. Remarks may follow a space: "3 (in-irq)".
 fn number(text: &str) -> Option<u64> {
+    let text = text.split(' ').next()?;
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text),

@@ -25,22 +25,31 @@
 //! ```
 
 mod comms;
+mod dat;
 mod error;
 mod event;
 mod format;
+mod input;
 pub mod live;
 mod lost;
 mod merge;
+pub mod native;
+mod recording;
 pub mod ring;
 mod source;
+mod symbols;
+mod text;
 
 pub use comms::Comms;
 pub use error::TraceError;
 pub use event::{Event, Span};
 pub use format::{EventFormat, Field, Formats, Kind, Slot};
+pub use input::Input;
 pub use lost::{CpuLosses, Losses};
 pub use merge::{Merge, PageSource};
+pub use recording::{Origin, Recording, Run, Snapshot, TraceInfo};
 pub use source::EventSource;
+pub use symbols::Symbols;
 
 /// How the traced machine lays out words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,6 +30,37 @@ pub struct Merge<S> {
     /// Every stream without a record was asked for one.
     fresh: bool,
     unknown_events: u64,
+    scale: TimeScale,
+}
+
+/// From a trace's time stamps to nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimeScale {
+    /// Multiply, then shift right.
+    mult: u32,
+    shift: u32,
+    /// Added at the end.
+    offset: u64,
+}
+
+impl TimeScale {
+    const NONE: Self = Self { mult: 1, shift: 0, offset: 0 };
+
+    /// From the factors for cycles (multiplier, shift, and the offset taken away) and a fixed offset.
+    pub(crate) fn new(tsc: Option<(u32, u32, u64)>, offset: i64) -> Self {
+        match tsc {
+            Some((mult, shift, less)) if shift < 64 => {
+                Self { mult, shift, offset: (offset as u64).wrapping_sub(less) }
+            }
+            _ => Self { offset: offset as u64, ..Self::NONE },
+        }
+    }
+
+    #[inline]
+    fn apply(self, ts: u64) -> u64 {
+        let scaled = (u128::from(ts) * u128::from(self.mult)) >> self.shift;
+        (scaled as u64).wrapping_add(self.offset)
+    }
 }
 
 struct Stream<S> {
@@ -62,6 +93,7 @@ impl<S: PageSource> Merge<S> {
             current: None,
             fresh: false,
             unknown_events: 0,
+            scale: TimeScale::NONE,
         }
     }
 
@@ -82,7 +114,11 @@ impl<S: PageSource> Merge<S> {
             if let Some(format) = id.and_then(|id| formats.by_id(id)) {
                 let stream = &self.streams[at];
                 return Ok(Some(Event {
-                    ts: stream.record.ts,
+                    ts: if self.scale == TimeScale::NONE {
+                        stream.record.ts
+                    } else {
+                        self.scale.apply(stream.record.ts)
+                    },
                     cpu: stream.losses.cpu,
                     format,
                     body: Body::Binary { data: stream.data(), abi: self.layout.abi, comms },
@@ -97,6 +133,10 @@ impl<S: PageSource> Merge<S> {
         let cpus = self.streams.iter().map(|stream| &stream.losses);
         let cpus = cpus.filter(|cpu| cpu.events + cpu.gaps + cpu.damaged_pages > 0);
         Losses { cpus: cpus.cloned().collect(), unknown_events: self.unknown_events }
+    }
+
+    pub(crate) fn set_time_scale(&mut self, scale: TimeScale) {
+        self.scale = scale;
     }
 
     /// The sources, to feed them where they can be fed.

@@ -1,0 +1,89 @@
+use crate::{Abi, Input, TraceError};
+
+/// Reads a file's numbers and strings one after the other.
+pub(super) struct Cursor<'a> {
+    input: &'a Input,
+    pub(super) at: u64,
+    big_endian: bool,
+}
+
+/// No string in a `trace.dat` is longer, but for texts that come with their size.
+const MAX_STRING: usize = 64 << 10;
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(input: &'a Input, at: u64, big_endian: bool) -> Self {
+        Self { input, at, big_endian }
+    }
+
+    pub(super) fn set_big_endian(&mut self, big_endian: bool) {
+        self.big_endian = big_endian;
+    }
+
+    pub(super) fn bytes(&mut self, len: u64, what: &str) -> Result<Vec<u8>, TraceError> {
+        let bytes = self.input.exactly(self.at, len, what)?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    pub(super) fn text(&mut self, len: u64, what: &str) -> Result<String, TraceError> {
+        Ok(String::from_utf8_lossy(&self.bytes(len, what)?).into_owned())
+    }
+
+    fn number(&mut self, len: u64, what: &str) -> Result<u64, TraceError> {
+        let bytes = self.bytes(len, what)?;
+        let abi = Abi { big_endian: self.big_endian, long_size: 8 };
+        abi.unsigned(&bytes).ok_or_else(|| self.input.fault(self.at, format!("{what} is no number")))
+    }
+
+    pub(super) fn u8(&mut self, what: &str) -> Result<u8, TraceError> {
+        self.number(1, what).map(|value| value as u8)
+    }
+
+    pub(super) fn u16(&mut self, what: &str) -> Result<u16, TraceError> {
+        self.number(2, what).map(|value| value as u16)
+    }
+
+    pub(super) fn u32(&mut self, what: &str) -> Result<u32, TraceError> {
+        self.number(4, what).map(|value| value as u32)
+    }
+
+    pub(super) fn u64(&mut self, what: &str) -> Result<u64, TraceError> {
+        self.number(8, what)
+    }
+
+    /// A string up to its zero byte.
+    pub(super) fn string(&mut self, what: &str) -> Result<String, TraceError> {
+        let mut text = Vec::new();
+        let mut chunk = [0; 256];
+        loop {
+            let count = self.input.read_at(self.at + text.len() as u64, &mut chunk)?;
+            let part = &chunk[..count];
+            if let Some(end) = memchr::memchr(0, part) {
+                text.extend_from_slice(&part[..end]);
+                self.at += text.len() as u64 + 1;
+                return Ok(String::from_utf8_lossy(&text).into_owned());
+            }
+            text.extend_from_slice(part);
+            if part.is_empty() || text.len() > MAX_STRING {
+                return Err(self
+                    .input
+                    .fault(self.at, format!("{what} has no end: the file is cut or damaged")));
+            }
+        }
+    }
+
+    /// The bytes have to be these.
+    pub(super) fn expect(&mut self, expected: &str) -> Result<(), TraceError> {
+        let at = self.at;
+        let found = self.bytes(expected.len() as u64, expected)?;
+        if found == expected.as_bytes() {
+            return Ok(());
+        }
+        let found = String::from_utf8_lossy(&found).into_owned();
+        Err(self.input.fault(at, format!("expected {expected:?}, found {found:?}")))
+    }
+
+    pub(super) fn fault(&self, what: impl Into<String>) -> TraceError {
+        self.input.fault(self.at, what)
+    }
+}

@@ -1,0 +1,21 @@
+//! trace-cmd's `trace.dat`, versions 6 and 7 (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
+
+mod cursor;
+mod head;
+mod options;
+mod pages;
+mod reader;
+mod unpack;
+mod v6;
+mod v7;
+
+pub(crate) use reader::DatReader;
+pub(crate) use unpack::zstd_bound;
+
+/// Three bytes, and a word.
+pub(crate) const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
+
+/// No section unpacks to more.
+const MAX_SECTION: u32 = 256 << 20;
+/// No chunk of trace data does.
+const MAX_CHUNK: u32 = 64 << 20;

@@ -1,0 +1,81 @@
+//! Version 6: everything in order, the options before the offsets of the CPUs' data.
+
+use super::cursor::Cursor;
+use super::head::{Buffer, Head};
+use super::options::{clock, id};
+use crate::{Input, TraceError};
+
+/// CPUs a file may claim: no kernel supports more.
+const MAX_CPUS: u32 = 1 << 16;
+
+pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Result<Head, TraceError> {
+    let mut head = Head::default();
+    head.headers(cursor, big_endian)?;
+    head.ftrace_formats(cursor)?;
+    head.event_formats(cursor)?;
+    head.symbols(cursor)?;
+    Head::printk(cursor)?;
+    head.tasks(cursor)?;
+    let cpus = cursor.u32("the count of CPUs")?;
+    if cpus > MAX_CPUS {
+        return Err(
+            cursor.fault(format!("{cpus} CPUs are more than any kernel supports: the file is damaged"))
+        );
+    }
+    head.info.cpus = Some(cpus);
+    let mut instances = Vec::new();
+    let mut kind = cursor.bytes(10, "the kind of data")?;
+    if kind == b"options  \0" {
+        loop {
+            let number = cursor.u16("an option")?;
+            if number == id::DONE {
+                break;
+            }
+            let size = cursor.u32("the size of an option")?;
+            let data = Input::memory(cursor.bytes(size.into(), "an option")?, "an option");
+            if number == id::BUFFER {
+                let mut inner = Cursor::new(&data, 0, big_endian);
+                instances
+                    .push((inner.u64("the place of an instance")?, inner.string("the name of an instance")?));
+            } else {
+                head.option(number, &data, big_endian)?;
+            }
+        }
+        kind = cursor.bytes(10, "the kind of data")?;
+    }
+    if kind == b"latency  \0" {
+        let what =
+            "it holds a latency trace, which is text: give the output of `trace-cmd report`".to_owned();
+        return Err(TraceError::Unsupported { path: input.path().into(), what });
+    }
+    if kind != b"flyrecord\0" {
+        let found = String::from_utf8_lossy(&kind).into_owned();
+        return Err(cursor.fault(format!("expected \"flyrecord\", found {found:?}")));
+    }
+    head.buffers.push(buffer(cursor, cpus, String::new())?);
+    for (at, name) in instances {
+        let mut cursor = Cursor::new(input, at, big_endian);
+        cursor.expect("flyrecord\0")?;
+        head.buffers.push(buffer(&mut cursor, cpus, name)?);
+    }
+    Ok(head)
+}
+
+/// Offset and size of every CPU's data, then, in files of some trace-cmd versions, the clock with its length.
+fn buffer(cursor: &mut Cursor, cpus: u32, name: String) -> Result<Buffer, TraceError> {
+    let mut buffer = Buffer { name, ..Buffer::default() };
+    for cpu in 0..cpus {
+        let (offset, size) =
+            (cursor.u64("the place of a CPU's data")?, cursor.u64("the size of a CPU's data")?);
+        if size > 0 {
+            buffer.cpus.push((cpu, offset, size));
+        }
+    }
+    // Optional, so that nothing there is no fault.
+    if let Ok(len @ 1..=1024) = cursor.u64("the clock")
+        && let Ok(text) = cursor.text(len, "the clock")
+    {
+        buffer.clock = text.contains('[').then(|| clock(&text)).flatten();
+    }
+    Ok(buffer)
+}

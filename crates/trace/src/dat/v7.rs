@@ -1,0 +1,141 @@
+//! Version 7: sections anywhere in the file, found through chained tables of options; sections may be compressed.
+
+use super::cursor::Cursor;
+use super::head::{Buffer, Head};
+use super::options::{clock, id};
+use super::unpack::Codec;
+use super::{MAX_CHUNK, MAX_SECTION};
+use crate::{Input, TraceError};
+
+/// Section flag: it is compressed.
+const COMPRESSED: u16 = 1;
+/// Tables of options a chain may have; trace-cmd writes one or two.
+const MAX_TABLES: usize = 256;
+
+/// The file's compression, and what may be compressed with it.
+pub(super) struct Sections<'a> {
+    pub(super) input: &'a Input,
+    pub(super) codec: Codec,
+    pub(super) big_endian: bool,
+}
+
+pub(super) fn read(
+    input: &Input,
+    cursor: &mut Cursor,
+    big_endian: bool,
+) -> Result<(Head, Codec), TraceError> {
+    let name = cursor.string("the name of the compression")?;
+    cursor.string("the version of the compression")?;
+    let codec = Codec::named(&name).ok_or_else(|| TraceError::Unsupported {
+        path: input.path().into(),
+        what: format!(
+            "it is compressed with {name:?}, which is not known here: `trace-cmd convert --compression none`"
+        ),
+    })?;
+    let mut head = Head::default();
+    let sections = Sections { input, codec, big_endian };
+    let mut next = cursor.u64("the place of the options")?;
+    let mut tables = 0;
+    let mut places = Vec::new();
+    while next != 0 {
+        tables += 1;
+        if tables > MAX_TABLES {
+            return Err(input.fault(next, "the tables of options lead in a circle"));
+        }
+        next = sections.options(next, &mut head, &mut places)?;
+    }
+    // Headers first: the layout is needed to understand the rest.
+    places.sort_by_key(|&(number, _)| number);
+    for (number, at) in places {
+        let (section, _) = sections.open(at)?;
+        let mut cursor = Cursor::new(&section, 0, big_endian);
+        match number {
+            id::HEADER_INFO => head.headers(&mut cursor, big_endian)?,
+            id::FTRACE_EVENTS => head.ftrace_formats(&mut cursor)?,
+            id::EVENT_FORMATS => head.event_formats(&mut cursor)?,
+            id::KALLSYMS => head.symbols(&mut cursor)?,
+            _ => head.tasks(&mut cursor)?,
+        }
+    }
+    Ok((head, codec))
+}
+
+impl Sections<'_> {
+    /// Reads one table of options; the offset of the next, 0 at the end.
+    fn options(&self, at: u64, head: &mut Head, places: &mut Vec<(u16, u64)>) -> Result<u64, TraceError> {
+        let (section, _) = self.open(at)?;
+        let mut cursor = Cursor::new(&section, 0, self.big_endian);
+        loop {
+            let number = cursor.u16("an option")?;
+            let size = cursor.u32("the size of an option")?;
+            let data = Input::memory(cursor.bytes(size.into(), "an option")?, "an option");
+            let mut inner = Cursor::new(&data, 0, self.big_endian);
+            match number {
+                id::DONE => return inner.u64("the place of the next options"),
+                id::BUFFER => head.buffers.push(self.buffer(&mut inner)?),
+                id::HEADER_INFO | id::FTRACE_EVENTS | id::EVENT_FORMATS | id::KALLSYMS | id::CMDLINES => {
+                    places.push((number, inner.u64("the place of a section")?));
+                }
+                _ => head.option(number, &data, self.big_endian)?,
+            }
+        }
+    }
+
+    fn buffer(&self, option: &mut Cursor) -> Result<Buffer, TraceError> {
+        let at = option.u64("the place of the events")?;
+        let name = option.string("the name of an instance")?;
+        let clock = clock(&option.string("the clock of an instance")?);
+        let count = option.u32("the count of CPUs")?;
+        let mut cpus = Vec::new();
+        for _ in 0..count {
+            let cpu = option.u32("a CPU")?;
+            let (offset, size) =
+                (option.u64("the place of a CPU's data")?, option.u64("the size of a CPU's data")?);
+            if size > 0 {
+                cpus.push((cpu, offset, size));
+            }
+        }
+        let flags = self.header(at)?.0;
+        Ok(Buffer { name, clock, cpus, compressed: flags & COMPRESSED != 0 })
+    }
+
+    /// Flags, where the contents begin, and their size.
+    fn header(&self, at: u64) -> Result<(u16, u64, u64), TraceError> {
+        let mut cursor = Cursor::new(self.input, at, self.big_endian);
+        cursor.u16("the number of a section")?;
+        let flags = cursor.u16("the flags of a section")?;
+        cursor.u32("the description of a section")?;
+        let size = cursor.u32("the size of a section")?;
+        Ok((flags, cursor.at, size.into()))
+    }
+
+    /// The contents of a section, and where they begin in the file.
+    fn open(&self, at: u64) -> Result<(Input, u64), TraceError> {
+        let (flags, start, size) = self.header(at)?;
+        let bytes = if flags & COMPRESSED != 0 {
+            self.chunk(&mut Cursor::new(self.input, start, self.big_endian), MAX_SECTION)?
+        } else {
+            self.input.exactly(start, size, "a section")?
+        };
+        Ok((Input::memory(bytes, &self.input.path().to_string_lossy()), start))
+    }
+
+    /// A compressed size, an uncompressed one, and the data.
+    fn chunk(&self, cursor: &mut Cursor, limit: u32) -> Result<Vec<u8>, TraceError> {
+        let (stored, raw) = (cursor.u32("a compressed size")?, cursor.u32("an uncompressed size")?);
+        let at = cursor.at;
+        if raw > limit {
+            return Err(self.input.fault(at, format!("{raw} bytes are more than a section can hold")));
+        }
+        let bytes = cursor.bytes(stored.into(), "compressed data")?;
+        self.codec.unpack(&bytes, raw as usize).map_err(|what| self.input.fault(at, what))
+    }
+
+    /// The next chunk of trace data.
+    pub(super) fn data_chunk(&self, at: &mut u64) -> Result<Vec<u8>, TraceError> {
+        let mut cursor = Cursor::new(self.input, *at, self.big_endian);
+        let chunk = self.chunk(&mut cursor, MAX_CHUNK)?;
+        *at = cursor.at;
+        Ok(chunk)
+    }
+}

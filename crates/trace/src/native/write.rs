@@ -1,0 +1,173 @@
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zstd_safe::{CCtx, CParameter};
+
+use super::block::{BlockHeader, Kind, MAGIC};
+use crate::{Comms, Run, Snapshot, Symbols, TraceError};
+
+/// What a recording says of the machine.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineInfo {
+    /// `uname -r`.
+    pub release: String,
+    /// `uname -n`.
+    pub hostname: String,
+    /// `uname -m`.
+    pub machine: String,
+    /// The clock of time stamps.
+    pub clock: String,
+    /// Words are big-endian.
+    pub big_endian: bool,
+    /// CPUs with a buffer.
+    pub cpus: u32,
+    /// The recorded command line.
+    pub command: Vec<String>,
+    /// Kernel settings.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Writes a recording, block by block.
+pub struct NativeWriter<W> {
+    out: W,
+    path: PathBuf,
+    zstd: CCtx<'static>,
+    packed: Vec<u8>,
+}
+
+impl<W: Write> NativeWriter<W> {
+    /// Begins the file. `level` is zstd's.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`] if it cannot be written; `path` is for messages.
+    pub fn new(mut out: W, path: &Path, level: i32) -> Result<Self, TraceError> {
+        out.write_all(MAGIC).map_err(TraceError::io(path, "write"))?;
+        let mut zstd = CCtx::create();
+        for parameter in [CParameter::CompressionLevel(level), CParameter::ChecksumFlag(true)] {
+            // Both are known to every zstd of version 1.
+            let _ = zstd.set_parameter(parameter);
+        }
+        Ok(Self { out, path: path.to_owned(), zstd, packed: Vec::new() })
+    }
+
+    /// The machine; the first block.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`], as for all that follow.
+    pub fn machine(&mut self, machine: &MachineInfo) -> Result<(), TraceError> {
+        self.json(Kind::Machine, machine)
+    }
+
+    /// The text of `header_page`.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn header_page(&mut self, text: &str) -> Result<(), TraceError> {
+        self.block(Kind::HeaderPage, 0, text.as_bytes())
+    }
+
+    /// The text of a `format` file.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn format(&mut self, system: &str, text: &str) -> Result<(), TraceError> {
+        self.block(Kind::Format, 0, &[system.as_bytes(), b"\0", text.as_bytes()].concat())
+    }
+
+    /// Sub-buffers of a CPU, later than those given before.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn pages(&mut self, cpu: u32, pages: &[u8]) -> Result<(), TraceError> {
+        self.block(Kind::Pages, cpu, pages)
+    }
+
+    /// Names of tasks.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn comms(&mut self, comms: &Comms) -> Result<(), TraceError> {
+        let mut lines: Vec<_> = comms.iter().collect();
+        lines.sort_unstable();
+        let text: String = lines.iter().map(|(pid, name)| format!("{pid} {name}\n")).collect();
+        self.block(Kind::Tasks, 0, text.as_bytes())
+    }
+
+    /// Functions that events name.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn symbols(&mut self, symbols: &Symbols) -> Result<(), TraceError> {
+        self.block(Kind::Symbols, 0, symbols.text().as_bytes())
+    }
+
+    /// Counters before tracing.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn begin(&mut self, snapshot: &Snapshot) -> Result<(), TraceError> {
+        self.json(Kind::Begin, snapshot)
+    }
+
+    /// Counters after tracing.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn end(&mut self, snapshot: &Snapshot) -> Result<(), TraceError> {
+        self.json(Kind::End, snapshot)
+    }
+
+    /// A run of the command.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn run(&mut self, run: &Run) -> Result<(), TraceError> {
+        self.json(Kind::Run, run)
+    }
+
+    /// Ends the file: without this, readers say that it is cut. `lost` are events by CPU.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn finish(mut self, lost: &BTreeMap<u32, u64>) -> Result<W, TraceError> {
+        self.json(Kind::Done, lost)?;
+        self.out.flush().map_err(TraceError::io(&self.path, "write"))?;
+        Ok(self.out)
+    }
+
+    fn json(&mut self, kind: Kind, value: &impl Serialize) -> Result<(), TraceError> {
+        let text = serde_json::to_vec(value).map_err(|error| TraceError::Io {
+            path: self.path.clone(),
+            action: "describe the machine in",
+            source: error.into(),
+        })?;
+        self.block(kind, 0, &text)
+    }
+
+    fn block(&mut self, kind: Kind, cpu: u32, raw: &[u8]) -> Result<(), TraceError> {
+        let too_large = || TraceError::Io {
+            path: self.path.clone(),
+            action: "write a block of",
+            source: std::io::Error::other(format!("{} bytes are more than a block holds", raw.len())),
+        };
+        let len = u32::try_from(raw.len())
+            .ok()
+            .filter(|&len| len <= super::block::MAX_RAW)
+            .ok_or_else(too_large)?;
+        self.packed.resize(zstd_safe::compress_bound(raw.len()), 0);
+        let packed = self.zstd.compress2(self.packed.as_mut_slice(), raw);
+        let count = packed.map_err(|code| TraceError::Io {
+            path: self.path.clone(),
+            action: "compress a block of",
+            source: std::io::Error::other(zstd_safe::get_error_name(code)),
+        })?;
+        let frame = self.packed.get(..count).unwrap_or_default();
+        // A frame is never 4 GiB: a block is 64 MiB at most.
+        let header = BlockHeader::bytes(kind, cpu, frame.len() as u32, len);
+        let write = self.out.write_all(&header).and_then(|()| self.out.write_all(frame));
+        write.map_err(TraceError::io(&self.path, "write"))
+    }
+}

@@ -1,0 +1,98 @@
+//! A recorded trace of any format.
+
+mod info;
+
+use std::path::Path;
+
+pub use info::{Origin, Run, Snapshot, TraceInfo};
+
+use crate::dat::DatReader;
+use crate::native::NativeReader;
+use crate::text::TextReader;
+use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError, dat, native};
+
+/// An open recording: our own file, a `trace.dat`, or text.
+pub struct Recording(Reader);
+
+enum Reader {
+    Native(Box<NativeReader>),
+    Dat(Box<DatReader>),
+    Text(Box<TextReader>),
+}
+
+impl Recording {
+    /// Opens a file, or standard input for `-`, and finds out what it is.
+    ///
+    /// # Errors
+    /// [`TraceError`] if it cannot be read, or is no trace.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        Self::from_input(Input::open(path)?)
+    }
+
+    /// The same for bytes that are at hand.
+    ///
+    /// # Errors
+    /// [`TraceError`] if it is no trace, or damaged where nothing can be read without.
+    pub fn from_input(input: Input) -> Result<Self, TraceError> {
+        let mut magic = [0; 16];
+        let count = input.read_at(0, &mut magic)?;
+        let magic = &magic[..count];
+        let reader = if magic.starts_with(native::MAGIC) {
+            Reader::Native(Box::new(NativeReader::open(input)?))
+        } else if magic.starts_with(dat::MAGIC) {
+            Reader::Dat(Box::new(DatReader::open(input)?))
+        } else if magic.starts_with(b"PERFILE2") {
+            let what =
+                "a perf.data file is not read directly: convert it with `perf script > FILE`, and give that"
+                    .into();
+            return Err(TraceError::Unsupported { path: input.path().into(), what });
+        } else {
+            Reader::Text(Box::new(TextReader::open(input)?))
+        };
+        Ok(Self(reader))
+    }
+
+    /// What the file says of the machine and the recording. For text traces, of what was read so far.
+    pub fn info(&self) -> &TraceInfo {
+        match &self.0 {
+            Reader::Native(reader) => reader.info(),
+            Reader::Dat(reader) => reader.info(),
+            Reader::Text(reader) => reader.info(),
+        }
+    }
+}
+
+impl EventSource for Recording {
+    #[inline]
+    fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        match &mut self.0 {
+            Reader::Native(reader) => reader.next_event(),
+            Reader::Dat(reader) => reader.next_event(),
+            Reader::Text(reader) => reader.next_event(),
+        }
+    }
+
+    fn formats(&self) -> &Formats {
+        match &self.0 {
+            Reader::Native(reader) => reader.formats(),
+            Reader::Dat(reader) => reader.formats(),
+            Reader::Text(reader) => reader.formats(),
+        }
+    }
+
+    fn comms(&self) -> &Comms {
+        match &self.0 {
+            Reader::Native(reader) => reader.comms(),
+            Reader::Dat(reader) => reader.comms(),
+            Reader::Text(reader) => reader.comms(),
+        }
+    }
+
+    fn losses(&self) -> Losses {
+        match &self.0 {
+            Reader::Native(reader) => reader.losses(),
+            Reader::Dat(reader) => reader.losses(),
+            Reader::Text(reader) => reader.losses(),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Traces as text: ftrace's `trace` and `trace_pipe`, `trace-cmd report`, `perf script`.
+//!
+//! Values keep the spelling of the kernel's print formats, so flags are names here and numbers in binary traces. Field
+//! names are those of the binary event wherever the print format differs ([`names`]).
+
+mod args;
+mod head;
+mod names;
+mod reader;
+
+pub(crate) use reader::TextReader;
