@@ -11,6 +11,7 @@ need musl-gcc musl-tools
 need make make
 need python3 python3
 need crash crash
+need trace-cmd trace-cmd
 # ensurepip is what `python3 -m venv` lacks on Debian without this package.
 python3 -c 'import ensurepip' >/dev/null 2>&1 || packages="$packages python3-venv"
 if [ -n "$packages" ]; then

@@ -22,8 +22,11 @@ enum Bytes {
     Memory(Vec<u8>),
 }
 
+/// Begins what gzip packed.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 impl Input {
-    /// Opens a file; `-` is standard input, kept in a nameless temporary file.
+    /// Opens a file, packed with gzip or not; `-` is standard input, kept in a nameless temporary file.
     ///
     /// # Errors
     /// [`TraceError::Io`] if the system refuses.
@@ -34,6 +37,10 @@ impl Input {
         let file = File::open(path).map_err(TraceError::io(path, "open"))?;
         let metadata = file.metadata().map_err(TraceError::io(path, "open"))?;
         if metadata.is_file() {
+            let mut magic = [0; 2];
+            if file.read_at(&mut magic, 0).is_ok_and(|count| count == 2) && magic == GZIP {
+                return Self::spool(&mut flate2::read::MultiGzDecoder::new(file), path);
+            }
             return Ok(Self { bytes: Arc::new(Bytes::File(file)), path: path.into(), len: metadata.len() });
         }
         if metadata.is_dir() {

@@ -83,6 +83,11 @@ impl<'a> Cursor<'a> {
         Err(self.input.fault(at, format!("expected {expected:?}, found {found:?}")))
     }
 
+    /// Bytes that follow.
+    pub(super) fn left(&self) -> u64 {
+        self.input.len().saturating_sub(self.at)
+    }
+
     pub(super) fn fault(&self, what: impl Into<String>) -> TraceError {
         self.input.fault(self.at, what)
     }

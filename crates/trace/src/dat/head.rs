@@ -27,6 +27,8 @@ pub(super) struct Buffer {
     /// Empty for the top instance.
     pub(super) name: String,
     pub(super) clock: Option<String>,
+    /// Bytes of its sub-buffers, where the file says so for each instance.
+    pub(super) page_size: Option<u32>,
     /// CPU, offset and size in the file.
     pub(super) cpus: Vec<(u32, u64, u64)>,
     pub(super) compressed: bool,

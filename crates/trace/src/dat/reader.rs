@@ -5,6 +5,7 @@ use super::unpack::Codec;
 use super::{v6, v7};
 use crate::merge::TimeScale;
 use crate::recording::{Origin, TraceInfo};
+use crate::ring::MAX_PAGE;
 use crate::{Comms, Event, EventSource, Formats, Input, Losses, Merge, TraceError};
 
 /// Reads `trace.dat` files.
@@ -35,10 +36,15 @@ impl DatReader {
             }
         };
         head.info.origin = Origin::TraceDat(number);
-        let Some(layout) = head.layout else {
+        let Some(mut layout) = head.layout else {
             return Err(input.fault(0, "the file does not say how events are laid out: it is cut or damaged"));
         };
         let buffer = head.choose_buffer();
+        if let Some(size) =
+            buffer.page_size.filter(|&size| (layout.data_offset + 1..=MAX_PAGE).contains(&size))
+        {
+            layout.page_size = size;
+        }
         let mut sources = Vec::new();
         let mut missing = 0;
         for &(cpu, offset, size) in &buffer.cpus {

@@ -9,6 +9,8 @@ use crate::{Input, TraceError};
 
 /// Section flag: it is compressed.
 const COMPRESSED: u16 = 1;
+/// Bytes for each CPU in a buffer's option: its number, the data's offset and size.
+const CPU_ENTRY: u64 = 20;
 /// Tables of options a chain may have; trace-cmd writes one or two.
 const MAX_TABLES: usize = 256;
 
@@ -85,6 +87,9 @@ impl Sections<'_> {
         let at = option.u64("the place of the events")?;
         let name = option.string("the name of an instance")?;
         let clock = clock(&option.string("the clock of an instance")?);
+        // trace-cmd writes the size of sub-buffers here; the manual page, and files that follow it, do not have it.
+        let page_size =
+            if option.left() % CPU_ENTRY == 8 { Some(option.u32("the size of sub-buffers")?) } else { None };
         let count = option.u32("the count of CPUs")?;
         let mut cpus = Vec::new();
         for _ in 0..count {
@@ -96,17 +101,17 @@ impl Sections<'_> {
             }
         }
         let flags = self.header(at)?.0;
-        Ok(Buffer { name, clock, cpus, compressed: flags & COMPRESSED != 0 })
+        Ok(Buffer { name, clock, page_size, cpus, compressed: flags & COMPRESSED != 0 })
     }
 
-    /// Flags, where the contents begin, and their size.
+    /// Flags, where the contents begin, and their size. (The manual page says 4 bytes of size; trace-cmd writes 8.)
     fn header(&self, at: u64) -> Result<(u16, u64, u64), TraceError> {
         let mut cursor = Cursor::new(self.input, at, self.big_endian);
         cursor.u16("the number of a section")?;
         let flags = cursor.u16("the flags of a section")?;
         cursor.u32("the description of a section")?;
-        let size = cursor.u32("the size of a section")?;
-        Ok((flags, cursor.at, size.into()))
+        let size = cursor.u64("the size of a section")?;
+        Ok((flags, cursor.at, size))
     }
 
     /// The contents of a section, and where they begin in the file.

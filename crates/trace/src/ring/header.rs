@@ -14,8 +14,8 @@ pub struct PageLayout {
     pub page_size: u32,
 }
 
-/// The kernel's limit is order 7 of its largest page.
-const MAX_PAGE: u32 = 1 << 23;
+/// Bytes of the largest sub-buffer: the kernel's limit is order 7 of its largest page.
+pub(crate) const MAX_PAGE: u32 = 1 << 23;
 
 impl PageLayout {
     /// Parses `events/header_page`. The width of `commit`, a `local_t`, is the machine's `long`.

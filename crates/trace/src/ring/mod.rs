@@ -3,5 +3,6 @@
 mod header;
 mod page;
 
+pub(crate) use header::MAX_PAGE;
 pub use header::PageLayout;
 pub use page::{Missed, PageCursor, PageFault, Record};

@@ -146,7 +146,8 @@ impl TextReader {
             }
             return None;
         };
-        let shrinker = head.name.starts_with("mm_shrink_slab_");
+        // `trace-cmd report -R` has all fields as pairs.
+        let shrinker = head.name.starts_with("mm_shrink_slab_") && !head.args.contains('=');
         if shrinker {
             args::shrinker(head.args, &mut self.pairs);
         } else {
