@@ -8,6 +8,7 @@ use crate::{Abi, Comms};
 pub struct Event<'a> {
     pub(crate) ts: u64,
     pub(crate) cpu: u32,
+    pub(crate) after_gap: bool,
     pub(crate) format: &'a EventFormat,
     pub(crate) body: Body<'a>,
 }
@@ -38,6 +39,12 @@ impl<'a> Event<'a> {
     #[inline]
     pub fn cpu(&self) -> u32 {
         self.cpu
+    }
+
+    /// Events of this CPU were lost, or could not be read, since its last one: a begin or an end may be missing.
+    #[inline]
+    pub fn after_gap(&self) -> bool {
+        self.after_gap
     }
 
     /// What kind of event it is.

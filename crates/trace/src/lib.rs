@@ -43,7 +43,7 @@ mod text;
 pub use comms::Comms;
 pub use error::TraceError;
 pub use event::{Event, Span};
-pub use format::{EventFormat, Field, Formats, Kind, Slot};
+pub use format::{EventFormat, Field, Formats, Kind, Slot, ValueNames};
 pub use input::Input;
 pub use lost::{CpuLosses, Losses};
 pub use merge::{Merge, PageSource};

@@ -69,6 +69,10 @@ struct Stream<S> {
     cursor: Option<PageCursor>,
     record: Record,
     losses: CpuLosses,
+    /// Something is missing before the next record.
+    gap: bool,
+    /// And before the current one.
+    after_gap: bool,
 }
 
 impl<S: PageSource> Merge<S> {
@@ -80,6 +84,8 @@ impl<S: PageSource> Merge<S> {
             cursor: None,
             record: Record { ts: 0, start: 0, end: 0 },
             losses: CpuLosses { cpu, ..CpuLosses::default() },
+            gap: false,
+            after_gap: false,
         });
         let id = formats.iter().find_map(|format| format.slot("common_type"));
         let mut streams: Vec<_> = streams.collect();
@@ -120,6 +126,7 @@ impl<S: PageSource> Merge<S> {
                         self.scale.apply(stream.record.ts)
                     },
                     cpu: stream.losses.cpu,
+                    after_gap: stream.after_gap,
                     format,
                     body: Body::Binary { data: stream.data(), abi: self.layout.abi, comms },
                 }));
@@ -199,6 +206,7 @@ impl<S: PageSource> Stream<S> {
                 match cursor.next_record(&self.page) {
                     Ok(Some(record)) => {
                         self.record = record;
+                        self.after_gap = std::mem::take(&mut self.gap);
                         return Ok(());
                     }
                     Ok(None) => {}
@@ -211,6 +219,7 @@ impl<S: PageSource> Stream<S> {
             }
             match PageCursor::new(&self.page, layout) {
                 Ok(cursor) => {
+                    self.gap |= cursor.missed() != Missed::No;
                     match cursor.missed() {
                         Missed::No => {}
                         Missed::Count(count) => self.losses.events = self.losses.events.saturating_add(count),
@@ -225,6 +234,7 @@ impl<S: PageSource> Stream<S> {
 
     #[cold]
     fn damaged(&mut self, fault: &crate::ring::PageFault) {
+        self.gap = true;
         self.losses.damaged_pages += 1;
         self.losses.first_damage.get_or_insert_with(|| fault.to_string());
     }

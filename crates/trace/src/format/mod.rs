@@ -1,8 +1,10 @@
 //! What an event's record holds, as the kernel's `format` files say.
 
+mod flags;
 mod parse;
 mod table;
 
+pub use flags::ValueNames;
 pub(crate) use parse::field as parse_field;
 pub use table::Formats;
 
@@ -89,6 +91,12 @@ impl EventFormat {
     /// Where the field of this name lies, none if this kernel's event has no such field.
     pub fn slot(&self, name: &str) -> Option<Slot> {
         self.fields.iter().find(|field| field.name == name).map(|field| field.slot)
+    }
+
+    /// The names the kernel prints for values of a field (`__print_flags`, `__print_symbolic`), where the print format has
+    /// any that can be worked out.
+    pub fn value_names(&self, field: &str) -> Option<ValueNames> {
+        flags::value_names(&self.print, field)
     }
 
     /// The first of several names that exists: fields are renamed from release to release.

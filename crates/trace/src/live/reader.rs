@@ -125,7 +125,7 @@ impl EventSource for LiveReader {
 }
 
 /// CLOCK_MONOTONIC in nanoseconds, the `mono` clock of traces.
-fn monotonic() -> u64 {
+pub fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }

@@ -31,12 +31,14 @@ pub enum Kind {
     Run = 9,
     /// The end.
     Done = 10,
+    /// Control groups.
+    Cgroups = 11,
 }
 
 impl Kind {
     fn from_number(number: u16) -> Option<Self> {
-        use Kind::{Begin, Done, End, Format, HeaderPage, Machine, Pages, Run, Symbols, Tasks};
-        [Machine, HeaderPage, Format, Pages, Tasks, Symbols, Begin, End, Run, Done]
+        use Kind::{Begin, Cgroups, Done, End, Format, HeaderPage, Machine, Pages, Run, Symbols, Tasks};
+        [Machine, HeaderPage, Format, Pages, Tasks, Symbols, Begin, End, Run, Done, Cgroups]
             .into_iter()
             .find(|kind| *kind as u16 == number)
     }

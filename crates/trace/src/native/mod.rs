@@ -13,6 +13,7 @@
 //! | 6 symbols | 0 | lines as in `/proc/kallsyms`, those that events name |
 //! | 7 begin, 8 end | 0 | JSON: a [`crate::Snapshot`] |
 //! | 9 run | 0 | JSON: a [`crate::Run`] |
+//! | 11 cgroups | 0 | lines `pid PID PATH` and `id INODE PATH` |
 //! | 10 done | 0 | JSON: lost events by CPU; the recording is complete |
 //!
 //! Readers skip kinds they do not know.
@@ -23,4 +24,4 @@ mod write;
 
 pub use block::{BlockHeader, Kind, MAGIC};
 pub use read::NativeReader;
-pub use write::{MachineInfo, NativeWriter};
+pub use write::{MachineInfo, NativeWriter, Packer};

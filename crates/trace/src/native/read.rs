@@ -116,6 +116,24 @@ impl Parts {
                 }
             }
             Kind::Symbols => info.symbols = Symbols::from_kallsyms(text.to_owned()),
+            Kind::Cgroups => {
+                for line in text.lines() {
+                    let mut words = line.splitn(3, ' ');
+                    match (words.next(), words.next(), words.next()) {
+                        (Some("pid"), Some(pid), Some(path)) => {
+                            if let Ok(pid) = pid.parse() {
+                                info.task_cgroups.insert(pid, path.to_owned());
+                            }
+                        }
+                        (Some("id"), Some(id), Some(path)) => {
+                            if let Ok(id) = id.parse() {
+                                info.cgroup_ids.insert(id, path.to_owned());
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+            }
             Kind::Begin => info.begin = Some(json(text, "the counters")?),
             Kind::End => info.end = Some(json(text, "the counters")?),
             Kind::Run => info.runs.push(json::<Run>(text, "a run")?),

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -30,12 +30,51 @@ pub struct MachineInfo {
     pub settings: BTreeMap<String, String>,
 }
 
+/// Makes blocks: a thread's own, so that packing needs no lock.
+pub struct Packer {
+    zstd: CCtx<'static>,
+    bytes: Vec<u8>,
+}
+
+impl Packer {
+    /// Packs with this level of zstd's.
+    pub fn new(level: i32) -> Self {
+        let mut zstd = CCtx::create();
+        for parameter in [CParameter::CompressionLevel(level), CParameter::ChecksumFlag(true)] {
+            // Both are known to every zstd of version 1.
+            let _ = zstd.set_parameter(parameter);
+        }
+        Self { zstd, bytes: Vec::new() }
+    }
+
+    /// The block of sub-buffers of a CPU, later than those packed before.
+    ///
+    /// # Errors
+    /// [`io::Error`] if there are more bytes than a block holds.
+    pub fn pages(&mut self, cpu: u32, pages: &[u8]) -> io::Result<&[u8]> {
+        self.block(Kind::Pages, cpu, pages)
+    }
+
+    fn block(&mut self, kind: Kind, cpu: u32, raw: &[u8]) -> io::Result<&[u8]> {
+        let len = u32::try_from(raw.len()).ok().filter(|&len| len <= super::block::MAX_RAW);
+        let len =
+            len.ok_or_else(|| io::Error::other(format!("{} bytes are more than a block holds", raw.len())))?;
+        self.bytes.resize(BlockHeader::SIZE + zstd_safe::compress_bound(raw.len()), 0);
+        let (header, frame) = self.bytes.split_at_mut(BlockHeader::SIZE);
+        let packed = self.zstd.compress2(frame, raw);
+        let count = packed.map_err(|code| io::Error::other(zstd_safe::get_error_name(code)))?;
+        // A frame is never 4 GiB: a block is 64 MiB at most.
+        header.copy_from_slice(&BlockHeader::bytes(kind, cpu, count as u32, len));
+        Ok(self.bytes.get(..BlockHeader::SIZE + count).unwrap_or_default())
+    }
+}
+
 /// Writes a recording, block by block.
 pub struct NativeWriter<W> {
     out: W,
     path: PathBuf,
-    zstd: CCtx<'static>,
-    packed: Vec<u8>,
+    packer: Packer,
+    written: u64,
 }
 
 impl<W: Write> NativeWriter<W> {
@@ -45,18 +84,32 @@ impl<W: Write> NativeWriter<W> {
     /// [`TraceError::Io`] if it cannot be written; `path` is for messages.
     pub fn new(mut out: W, path: &Path, level: i32) -> Result<Self, TraceError> {
         out.write_all(MAGIC).map_err(TraceError::io(path, "write"))?;
-        let mut zstd = CCtx::create();
-        for parameter in [CParameter::CompressionLevel(level), CParameter::ChecksumFlag(true)] {
-            // Both are known to every zstd of version 1.
-            let _ = zstd.set_parameter(parameter);
-        }
-        Ok(Self { out, path: path.to_owned(), zstd, packed: Vec::new() })
+        Ok(Self { out, path: path.to_owned(), packer: Packer::new(level), written: MAGIC.len() as u64 })
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// What is written to.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+
+    /// A block that a [`Packer`] made.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`], as for all that follow.
+    pub fn append(&mut self, block: &[u8]) -> Result<(), TraceError> {
+        self.written += block.len() as u64;
+        self.out.write_all(block).map_err(TraceError::io(&self.path, "write"))
     }
 
     /// The machine; the first block.
     ///
     /// # Errors
-    /// [`TraceError::Io`], as for all that follow.
+    /// [`TraceError::Io`].
     pub fn machine(&mut self, machine: &MachineInfo) -> Result<(), TraceError> {
         self.json(Kind::Machine, machine)
     }
@@ -83,6 +136,21 @@ impl<W: Write> NativeWriter<W> {
     /// [`TraceError::Io`].
     pub fn pages(&mut self, cpu: u32, pages: &[u8]) -> Result<(), TraceError> {
         self.block(Kind::Pages, cpu, pages)
+    }
+
+    /// Control groups: tasks in them, and their ids.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`].
+    pub fn cgroups(
+        &mut self,
+        tasks: &BTreeMap<i32, String>,
+        ids: &BTreeMap<u64, String>,
+    ) -> Result<(), TraceError> {
+        let tasks = tasks.iter().map(|(pid, path)| format!("pid {pid} {path}\n"));
+        let ids = ids.iter().map(|(id, path)| format!("id {id} {path}\n"));
+        let text: String = tasks.chain(ids).collect();
+        self.block(Kind::Cgroups, 0, text.as_bytes())
     }
 
     /// Names of tasks.
@@ -148,26 +216,9 @@ impl<W: Write> NativeWriter<W> {
     }
 
     fn block(&mut self, kind: Kind, cpu: u32, raw: &[u8]) -> Result<(), TraceError> {
-        let too_large = || TraceError::Io {
-            path: self.path.clone(),
-            action: "write a block of",
-            source: std::io::Error::other(format!("{} bytes are more than a block holds", raw.len())),
-        };
-        let len = u32::try_from(raw.len())
-            .ok()
-            .filter(|&len| len <= super::block::MAX_RAW)
-            .ok_or_else(too_large)?;
-        self.packed.resize(zstd_safe::compress_bound(raw.len()), 0);
-        let packed = self.zstd.compress2(self.packed.as_mut_slice(), raw);
-        let count = packed.map_err(|code| TraceError::Io {
-            path: self.path.clone(),
-            action: "compress a block of",
-            source: std::io::Error::other(zstd_safe::get_error_name(code)),
-        })?;
-        let frame = self.packed.get(..count).unwrap_or_default();
-        // A frame is never 4 GiB: a block is 64 MiB at most.
-        let header = BlockHeader::bytes(kind, cpu, frame.len() as u32, len);
-        let write = self.out.write_all(&header).and_then(|()| self.out.write_all(frame));
-        write.map_err(TraceError::io(&self.path, "write"))
+        let block =
+            self.packer.block(kind, cpu, raw).map_err(TraceError::io(&self.path, "pack a block of"))?;
+        self.written += block.len() as u64;
+        self.out.write_all(block).map_err(TraceError::io(&self.path, "write"))
     }
 }

@@ -29,6 +29,10 @@ pub struct TraceInfo {
     pub end: Option<Snapshot>,
     /// Functions named by events.
     pub symbols: Symbols,
+    /// The control group of tasks that were seen in reclaim.
+    pub task_cgroups: BTreeMap<i32, String>,
+    /// Paths of control groups by the id that events name (the inode of their folder).
+    pub cgroup_ids: BTreeMap<u64, String>,
     /// Events the kernel counted as lost, by CPU, where the recorder asked.
     pub kernel_lost: BTreeMap<u32, u64>,
     /// The names of kernel settings that matter for reclaim, and their values.

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::args::{self, Pair, SHRINKER_NAMES};
 use super::head::{self, Note};
@@ -17,6 +17,8 @@ pub(crate) struct TextReader {
     formats: Formats,
     comms: Comms,
     losses: Losses,
+    /// CPUs that lost events since their last one.
+    gaps: BTreeSet<u32>,
     kinds: HashMap<Box<str>, Vec<TextKind>>,
     /// What was read ahead, and where in the file that is.
     chunk: Vec<u8>,
@@ -51,6 +53,7 @@ impl TextReader {
             formats: Formats::default(),
             comms: Comms::default(),
             losses: Losses::default(),
+            gaps: BTreeSet::new(),
             kinds: HashMap::new(),
             chunk: Vec::new(),
             chunk_start: 0,
@@ -135,8 +138,14 @@ impl TextReader {
         };
         let Some(head) = head::parse(line) else {
             match head::note(line) {
-                Some(Note::Lost { cpu, events: Some(events) }) => self.losses.cpu(cpu).events += events,
-                Some(Note::Lost { cpu, events: None }) => self.losses.cpu(cpu).gaps += 1,
+                Some(Note::Lost { cpu, events }) => {
+                    self.gaps.insert(cpu);
+                    let losses = self.losses.cpu(cpu);
+                    match events {
+                        Some(events) => losses.events = losses.events.saturating_add(events),
+                        None => losses.gaps += 1,
+                    }
+                }
                 Some(Note::Overwritten(events)) if events > 0 => {
                     let what =
                         format!("{events} events were overwritten in the kernel's buffer before it was read");
@@ -246,7 +255,8 @@ impl EventSource for TextReader {
             pid: taken.pid,
             comm: part(taken.comm.start, taken.comm.end as usize),
         };
-        Ok(Some(Event { ts: taken.ts, cpu: taken.cpu, format, body }))
+        let after_gap = !self.gaps.is_empty() && self.gaps.remove(&taken.cpu);
+        Ok(Some(Event { ts: taken.ts, cpu: taken.cpu, after_gap, format, body }))
     }
 
     fn formats(&self) -> &Formats {

@@ -1,0 +1,280 @@
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::seen::Seen;
+use super::system::{cgroup_ids, machine_info, snapshot};
+use super::{CpuPipe, Instance};
+use crate::native::{NativeWriter, Packer};
+use crate::ring::PageLayout;
+use crate::{Comms, Run, Symbols, TraceError};
+
+/// How to record.
+#[derive(Debug, Clone)]
+pub struct RecorderOptions {
+    /// zstd's level.
+    pub level: i32,
+    /// The command that is recorded, for the record.
+    pub command: Vec<String>,
+}
+
+impl Default for RecorderOptions {
+    fn default() -> Self {
+        Self { level: 1, command: Vec::new() }
+    }
+}
+
+/// What a recording came to.
+#[derive(Debug, Clone, Default)]
+pub struct RecordSummary {
+    /// Events written.
+    pub events: u64,
+    /// Bytes of sub-buffers.
+    pub raw_bytes: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Events the kernel lost, all CPUs.
+    pub lost: u64,
+    /// Nanoseconds of CPU the recording threads took.
+    pub cpu_ns: u64,
+}
+
+/// Writes the events of an instance to a file, in threads of its own.
+///
+/// The recorder must not become part of what it measures: its memory is locked, and what it has written is sent to the disk
+/// and dropped from the page cache in batches.
+pub struct Recorder {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<Part, TraceError>>>,
+    path: PathBuf,
+    /// Last, so that the pipes are closed before it is removed.
+    instance: Instance,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    /// A thread failed; nothing more comes.
+    failed: AtomicBool,
+    out: Mutex<Out>,
+}
+
+struct Out {
+    writer: Option<NativeWriter<File>>,
+    /// Bytes whose pages were given back.
+    dropped: u64,
+}
+
+/// What one thread did.
+struct Part {
+    seen: Seen,
+    raw_bytes: u64,
+    cpu_ns: u64,
+}
+
+/// CPUs one thread reads: a page takes microseconds, so that one thread keeps up with many idle CPUs.
+const CPUS_PER_THREAD: usize = 16;
+/// Sub-buffers in a block.
+const BLOCK_PAGES: usize = 64;
+/// Bytes written before their pages are given back.
+const WRITE_BEHIND: u64 = 8 << 20;
+/// Between two looks at the buffers when there is little.
+const IDLE: Duration = Duration::from_millis(50);
+const BUSY: Duration = Duration::from_millis(5);
+
+impl Recorder {
+    /// Begins: writes what is known of the machine, takes the first snapshot, then switches tracing on. The events are
+    /// switched on in `instance` already.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the instance cannot be read or the file not be written.
+    pub fn start(instance: Instance, path: &Path, options: &RecorderOptions) -> Result<Self, TraceError> {
+        let file = File::create(path).map_err(TraceError::io(path, "make"))?;
+        let mut writer = NativeWriter::new(file, path, options.level)?;
+        writer.machine(&machine_info(&instance, &options.command)?)?;
+        writer.header_page(&instance.header_page()?)?;
+        for (system, event) in instance.enabled()? {
+            writer.format(&system, &instance.format_text(&system, &event)?)?;
+        }
+        let (formats, layout) = (instance.formats()?, instance.layout()?);
+        let mut pipes = Vec::new();
+        for cpu in instance.cpus()? {
+            pipes.push((cpu, instance.pipe(cpu, layout.page_size)?));
+        }
+        lock_memory();
+        writer.begin(&snapshot())?;
+        let out = Mutex::new(Out { writer: Some(writer), dropped: 0 });
+        let shared = Arc::new(Shared { stop: AtomicBool::new(false), failed: AtomicBool::new(false), out });
+        let mut threads = Vec::new();
+        while !pipes.is_empty() {
+            let part: Vec<_> = pipes.drain(..pipes.len().min(CPUS_PER_THREAD)).collect();
+            let (shared, seen, level) = (shared.clone(), Seen::new(&formats, layout), options.level);
+            let thread = std::thread::Builder::new().name("record".into()).spawn(move || {
+                let result = read(&shared, part, seen, layout, level);
+                shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                result
+            });
+            threads.push(thread.map_err(TraceError::io(path, "start the thread that writes"))?);
+        }
+        instance.write("tracing_on", "1")?;
+        Ok(Self { shared, threads, path: path.to_owned(), instance })
+    }
+
+    /// Whether recording ended by itself: [`Recorder::finish`] says why.
+    pub fn failed(&self) -> bool {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Notes a run of the command.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the file cannot be written.
+    pub fn run(&self, run: &Run) -> Result<(), TraceError> {
+        let mut out = self.shared.out.lock().unwrap_or_else(PoisonError::into_inner);
+        out.writer.as_mut().map_or(Ok(()), |writer| writer.run(run))
+    }
+
+    /// Switches tracing off, writes what is left, and completes the file.
+    ///
+    /// # Errors
+    /// [`TraceError`] of the first thing that failed; the file then says that it is cut.
+    pub fn finish(self) -> Result<RecordSummary, TraceError> {
+        let stopped = self.instance.write("tracing_on", "0");
+        let end = snapshot();
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let mut summary = RecordSummary::default();
+        let (mut addresses, mut ids, mut tasks) = (Default::default(), Default::default(), BTreeMap::new());
+        let mut failure = stopped.err();
+        for thread in self.threads {
+            match thread.join() {
+                Ok(Ok(mut part)) => {
+                    summary.events += part.seen.events;
+                    summary.raw_bytes += part.raw_bytes;
+                    summary.cpu_ns += part.cpu_ns;
+                    std::collections::BTreeSet::append(&mut addresses, &mut part.seen.addresses);
+                    std::collections::BTreeSet::append(&mut ids, &mut part.seen.cgroup_ids);
+                    tasks.append(&mut part.seen.tasks);
+                }
+                Ok(Err(error)) => failure = failure.or(Some(error)),
+                Err(_) => {
+                    let source = std::io::Error::other("a recording thread ended early");
+                    failure =
+                        failure.or(Some(TraceError::Io { path: self.path.clone(), action: "write", source }));
+                }
+            }
+        }
+        let writer = self.shared.out.lock().unwrap_or_else(PoisonError::into_inner).writer.take();
+        let (None, Some(mut writer)) = (&failure, writer) else {
+            return Err(
+                failure.unwrap_or_else(|| TraceError::Unavailable("the recording has ended before".into()))
+            );
+        };
+        writer.end(&end)?;
+        writer.comms(&comms(&self.instance, &tasks)?)?;
+        tasks.retain(|_, path| !path.is_empty());
+        writer.cgroups(&tasks, &cgroup_ids(&|id| ids.contains(&id)))?;
+        if !addresses.is_empty() {
+            let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+            writer.symbols(&Symbols::select(&text, &addresses))?;
+        }
+        let mut lost = BTreeMap::new();
+        for cpu in self.instance.cpus()? {
+            if let Ok(count @ 1..) = self.instance.lost(cpu) {
+                lost.insert(cpu, count);
+            }
+        }
+        summary.lost = lost.values().sum();
+        let size = writer.written();
+        let file = writer.finish(&lost)?;
+        summary.file_bytes = file.metadata().map_or(size, |metadata| metadata.len());
+        Ok(summary)
+    }
+}
+
+/// The kernel's names of tasks, and those of tasks it has forgotten that still run.
+fn comms(instance: &Instance, tasks: &BTreeMap<i32, String>) -> Result<Comms, TraceError> {
+    let mut comms = Comms::parse(&instance.tracefs().read("saved_cmdlines")?);
+    for &pid in tasks.keys() {
+        if let Ok(name) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            comms.insert_missing(pid, name.trim_end());
+        }
+    }
+    Ok(comms)
+}
+
+/// Reads some CPUs until told to stop, and then until they are empty.
+fn read(
+    shared: &Shared,
+    mut pipes: Vec<(u32, CpuPipe)>,
+    mut seen: Seen,
+    layout: PageLayout,
+    level: i32,
+) -> Result<Part, TraceError> {
+    let mut packer = Packer::new(level);
+    let (mut page, mut block) = (Vec::new(), Vec::new());
+    let mut raw_bytes = 0;
+    loop {
+        // Asked before reading: what was written before the stop is then read after it.
+        let last = shared.stop.load(Ordering::Relaxed);
+        let mut most = 0;
+        for (cpu, pipe) in &mut pipes {
+            let mut count = 0;
+            loop {
+                let more = pipe.read(&mut page)?;
+                if more {
+                    seen.page(&page);
+                    page.resize(layout.page_size as usize, 0);
+                    block.extend_from_slice(&page);
+                    count += 1;
+                }
+                if block.len() >= BLOCK_PAGES * layout.page_size as usize || (!more && !block.is_empty()) {
+                    raw_bytes += block.len() as u64;
+                    let packed = packer.pages(*cpu, &block);
+                    let packed = packed.map_err(TraceError::io(Path::new("sub-buffers"), "pack"))?;
+                    shared.out.lock().unwrap_or_else(PoisonError::into_inner).append(packed)?;
+                    block.clear();
+                }
+                if !more {
+                    break;
+                }
+            }
+            most = most.max(count);
+        }
+        if last {
+            let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            let cpu_ns = (cpu.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(cpu.tv_nsec as u64);
+            return Ok(Part { seen, raw_bytes, cpu_ns });
+        }
+        match most {
+            0..BLOCK_PAGES => std::thread::sleep(IDLE),
+            _ if most < 4 * BLOCK_PAGES => std::thread::sleep(BUSY),
+            _ => {}
+        }
+    }
+}
+
+impl Out {
+    fn append(&mut self, block: &[u8]) -> Result<(), TraceError> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.append(block)?;
+        let written = writer.written();
+        if written - self.dropped >= WRITE_BEHIND {
+            // Starts writing the pages, and drops those that are written: from the begin, so that the ones of the last
+            // time go now. Advice: nothing depends on it.
+            let len = std::num::NonZeroU64::new(written);
+            let _ = rustix::fs::fadvise(writer.get_ref(), 0, len, rustix::fs::Advice::DontNeed);
+            self.dropped = written;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps this program's memory where it is: a recorder that waits for its own pages loses events. Pages are locked as they are
+/// touched. Where the limit does not allow it, recording works as before.
+fn lock_memory() {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
+}

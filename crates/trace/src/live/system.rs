@@ -1,0 +1,114 @@
+//! What a recording keeps of the machine besides events.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::{Instance, monotonic};
+use crate::native::MachineInfo;
+use crate::{Snapshot, TraceError};
+
+/// Counters worth having before and after.
+const FILES: [&str; 7] = [
+    "/proc/vmstat",
+    "/proc/meminfo",
+    "/proc/zoneinfo",
+    "/proc/stat",
+    "/proc/pressure/memory",
+    "/proc/pressure/io",
+    "/proc/pressure/cpu",
+];
+
+/// Settings that change what reclaim does.
+const SETTINGS: [&str; 12] = [
+    "/sys/kernel/mm/lru_gen/enabled",
+    "/sys/kernel/mm/lru_gen/min_ttl_ms",
+    "/sys/kernel/mm/numa/demotion_enabled",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/kernel/mm/transparent_hugepage/defrag",
+    "/proc/sys/vm/swappiness",
+    "/proc/sys/vm/min_free_kbytes",
+    "/proc/sys/vm/watermark_scale_factor",
+    "/proc/sys/vm/zone_reclaim_mode",
+    "/proc/sys/vm/dirty_ratio",
+    "/proc/sys/vm/dirty_background_ratio",
+    "/proc/sys/vm/vfs_cache_pressure",
+];
+
+/// Reads the kernel's counters. Node counters are first collected from the CPUs, which keep up to some dozens each to
+/// themselves: since 7.x pages scanned and reclaimed are among them.
+pub fn snapshot() -> Snapshot {
+    // Only root may; what is read then is a little less exact.
+    let _ = fs::read("/proc/sys/vm/stat_refresh");
+    let files = FILES.iter().filter_map(|&file| Some((file.to_owned(), fs::read_to_string(file).ok()?)));
+    let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Snapshot {
+        monotonic_ns: monotonic(),
+        realtime_ns: (realtime.tv_sec as u64)
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(realtime.tv_nsec as u64),
+        files: files.collect(),
+    }
+}
+
+/// The machine, as a recording describes it.
+///
+/// # Errors
+/// [`TraceError`] if the instance cannot be read.
+pub fn machine_info(instance: &Instance, command: &[String]) -> Result<MachineInfo, TraceError> {
+    let uname = rustix::system::uname();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    let clock = instance.read("trace_clock")?;
+    let clock =
+        clock.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(clock, _)| clock);
+    let settings = SETTINGS.iter().filter_map(|&file| {
+        let value = fs::read_to_string(file).ok()?;
+        Some((file.to_owned(), value.trim().to_owned()))
+    });
+    Ok(MachineInfo {
+        release: text(uname.release()),
+        hostname: text(uname.nodename()),
+        machine: text(uname.machine()),
+        clock: clock.to_owned(),
+        big_endian: crate::Abi::host().big_endian,
+        cpus: instance.cpus()?.len() as u32,
+        command: command.to_vec(),
+        settings: settings.collect(),
+    })
+}
+
+/// The control groups of a task: the unified one if it has a path, else that of the memory controller.
+pub(super) fn cgroup_of(pid: i32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let mut unified = None;
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        match (parts.next()?, parts.next()?) {
+            ("", path) => unified = Some(path),
+            (controllers, path) if controllers.split(',').any(|name| name == "memory") => {
+                return Some(path.to_owned());
+            }
+            _ => {}
+        }
+    }
+    unified.map(str::to_owned)
+}
+
+/// Paths of control groups by the inode of their folder, which is the id that events name (`cgroup_id`).
+pub(super) fn cgroup_ids(wanted: &dyn Fn(u64) -> bool) -> BTreeMap<u64, String> {
+    use std::os::unix::fs::MetadataExt;
+    let mut found = BTreeMap::new();
+    for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"] {
+        let mut folders = vec![std::path::PathBuf::from(root)];
+        while let Some(folder) = folders.pop() {
+            let Ok(metadata) = fs::symlink_metadata(&folder) else { continue };
+            if wanted(metadata.ino()) {
+                let path = folder.strip_prefix(root).unwrap_or(&folder);
+                found.entry(metadata.ino()).or_insert_with(|| format!("/{}", path.display()));
+            }
+            let Ok(entries) = folder.read_dir() else { continue };
+            let inner = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            folders.extend(inner.map(|entry| entry.path()));
+        }
+    }
+    found
+}
