@@ -5,6 +5,7 @@ use pagehaul_codec::CodecError;
 use pagehaul_kdump::LayoutError;
 use pagehaul_kernel::KernelError;
 use pagehaul_memory::{OpenError, ReadError};
+use pagehaul_open::sums::SumsError;
 
 /// Why there is no dump at all. What ends a dump early but leaves a part of it is no error of this kind:
 /// [`Ended`](crate::Ended) tells it.
@@ -35,6 +36,9 @@ pub enum CaptureError {
         /// What the system said.
         source: io::Error,
     },
+    /// The dump is written, its checksums are not.
+    #[error("the dump is written, but {0}")]
+    Sums(SumsError),
     /// The request makes no sense or could do harm.
     #[error("{0}")]
     Refused(String),

@@ -3,13 +3,13 @@
 use pagehaul_kdump::PageDesc;
 use pagehaul_memory::PAGE_SIZE;
 
+use crate::Source;
 use crate::batch::{Batcher, KeptPages};
 use crate::job::Job;
 use crate::pack::{Batch, Packer};
 use crate::place::Placed;
 use crate::report::Clock;
 use crate::scan::scan;
-use crate::source::Source;
 use crate::{CaptureError, Ended, Format, Options, Phase, Report, Watch};
 
 /// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.

@@ -4,16 +4,16 @@ use pagehaul_kdump::UtsName;
 use pagehaul_kernel::Kernel;
 use pagehaul_memory::PhysMemory;
 
-use crate::source::{Source, SourceKind};
+use crate::Source;
 
 /// `uname` of the crashed machine: from its memory, or the dump that is the source, or VMCOREINFO.
 pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
     if let Some(uts) = kernel.and_then(|kernel| from_memory(source.memory(), kernel)) {
         return uts;
     }
-    match source.kind() {
-        SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => dump.info().uts.clone(),
-        SourceKind::Elf(_) => UtsName::x86_64(kernel.map_or("", Kernel::release)),
+    match source.dumps().first() {
+        Some(dump) => dump.info().uts.clone(),
+        None => UtsName::x86_64(kernel.map_or("", Kernel::release)),
     }
 }
 

@@ -5,12 +5,14 @@ use std::path::Path;
 use pagehaul_codec::Method;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{Hints, Kernel};
-use pagehaul_memory::notes;
+use pagehaul_memory::{Arch, notes};
 
+use crate::Source;
+use crate::batch::Bitmap;
+use crate::dump::Segments;
 use crate::place::Placed;
 use crate::report::{Clock, class_counts};
 use crate::select::{Selection, Tally};
-use crate::source::Source;
 use crate::{CaptureError, Format, Options, Phase, Report, Watch, dump, identity};
 
 /// A capture that is about to be made.
@@ -30,18 +32,21 @@ impl<'a> Job<'a> {
         watch: &'a Watch,
     ) -> Result<Self, CaptureError> {
         watch.enter(Phase::Prepare, 0);
-        let mut remarks: Vec<String> = source.remark().into_iter().collect();
         let memory = source.memory();
+        check_machine(memory.arch())?;
+        let mut remarks = source.remarks();
         let kernel = match Kernel::discover(memory, Hints::from_memory(memory)) {
             Ok(kernel) => Some(kernel),
             // Nothing has to be known of the kernel to keep everything but zeros.
+            Err(_) if options.keep_all => None,
             Err(error) if options.level.bits() <= 1 => {
                 remarks.push(format!("poisoned and offline pages cannot be told from others: {error}"));
                 None
             }
             Err(error) => return Err(error.into()),
         };
-        for gap in kernel.iter().flat_map(Kernel::undecidable) {
+        let classified = kernel.iter().filter(|_| !options.keep_all);
+        for gap in classified.flat_map(Kernel::undecidable) {
             remarks.push(format!(
                 "{}: VMCOREINFO has no {}: {}",
                 gap.class.name(),
@@ -56,7 +61,7 @@ impl<'a> Job<'a> {
     pub(crate) fn selection(&self) -> Selection<'_> {
         Selection {
             memory: self.source.memory(),
-            kernel: self.kernel.as_ref(),
+            kernel: self.kernel.as_ref().filter(|_| !self.options.keep_all),
             level: self.options.level,
             shortest_hole: match self.options.format {
                 Format::Elf => dump::SHORTEST_HOLE,
@@ -79,6 +84,13 @@ impl<'a> Job<'a> {
         Ok(Layout::new(self.selection().max_pfn(), notes)?)
     }
 
+    /// What the headers of an ELF file are made from, when the pages of `kept` are in it.
+    pub(crate) fn segments(&self, kept: Bitmap) -> Segments<'a> {
+        let memory = self.source.memory();
+        let direct_map = memory.direct_map().or_else(|| self.kernel.as_ref()?.direct_map());
+        Segments { memory, kept, direct_map, lossy: self.source.is_incomplete() }
+    }
+
     /// The header of a kdump file.
     pub(crate) fn header(&self) -> Header<'a> {
         let notes = self.source.memory().notes();
@@ -91,6 +103,7 @@ impl<'a> Job<'a> {
             phys_base: kernel.map_or(0, Kernel::phys_base),
             codec: dump::codec_flag(self.method().codec()),
             notes,
+            lossy: self.source.is_incomplete(),
             split: None,
         }
     }
@@ -138,4 +151,20 @@ impl<'a> Job<'a> {
             remarks,
         }
     }
+}
+
+/// Dumps are written as x86_64 has them.
+fn check_machine(arch: Arch) -> Result<(), CaptureError> {
+    // What a hypervisor leaves open is taken for the usual.
+    let expected = Arch { machine: if arch.machine == 0 { 0 } else { Arch::X86_64.machine }, ..Arch::X86_64 };
+    if arch == expected {
+        return Ok(());
+    }
+    Err(CaptureError::Refused(format!(
+        "this is the memory of another machine ({}, {} bits, pages of {} bytes): it can be read, but dumps are written of \
+         x86_64 machines only",
+        arch.name(),
+        if arch.wide { 64 } else { 32 },
+        arch.page_size
+    )))
 }

@@ -19,14 +19,13 @@ mod run;
 mod scan;
 mod select;
 mod sink;
-mod source;
 mod stream;
 mod watch;
 
 pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Options, Target};
+pub use pagehaul_open::{Source, SourceKind};
 pub use report::{ClassCount, Ended, Phases, Report, Unreadable};
 pub use run::capture;
-pub use source::{Source, SourceKind};
 pub use watch::{Phase, Watch};

@@ -44,6 +44,10 @@ pub enum Target {
 pub struct Options {
     /// Which pages are left out.
     pub level: DumpLevel,
+    /// Keep every page that the source holds, poisoned and offline ones too: what a saved dump has can be read.
+    pub keep_all: bool,
+    /// Write the checksums of the file beside it.
+    pub checksums: bool,
     /// How pages are compressed.
     pub method: Method,
     /// Threads that scan and compress; one more writes.

@@ -7,15 +7,15 @@ use std::path::Path;
 use pagehaul_kdump::{Header, Layout, STATUS_OFFSET};
 use pagehaul_memory::PAGE_SHIFT;
 
+use crate::Source;
 use crate::batch::{Bitmap, KeptPages};
-use crate::dump::{DumpWriter, ElfDump, KdumpDump, Segments};
+use crate::dump::{DumpWriter, ElfDump, KdumpDump};
 use crate::job::Job;
 use crate::place::{Placed, Work, ended, write_pages};
 use crate::report::Clock;
 use crate::scan::scan;
 use crate::select::{Selection, Tally};
 use crate::sink::{self, FlatSink, Sink, WriteError};
-use crate::source::Source;
 use crate::stream::Stream;
 use crate::{CaptureError, Format, Options, Phase, Report, Target, Watch};
 
@@ -49,14 +49,19 @@ pub fn capture(
             return stream(&job, &File::from(out), path, &mut clock);
         }
     };
-    let file = sink::create(path, overwrite, &source.memory().files())?;
-    match options.format {
+    let mut file = sink::create(path, overwrite, &source.memory().files())?;
+    if options.checksums {
+        file.sum_up();
+    }
+    let report = match options.format {
         Format::Kdump => kdump(&job, file.clone(), &mut clock),
         Format::Elf => elf(&job, file.clone(), &mut clock),
         Format::Flattened => stream(&job, file.file(), path, &mut clock),
     }
     // Nothing is in it that could be of use.
-    .inspect_err(|_| file.discard())
+    .inspect_err(|_| file.discard())?;
+    file.write_sums().map_err(CaptureError::Sums)?;
+    Ok(report)
 }
 
 /// A kdump-compressed file; the set of kept pages lives in its bitmap.
@@ -110,7 +115,7 @@ fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report,
     clock.lap(Phase::Scan);
     spool.set_size(bits.end()).map_err(|error| output_error(spool.path(), error.into()))?;
     let bitmap = Bitmap { file: spool.reader(), offset: 0, length: bits.end() };
-    let segments = Segments { memory: selection.memory, kept: bitmap.clone() };
+    let segments = job.segments(bitmap.clone());
     let pages = tally.pages_kept();
     let mut dump = ElfDump::new(file, segments, pages, job.watch)?;
     let kept = KeptPages::Bitmap(bitmap);

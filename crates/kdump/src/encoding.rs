@@ -2,7 +2,7 @@
 
 use pagehaul_codec::Codec;
 
-use crate::format::{BLOCK_SIZE, PageDesc, flags};
+use crate::format::{PageDesc, flags};
 
 /// How a page is stored, or what is wrong with its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +22,9 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Of a descriptor in a dump whose pages lie between `data_start` and the end of the file at `file_size`.
-    pub(crate) fn of(desc: &PageDesc, data_start: u64, file_size: u64) -> Self {
+    /// Of a descriptor in a dump of pages of `whole` bytes, which lie between `data_start` and the end of the file at
+    /// `file_size`.
+    pub(crate) fn of(desc: &PageDesc, data_start: u64, file_size: u64, whole: u32) -> Self {
         let size = desc.size.get();
         let Ok(offset) = u64::try_from(desc.offset.get()) else { return Self::BadOffset };
         if offset == 0 {
@@ -37,7 +38,6 @@ impl Encoding {
             flags::ZSTD => Codec::Zstd,
             _ => return Self::Unknown,
         };
-        let whole = BLOCK_SIZE as u32;
         if size == 0 || size > whole || (codec == Codec::None && size != whole) {
             return Self::BadSize;
         }

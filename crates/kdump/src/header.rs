@@ -28,6 +28,8 @@ pub struct Header<'a> {
     pub codec: u32,
     /// The ELF notes as they stand in the source's PT_NOTE, VMCOREINFO among them.
     pub notes: &'a [u8],
+    /// Whether the dump lacks pages for good, because its source did: it then stays marked incomplete.
+    pub lossy: bool,
     /// The PFNs of this part of a split dump; `None` for a dump in one file.
     pub split: Option<Range<u64>>,
 }
@@ -38,7 +40,7 @@ pub const STATUS_OFFSET: u64 = offset_of!(DiskDumpHeader, status) as u64;
 impl Header<'_> {
     /// The bytes of the status word, to be written at [`STATUS_OFFSET`].
     pub fn status(&self, incomplete: bool) -> [u8; 4] {
-        let state = if incomplete { flags::INCOMPLETE } else { 0 };
+        let state = if incomplete || self.lossy { flags::INCOMPLETE } else { 0 };
         (self.codec & flags::CODECS | state).to_le_bytes()
     }
 

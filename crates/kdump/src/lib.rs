@@ -10,11 +10,12 @@ pub mod format;
 mod header;
 mod layout;
 mod reader;
+mod shape;
 mod utsname;
 
 pub use flat::FlatWriter;
 pub use format::PageDesc;
 pub use header::{Header, STATUS_OFFSET};
 pub use layout::{Layout, LayoutError, NOTES_OFFSET};
-pub use reader::{Census, Info, KdumpFile};
+pub use reader::{Census, Info, KdumpFile, SplitError, SplitSet, Structure};
 pub use utsname::UtsName;

@@ -45,6 +45,7 @@ pub struct Kernel {
     sections: Sections,
     rules: Rules,
     undecidable: Vec<Undecidable>,
+    direct_map: Option<u64>,
 }
 
 impl Kernel {
@@ -57,8 +58,10 @@ impl Kernel {
         // Before any memory is read: a kernel whose pages cannot be told apart need not be searched for.
         let (rules, undecidable) = Rules::new(&info)?;
         let translator = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
-        let sections = Sections::discover(&info, &translator, memory.view().as_mut())?;
-        Ok(Self { info, translator, sections, rules, undecidable })
+        let mut view = memory.view();
+        let sections = Sections::discover(&info, &translator, view.as_mut())?;
+        let direct_map = sections.direct_map(&translator, view.as_mut());
+        Ok(Self { info, translator, sections, rules, undecidable, direct_map })
     }
 
     /// Every key the kernel exported.
@@ -69,6 +72,11 @@ impl Kernel {
     /// The kernel's page tables.
     pub fn translator(&self) -> &Translator {
         &self.translator
+    }
+
+    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET), where its memory tells.
+    pub fn direct_map(&self) -> Option<u64> {
+        self.direct_map
     }
 
     pub(crate) fn sections(&self) -> &Sections {

@@ -130,6 +130,19 @@ impl Sections {
         Ok(Some((map & MAP_MASK).wrapping_add(first_pfn.wrapping_mul(struct_size))))
     }
 
+    /// Where the kernel sees physical address 0, told by a root of sections, which it allocated and so knows by its address
+    /// in the direct map. None where the roots are no pointers.
+    pub(crate) fn direct_map(&self, tables: &Translator, view: &mut dyn View) -> Option<u64> {
+        let roots = self.count.div_ceil(self.per_root?);
+        let root = |number: u64, view: &mut dyn View| {
+            tables.read_u64(view, self.table.wrapping_add(number * 8)).ok()
+        };
+        let root = (0..roots).map_while(|number| root(number, view)).find(|root| *root != 0)?;
+        let start = root.wrapping_sub(tables.translate(view, root).ok()?.paddr);
+        // KASLR moves it by whole gigabytes (`kernel_randomize_memory`, arch/x86/mm/kaslr.c).
+        (is_kernels(start) && start.is_multiple_of(1 << 30)).then_some(start)
+    }
+
     /// Whether a section of the table is present: the proof that the table is one. 64 TiB have 524,288 sections, but the
     /// first ones are there on any machine.
     fn leads_somewhere(&self, tables: &Translator, view: &mut dyn View) -> bool {

@@ -17,7 +17,16 @@ pub enum ReadError {
         /// The physical address asked for.
         paddr: u64,
     },
-    /// The dump should hold it, but it is cut off or does not decode.
+    /// The dump should hold it, but it is not there: the file was cut, its writer was stopped, or a part of a set was
+    /// not given.
+    #[error("physical address {paddr:#x} is missing: {reason}")]
+    Missing {
+        /// The physical address asked for.
+        paddr: u64,
+        /// Why it is not there.
+        reason: String,
+    },
+    /// The dump holds something for it that cannot be its contents.
     #[error("physical address {paddr:#x} is damaged: {reason}")]
     Damaged {
         /// The physical address asked for.

@@ -5,6 +5,7 @@
 //! the source allows it and of a decompressed page where it doesn't. This crate knows nothing of kernels or dump
 //! formats beyond ELF.
 
+mod arch;
 pub mod bits;
 pub mod elf;
 mod error;
@@ -13,14 +14,18 @@ pub mod file;
 mod mapping;
 pub mod notes;
 mod ranges;
+mod state;
 mod view;
 
+pub use arch::Arch;
 pub use error::{OpenError, ReadError};
 pub use mapping::{Access, MapPolicy, MappedFile, Window};
 pub use ranges::{Piece, RangeMap};
+pub use state::PageState;
 pub use view::{KernelMapping, PageBuf, PhysMemory, View};
 
-/// Bytes in a page of the machines supported so far (x86_64; `arch/x86/include/asm/page_types.h`).
+/// Bytes in a page as this project counts them: x86_64's (`arch/x86/include/asm/page_types.h`), and the smallest that
+/// any machine of today has.
 pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;

@@ -39,6 +39,23 @@ pub fn iter(bytes: &[u8]) -> impl Iterator<Item = Note<'_>> {
     })
 }
 
+/// Turns the three words before each note of a big-endian machine into little-endian ones, as [`iter`] wants them. What
+/// notes say stays as it is.
+pub fn normalise(bytes: &mut [u8]) {
+    let mut at = 0usize;
+    while let Some(words) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<12>()) {
+        words.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
+        let size = |from: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| words[from + byte])) as usize;
+        let (name, desc) = (size(0), size(4));
+        let padded = |size: usize| size.checked_next_multiple_of(4);
+        let next = (|| (at + 12).checked_add(padded(name)?)?.checked_add(padded(desc)?))();
+        match next {
+            Some(next) if name != 0 || desc != 0 => at = next,
+            _ => return,
+        }
+    }
+}
+
 /// The VMCOREINFO text and where it starts in `notes` (`kernel/vmcore_info.c`: note name "VMCOREINFO", type 0).
 pub fn vmcoreinfo(notes: &[u8]) -> Option<(usize, &[u8])> {
     iter(notes).find(|note| note.name == b"VMCOREINFO" && note.kind == 0).map(|note| (note.offset, note.desc))
@@ -74,6 +91,20 @@ mod tests {
         assert_eq!(text, b"OSRELEASE=6.12.1\n");
         assert_eq!(&bytes[offset..offset + text.len()], text);
         assert_eq!(cpu_count(&bytes), 1);
+    }
+
+    #[test]
+    fn notes_of_a_big_endian_machine_are_found_once_normalised() {
+        let mut little = note(b"CORE\0", NT_PRSTATUS, &[7; 5]);
+        little.extend(note(b"VMCOREINFO\0", 0, b"A=1\n"));
+        let mut big = little.clone();
+        let second = 12 + 8 + 8;
+        for at in [0, 4, 8, second, second + 4, second + 8] {
+            big[at..at + 4].reverse();
+        }
+        normalise(&mut big);
+        assert_eq!(big, little);
+        normalise(&mut [0xff; 30]);
     }
 
     #[test]

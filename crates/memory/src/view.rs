@@ -1,4 +1,4 @@
-use crate::{PAGE_SHIFT, PAGE_SIZE, RangeMap, ReadError};
+use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, RangeMap, ReadError};
 
 /// Physical memory of one machine. Shared by all threads; what a thread needs of its own is in its [`View`].
 pub trait PhysMemory: Send + Sync {
@@ -14,6 +14,16 @@ pub trait PhysMemory: Send + Sync {
 
     /// The ELF notes of the source, as they stand in its PT_NOTE: registers, VMCOREINFO, whatever else.
     fn notes(&self) -> &[u8];
+
+    /// The kind of machine whose memory it is.
+    fn arch(&self) -> Arch {
+        Arch::X86_64
+    }
+
+    /// What is wrong with the source as a whole, one sentence each: it is cut, marked incomplete, or lacks parts.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Device and inode of every file that is read, so that no output is written over its source.
     fn files(&self) -> Vec<(u64, u64)>;

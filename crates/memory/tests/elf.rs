@@ -3,7 +3,7 @@
 use pagehaul_memory::elf::ElfVmcore;
 use pagehaul_memory::file::PlainFile;
 use pagehaul_memory::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits, notes};
-use pagehaul_synth::{Content, Elf, Era, Image, Machine};
+use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine};
 
 fn machine() -> Image {
     Machine::new(Era::V6_12)
@@ -109,4 +109,42 @@ fn what_a_segment_does_not_store_is_not_in_the_dump() {
     let mut stored = [0; 0x9900 / 64];
     memory.mark_stored(0, &mut stored).unwrap();
     assert!(bits::get(&stored, 0x9000) && !bits::get(&stored, 0x9002));
+}
+
+#[test]
+fn cores_of_other_machines_read_alike() {
+    for machine in Foreign::ALL {
+        let segments = [(0x1000, machine.page(1)), (0x20_0800, machine.page(2))];
+        let bytes = machine.elf(&segments, &machine.vmcoreinfo("A=1\n"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
+        let arch = memory.arch();
+        assert_eq!(
+            (arch.machine, arch.wide, arch.big_endian),
+            (machine.elf_machine, machine.wide, machine.big_endian)
+        );
+        assert_eq!(notes::vmcoreinfo(memory.notes()).unwrap().1, b"A=1\n");
+        assert_eq!(memory.faults(), Vec::<String>::new());
+        let mut view = memory.view();
+        for (paddr, bytes) in segments {
+            let mut found = vec![0; bytes.len()];
+            view.read(paddr, &mut found).unwrap();
+            assert!(found == bytes, "{machine:?}");
+        }
+    }
+}
+
+/// Segments of /proc/kcore that are no memory have no physical address; one that cannot be does not hide the others.
+#[test]
+fn segments_that_are_no_memory_are_passed_over() {
+    let machine = Foreign { machine: "x86_64", elf_machine: 62, ..Foreign::ALL[5] };
+    let segments = [(u64::MAX, vec![1; 4096]), (0x1000, vec![2; 4096]), (u64::MAX - 0x100, vec![3; 4096])];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), machine.elf(&segments, &[])).unwrap();
+    let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
+    assert_eq!(memory.ranges().bytes(), 4096);
+    assert_eq!(memory.view().window(0x1000, 4096).unwrap(), [2; 4096]);
+    let faults = memory.faults();
+    assert!(faults.len() == 1 && faults[0].contains("past the end of the address space"), "{faults:?}");
 }

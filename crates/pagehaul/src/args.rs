@@ -68,6 +68,9 @@ pub(crate) struct CaptureArguments {
     /// Replace the output if it exists
     #[arg(long)]
     pub(crate) force: bool,
+    /// Write the checksums of the output to OUTPUT.sums, for `verify`
+    #[arg(long)]
+    pub(crate) checksums: bool,
     /// Print the report as JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,

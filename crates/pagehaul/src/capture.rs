@@ -32,6 +32,8 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     let source = Source::open(&arguments.source, map_policy(arguments))?;
     let options = Options {
         level: arguments.dump_level,
+        keep_all: false,
+        checksums: arguments.checksums,
         method: arguments.compress,
         threads: threads(arguments),
         format,

@@ -76,7 +76,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         release: key("OSRELEASE"),
         build_id: key("BUILD-ID"),
         crash_time: info.as_ref().and_then(|info| info.unsigned("CRASHTIME")),
-        machine: "x86_64".into(),
+        machine: memory.arch().name(),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),
         first_pfn: pieces.first().map_or(0, |piece| piece.start >> PAGE_SHIFT),
@@ -87,6 +87,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         SourceKind::Elf(vmcore) => describe_elf(vmcore, &mut description),
         SourceKind::Kdump(dump) => describe_kdump(dump, "kdump-compressed", &mut description)?,
         SourceKind::Flattened(dump) => describe_kdump(dump, "flattened kdump-compressed", &mut description)?,
+        SourceKind::Split(_) => {}
     }
     Ok(description)
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::content::{PageBytes, STAMP};
+use crate::content::STAMP;
 
 /// How a page is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ impl Codec {
     }
 
     /// The page compressed, or `None` where that does not make it smaller.
-    pub fn compress(self, page: &PageBytes) -> Option<Vec<u8>> {
+    pub fn compress(self, page: &[u8]) -> Option<Vec<u8>> {
         const FINE: &str = "memory takes any write";
         let bytes = match self {
             Codec::Raw => return None,
@@ -60,7 +60,7 @@ impl Codec {
 }
 
 /// LZO1X by hand: a run of 64 literals, one match that copies them to the end of the page, the end mark.
-fn lzo_of_repetition(page: &PageBytes) -> Option<Vec<u8>> {
+fn lzo_of_repetition(page: &[u8]) -> Option<Vec<u8>> {
     if !page.chunks_exact(STAMP).all(|chunk| chunk == &page[..STAMP]) {
         return None;
     }

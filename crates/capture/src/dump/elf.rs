@@ -25,6 +25,8 @@ pub(crate) struct ElfDump<'a> {
     data: u64,
     pages: u64,
     stream: Stream,
+    /// Whether a page could not be read: zeros are in its place.
+    lost: bool,
 }
 
 impl<'a> ElfDump<'a> {
@@ -37,7 +39,7 @@ impl<'a> ElfDump<'a> {
     ) -> Result<Self, CaptureError> {
         let room = segments.count(u64::MAX)?;
         let data = segments.data_offset(room);
-        Ok(Self { sink, watch, segments, room, data, pages, stream: Stream::new(data, CHUNK) })
+        Ok(Self { sink, watch, segments, room, data, pages, stream: Stream::new(data, CHUNK), lost: false })
     }
 
     fn write_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
@@ -85,6 +87,7 @@ impl DumpWriter for ElfDump<'_> {
         // Pages stored one after the other go out together.
         let mut run = 0..0;
         for (stored, place) in batch.places() {
+            self.lost |= stored == Stored::Unreadable;
             match stored {
                 Stored::Zero | Stored::Unreadable => {
                     self.stream.push(&data[run.clone()], &mut self.sink, self.watch)?;
@@ -102,7 +105,7 @@ impl DumpWriter for ElfDump<'_> {
         // Pages of zeros at the end are a hole, which has to be inside the file.
         self.sink.set_size(self.end())?;
         self.sink.sync()?;
-        self.write_headers(u64::MAX, false)?;
+        self.write_headers(u64::MAX, self.lost)?;
         self.sink.sync()
     }
 

@@ -25,6 +25,10 @@ struct Segment {
 pub(crate) struct Segments<'a> {
     pub(crate) memory: &'a dyn PhysMemory,
     pub(crate) kept: Bitmap,
+    /// The virtual address of physical address 0, where it is known.
+    pub(crate) direct_map: Option<u64>,
+    /// Whether the dump stays marked incomplete whatever is written.
+    pub(crate) lossy: bool,
 }
 
 impl Segments<'_> {
@@ -56,10 +60,9 @@ impl Segments<'_> {
     ) -> Result<(), E> {
         let notes = self.memory.notes();
         let count = self.count(pages)?;
-        put(&elf_header::file_header(count, room, incomplete))?;
+        put(&elf_header::file_header(count, room, incomplete || self.lossy))?;
         put(&ProgramHeader::note(notes_offset(room), notes.len() as u64).encode())?;
         let text = self.memory.kernel_mapping();
-        let direct = self.memory.direct_map();
         let data = self.data_offset(room);
         let header = |segment: &Segment, vaddr: u64| ProgramHeader {
             offset: data + segment.rank * PAGE + segment.paddr % PAGE,
@@ -76,7 +79,8 @@ impl Segments<'_> {
             {
                 put(&header(&segment, text.vaddr + (segment.paddr - text.paddr)).encode())?;
             }
-            put(&header(&segment, direct.map_or(0, |start| start.wrapping_add(segment.paddr))).encode())
+            put(&header(&segment, self.direct_map.map_or(0, |start| start.wrapping_add(segment.paddr)))
+                .encode())
         })?;
         let mut end = elf_header::table_end(count);
         while end < elf_header::table_end(room) {

@@ -53,6 +53,8 @@ pub(crate) struct KdumpDump<'a> {
     data: Stream,
     zero_page: u64,
     encoded: Vec<u8>,
+    /// Whether a page could not be read.
+    lost: bool,
 }
 
 impl<'a> KdumpDump<'a> {
@@ -74,6 +76,7 @@ impl<'a> KdumpDump<'a> {
             pending: VecDeque::new(),
             placed: 0,
             safe: 0,
+            lost: false,
             sink,
             watch,
             header,
@@ -146,7 +149,10 @@ impl DumpWriter for KdumpDump<'_> {
                 Stored::Zero => PageDesc::new(self.zero_page, PAGE_SIZE as u32, 0),
                 Stored::Raw => PageDesc::new(at, PAGE_SIZE as u32, 0),
                 Stored::Packed(size) => PageDesc::new(at, size.into(), self.header.codec),
-                Stored::Unreadable => PageDesc::new(0, 0, 0),
+                Stored::Unreadable => {
+                    self.lost = true;
+                    PageDesc::new(0, 0, 0)
+                }
             };
             self.encoded.extend_from_slice(descriptor.as_bytes());
         }
@@ -163,7 +169,7 @@ impl DumpWriter for KdumpDump<'_> {
         self.descriptors.flush(self.sink, self.watch)?;
         // All else must be on the disk before the file says that it is.
         self.sink.sync()?;
-        self.write_status(false)?;
+        self.write_status(self.lost)?;
         self.sink.sync()
     }
 

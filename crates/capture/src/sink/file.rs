@@ -2,9 +2,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pagehaul_memory::file::ReadAt;
+use pagehaul_open::sums::{Growing, Sums, SumsError};
 
 use super::{Sink, WriteError};
 use crate::CaptureError;
@@ -17,6 +18,8 @@ pub(crate) struct FileSink {
     /// The same file, past the page cache: a capture kernel has no memory to spare for one, and copying into it costs
     /// more than compressing. None where the file system refuses.
     direct: Option<Arc<File>>,
+    /// Checksums of what is written, where they are wanted.
+    sums: Option<Arc<Mutex<Growing>>>,
     /// A file, not a disk: it was empty at first, has holes and can be cut.
     regular: bool,
 }
@@ -61,7 +64,7 @@ pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Re
     let file = options.open(path).map_err(fail("create"))?;
     let regular = file.metadata().map_err(fail("examine"))?.is_file();
     let direct = open_direct(path, &file);
-    Ok(FileSink { file: Arc::new(file), direct, path: path.to_owned(), regular })
+    Ok(FileSink { file: Arc::new(file), direct, sums: None, path: path.to_owned(), regular })
 }
 
 /// What direct writes have to be multiples of: enough for every disk in use.
@@ -105,6 +108,7 @@ pub(crate) fn spool(path: &Path) -> Result<FileSink, CaptureError> {
     Ok(FileSink {
         file: Arc::new(file),
         direct: None,
+        sums: None,
         path: folder.join("(temporary bitmap)"),
         regular: true,
     })
@@ -114,6 +118,38 @@ impl FileSink {
     /// The same file, to be read.
     pub(crate) fn reader(&self) -> Arc<dyn ReadAt> {
         Arc::new(self.clone())
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let aligned = offset.is_multiple_of(GRAIN as u64) && bytes.as_ptr().addr().is_multiple_of(GRAIN);
+        let whole = if aligned { bytes.len() / GRAIN * GRAIN } else { 0 };
+        let mut done = 0;
+        if let Some(direct) = self.direct.as_deref().filter(|_| whole > 0) {
+            match write_all(direct, offset, &bytes[..whole]) {
+                Ok(()) => done = whole,
+                Err(WriteError { written, error }) if error.kind() == io::ErrorKind::InvalidInput => {
+                    // This file system wants it otherwise, and says so only now; or a short write ended between blocks.
+                    done = written;
+                    self.direct = None;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        write_all(&self.file, offset + done as u64, &bytes[done..])
+            .map_err(|error| WriteError { written: error.written + done, ..error })
+    }
+
+    /// From now on, takes the checksums of what is written.
+    pub(crate) fn sum_up(&mut self) {
+        self.sums = Some(Arc::default());
+    }
+
+    /// Writes the checksums beside the file, where they are wanted.
+    pub(crate) fn write_sums(&self) -> Result<(), SumsError> {
+        let Some(sums) = &self.sums else { return Ok(()) };
+        let growing = std::mem::take(&mut *sums.lock().unwrap_or_else(PoisonError::into_inner));
+        let fail = |source| SumsError::Io { path: self.path.clone(), action: "read back", source };
+        growing.finish(self).map_err(fail)?.write(&Sums::path_of(&self.path))
     }
 
     /// Removes a file in which there is nothing of use.
@@ -137,22 +173,11 @@ impl FileSink {
 
 impl Sink for FileSink {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-        let aligned = offset.is_multiple_of(GRAIN as u64) && bytes.as_ptr().addr().is_multiple_of(GRAIN);
-        let whole = if aligned { bytes.len() / GRAIN * GRAIN } else { 0 };
-        let mut done = 0;
-        if let Some(direct) = self.direct.as_deref().filter(|_| whole > 0) {
-            match write_all(direct, offset, &bytes[..whole]) {
-                Ok(()) => done = whole,
-                Err(WriteError { written, error }) if error.kind() == io::ErrorKind::InvalidInput => {
-                    // This file system wants it otherwise, and says so only now; or a short write ended between blocks.
-                    done = written;
-                    self.direct = None;
-                }
-                Err(error) => return Err(error),
-            }
+        let result = self.write_at(offset, bytes);
+        if let Some(sums) = &self.sums {
+            sums.lock().unwrap_or_else(PoisonError::into_inner).wrote(offset, bytes, result.is_ok());
         }
-        write_all(&self.file, offset + done as u64, &bytes[done..])
-            .map_err(|error| WriteError { written: error.written + done, ..error })
+        result
     }
 
     fn reserve(&mut self, offset: u64, length: u64) -> Result<(), WriteError> {

@@ -51,7 +51,14 @@ impl Bench {
 }
 
 pub fn options(level: &str, method: &str, format: Format) -> Options {
-    Options { level: level.parse().unwrap(), method: method.parse().unwrap(), threads: 2, format }
+    Options {
+        level: level.parse().unwrap(),
+        method: method.parse().unwrap(),
+        threads: 2,
+        format,
+        keep_all: false,
+        checksums: false,
+    }
 }
 
 /// A dump as readers see it: what each page of the machine holds, or that it was left out, or that it is lost.
@@ -71,7 +78,7 @@ pub fn read_all(path: &Path, image: &Image) -> Vec<(u64, Page)> {
         let page = match view.page(pfn, &mut scratch) {
             Ok(page) => Page::Holds(Box::new(*page)),
             Err(ReadError::NotInDump { .. }) => Page::LeftOut,
-            Err(ReadError::Damaged { .. }) => Page::Lost,
+            Err(ReadError::Damaged { .. } | ReadError::Missing { .. }) => Page::Lost,
             Err(other) => panic!("PFN {pfn:#x}: {other}"),
         };
         (pfn, page)

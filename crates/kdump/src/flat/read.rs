@@ -23,8 +23,8 @@ pub struct Flattened {
 }
 
 impl Flattened {
-    /// Reads the headers of all records. A stream without its terminator, or with a last record that is not whole, is
-    /// taken as far as it goes.
+    /// Reads the headers of all records. A stream without its terminator, or with a record that is not whole or cannot
+    /// be, is taken as far as it goes.
     pub fn open(file: impl ReadAt + 'static) -> Result<Self, OpenError> {
         Self::with_index(Box::new(file), ROOMY)
     }
@@ -182,13 +182,8 @@ fn next(file: &dyn ReadAt, at: u64) -> Result<Next, OpenError> {
         (Ok(start), Ok(size)) if offset.checked_add_unsigned(size).is_some() => {
             Ok(Next::Record(Record { offset: start, size, data: at + HEAD }))
         }
-        _ => Err(OpenError::Format {
-            path: file.path().to_owned(),
-            offset: at,
-            what: format!(
-                "a record of {size} bytes for offset {offset} cannot be: the flattened dump is damaged here"
-            ),
-        }),
+        // Where the next one is, nobody knows.
+        _ => Ok(Next::Cut),
     }
 }
 

@@ -57,11 +57,13 @@ pub(super) fn take(dump: &KdumpFile) -> Result<Census, ReadError> {
             .read_exact_at(offset, some.as_mut_bytes())
             .map_err(|source| dump.read_error(offset, source))?;
         for desc in some.iter() {
-            let encoding = Encoding::of(desc, dump.data_start(), file_size);
+            let mut desc = *desc;
+            dump.shape.descriptor(&mut desc);
+            let encoding = dump.encoding(&desc);
             *census.counter(encoding) += 1;
             if let Encoding::Stored(_) = encoding {
                 census.stored_bytes += u64::from(desc.size.get());
-                lowest.see(desc);
+                lowest.see(&desc);
             }
         }
         done += some.len() as u64;

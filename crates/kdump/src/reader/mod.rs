@@ -1,34 +1,47 @@
-//! Reading kdump-compressed files, versions 1 to 6.
+//! Reading kdump-compressed files, versions 1 to 6, of machines of any word size, byte order and page size.
 
 mod bitmap;
 mod census;
+mod check;
 mod notes;
 mod parse;
+mod set;
 mod slots;
 mod streams;
 mod view;
+mod walk;
 
 use std::path::Path;
 
 use pagehaul_memory::file::ReadAt;
-use pagehaul_memory::{KernelMapping, OpenError, PAGE_SIZE, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_memory::{Arch, KernelMapping, OpenError, PAGE_SHIFT, PhysMemory, RangeMap, ReadError, View};
 
+use crate::encoding::Encoding;
 use crate::flat::Flattened;
 use crate::format::PageDesc;
+use crate::shape::Shape;
 use bitmap::BitmapIndex;
 pub use census::Census;
 pub use parse::Info;
+pub use set::{SplitError, SplitSet};
+pub use walk::Structure;
 
 /// A kdump-compressed file as a source of physical memory.
 ///
-/// What it keeps does not grow with the dump but by 8 bytes per GiB of the machine's address space, for finding
-/// descriptors, plus the map of RAM and the notes. Each view adds at most 3 MiB.
+/// What it keeps grows with the machine's address space by 264 bytes per GiB, for finding descriptors, plus the map of
+/// RAM and the notes. Each view adds at most 3 MiB.
 pub struct KdumpFile {
     file: Box<dyn ReadAt>,
     info: Info,
+    arch: Arch,
+    shape: Shape,
     sections: Sections,
     index: BitmapIndex,
     notes: Vec<u8>,
+    /// What is wrong with headers, notes and bitmaps, one sentence each.
+    faults: Vec<String>,
+    /// Why no page can be trusted to be the one that its place in the file says.
+    doubt: Option<String>,
     cut_stream: bool,
 }
 
@@ -49,8 +62,18 @@ impl KdumpFile {
     /// Opens a dump by reading its headers, notes and both bitmaps. Pages are looked at when they are asked for, so a
     /// dump that was cut behind its bitmaps opens.
     pub fn open(file: Box<dyn ReadAt>) -> Result<Self, OpenError> {
+        Self::open_part(file, false)
+    }
+
+    /// Opens a dump in flattened form.
+    pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
+        let cut_stream = !file.is_complete();
+        Self::open_part(Box::new(file), cut_stream)
+    }
+
+    fn open_part(file: Box<dyn ReadAt>, cut_stream: bool) -> Result<Self, OpenError> {
         let parsed = parse::parse(&*file)?;
-        let notes = notes::load(&*file, &parsed)?;
+        let (notes, mut faults) = notes::load(&*file, &parsed);
         let mut info = parsed.info;
         let mut sections = Sections {
             bitmap1: parsed.bitmap1,
@@ -60,7 +83,8 @@ impl KdumpFile {
             count: 0,
             eraseinfo: parsed.eraseinfo,
         };
-        let index = BitmapIndex::build(&*file, &sections, info.max_mapnr)?;
+        let shift = info.block_size.trailing_zeros();
+        let index = BitmapIndex::build(&*file, &sections, info.max_mapnr, shift)?;
         (sections.foreign, sections.count) = match &info.split {
             Some(part) => {
                 let before = index.rank(&*file, &sections, part.start)?;
@@ -68,15 +92,19 @@ impl KdumpFile {
             }
             None => (0, index.dumped()),
         };
-        info.ram_pages = index.ranges().bytes() / PAGE_SIZE as u64;
+        info.ram_pages = index.ranges().bytes() >> shift;
         info.dumped_pages = sections.count;
-        Ok(Self { file, info, sections, index, notes, cut_stream: false })
-    }
-
-    /// Opens a dump in flattened form.
-    pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
-        let cut_stream = !file.is_complete();
-        Ok(Self { cut_stream, ..Self::open(Box::new(file))? })
+        if index.contradictions > 0 {
+            faults.push(format!(
+                "{} pages are in the dump, but in no memory of the machine: a bitmap is damaged",
+                index.contradictions
+            ));
+        }
+        let (arch, shape) = (parsed.arch, parsed.shape);
+        let mut dump =
+            Self { file, info, arch, shape, sections, index, notes, faults, doubt: None, cut_stream };
+        dump.doubt = check::descriptors_do_not_fit_bitmap(&dump);
+        Ok(dump)
     }
 
     /// What the headers say.
@@ -100,6 +128,11 @@ impl KdumpFile {
         self.file.path()
     }
 
+    /// The bytes of the file, of a flattened one put in order.
+    pub fn file(&self) -> &dyn ReadAt {
+        &*self.file
+    }
+
     /// The record of data that was erased from the dump: lines of text, empty if there are none.
     pub fn eraseinfo(&self) -> Result<Vec<u8>, OpenError> {
         notes::eraseinfo(&*self.file, self.sections.eraseinfo)
@@ -115,8 +148,48 @@ impl KdumpFile {
         self.sections.descriptors + self.sections.count * PageDesc::SIZE as u64
     }
 
+    fn encoding(&self, desc: &PageDesc) -> Encoding {
+        Encoding::of(desc, self.data_start(), self.file.size(), self.info.block_size)
+    }
+
+    /// log2 of the dump's own page size, and of how many pages of 4 KiB that is.
+    fn shifts(&self) -> (u32, u32) {
+        let shift = self.info.block_size.trailing_zeros();
+        (shift, shift.saturating_sub(PAGE_SHIFT))
+    }
+
     fn read_error(&self, offset: u64, source: std::io::Error) -> ReadError {
         ReadError::Io { path: self.file.path().to_owned(), offset, source }
+    }
+
+    /// Bits of bitmap 2 as it stands, those of other parts included.
+    fn mark_dumped(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+        let (_, larger) = self.shifts();
+        let load = |first: u64, words: &mut [u64]| {
+            bitmap::load_bits(&*self.file, self.sections.bitmap2, first, self.info.max_mapnr, words)
+                .map_err(|source| self.read_error(self.sections.bitmap2 + first / 8, source))
+        };
+        if larger == 0 {
+            return load(first_pfn, bits);
+        }
+        let first = first_pfn >> larger;
+        let mut own = vec![0; (bits.len() >> larger) + 2];
+        load(first, &mut own)?;
+        bits.fill(0);
+        for at in 0..bits.len() * 64 {
+            let page = ((first_pfn + at as u64) >> larger) - first;
+            if pagehaul_memory::bits::get(&own, page as usize) {
+                pagehaul_memory::bits::set_range(bits, at, at + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of 4 KiB that this file is about: all, or those of its part.
+    fn part(&self) -> std::ops::Range<u64> {
+        let (_, larger) = self.shifts();
+        let part = self.info.split.clone().unwrap_or(0..self.info.max_mapnr);
+        part.start << larger..part.end << larger
     }
 }
 
@@ -126,14 +199,12 @@ impl PhysMemory for KdumpFile {
     }
 
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-        bitmap::load_bits(&*self.file, self.sections.bitmap2, first_pfn, self.info.max_mapnr, bits)
-            .map_err(|source| self.read_error(self.sections.bitmap2 + first_pfn / 8, source))?;
-        if let Some(part) = &self.info.split {
-            let place = |pfn: u64| usize::try_from(pfn.saturating_sub(first_pfn)).unwrap_or(usize::MAX);
-            let end = bits.len() * 64;
-            pagehaul_memory::bits::clear_range(bits, 0, place(part.start).min(end));
-            pagehaul_memory::bits::clear_range(bits, place(part.end).min(end), end);
-        }
+        self.mark_dumped(first_pfn, bits)?;
+        let part = self.part();
+        let end = bits.len() * 64;
+        let place = |pfn: u64| usize::try_from(pfn.saturating_sub(first_pfn)).unwrap_or(usize::MAX).min(end);
+        pagehaul_memory::bits::clear_range(bits, 0, place(part.start));
+        pagehaul_memory::bits::clear_range(bits, place(part.end), end);
         Ok(())
     }
 
@@ -143,6 +214,28 @@ impl PhysMemory for KdumpFile {
 
     fn notes(&self) -> &[u8] {
         &self.notes
+    }
+
+    fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut faults = self.faults.clone();
+        if self.info.incomplete() {
+            faults.push("it is marked incomplete: its writer did not finish".into());
+        } else if self.cut_stream {
+            faults.push("the flattened stream was cut: it has no end".into());
+        }
+        faults.extend(self.doubt.clone());
+        if let Some(part) = &self.info.split {
+            faults.push(format!(
+                "it is one part of a split set, PFNs {:#x} to {:#x}: give the others too",
+                part.start,
+                part.end.saturating_sub(1)
+            ));
+        }
+        faults
     }
 
     fn files(&self) -> Vec<(u64, u64)> {

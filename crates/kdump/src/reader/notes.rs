@@ -11,21 +11,33 @@ const MAX_VMCOREINFO: u64 = 1 << 20;
 /// The record of erased data has a line per symbol or field.
 const MAX_ERASEINFO: u64 = 64 << 20;
 
-/// The ELF notes of a dump. Version 3 has VMCOREINFO but no notes, and some writers keep it outside them: it is then
-/// put in front, as the note it once was.
-pub(super) fn load(file: &dyn ReadAt, parsed: &Parsed) -> Result<Vec<u8>, OpenError> {
-    let notes = match parsed.notes {
-        Some(place) => read(file, place, MAX_NOTES, "the ELF notes")?,
-        None => Vec::new(),
-    };
-    if pagehaul_memory::notes::vmcoreinfo(&notes).is_some() {
-        return Ok(notes);
+/// The ELF notes of a dump, and what is wrong with them: pages can be read without. Version 3 has VMCOREINFO but no
+/// notes, and some writers keep it outside them: it is then put in front, as the note it once was.
+pub(super) fn load(file: &dyn ReadAt, parsed: &Parsed) -> (Vec<u8>, Vec<String>) {
+    let mut faults = Vec::new();
+    let mut attempt =
+        |place: Option<(u64, u64)>, most, what| match place.map(|place| read(file, place, most, what)) {
+            None => Vec::new(),
+            Some(Ok(bytes)) => bytes,
+            Some(Err(error)) => {
+                faults.push(error.to_string());
+                Vec::new()
+            }
+        };
+    let mut notes = attempt(parsed.notes, MAX_NOTES, "the ELF notes");
+    if parsed.shape.big_endian {
+        pagehaul_memory::notes::normalise(&mut notes);
     }
-    let Some(place) = parsed.vmcoreinfo else { return Ok(notes) };
-    let text = read(file, place, MAX_VMCOREINFO, "VMCOREINFO")?;
+    if pagehaul_memory::notes::vmcoreinfo(&notes).is_some() {
+        return (notes, faults);
+    }
+    let text = attempt(parsed.vmcoreinfo, MAX_VMCOREINFO, "VMCOREINFO");
+    if text.is_empty() {
+        return (notes, faults);
+    }
     let mut with_text = note(b"VMCOREINFO\0", &text);
     with_text.extend_from_slice(&notes);
-    Ok(with_text)
+    (with_text, faults)
 }
 
 pub(super) fn eraseinfo(file: &dyn ReadAt, place: Option<(u64, u64)>) -> Result<Vec<u8>, OpenError> {

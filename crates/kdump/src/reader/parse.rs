@@ -1,15 +1,16 @@
 use std::ops::Range;
 
-use pagehaul_memory::OpenError;
 use pagehaul_memory::file::ReadAt;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use pagehaul_memory::{Arch, OpenError};
 
+use crate::UtsName;
 use crate::format::{
-    BLOCK_SIZE, DISKDUMP_SIGNATURE, DiskDumpHeader, KdumpSubHeader, MAX_PFNS, SIGNATURE, VERSION, flags,
+    DISKDUMP_SIGNATURE, DiskDumpHeader, MAX_PFNS, NewUtsname, SIGNATURE, UTS_LEN, VERSION, flags,
 };
-use crate::{STATUS_OFFSET, UtsName};
+use crate::shape::{LARGEST_SUB_HEADER, Shape};
 
-const BLOCK: u64 = BLOCK_SIZE as u64;
+/// Bytes of the first header.
+const HEADER: usize = size_of::<DiskDumpHeader>();
 
 /// What the headers of a dump say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,8 @@ impl Info {
 
 /// The headers and where they say the rest is.
 pub(super) struct Parsed {
+    pub arch: Arch,
+    pub shape: Shape,
     pub info: Info,
     pub bitmap1: u64,
     pub bitmap2: u64,
@@ -60,24 +63,28 @@ pub(super) struct Parsed {
 }
 
 pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
-    let header = read_header(file)?;
-    check_kind(file, &header)?;
-    let version = header.header_version.get();
-    let sub: KdumpSubHeader = read_struct(file, BLOCK, "the sub header")?;
+    let (bytes, shape) = read_header(file)?;
+    let header = shape.main_header(&bytes);
+    let version = header.version;
+    // Held against the sizes that pages have in `Shape::of`.
+    let block = u64::from(header.block_size.unsigned_abs());
+    let mut sub = [0; LARGEST_SUB_HEADER];
+    read_part(file, block, &mut sub, "the sub header")?;
+    let sub = shape.sub_header(&sub);
     let bad = |offset: u64, what: String| format_error(file, offset, what);
 
-    let max_mapnr = match (version, sub.max_mapnr_64.get()) {
+    let max_mapnr = match (version, sub.max_mapnr_64) {
         (6.., wide @ 1..) => wide,
-        _ => header.max_mapnr.get().into(),
+        _ => header.max_mapnr.into(),
     };
     if max_mapnr > MAX_PFNS {
         return Err(bad(
-            BLOCK,
+            block,
             format!("{max_mapnr} page frames are more than 52 address bits hold: the sub header is damaged"),
         ));
     }
     let sub_blocks =
-        u64::try_from(header.sub_hdr_size.get()).ok().filter(|&blocks| blocks >= 1).ok_or_else(|| {
+        u64::try_from(header.sub_hdr_size).ok().filter(|&blocks| blocks >= 1).ok_or_else(|| {
             bad(
                 0,
                 format!(
@@ -86,8 +93,8 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
                 ),
             )
         })?;
-    let blocks = u64::from(header.bitmap_blocks.get());
-    let needed = max_mapnr.div_ceil(BLOCK * 8);
+    let blocks = u64::from(header.bitmap_blocks);
+    let needed = max_mapnr.div_ceil(block * 8);
     if blocks < needed {
         return Err(bad(
             0,
@@ -97,8 +104,8 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
             ),
         ));
     }
-    let bitmap1 = (1 + sub_blocks) * BLOCK;
-    let descriptors = bitmap1 + blocks * BLOCK;
+    let bitmap1 = (1 + sub_blocks) * block;
+    let descriptors = bitmap1 + blocks * block;
     if descriptors > file.size() {
         return Err(bad(
             bitmap1,
@@ -110,37 +117,45 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
         ));
     }
     // Dumps of everything may have but one bitmap, which then stands for both.
-    let bitmap2 = if blocks >= 2 * needed { bitmap1 + blocks / 2 * BLOCK } else { bitmap1 };
+    let bitmap2 = if blocks >= 2 * needed { bitmap1 + blocks / 2 * block } else { bitmap1 };
 
     let part = match version {
-        6.. => sub.start_pfn_64.get()..sub.end_pfn_64.get(),
-        _ => sub.start_pfn.get()..sub.end_pfn.get(),
+        6.. => sub.start_pfn_64..sub.end_pfn_64,
+        _ => sub.start_pfn..sub.end_pfn,
     };
-    let split = (version >= 2 && sub.split.get() != 0).then_some(part);
+    let split = (version >= 2 && sub.split != 0).then_some(part);
     if let Some(part) = &split
         && (part.start > part.end || part.end > max_mapnr)
     {
         return Err(bad(
-            BLOCK,
+            block,
             format!(
                 "a part of PFNs {} to {} does not lie within {max_mapnr} page frames",
                 part.start, part.end
             ),
         ));
     }
-    let place = |since: i32, offset: i64, size: u64| {
+    let place = |since: i32, (offset, size): (i64, u64)| {
         (version >= since && offset != 0 && size != 0).then_some((offset as u64, size))
     };
+    let uts = UtsName::decode(uts_bytes(&bytes));
     Ok(Parsed {
+        arch: Arch {
+            machine: Arch::machine_of(&uts.machine),
+            wide: shape.wide,
+            big_endian: shape.big_endian,
+            page_size: block as u32,
+        },
+        shape,
         info: Info {
             version: version as u32,
-            uts: UtsName::decode(zerocopy::transmute_ref!(&header.utsname)),
-            crash_time: header.tv_sec.get(),
-            status: header.status.get(),
-            nr_cpus: u32::try_from(header.nr_cpus.get()).unwrap_or(0),
-            dump_level: sub.dump_level.get() as u32,
-            phys_base: sub.phys_base.get(),
-            block_size: BLOCK_SIZE as u32,
+            uts,
+            crash_time: header.tv_sec,
+            status: header.status,
+            nr_cpus: u32::try_from(header.nr_cpus).unwrap_or(0),
+            dump_level: sub.dump_level as u32,
+            phys_base: sub.phys_base,
+            block_size: block as u32,
             max_mapnr,
             split,
             ram_pages: 0,
@@ -149,85 +164,76 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
         bitmap1,
         bitmap2,
         descriptors,
-        vmcoreinfo: place(3, sub.offset_vmcoreinfo.get(), sub.size_vmcoreinfo.get()),
-        notes: place(4, sub.offset_note.get(), sub.size_note.get()),
-        eraseinfo: place(5, sub.offset_eraseinfo.get(), sub.size_eraseinfo.get()),
+        vmcoreinfo: place(3, sub.vmcoreinfo),
+        notes: place(4, sub.notes),
+        eraseinfo: place(5, sub.eraseinfo),
     })
 }
 
-/// Whether this is a kdump-compressed file of a kind that can be read.
-fn check_kind(file: &dyn ReadAt, header: &DiskDumpHeader) -> Result<(), OpenError> {
+fn uts_bytes(header: &[u8; HEADER]) -> &[u8; size_of::<NewUtsname>()] {
+    const { assert!(12 + size_of::<NewUtsname>() <= HEADER && size_of::<NewUtsname>() == 6 * UTS_LEN) };
+    header[12..].first_chunk().unwrap_or(&[0; size_of::<NewUtsname>()])
+}
+
+/// How the header of a kdump-compressed file is laid out.
+fn shape_of(file: &dyn ReadAt, bytes: &[u8; HEADER]) -> Result<Shape, OpenError> {
     let unsupported = |what: String| Err(OpenError::Unsupported { path: file.path().to_owned(), what });
-    if header.signature == DISKDUMP_SIGNATURE {
+    if bytes.starts_with(&DISKDUMP_SIGNATURE) {
         return unsupported(
             "this is a dump of the old diskdump facility; only kdump-compressed ones are supported".into(),
         );
     }
-    if header.signature != SIGNATURE {
+    if !bytes.starts_with(&SIGNATURE) {
         return Err(format_error(
             file,
             0,
             "no kdump-compressed dump starts here (\"KDUMP   \" was expected)".into(),
         ));
     }
-    let version = header.header_version.get();
-    match version {
-        1..=VERSION => {}
-        _ if (1..=VERSION).contains(&version.swap_bytes()) => {
-            return unsupported(
-                "the dump was written by a big-endian machine; only x86_64 is supported".into(),
-            );
+    let Some(shape) = Shape::of(bytes) else {
+        let header = Shape::NATIVE.main_header(bytes);
+        return Err(format_error(
+            file,
+            0,
+            format!(
+                "the header makes no sense for any machine (as x86_64 lays it out: version {}, blocks of {} bytes, {} \
+                 blocks of sub header): it is damaged",
+                header.version, header.block_size, header.sub_hdr_size
+            ),
+        ));
+    };
+    match shape.main_header(bytes).version {
+        1..=VERSION => Ok(shape),
+        newer => {
+            unsupported(format!("header version {newer} is newer than {VERSION}, the last one supported"))
         }
-        7..=99 => {
-            return unsupported(format!(
-                "header version {version} is newer than {VERSION}, the last one supported"
-            ));
-        }
-        _ => {
-            return Err(format_error(file, 0, format!("header version {version} is none of 1 to {VERSION}")));
-        }
-    }
-    let size = header.block_size.get();
-    match size {
-        _ if size as usize == BLOCK_SIZE => Ok(()),
-        1024 | 2048 | 8192 | 16384 | 32768 | 65536 => {
-            unsupported(format!("the dump has pages of {size} bytes; only {BLOCK_SIZE} are supported so far"))
-        }
-        // Where the same field is when `long` has 4 bytes.
-        _ if header.as_bytes()[416..420] == (BLOCK_SIZE as u32).to_le_bytes() => {
-            unsupported("the dump was written by a 32-bit machine; only x86_64 is supported".into())
-        }
-        _ => Err(format_error(file, 0, format!("a block size of {size} bytes is none that machines have"))),
     }
 }
 
 /// The header. In a stream the status word may be a record of its own that comes last, as crash does not take a later
-/// record over an earlier one: if the stream was cut before it, what it would say is clear.
-fn read_header(file: &dyn ReadAt) -> Result<DiskDumpHeader, OpenError> {
-    const STATUS: usize = STATUS_OFFSET as usize;
-    let mut bytes = [0; size_of::<DiskDumpHeader>()];
-    read_part(file, 0, &mut bytes[..STATUS], "the header")?;
-    read_part(file, STATUS_OFFSET + 4, &mut bytes[STATUS + 4..], "the header")?;
-    match file.read_exact_at(STATUS_OFFSET, &mut bytes[STATUS..STATUS + 4]) {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            bytes[STATUS..STATUS + 4].copy_from_slice(&flags::INCOMPLETE.to_le_bytes());
-        }
+/// record over an earlier one: if the stream was cut before it, what it would say is clear. (Only 64-bit writers do so.)
+fn read_header(file: &dyn ReadAt) -> Result<([u8; HEADER], Shape), OpenError> {
+    let status = Shape::NATIVE.status_offset();
+    let mut bytes = [0; HEADER];
+    read_part(file, 0, &mut bytes[..status], "the header")?;
+    read_part(file, status as u64 + 4, &mut bytes[status + 4..], "the header")?;
+    let mut word = [0; 4];
+    let cut = match file.read_exact_at(status as u64, &mut word) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => true,
         Err(source) => {
             return Err(OpenError::Io { path: file.path().to_owned(), action: "read the header of", source });
         }
-        Ok(()) => {}
+        Ok(()) => false,
+    };
+    bytes[status..status + 4].copy_from_slice(&word);
+    let shape = shape_of(file, &bytes)?;
+    if cut {
+        bytes[status..status + 4].copy_from_slice(&match shape.big_endian {
+            true => flags::INCOMPLETE.to_be_bytes(),
+            false => flags::INCOMPLETE.to_le_bytes(),
+        });
     }
-    Ok(zerocopy::transmute!(bytes))
-}
-
-fn read_struct<T: FromBytes + FromZeros + IntoBytes>(
-    file: &dyn ReadAt,
-    offset: u64,
-    what: &str,
-) -> Result<T, OpenError> {
-    let mut value = T::new_zeroed();
-    read_part(file, offset, value.as_mut_bytes(), what)?;
-    Ok(value)
+    Ok((bytes, shape))
 }
 
 /// Fills `buf`, or says which part of the dump cannot be read.

@@ -55,9 +55,69 @@ impl<K: Copy + PartialEq, T> Slots<K, T> {
     }
 }
 
+/// Many values by number, each in the one place that its number leads to: found at once, and driven out by the next
+/// that leads there.
+pub(super) struct Direct<T> {
+    slots: Vec<(Option<u64>, T)>,
+}
+
+impl<T: Fill> Direct<T> {
+    /// Room for `count` values, a power of two.
+    pub(super) fn new(count: usize) -> Self {
+        Self { slots: (0..count).map(|_| (None, T::empty())).collect() }
+    }
+
+    /// The value with this number, which `load` makes where it is not here.
+    pub(super) fn get_or_load<E>(
+        &mut self,
+        number: u64,
+        load: impl FnOnce(&mut T) -> Result<(), E>,
+    ) -> Result<&T, E> {
+        let at = (number % self.slots.len() as u64) as usize;
+        let (key, value) = &mut self.slots[at];
+        if *key != Some(number) {
+            *key = None;
+            load(value)?;
+            *key = Some(number);
+        }
+        Ok(value)
+    }
+}
+
+/// What can be made empty and filled later.
+pub(super) trait Fill {
+    /// Nothing yet.
+    fn empty() -> Self;
+}
+
+impl<const N: usize> Fill for [u64; N] {
+    fn empty() -> Self {
+        [0; N]
+    }
+}
+
+impl<T> Fill for Vec<T> {
+    fn empty() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_failed_to_load_is_not_there() {
+        let mut direct = Direct::<Vec<u8>>::new(4);
+        let load = |value: &mut Vec<u8>| {
+            value.push(7);
+            Ok::<(), ()>(())
+        };
+        assert_eq!(direct.get_or_load(1, load), Ok(&vec![7]));
+        assert_eq!(direct.get_or_load(1, |_| Err(())), Ok(&vec![7]), "it is here already");
+        assert_eq!(direct.get_or_load(5, |_| Err(())), Err(()), "it leads to the same place");
+        assert_eq!(direct.get_or_load(1, load), Ok(&vec![7, 7]), "it was driven out");
+    }
 
     #[test]
     fn the_least_recently_used_goes_first() {

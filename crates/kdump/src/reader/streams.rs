@@ -5,8 +5,8 @@ use pagehaul_memory::file::ReadAt;
 /// Places in the file that are read in order at the same time. Page data need not be in PFN order: a writer may put
 /// kernel pages first, and all pages of zeros share one place.
 const STREAMS: usize = 8;
-/// Bytes read at a place that was not read before.
-const FIRST_READ: usize = 8 << 10;
+/// Bytes read at a place that was not read before: what most pages take.
+const FIRST_READ: usize = 4 << 10;
 /// Bytes read at once in the end. With all streams at that, a view has 2 MiB of them.
 const MOST_READ: usize = 256 << 10;
 
@@ -31,7 +31,7 @@ impl Streams {
         Self { streams: Vec::new(), clock: 0 }
     }
 
-    /// The `size` bytes at `offset`; `size` is at most 8 KiB.
+    /// The `size` bytes at `offset`; `size` is at most that of a page.
     pub(super) fn get(&mut self, file: &dyn ReadAt, offset: u64, size: usize) -> io::Result<&[u8]> {
         let at = self.choose(offset, size);
         self.clock += 1;

@@ -1,52 +1,45 @@
 use std::io;
 
 use pagehaul_codec::Decompressor;
-use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, ReadError, View, bits};
+use pagehaul_memory::{PAGE_SIZE, ReadError, View, bits};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::KdumpFile;
-use super::bitmap::{CHUNK_PAGES, CHUNK_WORDS, load_bits};
-use super::slots::Slots;
+use super::bitmap::{GROUP_PAGES, GROUP_WORDS, load_bits};
+use super::slots::{Direct, Slots};
 use super::streams::Streams;
 use crate::encoding::Encoding;
 use crate::format::PageDesc;
 
 /// Pages kept decompressed: page tables are asked for again and again between other pages.
 const PAGES: usize = 32;
-/// Chunks of bitmap 2 kept, of 33 KiB each.
-const CHUNKS: usize = 8;
-/// Blocks of descriptors kept, of 6 KiB each.
-const DESC_BLOCKS: usize = 8;
-/// Descriptors read at once.
-const DESCS: u64 = 256;
-/// Words between two stored counts within a chunk.
-const RANK_WORDS: usize = 16;
+/// Groups of bitmap 2 kept, of 512 bytes each: they tell of 8 GiB.
+const GROUPS: usize = 512;
+/// Blocks of descriptors kept.
+const DESC_BLOCKS: usize = 64;
+/// Descriptors read at once: few, so that reading here and there does not read much for nothing.
+const DESCS: u64 = 64;
 
 /// One thread's way into a dump.
 pub(super) struct KdumpView<'a> {
     dump: &'a KdumpFile,
-    chunks: Slots<u64, Chunk>,
-    descs: Slots<u64, Vec<PageDesc>>,
-    pages: Slots<PageDesc, Box<PageBuf>>,
+    shift: u32,
+    groups: Direct<[u64; GROUP_WORDS]>,
+    descs: Direct<Vec<PageDesc>>,
+    pages: Slots<PageDesc, Box<[u8]>>,
     streams: Streams,
     codec: Decompressor,
     /// The page asked for last and where it is: [`View::page`] asks twice.
     last: Option<(u64, usize)>,
 }
 
-/// A piece of bitmap 2.
-struct Chunk {
-    words: [u64; CHUNK_WORDS],
-    /// Set bits before every [`RANK_WORDS`]th word.
-    ranks: [u32; CHUNK_WORDS / RANK_WORDS],
-}
-
 impl<'a> KdumpView<'a> {
     pub(super) fn new(dump: &'a KdumpFile) -> Self {
         Self {
             dump,
-            chunks: Slots::new(CHUNKS),
-            descs: Slots::new(DESC_BLOCKS),
+            shift: dump.shifts().0,
+            groups: Direct::new(GROUPS),
+            descs: Direct::new(DESC_BLOCKS),
             pages: Slots::new(PAGES),
             streams: Streams::new(),
             codec: Decompressor::new(),
@@ -62,7 +55,7 @@ impl<'a> KdumpView<'a> {
         if let Some(at) = self.pages.find(desc) {
             return Ok(at);
         }
-        let at = self.pages.spare(|| Box::new([0; PAGE_SIZE]));
+        let at = self.pages.spare(|| vec![0; self.dump.info.block_size as usize].into());
         self.decode(pfn, desc, at)?;
         self.pages.keep(at, desc);
         Ok(at)
@@ -71,17 +64,29 @@ impl<'a> KdumpView<'a> {
     /// How many descriptors stand before that of the page.
     fn descriptor_index(&mut self, pfn: u64) -> Result<u64, ReadError> {
         let dump = self.dump;
-        let paddr = pfn << PAGE_SHIFT;
-        let here = dump.info.split.as_ref().is_none_or(|part| part.contains(&pfn));
-        if pfn < dump.info.max_mapnr && here {
-            let key = pfn / CHUNK_PAGES;
-            let at = match self.chunks.find(key) {
-                Some(at) => at,
-                None => self.load_chunk(key)?,
-            };
-            let within = (pfn % CHUNK_PAGES) as usize;
-            if let Some(rank) = self.chunks.get(at).rank(within) {
-                let rank = dump.index.before_chunk(key) + rank;
+        let paddr = pfn << self.shift;
+        if pfn < dump.info.max_mapnr {
+            let number = pfn / GROUP_PAGES;
+            let within = (pfn % GROUP_PAGES) as usize;
+            let words = self.groups.get_or_load(number, |words: &mut [u64; GROUP_WORDS]| {
+                let (bitmap, first) = (dump.sections.bitmap2, number * GROUP_PAGES);
+                load_bits(&*dump.file, bitmap, first, dump.info.max_mapnr, words)
+                    .map_err(|source| dump.read_error(bitmap + first / 8, source))
+            })?;
+            if bits::get(words, within) {
+                if let Some(part) = dump.info.split.as_ref().filter(|part| !part.contains(&pfn)) {
+                    let (start, end) = (part.start, part.end.saturating_sub(1));
+                    let reason = format!(
+                        "it is in another part of the split set; this one has PFNs {start:#x} to {end:#x}"
+                    );
+                    return Err(ReadError::Missing { paddr, reason });
+                }
+                if let Some(doubt) = &dump.doubt {
+                    return Err(ReadError::Damaged { paddr, reason: doubt.clone() });
+                }
+                let below = words[within / 64] & ((1 << (within % 64)) - 1);
+                let rank = bits::count(&words[..within / 64]) + u64::from(below.count_ones());
+                let rank = dump.index.before_group(number) + rank;
                 return rank.checked_sub(dump.sections.foreign).ok_or_else(|| changed(paddr));
             }
         }
@@ -91,56 +96,27 @@ impl<'a> KdumpView<'a> {
         })
     }
 
-    fn load_chunk(&mut self, key: u64) -> Result<usize, ReadError> {
-        let dump = self.dump;
-        let at = self.chunks.spare(Chunk::new);
-        let chunk = self.chunks.get_mut(at);
-        let (bitmap, first) = (dump.sections.bitmap2, key * CHUNK_PAGES);
-        load_bits(&*dump.file, bitmap, first, dump.info.max_mapnr, &mut chunk.words)
-            .map_err(|source| dump.read_error(bitmap + first / 8, source))?;
-        chunk.count();
-        self.chunks.keep(at, key);
-        Ok(at)
-    }
-
     fn descriptor(&mut self, pfn: u64, index: u64) -> Result<PageDesc, ReadError> {
-        let key = index / DESCS;
-        let at = match self.descs.find(key) {
-            Some(at) => at,
-            None => self.load_descriptors(key)?,
-        };
-        self.descs.get(at).get((index % DESCS) as usize).copied().ok_or_else(|| ReadError::Damaged {
-            paddr: pfn << PAGE_SHIFT,
-            reason: format!("the file was cut at {:#x}, before its descriptor", self.dump.file.size()),
-        })
-    }
-
-    /// A block of descriptors, as many as the file holds.
-    fn load_descriptors(&mut self, key: u64) -> Result<usize, ReadError> {
         let dump = self.dump;
-        let at = self.descs.spare(Vec::new);
-        let first = key * DESCS;
-        let offset = dump.sections.descriptors + first * PageDesc::SIZE as u64;
-        let held = dump.file.size().saturating_sub(offset) / PageDesc::SIZE as u64;
-        let count = dump.sections.count.saturating_sub(first).min(DESCS).min(held);
-        let block = self.descs.get_mut(at);
-        block.resize(count as usize, PageDesc::new_zeroed());
-        dump.file
-            .read_exact_at(offset, block.as_mut_bytes())
-            .map_err(|source| dump.read_error(offset, source))?;
-        self.descs.keep(at, key);
-        Ok(at)
+        let number = index / DESCS;
+        let block = self.descs.get_or_load(number, |block| load_descriptors(dump, number, block))?;
+        block.get((index % DESCS) as usize).copied().ok_or_else(|| ReadError::Missing {
+            paddr: pfn << self.shift,
+            reason: format!("the file was cut at {:#x}, before its descriptor", dump.file.size()),
+        })
     }
 
     fn decode(&mut self, pfn: u64, desc: PageDesc, at: usize) -> Result<(), ReadError> {
         let dump = self.dump;
-        let paddr = pfn << PAGE_SHIFT;
+        let paddr = pfn << self.shift;
         let damaged = |reason: String| ReadError::Damaged { paddr, reason };
-        let codec = match Encoding::of(&desc, dump.data_start(), dump.file.size()) {
+        let missing = |reason: String| ReadError::Missing { paddr, reason };
+        let codec = match dump.encoding(&desc) {
             Encoding::Stored(codec) => codec,
             Encoding::Missing if dump.is_incomplete() => {
-                return Err(damaged("the writer of the dump stopped before it".into()));
+                return Err(missing("the writer of the dump stopped before it".into()));
             }
+            other @ Encoding::CutOff => return Err(missing(other.complaint(&desc, dump.file.size()))),
             other => return Err(damaged(other.complaint(&desc, dump.file.size()))),
         };
         let offset = desc.offset.get() as u64;
@@ -149,7 +125,7 @@ impl<'a> KdumpView<'a> {
                 .kind()
             {
                 io::ErrorKind::UnexpectedEof => {
-                    damaged(format!("its bytes at offset {offset:#x} are missing"))
+                    missing(format!("its bytes at offset {offset:#x} are not there"))
                 }
                 _ => dump.read_error(offset, source),
             })?;
@@ -158,9 +134,34 @@ impl<'a> KdumpView<'a> {
     }
 }
 
+/// A block of descriptors, as many as the file holds.
+fn load_descriptors(dump: &KdumpFile, number: u64, block: &mut Vec<PageDesc>) -> Result<(), ReadError> {
+    let first = number * DESCS;
+    let offset = dump.sections.descriptors + first * PageDesc::SIZE as u64;
+    let held = dump.file.size().saturating_sub(offset) / PageDesc::SIZE as u64;
+    let count = dump.sections.count.saturating_sub(first).min(DESCS).min(held);
+    block.resize(count as usize, PageDesc::new_zeroed());
+    match dump.file.read_exact_at(offset, block.as_mut_bytes()) {
+        Ok(()) => {}
+        // A flattened stream may end within them: those that came are read one by one.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let read = |at: usize, desc: &mut PageDesc| {
+                let offset = offset + (at * PageDesc::SIZE) as u64;
+                dump.file.read_exact_at(offset, desc.as_mut_bytes()).is_ok()
+            };
+            let cut = block.iter_mut().enumerate().position(|(at, desc)| !read(at, desc));
+            let whole = cut.unwrap_or(block.len());
+            block.truncate(whole);
+        }
+        Err(source) => return Err(dump.read_error(offset, source)),
+    }
+    block.iter_mut().for_each(|desc| dump.shape.descriptor(desc));
+    Ok(())
+}
+
 impl View for KdumpView<'_> {
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
-        let pfn = paddr >> PAGE_SHIFT;
+        let pfn = paddr >> self.shift;
         let at = match self.last {
             Some((last, at)) if last == pfn => at,
             _ => {
@@ -171,8 +172,9 @@ impl View for KdumpView<'_> {
                 at
             }
         };
-        let from = (paddr % PAGE_SIZE as u64) as usize;
-        Ok(&self.pages.get(at)[from..from + len.min(PAGE_SIZE - from)])
+        let page = self.pages.get(at);
+        let from = (paddr % page.len() as u64) as usize;
+        Ok(&page[from..from + len.min(page.len() - from)])
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {
@@ -181,36 +183,12 @@ impl View for KdumpView<'_> {
     }
 }
 
-impl Chunk {
-    fn new() -> Self {
-        Self { words: [0; CHUNK_WORDS], ranks: [0; CHUNK_WORDS / RANK_WORDS] }
-    }
-
-    fn count(&mut self) {
-        let mut total = 0;
-        for (rank, words) in self.ranks.iter_mut().zip(self.words.chunks(RANK_WORDS)) {
-            *rank = total;
-            total += bits::count(words) as u32;
-        }
-    }
-
-    /// How many bits are set before bit `at`; `None` if that one is not set.
-    fn rank(&self, at: usize) -> Option<u64> {
-        if !bits::get(&self.words, at) {
-            return None;
-        }
-        let (word, group) = (at / 64, at / 64 / RANK_WORDS);
-        let below = self.words[word] & ((1 << (at % 64)) - 1);
-        let rest = bits::count(&self.words[group * RANK_WORDS..word]) + u64::from(below.count_ones());
-        Some(u64::from(self.ranks[group]) + rest)
-    }
-}
-
 /// The address asked for, in place of that of its page.
-fn at_address(error: ReadError, asked: u64) -> ReadError {
+pub(super) fn at_address(error: ReadError, asked: u64) -> ReadError {
     match error {
         ReadError::NotPresent { .. } => ReadError::NotPresent { paddr: asked },
         ReadError::NotInDump { .. } => ReadError::NotInDump { paddr: asked },
+        ReadError::Missing { reason, .. } => ReadError::Missing { paddr: asked, reason },
         ReadError::Damaged { reason, .. } => ReadError::Damaged { paddr: asked, reason },
         other => other,
     }

@@ -1,0 +1,82 @@
+//! Split sets: parts in any order, parts that are missing, parts that do not belong together.
+
+mod common;
+
+use common::{PAGE, Spec, mixed, open};
+use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
+use pagehaul_memory::{PageState, PhysMemory, bits};
+
+const PARTS: [std::ops::Range<u64>; 3] = [0..0x300, 0x300..0x500, 0x500..40_000];
+
+fn part(spec: &Spec, pfns: std::ops::Range<u64>) -> KdumpFile {
+    open(Spec { split: Some(pfns), ..spec.clone() }.build()).unwrap()
+}
+
+fn states(spec: &Spec, set: &SplitSet, given: impl Fn(u64) -> bool) {
+    let mut view = set.view();
+    let mut marked = vec![0; 40_000usize.div_ceil(64)];
+    set.mark_stored(0, &mut marked).unwrap();
+    for pfn in 0..40_000 {
+        let dumped = spec.pages.get(&pfn);
+        let expected = match dumped {
+            Some(_) if given(pfn) => PageState::Present,
+            Some(_) => PageState::Missing,
+            None if spec.ram.iter().any(|range| range.contains(&pfn)) => PageState::Excluded,
+            None => PageState::Absent,
+        };
+        assert_eq!(bits::get(&marked, pfn as usize), expected == PageState::Present);
+        match view.window(pfn << 12, PAGE) {
+            Ok(page) => {
+                assert!(expected == PageState::Present && Some(page) == dumped.map(|(_, page)| &page[..]))
+            }
+            Err(error) => assert_eq!(error.state(), expected, "PFN {pfn:#x}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn parts_make_a_whole_in_any_order() {
+    let spec = mixed();
+    for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+        let set = SplitSet::new(order.map(|at| part(&spec, PARTS[at].clone())).into()).unwrap();
+        assert!(!set.is_incomplete(), "{:?}", set.faults());
+        states(&spec, &set, |_| true);
+        assert_eq!(set.notes(), &spec.notes);
+    }
+}
+
+#[test]
+fn pages_of_parts_that_are_missing_are_missing() {
+    let spec = mixed();
+    for missing in 0..3 {
+        let given = (0..3).filter(|at| *at != missing).map(|at| part(&spec, PARTS[at].clone()));
+        let set = SplitSet::new(given.collect()).unwrap();
+        assert!(set.is_incomplete());
+        let expected =
+            format!("PFNs {:#x} to {:#x} is missing", PARTS[missing].start, PARTS[missing].end - 1);
+        assert!(set.faults()[0].contains(&expected), "{:?}", set.faults());
+        states(&spec, &set, |pfn| !PARTS[missing].contains(&pfn));
+    }
+}
+
+#[test]
+fn parts_that_do_not_belong_together_are_refused() {
+    let spec = mixed();
+    let mut other = mixed();
+    other.pages.remove(&0x103);
+    let refused = |parts: Vec<KdumpFile>| SplitSet::new(parts).err().unwrap();
+    let [first, second, _] = PARTS;
+    let error = refused(vec![part(&spec, first.clone()), part(&other, second.clone())]);
+    assert!(matches!(error, SplitError::Different { what: "bitmaps", .. }), "{error}");
+    let error = refused(vec![part(&spec, first.clone()), part(&spec, 0x2ff..0x500)]);
+    assert!(matches!(error, SplitError::Overlap { pfn: 0x2ff, .. }), "{error}");
+    let error = refused(vec![part(&spec, first.clone()), open(spec.build()).unwrap()]);
+    assert!(matches!(error, SplitError::NoPart { .. }), "{error}");
+    assert!(matches!(refused(vec![]), SplitError::Empty));
+    // The same part twice is no harm.
+    let twice =
+        vec![part(&spec, first.clone()), part(&spec, second), part(&spec, first), part(&spec, 0x500..40_000)];
+    let set = SplitSet::new(twice).unwrap();
+    assert!(set.faults()[0].contains("the same part"), "{:?}", set.faults());
+    states(&spec, &set, |_| true);
+}

@@ -1,0 +1,68 @@
+/// What kind of machine wrote a source: what its integers look like, and how large its pages are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arch {
+    /// `e_machine` of ELF files (`include/uapi/linux/elf-em.h`); 0 where the source does not say.
+    pub machine: u16,
+    /// Whether `long` has 8 bytes.
+    pub wide: bool,
+    /// Whether integers have their highest byte first.
+    pub big_endian: bool,
+    /// Bytes of its pages, where the source says so, else 4096. Everything else in this crate counts pages of
+    /// [`PAGE_SIZE`](crate::PAGE_SIZE): a larger one is several that are stored, or left out, together.
+    pub page_size: u32,
+}
+
+/// `e_machine` and what `uname -m` calls such machines, by prefix.
+const NAMES: [(u16, &str); 12] = [
+    (62, "x86_64"),
+    (3, "i"),
+    (183, "aarch64"),
+    (40, "arm"),
+    (21, "ppc64"),
+    (20, "ppc"),
+    (22, "s390"),
+    (243, "riscv"),
+    (258, "loongarch"),
+    (8, "mips"),
+    (2, "sparc"),
+    (15, "parisc"),
+];
+
+impl Arch {
+    /// A PC of the last twenty years.
+    pub const X86_64: Self = Self { machine: 62, wide: true, big_endian: false, page_size: 4096 };
+
+    /// `e_machine` of machines that `uname -m` calls `name`; 0 for unknown ones.
+    pub fn machine_of(name: &str) -> u16 {
+        NAMES.iter().find(|(_, prefix)| name.starts_with(prefix)).map_or(0, |(machine, _)| *machine)
+    }
+
+    /// What `uname -m` calls it, or how its ELF number reads.
+    pub fn name(&self) -> String {
+        match (self.machine, self.big_endian) {
+            (0, _) => "unknown".into(),
+            (3, _) => "i686".into(),
+            (21, false) => "ppc64le".into(),
+            (machine, _) => match NAMES.iter().find(|(number, _)| *number == machine) {
+                Some((_, name)) => (*name).into(),
+                None => format!("ELF machine {machine}"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_have_names() {
+        assert_eq!(Arch::machine_of("x86_64"), 62);
+        assert_eq!(Arch::machine_of("i686"), 3);
+        assert_eq!(Arch::machine_of("ppc64le"), 21);
+        assert_eq!(Arch::machine_of("Unknown"), 0);
+        assert_eq!(Arch::X86_64.name(), "x86_64");
+        assert_eq!(Arch { machine: 21, ..Arch::X86_64 }.name(), "ppc64le");
+        assert_eq!(Arch { machine: 4711, ..Arch::X86_64 }.name(), "ELF machine 4711");
+    }
+}

@@ -1,0 +1,9 @@
+//! Opens whatever holds a machine's memory: one file of any format, or the parts of a split set; reads all of it on every
+//! CPU, and checks it.
+
+mod source;
+pub mod sums;
+pub mod sweep;
+pub mod verify;
+
+pub use source::{Source, SourceError, SourceKind};
