@@ -18,6 +18,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Capture(CaptureArguments),
     Info(InfoArguments),
+    #[cfg(feature = "stalls")]
+    Reclaim(crate::reclaim::ReclaimArguments),
     /// Print the completions of a shell
     Completions {
         /// The shell

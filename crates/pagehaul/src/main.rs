@@ -6,6 +6,8 @@ mod generate;
 mod info;
 mod memory_use;
 mod progress;
+#[cfg(feature = "stalls")]
+mod reclaim;
 mod summary;
 mod units;
 
@@ -19,6 +21,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Capture(arguments) => capture::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        #[cfg(feature = "stalls")]
+        Command::Reclaim(arguments) => reclaim::run(&arguments),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { directory } => generate::man_pages(&directory),
     };

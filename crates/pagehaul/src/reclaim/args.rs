@@ -1,0 +1,123 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+/// Say who waited for memory, how long and why: record page reclaim, report on it, compare kernels and settings
+#[derive(Debug, Args)]
+pub(crate) struct ReclaimArguments {
+    #[command(subcommand)]
+    pub(super) command: ReclaimCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ReclaimCommand {
+    Record(RecordArguments),
+    Report(ReportArguments),
+    Compare(CompareArguments),
+}
+
+/// Record page reclaim while a command runs, or until stopped
+///
+/// Traces in a private tracefs instance, which is removed at the end, however that comes. Needs root. The file also
+/// holds the kernel's counters before and after each run, so that the report can be checked against them.
+///
+/// Exit status: that of the command (of the first run that failed); 1 if nothing could be recorded.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul reclaim record -- make -j64
+  pagehaul reclaim record --repeat 5 -o before.pht -- ./benchmark
+  pagehaul reclaim record --duration 30s -o now.pht")]
+pub(super) struct RecordArguments {
+    /// File to write
+    #[arg(short, long, value_name = "FILE", default_value = "reclaim.pht")]
+    pub(super) output: PathBuf,
+    /// Runs of the command, for statistics over them
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "command")]
+    pub(super) repeat: u32,
+    /// Stop after this time: 500ms, 30s, 5m. Without a command and this, recording lasts until Ctrl-C
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(super) duration: Option<Duration>,
+    /// KiB of kernel buffer for each CPU: larger ones lose fewer events
+    #[arg(short, long, value_name = "KIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(16..=4_194_304))]
+    pub(super) buffer_size: u32,
+    /// Clock of the kernel's time stamps; with another than mono, runs cannot be told apart
+    #[arg(long, value_name = "NAME", default_value = "mono")]
+    pub(super) clock: String,
+    /// Further events to record, SYSTEM:EVENT
+    #[arg(short, long, value_name = "EVENT")]
+    pub(super) event: Vec<String>,
+    /// Print errors only
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+    /// The command, and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
+}
+
+/// Report on recorded reclaim: the command's result, the table of Mel Gorman's reclaim series, stalls, causes
+///
+/// Reads own recordings, trace-cmd's trace.dat (6 and 7), and text as from trace_pipe, `trace-cmd report` or
+/// `perf script`; also packed with gzip. `-` is standard input.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul reclaim report reclaim.pht
+  pagehaul reclaim report --html stalls.html reclaim.pht
+  trace-cmd report | pagehaul reclaim report -")]
+pub(super) struct ReportArguments {
+    /// Recorded traces; several are reported one after the other
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "html")]
+    pub(super) json: bool,
+    /// Write one self-contained web page
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+}
+
+/// Set recordings side by side: kernels, settings, runs
+///
+/// Every figure comes with its change against the first column. Columns of several runs (record --repeat, or several
+/// files joined by commas) get a 95 % confidence interval that says whether the change is real.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul reclaim compare before.pht after.pht
+  pagehaul reclaim compare 6.1=a1.pht,a2.pht,a3.pht 6.12=b1.pht,b2.pht,b3.pht")]
+pub(super) struct CompareArguments {
+    /// Columns: a recording, or several of the same thing; NAME= gives the column's name
+    #[arg(required = true, num_args = 2.., value_name = "[NAME=]FILE[,FILE]")]
+    pub(super) columns: Vec<String>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "html")]
+    pub(super) json: bool,
+    /// Write one self-contained web page
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("{unit:?} is no unit of time: expected ms, s, m or h")),
+    };
+    let value: f64 = digits.parse().map_err(|_| "expected a time such as 500ms, 30s, 5m".to_owned())?;
+    Duration::try_from_secs_f64(value * factor).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert!(duration("3 weeks").is_err() && duration("-1s").is_err() && duration("").is_err());
+    }
+}

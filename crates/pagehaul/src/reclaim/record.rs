@@ -1,0 +1,121 @@
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use pagehaul_trace::Run;
+use pagehaul_trace::live::{Instance, InstanceOptions, RecordSummary, Recorder, RecorderOptions, Tracefs};
+
+use super::args::RecordArguments;
+use super::child;
+use crate::units::{bytes, count};
+
+/// Events beside all of vmscan's that say why reclaim took long. Kernels lack some of them.
+const BESIDE: [(&str, &str); 9] = [
+    ("compaction", "mm_compaction_begin"),
+    ("compaction", "mm_compaction_end"),
+    ("compaction", "mm_compaction_try_to_compact_pages"),
+    ("compaction", "mm_compaction_migratepages"),
+    ("compaction", "mm_compaction_kcompactd_wake"),
+    ("compaction", "mm_compaction_kcompactd_sleep"),
+    ("oom", "mark_victim"),
+    // Linux before 5.16, which has mm_vmscan_throttled.
+    ("writeback", "writeback_congestion_wait"),
+    ("writeback", "writeback_wait_iff_congested"),
+];
+
+pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
+    let signal = Arc::new(AtomicBool::new(false));
+    // Before the instance exists, so that no signal leaves it behind. HUP too: a terminal that goes away.
+    for number in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(number, signal.clone()).context("cannot prepare for signals")?;
+    }
+    let tracefs = Tracefs::find()?;
+    let options = InstanceOptions { buffer_kb: arguments.buffer_size, clock: arguments.clock.clone() };
+    let instance = tracefs.create_instance(&options)?;
+    enable(&instance, arguments)?;
+    let begin = Instant::now();
+    let options = RecorderOptions { command: arguments.command.clone(), ..RecorderOptions::default() };
+    let recorder = Recorder::start(instance, &arguments.output, &options)?;
+    if !arguments.quiet && arguments.command.is_empty() && arguments.duration.is_none() {
+        eprintln!("recording; Ctrl-C ends it");
+    }
+    let over = || {
+        let late = arguments.duration.is_some_and(|duration| begin.elapsed() >= duration);
+        late || signal.load(Ordering::Relaxed) || recorder.failed()
+    };
+    let runs = if arguments.command.is_empty() {
+        while !over() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Vec::new())
+    } else {
+        run_all(arguments, &recorder, &over)
+    };
+    // The recording is completed whatever became of the command.
+    let summary = recorder.finish();
+    let (runs, summary) = (runs?, summary?);
+    if !arguments.quiet {
+        say(arguments, &summary, begin.elapsed());
+    }
+    Ok(exit_code(&runs))
+}
+
+fn enable(instance: &Instance, arguments: &RecordArguments) -> Result<()> {
+    let vmscan = instance.tracefs().events("vmscan");
+    if vmscan.is_empty() {
+        bail!("this kernel has no vmscan events: it was built without CONFIG_FTRACE or CONFIG_EVENT_TRACING");
+    }
+    for event in &vmscan {
+        instance.enable("vmscan", event)?;
+    }
+    for (system, event) in BESIDE {
+        if instance.tracefs().has_event(system, event) {
+            instance.enable(system, event)?;
+        }
+    }
+    for name in &arguments.event {
+        let (system, event) =
+            name.split_once(':').with_context(|| format!("{name:?}: expected SYSTEM:EVENT"))?;
+        instance.enable(system, event)?;
+    }
+    Ok(())
+}
+
+fn run_all(arguments: &RecordArguments, recorder: &Recorder, over: &dyn Fn() -> bool) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for _ in 0..arguments.repeat {
+        if !runs.is_empty() && over() {
+            break;
+        }
+        let run = child::run(&arguments.command, over)?;
+        recorder.run(&run)?;
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+fn say(arguments: &RecordArguments, summary: &RecordSummary, elapsed: Duration) {
+    let lost = if summary.lost > 0 {
+        format!("; {} events were LOST: record with a larger --buffer-size", count(summary.lost))
+    } else {
+        String::new()
+    };
+    eprintln!(
+        "{}: {} events in {:.2} s, {} ({} of trace), {:.1} ms of CPU{lost}",
+        arguments.output.display(),
+        count(summary.events),
+        elapsed.as_secs_f64(),
+        bytes(summary.file_bytes),
+        bytes(summary.raw_bytes),
+        summary.cpu_ns as f64 / 1e6,
+    );
+}
+
+/// That of the first run that failed, as a shell gives it.
+fn exit_code(runs: &[Run]) -> ExitCode {
+    let Some(run) = runs.iter().find(|run| !run.succeeded()) else { return ExitCode::SUCCESS };
+    let code = run.exit.unwrap_or_else(|| 128 + run.signal.unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

@@ -1,0 +1,33 @@
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use pagehaul_reclaim::render;
+
+use super::args::ReportArguments;
+use super::load;
+
+pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
+    let report = |path: &std::path::PathBuf| {
+        let label = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+        load::report(path, &label)
+    };
+    let reports = arguments.files.iter().map(report).collect::<Result<Vec<_>>>()?;
+    if let Some(path) = &arguments.html {
+        let page = render::report_page(&reports);
+        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    } else if arguments.json {
+        let json = match &reports[..] {
+            [one] => serde_json::to_string_pretty(one),
+            all => serde_json::to_string_pretty(all),
+        };
+        println!("{}", json.context("cannot make the report")?);
+    } else {
+        for (at, report) in reports.iter().enumerate() {
+            if at > 0 {
+                println!("\n{}\n", "=".repeat(100));
+            }
+            print!("{}", render::report(report));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,63 @@
+use std::collections::HashMap;
+
+use pagehaul_trace::{Event, Slot, Symbols};
+
+/// A shrinker, numbered in the order of appearance.
+pub type ShrinkerId = u32;
+
+/// Shrinkers by the function they scan with.
+#[derive(Debug, Default)]
+pub struct ShrinkerNames {
+    shrinkers: Vec<Known>,
+    by_address: HashMap<u64, ShrinkerId>,
+    by_name: HashMap<Box<str>, ShrinkerId>,
+}
+
+#[derive(Debug)]
+enum Known {
+    Address(u64),
+    Name(Box<str>),
+}
+
+impl ShrinkerNames {
+    pub(super) fn id(&mut self, event: &Event<'_>, slot: Option<Slot>) -> ShrinkerId {
+        let Some(slot) = slot else { return self.named("unknown") };
+        match event.u64(slot) {
+            Some(address) => {
+                if let Some(&id) = self.by_address.get(&address) {
+                    return id;
+                }
+                let id = self.shrinkers.len() as ShrinkerId;
+                self.shrinkers.push(Known::Address(address));
+                self.by_address.insert(address, id);
+                id
+            }
+            None => {
+                let text = event.text(slot).unwrap_or_default();
+                // Text traces have the place in the function too: "super_cache_scan+0x0/0x1b0 [xfs]".
+                self.named(text.split(['+', ' ']).next().unwrap_or_default())
+            }
+        }
+    }
+
+    fn named(&mut self, name: &str) -> ShrinkerId {
+        if let Some(&id) = self.by_name.get(name) {
+            return id;
+        }
+        let id = self.shrinkers.len() as ShrinkerId;
+        self.shrinkers.push(Known::Name(name.into()));
+        self.by_name.insert(name.into(), id);
+        id
+    }
+
+    /// The name of a shrinker's function; its address where the symbol is not known.
+    pub fn name(&self, id: ShrinkerId, symbols: &Symbols) -> String {
+        match self.shrinkers.get(id as usize) {
+            Some(Known::Address(address)) => {
+                symbols.name(*address).map_or_else(|| format!("{address:#x}"), str::to_owned)
+            }
+            Some(Known::Name(name)) => name.to_string(),
+            None => "unknown".into(),
+        }
+    }
+}
