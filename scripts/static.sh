@@ -5,10 +5,10 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 if rustup target list --installed 2>/dev/null | grep -q x86_64-unknown-linux-musl && command -v musl-gcc >/dev/null; then
     triple=x86_64-unknown-linux-musl
-    cargo build --locked --profile capture --target $triple -p pagehaul
+    cargo build --locked --profile capture --target $triple -p pagehaul --no-default-features
 else
     triple=x86_64-unknown-linux-gnu
-    RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile capture --target $triple -p pagehaul
+    RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile capture --target $triple -p pagehaul --no-default-features
 fi
 binary=$target/$triple/capture/pagehaul
 size=$(stat -c %s "$binary")

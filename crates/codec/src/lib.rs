@@ -7,6 +7,7 @@
 mod compress;
 mod decompress;
 mod error;
+mod frame;
 mod lzo;
 mod method;
 mod zero;
@@ -14,5 +15,6 @@ mod zero;
 pub use compress::Compressor;
 pub use decompress::Decompressor;
 pub use error::{CodecError, MethodError};
+pub use frame::{FrameCompressor, FrameDecompressor, zstd_level};
 pub use method::{Codec, Method};
 pub use zero::is_zero;

@@ -17,6 +17,14 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Capture(CaptureArguments),
+    #[cfg(feature = "process")]
+    Core(crate::core::CoreArguments),
+    #[cfg(feature = "process")]
+    #[command(hide = true, name = pagehaul_process::SNAPSHOT_HELPER)]
+    HoldSnapshot {
+        pid: i32,
+        state: u8,
+    },
     Info(InfoArguments),
     #[cfg(feature = "stalls")]
     Reclaim(crate::reclaim::ReclaimArguments),

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -10,10 +9,9 @@ use anyhow::{Context, bail};
 use pagehaul_capture::{Format, Options, Report, Source, Target, Watch, capture, estimate};
 use pagehaul_memory::{Access, MapPolicy};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{CaptureArguments, FormatArgument};
-use crate::{progress, summary};
+use crate::{progress, signals, summary};
 
 /// Exit status of a capture that left an incomplete dump.
 const INCOMPLETE: u8 = 3;
@@ -39,12 +37,17 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         format,
     };
     let watch = Arc::new(Watch::default());
-    stop_on_signals(&watch).context("cannot set up signal handlers")?;
+    let stop = Arc::clone(&watch);
+    signals::on_stop(move || stop.stop()).context("cannot set up signal handlers")?;
     let (result, peak) = thread::scope(|scope| {
         let (alive, end) = mpsc::channel::<()>();
         let follower = scope.spawn({
             let watch = &watch;
-            move || progress::follow(watch, &end, arguments.quiet)
+            let look = || {
+                let (phase, done, total) = watch.progress();
+                (phase.name(), done, total)
+            };
+            move || progress::follow(look, &end, arguments.quiet)
         });
         let result = match &target {
             Some(target) => capture(&source, target, &options, &watch),
@@ -93,19 +96,6 @@ fn threads(arguments: &CaptureArguments) -> usize {
         Some(threads) => threads.into(),
         None => thread::available_parallelism().map_or(1, Into::into),
     }
-}
-
-/// The first signal ends the capture in order, the second at once.
-fn stop_on_signals(watch: &Arc<Watch>) -> std::io::Result<()> {
-    let again = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&again))?;
-        signal_hook::flag::register(signal, Arc::clone(&again))?;
-        let watch = Arc::clone(watch);
-        // SAFETY: the handler stores to an atomic and does nothing else, which is allowed in a signal handler.
-        unsafe { signal_hook::low_level::register(signal, move || watch.stop())? };
-    }
-    Ok(())
 }
 
 /// The report and what only the process knows.

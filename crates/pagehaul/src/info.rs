@@ -15,6 +15,10 @@ use crate::args::InfoArguments;
 use crate::units::{bytes, count, time};
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "process")]
+    if let Some(code) = crate::core_info::run(arguments)? {
+        return Ok(code);
+    }
     let source = Source::open(&arguments.dump, MapPolicy::default())?;
     let description = describe(&source)?;
     if arguments.json {

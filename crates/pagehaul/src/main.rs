@@ -2,12 +2,17 @@
 
 mod args;
 mod capture;
+#[cfg(feature = "process")]
+mod core;
+#[cfg(feature = "process")]
+mod core_info;
 mod generate;
 mod info;
 mod memory_use;
 mod progress;
 #[cfg(feature = "stalls")]
 mod reclaim;
+mod signals;
 mod summary;
 mod units;
 
@@ -20,6 +25,10 @@ use args::{Arguments, Command};
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Capture(arguments) => capture::run(&arguments),
+        #[cfg(feature = "process")]
+        Command::Core(arguments) => core::run(&arguments),
+        #[cfg(feature = "process")]
+        Command::HoldSnapshot { pid, state } => core::hold_snapshot(pid, state),
         Command::Info(arguments) => info::run(&arguments),
         #[cfg(feature = "stalls")]
         Command::Reclaim(arguments) => reclaim::run(&arguments),

@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pagehaul_capture::{Phase, Watch};
 
 use crate::{memory_use, units};
 
@@ -15,8 +14,11 @@ const TICK: Duration = Duration::from_millis(100);
 /// Between two lines where there is no bar.
 const LINE: Duration = Duration::from_secs(5);
 
-/// Shows what `watch` says until the other end of `end` is dropped. Gives the most anonymous memory seen in use.
-pub(crate) fn follow(watch: &Watch, end: &Receiver<()>, quiet: bool) -> u64 {
+/// How far something is: the phase's name, and how many bytes of how many are dealt with in it.
+pub(crate) type Progress = (&'static str, u64, u64);
+
+/// Shows what `look` says until the other end of `end` is dropped. Gives the most anonymous memory seen in use.
+pub(crate) fn follow(look: impl Fn() -> Progress, end: &Receiver<()>, quiet: bool) -> u64 {
     let mut display = Display::new(quiet);
     let mut peak = 0;
     loop {
@@ -26,14 +28,14 @@ pub(crate) fn follow(watch: &Watch, end: &Receiver<()>, quiet: bool) -> u64 {
             display.clear();
             return peak;
         }
-        display.show(watch);
+        display.show(look());
     }
 }
 
 enum Display {
     Nothing,
     Bar(ProgressBar),
-    Lines { next: Instant, begun: Instant, phase: Phase },
+    Lines { next: Instant, begun: Instant, phase: &'static str },
 }
 
 impl Display {
@@ -52,18 +54,17 @@ impl Display {
             Self::Bar(bar)
         } else {
             let now = Instant::now();
-            Self::Lines { next: now + LINE, begun: now, phase: Phase::Prepare }
+            Self::Lines { next: now + LINE, begun: now, phase: "" }
         }
     }
 
-    fn show(&mut self, watch: &Watch) {
-        let (phase, done, total) = watch.progress();
+    fn show(&mut self, (phase, done, total): Progress) {
         match self {
             Self::Nothing => {}
             Self::Bar(bar) => {
-                if bar.message() != phase.name() {
+                if bar.message() != phase {
                     bar.reset();
-                    bar.set_message(phase.name());
+                    bar.set_message(phase);
                 }
                 bar.set_length(total);
                 bar.set_position(done.min(total));
@@ -89,15 +90,15 @@ impl Display {
     }
 }
 
-fn line(phase: Phase, done: u64, total: u64, spent: Duration) -> String {
+fn line(phase: &str, done: u64, total: u64, spent: Duration) -> String {
     if total == 0 {
-        return format!("{} …", phase.name());
+        return format!("{phase} …");
     }
     let rate = done as f64 / spent.as_secs_f64().max(0.001);
     let rest = total.saturating_sub(done) as f64 / rate.max(1.0);
     format!(
         "{} {:.1}%, {} of {}, {}/s, {} left",
-        phase.name(),
+        phase,
         done as f64 * 100.0 / total as f64,
         units::bytes(done),
         units::bytes(total),
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn lines_tell_rate_and_what_is_left() {
-        let text = line(Phase::Pack, 256 << 20, 1 << 30, Duration::from_secs(2));
+        let text = line("pack", 256 << 20, 1 << 30, Duration::from_secs(2));
         assert_eq!(text, "pack 25.0%, 256.0 MiB of 1.0 GiB, 128.0 MiB/s, 6.00 s left");
     }
 }

@@ -1,0 +1,113 @@
+//! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
+//! Usage: subject MIB THREADS [seccomp|spawn]
+//!
+//! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
+//! it should be, or "broken". It ends with its input.
+//!
+//! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
+//! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
+
+use std::hint::black_box;
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[path = "../tests/common/content.rs"]
+mod content;
+
+use content::{PAGE, fill};
+
+fn is_whole(memory: &[u8]) -> bool {
+    let mut expected = vec![0; PAGE];
+    memory.chunks(PAGE).enumerate().all(|(index, page)| {
+        fill(index, &mut expected);
+        page == expected
+    })
+}
+
+#[inline(never)]
+fn worker_loop(low: &AtomicU64, high: &AtomicU64) {
+    let mut local = 0u64;
+    loop {
+        low.fetch_add(1, Ordering::SeqCst);
+        local = black_box(local.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        high.fetch_add(1, Ordering::SeqCst);
+        if local.is_multiple_of(64) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = || arguments.next().and_then(|word| word.parse::<usize>().ok()).unwrap_or(1);
+    let (mib, threads) = (number(), number());
+    let mut memory = vec![0; mib << 20];
+    for (index, page) in memory.chunks_mut(PAGE).enumerate() {
+        fill(index, page);
+    }
+    // Pages of their own: one at each end, untouched ones between.
+    let counters: &'static [AtomicU64] = Box::leak((0..threads * 2).map(|_| AtomicU64::new(0)).collect());
+    let spacer = vec![0u8; 64 << 20];
+    for index in 0..threads {
+        let (low, high) = (&counters[index], &counters[2 * threads - 1 - index]);
+        std::thread::Builder::new().name(format!("worker-{index}")).spawn(|| worker_loop(low, high)).unwrap();
+    }
+    match arguments.next().as_deref() {
+        Some("seccomp") => refuse_everything_new(),
+        Some("spawn") => drop(std::thread::spawn(|| {
+            loop {
+                let short = std::thread::Builder::new().stack_size(64 << 10).spawn(|| black_box(1));
+                // One at the limit of threads has to wait for the others to end.
+                let _ = short.map(|short| {
+                    if black_box(false) {
+                        drop(short.join())
+                    }
+                });
+                std::thread::yield_now();
+            }
+        })),
+        _ => {}
+    }
+    let (base, bytes) = (memory.as_ptr().addr(), memory.len());
+    say(&format!("ready {} {base:#x} {bytes:#x} {:#x}", std::process::id(), counters.as_ptr().addr()));
+    for line in std::io::stdin().lock().lines() {
+        if line.is_err() {
+            break;
+        }
+        let rounds: u64 = counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum();
+        say(&if is_whole(black_box(&memory)) { format!("ok {rounds}") } else { "broken".into() });
+    }
+    black_box(spacer);
+    std::process::exit(0);
+}
+
+fn say(text: &str) {
+    println!("{text}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// A seccomp filter under which making a process or thread is death.
+fn refuse_everything_new() {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter, sock_fprog};
+    let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let deadly = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_fork, libc::SYS_vfork, libc::SYS_wait4];
+    let mut filter = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];
+    for (index, number) in deadly.iter().enumerate() {
+        let jump = (deadly.len() - index) as u8;
+        filter.push(sock_filter { jt: jump, ..statement(BPF_JMP | BPF_JEQ | BPF_K, *number as u32) });
+    }
+    filter.push(statement(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW));
+    filter.push(statement(BPF_RET | BPF_K, libc::SECCOMP_RET_KILL_PROCESS));
+    let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: plain system calls; the program's filter is alive.
+    let result = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_TSYNC,
+            &program,
+        )
+    };
+    assert_eq!(result, 0, "seccomp");
+}

@@ -1,0 +1,254 @@
+//! `pagehaul core`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use pagehaul_codec::{Codec, Method, zstd_level};
+use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, Watch, core};
+use serde::Serialize;
+
+use crate::units::{bytes, count, seconds};
+use crate::{progress, signals};
+
+/// Exit status of a run that left an incomplete core.
+const INCOMPLETE: u8 = 3;
+
+/// Write a core of a running process, which goes on
+///
+/// All threads are stopped, the memory is copied at memory speed, the process goes on, and the copy is compressed and
+/// written. gdb, lldb, drgn and elfutils open the core; one in zstd frames (OUTPUT ends in .zst) after `zstd -d`.
+/// Never-touched pages and pages of zeros are holes.
+///
+/// Exit status: 0, the core is complete; 1, there is no core; 2, the command line is wrong; 3, the core was left
+/// incomplete (disk full, interrupted, the process ended): it is marked so. The process goes on as before in every case.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Kinds of mappings: anon-private, anon-shared, file-private, file-shared, elf-headers, \
+huge-private, huge-shared, dax-private, dax-shared; and anonymous, shared, file, huge, dax, all for several.
+
+Examples:
+  pagehaul core 1234 core.zst
+  pagehaul core --snapshot 1234 core.zst
+  pagehaul core --include file --exclude shared 1234 core
+  pagehaul core 1234 - | ssh host 'cat > core'"
+)]
+pub(crate) struct CoreArguments {
+    /// Process to save
+    pub(crate) pid: Pid,
+    /// File to write; `-` writes to standard output
+    pub(crate) output: PathBuf,
+    /// zstd, with a level (zstd:3, zstd:-5), or none for plain ELF [default: zstd:-1 if OUTPUT ends in .zst, else none]
+    #[arg(short, long, value_name = "CODEC[:LEVEL]")]
+    pub(crate) compress: Option<Method>,
+    /// Copy while the process runs; it stops for its registers only. The memory is not of one moment
+    #[arg(long, conflicts_with = "snapshot")]
+    pub(crate) live: bool,
+    /// Have the process fork a copy-on-write child while stopped for a moment, and save that
+    #[arg(long)]
+    pub(crate) snapshot: bool,
+    /// Add these kinds of mappings to those of the process's coredump_filter
+    #[arg(long, value_name = "KINDS", default_value = "none", hide_default_value = true, value_parser = kinds)]
+    pub(crate) include: Kinds,
+    /// Leave out these kinds of mappings
+    #[arg(long, value_name = "KINDS", default_value = "none", hide_default_value = true, value_parser = kinds)]
+    pub(crate) exclude: Kinds,
+    /// Memory the copy may take while the process is stopped. If that is too little, the process stays stopped until the
+    /// rest is written [default: half of the available memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_memory: Option<u64>,
+    /// Threads that copy and compress [default: every CPU this process may use]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print the report as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
+    let to_stdout = arguments.output == Path::new("-");
+    if to_stdout && arguments.json {
+        bail!("--json and the core cannot both go to standard output; name an output file");
+    }
+    let target = if to_stdout {
+        Target::Stdout
+    } else {
+        Target::File { path: arguments.output.clone(), overwrite: arguments.force }
+    };
+    let options = Options {
+        mode: match (arguments.live, arguments.snapshot) {
+            (true, _) => Mode::Live,
+            (_, true) => Mode::Snapshot,
+            _ => Mode::Stopped,
+        },
+        include: arguments.include,
+        exclude: arguments.exclude,
+        level: level(arguments)?,
+        threads: match arguments.threads {
+            Some(threads) => threads.into(),
+            None => thread::available_parallelism().map_or(1, Into::into),
+        },
+        max_memory: arguments.max_memory,
+    };
+    let watch = Arc::new(Watch::default());
+    let stop = Arc::clone(&watch);
+    signals::on_stop(move || stop.stop()).context("cannot set up signal handlers")?;
+    let (result, peak) = thread::scope(|scope| {
+        let (alive, end) = mpsc::channel::<()>();
+        let follower = scope.spawn({
+            let look = || {
+                let (phase, done, total) = watch.progress();
+                (phase.name(), done, total)
+            };
+            move || progress::follow(look, &end, arguments.quiet)
+        });
+        let result = core(arguments.pid, &target, &options, &watch);
+        drop(alive);
+        (result, follower.join().unwrap_or(0))
+    });
+    let report = result?;
+    print(&report, peak, arguments, to_stdout)?;
+    match failure(&report) {
+        None => Ok(ExitCode::SUCCESS),
+        Some(sentence) => {
+            eprintln!("pagehaul: {sentence}");
+            Ok(ExitCode::from(INCOMPLETE))
+        }
+    }
+}
+
+/// The helper of `--snapshot`.
+pub(crate) fn hold_snapshot(pid: Pid, state: u8) -> anyhow::Result<ExitCode> {
+    pagehaul_process::hold_snapshot(pid, state).context("the helper that holds the process failed")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// zstd's level, or none for plain ELF.
+fn level(arguments: &CoreArguments) -> anyhow::Result<Option<i32>> {
+    let zst = arguments.output.extension().is_some_and(|extension| extension == "zst");
+    match arguments.compress {
+        None if zst => Ok(zstd_level(Method::default_of(Codec::Zstd))),
+        None => Ok(None),
+        Some(method) if method.codec() == Codec::None => Ok(None),
+        Some(method) => match zstd_level(method) {
+            Some(level) => Ok(Some(level)),
+            None => bail!("cores are compressed with zstd or not at all; use --compress zstd or none"),
+        },
+    }
+}
+
+fn kinds(text: &str) -> Result<Kinds, String> {
+    if text == "none" { Ok(Kinds::NONE) } else { text.parse() }
+}
+
+/// "512M": K, M, G and T are powers of two here, as everywhere in this field.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size; write it as 512M or 4G");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..).unwrap_or_default() {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+/// The report and what only this program knows.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// Bytes of anonymous memory in use at most, sampled.
+    peak_anonymous_bytes: u64,
+}
+
+fn print(report: &Report, peak: u64, arguments: &CoreArguments, to_stdout: bool) -> anyhow::Result<()> {
+    if arguments.json {
+        let printed = Printed { report, peak_anonymous_bytes: peak };
+        println!("{}", serde_json::to_string_pretty(&printed).context("cannot make the report")?);
+    } else if !arguments.quiet {
+        let text = render(report, peak);
+        if to_stdout {
+            eprint!("{text}");
+        } else {
+            print!("{text}");
+        }
+    }
+    Ok(())
+}
+
+fn render(report: &Report, peak: u64) -> String {
+    let time = &report.seconds;
+    let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
+    let zeros = match report.zero_bytes {
+        0 => String::new(),
+        zeros => format!(", {} of zeros", bytes(zeros)),
+    };
+    let mut out = format!(
+        "process {} ({}): {} threads, {} mapped, {} left out, {} of pages{zeros}\n",
+        report.pid,
+        report.name,
+        count(report.threads_saved as u64),
+        bytes(report.mapped_bytes),
+        bytes(report.left_out_bytes),
+        bytes(report.page_bytes),
+    );
+    out += &format!(
+        "{}: {} as {} ({:.2} to 1)\n",
+        report.output,
+        bytes(report.output_bytes),
+        if report.codec == "none" { "ELF".to_owned() } else { format!("ELF in {} frames", report.codec) },
+        report.page_bytes as f64 / report.output_bytes.max(1) as f64,
+    );
+    out += &format!(
+        "pause {:.1} ms ({}), copy {} ({}/s); prepare {}, all {}, finish {}; {} threads, {} anonymous memory at most\n",
+        time.pause * 1e3,
+        report.mode,
+        seconds(time.copy),
+        rate(report.page_bytes, time.copy),
+        seconds(time.prepare),
+        seconds(time.pack),
+        seconds(time.finish),
+        report.threads,
+        bytes(peak),
+    );
+    if report.buffer_was_short {
+        out += &format!(
+            "note: {} of memory for the copy were too few: the process stayed stopped while the rest was written \
+             (--max-memory, --snapshot)\n",
+            bytes(report.buffer_bytes)
+        );
+    }
+    for remark in &report.remarks {
+        out += &format!("note: {remark}\n");
+    }
+    out
+}
+
+/// What went wrong, in one sentence; none if nothing did.
+fn failure(report: &Report) -> Option<String> {
+    let why = match &report.ended {
+        Ended::Complete => return None,
+        Ended::Stopped => "stopped by a signal".to_owned(),
+        Ended::DiskFull(why) | Ended::WriteFailed(why) => format!("cannot write to {}: {why}", report.output),
+        Ended::ProcessLost(why) => why.clone(),
+    };
+    Some(format!(
+        "{why}; {} is incomplete and marked so, with {} of pages in it",
+        report.output,
+        bytes(report.page_bytes)
+    ))
+}

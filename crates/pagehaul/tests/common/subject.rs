@@ -1,0 +1,128 @@
+//! A process to be saved (`examples/subject.rs`), and questions to it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The program under test.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
+
+/// A command that runs it.
+pub fn tool(arguments: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+pub struct Subject {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    rounds: u64,
+    /// Where its known memory is, and how much.
+    pub address: u64,
+    pub bytes: u64,
+    /// Where its threads count.
+    pub counters: u64,
+    pub workers: u64,
+}
+
+impl Subject {
+    pub fn start(arguments: &[&str]) -> Self {
+        // Examples are built beside the tests' folder by `cargo test`, but not by `cargo test --test core`.
+        let program: PathBuf = std::env::current_exe().unwrap().parent().unwrap().join("../examples/subject");
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let number = |word: usize| {
+            let word = line.split_whitespace().nth(word).unwrap();
+            u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap()
+        };
+        let (address, bytes, counters) = (number(2), number(3), number(4));
+        let workers = arguments[1].parse().unwrap();
+        Self { child, input, output, rounds: 0, address, bytes, counters, workers }
+    }
+
+    pub fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Takes a core, which must succeed, and gives what was printed.
+    pub fn core(&self, arguments: &[&str], path: &Path) -> String {
+        let output = tool(&["core"]).args(arguments).arg(self.pid()).arg(path).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Asks it whether its memory is whole, and makes sure that its threads have got on since the last time.
+    pub fn goes_on(&mut self) {
+        loop {
+            writeln!(self.input, "check").unwrap();
+            let mut line = String::new();
+            self.output.read_line(&mut line).unwrap();
+            let rounds =
+                line.trim().strip_prefix("ok ").unwrap_or_else(|| panic!("the subject says {line:?}"));
+            let rounds: u64 = rounds.parse().unwrap();
+            // A busy machine may not have run its threads in so short a time.
+            if std::mem::replace(&mut self.rounds, rounds) < rounds {
+                return;
+            }
+        }
+    }
+
+    /// Makes sure that no child of its, dead or alive, is left.
+    pub fn has_no_children(&self) {
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap() {
+            let children = fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
+            assert_eq!(children, "");
+        }
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until its first thread is in a state: T stopped, t traced.
+    pub fn wait_for_state(&self, letter: char) {
+        while self.state() != letter {
+            std::thread::yield_now();
+        }
+    }
+
+    fn state(&self) -> char {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+    }
+
+    /// Does something while another process traces it: this one.
+    pub fn while_traced(&self, action: impl FnOnce(&str)) {
+        let pid = self.child.id() as i32;
+        // SAFETY: numbers only.
+        let request = |kind| unsafe { libc::ptrace(kind, pid, 0, 0) };
+        assert_eq!(request(libc::PTRACE_SEIZE), 0);
+        action(&self.pid());
+        assert_eq!(request(libc::PTRACE_INTERRUPT), 0);
+        // SAFETY: no status is asked for.
+        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) }, pid);
+        assert_eq!(request(libc::PTRACE_DETACH), 0);
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,480 @@
+//! `pagehaul core` on processes of our own: what is in the core, and that the process goes on whatever happens.
+#![cfg(feature = "process")]
+
+mod common {
+    pub mod content;
+    pub mod subject;
+}
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use common::content::{PAGE, fill};
+use common::subject::{BINARY, Subject, tool};
+use object::read::elf::{ElfFile64, ProgramHeader};
+use tempfile::tempdir;
+
+type Core<'a> = ElfFile64<'a, object::LittleEndian>;
+
+/// The bytes of the core at an address; what the file has no bytes for is not there.
+fn memory<'a>(core: &Core<'a>, file: &'a [u8], address: u64, length: u64) -> Option<&'a [u8]> {
+    core.elf_program_headers().iter().find_map(|header| {
+        let (start, size) = (header.p_vaddr(object::LittleEndian), header.p_filesz(object::LittleEndian));
+        let within = address.checked_sub(start).filter(|skip| skip + length <= size)?;
+        let at = (header.p_offset(object::LittleEndian) + within) as usize;
+        file.get(at..at + length as usize)
+    })
+}
+
+/// Checks everything in a core that the subject knows of.
+fn assert_is_core_of(subject: &Subject, file: &[u8], one_moment: bool) {
+    let core = Core::parse(file).unwrap();
+    assert_eq!(core.elf_header().e_flags.get(object::LittleEndian).0, 0, "marked incomplete");
+    let held = memory(&core, file, subject.address, subject.bytes).expect("the subject's memory");
+    let mut expected = vec![0; PAGE];
+    for (index, page) in held.chunks(PAGE).enumerate() {
+        fill(index, &mut expected);
+        assert!(page == expected, "page {index} differs");
+    }
+    let threads = subject.workers;
+    let counters = memory(&core, file, subject.counters, threads * 16).expect("the subject's counters");
+    let counter = |index: u64| {
+        let at = index as usize * 8;
+        u64::from_le_bytes(counters[at..at + 8].try_into().unwrap())
+    };
+    for index in 0..threads {
+        let (low, high) = (counter(index), counter(2 * threads - 1 - index));
+        assert!(!one_moment || low == high || low == high + 1, "thread {index} counted {low} and {high}");
+    }
+    let mut notes = core.elf_header().e_phnum.get(object::LittleEndian);
+    for header in core.elf_program_headers() {
+        let Ok(Some(mut found)) = header.notes(object::LittleEndian, file) else { continue };
+        let mut kinds = Vec::new();
+        while let Some(note) = found.next().unwrap() {
+            kinds.push(note.n_type(object::LittleEndian).0);
+        }
+        let count = |kind: u32| kinds.iter().filter(|found| **found == kind).count() as u64;
+        // PRSTATUS, FPREGSET, X86_XSTATE and SIGINFO of each thread; AUXV, FILE and PRPSINFO once.
+        for kind in [1, 2, 0x202, 0x5349_4749] {
+            assert_eq!(count(kind), threads + 1, "notes of type {kind:#x}");
+        }
+        for kind in [3, 6, 0x4649_4c45] {
+            assert_eq!(count(kind), 1, "notes of type {kind:#x}");
+        }
+        notes = 0;
+    }
+    assert_eq!(notes, 0, "no PT_NOTE");
+}
+
+fn decompressed(path: &std::path::Path) -> Vec<u8> {
+    let bytes = fs::read(path).unwrap();
+    let mut out = Vec::with_capacity(1 << 30);
+    zstd_safe::decompress(&mut out, &bytes).expect("any zstd decompresses it");
+    out
+}
+
+#[test]
+fn cores_are_of_one_moment_and_the_process_goes_on() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["20", "3"]);
+    let (plain, frames) = (folder.path().join("core"), folder.path().join("core.zst"));
+    let said = subject.core(&[], &plain);
+    for part in ["4 threads", "pause ", "ms (stopped)", "of zeros", "as ELF"] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    let bytes = fs::read(&plain).unwrap();
+    assert_is_core_of(&subject, &bytes, true);
+    let meta = fs::metadata(&plain).unwrap();
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&meta) * 512;
+    assert!(blocks < 20 << 20, "{blocks} bytes on the disk: zeros and untouched pages are no holes");
+    subject.goes_on();
+    subject.core(&[], &frames);
+    assert_is_core_of(&subject, &decompressed(&frames), true);
+    assert!(fs::metadata(&frames).unwrap().len() < 12 << 20);
+    subject.goes_on();
+    // A stream, and a buffer that is too small for it all.
+    let output = tool(&["core", "-q", "--max-memory", "4M", &subject.pid(), "-"]).output().unwrap();
+    assert!(output.status.success());
+    assert_is_core_of(&subject, &output.stdout, true);
+    subject.goes_on();
+}
+
+#[test]
+fn live_cores_have_the_registers_and_memory_that_does_not_change() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["20", "3"]);
+    let path = folder.path().join("core");
+    let said = subject.core(&["--live"], &path);
+    assert!(said.contains("(live)") && said.contains("not of one moment"), "{said}");
+    assert_is_core_of(&subject, &fs::read(&path).unwrap(), false);
+    subject.goes_on();
+}
+
+#[test]
+fn kinds_are_included_and_excluded() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["10", "1"]);
+    let size = |arguments: &[&str], name: &str| {
+        let path = folder.path().join(name);
+        subject.core(arguments, &path);
+        fs::metadata(&path).unwrap().len()
+    };
+    let usual = size(&[], "usual");
+    assert!(size(&["--include", "file"], "more") > usual + (1 << 20), "libraries' text is included");
+    assert!(size(&["--exclude", "anonymous"], "less") < usual - (10 << 20), "the heap is excluded");
+    subject.goes_on();
+    let output = tool(&["core", "--include", "oops", &subject.pid(), "x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("anon-private"));
+}
+
+#[test]
+fn the_report_is_json_too() {
+    let folder = tempdir().unwrap();
+    let subject = Subject::start(&["10", "2"]);
+    let said = subject.core(&["--json", "-t", "3"], &folder.path().join("core.zst"));
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(report["ended"]["how"], "complete");
+    assert_eq!(report["threads_saved"], 3);
+    assert_eq!(report["codec"], "zstd:-1");
+    assert!(report["seconds"]["pause"].as_f64().unwrap() > 0.0);
+    assert!(report["page_bytes"].as_u64().unwrap() >= 10 << 20);
+}
+
+#[test]
+fn processes_that_cannot_be_saved_get_one_sentence() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("core");
+    let fails = |pid: &str, part: &str| {
+        let output = tool(&["core", pid]).arg(&path).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(part), "no {part:?} in {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        assert!(!path.exists());
+    };
+    fails("999999999", "there is no process 999999999");
+    fails("0", "there is no process 0");
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        fails("2", "kernel thread");
+    }
+    // A zombie: it has ended, and is not waited for before the look at it.
+    let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+    let pid = child.id().to_string();
+    while !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z") {
+        std::thread::yield_now();
+    }
+    fails(&pid, "is a zombie");
+    child.wait().unwrap();
+    // A thread's id.
+    let mut subject = Subject::start(&["1", "1"]);
+    let threads = fs::read_dir(format!("/proc/{}/task", subject.pid())).unwrap();
+    let mut ids = threads.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let other = ids.find(|tid| *tid != subject.pid()).unwrap();
+    fails(&other, "is a thread of process");
+    // Only one may trace.
+    subject.while_traced(|pid| fails(pid, "is traced by process"));
+    subject.goes_on();
+}
+
+#[test]
+fn other_users_processes_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut subject = Subject::start(&["1", "1"]);
+    let folder = tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = folder.path().join("pagehaul");
+    fs::copy(BINARY, &copy).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(&copy)
+        .args(["core", &subject.pid()])
+        .arg(folder.path().join("core"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("it belongs to user 0, this is user 65534"), "{said}");
+    subject.goes_on();
+}
+
+#[test]
+fn outputs_that_could_do_harm_are_refused() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    let path = folder.path().join("core");
+    fs::write(&path, "precious").unwrap();
+    for (arguments, part) in [
+        (vec!["core".into(), subject.pid(), path.display().to_string()], "--force"),
+        (vec!["core".into(), subject.pid(), folder.path().display().to_string()], "folder"),
+        (vec!["core".into(), subject.pid(), "/nonexistent/core".into()], "/nonexistent/core"),
+        (vec!["core".into(), "--json".into(), subject.pid(), "-".into()], "standard output"),
+        (vec!["core".into(), "-c".into(), "lzo".into(), subject.pid(), "x".into()], "zstd or none"),
+    ] {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = tool(&arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    subject.goes_on();
+}
+
+#[test]
+fn seccomp_does_not_matter() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["10", "2", "seccomp"]);
+    let path = folder.path().join("core");
+    subject.core(&[], &path);
+    assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
+    subject.goes_on();
+}
+
+#[test]
+fn threads_that_come_and_go_meanwhile_do_not_matter() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["5", "2", "spawn"]);
+    for _ in 0..10 {
+        subject.core(&["--force"], &folder.path().join("core"));
+        subject.goes_on();
+    }
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["5", "2"]);
+    let path = folder.path().join("core");
+    subject.signal(libc::SIGSTOP);
+    subject.wait_for_state('T');
+    subject.core(&[], &path);
+    // Letting go is not waited for by the kernel: threads pass through a run to their stop.
+    subject.wait_for_state('T');
+    assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
+    subject.signal(libc::SIGCONT);
+    subject.goes_on();
+}
+
+/// A run that cannot get on: its output is a pipe that nobody reads, its buffer is full, the process stopped.
+fn blocked(subject: &Subject) -> std::process::Child {
+    let mut child = tool(&["core", "-q", "--max-memory", "1M", &subject.pid(), "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Something is coming, so the process is stopped; the rest does not fit the pipe and all buffers.
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 4096]).unwrap();
+    subject.wait_for_state('t');
+    child
+}
+
+fn outcome(mut child: std::process::Child) -> (Option<i32>, String) {
+    // The rest of what was on its way.
+    let mut out = child.stdout.take().unwrap();
+    out.read_to_end(&mut Vec::new()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_signal_lets_the_process_go_and_says_so() {
+    let mut subject = Subject::start(&["60", "2"]);
+    let child = blocked(&subject);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let (code, said) = outcome(child);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("stopped by a signal") && said.contains("incomplete"), "{said}");
+    subject.goes_on();
+}
+
+#[test]
+fn a_process_that_is_killed_meanwhile_ends_the_run() {
+    let subject = Subject::start(&["60", "2"]);
+    let child = blocked(&subject);
+    subject.signal(libc::SIGKILL);
+    let (code, said) = outcome(child);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("ended while its memory was being copied"), "{said}");
+}
+
+#[test]
+fn a_reader_that_goes_away_lets_the_process_go() {
+    let mut subject = Subject::start(&["60", "2"]);
+    let mut child = blocked(&subject);
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("Broken pipe"), "{said}");
+    subject.goes_on();
+}
+
+#[test]
+fn a_full_disk_leaves_a_marked_core_and_the_process_running() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["40", "2"]);
+    for name in ["core", "core.zst"] {
+        fs::create_dir_all(folder.path().join("disk")).unwrap();
+        // A disk of 6 MiB that only the command sees.
+        let script = format!(
+            "mount -t tmpfs -o size=6m none disk && {BINARY} core -q {} disk/{name}; code=$?; cp disk/{name} {name}; exit $code",
+            subject.pid()
+        );
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &script])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("No space left on device") && said.contains("marked"), "{said}");
+        let bytes = fs::read(folder.path().join(name)).unwrap();
+        // In frames, the header follows 4 bytes of magic, 2 of descriptors, 8 of size and 3 of the block.
+        let header = if name == "core" { 0 } else { 17 };
+        assert_eq!(&bytes[header..header + 4], b"\x7fELF");
+        assert_eq!(bytes[header + 48], 1, "e_flags tells that it is incomplete");
+        subject.goes_on();
+    }
+}
+
+#[test]
+fn killing_it_at_any_moment_leaves_the_process_as_it_was() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["60", "3"]);
+    for mode in [&[][..], &["--max-memory", "4M"][..], &["--snapshot"][..]] {
+        for step in 1..=50 {
+            // From before the stop to after the end, whatever the machine's speed is now.
+            let after = format!("{:.4}", f64::from(step * step) * 0.0002);
+            Command::new("timeout")
+                .args(["-s", "KILL", &after, BINARY, "core", "-q", "--force"])
+                .args(mode)
+                .arg(subject.pid())
+                .arg(folder.path().join("core.zst"))
+                .status()
+                .unwrap();
+            subject.goes_on();
+        }
+    }
+    subject.has_no_children();
+}
+
+#[test]
+fn snapshots_are_of_one_moment_and_leave_nothing_behind() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["20", "3"]);
+    let path = folder.path().join("core");
+    for _ in 0..10 {
+        let said = subject.core(&["--snapshot", "--force"], &path);
+        assert!(said.contains("(snapshot)"), "{said}");
+        assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
+        subject.goes_on();
+        subject.has_no_children();
+    }
+}
+
+#[test]
+fn system_calls_go_on_after_a_snapshot() {
+    let folder = tempdir().unwrap();
+    // Calls that are started again with what is left of their time, or as they were; and one that fails if they are not.
+    for script in ["sleep 2; echo done", "read line; echo $line", "sh -c 'sleep 2' & wait; echo done"] {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("echo ready; {script}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = child.stdout.take().unwrap();
+        out.read_exact(&mut [0; 6]).unwrap();
+        for _ in 0..5 {
+            let pid = child.id().to_string();
+            let path = folder.path().join("core");
+            let run = tool(&["core", "-q", "--force", "--snapshot", &pid]).arg(path).output().unwrap();
+            assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        }
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"done\n").unwrap();
+        let mut said = String::new();
+        out.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "done\n", "{script}");
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn seccomp_filters_do_not_kill_a_process_that_is_made_to_fork() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["10", "2", "seccomp"]);
+    let path = folder.path().join("core");
+    let output = tool(&["core", "--snapshot", &subject.pid()]).arg(&path).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    // Who may not suspend the filters must not fork.
+    assert!(output.status.success() || said.contains("seccomp filters could kill it"), "{said}");
+    subject.goes_on();
+    subject.has_no_children();
+}
+
+#[test]
+fn a_killed_run_takes_its_snapshot_along() {
+    let mut subject = Subject::start(&["61", "2"]);
+    let mut child =
+        tool(&["core", "-q", "--snapshot", &subject.pid(), "-"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    // The snapshot is being written, and the reader stops reading.
+    out.read_exact(&mut [0; 4096]).unwrap();
+    subject.goes_on();
+    let copies = || {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let link = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
+        let mine = fs::read(format!("/proc/{}/cmdline", subject.pid())).unwrap();
+        all.filter_map(link).filter(|line| *line == mine).count()
+    };
+    assert!(copies() >= 2, "no snapshot is there");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Its helper notices, and kills the snapshot.
+    drop(out);
+    while copies() > 1 {
+        std::thread::yield_now();
+    }
+    subject.goes_on();
+    subject.has_no_children();
+}
+
+#[test]
+fn info_and_verify_know_cores() {
+    let folder = tempdir().unwrap();
+    let subject = Subject::start(&["10", "2"]);
+    for (name, format) in [("core", "ELF core\n"), ("core.zst", "ELF core in zstd frames")] {
+        let path = folder.path().join(name);
+        subject.core(&[], &path);
+        let output = tool(&["info"]).arg(&path).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let process = format!("{} (subject)", subject.pid());
+        for part in [format, "complete      yes", &process, "threads       3", "subject 10 2"] {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+    }
+    let path = folder.path().join("core.zst");
+    let watch = pagehaul_process::Watch::default();
+    let whole = pagehaul_process::verify(&path, 2, &watch).unwrap();
+    assert!(whole.has_checksums && whole.damage.is_empty() && whole.bytes > 10 << 20, "{whole:?}");
+    let good = fs::read(&path).unwrap();
+    for at in [20, good.len() / 3, good.len() / 2] {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(&path, &bad).unwrap();
+        let found = pagehaul_process::verify(&path, 2, &watch).unwrap();
+        assert_eq!(found.damage.len(), 1, "byte {at}: {found:?}");
+        assert!(found.damage[0].contains("of the core) is damaged"), "{found:?}");
+    }
+    fs::write(&path, &good[..good.len() / 2]).unwrap();
+    let output = tool(&["info"]).arg(&path).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no table of frames"));
+}

@@ -1,0 +1,126 @@
+//! The process that holds a process while it forks.
+//!
+//! For a few milliseconds a thread of the process has registers that are not its own. If its tracer were killed just
+//! then, it would go on with these. So the tracer is not the program that users and scripts kill, but a helper of it in
+//! a process group of its own, which gives everything back when the program ends, however it ends. What is left is a
+//! SIGKILL aimed at the helper itself within these milliseconds.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::ProcessError;
+use crate::fork::{self, Snapshot};
+use crate::inject;
+use crate::mapping;
+use crate::procfs::Pid;
+use crate::stop::Stopped;
+use crate::threads::{self, ThreadState};
+
+/// Most bytes of notes that are taken from the helper.
+const MOST_NOTES: u64 = 4 << 30;
+
+/// A snapshot held by a helper process until this is dropped.
+pub(crate) struct Held {
+    helper: Child,
+    /// The snapshot.
+    pub(crate) pid: Pid,
+    /// What the core says of the process's threads.
+    pub(crate) notes: Vec<u8>,
+    pub(crate) threads: usize,
+    /// How long the process was stopped.
+    pub(crate) pause: Duration,
+}
+
+/// The snapshot, threads, pause, notes; or what the helper says is wrong.
+type Answer = Result<(Pid, usize, Duration, Vec<u8>), String>;
+
+impl Held {
+    /// Has a helper (`command`, which is to call [`serve`]) take a snapshot of a process.
+    pub(crate) fn take(pid: Pid, state: u8, command: &mut Command) -> Result<Self, ProcessError> {
+        let failed =
+            |source| ProcessError::Resource { action: "start the helper that holds the process", source };
+        let mut helper = command
+            .args([pid.to_string(), state.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let mut from = helper.stdout.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        let read = || -> io::Result<Answer> {
+            let mut word = || -> io::Result<u64> {
+                let mut bytes = [0; 8];
+                from.read_exact(&mut bytes)?;
+                Ok(u64::from_le_bytes(bytes))
+            };
+            let (ok, child, threads, pause, length) = (word()?, word()?, word()?, word()?, word()?);
+            let mut bytes = Vec::new();
+            from.take(length.min(MOST_NOTES)).read_to_end(&mut bytes)?;
+            if ok != 1 {
+                return Ok(Err(String::from_utf8_lossy(&bytes).into_owned()));
+            }
+            Ok(Ok((child as Pid, threads as usize, Duration::from_nanos(pause), bytes)))
+        };
+        let answer = read().map_err(failed);
+        // From here on the helper ends with this.
+        let mut held = Self { helper, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO };
+        (held.pid, held.threads, held.pause, held.notes) = answer?.map_err(ProcessError::Refused)?;
+        Ok(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // The end of its input tells it to kill the snapshot and end.
+        drop(self.helper.stdin.take());
+        let _ = self.helper.wait();
+    }
+}
+
+/// The helper: takes a snapshot, says so on standard output, and holds it until standard input ends.
+pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let mut reply = |ok: u64, words: [u64; 3], bytes: &[u8]| -> io::Result<()> {
+        for word in [ok, words[0], words[1], words[2], bytes.len() as u64] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        out.write_all(bytes)?;
+        out.flush()
+    };
+    match take(pid, state) {
+        Ok((snapshot, notes, threads, pause)) => {
+            let words = [snapshot.pid as u64, threads as u64, pause.as_nanos() as u64];
+            // Nothing comes: input ends when the program does. It may have been killed before it could listen.
+            if reply(1, words, &notes).is_ok() {
+                io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+            }
+            drop(snapshot);
+            Ok(())
+        }
+        Err(error) => reply(0, [0; 3], error.to_string().as_bytes()),
+    }
+}
+
+fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), ProcessError> {
+    let mut held = Stopped::stop(pid)?;
+    let mut states = Vec::new();
+    for &thread in held.threads() {
+        states.extend(ThreadState::read(pid, thread)?);
+    }
+    let tid = states.first().ok_or(ProcessError::Ended(pid))?.tid();
+    let mappings = mapping::read_plain(pid, tid)?;
+    let notes = threads::notes(pid, &states, state, &mappings)?;
+    let mut snapshot = fork::fork(&mut held)?;
+    let pause = held.resume();
+    let instruction = inject::find_system_call(snapshot.pid, &mappings)
+        .ok_or_else(|| inject::no_snapshot(pid, "the snapshot has no vDSO"))?;
+    snapshot.settle(instruction).map_err(|error| {
+        inject::no_snapshot(
+            pid,
+            format!("its files could not be left alone (Linux 5.9 or newer can): {error}"),
+        )
+    })?;
+    Ok((snapshot, notes, states.len(), pause))
+}

@@ -1,0 +1,269 @@
+//! Memory that a process's pages are copied to while it is stopped: one ring, taken before the process is stopped, so
+//! that no page fault lengthens the pause.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Room given back to the system at a time once nothing more is copied.
+const RETURN: usize = 64 << 20;
+/// Bytes of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// The ring.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    capacity: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+// SAFETY: the memory is reached through `Slice`s only, which never overlap; everything else is behind the mutex.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+#[derive(Default)]
+struct State {
+    /// Where the next slice starts.
+    head: usize,
+    /// Slices that are out, oldest first: number, end, and whether it came back.
+    out: VecDeque<(u64, usize, bool)>,
+    next: u64,
+    /// Bytes between the oldest slice's start and `head`, going around.
+    used: usize,
+    /// Where the oldest slice starts.
+    tail: usize,
+    closed: bool,
+    /// Whether somebody waits, or had to wait, for room.
+    starved: bool,
+    /// Nothing will be asked for any more.
+    draining: bool,
+}
+
+impl Arena {
+    /// A ring of `capacity` bytes, rounded up to huge pages.
+    pub(crate) fn new(capacity: usize) -> io::Result<Arc<Self>> {
+        let capacity = capacity.max(HUGE).next_multiple_of(HUGE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, in nobody's way.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), capacity, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the mapping just made. Without huge pages it is slower and as good.
+        unsafe { libc::madvise(base, capacity, libc::MADV_HUGEPAGE) };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Arc::new(Self { base, capacity, state: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    /// Bytes it has.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes the system give the memory now, on several threads; the first `bytes` of it.
+    pub(crate) fn populate(&self, bytes: usize, threads: usize) {
+        let bytes = bytes.min(self.capacity);
+        let share = bytes.div_ceil(threads.max(1)).next_multiple_of(HUGE);
+        std::thread::scope(|scope| {
+            for start in (0..bytes).step_by(share.max(HUGE)) {
+                let length = share.min(bytes - start);
+                scope.spawn(move || {
+                    // SAFETY: within the mapping, and no slice is out yet. Where the kernel (before 5.14) does not
+                    // know the advice, pages come when they are first written to.
+                    unsafe {
+                        libc::madvise(self.base.as_ptr().add(start).cast(), length, libc::MADV_POPULATE_WRITE)
+                    };
+                });
+            }
+        });
+    }
+
+    /// Takes `len` bytes in one piece. Waits for room; none if the arena was closed, or can never have as much.
+    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Slice> {
+        let mut state = self.lock();
+        loop {
+            if state.closed || len > self.capacity {
+                return None;
+            }
+            if let Some(start) = state.place(len, self.capacity) {
+                let number = state.next;
+                state.next += 1;
+                state.out.push_back((number, start + len, false));
+                return Some(Slice { arena: Arc::clone(self), start, len, number });
+            }
+            state.starved = true;
+            self.changed.notify_all();
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until somebody had to wait for room, all was copied, or the arena was closed.
+    pub(crate) fn wait_until_needed(&self) {
+        let mut state = self.lock();
+        while !(state.starved || state.draining || state.closed) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether somebody had to wait for room.
+    pub(crate) fn was_starved(&self) -> bool {
+        self.lock().starved
+    }
+
+    /// Nothing more will be taken: memory that comes back is the system's again.
+    pub(crate) fn drain(&self) {
+        self.lock().draining = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends all waiting.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, number: u64) {
+        let mut state = self.lock();
+        if let Some(entry) = state.out.iter_mut().find(|entry| entry.0 == number) {
+            entry.2 = true;
+        }
+        let before = state.tail;
+        while let Some(&(_, end, true)) = state.out.front() {
+            state.out.pop_front();
+            let gone = if end >= state.tail { end - state.tail } else { self.capacity - state.tail + end };
+            state.used -= gone.min(state.used);
+            state.tail = end;
+        }
+        if state.out.is_empty() {
+            (state.used, state.tail) = (0, state.head);
+        }
+        let (from, to) = (before / RETURN * RETURN, state.tail / RETURN * RETURN);
+        if state.draining && from < to {
+            // SAFETY: within the mapping, and behind the oldest slice that is out; nothing is taken any more.
+            unsafe { libc::madvise(self.base.as_ptr().add(from).cast(), to - from, libc::MADV_DONTNEED) };
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Finds room for `len` bytes and accounts for it.
+    fn place(&mut self, len: usize, capacity: usize) -> Option<usize> {
+        if self.used == 0 {
+            (self.head, self.tail) = (0, 0);
+        }
+        // What is left at the end is skipped if it is too short.
+        let around = self.head + len > capacity;
+        let skip = if around { capacity - self.head } else { 0 };
+        if self.used + skip + len > capacity {
+            return None;
+        }
+        let start = if around { 0 } else { self.head };
+        self.used += skip + len;
+        self.head = start + len;
+        Some(start)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: slices hold the arena, so none is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.capacity) };
+    }
+}
+
+/// A piece of the arena; goes back when dropped.
+pub(crate) struct Slice {
+    arena: Arc<Arena>,
+    start: usize,
+    len: usize,
+    number: u64,
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the ring's accounting gives these bytes to this slice alone until it is dropped; they are mapped,
+        // readable, and initialised by the kernel.
+        unsafe { std::slice::from_raw_parts(self.arena.base.as_ptr().add(self.start), self.len) }
+    }
+}
+
+impl DerefMut for Slice {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; and `self` is borrowed for as long as the bytes are.
+        unsafe { std::slice::from_raw_parts_mut(self.arena.base.as_ptr().add(self.start), self.len) }
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        self.arena.give_back(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn room_comes_back_in_any_order() {
+        let arena = Arena::new(HUGE).unwrap();
+        let slices: Vec<Slice> = (0..4).map(|_| arena.take(HUGE / 4).unwrap()).collect();
+        let waiter = std::thread::spawn({
+            let arena = Arc::clone(&arena);
+            move || arena.take(HUGE / 2).is_some()
+        });
+        arena.wait_until_needed();
+        let [a, b, c, d] = slices.try_into().ok().unwrap();
+        drop(b);
+        drop(a);
+        assert!(waiter.join().unwrap());
+        drop((c, d));
+        assert!(arena.was_starved());
+        assert!(arena.take(HUGE + 1).is_none());
+        arena.close();
+        assert!(arena.take(1).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn slices_never_overlap(steps in proptest::collection::vec((1usize..HUGE / 2, any::<prop::sample::Index>()), 1..200)) {
+            let arena = Arena::new(HUGE).unwrap();
+            let mut out: Vec<Slice> = Vec::new();
+            for (len, index) in steps {
+                let fits = arena.lock().place(len, arena.capacity).is_some();
+                if fits {
+                    // The trial placement is taken back: it was accounted for but not handed out.
+                    let mut state = arena.lock();
+                    let start = state.head - len;
+                    let number = state.next;
+                    state.next += 1;
+                    state.out.push_back((number, start + len, false));
+                    drop(state);
+                    let slice = Slice { arena: Arc::clone(&arena), start, len, number };
+                    for other in &out {
+                        prop_assert!(slice.start + slice.len <= other.start || other.start + other.len <= slice.start);
+                    }
+                    out.push(slice);
+                } else if !out.is_empty() {
+                    out.swap_remove(index.index(out.len()));
+                }
+            }
+            out.clear();
+            prop_assert!(arena.take(HUGE).is_some(), "all room is there again");
+        }
+    }
+}

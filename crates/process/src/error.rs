@@ -1,0 +1,128 @@
+use std::io;
+use std::path::PathBuf;
+
+use crate::procfs::Pid;
+
+/// Why there is no core, or why a process could not be saved. In every case the process goes on as before.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// There is no such process.
+    #[error("there is no process {0}")]
+    NoProcess(Pid),
+    /// It has ended and waits for its parent.
+    #[error("process {0} is a zombie: it has ended, and has no memory any more")]
+    Zombie(Pid),
+    /// It belongs to the kernel.
+    #[error(
+        "process {0} is a kernel thread and has no memory of its own; for the kernel's, see `pagehaul capture`"
+    )]
+    KernelThread(Pid),
+    /// It is this program.
+    #[error("process {0} is this pagehaul itself")]
+    Myself(Pid),
+    /// Not an x86_64 process.
+    #[error("process {0} is not a 64-bit x86 process; only those are supported")]
+    NotX86_64(Pid),
+    /// Someone else is its tracer, and there is only one.
+    #[error("process {pid} is traced by process {tracer} ({name}) already; end that debugger first")]
+    Traced {
+        /// The process.
+        pid: Pid,
+        /// Its tracer.
+        tracer: Pid,
+        /// The tracer's name.
+        name: String,
+    },
+    /// The system does not allow it.
+    #[error("not allowed to look into process {pid}{reason}; run pagehaul as root, or with CAP_SYS_PTRACE")]
+    Denied {
+        /// The process.
+        pid: Pid,
+        /// What may be the reason: "", or with a space in front.
+        reason: String,
+    },
+    /// It ended while it was being saved.
+    #[error("process {0} ended while its memory was being copied")]
+    Ended(Pid),
+    /// A thread does not stop.
+    #[error(
+        "thread {tid} of process {pid} did not stop within {seconds} s (state {state}): it waits in the kernel for \
+         something that cannot be interrupted; try again later, or use --live"
+    )]
+    Stuck {
+        /// The process.
+        pid: Pid,
+        /// The thread.
+        tid: Pid,
+        /// Seconds waited.
+        seconds: u64,
+        /// Its state as /proc has it: "D (disk sleep)".
+        state: String,
+    },
+    /// A file of the process in /proc could not be read.
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Proc {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file in /proc does not read as expected.
+    #[error("cannot make sense of {path}: {what}", path = path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// ptrace refused something it should not refuse.
+    #[error("cannot {action} thread {tid}: {source}")]
+    Trace {
+        /// What was being done.
+        action: &'static str,
+        /// The thread.
+        tid: Pid,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No snapshot can be made of this process.
+    #[error("no snapshot of process {pid}: {reason}; without --snapshot it is copied while stopped")]
+    NoSnapshot {
+        /// The process.
+        pid: Pid,
+        /// Why.
+        reason: String,
+    },
+    /// The output cannot be made.
+    #[error("cannot {action} {path}: {source}", path = path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Memory or a codec could not be had.
+    #[error("cannot {action}: {source}")]
+    Resource {
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file to be read is not what it should be.
+    #[error("{path}: {what}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// The request makes no sense or could do harm.
+    #[error("{0}")]
+    Refused(String),
+    /// The user stopped it before anything was written.
+    #[error("stopped before anything was written; process {0} goes on")]
+    Stopped(Pid),
+}

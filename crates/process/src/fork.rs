@@ -1,0 +1,145 @@
+//! A copy of a stopped process: a child made by fork, which never runs an instruction of the program.
+//!
+//! A child of the process itself would become a zombie that only the process can remove. So the process makes a helper
+//! that shares its memory (no copy), the helper forks the snapshot, the helper is killed, and the process waits for it
+//! (all while it is stopped): the snapshot is then init's child, or the nearest subreaper's, and nothing of us is left in
+//! the process.
+
+use std::fs;
+use std::io;
+
+use crate::ProcessError;
+use crate::inject::{self, Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, no_snapshot, wait_for_child};
+use crate::mapping::{self, Mapping};
+use crate::procfs::{self, Pid, Status};
+use crate::ptrace::{self, Waited};
+use crate::stop::Stopped;
+
+/// Both share descriptors and folders with the process, so that no file is held open twice.
+const SHARED: u64 = (libc::CLONE_FILES | libc::CLONE_FS) as u64;
+/// All descriptors, in a table of its own (`CLOSE_RANGE_UNSHARE`, Linux 5.9).
+const CLOSE_ALL: [u64; 6] = [0, u32::MAX as u64, 2, 0, 0, 0];
+
+/// A copy-on-write copy of a process, stopped for ever. Dropping it kills it; so does this program's death.
+pub(crate) struct Snapshot {
+    pub(crate) pid: Pid,
+    caller: Option<Caller>,
+}
+
+/// Makes sure before anything is touched that a snapshot can be made.
+pub(crate) fn check(pid: Pid, mappings: &[Mapping]) -> Result<(), ProcessError> {
+    let status = Status::read(pid)?;
+    if status.ns_pids.last() == Some(&1) {
+        return Err(no_snapshot(
+            pid,
+            "it is the init of its PID namespace, and the snapshot would be left as its zombie child",
+        ));
+    }
+    // A fork tells userfaultfd's monitor, and waits for it; the monitor may be a thread of the stopped process.
+    if mappings.iter().any(|mapping| mapping.has(b"um") || mapping.has(b"uw")) {
+        return Err(no_snapshot(pid, "it uses userfaultfd, which a fork would disturb"));
+    }
+    Ok(())
+}
+
+/// Has a stopped process fork.
+pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
+    let pid = held.pid();
+    let mappings = mapping::read_plain(pid, held.threads().first().map_or(pid, |thread| thread.tid))?;
+    let clean = held.threads().iter().find(|thread| thread.clean).map(|thread| thread.tid);
+    let tid = clean.ok_or_else(|| {
+        no_snapshot(pid, "all its threads are stopped or on their way to a signal; try again")
+    })?;
+    let instruction = inject::find_system_call(tid, &mappings)
+        .ok_or_else(|| no_snapshot(pid, "it has no vDSO with a system call in it"))?;
+    if ptrace::dispatches_system_calls(tid) {
+        return Err(no_snapshot(pid, "it handles its system calls itself (syscall user dispatch)"));
+    }
+    let seccomp = Status::read(tid)?.seccomp != 0;
+    let options = if seccomp { SUSPEND_SECCOMP } else { 0 };
+    let failed = |what: &'static str| move |error: io::Error| no_snapshot(pid, format!("{what}: {error}"));
+    let mut caller = Caller::new(tid, instruction, options).map_err(|error| {
+        if seccomp && error.raw_os_error() == Some(libc::EPERM) {
+            no_snapshot(pid, "its seccomp filters could kill it for forking, and only root may suspend them")
+        } else {
+            failed("its thread could not be taken over")(error)
+        }
+    })?;
+    let result = family(pid, &mut caller, options);
+    // Whatever happened, it gets its registers back.
+    let restored = caller.restore().map_err(failed("its registers could not be restored"));
+    if let Some(signal) = caller.stop_signal {
+        // SAFETY: numbers only. The stop that was held back.
+        unsafe { libc::kill(pid, signal) };
+    }
+    let snapshot = result?;
+    restored?;
+    Ok(snapshot)
+}
+
+/// Process, helper, snapshot.
+fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Snapshot, ProcessError> {
+    let failed = |what: &'static str| move |error: io::Error| no_snapshot(pid, format!("{what}: {error}"));
+    let clone = |caller: &mut Caller, flags: u64| -> io::Result<(i64, Pid)> {
+        let id = caller.call(libc::SYS_clone, [flags, 0, 0, 0, 0, 0])?;
+        if id < 0 {
+            return Err(io::Error::from_raw_os_error(-id as i32));
+        }
+        let child = caller.take_child().ok_or(io::ErrorKind::NotFound)?;
+        wait_for_child(child)?;
+        Ok((id, child))
+    };
+    let instruction = caller.instruction();
+    // No signal at its end: the process is not to notice.
+    let (id, helper) = clone(caller, SHARED | libc::CLONE_VM as u64).map_err(failed("it could not clone"))?;
+    let copy = Caller::new(helper, instruction, options | EXIT_WITH_TRACER)
+        .and_then(|mut helper| {
+            let (id, child) = clone(&mut helper, SHARED | libc::SIGCHLD as u64)?;
+            Ok((id, child))
+        })
+        .map_err(failed("it could not fork"));
+    kill(helper);
+    let mut reap = |id: i64| caller.call(libc::SYS_wait4, [id as u64, 0, libc::__WALL as u64, 0, 0, 0]);
+    reap(id).map_err(failed("its helper could not be waited for"))?;
+    let (copy_id, child) = copy?;
+    if Status::read(child).is_ok_and(|status| status.parent == pid) {
+        // A subreaper inherits orphans below it.
+        kill(child);
+        reap(copy_id).map_err(failed("the snapshot could not be waited for"))?;
+        return Err(no_snapshot(
+            pid,
+            "it is a subreaper, and the snapshot would be left as its zombie child",
+        ));
+    }
+    Ok(Snapshot { pid: child, caller: None })
+}
+
+impl Snapshot {
+    /// What need not happen while the process is stopped: gives up the descriptors shared with it, and sees to it that
+    /// the snapshot goes first where memory gets short.
+    pub(crate) fn settle(&mut self, instruction: u64) -> io::Result<()> {
+        let mut caller = Caller::new(self.pid, instruction, EXIT_WITH_TRACER)?;
+        let result = caller.call(libc::SYS_close_range, CLOSE_ALL)?;
+        // Left at the end of the call: it never runs again.
+        self.caller = Some(caller);
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result as i32));
+        }
+        // Refused by nothing but odd systems, where it is no worse than any other process.
+        let _ = fs::write(procfs::path(self.pid, "oom_score_adj"), "1000");
+        Ok(())
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        kill(self.pid);
+    }
+}
+
+/// Kills a process that we trace, and waits for its end.
+fn kill(pid: Pid) {
+    // SAFETY: numbers only; the process is ours.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    while !matches!(ptrace::wait(pid, true), Ok(Waited::Gone) | Err(_)) {}
+}

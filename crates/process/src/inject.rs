@@ -1,0 +1,160 @@
+//! Making a stopped process call the kernel, without a byte of its memory changed: a thread is pointed at a `syscall`
+//! instruction that is there anyway (in the vDSO), and gets its registers back.
+//!
+//! A thread that was inside a system call when it was stopped has a result there that tells the kernel to start the
+//! call again once signals are dealt with. It must therefore get its registers back on the way out of the kernel, before
+//! signals are looked at: at a stop of `PTRACE_INTERRUPT`'s kind, not at the end of a system call.
+
+use std::io;
+
+use crate::ProcessError;
+use crate::copy::copy;
+use crate::cutter::Run;
+use crate::mapping::Mapping;
+use crate::procfs::Pid;
+use crate::ptrace::{self, Waited};
+use crate::threads::{GENERAL_REGISTERS, kind};
+
+/// Places of registers in `struct user_regs_struct`, in words.
+mod register {
+    pub(super) const R10: usize = 7;
+    pub(super) const R9: usize = 8;
+    pub(super) const R8: usize = 9;
+    pub(super) const RAX: usize = 10;
+    pub(super) const RDX: usize = 12;
+    pub(super) const RSI: usize = 13;
+    pub(super) const RDI: usize = 14;
+    pub(super) const ORIG_RAX: usize = 15;
+    pub(super) const RIP: usize = 16;
+}
+
+/// Stops at both ends of system calls are told from signals; new processes are traced from their first instruction on.
+const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK;
+/// The kernel kills the tracee when its tracer dies. For our own children only.
+pub(crate) const EXIT_WITH_TRACER: libc::c_int = libc::PTRACE_O_EXITKILL;
+/// Seccomp filters do not apply while traced (Linux 4.3; needs CAP_SYS_ADMIN).
+pub(crate) const SUSPEND_SECCOMP: libc::c_int = 1 << 21;
+/// The stop at the start or end of a system call.
+const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
+/// Every signal that can be blocked.
+const ALL_SIGNALS: u64 = u64::MAX;
+
+/// Finds a `syscall` instruction in the vDSO of a process.
+pub(crate) fn find_system_call(pid: Pid, mappings: &[Mapping]) -> Option<u64> {
+    let vdso = mappings.iter().find(|mapping| mapping.name == b"[vdso]")?;
+    let mut code = vec![0; vdso.len() as usize];
+    copy(pid, &[Run { range: 0..vdso.len(), address: vdso.range.start }], &mut code).ok()?;
+    let at = code.windows(2).position(|bytes| bytes == [0x0f, 0x05])?;
+    Some(vdso.range.start + at as u64)
+}
+
+/// A stopped thread that makes system calls for us. [`restore`](Self::restore) has to be called before it may go on.
+pub(crate) struct Caller {
+    tid: Pid,
+    instruction: u64,
+    saved: Vec<u8>,
+    mask: u64,
+    /// The process a call has made, as its tracer sees it.
+    child: Option<Pid>,
+    /// A stop signal came meanwhile, and is sent again later.
+    pub(crate) stop_signal: Option<i32>,
+}
+
+impl Caller {
+    /// Takes over a thread stopped by `PTRACE_INTERRUPT`.
+    pub(crate) fn new(tid: Pid, instruction: u64, options: libc::c_int) -> io::Result<Self> {
+        let saved = ptrace::registers(tid, kind::PRSTATUS)?.unwrap_or_default();
+        if saved.len() != GENERAL_REGISTERS {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let mask = ptrace::signal_mask(tid)?;
+        ptrace::set_options(tid, OPTIONS | options)?;
+        // No handler may run on registers that are not its own.
+        ptrace::set_signal_mask(tid, ALL_SIGNALS)?;
+        Ok(Self { tid, instruction, saved, mask, child: None, stop_signal: None })
+    }
+
+    /// The `syscall` instruction it uses.
+    pub(crate) fn instruction(&self) -> u64 {
+        self.instruction
+    }
+
+    /// The process that the last call made, if it did.
+    pub(crate) fn take_child(&mut self) -> Option<Pid> {
+        self.child.take()
+    }
+
+    /// Makes one system call. Gives its result, negative for an error number.
+    pub(crate) fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<i64> {
+        let mut registers = self.saved.clone();
+        let mut set = |register: usize, value: u64| {
+            if let Some(word) = registers.get_mut(register * 8..register * 8 + 8) {
+                word.copy_from_slice(&value.to_ne_bytes());
+            }
+        };
+        set(register::RIP, self.instruction);
+        set(register::RAX, number as u64);
+        // Not inside a system call: nothing is to be started again.
+        set(register::ORIG_RAX, u64::MAX);
+        let places = [register::RDI, register::RSI, register::RDX, register::R10, register::R8, register::R9];
+        for (place, argument) in places.into_iter().zip(arguments) {
+            set(place, argument);
+        }
+        ptrace::set_registers(self.tid, kind::PRSTATUS, &registers)?;
+        // To its start, and to its end.
+        self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
+        self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
+        let registers = ptrace::registers(self.tid, kind::PRSTATUS)?.unwrap_or_default();
+        let word = registers.get(register::RAX * 8..register::RAX * 8 + 8);
+        word.and_then(|word| word.try_into().ok())
+            .map(i64::from_ne_bytes)
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Gives the thread its registers and signal mask back, and leaves it stopped by `PTRACE_INTERRUPT` as before.
+    pub(crate) fn restore(&mut self) -> io::Result<()> {
+        ptrace::interrupt(self.tid)?;
+        ptrace::set_registers(self.tid, kind::PRSTATUS, &self.saved)?;
+        self.run_to(ptrace::resume, |waited| matches!(waited, Waited::Trapped(_)))?;
+        ptrace::set_signal_mask(self.tid, self.mask)?;
+        ptrace::set_options(self.tid, 0)
+    }
+
+    /// Lets the thread go on until it stops in the way waited for.
+    fn run_to(
+        &mut self,
+        go: impl Fn(Pid) -> io::Result<()>,
+        is_there: impl Fn(Waited) -> bool,
+    ) -> io::Result<()> {
+        loop {
+            go(self.tid)?;
+            match ptrace::wait(self.tid, true)? {
+                waited if is_there(waited) => return Ok(()),
+                Waited::Event(_) => self.child = Some(ptrace::event_message(self.tid)? as Pid),
+                // SIGSTOP cannot be blocked.
+                Waited::Signal(signal) => self.stop_signal = Some(signal),
+                Waited::Trapped(_) | Waited::Running => {}
+                Waited::Gone => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            }
+        }
+    }
+}
+
+/// Waits until a process that a call has made is stopped at its first instruction.
+pub(crate) fn wait_for_child(pid: Pid) -> io::Result<()> {
+    loop {
+        match ptrace::wait(pid, true)? {
+            Waited::Trapped(_) => return Ok(()),
+            Waited::Gone => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            _ => ptrace::resume(pid)?,
+        }
+    }
+}
+
+/// The error for something that failed while a snapshot was being made.
+pub(crate) fn no_snapshot(pid: Pid, reason: impl Into<String>) -> ProcessError {
+    ProcessError::NoSnapshot { pid, reason: reason.into() }
+}

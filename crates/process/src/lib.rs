@@ -1,0 +1,50 @@
+//! Cores of live processes: stop, copy at memory speed, let go, compress and write after.
+//!
+//! [`core`] does all of it. The process is left as it was on every path, this program's death included: its threads
+//! are seized with ptrace, and the kernel lets tracees of a dead tracer go on.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("registers and notes are those of x86_64 Linux");
+
+mod agent;
+mod arena;
+mod copy;
+mod cutter;
+mod elf;
+mod error;
+mod filter;
+mod fork;
+mod inject;
+mod inspect;
+mod layout;
+mod limits;
+mod mapping;
+mod options;
+mod output;
+mod pack;
+mod pagemap;
+mod pipeline;
+mod populated;
+mod procfs;
+mod ptrace;
+mod queue;
+mod report;
+mod run;
+mod seekable;
+mod stop;
+mod threads;
+mod watch;
+
+pub use agent::serve as hold_snapshot;
+pub use error::ProcessError;
+pub use filter::{Kind, Kinds};
+pub use inspect::{CoreInfo, Verified, describe, verify};
+pub use options::{Mode, Options};
+pub use output::Target;
+pub use procfs::Pid;
+pub use report::{Ended, Report, Seconds};
+pub use run::{SNAPSHOT_HELPER, core};
+pub use watch::{Phase, Watch};
+
+/// Bytes of a page on x86_64.
+pub(crate) const PAGE: u64 = 4096;

@@ -1,0 +1,37 @@
+//! How much memory there is for a copy.
+
+use std::fs;
+
+/// Half of the memory that could be had without swapping, in bytes.
+pub(crate) fn half_of_available() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let machine = available(&meminfo).unwrap_or(1 << 30);
+    machine.min(cgroup().unwrap_or(u64::MAX)) / 2
+}
+
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// What this program's control group (version 2) lets it have, where it is limited. Limits further up are not looked at.
+fn cgroup() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let number = |name: &str| {
+        fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}")).ok()?.trim().parse::<u64>().ok()
+    };
+    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_in_bytes() {
+        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:       4 kB\n"), Some(4096));
+        assert_eq!(available("MemTotal: 9 kB\n"), None);
+        assert!(half_of_available() > 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! The file a core goes to.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::ProcessError;
+use crate::pack::{Layout, Packed};
+use crate::seekable::{self, Table};
+
+/// Where a core goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A file; one that exists is replaced only if `overwrite`.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Whether it may exist.
+        overwrite: bool,
+    },
+    /// Standard output.
+    Stdout,
+}
+
+/// An open output. Frames and streams are appended to it in order; parts of sparse files go their own way.
+pub(crate) struct Output {
+    file: Arc<File>,
+    path: PathBuf,
+    /// A file that can be cut, has holes, and goes away if nothing comes of it.
+    regular: bool,
+    /// None: the core as it is.
+    level: Option<i32>,
+    table: Table,
+    appended: u64,
+    /// Zeros as they stand in a stream, and as the last frame of them did: its length and bytes.
+    zeros: Vec<u8>,
+    zero_frame: (u64, Vec<u8>),
+}
+
+impl Output {
+    pub(crate) fn open(target: &Target, level: Option<i32>) -> Result<Self, ProcessError> {
+        let (path, file, regular) = match target {
+            Target::File { path, overwrite } => {
+                let file = create(path, *overwrite)?;
+                let meta = file.metadata().map_err(failed(path, "examine"))?;
+                (path.clone(), file, meta.is_file())
+            }
+            Target::Stdout => {
+                let path = PathBuf::from("standard output");
+                let file = std::io::stdout().as_fd().try_clone_to_owned();
+                let file = File::from(file.map_err(failed(&path, "write to"))?);
+                (path, file, false)
+            }
+        };
+        Ok(Self {
+            file: Arc::new(file),
+            path,
+            regular,
+            level,
+            table: Table::default(),
+            appended: 0,
+            zeros: Vec::new(),
+            zero_frame: (0, Vec::new()),
+        })
+    }
+
+    /// The file, for those who pack.
+    pub(crate) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// How parts are to be packed for it; `file` is this output's.
+    pub(crate) fn layout<'a>(&self, file: &'a File) -> Layout<'a> {
+        match self.level {
+            Some(level) => Layout::Frames(level),
+            None if self.regular => Layout::Sparse(file),
+            None => Layout::Plain,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes given to it so far.
+    pub(crate) fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// Whether its beginning can be written again.
+    pub(crate) fn can_be_marked(&self) -> bool {
+        self.regular
+    }
+
+    /// Appends a part.
+    pub(crate) fn append(&mut self, packed: &Packed) -> io::Result<()> {
+        let mut file = &*self.file;
+        match (self.level, packed.is_hole) {
+            (None, _) if self.regular => self.appended += packed.counts.written,
+            (None, true) => {
+                self.zeros.resize(1 << 20, 0);
+                let mut rest = packed.length;
+                while rest > 0 {
+                    let part = rest.min(self.zeros.len() as u64);
+                    file.write_all(&self.zeros[..part as usize])?;
+                    rest -= part;
+                }
+                self.appended += packed.length;
+            }
+            (Some(_), true) => {
+                if self.zero_frame.0 != packed.length {
+                    self.zero_frame = (packed.length, seekable::zero_frame(packed.length));
+                }
+                file.write_all(&self.zero_frame.1)?;
+                self.table.push(self.zero_frame.1.len(), packed.length);
+                self.appended += self.zero_frame.1.len() as u64;
+            }
+            (level, false) => {
+                file.write_all(&packed.buffer)?;
+                self.appended += packed.buffer.len() as u64;
+                if level.is_some() {
+                    self.table.push(packed.buffer.len(), packed.length);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the core whole: its size, the table of frames, and, once everything is on the disk, the header without its
+    /// mark. Gives the bytes the file takes.
+    pub(crate) fn finish(&mut self, size: u64, header: &[u8]) -> io::Result<u64> {
+        if self.level.is_some() {
+            let table = self.table.encode();
+            (&*self.file).write_all(&table)?;
+            self.appended += table.len() as u64;
+        }
+        if self.regular {
+            if self.level.is_none() {
+                self.file.set_len(size)?;
+            }
+            self.file.sync_data()?;
+            match self.level {
+                Some(_) => self.file.write_all_at(&seekable::raw_frame(header), 0)?,
+                None => self.file.write_all_at(header, 0)?,
+            }
+            self.file.sync_data()?;
+        }
+        Ok(self.appended)
+    }
+
+    /// Removes a file in which there is nothing of use.
+    pub(crate) fn discard(&self) {
+        if self.regular {
+            // One that cannot be removed is empty or marked incomplete; there is nothing more to do.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> ProcessError {
+    move |source| ProcessError::Output { path: path.to_owned(), action, source }
+}
+
+/// Makes a file that only its owner may read. Refuses one that exists unless `overwrite`, and what is neither a file
+/// nor a disk, nor a pipe.
+pub(crate) fn create(path: &Path, overwrite: bool) -> Result<File, ProcessError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            return Err(ProcessError::Refused(format!("{} is a folder; name a file", path.display())));
+        }
+        Ok(found) if !overwrite && !found.file_type().is_fifo() => {
+            return Err(ProcessError::Refused(format!(
+                "{} exists; remove it, or replace it with --force",
+                path.display()
+            )));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(path, "examine")(error)),
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).create(true);
+    if overwrite {
+        options.truncate(true);
+    }
+    options.open(path).map_err(failed(path, "create"))
+}

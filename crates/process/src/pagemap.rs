@@ -1,0 +1,161 @@
+//! Page tables seen through `/proc/PID/pagemap`.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::populated::present_by_entries;
+
+/// `struct page_region` of PAGEMAP_SCAN (`include/uapi/linux/fs.h`).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_any: u64,
+    return_mask: u64,
+}
+
+/// A file's page, or shared memory's.
+const PAGE_IS_FILE: u64 = 1 << 2;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+/// The kernel's page of zeros, shared by all that was read but never written.
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+/// `_IOWR('f', 16, struct pm_scan_arg)`, since Linux 6.7 (commit 52526ca7fdb9, "fs/proc/task_mmu: implement IOCTL to
+/// get and optionally clear info about PTEs").
+const PAGEMAP_SCAN: libc::c_ulong =
+    3 << 30 | (size_of::<ScanArguments>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 16;
+/// Regions asked for at a time.
+const REGIONS: usize = 4096;
+
+/// The page tables of a process.
+pub(crate) struct Pagemap {
+    file: File,
+    regions: Vec<PageRegion>,
+    can_scan: bool,
+}
+
+impl Pagemap {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::open(path)?, regions: vec![PageRegion::default(); REGIONS], can_scan: true })
+    }
+
+    /// Gives the pages in `window` that are in memory or swapped out, the page of zeros excepted where the kernel tells.
+    /// Returns the address up to which it looked.
+    pub(crate) fn present(
+        &mut self,
+        window: Range<u64>,
+        push: &mut impl FnMut(Range<u64>),
+    ) -> io::Result<u64> {
+        if self.can_scan {
+            match self.scan(&window, push) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
+                    self.can_scan = false;
+                }
+                other => return other,
+            }
+        }
+        present_by_entries(&self.file, window, push)
+    }
+
+    fn scan(&mut self, window: &Range<u64>, push: &mut impl FnMut(Range<u64>)) -> io::Result<u64> {
+        let (count, end) = self.request(window, PAGE_IS_PFNZERO, 0)?;
+        for region in self.regions.iter().take(count) {
+            push(region.start..region.end);
+        }
+        Ok(end.clamp(window.start + 1, window.end))
+    }
+
+    /// Whether there is any page in `window` that is the process's own, not a file's. Fails where the kernel cannot scan.
+    pub(crate) fn has_own(&mut self, window: Range<u64>) -> io::Result<bool> {
+        self.request(&window, PAGE_IS_PFNZERO | PAGE_IS_FILE, 1).map(|(count, _)| count > 0)
+    }
+
+    /// Asks for regions of up to `most` pages (0: all) that are in memory or swapped out and in none of the categories
+    /// `not`. Gives their count and the address up to which the kernel looked.
+    fn request(&mut self, window: &Range<u64>, not: u64, most: u64) -> io::Result<(usize, u64)> {
+        let mut arguments = ScanArguments {
+            size: size_of::<ScanArguments>() as u64,
+            flags: 0,
+            start: window.start,
+            end: window.end,
+            walk_end: 0,
+            regions: self.regions.as_mut_ptr().addr() as u64,
+            regions_len: self.regions.len() as u64,
+            max_pages: most,
+            category_inverted: not,
+            category_mask: not,
+            category_any: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+            return_mask: PAGE_IS_PFNZERO,
+        };
+        // SAFETY: the struct is as the kernel has it, and names room for `regions_len` regions, alive for the call.
+        let count = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arguments) };
+        if count < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((count as usize, arguments.walk_end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAGE;
+
+    /// Both ways of looking agree on memory of our own, of which every third page was written to.
+    #[test]
+    fn touched_pages_are_found() {
+        let pages = 300_usize;
+        // SAFETY: a new mapping, in nobody's way.
+        let base = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), pages * 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        // SAFETY: within the mapping; small pages, so that neighbours stay untouched; reads map the page of zeros.
+        unsafe {
+            libc::madvise(base, pages * 4096, libc::MADV_NOHUGEPAGE);
+            for page in (0..pages).step_by(3) {
+                base.cast::<u8>().add(page * 4096).write_volatile(1);
+            }
+            base.cast::<u8>().add(4096).read_volatile();
+        }
+        let start = base.addr() as u64;
+        let window = start..start + pages as u64 * PAGE;
+        let expected: Vec<u64> = (0..pages as u64).step_by(3).map(|page| start + page * PAGE).collect();
+        let mut pagemap = Pagemap::open(Path::new("/proc/self/pagemap")).unwrap();
+        let mut found = Vec::new();
+        let mut at = window.start;
+        while at < window.end {
+            at = pagemap.present(at..window.end, &mut |range| found.push(range.start)).unwrap();
+        }
+        if pagemap.can_scan {
+            assert_eq!(found, expected);
+        }
+        let mut entries = Vec::new();
+        present_by_entries(&pagemap.file, window, &mut |range| entries.push(range.start)).unwrap();
+        entries.retain(|page| *page != start + PAGE);
+        assert_eq!(entries, expected);
+        // SAFETY: nothing refers to it any more.
+        unsafe { libc::munmap(base, pages * 4096) };
+    }
+}

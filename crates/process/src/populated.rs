@@ -1,0 +1,212 @@
+//! Which pages of a process exist: never-touched ones are not read, since reading would make them exist.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::PAGE;
+use crate::layout::{Content, Segment};
+use crate::mapping::Mapping;
+use crate::pagemap::Pagemap;
+use crate::procfs::Pid;
+
+/// Bytes of addresses looked at in one go, which bounds what is remembered of them.
+const WINDOW: u64 = 256 << 20;
+/// Bytes of one read of a pagemap file where the kernel cannot scan.
+const ENTRIES: usize = 64 << 10;
+
+/// Existing pages: a range of the core and the address its first byte has in the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) range: Range<u64>,
+    pub(crate) address: u64,
+}
+
+/// Gives the existing pages of all segments in the order they have in the core.
+pub(crate) struct Populated {
+    pid: Pid,
+    segments: Vec<Segment>,
+    mappings: Vec<Mapping>,
+    pagemap: Pagemap,
+    /// The segment looked at, and the address in it up to which was looked.
+    segment: usize,
+    scanned: u64,
+    found: VecDeque<Stretch>,
+    /// The file behind a shared segment, where the system lets us open it.
+    file: Option<File>,
+    /// Whether shared memory was seen that cannot be looked into.
+    pub(crate) blind: bool,
+}
+
+impl Populated {
+    /// For the segments of a process with these mappings.
+    pub(crate) fn new(pid: Pid, pagemap: Pagemap, segments: Vec<Segment>, mappings: Vec<Mapping>) -> Self {
+        let mut this = Self {
+            pid,
+            segments,
+            mappings,
+            pagemap,
+            segment: 0,
+            scanned: 0,
+            found: VecDeque::new(),
+            file: None,
+            blind: false,
+        };
+        this.enter();
+        this
+    }
+
+    /// The next existing pages, left in place.
+    pub(crate) fn peek(&mut self) -> io::Result<Option<&Stretch>> {
+        while self.found.is_empty() {
+            let Some(end) = self.segments.get(self.segment).map(|segment| segment.addresses.end) else {
+                return Ok(None);
+            };
+            if self.scanned >= end {
+                self.segment += 1;
+                self.enter();
+                continue;
+            }
+            self.scan()?;
+        }
+        Ok(self.found.front())
+    }
+
+    /// Takes up to `most` bytes of the next existing pages.
+    pub(crate) fn take(&mut self, most: u64) -> io::Result<Option<Stretch>> {
+        if self.peek()?.is_none() {
+            return Ok(None);
+        }
+        let Some(front) = self.found.front_mut() else { return Ok(None) };
+        let length = (front.range.end - front.range.start).min(most);
+        let taken = Stretch { range: front.range.start..front.range.start + length, address: front.address };
+        front.range.start += length;
+        front.address += length;
+        if front.range.is_empty() {
+            self.found.pop_front();
+        }
+        Ok(Some(taken))
+    }
+
+    /// Begins with the segment whose turn it is.
+    fn enter(&mut self) {
+        self.file = None;
+        if let Some(segment) = self.segments.get(self.segment) {
+            self.scanned = segment.addresses.start;
+            if segment.content == Content::Shared {
+                let mapping = self.mappings.get(segment.mapping);
+                self.file = mapping.and_then(|mapping| File::open(mapping.link(self.pid)).ok());
+                self.blind |= self.file.is_none();
+            }
+        }
+    }
+
+    /// Looks at the next window of addresses.
+    fn scan(&mut self) -> io::Result<()> {
+        let Some(segment) = self.segments.get(self.segment) else { return Ok(()) };
+        let window = self.scanned..segment.addresses.end.min(self.scanned + WINDOW);
+        let (base, offset) = (segment.addresses.start, segment.offset);
+        let found = &mut self.found;
+        let mut push = |addresses: Range<u64>| {
+            let range = offset + (addresses.start - base)..offset + (addresses.end - base);
+            match found.back_mut() {
+                Some(last)
+                    if last.range.end == range.start && last.address + last.len() == addresses.start =>
+                {
+                    last.range.end = range.end;
+                }
+                _ => found.push_back(Stretch { range, address: addresses.start }),
+            }
+        };
+        self.scanned = match (segment.content, &self.file) {
+            (Content::File, _) => {
+                push(window.clone());
+                window.end
+            }
+            (Content::Shared, Some(file)) => {
+                let mapping = self.mappings.get(segment.mapping);
+                let shift = mapping.map_or(0, |mapping| mapping.offset);
+                data_ranges(file, &window, base, shift, &mut push)?;
+                window.end
+            }
+            // Page tables do not tell which shared pages others have written; those this process has seen are there.
+            _ => self.pagemap.present(window, &mut push)?,
+        };
+        Ok(())
+    }
+}
+
+impl Stretch {
+    fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// The parts of a window that the file behind it has data for; beyond its end and in its holes there is nothing to read.
+/// The mapping starts at `base` in memory and at `shift` in the file.
+fn data_ranges(
+    file: &File,
+    window: &Range<u64>,
+    base: u64,
+    shift: u64,
+    push: &mut impl FnMut(Range<u64>),
+) -> io::Result<()> {
+    let to_file = |address: u64| address - base + shift;
+    let end = to_file(window.end);
+    let mut at = to_file(window.start);
+    while at < end {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            // A file system that cannot tell: all of the file is data.
+            Err(_) => {
+                let size = file.metadata()?.len().next_multiple_of(PAGE);
+                if at < size {
+                    push(at - shift + base..size.min(end) - shift + base);
+                }
+                break;
+            }
+        };
+        if start >= end {
+            break;
+        }
+        let stop = seek(file, SeekFrom::Hole(start)).unwrap_or(end).next_multiple_of(PAGE).min(end);
+        let start = start / PAGE * PAGE;
+        push(start - shift + base..stop - shift + base);
+        at = stop.max(start + PAGE);
+    }
+    Ok(())
+}
+
+/// Existing pages from a pagemap file's entries, for kernels before 6.7, which lack PAGEMAP_SCAN. Gives the address up
+/// to which it looked.
+pub(crate) fn present_by_entries(
+    file: &File,
+    window: Range<u64>,
+    push: &mut impl FnMut(Range<u64>),
+) -> io::Result<u64> {
+    let mut bytes = vec![0; ENTRIES];
+    let mut at = window.start;
+    while at < window.end {
+        let wanted = (((window.end - at) / PAGE) as usize * 8).min(ENTRIES);
+        let got = file.read_at(&mut bytes[..wanted], at / PAGE * 8)? / 8;
+        if got == 0 {
+            // No page tables from here on.
+            break;
+        }
+        for (index, entry) in bytes[..got * 8].as_chunks::<8>().0.iter().enumerate() {
+            // Bit 63: in memory; bit 62: swapped out (Documentation/admin-guide/mm/pagemap.rst).
+            if u64::from_le_bytes(*entry) >> 62 != 0 {
+                let page = at + index as u64 * PAGE;
+                push(page..page + PAGE);
+            }
+        }
+        at += got as u64 * PAGE;
+    }
+    Ok(window.end)
+}

@@ -1,0 +1,237 @@
+//! What /proc says of a process.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::ProcessError;
+
+/// A process's or thread's id, in this program's PID namespace.
+pub type Pid = i32;
+
+/// The path of a file of a process.
+pub(crate) fn path(pid: Pid, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{name}"))
+}
+
+/// Reads a file of a process. A process that is gone is told from one that may not be looked at.
+pub(crate) fn read(pid: Pid, name: &str) -> Result<Vec<u8>, ProcessError> {
+    let path = path(pid, name);
+    fs::read(&path).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) if !alive(pid) => ProcessError::NoProcess(pid),
+        Some(libc::EACCES | libc::EPERM) => denied(pid),
+        _ => ProcessError::Proc { path, source },
+    })
+}
+
+/// Reads a file of a process as text; bytes that are no UTF-8 are replaced.
+pub(crate) fn read_text(pid: Pid, name: &str) -> Result<String, ProcessError> {
+    Ok(String::from_utf8(read(pid, name)?)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+fn alive(pid: Pid) -> bool {
+    path(pid, "stat").exists()
+}
+
+/// The error for a process that may not be looked at, with what can be said of the reason.
+pub(crate) fn denied(pid: Pid) -> ProcessError {
+    let uid = Status::read(pid).ok().map(|status| status.uid);
+    let mine = rustix::process::geteuid().as_raw();
+    let reason = match uid {
+        Some(uid) if uid != mine => format!(": it belongs to user {uid}, this is user {mine}"),
+        Some(_) => {
+            ": it is set to be undumpable, or a security module (Yama's ptrace_scope?) forbids it".into()
+        }
+        None => String::new(),
+    };
+    ProcessError::Denied { pid, reason }
+}
+
+/// The threads a process has at this moment.
+pub(crate) fn threads(pid: Pid) -> Result<Vec<Pid>, ProcessError> {
+    let folder = path(pid, "task");
+    let failed = |source: io::Error| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => ProcessError::NoProcess(pid),
+        _ => ProcessError::Proc { path: folder.clone(), source },
+    };
+    let mut tids = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            tids.push(tid);
+        }
+    }
+    Ok(tids)
+}
+
+/// What `/proc/PID/status` says, as far as it matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// "S (sleeping)".
+    pub(crate) state: String,
+    /// The process that a thread belongs to.
+    pub(crate) tgid: Pid,
+    /// Its tracer; 0 for none.
+    pub(crate) tracer: Pid,
+    /// Real user.
+    pub(crate) uid: u32,
+    /// Real group.
+    pub(crate) gid: u32,
+    /// Its ids, from this program's PID namespace to its own.
+    pub(crate) ns_pids: Vec<Pid>,
+    /// Seccomp mode: 0 none, 1 strict, 2 filters.
+    pub(crate) seccomp: u32,
+    /// Whether it has memory of its own: kernel threads and zombies have none.
+    pub(crate) has_memory: bool,
+    /// Its parent.
+    pub(crate) parent: Pid,
+}
+
+impl Status {
+    pub(crate) fn read(pid: Pid) -> Result<Self, ProcessError> {
+        Ok(Self::parse(&read_text(pid, "status")?))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut status = Self::default();
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            let value = value.trim();
+            let first = || value.split_whitespace().next().unwrap_or("");
+            match key {
+                "State" => status.state = value.to_owned(),
+                "Tgid" => status.tgid = first().parse().unwrap_or(0),
+                "PPid" => status.parent = first().parse().unwrap_or(0),
+                "TracerPid" => status.tracer = first().parse().unwrap_or(0),
+                "Uid" => status.uid = first().parse().unwrap_or(0),
+                "Gid" => status.gid = first().parse().unwrap_or(0),
+                "NSpid" => {
+                    status.ns_pids = value.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+                }
+                "Seccomp" => status.seccomp = first().parse().unwrap_or(0),
+                "VmSize" => status.has_memory = true,
+                _ => {}
+            }
+        }
+        status
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state.starts_with(['Z', 'X'])
+    }
+}
+
+/// What `/proc/PID/stat` says, as far as cores hold it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// The name, at most 15 bytes.
+    pub(crate) name: Vec<u8>,
+    pub(crate) parent: Pid,
+    pub(crate) group: Pid,
+    pub(crate) session: Pid,
+    pub(crate) flags: u64,
+    /// User, system, and children's user and system time in clock ticks.
+    pub(crate) times: [u64; 4],
+    pub(crate) nice: i64,
+    /// Pending signals 1 to 31, bit 0 for signal 1.
+    pub(crate) pending: u64,
+}
+
+impl Stat {
+    pub(crate) fn read(pid: Pid, tid: Pid) -> Result<Self, ProcessError> {
+        Ok(Self::parse(&read(pid, &format!("task/{tid}/stat"))?).unwrap_or_default())
+    }
+
+    /// The name stands in parentheses and may hold anything, parentheses too; the fields follow the last one.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let open = bytes.iter().position(|&byte| byte == b'(')?;
+        let close = bytes.iter().rposition(|&byte| byte == b')')?;
+        let name = bytes.get(open + 1..close)?.to_vec();
+        let rest = std::str::from_utf8(bytes.get(close + 1..)?).ok()?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // Field 3 of proc(5) is the first here.
+        let field = |number: usize| fields.get(number - 3).copied().unwrap_or("0");
+        let unsigned = |number| field(number).parse().unwrap_or(0);
+        Some(Self {
+            name,
+            parent: field(4).parse().unwrap_or(0),
+            group: field(5).parse().unwrap_or(0),
+            session: field(6).parse().unwrap_or(0),
+            flags: unsigned(9),
+            times: [14, 15, 16, 17].map(unsigned),
+            nice: field(19).parse().unwrap_or(0),
+            pending: unsigned(31),
+        })
+    }
+}
+
+/// Makes sure that a process is one that can be saved, and gives its status.
+pub(crate) fn examine(pid: Pid) -> Result<Status, ProcessError> {
+    if pid <= 0 {
+        return Err(ProcessError::NoProcess(pid));
+    }
+    let status = Status::read(pid)?;
+    if status.tgid != pid && status.tgid > 0 {
+        return Err(ProcessError::Refused(format!(
+            "{pid} is a thread of process {process}; give {process} to save all of it",
+            process = status.tgid
+        )));
+    }
+    if status.tgid as u32 == std::process::id() {
+        return Err(ProcessError::Myself(pid));
+    }
+    // The memory of a process whose first thread has ended is seen through the others.
+    let living = threads(pid)?.into_iter().filter_map(|tid| Status::read(tid).ok()).find(|s| !s.is_dead());
+    let Some(living) = living else { return Err(ProcessError::Zombie(pid)) };
+    if !living.has_memory {
+        return Err(ProcessError::KernelThread(pid));
+    }
+    if living.tracer != 0 {
+        return Err(traced(pid, living.tracer));
+    }
+    Ok(Status { seccomp: living.seccomp, ..status })
+}
+
+pub(crate) fn traced(pid: Pid, tracer: Pid) -> ProcessError {
+    let name = read_text(tracer, "comm").map_or_else(|_| "?".into(), |name| name.trim_end().to_owned());
+    ProcessError::Traced { pid, tracer, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_hold_parentheses_and_spaces() {
+        let line =
+            b"12 (a) b (c) S 1 2 3 4 5 4194560 7 8 9 10 111 112 113 114 20 -5 1 0 99 1 2 3 4 5 6 7 8 514 0\n";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!(stat.name, b"a) b (c");
+        assert_eq!((stat.parent, stat.group, stat.session), (1, 2, 3));
+        assert_eq!((stat.flags, stat.times, stat.nice), (4194560, [111, 112, 113, 114], -5));
+        assert_eq!(stat.pending, 514);
+        assert_eq!(Stat::parse(b"no parentheses"), None);
+    }
+
+    #[test]
+    fn status_tells_zombies_and_kernel_threads() {
+        let zombie =
+            Status::parse("Name:\tx\nState:\tZ (zombie)\nTgid:\t7\nTracerPid:\t0\nUid:\t5\t5\t5\t5\n");
+        assert!(zombie.is_dead() && !zombie.has_memory);
+        assert_eq!((zombie.tgid, zombie.uid), (7, 5));
+        let live = Status::parse(
+            "State:\tS (sleeping)\nTracerPid:\t9\nNSpid:\t70\t1\nVmSize:\t 10 kB\nSeccomp:\t2\n",
+        );
+        assert!(!live.is_dead() && live.has_memory);
+        assert_eq!((live.tracer, live.ns_pids.as_slice(), live.seccomp), (9, &[70, 1][..], 2));
+    }
+
+    #[test]
+    fn this_process_is_no_target() {
+        assert!(matches!(examine(std::process::id() as Pid), Err(ProcessError::Myself(_))));
+        assert!(matches!(examine(0), Err(ProcessError::NoProcess(0))));
+        assert!(matches!(examine(i32::MAX), Err(ProcessError::NoProcess(_))));
+    }
+}

@@ -1,0 +1,86 @@
+use serde::Serialize;
+
+use crate::procfs::Pid;
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "how", content = "why", rename_all = "kebab-case")]
+pub enum Ended {
+    /// Everything is in the core.
+    Complete,
+    /// The user stopped it.
+    Stopped,
+    /// There was no more room.
+    DiskFull(String),
+    /// The output could not be written.
+    WriteFailed(String),
+    /// The process ended, or could not be read any more.
+    ProcessLost(String),
+}
+
+impl Ended {
+    /// Whether all that was asked for was done.
+    pub fn is_success(&self) -> bool {
+        *self == Self::Complete
+    }
+}
+
+/// Where the time went, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Seconds {
+    /// Before the process was stopped: looking at it, taking memory.
+    pub prepare: f64,
+    /// From the first thread's stop to the last thread's release.
+    pub pause: f64,
+    /// Copying its memory; within the pause, unless it is live or a snapshot.
+    pub copy: f64,
+    /// From the end of preparing until everything was given to the output.
+    pub pack: f64,
+    /// Waiting for the disk.
+    pub finish: f64,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// How it ended.
+    pub ended: Ended,
+    /// The process.
+    pub pid: Pid,
+    /// Its name.
+    pub name: String,
+    /// "stopped", "live" or "snapshot".
+    pub mode: &'static str,
+    /// Threads of the process.
+    pub threads_saved: usize,
+    /// Where the core is.
+    pub output: String,
+    /// "none" or zstd and a level.
+    pub codec: String,
+    /// Threads that copied and compressed.
+    pub threads: usize,
+    /// Kinds of mappings in the core.
+    pub kinds: String,
+    /// Bytes of address space that are mapped.
+    pub mapped_bytes: u64,
+    /// Of these, bytes left out: of kinds not asked for, VM_DONTDUMP, devices, never touched.
+    pub left_out_bytes: u64,
+    /// Bytes of the core, decompressed, holes included.
+    pub core_bytes: u64,
+    /// Bytes of existing pages that were copied.
+    pub page_bytes: u64,
+    /// Of these, bytes of zeros that became holes; 0 where they were compressed with the rest.
+    pub zero_bytes: u64,
+    /// Bytes of the output.
+    pub output_bytes: u64,
+    /// Pages that could not be read; they read as zeros.
+    pub unreadable_pages: u64,
+    /// Bytes of memory set aside for the copy.
+    pub buffer_bytes: u64,
+    /// Whether that was too little, so that the copy waited for the output.
+    pub buffer_was_short: bool,
+    /// Where the time went.
+    pub seconds: Seconds,
+    /// What the user should know.
+    pub remarks: Vec<String>,
+}

@@ -1,0 +1,337 @@
+//! A core from its beginning to its end.
+
+use std::io;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use crate::agent::Held;
+use crate::arena::Arena;
+use crate::cutter::{Cutter, TILE};
+use crate::elf;
+use crate::filter::Kinds;
+use crate::fork;
+use crate::layout::{self, Layout, lay_out};
+use crate::mapping::{self, Mapping};
+use crate::output::{Output, Target};
+use crate::pack::Packer;
+use crate::pagemap::Pagemap;
+use crate::pipeline::{Channels, Pipeline, Totals};
+use crate::populated::Populated;
+use crate::procfs::{self, Pid, Status};
+use crate::report::{Ended, Report, Seconds};
+use crate::stop::Stopped;
+use crate::threads::{self, ThreadState};
+use crate::{Mode, Options, Phase, ProcessError, Watch, limits};
+
+/// Tiles of room that every thread has at least.
+const TILES_PER_THREAD: u64 = 4;
+/// What a process may grow between the look at it and its stop: a part of it, and bytes.
+const GROWTH: (u64, u64) = (16, 16 << 20);
+
+/// First argument of this program when it is to be the helper that holds a snapshot: it has to call
+/// [`hold_snapshot`](crate::hold_snapshot) with the two numbers that follow.
+pub const SNAPSHOT_HELPER: &str = "hold-snapshot";
+
+/// Writes a core of a process. A core that could not be made whole, but of which something was written, is marked
+/// incomplete and gives a report that says so; an error means that there is no core.
+pub fn core(pid: Pid, target: &Target, options: &Options, watch: &Watch) -> Result<Report, ProcessError> {
+    let begun = Instant::now();
+    procfs::examine(pid)?;
+    let name = procfs::read_text(pid, "comm")?.trim_end().to_owned();
+    let kinds = Kinds::of_process(pid).with(options.include).without(options.exclude);
+    let mut output = Output::open(target, options.level)?;
+    let job = Job { pid, kinds, options, watch };
+    let report = job.run(&mut output, begun);
+    if report.is_err() {
+        // Nothing is in it that could be of use.
+        output.discard();
+    }
+    Ok(Report { name, ..report? })
+}
+
+struct Job<'a> {
+    pid: Pid,
+    kinds: Kinds,
+    options: &'a Options,
+    watch: &'a Watch,
+}
+
+/// What is made ready before a process is stopped.
+struct Prepared {
+    arena: Arc<Arena>,
+    /// Its mappings a moment ago.
+    mappings: Vec<Mapping>,
+    /// The letter of its state before it was stopped.
+    state: u8,
+}
+
+/// What is taken down while a process is stopped.
+struct Moment {
+    layout: Layout,
+    mappings: Vec<Mapping>,
+    pagemap: Pagemap,
+    /// A living thread, through which the memory is seen.
+    tid: Pid,
+    threads: usize,
+}
+
+/// What came of copying and packing.
+struct Outcome {
+    totals: Totals,
+    ended: Option<Ended>,
+    missing: (u64, u64),
+    blind: bool,
+    seconds: Seconds,
+    /// The first bytes of the file as they are once it is whole.
+    header: Vec<u8>,
+    size: u64,
+    mapped: u64,
+    left_out: u64,
+    threads: usize,
+}
+
+impl Job<'_> {
+    fn run(&self, output: &mut Output, begun: Instant) -> Result<Report, ProcessError> {
+        let prepared = self.prepare()?;
+        let arena = &prepared.arena;
+        let prepare = begun.elapsed().as_secs_f64();
+        let outcome = self.transfer(output, &prepared)?;
+        let Outcome { totals, missing, mut seconds, .. } = outcome;
+        seconds.prepare = prepare;
+        let mut ended = outcome.ended.unwrap_or(Ended::Complete);
+        if !ended.is_success() && totals.placed <= outcome.header.len() as u64 {
+            return Err(self.nothing(ended, output));
+        }
+        let path = output.path().display().to_string();
+        let mut output_bytes = output.appended();
+        self.watch.enter(Phase::Finish);
+        let finishing = Instant::now();
+        if ended.is_success() {
+            match output.finish(outcome.size, &outcome.header) {
+                Ok(bytes) => output_bytes = bytes,
+                Err(error) => ended = crate::pipeline::write_error(&error),
+            }
+        }
+        seconds.finish = finishing.elapsed().as_secs_f64();
+        Ok(Report {
+            ended,
+            pid: self.pid,
+            name: String::new(),
+            mode: self.options.mode.name(),
+            threads_saved: outcome.threads,
+            output: path,
+            codec: self.options.level.map_or("none".into(), |level| format!("zstd:{level}")),
+            threads: self.options.threads,
+            kinds: self.kinds.to_string(),
+            mapped_bytes: outcome.mapped,
+            left_out_bytes: outcome.left_out,
+            core_bytes: outcome.size,
+            page_bytes: totals.counts.pages,
+            zero_bytes: totals.counts.zeros,
+            output_bytes,
+            unreadable_pages: missing.0,
+            buffer_bytes: arena.capacity() as u64,
+            buffer_was_short: self.options.mode == Mode::Stopped && arena.was_starved(),
+            seconds,
+            remarks: self.remarks(missing, outcome.blind),
+        })
+    }
+
+    /// Why there is no core.
+    fn nothing(&self, ended: Ended, output: &Output) -> ProcessError {
+        match ended {
+            Ended::Stopped => ProcessError::Stopped(self.pid),
+            Ended::ProcessLost(_) if !procfs::path(self.pid, "stat").exists() => {
+                ProcessError::Ended(self.pid)
+            }
+            Ended::Complete => ProcessError::Ended(self.pid),
+            Ended::ProcessLost(why) => ProcessError::Refused(why),
+            Ended::DiskFull(why) | Ended::WriteFailed(why) => ProcessError::Output {
+                path: output.path().to_owned(),
+                action: "write to",
+                source: io::Error::other(why),
+            },
+        }
+    }
+
+    /// Takes the memory for the copy before the process is stopped: as much as it will need, if that is allowed.
+    fn prepare(&self) -> Result<Prepared, ProcessError> {
+        let least = (self.options.threads as u64 + 1) * TILES_PER_THREAD * TILE;
+        let stopped = self.options.mode == Mode::Stopped;
+        let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
+        let mut wanted = least;
+        let tid = living(self.pid)?;
+        let mappings = mapping::read(self.pid, tid)?;
+        let stored = layout::select(self.pid, &mappings, self.kinds);
+        let expected = estimate(&mappings, &stored);
+        self.watch.expect(expected);
+        if stopped {
+            wanted = (expected + expected / GROWTH.0 + GROWTH.1).max(least);
+        }
+        let capacity = wanted.min(most.max(least));
+        let resource = |action| move |source| ProcessError::Resource { action, source };
+        let arena = Arena::new(capacity as usize).map_err(resource("take memory for the copy"))?;
+        arena.populate(capacity.min(expected + least) as usize, self.options.threads);
+        let state = Status::read(tid)?.state.bytes().next().unwrap_or(b'R');
+        // The nearer to the stop the better: taking memory can take seconds.
+        let mappings = mapping::read(self.pid, tid)?;
+        Ok(Prepared { arena, mappings, state })
+    }
+
+    /// Stops the process, takes down what it is, copies, lets it go, and packs.
+    fn transfer(&self, output: &mut Output, prepared: &Prepared) -> Result<Outcome, ProcessError> {
+        if self.watch.stopped() {
+            return Err(ProcessError::Stopped(self.pid));
+        }
+        let mark = output.can_be_marked();
+        let file = output.file();
+        let pack_layout = output.layout(&file);
+        let packers: Vec<Packer<'_>> =
+            (0..self.options.threads).map(|_| Packer::new(pack_layout)).collect::<Result<_, _>>()?;
+        let arena = &prepared.arena;
+        let stopped = self.options.mode == Mode::Stopped;
+        let pipeline = Pipeline::new(Arc::clone(arena), self.watch, stopped);
+        self.watch.enter(Phase::Copy);
+        let began = Instant::now();
+        let mut seconds = Seconds::default();
+        // What holds the process, or its snapshot, until everything is copied.
+        let (mut held, mut snapshot) = (None, None);
+        let moment = if self.options.mode == Mode::Snapshot {
+            let taken = self.snapshot(prepared)?;
+            seconds.pause = taken.pause.as_secs_f64();
+            let moment = self.moment_of(&taken, mark)?;
+            snapshot = Some(taken);
+            moment
+        } else {
+            let mut stopped = Stopped::stop(self.pid)?;
+            let moment = self.take_down(&mut stopped, prepared, mark)?;
+            if self.options.mode == Mode::Live {
+                seconds.pause = stopped.resume().as_secs_f64();
+            } else {
+                held = Some(stopped);
+            }
+            moment
+        };
+        let Moment { layout, mappings, pagemap, tid, threads } = moment;
+        let Layout { head, segments, size, mapped, left_out } = layout;
+        let mut header = head.get(..elf::FILE_HEADER).unwrap_or_default().to_vec();
+        elf::mark(&mut header, false);
+        let populated = Populated::new(tid, pagemap, segments, mappings);
+        let cutter = Mutex::new(Cutter::new(populated, head, size, Arc::clone(arena)));
+        let channels = Channels::new(packers.len());
+        let totals = thread::scope(|scope| {
+            let Channels { free: (give, take), done: (send, receive) } = channels;
+            let writer = scope.spawn(|| pipeline.write(output, receive, give));
+            for packer in packers {
+                let (pipeline, take, send) = (&pipeline, take.clone(), send.clone());
+                scope.spawn(move || pipeline.pack(packer, &take, &send));
+            }
+            drop((take, send));
+            let copying = Instant::now();
+            thread::scope(|copiers| {
+                for _ in 0..self.options.threads {
+                    copiers.spawn(|| pipeline.copy(tid, &cutter));
+                }
+            });
+            seconds.copy = copying.elapsed().as_secs_f64();
+            if let Some(held) = held.take() {
+                seconds.pause = held.resume().as_secs_f64();
+            }
+            drop(snapshot.take());
+            self.watch.enter(Phase::Pack);
+            pipeline.queue.complete();
+            arena.drain();
+            writer.join().unwrap_or_default()
+        });
+        seconds.pack = began.elapsed().as_secs_f64();
+        let blind = cutter.lock().is_ok_and(|cutter| cutter.is_blind());
+        let (ended, missing) = (pipeline.ended(), pipeline.missing());
+        Ok(Outcome { totals, ended, missing, blind, seconds, header, size, mapped, left_out, threads })
+    }
+
+    /// Registers, mappings and all else that a core says of a stopped process.
+    fn take_down(
+        &self,
+        held: &mut Stopped,
+        prepared: &Prepared,
+        incomplete: bool,
+    ) -> Result<Moment, ProcessError> {
+        let pid = held.pid();
+        let mut states = Vec::new();
+        for &thread in held.threads() {
+            states.extend(ThreadState::read(pid, thread)?);
+        }
+        let tid = states.first().ok_or(ProcessError::Ended(pid))?.tid();
+        let path = procfs::path(pid, &format!("task/{tid}/pagemap"));
+        let mut pagemap = Pagemap::open(&path).map_err(|source| ProcessError::Proc { path, source })?;
+        let mappings = mapping::read_again(pid, tid, &prepared.mappings, &mut pagemap)?;
+        let notes = threads::notes(pid, &states, prepared.state, &mappings)?;
+        let stored = layout::select(pid, &mappings, self.kinds);
+        let layout = lay_out(&mappings, &stored, &notes, incomplete);
+        self.watch.expect(estimate(&mappings, &stored));
+        Ok(Moment { layout, mappings, pagemap, tid, threads: states.len() })
+    }
+
+    /// Has a helper take a snapshot.
+    fn snapshot(&self, prepared: &Prepared) -> Result<Held, ProcessError> {
+        let failed = |source| ProcessError::Resource { action: "find this program", source };
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.arg(SNAPSHOT_HELPER);
+        fork::check(self.pid, &prepared.mappings)?;
+        Held::take(self.pid, prepared.state, &mut command)
+    }
+
+    /// What a snapshot says: the process's notes, and the snapshot's memory.
+    fn moment_of(&self, held: &Held, incomplete: bool) -> Result<Moment, ProcessError> {
+        let tid = held.pid;
+        let path = procfs::path(tid, "pagemap");
+        let pagemap = Pagemap::open(&path).map_err(|source| ProcessError::Proc { path, source })?;
+        let mappings = mapping::read(tid, tid)?;
+        let stored = layout::select(tid, &mappings, self.kinds);
+        let layout = lay_out(&mappings, &stored, &held.notes, incomplete);
+        self.watch.expect(estimate(&mappings, &stored));
+        Ok(Moment { layout, mappings, pagemap, tid, threads: held.threads })
+    }
+
+    fn remarks(&self, missing: (u64, u64), blind: bool) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if missing.0 > 0 {
+            remarks.push(format!(
+                "{} pages could not be read and read as zeros, the first at {:#x}: beyond the end of a mapped file, \
+                 guard pages, or taken away meanwhile",
+                missing.0, missing.1
+            ));
+        }
+        if blind {
+            remarks.push(
+                "shared memory that this process has not touched is left out: only root may look for it (map_files)"
+                    .into(),
+            );
+        }
+        if self.options.mode == Mode::Live {
+            remarks.push("the process ran while its memory was copied: it is not of one moment".into());
+        }
+        remarks
+    }
+}
+
+/// Bytes of pages that probably exist in what is stored.
+fn estimate(mappings: &[Mapping], stored: &[u64]) -> u64 {
+    mappings
+        .iter()
+        .zip(stored)
+        .map(|(mapping, &stored)| {
+            let there = if mapping.is_shared() || mapping.has_file() { stored } else { mapping.resident };
+            (there + mapping.swapped).min(stored)
+        })
+        .sum()
+}
+
+/// A thread of the process that has not ended.
+fn living(pid: Pid) -> Result<Pid, ProcessError> {
+    let tids = procfs::threads(pid)?;
+    let alive = |tid: &Pid| Status::read(*tid).is_ok_and(|status| !status.is_dead());
+    tids.into_iter().find(alive).ok_or(ProcessError::Zombie(pid))
+}

@@ -1,0 +1,245 @@
+//! What a core says of threads and of their process, as ELF notes.
+
+use crate::PAGE;
+use crate::ProcessError;
+use crate::mapping::Mapping;
+use crate::procfs::{self, Pid, Stat, Status};
+use crate::ptrace;
+use crate::stop::Thread;
+
+/// Types of notes (`include/uapi/linux/elf.h`); most are register sets' numbers as well.
+pub(crate) mod kind {
+    pub(crate) const PRSTATUS: u32 = 1;
+    pub(crate) const FPREGSET: u32 = 2;
+    pub(crate) const PRPSINFO: u32 = 3;
+    pub(crate) const AUXV: u32 = 6;
+    /// "FILE" in ASCII.
+    pub(crate) const FILE: u32 = 0x4649_4c45;
+    /// "SIGI" in ASCII.
+    pub(crate) const SIGINFO: u32 = 0x5349_4749;
+    /// All that XSAVE saves: SSE, AVX, AVX-512, AMX, PKRU.
+    pub(crate) const X86_XSTATE: u32 = 0x202;
+    /// The shadow stack pointer; a register set since Linux 6.6.
+    pub(crate) const X86_SHSTK: u32 = 0x204;
+}
+
+/// Bytes of an x86_64 thread's general registers, `struct user_regs_struct`.
+pub(crate) const GENERAL_REGISTERS: usize = 27 * 8;
+
+/// Registers and signals of one stopped thread.
+#[derive(Debug)]
+pub(crate) struct ThreadState {
+    tid: Pid,
+    stat: Stat,
+    blocked: u64,
+    general: Vec<u8>,
+    signal_info: Option<[u8; ptrace::SIGINFO]>,
+    /// Other register sets: type, name of the note's owner, bytes.
+    others: Vec<(u32, &'static str, Vec<u8>)>,
+}
+
+impl ThreadState {
+    /// Reads the state of a stopped thread. None if it was killed meanwhile.
+    pub(crate) fn read(pid: Pid, thread: Thread) -> Result<Option<Self>, ProcessError> {
+        let tid = thread.tid;
+        let read = || -> std::io::Result<Option<Self>> {
+            let Some(general) = ptrace::registers(tid, kind::PRSTATUS)? else { return Ok(None) };
+            let mut others = Vec::new();
+            for (kind, owner) in
+                [(kind::FPREGSET, "CORE"), (kind::X86_XSTATE, "LINUX"), (kind::X86_SHSTK, "LINUX")]
+            {
+                if let Some(bytes) = ptrace::registers(tid, kind)? {
+                    others.push((kind, owner, bytes));
+                }
+            }
+            Ok(Some(Self {
+                tid,
+                stat: Stat::read(pid, tid).unwrap_or_default(),
+                blocked: ptrace::signal_mask(tid)?,
+                general,
+                signal_info: ptrace::signal_info(tid),
+                others,
+            }))
+        };
+        match read() {
+            Ok(Some(state)) if state.general.len() != GENERAL_REGISTERS => Err(ProcessError::NotX86_64(pid)),
+            Ok(state) => Ok(state),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+            Err(source) => Err(ProcessError::Trace { action: "read the registers of", tid, source }),
+        }
+    }
+
+    /// The thread.
+    pub(crate) fn tid(&self) -> Pid {
+        self.tid
+    }
+
+    /// `struct elf_prstatus`: 336 bytes.
+    fn prstatus(&self, ticks: u64) -> Vec<u8> {
+        let mut out = Fields::default();
+        // No signal: it was stopped by us, not by one. What the kernel says of that stop is in NT_SIGINFO.
+        out.put(&[0; 12]).put(&0u16.to_le_bytes()).pad(16);
+        out.put(&self.stat.pending.to_le_bytes()).put(&self.blocked.to_le_bytes());
+        for id in [self.tid, self.stat.parent, self.stat.group, self.stat.session] {
+            out.put(&id.to_le_bytes());
+        }
+        for time in self.stat.times {
+            out.put(&(time / ticks).to_le_bytes());
+            out.put(&(time % ticks * 1_000_000 / ticks).to_le_bytes());
+        }
+        let has_fp = self.others.iter().any(|(kind, ..)| *kind == kind::FPREGSET);
+        out.put(&self.general).put(&u32::from(has_fp).to_le_bytes()).pad(336);
+        out.0
+    }
+}
+
+/// All notes of a core, threads in the order given; the kernel's order within a thread. `state` is the letter of the
+/// process's state before it was stopped.
+pub(crate) fn notes(
+    pid: Pid,
+    threads: &[ThreadState],
+    state: u8,
+    mappings: &[Mapping],
+) -> Result<Vec<u8>, ProcessError> {
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    let mut out = Vec::new();
+    for (index, thread) in threads.iter().enumerate() {
+        push(&mut out, "CORE", kind::PRSTATUS, &thread.prstatus(ticks));
+        if index == 0 {
+            push(&mut out, "CORE", kind::PRPSINFO, &prpsinfo(pid, thread, state)?);
+        }
+        if let Some(info) = &thread.signal_info {
+            push(&mut out, "CORE", kind::SIGINFO, info);
+        }
+        if index == 0 {
+            push(&mut out, "CORE", kind::AUXV, &procfs::read(pid, &format!("task/{}/auxv", thread.tid))?);
+            push(&mut out, "CORE", kind::FILE, &files(mappings));
+        }
+        for (kind, owner, bytes) in &thread.others {
+            push(&mut out, owner, *kind, bytes);
+        }
+    }
+    Ok(out)
+}
+
+/// `struct elf_prpsinfo`: 136 bytes.
+fn prpsinfo(pid: Pid, thread: &ThreadState, letter: u8) -> Result<Vec<u8>, ProcessError> {
+    let status = Status::read(pid)?;
+    let stat = &thread.stat;
+    let mut arguments = procfs::read(pid, &format!("task/{}/cmdline", thread.tid)).unwrap_or_default();
+    if arguments.last() == Some(&0) {
+        arguments.pop();
+    }
+    for byte in &mut arguments {
+        if *byte == 0 {
+            *byte = b' ';
+        }
+    }
+    let state = b"RSDTZW".iter().position(|&known| known == letter).unwrap_or(0) as u8;
+    let mut out = Fields::default();
+    out.put(&[state, letter, u8::from(letter == b'Z'), stat.nice as u8]).pad(8);
+    out.put(&stat.flags.to_le_bytes()).put(&status.uid.to_le_bytes()).put(&status.gid.to_le_bytes());
+    for id in [pid, stat.parent, stat.group, stat.session] {
+        out.put(&id.to_le_bytes());
+    }
+    out.put(stat.name.get(..15).unwrap_or(&stat.name)).pad(56);
+    out.put(arguments.get(..79).unwrap_or(&arguments)).pad(136);
+    Ok(out.0)
+}
+
+/// NT_FILE: which file is mapped where. Offsets are in pages, as the kernel has them.
+fn files(mappings: &[Mapping]) -> Vec<u8> {
+    let mapped: Vec<&Mapping> = mappings.iter().filter(|mapping| mapping.has_file()).collect();
+    let mut out = Fields::default();
+    out.put(&(mapped.len() as u64).to_le_bytes()).put(&PAGE.to_le_bytes());
+    for mapping in &mapped {
+        for word in [mapping.range.start, mapping.range.end, mapping.offset / PAGE] {
+            out.put(&word.to_le_bytes());
+        }
+    }
+    for mapping in &mapped {
+        out.put(&mapping.name).put(&[0]);
+    }
+    out.0
+}
+
+/// Appends one note; name and contents are padded to 4 bytes.
+fn push(out: &mut Vec<u8>, owner: &str, kind: u32, desc: &[u8]) {
+    for word in [owner.len() as u32 + 1, desc.len() as u32, kind] {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend(owner.as_bytes());
+    out.push(0);
+    out.resize(out.len().next_multiple_of(4), 0);
+    out.extend(desc);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// A struct being put together.
+#[derive(Default)]
+struct Fields(Vec<u8>);
+
+impl Fields {
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// Zeros up to offset `end`.
+    fn pad(&mut self, end: usize) -> &mut Self {
+        self.0.resize(end.max(self.0.len()), 0);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagehaul_memory::notes as elf_notes;
+
+    fn thread() -> ThreadState {
+        ThreadState {
+            tid: 77,
+            stat: Stat {
+                name: b"a name longer than allowed".to_vec(),
+                times: [250, 0, 0, 0],
+                ..Stat::default()
+            },
+            blocked: 5,
+            general: vec![9; GENERAL_REGISTERS],
+            signal_info: Some([3; ptrace::SIGINFO]),
+            others: vec![(kind::FPREGSET, "CORE", vec![8; 512]), (kind::X86_XSTATE, "LINUX", vec![7; 2696])],
+        }
+    }
+
+    #[test]
+    fn prstatus_is_laid_out_as_the_kernel_does() {
+        let bytes = thread().prstatus(100);
+        assert_eq!(bytes.len(), 336);
+        assert_eq!(&bytes[24..32], &5u64.to_le_bytes(), "pr_sighold");
+        assert_eq!(&bytes[32..36], &77u32.to_le_bytes(), "pr_pid");
+        assert_eq!(&bytes[48..56], &2u64.to_le_bytes(), "pr_utime seconds");
+        assert_eq!(&bytes[56..64], &500_000u64.to_le_bytes(), "pr_utime microseconds");
+        assert_eq!(&bytes[112..328], &[9; GENERAL_REGISTERS]);
+        assert_eq!(&bytes[328..332], &1u32.to_le_bytes(), "pr_fpvalid");
+    }
+
+    #[test]
+    fn notes_come_in_the_kernels_order() {
+        let me = std::process::id() as Pid;
+        let mut first = thread();
+        first.tid = me;
+        let mappings = crate::mapping::read(me, me).unwrap();
+        let bytes = notes(me, &[first, thread()], b'S', &mappings).unwrap();
+        let kinds: Vec<u32> = elf_notes::iter(&bytes).map(|note| note.kind).collect();
+        let (own, of_process) = ([kind::SIGINFO, kind::FPREGSET, kind::X86_XSTATE], [kind::AUXV, kind::FILE]);
+        let expected = [
+            vec![kind::PRSTATUS, kind::PRPSINFO, own[0], of_process[0], of_process[1], own[1], own[2]],
+            vec![kind::PRSTATUS, own[0], own[1], own[2]],
+        ];
+        assert_eq!(kinds, expected.concat());
+        let info = elf_notes::iter(&bytes).find(|note| note.kind == kind::PRPSINFO).unwrap();
+        assert_eq!(info.desc.len(), 136);
+        assert_eq!(&info.desc[40..56], b"a name longer t\0");
+    }
+}
