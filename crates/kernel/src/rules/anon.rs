@@ -34,7 +34,7 @@ impl Anon {
 
     /// What such pages are.
     #[inline]
-    pub(super) fn class(&self) -> PageClass {
+    pub(crate) fn class(&self) -> PageClass {
         if self.decidable { PageClass::Anon } else { PageClass::Undecided }
     }
 }

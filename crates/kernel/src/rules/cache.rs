@@ -43,6 +43,21 @@ impl Cache {
         Ok(Self { lru, swap, private })
     }
 
+    /// The flag of pages on an LRU list, as a mask.
+    pub(crate) fn lru(&self) -> u64 {
+        self.lru
+    }
+
+    /// The flags that together mark the swap cache; 0 where that cannot be told.
+    pub(crate) fn swap(&self) -> u64 {
+        self.swap
+    }
+
+    /// The flag of filesystem data, as a mask; 0 where not known: then every page counts as having some.
+    pub(crate) fn private(&self) -> u64 {
+        self.private
+    }
+
     /// The class of a page that is neither slab nor typed nor anonymous.
     #[inline]
     pub(super) fn class(&self, flags: u64) -> PageClass {

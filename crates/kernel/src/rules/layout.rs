@@ -3,7 +3,7 @@
 use crate::{KernelError, VmcoreInfo};
 
 /// Virtual addresses from here on hold the kernel image, modules and fixed mappings, never struct pages.
-const NO_STRUCT_PAGES: u64 = 0xffff_ffff_8000_0000;
+pub(crate) const NO_STRUCT_PAGES: u64 = 0xffff_ffff_8000_0000;
 
 /// Byte offsets in `struct page`. Each field lies within `size`.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ mod poison;
 mod slab;
 
 pub(crate) use compound::{Compound, Head, MAX_ORDER};
-pub(crate) use layout::{PageLayout, half, word};
+pub(crate) use layout::{NO_STRUCT_PAGES, PageLayout, half, word};
 
 use crate::{KernelError, PageClass, Undecidable, VmcoreInfo};
 

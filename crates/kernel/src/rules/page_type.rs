@@ -83,24 +83,23 @@ impl PageTypes {
     /// The class of a page whose `_mapcount` is below -1, if the type is a known one.
     #[inline]
     pub(super) fn class(&self, mapcount: u32) -> Option<PageClass> {
-        if self.is(mapcount, self.buddy) {
-            return Some(PageClass::Free);
-        }
-        if self.is(mapcount, self.slab) {
-            return Some(PageClass::Slab);
-        }
-        if self.top_byte && mapcount >> 24 == TABLE {
-            return Some(PageClass::PageTable);
-        }
-        if self.is(mapcount, self.hugetlb) {
-            return Some(PageClass::HugeTlb);
-        }
-        if self.is(mapcount, self.offline) {
-            return Some(PageClass::Offline);
-        }
-        if self.is(mapcount, self.unaccepted) {
-            return Some(PageClass::Unaccepted);
-        }
-        None
+        let holds = |test: Option<(u32, u32)>| test.is_some_and(|(mask, want)| mapcount & mask == want);
+        self.tests().into_iter().find_map(|(test, class)| holds(test).then_some(class))
+    }
+
+    /// What [`class`](Self::class) tests, as a mask and the value wanted under it, in this order; none for a type that the
+    /// kernel does not have.
+    #[inline]
+    pub(crate) fn tests(&self) -> [(Option<(u32, u32)>, PageClass); 6] {
+        let mask = if self.top_byte { 0xff00_0000 } else { u32::MAX };
+        let test = |value: Option<u32>| value.map(|value| (mask, value & mask));
+        [
+            (test(self.buddy), PageClass::Free),
+            (test(self.slab), PageClass::Slab),
+            (test(self.top_byte.then_some(TABLE << 24)), PageClass::PageTable),
+            (test(self.hugetlb), PageClass::HugeTlb),
+            (test(self.offline), PageClass::Offline),
+            (test(self.unaccepted), PageClass::Unaccepted),
+        ]
     }
 }

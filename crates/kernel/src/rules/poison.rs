@@ -14,6 +14,11 @@ impl Poison {
         Self { flag: super::cache::flag(info, "PG_hwpoison") }
     }
 
+    /// The flag as a mask; 0 where no page is ever marked.
+    pub(crate) fn flag(&self) -> u64 {
+        self.flag
+    }
+
     /// Whether the page is poisoned.
     #[inline]
     pub(crate) fn holds(&self, flags: u64) -> bool {

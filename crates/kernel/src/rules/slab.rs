@@ -17,6 +17,11 @@ impl Slab {
         Self { flag, known: flag != 0 || info.number("PAGE_SLAB_MAPCOUNT_VALUE").is_some() }
     }
 
+    /// The flag as a mask; 0 where slab is a page type.
+    pub(crate) fn flag(&self) -> u64 {
+        self.flag
+    }
+
     /// Whether the page is slab by its flags. To be asked before the page type: slab allocators keep counters in
     /// `_mapcount` while slab is a flag.
     #[inline]

@@ -1,6 +1,7 @@
 //! One block on its way through the rules: pure logic over slices of struct pages, so that all reading is elsewhere.
 
 use super::Trouble;
+use super::kinds::{Look, SIZE};
 use crate::PageClass;
 use crate::rules::{Compound, Head, PageLayout, Rules, Words, half, word};
 
@@ -19,27 +20,36 @@ pub(super) enum Stop {
 
 pub(super) struct Block<'b> {
     rules: &'b Rules,
+    /// How to look at many struct pages at once, where their layout allows it.
+    pub(super) look: Option<&'b Look>,
     /// Virtual address of the struct page of page 0 of the block.
     map: u64,
     first_pfn: u64,
-    out: &'b mut [PageClass],
+    pub(super) out: &'b mut [PageClass],
     /// The next page, counted from the block's first.
-    next: usize,
+    pub(super) next: usize,
     /// The compound page met last, and its end counted from the block's first page.
     compound: Option<Compound>,
-    compound_end: usize,
+    pub(super) compound_end: usize,
     /// The free block met last.
-    free_end: usize,
-    free: PageClass,
+    pub(super) free_end: usize,
+    pub(super) free: PageClass,
     /// The address last found to be no head, so that its supposed tails need not be looked up one by one.
     no_head: Option<u64>,
     trouble: Option<Trouble>,
 }
 
 impl<'b> Block<'b> {
-    pub(super) fn new(rules: &'b Rules, map: u64, first_pfn: u64, out: &'b mut [PageClass]) -> Self {
+    pub(super) fn new(
+        rules: &'b Rules,
+        look: Option<&'b Look>,
+        map: u64,
+        first_pfn: u64,
+        out: &'b mut [PageClass],
+    ) -> Self {
         Self {
             rules,
+            look,
             map,
             first_pfn,
             out,
@@ -83,21 +93,28 @@ impl<'b> Block<'b> {
         self.trouble
     }
 
-    fn address(&self, index: usize) -> u64 {
+    pub(super) fn address(&self, index: usize) -> u64 {
         self.map.wrapping_add((index * self.rules.layout.size) as u64)
     }
 
     /// Classifies pages from the struct pages in `bytes`, the first of which is the next one's.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Stop {
-        // The usual size as a constant makes addresses shifts and lets the compiler see that fields are in bounds.
-        match self.rules.layout.size {
-            64 => self.advance_by::<64>(bytes),
-            _ => self.advance_by::<0>(bytes),
+        match self.look {
+            Some(look) => {
+                let (structs, _) = bytes.as_chunks::<SIZE>();
+                let before = self.next;
+                if let Some(stop) = self.groups(look, structs) {
+                    return stop;
+                }
+                self.singles(bytes.get((self.next - before) * SIZE..).unwrap_or_default())
+            }
+            None => self.singles(bytes),
         }
     }
 
-    fn advance_by<const SIZE: usize>(&mut self, bytes: &[u8]) -> Stop {
-        let size = if SIZE == 0 { self.rules.layout.size } else { SIZE };
+    /// The same, one page after the other.
+    fn singles(&mut self, bytes: &[u8]) -> Stop {
+        let size = self.rules.layout.size;
         let base = self.next;
         let end = self.out.len().min(base + bytes.len() / size);
         while let Some(page) =
@@ -111,35 +128,25 @@ impl<'b> Block<'b> {
                 self.put(page, self.free);
                 continue;
             }
-            let compound = word(page, self.rules.layout.compound);
-            if compound & 1 != 0 {
-                let head_at = PageLayout::head_of(self.address(index), compound);
-                match self.carried(index, head_at) {
-                    Some(class) => self.tails::<SIZE>(bytes, base, end, head_at, class),
-                    None if self.no_head == Some(head_at) => self.put(page, PageClass::Undecided),
-                    None => return Stop::Compound { head_at, flags: word(page, self.rules.layout.flags) },
-                }
-                continue;
-            }
             let flags = word(page, self.rules.layout.flags);
-            if flags & self.rules.head != 0 {
-                let pair = bytes.get((index - base) * size..).and_then(|rest| rest.get(..2 * size));
-                let Some(pair) = pair else {
-                    return Stop::Compound { head_at: self.address(index), flags };
+            let stop = if word(page, self.rules.layout.compound) & 1 != 0 {
+                self.tail(page)
+            } else if flags & self.rules.head != 0 {
+                self.head(page, bytes.get((index - base) * size..).and_then(|rest| rest.get(..2 * size)))
+            } else {
+                let words = Words {
+                    flags,
+                    mapping: word(page, self.rules.layout.mapping),
+                    mapcount: half(page, self.rules.layout.mapcount),
                 };
-                if let Some(stop) = self.head(page, pair, flags) {
-                    return stop;
+                match self.rules.class(words) {
+                    class @ (PageClass::Free | PageClass::Unaccepted) => self.free_block(page, class),
+                    class => self.put(page, class),
                 }
-                continue;
-            }
-            let words = Words {
-                flags,
-                mapping: word(page, self.rules.layout.mapping),
-                mapcount: half(page, self.rules.layout.mapcount),
+                None
             };
-            match self.rules.class(words) {
-                class @ (PageClass::Free | PageClass::Unaccepted) => self.free_block(page, class),
-                class => self.put(page, class),
+            if let Some(stop) = stop {
+                return stop;
             }
         }
         Stop::More
@@ -166,30 +173,35 @@ impl<'b> Block<'b> {
         (compound.head_at == head_at && index < self.compound_end).then_some(compound.class)
     }
 
-    /// Goes through the tails of the compound page met last. The next page is one of them.
-    fn tails<const SIZE: usize>(
-        &mut self,
-        bytes: &[u8],
-        base: usize,
-        end: usize,
-        head_at: u64,
-        class: PageClass,
-    ) {
-        let size = if SIZE == 0 { self.rules.layout.size } else { SIZE };
-        let end = end.min(self.compound_end);
-        let page_at = |index: usize| bytes.get((index - base) * size..).and_then(|rest| rest.get(..size));
-        let is_tail = |block: &Self, index: usize, page: &[u8]| {
-            let compound = word(page, block.rules.layout.compound);
-            compound & 1 != 0 && PageLayout::head_of(block.address(index), compound) == head_at
-        };
-        while self.next < end {
-            let Some(page) = page_at(self.next).filter(|page| is_tail(self, self.next, page)) else { return };
-            self.put(page, class);
+    /// The next page is a tail.
+    pub(super) fn tail(&mut self, page: &[u8]) -> Option<Stop> {
+        let head_at = PageLayout::head_of(self.address(self.next), word(page, self.rules.layout.compound));
+        match self.carried(self.next, head_at) {
+            Some(class) => self.put(page, class),
+            None if self.no_head == Some(head_at) => self.put(page, PageClass::Undecided),
+            None => return Some(Stop::Compound { head_at, flags: word(page, self.rules.layout.flags) }),
         }
+        None
     }
 
-    /// The next page has `PG_head`; `pair` is its struct page and the one after.
-    fn head(&mut self, page: &[u8], pair: &[u8], flags: u64) -> Option<Stop> {
+    /// The class of the compound page that tail `index`, already classified, belongs to; none if its head is none.
+    pub(super) fn tails_of(&self, index: usize, page: &[u8]) -> Option<PageClass> {
+        let head_at = PageLayout::head_of(self.address(index), word(page, self.rules.layout.compound));
+        self.carried(index, head_at)
+    }
+
+    /// The class of the compound page met last, if page `index` is its head.
+    pub(super) fn headed_by(&self, index: usize) -> Option<PageClass> {
+        let compound = self.compound.as_ref()?;
+        (compound.head_at == self.address(index)).then_some(compound.class)
+    }
+
+    /// The next page has `PG_head`; `pair` is its struct page and the one after, if that is at hand.
+    pub(super) fn head(&mut self, page: &[u8], pair: Option<&[u8]>) -> Option<Stop> {
+        let flags = word(page, self.rules.layout.flags);
+        let Some(pair) = pair else {
+            return Some(Stop::Compound { head_at: self.address(self.next), flags });
+        };
         match self.rules.head(pair, self.address(self.next), self.pfn()) {
             Head::Real(compound) => {
                 self.carry(compound);
@@ -210,7 +222,7 @@ impl<'b> Block<'b> {
     }
 
     /// The next page is the first of a free block.
-    fn free_block(&mut self, page: &[u8], class: PageClass) {
+    pub(super) fn free_block(&mut self, page: &[u8], class: PageClass) {
         let Some(order) = self.rules.free.order(class, page) else {
             if self.rules.free.measurable() {
                 self.note("a free block has an order that none can have");
@@ -235,7 +247,7 @@ impl<'b> Block<'b> {
     }
 
     /// Gives the pages up to `end`, counted from the block's first, one class.
-    fn fill(&mut self, end: usize, class: PageClass) {
+    pub(super) fn fill(&mut self, end: usize, class: PageClass) {
         let end = end.min(self.out.len());
         if let Some(pages) = self.out.get_mut(self.next..end) {
             pages.fill(class);

@@ -1,0 +1,103 @@
+//! A block 64 pages at a time: most are what their own struct page says, and only the others are gone through.
+
+use super::block::{Block, Stop};
+use super::kinds::{CLASS, GROUP, Look, SIZE};
+use crate::PageClass;
+
+/// How far ahead of the group at hand struct pages are fetched, in pages: 4 KiB of them.
+const AHEAD: usize = 64;
+
+impl Block<'_> {
+    /// Classifies pages in whole groups, as many as `structs` and the block hold; the first struct page is the next
+    /// page's. None when what is left makes no group.
+    pub(super) fn groups(&mut self, look: &Look, structs: &[[u8; SIZE]]) -> Option<Stop> {
+        let base = self.next;
+        loop {
+            let rest = structs.get(self.next.wrapping_sub(base)..).unwrap_or_default();
+            let group = rest.first_chunk::<GROUP>()?;
+            let end = self.next + GROUP;
+            if end > self.out.len() {
+                return None;
+            }
+            if end <= self.free_end && look.unharmed(group) {
+                self.fill(end, self.free);
+                continue;
+            }
+            let stop = self.group(look, rest);
+            if stop.is_some() {
+                return stop;
+            }
+        }
+    }
+
+    /// The group that starts with the next page; `structs` has its struct pages, and may have those after.
+    fn group(&mut self, look: &Look, structs: &[[u8; SIZE]]) -> Option<Stop> {
+        let first = self.next;
+        let group = structs.first_chunk::<GROUP>()?;
+        let ahead = structs.get(AHEAD..).unwrap_or_default();
+        let kinds = look.kinds(group, ahead, self.address(first));
+        if let Some(out) = self.out.get_mut(first..first + GROUP) {
+            out.copy_from_slice(&kinds.classes());
+        }
+        let special = kinds.tails | kinds.heads | kinds.free;
+        let mut stop = None;
+        while stop.is_none() {
+            if self.next < self.free_end {
+                self.fill(self.free_end.min(first + GROUP), self.free);
+            }
+            // The next page that is not just what its struct page says.
+            let skipped = self.next - first;
+            let Some(left) = special.checked_shr(skipped as u32).filter(|left| *left != 0) else {
+                self.next = first + GROUP;
+                break;
+            };
+            let index = skipped + left.trailing_zeros() as usize;
+            self.next = first + index;
+            let Some(page) = group.get(index) else { break };
+            let bit = 1 << index;
+            if kinds.tails & bit != 0 {
+                stop = self.tail(page);
+                if stop.is_none() {
+                    self.tails_after(page, kinds.continues, index);
+                }
+            } else if kinds.heads & bit != 0 {
+                let pair = structs.get(index..index + 2).map(<[_]>::as_flattened);
+                stop = self.head(page, pair);
+                if stop.is_none() {
+                    self.tails_after_head(kinds.continues, index);
+                }
+            } else {
+                let kind = kinds.bytes.get(index).copied().unwrap_or(0) & CLASS;
+                let unaccepted = kind == PageClass::Unaccepted as u8;
+                self.free_block(page, if unaccepted { PageClass::Unaccepted } else { PageClass::Free });
+            }
+        }
+        let done = self.next.min(first + GROUP) - first;
+        let poisoned = kinds.poisoned & u64::MAX.checked_shr((GROUP - done) as u32).unwrap_or(0);
+        for index in pagehaul_memory::bits::ones(&[poisoned]) {
+            if let Some(class) = self.out.get_mut(first + index) {
+                *class = PageClass::HwPoison;
+            }
+        }
+        stop
+    }
+
+    /// The same for those that follow head `index`. Where it is none, or a copy of another, nothing is carried on.
+    fn tails_after_head(&mut self, continues: u64, index: usize) {
+        let more = (continues >> index >> 1).trailing_ones() as usize;
+        if let Some(class) = self.headed_by(self.next - 1) {
+            self.fill((self.next + more).min(self.compound_end), class);
+        }
+    }
+
+    /// The tails that follow tail `index` of the group and name the same head belong with it.
+    fn tails_after(&mut self, page: &[u8], continues: u64, index: usize) {
+        let more = (continues >> index >> 1).trailing_ones() as usize;
+        if more == 0 {
+            return;
+        }
+        if let Some(class) = self.tails_of(self.next - 1, page) {
+            self.fill((self.next + more).min(self.compound_end), class);
+        }
+    }
+}
