@@ -5,7 +5,8 @@ use std::sync::Arc;
 use pagehaul_memory::file::ReadAt;
 
 use crate::CaptureError;
-use crate::select::Selector;
+use crate::select::{Chosen, Selector};
+use crate::worth::Worth;
 
 /// Pages in a batch: 1 MiB of memory, compressed in a millisecond or two, so that handing it over costs nothing beside
 /// it, and small enough that a few per thread stay within the bound on memory.
@@ -13,10 +14,18 @@ pub(crate) const BATCH_PAGES: usize = 256;
 
 /// Where the set of kept pages is found again after the scan.
 pub(crate) enum KeptPages<'a> {
-    /// In a file.
-    Bitmap(Bitmap),
+    /// In files, one set after the other.
+    Passes(Vec<Pass>),
     /// Nowhere: blocks are classified again. For streams, which cannot be read back.
     Again(Box<Selector<'a>>),
+}
+
+/// Pages that are written before those of the next pass.
+#[derive(Clone)]
+pub(crate) struct Pass {
+    /// What they are worth, where that was asked.
+    pub(crate) worth: Option<Worth>,
+    pub(crate) bitmap: Bitmap,
 }
 
 /// A bitmap in a file: bit *n* is PFN *n*.
@@ -48,46 +57,66 @@ impl Bitmap {
 }
 
 impl KeptPages<'_> {
-    fn load(&mut self, block: u64, kept: &mut [u64]) -> Result<(), CaptureError> {
+    fn passes(&self) -> usize {
         match self {
-            Self::Again(selector) => selector.select(block, kept).map(drop),
-            Self::Bitmap(bitmap) => bitmap.load(block * kept.len() as u64 * 64, kept),
+            Self::Again(_) => 1,
+            Self::Passes(passes) => passes.len(),
+        }
+    }
+
+    fn load(&mut self, pass: usize, block: u64, chosen: &mut Chosen) -> Result<(), CaptureError> {
+        match self {
+            Self::Again(selector) => selector.select(block, chosen).map(drop),
+            Self::Passes(passes) => match passes.get(pass) {
+                Some(pass) => pass.bitmap.load(block * chosen.kept.len() as u64 * 64, &mut chosen.kept),
+                None => {
+                    chosen.kept.fill(0);
+                    Ok(())
+                }
+            },
         }
     }
 }
 
-/// Hands out the kept pages in ascending order, [`BATCH_PAGES`] at a time. What a batch holds follows from the set
-/// alone, not from who asks when.
+/// Hands out the kept pages pass by pass, each in ascending order, [`BATCH_PAGES`] at a time. What a batch holds follows
+/// from the set alone, not from who asks when.
 pub(crate) struct Batcher<'a> {
     pages: KeptPages<'a>,
     blocks: u64,
     pages_per_block: usize,
+    pass: usize,
+    /// The next block.
     block: u64,
-    /// Bits of `block` not handed out yet.
-    rest: Vec<u64>,
+    /// What is not handed out yet of the block before.
+    rest: Chosen,
     word: usize,
     sequence: u64,
 }
 
 impl<'a> Batcher<'a> {
     pub(crate) fn new(pages: KeptPages<'a>, blocks: u64, pages_per_block: usize) -> Self {
-        let words = pages_per_block / 64;
-        Self { pages, blocks, pages_per_block, block: 0, rest: vec![0; words], word: words, sequence: 0 }
+        let rest = Chosen::new(pages_per_block);
+        let word = rest.kept.len();
+        Self { pages, blocks, pages_per_block, pass: 0, block: 0, rest, word, sequence: 0 }
     }
 
     /// Puts the PFNs of the next batch into `pfns` and gives its number; none when all are handed out.
     pub(crate) fn next(&mut self, pfns: &mut Vec<u64>) -> Result<Option<u64>, CaptureError> {
         pfns.clear();
         while pfns.len() < BATCH_PAGES {
-            if self.word == self.rest.len() {
+            if self.word == self.rest.kept.len() {
+                if self.block == self.blocks && self.pass + 1 < self.pages.passes() {
+                    self.pass += 1;
+                    self.block = 0;
+                }
                 if self.block == self.blocks {
                     break;
                 }
-                self.pages.load(self.block, &mut self.rest)?;
+                self.pages.load(self.pass, self.block, &mut self.rest)?;
                 self.block += 1;
                 self.word = 0;
             }
-            let Some(rest) = self.rest.get_mut(self.word).filter(|rest| **rest != 0) else {
+            let Some(rest) = self.rest.kept.get_mut(self.word).filter(|rest| **rest != 0) else {
                 self.word += 1;
                 continue;
             };

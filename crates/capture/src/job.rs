@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pagehaul_codec::Method;
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_kernel::{Hints, Kernel};
+use pagehaul_kernel::{Hints, Kernel, OwnPages};
 use pagehaul_memory::{Arch, notes};
 
 use crate::Source;
@@ -13,7 +13,7 @@ use crate::dump::Segments;
 use crate::place::Placed;
 use crate::report::{Clock, class_counts};
 use crate::select::{Selection, Tally};
-use crate::{CaptureError, Format, Options, Phase, Report, Watch, dump, identity};
+use crate::{CaptureError, Format, LeftOut, Options, Phase, Report, Watch, Worth, dump, identity};
 
 /// A capture that is about to be made.
 pub(crate) struct Job<'a> {
@@ -21,6 +21,8 @@ pub(crate) struct Job<'a> {
     pub(crate) options: &'a Options,
     pub(crate) watch: &'a Watch,
     kernel: Option<Kernel>,
+    /// What the kernel maps for itself; none where the order of pages does not matter.
+    own: Option<OwnPages>,
     remarks: Vec<String>,
 }
 
@@ -54,7 +56,19 @@ impl<'a> Job<'a> {
                 gap.consequence
             ));
         }
-        Ok(Self { source, options, watch, kernel, remarks })
+        Ok(Self { source, options, watch, kernel, own: None, remarks })
+    }
+
+    /// Has pages told apart by what they are worth.
+    pub(crate) fn order_by_worth(&mut self) {
+        let memory = self.source.memory();
+        let own = self.kernel.as_ref().map(|kernel| kernel.own_pages(memory));
+        self.own = Some(own.unwrap_or_default());
+    }
+
+    /// Adds what the user should know.
+    pub(crate) fn remark(&mut self, text: String) {
+        self.remarks.push(text);
     }
 
     /// What is kept.
@@ -63,6 +77,7 @@ impl<'a> Job<'a> {
             memory: self.source.memory(),
             kernel: self.kernel.as_ref().filter(|_| !self.options.keep_all),
             level: self.options.level,
+            own: self.own.as_ref(),
             shortest_hole: match self.options.format {
                 Format::Elf => dump::SHORTEST_HOLE,
                 Format::Kdump | Format::Flattened => 1,
@@ -139,6 +154,7 @@ impl<'a> Job<'a> {
             pages_kept: tally.pages_kept(),
             pages_dropped: tally.dropped.iter().sum(),
             pages_written: placed.written,
+            left_out: left_out(&tally.by_worth, placed.by_worth),
             zero_pages: placed.zero,
             raw_pages: placed.raw,
             compressed_pages: placed.compressed,
@@ -167,4 +183,14 @@ fn check_machine(arch: Arch) -> Result<(), CaptureError> {
         if arch.wide { 64 } else { 32 },
         arch.page_size
     )))
+}
+
+/// What of the pages in `kept` is not among those in `written`.
+fn left_out(kept: &[u64; Worth::COUNT], written: Option<[u64; Worth::COUNT]>) -> Vec<LeftOut> {
+    let Some(written) = written else { return Vec::new() };
+    let count = |worth: Worth| {
+        let kept = kept[worth as usize];
+        LeftOut { worth, kept, left_out: kept.saturating_sub(written[worth as usize]) }
+    };
+    Worth::ALL.into_iter().map(count).filter(|count| count.kept > 0).collect()
 }

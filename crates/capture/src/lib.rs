@@ -5,13 +5,16 @@
 //! whatever order they were finished in, so the bytes are the same at any number of threads. Memory does not grow with
 //! the machine: the set of kept pages lives in the file being written, or is worked out again for a stream.
 
+mod aligned;
 mod batch;
 mod dump;
 mod error;
 mod estimate;
 mod identity;
 mod job;
+mod limits;
 mod options;
+mod order;
 mod pack;
 mod place;
 mod report;
@@ -21,11 +24,13 @@ mod select;
 mod sink;
 mod stream;
 mod watch;
+mod worth;
 
 pub use error::CaptureError;
 pub use estimate::estimate;
-pub use options::{Format, Options, Target};
+pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_open::{Source, SourceKind};
-pub use report::{ClassCount, Ended, Phases, Report, Unreadable};
+pub use report::{ClassCount, Ended, LeftOut, Phases, Report, Unreadable};
 pub use run::capture;
 pub use watch::{Phase, Watch};
+pub use worth::Worth;

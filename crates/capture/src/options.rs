@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
@@ -54,4 +55,15 @@ pub struct Options {
     pub threads: usize,
     /// How the dump is laid out.
     pub format: Format,
+    /// When to end with what there is.
+    pub limits: Limits,
+}
+
+/// When a capture ends early, with a dump of what was written until then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Time from the start to the end, writing the tables included.
+    pub time: Option<Duration>,
+    /// Bytes of disk the dump may take.
+    pub size: Option<u64>,
 }

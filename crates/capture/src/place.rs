@@ -10,11 +10,13 @@ use pagehaul_memory::PAGE_SIZE;
 
 use crate::batch::{Batcher, KeptPages};
 use crate::dump::DumpWriter;
+use crate::limits::Deadline;
 use crate::pack::{Batch, Packer, Stored};
 use crate::report::Clock;
 use crate::select::Selection;
 use crate::sink::WriteError;
-use crate::{CaptureError, Ended, Phase, Unreadable, Watch};
+use crate::worth::Worth;
+use crate::{CaptureError, Ended, Limits, Phase, Unreadable, Watch};
 
 /// Unreadable pages that a report names; the others are counted.
 const NAMED: usize = 16;
@@ -30,6 +32,8 @@ pub(crate) struct Placed {
     pub(crate) ended: Ended,
     /// Pages that are on record in the output.
     pub(crate) written: u64,
+    /// The same by worth, of a dump that ended early, where it is known.
+    pub(crate) by_worth: Option<[u64; Worth::COUNT]>,
     pub(crate) zero: u64,
     pub(crate) raw: u64,
     pub(crate) compressed: u64,
@@ -43,6 +47,7 @@ impl Placed {
         Self {
             ended,
             written: 0,
+            by_worth: None,
             zero: 0,
             raw: 0,
             compressed: 0,
@@ -78,6 +83,7 @@ pub(crate) struct Work<'a> {
     pub(crate) pages: u64,
     pub(crate) method: Method,
     pub(crate) threads: usize,
+    pub(crate) limits: Limits,
 }
 
 /// Packs all of `work` and places it in `dump`, which is called `name` in messages.
@@ -91,17 +97,18 @@ pub(crate) fn write_pages(
     // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
     Compressor::new(work.method)?;
     watch.enter(Phase::Pack, work.pages * PAGE_SIZE as u64);
-    let pages = work.pages;
+    let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, watch));
     let mut placed = Placed::nothing(Ended::Complete);
     let result = match dump.begin() {
-        Ok(()) => place_all(work, dump, &mut placed, watch),
+        Ok(()) => place_all(work, dump, &mut placed, &deadline, watch),
         Err(error) => Err(Failure::Write(error)),
     };
     clock.lap(Phase::Pack);
     watch.enter(Phase::Finish, 0);
     placed.ended = match result {
-        Ok(count) if count < pages && watch.stopped() => Ended::Stopped,
-        Ok(count) if count != pages => Ended::ReadFailed(format!(
+        Ok((_, Some(limit))) => limit,
+        Ok((count, None)) if count < pages && watch.stopped() => Ended::Stopped,
+        Ok((count, None)) if count != pages => Ended::ReadFailed(format!(
             "the source changed while it was read: {pages} pages were to be kept, then {count}"
         )),
         Ok(_) => match dump.finish() {
@@ -111,7 +118,12 @@ pub(crate) fn write_pages(
         Err(Failure::Write(error)) => ended(name, &error),
         Err(Failure::Read(error)) => Ended::ReadFailed(error.to_string()),
     };
-    placed.written = if placed.ended.is_success() { pages } else { dump.abandon() };
+    if placed.ended.is_success() {
+        placed.written = pages;
+    } else {
+        let recorded = dump.abandon();
+        (placed.written, placed.by_worth) = (recorded.pages, recorded.by_worth);
+    }
     clock.lap(Phase::Finish);
     Ok(placed)
 }
@@ -127,14 +139,15 @@ enum Failure {
     Write(WriteError),
 }
 
-/// Gives the number of pages placed: fewer than there are when the capture was stopped.
+/// Gives the number of pages placed, fewer than there are when the capture was stopped, and the limit that was reached.
 fn place_all(
     work: Work<'_>,
     dump: &mut dyn DumpWriter,
     placed: &mut Placed,
+    deadline: &Deadline<'_>,
     watch: &Watch,
-) -> Result<u64, Failure> {
-    let Work { selection, kept, pages: most, method, threads } = work;
+) -> Result<(u64, Option<Ended>), Failure> {
+    let Work { selection, kept, pages: most, method, threads, .. } = work;
     let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
     // One batch per thread is packed; the others keep the threads busy while the disk takes its time.
     let buffers = BUFFERS_PER_THREAD * threads + SPARE_BUFFERS;
@@ -165,7 +178,10 @@ fn place_all(
                 pages += batch.stored.len() as u64;
                 // There is room for no more descriptors than were counted.
                 if pages > most {
-                    return Ok(pages);
+                    return Ok((pages, None));
+                }
+                if let Some(limit) = deadline.reached(dump, &batch) {
+                    return Ok((pages, Some(limit)));
                 }
                 dump.place(&batch).map_err(Failure::Write)?;
                 placed.add(&batch);
@@ -175,6 +191,6 @@ fn place_all(
                 let _ = free_tx.send(batch);
             }
         }
-        Ok(pages)
+        Ok((pages, None))
     })
 }

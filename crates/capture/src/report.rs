@@ -3,7 +3,7 @@ use std::time::Instant;
 use pagehaul_kernel::PageClass;
 use serde::Serialize;
 
-use crate::Phase;
+use crate::{Phase, Worth};
 
 /// How a capture ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -15,6 +15,10 @@ pub enum Ended {
     DryRun,
     /// The user stopped it.
     Stopped,
+    /// The time it was given is over.
+    TimeLimit,
+    /// The room it was given is taken.
+    SizeLimit,
     /// The disk is full.
     DiskFull(String),
     /// The output could not be written.
@@ -39,6 +43,17 @@ pub struct ClassCount {
     pub kept: u64,
     /// Pages that were left out.
     pub dropped: u64,
+}
+
+/// Pages that should have been kept, but are not in a dump that ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// What they are worth.
+    pub worth: Worth,
+    /// Pages to be kept.
+    pub kept: u64,
+    /// Of these, pages that are not in the dump.
+    pub left_out: u64,
 }
 
 /// A page that should have been kept, but could not be read.
@@ -94,6 +109,9 @@ pub struct Report {
     pub pages_dropped: u64,
     /// Kept pages that are on record in the output; fewer than `pages_kept` when it ended early.
     pub pages_written: u64,
+    /// What is missing of a dump that ended early, most important first. Empty where pages are written in the order of
+    /// their PFNs, whatever they are worth.
+    pub left_out: Vec<LeftOut>,
     /// Of the kept pages, those of nothing but zeros, which take no room of their own.
     pub zero_pages: u64,
     /// Of the kept pages, those stored as they are.
@@ -141,13 +159,25 @@ pub(crate) fn class_counts(
 
 /// Measures one phase after the other.
 pub(crate) struct Clock {
+    start: Instant,
     last: Instant,
     pub(crate) seconds: Phases,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self { last: Instant::now(), seconds: Phases::default() }
+        let now = Instant::now();
+        Self { start: now, last: now, seconds: Phases::default() }
+    }
+
+    /// When the first phase began.
+    pub(crate) fn start_time(&self) -> Instant {
+        self.start
+    }
+
+    /// When the current phase began.
+    pub(crate) fn phase_time(&self) -> Instant {
+        self.last
     }
 
     /// Puts the time since the last lap down to `phase`.

@@ -8,9 +8,10 @@ use pagehaul_kdump::{Header, Layout, STATUS_OFFSET};
 use pagehaul_memory::PAGE_SHIFT;
 
 use crate::Source;
-use crate::batch::{Bitmap, KeptPages};
-use crate::dump::{DumpWriter, ElfDump, KdumpDump};
+use crate::batch::{Bitmap, KeptPages, Pass};
+use crate::dump::{DumpWriter, ElfDump, FlatDump, KdumpDump};
 use crate::job::Job;
+use crate::order::Order;
 use crate::place::{Placed, Work, ended, write_pages};
 use crate::report::Clock;
 use crate::scan::scan;
@@ -37,7 +38,7 @@ pub fn capture(
             options.format.name()
         )));
     }
-    let job = Job::prepare(source, options, watch)?;
+    let mut job = Job::prepare(source, options, watch)?;
     clock.lap(Phase::Prepare);
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
@@ -54,7 +55,7 @@ pub fn capture(
         file.sum_up();
     }
     let report = match options.format {
-        Format::Kdump => kdump(&job, file.clone(), &mut clock),
+        Format::Kdump => kdump(&mut job, file.clone(), &mut clock),
         Format::Elf => elf(&job, file.clone(), &mut clock),
         Format::Flattened => stream(&job, file.file(), path, &mut clock),
     }
@@ -64,20 +65,44 @@ pub fn capture(
     Ok(report)
 }
 
-/// A kdump-compressed file; the set of kept pages lives in its bitmap.
-fn kdump(job: &Job<'_>, mut file: sink::FileSink, clock: &mut Clock) -> Result<Report, CaptureError> {
+/// A kdump-compressed file; the set of kept pages lives in its bitmap, their order in a nameless file beside it.
+fn kdump(job: &mut Job<'_>, mut file: sink::FileSink, clock: &mut Clock) -> Result<Report, CaptureError> {
     let path = file.path().to_owned();
     let layout = job.layout()?;
     let header = job.header();
-    let tally = write_bitmaps(job, &mut file, &header, &layout, clock)?;
+    let mut order = order(job, &file, &layout);
+    let tally = write_bitmaps(job, &mut file, (&header, &layout), order.as_mut(), clock)?;
     let bitmap = Bitmap { file: file.reader(), offset: layout.bitmap2_offset(), length: layout.bitmap_len() };
+    let passes = match order {
+        Some(order) => order.finish(&tally, job.watch)?,
+        None => vec![Pass { worth: None, bitmap: bitmap.clone() }],
+    };
     let pages = tally.pages_kept();
-    let mut dump = KdumpDump::new(&mut file, &header, layout, Some(bitmap.clone()), pages, job.watch)?;
+    // The bitmap is read back, also where it ends in a hole.
+    file.set_size(layout.descriptors_offset()).map_err(|error| output_error(&path, error.into()))?;
+    let mut dump = KdumpDump::new(&mut file, &header, layout, (bitmap, passes.clone()), pages, job.watch)?;
     let selection = job.selection();
-    let kept = KeptPages::Bitmap(bitmap);
+    let kept = KeptPages::Passes(passes);
     let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
     Ok(job.report(Some(&path), &tally, placed, size, clock))
+}
+
+/// Where the order of pages is kept; none where it is that of PFNs.
+fn order(job: &mut Job<'_>, file: &sink::FileSink, layout: &Layout) -> Option<Order> {
+    if !file.is_regular() {
+        return None;
+    }
+    match Order::new(file.path(), layout.bitmap_len()) {
+        Ok(order) => {
+            job.order_by_worth();
+            Some(order)
+        }
+        Err(error) => {
+            job.remark(format!("pages are written in the order of PFNs, whatever they are worth: {error}"));
+            None
+        }
+    }
 }
 
 /// A flattened dump: what is kept is worked out twice, because a stream cannot be read back.
@@ -85,9 +110,9 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     let mut stream = FlatSink::new(out, path).map_err(|error| output_error(path, error))?;
     let layout = job.layout()?;
     let header = job.header();
-    let tally = write_bitmaps(job, &mut stream, &header, &layout, clock)?;
+    let tally = write_bitmaps(job, &mut stream, (&header, &layout), None, clock)?;
     let pages = tally.pages_kept();
-    let mut dump = KdumpDump::new(&mut stream, &header, layout, None, pages, job.watch)?;
+    let mut dump = FlatDump::new(&mut stream, &header, layout, pages, job.watch)?;
     let selection = job.selection();
     let kept = KeptPages::Again(Box::new(selection.selector()));
     let mut placed = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
@@ -107,8 +132,8 @@ fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report,
     let selection = job.selection();
     job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
     let mut bits = Stream::new(0, BITMAP_CHUNK);
-    let tally = scan(&selection, job.options.threads, job.watch, |_, kept| {
-        push_block(&mut bits, kept, u64::MAX, &mut spool, job.watch)
+    let tally = scan(&selection, job.options.threads, job.watch, |_, chosen| {
+        bits.push_bits(&chosen.kept, u64::MAX, &mut spool, job.watch)
             .map_err(|error| output_error(spool.path(), error))
     })?;
     bits.flush(&mut spool, job.watch).map_err(|error| output_error(spool.path(), error))?;
@@ -118,7 +143,7 @@ fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report,
     let segments = job.segments(bitmap.clone());
     let pages = tally.pages_kept();
     let mut dump = ElfDump::new(file, segments, pages, job.watch)?;
-    let kept = KeptPages::Bitmap(bitmap);
+    let kept = KeptPages::Passes(vec![Pass { worth: None, bitmap }]);
     let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
     Ok(job.report(Some(&path), &tally, placed, size, clock))
@@ -133,7 +158,8 @@ fn pack<'a>(
     path: &Path,
     clock: &mut Clock,
 ) -> Result<Placed, CaptureError> {
-    let work = Work { selection, kept, pages, method: job.method(), threads: job.options.threads };
+    let Options { threads, limits, .. } = *job.options;
+    let work = Work { selection, kept, pages, method: job.method(), threads, limits };
     write_pages(work, dump, &path.display().to_string(), job.watch, clock)
 }
 
@@ -141,8 +167,8 @@ fn pack<'a>(
 fn write_bitmaps(
     job: &Job<'_>,
     sink: &mut dyn Sink,
-    header: &Header<'_>,
-    layout: &Layout,
+    (header, layout): (&Header<'_>, &Layout),
+    mut order: Option<&mut Order>,
     clock: &mut Clock,
 ) -> Result<Tally, CaptureError> {
     let path = sink.path().to_owned();
@@ -165,10 +191,12 @@ fn write_bitmaps(
     let mut kept = Stream::new(layout.bitmap2_offset(), BITMAP_CHUNK);
     let (exists_end, kept_end) = (layout.bitmap1_offset() + length, layout.bitmap2_offset() + length);
     let mut present = vec![0; pages / 64];
-    let tally = scan(&selection, job.options.threads, job.watch, |block, bits| {
+    let tally = scan(&selection, job.options.threads, job.watch, |block, chosen| {
         selection.memory.ranges().mark_pages(block * pages as u64, PAGE_SHIFT, false, &mut present);
-        push_block(&mut exists, &present, exists_end, sink, job.watch)
-            .and_then(|()| push_block(&mut kept, bits, kept_end, sink, job.watch))
+        exists
+            .push_bits(&present, exists_end, sink, job.watch)
+            .and_then(|()| kept.push_bits(&chosen.kept, kept_end, sink, job.watch))
+            .and_then(|()| order.as_mut().map_or(Ok(()), |order| order.push(chosen, job.watch)))
             .map_err(failed)
     })?;
     // The last block of pages may end before the last block of bitmap does.
@@ -178,22 +206,6 @@ fn write_bitmaps(
     kept.flush(sink, job.watch).map_err(failed)?;
     clock.lap(Phase::Scan);
     Ok(tally)
-}
-
-/// Appends the bits of one block to a bitmap that ends at file offset `end`.
-fn push_block(
-    stream: &mut Stream,
-    bits: &[u64],
-    end: u64,
-    sink: &mut dyn Sink,
-    watch: &Watch,
-) -> Result<(), WriteError> {
-    let length = (size_of_val(bits) as u64).min(end - stream.end());
-    if bits.iter().all(|&word| word == 0) {
-        return stream.push_zeros(length, sink, watch);
-    }
-    let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_le_bytes()).collect();
-    stream.push(&bytes[..length as usize], sink, watch)
 }
 
 fn block_bytes(pages: usize) -> u64 {

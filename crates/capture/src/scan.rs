@@ -7,7 +7,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 use pagehaul_memory::PAGE_SHIFT;
 
-use crate::select::{Selection, Tally};
+use crate::select::{Chosen, Selection, Tally};
 use crate::{CaptureError, Watch};
 
 /// Blocks a worker may be ahead of the collector.
@@ -15,26 +15,25 @@ const AHEAD: usize = 4;
 
 struct Scanned {
     index: u64,
-    kept: Vec<u64>,
+    chosen: Chosen,
     tally: Tally,
 }
 
-/// Scans all blocks with `threads` threads and gives each block's kept pages to `collect`, in order.
+/// Scans all blocks with `threads` threads and gives what each block's pages came to to `collect`, in order.
 pub(crate) fn scan<E: From<CaptureError>>(
     selection: &Selection<'_>,
     threads: usize,
     watch: &Watch,
-    mut collect: impl FnMut(u64, &[u64]) -> Result<(), E>,
+    mut collect: impl FnMut(u64, &Chosen) -> Result<(), E>,
 ) -> Result<Tally, E> {
     let blocks = selection.blocks();
-    let words = selection.pages_per_block() / 64;
     let block_bytes = (selection.pages_per_block() as u64) << PAGE_SHIFT;
     let next = AtomicU64::new(0);
     let (done_tx, done_rx) = bounded::<Result<Scanned, CaptureError>>(threads * AHEAD);
-    let (free_tx, free_rx) = bounded::<Vec<u64>>(threads * AHEAD);
+    let (free_tx, free_rx) = bounded::<Chosen>(threads * AHEAD);
     for _ in 0..threads * AHEAD {
         // The channel has room for exactly these.
-        let _ = free_tx.send(vec![0; words]);
+        let _ = free_tx.send(selection.buffer());
     }
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -42,14 +41,14 @@ pub(crate) fn scan<E: From<CaptureError>>(
             scope.spawn(move || {
                 let mut selector = selection.selector();
                 // A buffer first, the number after it: so the lowest number outstanding always has its buffer.
-                while let Ok(mut kept) = free_rx.recv() {
+                while let Ok(mut chosen) = free_rx.recv() {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     if index >= blocks || watch.stopped() {
                         return;
                     }
-                    let result = selector.select(index, &mut kept);
+                    let result = selector.select(index, &mut chosen);
                     watch.advance(block_bytes);
-                    if done_tx.send(result.map(|tally| Scanned { index, kept, tally })).is_err() {
+                    if done_tx.send(result.map(|tally| Scanned { index, chosen, tally })).is_err() {
                         return;
                     }
                 }
@@ -65,10 +64,10 @@ pub(crate) fn scan<E: From<CaptureError>>(
             waiting.insert(scanned.index, scanned);
             while let Some(scanned) = waiting.remove(&expected) {
                 total.add(&scanned.tally);
-                collect(expected, &scanned.kept)?;
+                collect(expected, &scanned.chosen)?;
                 expected += 1;
                 // Fails only when every worker is gone.
-                let _ = free_tx.send(scanned.kept);
+                let _ = free_tx.send(scanned.chosen);
             }
         }
         if expected < blocks {

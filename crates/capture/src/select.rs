@@ -1,9 +1,10 @@
 //! Which pages of a block are kept.
 
-use pagehaul_kernel::{DumpLevel, Kernel, PageClass, PageScanner, Trouble};
+use pagehaul_kernel::{DumpLevel, Kernel, OwnPages, PageClass, PageScanner, Trouble};
 use pagehaul_memory::{PAGE_SHIFT, PhysMemory, bits};
 
 use crate::CaptureError;
+use crate::worth::Worth;
 
 /// Pages in a block where no kernel says: those of a memory section on x86_64, and as many as fit one block of bitmap.
 const DEFAULT_BLOCK: usize = 1 << 15;
@@ -15,6 +16,8 @@ pub(crate) struct Tally {
     pub(crate) dropped: [u64; PageClass::COUNT],
     /// Left out by the dump that is the source.
     pub(crate) missing: u64,
+    /// Kept pages by [`Worth`], where that was asked.
+    pub(crate) by_worth: [u64; Worth::COUNT],
     pub(crate) trouble: Option<Trouble>,
 }
 
@@ -25,6 +28,9 @@ impl Tally {
             self.dropped[class] += other.dropped[class];
         }
         self.missing += other.missing;
+        for (sum, pages) in self.by_worth.iter_mut().zip(other.by_worth) {
+            *sum += pages;
+        }
         let earlier = |a: &Trouble, b: &Trouble| a.pfn <= b.pfn;
         if let Some(trouble) = &other.trouble
             && !self.trouble.as_ref().is_some_and(|known| earlier(known, trouble))
@@ -38,6 +44,21 @@ impl Tally {
     }
 }
 
+/// What the pages of one block came to: bit *n* is the block's page *n*.
+pub(crate) struct Chosen {
+    /// The pages that are kept.
+    pub(crate) kept: Vec<u64>,
+    /// The same by [`Worth`]; empty where nobody asked.
+    pub(crate) by_worth: Vec<Vec<u64>>,
+}
+
+impl Chosen {
+    /// For blocks of `pages` pages, without [`Worth`].
+    pub(crate) fn new(pages: usize) -> Self {
+        Self { kept: vec![0; pages / 64], by_worth: Vec::new() }
+    }
+}
+
 /// What is kept and why, for all threads.
 pub(crate) struct Selection<'a> {
     pub(crate) memory: &'a dyn PhysMemory,
@@ -46,9 +67,18 @@ pub(crate) struct Selection<'a> {
     pub(crate) level: DumpLevel,
     /// Runs of dropped pages shorter than this are kept after all: 1 but for formats in which a hole has its price.
     pub(crate) shortest_hole: usize,
+    /// What the kernel maps for itself; none where worth does not matter.
+    pub(crate) own: Option<&'a OwnPages>,
 }
 
 impl<'a> Selection<'a> {
+    /// A buffer for what is asked of a block.
+    pub(crate) fn buffer(&self) -> Chosen {
+        let chosen = Chosen::new(self.pages_per_block());
+        let sets = if self.own.is_some() { Worth::COUNT } else { 0 };
+        Chosen { by_worth: vec![chosen.kept.clone(); sets], ..chosen }
+    }
+
     pub(crate) fn pages_per_block(&self) -> usize {
         self.kernel.map_or(DEFAULT_BLOCK, Kernel::pages_per_block)
     }
@@ -68,6 +98,9 @@ impl<'a> Selection<'a> {
             scanner: self.kernel.map(|kernel| PageScanner::new(kernel, self.memory.view())),
             drops: self.level.drop_table(),
             shortest_hole: self.shortest_hole,
+            own: self.own.unwrap_or(
+                const { &OwnPages { data: Vec::new(), text: Vec::new(), struct_pages: Vec::new() } },
+            ),
             classes: vec![PageClass::Absent; pages],
             exists: vec![0; pages / 64],
         }
@@ -80,18 +113,21 @@ pub(crate) struct Selector<'a> {
     scanner: Option<PageScanner<'a>>,
     drops: [bool; PageClass::COUNT],
     shortest_hole: usize,
+    own: &'a OwnPages,
     classes: Vec<PageClass>,
     exists: Vec<u64>,
 }
 
 impl Selector<'_> {
-    /// Sets in `kept` the pages of block `index` that are kept.
-    pub(crate) fn select(&mut self, index: u64, kept: &mut [u64]) -> Result<Tally, CaptureError> {
+    /// Sets in `chosen` the pages of block `index` that are kept.
+    pub(crate) fn select(&mut self, index: u64, chosen: &mut Chosen) -> Result<Tally, CaptureError> {
+        let Chosen { kept, by_worth } = chosen;
         let mut tally = Tally::default();
         let first = index * self.classes.len() as u64;
         self.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut self.exists);
         if self.exists.iter().all(|&word| word == 0) {
             kept.fill(0);
+            by_worth.iter_mut().for_each(|bits| bits.fill(0));
             return Ok(tally);
         }
         // `kept` holds the pages there are, until the ones to drop are cleared.
@@ -106,6 +142,12 @@ impl Selector<'_> {
         }
         if self.shortest_hole > 1 {
             self.fill_short_holes(first, kept, &mut tally)?;
+        }
+        if !by_worth.is_empty() {
+            Worth::split(first, &self.classes, kept, self.own, by_worth);
+            for (pages, bits) in tally.by_worth.iter_mut().zip(by_worth) {
+                *pages = bits::count(bits);
+            }
         }
         Ok(tally)
     }

@@ -1,20 +1,14 @@
 //! Bytes that follow each other in the file, gathered into large aligned writes.
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
-
 use crate::Watch;
+use crate::aligned::Aligned;
 use crate::sink::{Sink, WriteError};
-
-/// A page of buffer, placed in memory as direct writes want it.
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-struct Block([u8; 4096]);
 
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// A stretch of the file that is written from its start to its end.
 pub(crate) struct Stream {
-    buffer: Vec<Block>,
+    buffer: Aligned,
     used: usize,
     /// File offset of the first byte in the buffer.
     offset: u64,
@@ -25,8 +19,7 @@ pub(crate) struct Stream {
 impl Stream {
     /// Starts at `offset`, and writes `chunk` bytes at a time.
     pub(crate) fn new(offset: u64, chunk: usize) -> Self {
-        let buffer = vec![Block::new_zeroed(); chunk.div_ceil(size_of::<Block>())];
-        Self { buffer, used: 0, offset, chunk }
+        Self { buffer: Aligned::new(chunk), used: 0, offset, chunk }
     }
 
     /// File offset of the next byte.
@@ -50,7 +43,7 @@ impl Stream {
             let end = (self.offset + 1).next_multiple_of(self.chunk as u64);
             let room = (end - self.offset) as usize - self.used;
             let (now, later) = bytes.split_at(room.min(bytes.len()));
-            self.buffer.as_mut_bytes()[self.used..self.used + now.len()].copy_from_slice(now);
+            self.buffer.bytes_mut()[self.used..self.used + now.len()].copy_from_slice(now);
             self.used += now.len();
             bytes = later;
             if now.len() == room {
@@ -81,14 +74,30 @@ impl Stream {
         Ok(())
     }
 
+    /// Appends the bits of one block to a bitmap that ends at file offset `end`.
+    pub(crate) fn push_bits(
+        &mut self,
+        bits: &[u64],
+        end: u64,
+        sink: &mut dyn Sink,
+        watch: &Watch,
+    ) -> Result<(), WriteError> {
+        let length = (size_of_val(bits) as u64).min(end - self.end());
+        if bits.iter().all(|&word| word == 0) {
+            return self.push_zeros(length, sink, watch);
+        }
+        let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.push(&bytes[..length as usize], sink, watch)
+    }
+
     /// Writes what is gathered. After an error, what got there is no longer part of the buffer.
     pub(crate) fn flush(&mut self, sink: &mut dyn Sink, watch: &Watch) -> Result<(), WriteError> {
         if self.used == 0 {
             return Ok(());
         }
-        let result = sink.write(self.offset, &self.buffer.as_bytes()[..self.used]);
+        let result = sink.write(self.offset, &self.buffer.bytes()[..self.used]);
         let written = result.as_ref().map_or_else(|error| error.written, |()| self.used);
-        self.buffer.as_mut_bytes().copy_within(written..self.used, 0);
+        self.buffer.bytes_mut().copy_within(written..self.used, 0);
         self.used -= written;
         self.offset += written as u64;
         watch.wrote(written as u64);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Bench, Page, machine, options, read_all};
-use pagehaul_capture::{CaptureError, Ended, Format, Options, Phase, Source, Target, Watch, capture};
+use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Phase, Source, Target, Watch, capture};
 use pagehaul_memory::MapPolicy;
 use pagehaul_synth::{Content, Era, Machine};
 
@@ -57,21 +57,14 @@ fn a_stopped_capture_leaves_what_was_written() {
 }
 
 #[test]
-fn a_stopped_elf_dump_describes_the_pages_it_holds() {
-    let mut machine = Machine::new(Era::V6_12);
-    // Much memory, so that there is time to stop.
-    machine.ram(0x10_0000, 0x3000_0000);
-    for pfn in 0x10000..0x14000 {
-        machine.fill(pfn, Content::Random);
-    }
-    let bench = Bench::new(machine.build());
-    let report = stopped(&bench, "elf", Format::Elf);
-    if report.ended == Ended::Complete {
-        // The machine was faster than the test.
-        return;
-    }
-    assert_eq!(report.ended, Ended::Stopped);
-    let held = read_all(&bench.path("elf"), &bench.image)
+fn an_elf_dump_that_ended_early_describes_the_pages_it_holds() {
+    let bench = Bench::new(slow_machine().build());
+    let limits = Limits { size: Some(12 << 20), time: None };
+    let options = Options { limits, ..options("0", "none", Format::Elf) };
+    let (path, report) = bench.capture("elf", &options);
+    assert_eq!(report.ended, Ended::SizeLimit);
+    assert!(report.pages_written > 0 && std::fs::metadata(&path).unwrap().len() <= 12 << 20);
+    let held = read_all(&path, &bench.image)
         .into_iter()
         .filter(|(pfn, page)| match page {
             Page::Holds(page) => {

@@ -1,8 +1,21 @@
 //! What a descriptor says of its page, held against the file.
 
+use std::ops::Range;
+
 use pagehaul_codec::Codec;
 
 use crate::format::{PageDesc, flags};
+
+/// Where page data can be: behind the headers, not in the tables, before the end of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// File offset of the first byte behind headers and notes.
+    pub(crate) headers_end: u64,
+    /// The bitmaps and descriptors.
+    pub(crate) tables: Range<u64>,
+    /// Bytes in the file.
+    pub(crate) file_size: u64,
+}
 
 /// How a page is stored, or what is wrong with its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +26,7 @@ pub(crate) enum Encoding {
     Missing,
     /// Its bytes would be behind the end of the file.
     CutOff,
-    /// Its bytes would be in the headers, or the offset is negative.
+    /// Its bytes would be in the headers or tables, or the offset is negative.
     BadOffset,
     /// No page has that many bytes when stored in this way.
     BadSize,
@@ -22,9 +35,8 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Of a descriptor in a dump of pages of `whole` bytes, which lie between `data_start` and the end of the file at
-    /// `file_size`.
-    pub(crate) fn of(desc: &PageDesc, data_start: u64, file_size: u64, whole: u32) -> Self {
+    /// Of a descriptor in a dump of pages of `whole` bytes.
+    pub(crate) fn of(desc: &PageDesc, places: &Places, whole: u32) -> Self {
         let size = desc.size.get();
         let Ok(offset) = u64::try_from(desc.offset.get()) else { return Self::BadOffset };
         if offset == 0 {
@@ -41,11 +53,12 @@ impl Encoding {
         if size == 0 || size > whole || (codec == Codec::None && size != whole) {
             return Self::BadSize;
         }
-        if offset < data_start {
+        // Both are below 2^63.
+        let end = offset + u64::from(size);
+        if offset < places.headers_end || (offset < places.tables.end && end > places.tables.start) {
             return Self::BadOffset;
         }
-        // Both are below 2^63.
-        if offset + u64::from(size) > file_size { Self::CutOff } else { Self::Stored(codec) }
+        if end > places.file_size { Self::CutOff } else { Self::Stored(codec) }
     }
 
     /// What is wrong, for people.

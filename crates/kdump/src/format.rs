@@ -175,6 +175,16 @@ impl PageDesc {
     pub fn new(offset: u64, size: u32, flags: u32) -> Self {
         Self { offset: (offset as i64).into(), size: size.into(), flags: flags.into(), page_flags: 0.into() }
     }
+
+    /// Whether the page is missing.
+    pub fn is_missing(&self) -> bool {
+        self.offset.get() == 0
+    }
+
+    /// File offset behind the page's bytes.
+    pub fn end(&self) -> u64 {
+        (self.offset.get() as u64).saturating_add(self.size.get().into())
+    }
 }
 
 /// First 4096 bytes of a flattened file.

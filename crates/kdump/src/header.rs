@@ -37,6 +37,9 @@ pub struct Header<'a> {
 /// File offset of the status word, whose INCOMPLETE bit is cleared once all else is written.
 pub const STATUS_OFFSET: u64 = offset_of!(DiskDumpHeader, status) as u64;
 
+/// File offset of the number of blocks between the header and the bitmaps. In the same sector as the status word.
+pub const SUB_BLOCKS_OFFSET: u64 = offset_of!(DiskDumpHeader, sub_hdr_size) as u64;
+
 impl Header<'_> {
     /// The bytes of the status word, to be written at [`STATUS_OFFSET`].
     pub fn status(&self, incomplete: bool) -> [u8; 4] {

@@ -15,7 +15,7 @@ mod utsname;
 
 pub use flat::FlatWriter;
 pub use format::PageDesc;
-pub use header::{Header, STATUS_OFFSET};
+pub use header::{Header, STATUS_OFFSET, SUB_BLOCKS_OFFSET};
 pub use layout::{Layout, LayoutError, NOTES_OFFSET};
 pub use reader::{Census, Info, KdumpFile, SplitError, SplitSet, Structure};
 pub use utsname::UtsName;

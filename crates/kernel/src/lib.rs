@@ -10,9 +10,12 @@
 
 mod class;
 mod error;
+
 mod kernel;
+mod landmarks;
 mod level;
 mod machine;
+mod own_pages;
 mod phys_base;
 mod rules;
 mod scan;
@@ -25,6 +28,7 @@ pub use class::PageClass;
 pub use error::{KernelError, TranslateError};
 pub use kernel::{Hints, Kernel, Undecidable};
 pub use level::{DumpLevel, LevelError};
+pub use own_pages::OwnPages;
 pub use scan::{BlockReport, PageScanner, Trouble};
 pub use translate::{Extent, Translator};
 pub use vmcoreinfo::VmcoreInfo;

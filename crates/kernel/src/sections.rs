@@ -1,6 +1,8 @@
 //! The memory model: which physical memory has struct pages, and where those are. SPARSEMEM cuts physical memory into
 //! sections of 128 MiB, each with an array of struct pages (`include/linux/mmzone.h`).
 
+use std::ops::Range;
+
 use pagehaul_memory::{PAGE_SHIFT, View};
 
 use crate::{KernelError, TranslateError, Translator, VmcoreInfo};
@@ -99,6 +101,21 @@ impl Sections {
     /// Pages in a section.
     pub(crate) fn pages(&self) -> u64 {
         1 << self.pages_shift
+    }
+
+    /// Virtual addresses of the table of sections.
+    pub(crate) fn table(&self, tables: &Translator, view: &mut dyn View) -> Vec<Range<u64>> {
+        let range = |start: u64, length: u64| start..start.saturating_add(length);
+        let Some(per_root) = self.per_root else {
+            return vec![range(self.table, self.count.saturating_mul(self.entry_size))];
+        };
+        let roots = self.count.div_ceil(per_root);
+        let mut found = vec![range(self.table, roots * 8)];
+        // Roots are few: 2,048 for 64 TiB.
+        let root = |number: u64| tables.read_u64(view, self.table.wrapping_add(number * 8)).ok();
+        let present = (0..roots).map_while(root).filter(|root| *root != 0);
+        found.extend(present.map(|root| range(root, per_root * self.entry_size)));
+        found
     }
 
     /// Virtual address of the struct page of the first page of section `number`; none where the kernel manages no

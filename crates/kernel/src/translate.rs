@@ -11,6 +11,8 @@ pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 const DEFAULT_IMAGE_SIZE: u64 = 512 << 20;
 
 const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const NO_EXECUTE: u64 = 1 << 63;
 /// In an entry of level 2 or 3: maps a page itself.
 const LEAF: u64 = 1 << 7;
 /// Bits 12 to 51 hold the address; those above are software's, protection keys and NX.
@@ -39,6 +41,20 @@ pub struct Translator {
     /// What the image was moved by; wraps, as it may be negative.
     phys_base: u64,
     image_size: u64,
+}
+
+/// What an entry of a table leads to.
+pub(crate) enum Entry {
+    /// A table of the next level at this physical address.
+    Table(u64),
+    /// A page of its level's size at this one.
+    Page {
+        paddr: u64,
+        /// Whether it may be run, and not written to.
+        text: bool,
+    },
+    /// Nothing, or nothing that makes sense.
+    Nothing,
 }
 
 /// What a walk down to level 1 came to.
@@ -130,6 +146,27 @@ impl Translator {
         let mut word = [0; 8];
         self.read(view, vaddr, &mut word)?;
         Ok(u64::from_le_bytes(word))
+    }
+
+    /// Physical address of the top table.
+    pub(crate) fn root(&self) -> u64 {
+        self.root
+    }
+
+    /// What `entry` of a table of `level` says.
+    pub(crate) fn entry(&self, entry: u64, level: u8) -> Entry {
+        let address = entry & self.address;
+        let text = entry & (WRITABLE | NO_EXECUTE) == 0;
+        match level {
+            _ if entry & PRESENT == 0 => Entry::Nothing,
+            1 => Entry::Page { paddr: address, text },
+            2 | 3 if entry & LEAF != 0 => {
+                let inside = (1 << (12 + u32::from(level - 1) * INDEX_BITS)) - 1;
+                Entry::Page { paddr: address & !inside, text }
+            }
+            _ if entry & LEAF != 0 => Entry::Nothing,
+            _ => Entry::Table(address),
+        }
     }
 
     /// The image's own linear mapping.

@@ -175,6 +175,15 @@ impl Growing {
         }
     }
 
+    /// Takes note that `length` bytes from `offset` on are no longer what was written.
+    pub fn changed(&mut self, offset: u64, length: u64) {
+        let extent = EXTENT as u64;
+        let end = offset.saturating_add(length).div_ceil(extent);
+        for hash in self.hashes.iter_mut().take(end as usize).skip((offset / extent) as usize) {
+            *hash = None;
+        }
+    }
+
     /// The checksums of `file`, which is what was written.
     pub fn finish(mut self, file: &dyn ReadAt) -> io::Result<Sums> {
         let size = file.size();
@@ -247,6 +256,8 @@ mod tests {
         growing.wrote(0, &bytes[..EXTENT], true);
         growing.wrote(50, &bytes[50..60], true);
         growing.wrote(2 * EXTENT as u64, &[9; EXTENT], false);
+        growing.wrote(2 * EXTENT as u64, &[9; EXTENT], true);
+        growing.changed(3 * EXTENT as u64 - 1, u64::MAX);
         growing.wrote(2 * EXTENT as u64 + 10, &bytes[2 * EXTENT + 10..], true);
         assert_eq!(growing.finish(&plain).unwrap(), expected);
     }

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pagehaul_codec::{Codec, Method};
@@ -46,7 +47,7 @@ pub(crate) enum Command {
 /// flattened dump. The dump opens in crash, drgn and everything that uses libkdumpfile.
 ///
 /// Exit status: 0, the dump is complete; 1, there is no dump; 2, the command line is wrong; 3, the dump was left
-/// incomplete (disk full, I/O error, interrupted): it is marked so, and holds what was written.
+/// incomplete (disk full, I/O error, interrupted, a limit reached): it is marked so, and holds the most important pages.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul capture /proc/vmcore /var/crash/dump
@@ -72,6 +73,15 @@ pub(crate) struct CaptureArguments {
     /// How the dump is laid out [default: kdump, flattened for `-`]
     #[arg(short, long, value_enum)]
     pub(crate) format: Option<FormatArgument>,
+    /// Be done by then, with the most important pages: 90s, 10m, 1h30m. Pages are written in this order: kernel data,
+    /// stacks and page tables; slab; kernel text; struct pages; other kernel memory; page cache; processes; free memory.
+    /// In streams and ELF dumps, and on raw disks, they come in the order of PFNs
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Take no more room on disk than this, for the most important pages: 500M, 20G. Until the end, 24 bytes more for each
+    /// page that was to be kept
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) size_limit: Option<u64>,
     /// Classify and estimate the size, but write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -119,18 +129,24 @@ pub(crate) enum FormatArgument {
     Flattened,
 }
 
-fn map_size(text: &str) -> Result<u64, String> {
-    let size: bytesize::ByteSize = text.parse().map_err(|_| "expected a size such as 64K, 4M".to_owned())?;
-    // K, M and G are powers of two here, as everywhere in this field.
-    let size = match text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim().parse::<u64>() {
-        Ok(number) => match text.trim_start_matches(|c: char| c.is_ascii_digit()).trim() {
-            "K" | "k" => number << 10,
-            "M" | "m" => number << 20,
-            "G" | "g" => number << 30,
-            _ => size.as_u64(),
-        },
-        Err(_) => size.as_u64(),
+/// A number of bytes. K, M, G and T are powers of two, as everywhere in this field.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB") {
+        "" | "B" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => 64,
     };
+    let bytes =
+        digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
+    bytes.ok_or_else(|| "expected a size such as 64K, 4M, 20G".to_owned())
+}
+
+fn map_size(text: &str) -> Result<u64, String> {
+    let size = size(text)?;
     if size.is_power_of_two() && (4096..=1 << 30).contains(&size) {
         Ok(size)
     } else {

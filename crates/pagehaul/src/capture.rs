@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::{Context, bail};
-use pagehaul_capture::{Format, Options, Report, Source, Target, Watch, capture, estimate};
+use pagehaul_capture::{Format, Limits, Options, Report, Source, Target, Watch, capture, estimate};
 use pagehaul_memory::{Access, MapPolicy};
 use serde::Serialize;
 
@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         method: arguments.compress,
         threads: threads(arguments),
         format,
+        limits: Limits { time: arguments.time_limit, size: arguments.size_limit },
     };
     let watch = Arc::new(Watch::default());
     let stop = Arc::clone(&watch);

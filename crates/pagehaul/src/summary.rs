@@ -37,12 +37,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         table.add_row(row("left out of the source", 0, report.missing_from_source));
     }
     table.add_row(row("all", report.pages_kept, report.pages_dropped + report.missing_from_source));
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for line in table.to_string().lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
+    write_table(out, table)?;
     if report.zero_pages > 0 {
         writeln!(
             out,
@@ -83,8 +78,28 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
             writeln!(out, "  PFN {:#x}: {}", page.pfn, page.why)?;
         }
     }
+    if !report.left_out.is_empty() {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header(["worth", "to be kept", "", "not written", ""]);
+        for part in &report.left_out {
+            table.add_row(row(part.worth.name(), part.kept, part.left_out));
+        }
+        write_table(out, table)?;
+    }
     for remark in &report.remarks {
         writeln!(out, "note: {remark}")?;
+    }
+    Ok(())
+}
+
+/// A table of names and numbers.
+fn write_table(out: &mut String, mut table: Table) -> std::fmt::Result {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for line in table.to_string().lines() {
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }
@@ -94,6 +109,8 @@ pub(crate) fn failure(report: &Report) -> Option<String> {
     let why = match &report.ended {
         Ended::Complete | Ended::DryRun => return None,
         Ended::Stopped => "stopped by a signal",
+        Ended::TimeLimit => "the time limit is reached",
+        Ended::SizeLimit => "the size limit is reached",
         Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why) => why,
     };
     let output = report.output.as_deref().unwrap_or("the output");

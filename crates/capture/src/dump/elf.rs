@@ -2,8 +2,8 @@
 
 use pagehaul_memory::PAGE_SIZE;
 
-use super::DumpWriter;
 use super::elf_segments::Segments;
+use super::{DumpWriter, Recorded};
 use crate::pack::{Batch, Stored};
 use crate::sink::{FileSink, Sink, WriteError};
 use crate::stream::Stream;
@@ -109,7 +109,7 @@ impl DumpWriter for ElfDump<'_> {
         self.sink.sync()
     }
 
-    fn abandon(&mut self) -> u64 {
+    fn abandon(&mut self) -> Recorded {
         // As for kdump files, errors from here on change nothing.
         let _ = self.stream.flush(&mut self.sink, self.watch);
         let pages_until = |end: u64| end.saturating_sub(self.data) / PAGE_SIZE as u64;
@@ -120,7 +120,15 @@ impl DumpWriter for ElfDump<'_> {
         }
         let _ = self.write_headers(pages, true);
         let _ = self.sink.sync();
-        pages
+        Recorded::pages(pages)
+    }
+
+    fn size_with(&self, batch: &Batch) -> u64 {
+        self.stream.end() + (batch.stored.len() * PAGE_SIZE) as u64
+    }
+
+    fn finish_bytes(&self) -> u64 {
+        self.data
     }
 
     fn size(&self) -> u64 {

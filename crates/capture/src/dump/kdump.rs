@@ -1,133 +1,105 @@
-//! kdump-compressed dumps, in files and in flattened streams.
+//! kdump-compressed files. Pages may come in any order; the table of descriptors is in that of PFNs.
 
 use std::collections::VecDeque;
 
-use pagehaul_codec::Codec;
-use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{Header, Layout, PageDesc, STATUS_OFFSET};
-use pagehaul_memory::{PAGE_SIZE, bits};
-use zerocopy::IntoBytes;
+use pagehaul_memory::PAGE_SIZE;
 
-use super::DumpWriter;
-use crate::batch::{BATCH_PAGES, Bitmap};
+use super::ranks::Ranks;
+use super::relocate;
+use super::table::DescriptorTable;
+use super::{DumpWriter, Recorded, descriptor};
+use crate::batch::{Bitmap, Pass};
 use crate::pack::{Batch, Stored};
-use crate::sink::{Sink, WriteError};
+use crate::sink::{FileSink, Sink, WriteError};
 use crate::stream::Stream;
 use crate::{CaptureError, Watch};
 
 /// Bytes per write of page data.
 const DATA_CHUNK: usize = 4 << 20;
-/// Bytes per write of descriptors: 24 bytes a page, so these go out far less often.
-const DESCRIPTOR_CHUNK: usize = 256 << 10;
+/// Descriptors that wait for their pages' data to be in the file. Pages of zeros have no data to fill a chunk with.
+const MOST_PENDING: usize = 1 << 16;
 
-/// The descriptor bit of a codec.
-pub(crate) fn codec_flag(codec: Codec) -> u32 {
-    match codec {
-        Codec::None => 0,
-        Codec::Zlib => flags::ZLIB,
-        Codec::Lzo => flags::LZO,
-        Codec::Snappy => flags::SNAPPY,
-        Codec::Zstd => flags::ZSTD,
-    }
-}
-
-/// Pages that are in the file for good once so much of the data stream is.
+/// Descriptors that may be written once so much of the data stream is.
 struct Pending {
-    pages: u64,
     data_end: u64,
+    /// Rank and descriptor.
+    descriptors: Vec<(u64, PageDesc)>,
 }
 
-/// A kdump-compressed dump whose header and bitmaps are written.
+/// A kdump-compressed file whose header and bitmaps are written.
 pub(crate) struct KdumpDump<'a> {
-    sink: &'a mut dyn Sink,
+    pub(super) sink: &'a mut FileSink,
     watch: &'a Watch,
     header: &'a Header<'a>,
-    layout: Layout,
-    /// Where bitmap 2 can be read back; none in a stream.
-    bitmap: Option<Bitmap>,
-    pages: u64,
-    placed: u64,
-    safe: u64,
-    pending: VecDeque<Pending>,
-    descriptors: Stream,
+    pub(super) layout: Layout,
+    /// Bitmap 2.
+    pub(super) kept: Bitmap,
+    pub(super) passes: Vec<Pass>,
+    ranks: Ranks,
+    pub(super) table: DescriptorTable,
     data: Stream,
-    zero_page: u64,
-    encoded: Vec<u8>,
+    pending: VecDeque<Pending>,
+    waiting: usize,
+    placed: u64,
+    pub(super) zero_page: u64,
+    /// Where the file ended once its tables were behind the data.
+    pub(super) end: Option<u64>,
     /// Whether a page could not be read.
     lost: bool,
 }
 
 impl<'a> KdumpDump<'a> {
-    /// Goes on after the bitmaps: `pages` pages will be placed.
+    /// Goes on after the bitmaps: `pages` pages are set in `kept`, bitmap 2 of the file, and come in `passes`.
     pub(crate) fn new(
-        sink: &'a mut dyn Sink,
+        sink: &'a mut FileSink,
         header: &'a Header<'a>,
         layout: Layout,
-        bitmap: Option<Bitmap>,
+        (kept, passes): (Bitmap, Vec<Pass>),
         pages: u64,
         watch: &'a Watch,
     ) -> Result<Self, CaptureError> {
         let zero_page = layout.zero_page_offset(pages)?;
-        let table = layout.descriptors_offset();
         Ok(Self {
-            descriptors: Stream::new(table, DESCRIPTOR_CHUNK),
+            ranks: Ranks::new(kept.clone(), layout.max_mapnr())?,
+            table: DescriptorTable::new(layout, pages),
             data: Stream::new(zero_page, DATA_CHUNK),
-            encoded: Vec::with_capacity(BATCH_PAGES * PageDesc::SIZE),
             pending: VecDeque::new(),
+            waiting: 0,
             placed: 0,
-            safe: 0,
             lost: false,
+            end: None,
             sink,
             watch,
             header,
             layout,
-            bitmap,
-            pages,
+            kept,
+            passes,
             zero_page,
         })
     }
 
-    /// Notes which pages are in the file for good.
-    fn settle(&mut self) {
+    /// Puts the descriptors into the table whose pages are in the file. Never before: readers take a descriptor that
+    /// points past the end for another page, or crash.
+    fn settle(&mut self) -> Result<(), WriteError> {
         let flushed = self.data.flushed();
         while let Some(pending) = self.pending.pop_front_if(|pending| pending.data_end <= flushed) {
-            self.safe = pending.pages;
-        }
-    }
-
-    /// Clears the bits of all pages but the first `keep` in bitmap 2.
-    fn forget_pages(&mut self, bitmap: &Bitmap, keep: u64) -> Result<(), WriteError> {
-        const WORDS: usize = 8192;
-        let other = |error: CaptureError| WriteError::from(std::io::Error::other(error));
-        let mut words = vec![0u64; WORDS];
-        let mut rest = keep;
-        for first in (0..self.layout.max_mapnr()).step_by(WORDS * 64) {
-            bitmap.load(first, &mut words).map_err(other)?;
-            let here = bits::count(&words);
-            if here <= rest {
-                rest -= here;
-                continue;
+            self.waiting -= pending.descriptors.len();
+            for (rank, descriptor) in &pending.descriptors {
+                self.table.put(*rank, descriptor, self.sink)?;
             }
-            let cut = bits::ones(&words).nth(rest as usize).unwrap_or(WORDS * 64);
-            rest = 0;
-            bits::clear_range(&mut words, cut, WORDS * 64);
-            let start = first / 8;
-            let length = (bitmap.length - start).min(size_of_val(words.as_slice()) as u64) as usize;
-            self.sink.write(bitmap.offset + start, &words.as_bytes()[..length])?;
         }
         Ok(())
     }
 
-    fn write_status(&mut self, incomplete: bool) -> Result<(), WriteError> {
-        self.sink.write(STATUS_OFFSET, &self.header.status(incomplete))
+    /// File offset behind the page data that is in the file.
+    pub(super) fn data_end(&self) -> u64 {
+        self.data.flushed()
     }
 
-    /// A stream cannot take back the bits of its bitmap: the pages that are not there get descriptors that say so.
-    fn fill_descriptors(&mut self) -> Result<(), WriteError> {
-        let missing = (self.pages - self.safe) * PageDesc::SIZE as u64;
-        self.descriptors.push_zeros(missing, self.sink, self.watch)?;
-        self.descriptors.flush(self.sink, self.watch)?;
-        self.write_status(true)
+    /// Descriptors that were or will be written.
+    pub(super) fn placed(&self) -> u64 {
+        self.placed
     }
 }
 
@@ -142,59 +114,55 @@ impl DumpWriter for KdumpDump<'_> {
 
     fn place(&mut self, batch: &Batch) -> Result<(), WriteError> {
         let base = self.data.end();
-        self.encoded.clear();
-        for (stored, place) in batch.places() {
+        let mut descriptors = Vec::with_capacity(batch.pfns.len());
+        for (&pfn, (stored, place)) in batch.pfns.iter().zip(batch.places()) {
+            let rank = self.ranks.rank(pfn)?;
             let at = base + place.start as u64;
-            let descriptor = match stored {
-                Stored::Zero => PageDesc::new(self.zero_page, PAGE_SIZE as u32, 0),
-                Stored::Raw => PageDesc::new(at, PAGE_SIZE as u32, 0),
-                Stored::Packed(size) => PageDesc::new(at, size.into(), self.header.codec),
-                Stored::Unreadable => {
-                    self.lost = true;
-                    PageDesc::new(0, 0, 0)
-                }
-            };
-            self.encoded.extend_from_slice(descriptor.as_bytes());
+            self.lost |= stored == Stored::Unreadable;
+            descriptors.push((rank, descriptor(stored, at, self.zero_page, self.header.codec)));
         }
         self.data.push(batch.data(), self.sink, self.watch)?;
-        self.descriptors.push(&self.encoded, self.sink, self.watch)?;
-        self.placed += batch.stored.len() as u64;
-        self.pending.push_back(Pending { pages: self.placed, data_end: self.data.end() });
-        self.settle();
-        Ok(())
+        self.placed += descriptors.len() as u64;
+        self.waiting += descriptors.len();
+        self.pending.push_back(Pending { data_end: self.data.end(), descriptors });
+        if self.waiting > MOST_PENDING {
+            self.data.flush(self.sink, self.watch)?;
+        }
+        self.settle()
     }
 
     fn finish(&mut self) -> Result<(), WriteError> {
         self.data.flush(self.sink, self.watch)?;
-        self.descriptors.flush(self.sink, self.watch)?;
+        self.settle()?;
+        self.table.flush(self.sink)?;
         // All else must be on the disk before the file says that it is.
         self.sink.sync()?;
-        self.write_status(self.lost)?;
+        self.sink.write(STATUS_OFFSET, &self.header.status(self.lost))?;
         self.sink.sync()
     }
 
-    fn abandon(&mut self) -> u64 {
-        // Errors from here on change nothing: the file is marked incomplete, and what cannot be written isn't counted.
+    // Errors change nothing here: the file is marked incomplete, and a page that has no descriptor is missing.
+    fn abandon(&mut self) -> Recorded {
         let _ = self.data.flush(self.sink, self.watch);
-        self.settle();
-        self.descriptors.cut(self.layout.descriptor_offset(self.safe));
-        if self.descriptors.flush(self.sink, self.watch).is_err() {
-            let there = self.descriptors.flushed() - self.layout.descriptors_offset();
-            self.safe = self.safe.min(there / PageDesc::SIZE as u64);
-        }
-        match self.bitmap.clone() {
-            Some(bitmap) => {
-                let _ = self.forget_pages(&bitmap, self.safe);
-            }
-            None => {
-                let _ = self.fill_descriptors();
-            }
-        }
+        let _ = self.settle();
+        let _ = self.table.flush(self.sink);
+        let recorded = relocate::relocate(self);
         let _ = self.sink.sync();
-        self.safe
+        recorded
+    }
+
+    fn size_with(&self, batch: &Batch) -> u64 {
+        let pages = self.placed + batch.stored.len() as u64;
+        // The first tables become a hole.
+        let freed = if self.sink.is_regular() { self.zero_page - self.layout.bitmap1_offset() } else { 0 };
+        self.data.end() + batch.data().len() as u64 + relocate::bytes(self, pages) - freed
+    }
+
+    fn finish_bytes(&self) -> u64 {
+        relocate::bytes(self, self.placed)
     }
 
     fn size(&self) -> u64 {
-        self.data.end()
+        self.end.unwrap_or_else(|| self.data.end())
     }
 }

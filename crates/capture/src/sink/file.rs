@@ -165,9 +165,35 @@ impl FileSink {
         &self.file
     }
 
+    /// Whether it is a file, with holes and an end of its own, not a disk.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.regular
+    }
+
+    /// Gives the room of `length` bytes from `offset` on back to the file system.
+    pub(crate) fn free(&self, offset: u64, length: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        if !self.regular {
+            return Ok(());
+        }
+        self.changed(offset, length);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&*self.file, flags, offset, length)?)
+    }
+
     /// Sets the size of the file; what is past its end reads as zeros.
     pub(crate) fn set_size(&self, size: u64) -> io::Result<()> {
-        if self.regular { self.file.set_len(size) } else { Ok(()) }
+        if !self.regular {
+            return Ok(());
+        }
+        self.changed(size, u64::MAX);
+        self.file.set_len(size)
+    }
+
+    fn changed(&self, offset: u64, length: u64) {
+        if let Some(sums) = &self.sums {
+            sums.lock().unwrap_or_else(PoisonError::into_inner).changed(offset, length);
+        }
     }
 }
 

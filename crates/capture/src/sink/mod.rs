@@ -9,6 +9,8 @@ pub(crate) use flat::FlatSink;
 use std::io;
 use std::path::Path;
 
+use crate::CaptureError;
+
 /// A write that did not succeed whole.
 #[derive(Debug)]
 pub(crate) struct WriteError {
@@ -26,6 +28,12 @@ impl WriteError {
 impl From<io::Error> for WriteError {
     fn from(error: io::Error) -> Self {
         Self { written: 0, error }
+    }
+}
+
+impl From<CaptureError> for WriteError {
+    fn from(error: CaptureError) -> Self {
+        io::Error::other(error).into()
     }
 }
 

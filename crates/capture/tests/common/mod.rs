@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_capture::{Ended, Format, Options, Report, Source, Target, Watch, capture};
+use pagehaul_capture::{Ended, Format, Limits, Options, Report, Source, Target, Watch, capture};
 use pagehaul_memory::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_synth::{Content, Era, Image, Machine};
 
@@ -58,6 +58,7 @@ pub fn options(level: &str, method: &str, format: Format) -> Options {
         format,
         keep_all: false,
         checksums: false,
+        limits: Limits::default(),
     }
 }
 

@@ -16,7 +16,7 @@ use std::path::Path;
 use pagehaul_memory::file::ReadAt;
 use pagehaul_memory::{Arch, KernelMapping, OpenError, PAGE_SHIFT, PhysMemory, RangeMap, ReadError, View};
 
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, Places};
 use crate::flat::Flattened;
 use crate::format::PageDesc;
 use crate::shape::Shape;
@@ -48,6 +48,8 @@ pub struct KdumpFile {
 /// Where the parts of the file are.
 #[derive(Debug, Clone, Copy)]
 struct Sections {
+    /// Where page data may begin when the tables are behind it; else where bitmap 1 is.
+    headers_end: u64,
     bitmap1: u64,
     bitmap2: u64,
     descriptors: u64,
@@ -76,6 +78,7 @@ impl KdumpFile {
         let (notes, mut faults) = notes::load(&*file, &parsed);
         let mut info = parsed.info;
         let mut sections = Sections {
+            headers_end: parsed.headers_end,
             bitmap1: parsed.bitmap1,
             bitmap2: parsed.bitmap2,
             descriptors: parsed.descriptors,
@@ -143,13 +146,18 @@ impl KdumpFile {
         census::take(self)
     }
 
-    /// The lowest file offset that page data can have.
+    /// Where the tables end: page data begins here, or between the headers and the tables.
     fn data_start(&self) -> u64 {
         self.sections.descriptors + self.sections.count * PageDesc::SIZE as u64
     }
 
     fn encoding(&self, desc: &PageDesc) -> Encoding {
-        Encoding::of(desc, self.data_start(), self.file.size(), self.info.block_size)
+        let places = Places {
+            headers_end: self.sections.headers_end,
+            tables: self.sections.bitmap1..self.data_start(),
+            file_size: self.file.size(),
+        };
+        Encoding::of(desc, &places, self.info.block_size)
     }
 
     /// log2 of the dump's own page size, and of how many pages of 4 KiB that is.

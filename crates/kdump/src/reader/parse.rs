@@ -53,6 +53,8 @@ pub(super) struct Parsed {
     pub arch: Arch,
     pub shape: Shape,
     pub info: Info,
+    /// Where the headers and notes end; where the version does not tell, at bitmap 1.
+    pub headers_end: u64,
     pub bitmap1: u64,
     pub bitmap2: u64,
     pub descriptors: u64,
@@ -139,6 +141,12 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
         (version >= since && offset != 0 && size != 0).then_some((offset as u64, size))
     };
     let uts = UtsName::decode(uts_bytes(&bytes));
+    let notes = place(4, sub.notes);
+    // The tables of a dump that ended early may stand behind its data, which then follows the notes.
+    let headers_end = notes
+        .and_then(|(offset, size)| offset.checked_add(size)?.checked_next_multiple_of(block))
+        .filter(|end| (2 * block..bitmap1).contains(end))
+        .unwrap_or(bitmap1);
     Ok(Parsed {
         arch: Arch {
             machine: Arch::machine_of(&uts.machine),
@@ -161,11 +169,12 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
             ram_pages: 0,
             dumped_pages: 0,
         },
+        headers_end,
         bitmap1,
         bitmap2,
         descriptors,
         vmcoreinfo: place(3, sub.vmcoreinfo),
-        notes: place(4, sub.notes),
+        notes,
         eraseinfo: place(5, sub.eraseinfo),
     })
 }

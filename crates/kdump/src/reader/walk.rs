@@ -41,7 +41,8 @@ impl KdumpFile {
     /// What is at `offset` of the file, of a flattened one put in order.
     pub fn structure_at(&self, offset: u64) -> Structure {
         let starts = [
-            (self.sections.bitmap1, Structure::Headers),
+            (self.sections.headers_end, Structure::Headers),
+            (self.sections.bitmap1, Structure::Data),
             (self.sections.bitmap2, Structure::Bitmap1),
             (self.sections.descriptors, Structure::Bitmap2),
             (self.data_start(), Structure::Descriptors),

@@ -1,0 +1,169 @@
+//! The pages that the kernel maps for itself: what a debugger cannot do without.
+//!
+//! The page tables of the kernel's half of the address space, less the map of all memory, lead to the image, modules,
+//! stacks (in vmalloc space since ba14a194a434, 4.9), per-CPU data and struct pages, whatever the kernel's version calls
+//! them and wherever it puts them.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use pagehaul_memory::{PAGE_SHIFT, PhysMemory, View};
+
+use crate::Kernel;
+use crate::translate::Entry;
+
+/// Page tables looked at. Damage, or KASAN's shadow with its many tables, must not keep a capture from starting.
+const MOST_TABLES: usize = 1 << 17;
+/// Runs of pages remembered of each kind, 4 MiB of them.
+const MOST_RUNS: usize = 1 << 18;
+/// The per-CPU mappings that are the same for every CPU (`CPU_ENTRY_AREA_PGD`; 92a0f81d8957, 4.15 and stable 4.14): 512
+/// GiB, behind which other mappings follow.
+const CPU_ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
+/// What the first chunk of per-CPU memory is made of (`PCPU_FC_EMBED` with `PMD_SIZE` on x86_64).
+const PER_CPU_CHUNK: u64 = 2 << 20;
+
+/// Runs of PFNs, ascending and apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnPages {
+    /// Page tables, and what is mapped to be written or read: data, stacks, per-CPU memory.
+    pub data: Vec<Range<u64>>,
+    /// Mapped to be run: text, which is in the debugger's copy of the kernel too.
+    pub text: Vec<Range<u64>>,
+    /// Struct pages.
+    pub struct_pages: Vec<Range<u64>>,
+}
+
+impl Kernel {
+    /// The pages that the kernel maps outside its map of all memory. None where nothing tells where that is.
+    pub fn own_pages(&self, memory: &dyn PhysMemory) -> OwnPages {
+        let Some(direct_map) = memory.direct_map().or_else(|| self.direct_map()) else {
+            return OwnPages::default();
+        };
+        let mut search = Search {
+            kernel: self,
+            direct_map: direct_map..direct_map.saturating_add(memory.ranges().end()),
+            struct_pages: self.struct_page_addresses(memory),
+            view: memory.view(),
+            seen: HashSet::new(),
+            found: OwnPages::default(),
+        };
+        let root = self.translator().root();
+        search.table(root, self.translator().levels(), 0);
+        search.landmarks();
+        let OwnPages { data, text, struct_pages } = search.found;
+        OwnPages { data: merge(data), text: merge(text), struct_pages: merge(struct_pages) }
+    }
+
+    /// Virtual addresses of struct pages, where they are one array (SPARSEMEM_VMEMMAP).
+    fn struct_page_addresses(&self, memory: &dyn PhysMemory) -> Range<u64> {
+        let mut view = memory.view();
+        let size = self.rules().layout.size as u64;
+        let pages = self.sections().pages();
+        let last = memory.ranges().end() >> PAGE_SHIFT;
+        let start = (0..last.div_ceil(pages)).find_map(|number| {
+            let map = self.sections().map(self.translator(), view.as_mut(), number, size).ok()??;
+            Some(map.wrapping_sub(number * pages * size))
+        });
+        start.map_or(0..0, |start| start..start.saturating_add(last.saturating_mul(size)))
+    }
+}
+
+struct Search<'a> {
+    kernel: &'a Kernel,
+    view: Box<dyn View + 'a>,
+    direct_map: Range<u64>,
+    /// Virtual addresses.
+    struct_pages: Range<u64>,
+    seen: HashSet<u64>,
+    found: OwnPages,
+}
+
+impl Search<'_> {
+    /// Adds the table at `paddr`, whose first entry maps `base` (bits above the address space's are not set), and
+    /// what it leads to.
+    fn table(&mut self, paddr: u64, level: u8, base: u64) {
+        if self.seen.len() >= MOST_TABLES || !self.seen.insert(paddr) {
+            return;
+        }
+        add(&mut self.found.data, paddr, 1 << PAGE_SHIFT);
+        let mut bytes = [0; 4096];
+        if self.view.read(paddr, &mut bytes).is_err() {
+            return;
+        }
+        let top = level == self.kernel.translator().levels();
+        let shift = PAGE_SHIFT + 9 * u32::from(level - 1);
+        // The lower half of the top table is the user's.
+        let first = if top { 256 } else { 0 };
+        for (index, entry) in bytes.as_chunks::<8>().0.iter().enumerate().skip(first) {
+            let vaddr = base | (index as u64) << shift;
+            let vaddr = if top { vaddr | u64::MAX << (shift + 9) } else { vaddr };
+            let last = vaddr.saturating_add((1 << shift) - 1);
+            if self.direct_map.contains(&vaddr) && self.direct_map.contains(&last) {
+                continue;
+            }
+            match self.kernel.translator().entry(u64::from_le_bytes(*entry), level) {
+                Entry::Table(paddr) => self.table(paddr, level - 1, vaddr),
+                Entry::Page { paddr, text } => self.page(vaddr, paddr, 1 << shift, text),
+                Entry::Nothing => {}
+            }
+        }
+    }
+
+    fn landmarks(&mut self) {
+        for range in self.kernel.landmarks(self.view.as_mut()) {
+            let mut at = range.start & !((1 << PAGE_SHIFT) - 1);
+            while at < range.end {
+                let Ok(extent) = self.kernel.translator().translate(self.view.as_mut(), at) else { break };
+                let length = extent.len.min((range.end - at).next_multiple_of(1 << PAGE_SHIFT));
+                add(&mut self.found.data, extent.paddr, length);
+                at += length;
+            }
+        }
+    }
+
+    fn page(&mut self, vaddr: u64, paddr: u64, bytes: u64, text: bool) {
+        if vaddr.wrapping_sub(self.direct_map.start) == paddr {
+            // What is left of the map of all memory where it shares a table with something else.
+        } else if self.struct_pages.contains(&vaddr) {
+            add(&mut self.found.struct_pages, paddr, bytes);
+        } else if CPU_ENTRY_AREA.contains(&vaddr) {
+            // It maps a few pages of a CPU's data; the others lie beside them, and are mapped with all memory.
+            add(&mut self.found.data, paddr & !(PER_CPU_CHUNK - 1), PER_CPU_CHUNK);
+        } else if text {
+            add(&mut self.found.text, paddr, bytes);
+        } else {
+            add(&mut self.found.data, paddr, bytes);
+        }
+    }
+}
+
+fn add(runs: &mut Vec<Range<u64>>, paddr: u64, bytes: u64) {
+    let run = paddr >> PAGE_SHIFT..paddr.saturating_add(bytes) >> PAGE_SHIFT;
+    if let Some(last) = runs.last_mut().filter(|last| last.end == run.start) {
+        last.end = run.end;
+    } else if runs.len() < MOST_RUNS {
+        runs.push(run);
+    }
+}
+
+fn merge(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_touch_or_overlap_become_one() {
+        assert_eq!(merge(vec![8..9, 1..3, 2..4, 4..5, 0..1]), [0..5, 8..9]);
+    }
+}
