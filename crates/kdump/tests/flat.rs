@@ -94,7 +94,8 @@ fn bad_streams_are_refused_or_cut() {
     for (offset, size) in [(-2, 1), (0, -1), (i64::MAX, 1), (5, i64::MIN)] {
         let mut bytes = with(4096, offset);
         bytes[4104..4112].copy_from_slice(&i64::to_be_bytes(size));
-        assert!(fail(bytes).contains("offset 0x1000"));
+        // Where the next record would be, nobody knows.
+        assert!(!open(bytes).is_complete());
     }
     // A size that reaches past the end is a cut.
     let cut = open(with(4104, 1 << 62));
