@@ -30,6 +30,8 @@ pub(super) struct Open {
     pub(super) order: i32,
     pub(super) memcg: Option<u64>,
     pub(super) throttled_ns: u64,
+    /// The end of its last wait.
+    pub(super) throttled_until: u64,
     pub(super) shrinkers_ns: u64,
     pub(super) compaction_ns: u64,
     pub(super) scanned: u64,

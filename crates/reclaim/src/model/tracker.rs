@@ -155,6 +155,7 @@ impl Tracker {
             order,
             memcg,
             throttled_ns: 0,
+            throttled_until: ts,
             shrinkers_ns: 0,
             compaction_ns: 0,
             scanned: 0,
@@ -344,11 +345,13 @@ impl Tracker {
         let task = self.tasks.entry(pid).or_default();
         match task.open.last_mut() {
             Some(open) => {
-                // The kernel measures in jiffies, which may round up to more than there was.
-                let ns = ns.min(ts.saturating_sub(open.begin).saturating_sub(open.throttled_ns));
+                // The kernel measures in jiffies, and rounds: two waits cannot overlap, nor begin before the stretch.
+                let from = ts.saturating_sub(ns).max(open.throttled_until).min(ts);
+                open.throttled_until = ts;
+                let ns = ts - from;
                 open.throttled_ns += ns;
                 self.model.tasks.entry(pid).or_default().throttled_ns += ns;
-                self.model.timeline.spread(ts.saturating_sub(ns), ts, |moment, ns| moment.throttled_ns += ns);
+                self.model.timeline.spread(from, ts, |moment, ns| moment.throttled_ns += ns);
                 self.model.causes.throttled.entry(reason).or_default().add(ns);
             }
             None => self.model.causes.kswapd_throttled.entry(reason).or_default().add(ns),
