@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use pagehaul_fuzz::{Base, FIRST_PFN};
+use pagehaul_trace::native::{MachineInfo, NativeWriter};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten};
 
 fn main() -> std::io::Result<()> {
@@ -54,7 +55,79 @@ fn main() -> std::io::Result<()> {
         bytes.insert(0, index as u8);
         save("classify", era.release(), &bytes)?;
     }
-    Ok(())
+    traces(&save)
+}
+
+const FORMAT: &str = "name: mm_vmscan_direct_reclaim_begin\nID: 7\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+    \tfield:int order;\toffset:8;\tsize:4;\tsigned:1;\n\
+    \tfield:__data_loc char[] name;\toffset:12;\tsize:4;\tsigned:0;\n\n\
+    print fmt: \"order=%d %s\", REC->order, __print_flags(REC->order, \"|\", {(1UL << 3)|0x40u, \"BOTH\"}, {~( u32)1, \"X\"})\n";
+const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+    \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+    \tfield: char data;\toffset:16;\tsize:496;\tsigned:0;\n";
+
+/// Traces of a few events.
+fn traces(save: &dyn Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    save("trace_format", "format", FORMAT.as_bytes())?;
+    save("trace_format", "header_page", HEADER_PAGE.as_bytes())?;
+    // A record of 20 bytes, a long delta, an absolute time, padding.
+    let mut data = Vec::new();
+    data.extend((5_u32 | 9 << 5).to_le_bytes());
+    data.extend([7, 0, 0, 0, 42, 0, 0, 0, 3, 0, 0, 0, 16, 0, 4, 0]);
+    data.extend(*b"abc\0");
+    for word in [30 | 5 << 5, 1, 31 | 6 << 5, 2, 29_u32] {
+        data.extend(word.to_le_bytes());
+    }
+    let mut page = 1_000_u64.to_le_bytes().to_vec();
+    page.extend((data.len() as u64).to_le_bytes());
+    page.extend(data);
+    page.resize(512, 0);
+    save("trace_page", "little", &[&[0][..], &page].concat())?;
+
+    let error = |error: pagehaul_trace::TraceError| std::io::Error::other(error.to_string());
+    let path = Path::new("seed");
+    let mut native = NativeWriter::new(Vec::new(), path, 1).map_err(error)?;
+    native.machine(&MachineInfo { clock: "mono".into(), ..MachineInfo::default() }).map_err(error)?;
+    native.header_page(HEADER_PAGE).map_err(error)?;
+    native.format("vmscan", FORMAT).map_err(error)?;
+    native.pages(0, &page).map_err(error)?;
+    save("trace_file", "native", &native.finish(&Default::default()).map_err(error)?)?;
+    save("trace_file", "v6", &trace_dat(&page))?;
+    let text = "# tracer: nop\n kswapd0-45 [001] d..1. 12.345678: mm_vmscan_kswapd_wake: nid=0 order=3\n\
+        dd  12/13 [000] 12.4: vmscan:mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_KERNEL\nCPU:1 [LOST 22 EVENTS]\n\
+        a b-7 [000] 12.5: mm_shrink_slab_start: scan+0x0/0x1 0000: nid: 0 objects to shrink 5 gfp_flags GFP_KERNEL cache items 1\n";
+    save("trace_file", "text", text.as_bytes())
+}
+
+/// The smallest trace.dat of version 6: one event, one CPU.
+fn trace_dat(page: &[u8]) -> Vec<u8> {
+    let mut file = b"\x17\x08\x44tracing6\0\0\x08\x00\x10\0\0".to_vec();
+    let sized = |file: &mut Vec<u8>, text: &str| {
+        file.extend((text.len() as u64).to_le_bytes());
+        file.extend(text.as_bytes());
+    };
+    file.extend(b"header_page\0");
+    sized(&mut file, HEADER_PAGE);
+    file.extend(b"header_event\0");
+    sized(&mut file, "");
+    file.extend(0_u32.to_le_bytes());
+    file.extend(1_u32.to_le_bytes());
+    file.extend(b"vmscan\0");
+    file.extend(1_u32.to_le_bytes());
+    sized(&mut file, FORMAT);
+    file.extend(0_u32.to_le_bytes());
+    file.extend(0_u32.to_le_bytes());
+    sized(&mut file, "42 dd\n");
+    file.extend(1_u32.to_le_bytes());
+    file.extend(b"flyrecord\0");
+    let offset = (file.len() as u64 + 16).next_multiple_of(512);
+    file.extend(offset.to_le_bytes());
+    file.extend((page.len() as u64).to_le_bytes());
+    file.resize(offset as usize, 0);
+    file.extend(page);
+    file
 }
 
 /// A vmcore of a few pages: the notes and a fractional segment or two.

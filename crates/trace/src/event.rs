@@ -142,15 +142,45 @@ impl<'a> Event<'a> {
 }
 
 /// A number as traces print it: decimal, or hexadecimal after 0x. Remarks may follow a space: "3 (in-irq)".
+#[inline]
 fn number(text: &str) -> Option<u64> {
-    let text = text.split(' ').next()?;
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
+    let bytes = text.as_bytes();
+    let (negative, bytes) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
     };
-    let value = match digits.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok()?,
-        None => digits.parse().ok()?,
+    let (base, bytes) = match bytes {
+        [b'0', b'x', digits @ ..] => (16, digits),
+        digits => (10, digits),
     };
-    Some(if negative { value.wrapping_neg() } else { value })
+    let mut value = 0_u64;
+    let mut count = 0;
+    for &byte in bytes {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' if base == 16 => byte - b'a' + 10,
+            b'A'..=b'F' if base == 16 => byte - b'A' + 10,
+            b' ' => break,
+            _ => return None,
+        };
+        value = value.checked_mul(base)?.checked_add(u64::from(digit))?;
+        count += 1;
+    }
+    (count > 0).then(|| if negative { value.wrapping_neg() } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn numbers_are_as_traces_print_them() {
+        assert_eq!(number("42"), Some(42));
+        assert_eq!(number("-1"), Some(u64::MAX));
+        assert_eq!(number("0xfF"), Some(255));
+        assert_eq!(number("3 (in-irq)"), Some(3));
+        for odd in ["", "-", "0x", "12a", "GFP_KERNEL", "99999999999999999999999"] {
+            assert_eq!(number(odd), None, "{odd:?}");
+        }
+    }
 }

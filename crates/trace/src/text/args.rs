@@ -31,6 +31,33 @@ pub(super) fn pairs(args: &str, out: &mut Vec<Pair>) {
     }
 }
 
+/// The same for fields whose names are known: `names` in their order, none of the values with a space. False if the line is
+/// not so.
+#[inline]
+pub(super) fn expected(args: &str, names: &[Box<str>], out: &mut Vec<Span>) -> bool {
+    out.clear();
+    let bytes = args.as_bytes();
+    let mut at = 0;
+    for name in names {
+        let value = at + name.len() + 1;
+        if bytes.get(at..value - 1) != Some(name.as_bytes()) || bytes.get(value - 1) != Some(&b'=') {
+            return false;
+        }
+        // Values are short: a loop is faster than a search.
+        let mut end = value;
+        while let Some(&byte) = bytes.get(end) {
+            match byte {
+                b' ' => break,
+                b'=' => return false,
+                _ => end += 1,
+            }
+        }
+        out.push(span(value, end));
+        at = end + 1;
+    }
+    at > bytes.len()
+}
+
 /// The shrinkers' events have no `=`: `FUNCTION ADDRESS: nid: 1 objects to shrink 12 gfp_flags GFP_KERNEL cache items 5 …`.
 /// Names are words, values are numbers or flags in capitals.
 pub(super) fn shrinker(args: &str, out: &mut Vec<Pair>) {
@@ -112,6 +139,27 @@ mod tests {
         assert_eq!(names("", pairs), own(&[]));
         assert_eq!(names("=5 ==", pairs), own(&[]));
         assert_eq!(names("order=2 (in-irq)", pairs), own(&[("order", "2 (in-irq)")]));
+    }
+
+    #[test]
+    fn known_names_give_the_same_spans() {
+        let own: Vec<Box<str>> = vec!["nid".into(), "order".into()];
+        let mut spans = Vec::new();
+        assert!(expected("nid=0 order=-1", &own, &mut spans));
+        let mut slow = Vec::new();
+        pairs("nid=0 order=-1", &mut slow);
+        assert_eq!(spans, slow.iter().map(|&(_, value)| value).collect::<Vec<_>>());
+        for other in [
+            "nid=0",
+            "nid=0 order=1 more=2",
+            "nid=0 order=1 2",
+            "order=1 nid=0",
+            "nid=0  order=1",
+            "nid=a=b order=1",
+            "",
+        ] {
+            assert!(!expected(other, &own, &mut spans), "{other:?}");
+        }
     }
 
     #[test]

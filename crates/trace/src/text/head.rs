@@ -24,40 +24,78 @@ pub(super) enum Note {
     Overwritten(u64),
 }
 
-/// Understands `COMM-PID [CPU] FLAGS TIME: EVENT: ARGS` and `COMM PID [CPU] TIME: SYSTEM:EVENT: ARGS`.
+/// Understands `COMM-PID [CPU] FLAGS TIME: EVENT: ARGS` and `COMM PID [CPU] TIME: SYSTEM:EVENT: ARGS`. Walks bytes: text
+/// traces have gigabytes. All cuts are beside ASCII characters, so that they never split a longer one.
+#[inline]
 pub(super) fn parse(line: &str) -> Option<Head<'_>> {
-    let (task, cpu, rest) = split_cpu(line)?;
+    let (task, cpu, at) = split_cpu(line)?;
     let (comm, pid) = split_task(task)?;
-    let (ts, rest) = split_time(rest)?;
-    let bytes = rest.as_bytes();
+    let (ts, at) = split_time(line, at)?;
+    let bytes = line.as_bytes();
     // The name ends at the first colon that nothing or a space follows.
-    let end = memchr::memchr_iter(b':', bytes)
-        .find(|&at| matches!(bytes.get(at + 1), None | Some(b' ' | b'\t')))?;
-    let (name, args) = (rest.get(..end)?, rest.get(end + 1..)?);
-    if name.is_empty() || name.contains(' ') {
-        return None;
+    let mut end = at;
+    let mut system_end = None;
+    loop {
+        match bytes.get(end)? {
+            b':' => match bytes.get(end + 1) {
+                None | Some(b' ' | b'\t') => break,
+                Some(_) => system_end = Some(end),
+            },
+            b' ' => return None,
+            _ => {}
+        }
+        end += 1;
     }
-    let (system, name) = name.rsplit_once(':').unwrap_or(("", name));
-    Some(Head { comm, pid, cpu, ts, system, name, args: args.trim() })
+    let (system, start) =
+        system_end.map_or(("", at), |colon| (line.get(at..colon).unwrap_or_default(), colon + 1));
+    let name = line.get(start..end).filter(|name| !name.is_empty())?;
+    Some(Head { comm, pid, cpu, ts, system, name, args: trim(line.get(end + 1..)?) })
 }
 
-/// The first number in brackets with a space behind it is the CPU: task names may have brackets too.
-fn split_cpu(line: &str) -> Option<(&str, u32, &str)> {
-    for open in memchr::memchr_iter(b'[', line.as_bytes()) {
-        let inner = line.get(open + 1..)?;
-        let digits = inner.bytes().take_while(u8::is_ascii_digit).count();
-        let after = inner.get(digits..)?;
-        if digits > 0
-            && let Some(rest) = after.strip_prefix("] ")
+/// Without spaces at both ends.
+#[inline]
+fn trim(text: &str) -> &str {
+    let bytes = text.as_bytes();
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r');
+    let start = bytes.iter().position(|byte| !blank(byte)).unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|byte| !blank(byte)).map_or(start, |last| last + 1);
+    text.get(start..end).unwrap_or_default()
+}
+
+/// The first number in brackets with a space behind it is the CPU: task names may have brackets too. The task, the CPU, and
+/// where the line goes on.
+#[inline]
+fn split_cpu(line: &str) -> Option<(&str, u32, usize)> {
+    let bytes = line.as_bytes();
+    for open in memchr::memchr_iter(b'[', bytes) {
+        let (mut at, mut cpu) = (open + 1, 0_u32);
+        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10)
         {
-            return Some((line.get(..open)?.trim(), inner.get(..digits)?.parse().ok()?, rest));
+            cpu = cpu.checked_mul(10)?.checked_add(u32::from(digit))?;
+            at += 1;
+        }
+        if at > open + 1 && bytes.get(at) == Some(&b']') && bytes.get(at + 1) == Some(&b' ') {
+            return Some((trim(line.get(..open)?), cpu, at + 2));
         }
     }
     None
 }
 
+#[inline]
 fn split_task(task: &str) -> Option<(&str, i32)> {
-    // With the option record-tgid the process follows in brackets: "bash-1234 (1200)", "(-----)".
+    let bytes = task.as_bytes();
+    let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let start = bytes.len() - digits;
+    if digits > 0 && start > 0 && bytes.get(start - 1) == Some(&b'-') {
+        let pid = i32::try_from(decimal(task.get(start..)?)?).ok()?;
+        return Some((task.get(..start - 1)?, pid));
+    }
+    split_other_task(task)
+}
+
+/// Tasks as perf and the option record-tgid have them.
+fn split_other_task(task: &str) -> Option<(&str, i32)> {
+    // The process follows in brackets: "bash-1234 (1200)", "(-----)".
     let task = match task.strip_suffix(')').and_then(|task| task.rsplit_once('(')) {
         Some((front, inner)) if inner.bytes().all(|byte| byte.is_ascii_digit() || b"- ".contains(&byte)) => {
             front.trim_end()
@@ -76,26 +114,37 @@ fn split_task(task: &str) -> Option<(&str, i32)> {
     all_digits(pid).then_some((comm, pid.parse().ok()?))
 }
 
-/// Skips the flags of latency and context; nanoseconds, and what follows.
-fn split_time(mut rest: &str) -> Option<(u64, &str)> {
+/// Skips the flags of latency and context; nanoseconds, and where what follows begins.
+#[inline]
+fn split_time(line: &str, mut at: usize) -> Option<(u64, usize)> {
+    let bytes = line.as_bytes();
     loop {
-        rest = rest.trim_start();
-        let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
-        if let Some(time) = word.strip_suffix(':')
-            && let Some(ts) = nanoseconds(time)
-        {
-            return Some((ts, after.trim_start()));
+        while bytes.get(at) == Some(&b' ') {
+            at += 1;
         }
-        if word.is_empty() || after.is_empty() {
+        let rest = bytes.get(at..)?;
+        let len = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+        if len == 0 {
             return None;
         }
-        rest = after;
+        if rest[len - 1] == b':'
+            && let Some(ts) = line.get(at..at + len - 1).and_then(nanoseconds)
+        {
+            at += len;
+            while bytes.get(at) == Some(&b' ') {
+                at += 1;
+            }
+            return Some((ts, at));
+        }
+        at += len;
     }
 }
 
 /// Seconds with a fraction; whole numbers are counts of a clock without seconds, and stay as they are.
+#[inline]
 fn nanoseconds(time: &str) -> Option<u64> {
-    let Some((seconds, fraction)) = time.split_once('.') else { return decimal(time) };
+    let Some(point) = memchr::memchr(b'.', time.as_bytes()) else { return decimal(time) };
+    let (seconds, fraction) = (time.get(..point)?, time.get(point + 1..)?);
     let digits = fraction.len();
     if !(1..=9).contains(&digits) {
         return None;

@@ -19,7 +19,12 @@ pub(crate) struct TextReader {
     losses: Losses,
     /// CPUs that lost events since their last one.
     gaps: BTreeSet<u32>,
-    kinds: HashMap<Box<str>, Vec<TextKind>>,
+    /// Kinds by event name, and where in `named` they are.
+    kinds: HashMap<Box<str>, usize>,
+    named: Vec<Named>,
+    /// Places in `named` by a hash of a name's end: saves the look-up for most lines.
+    recent: [usize; RECENT],
+    last_task: (i32, Box<str>),
     /// What was read ahead, and where in the file that is.
     chunk: Vec<u8>,
     chunk_start: u64,
@@ -31,6 +36,14 @@ pub(crate) struct TextReader {
     /// Where fields begin in the current line.
     line: String,
 }
+
+/// The kinds of one event name.
+struct Named {
+    name: Box<str>,
+    kinds: Vec<TextKind>,
+}
+
+const RECENT: usize = 64;
 
 /// A sequence of names as the text has them, and the format made for it.
 struct TextKind {
@@ -55,6 +68,9 @@ impl TextReader {
             losses: Losses::default(),
             gaps: BTreeSet::new(),
             kinds: HashMap::new(),
+            named: Vec::new(),
+            recent: [usize::MAX; RECENT],
+            last_task: (-1, "".into()),
             chunk: Vec::new(),
             chunk_start: 0,
             at: 0,
@@ -126,6 +142,40 @@ impl TextReader {
         }
     }
 
+    /// Takes the fields of a line apart that is not as known; its format, made if there is none. None if there are too many.
+    fn learn(&mut self, at: usize, start: usize, end: usize) -> Option<usize> {
+        let line = std::str::from_utf8(&self.chunk[start..end]).unwrap_or(&self.line);
+        let head = head::parse(line)?;
+        // `trace-cmd report -R` has all fields as pairs.
+        let shrinker = head.name.starts_with("mm_shrink_slab_") && !head.args.contains('=');
+        if shrinker {
+            args::shrinker(head.args, &mut self.pairs);
+        } else {
+            args::pairs(head.args, &mut self.pairs);
+        }
+        self.spans.clear();
+        self.spans.extend(self.pairs.iter().map(|&(_, value)| value));
+        let name_of = |at: usize, pair: Pair| pair_name(head.args, pair, at, shrinker);
+        let same = |kind: &&TextKind| {
+            let names = kind.names.iter().zip(&self.pairs).enumerate();
+            kind.names.len() == self.pairs.len()
+                && names.into_iter().all(|(at, (name, &pair))| **name == *name_of(at, pair))
+        };
+        let kinds = &self.named[at].kinds;
+        if let Some(kind) = kinds.iter().find(same) {
+            return Some(kind.format);
+        }
+        if kinds.len() >= MAX_KINDS {
+            self.losses.unknown_events += 1;
+            return None;
+        }
+        let names: Vec<Box<str>> =
+            self.pairs.iter().enumerate().map(|(at, &pair)| name_of(at, pair).into()).collect();
+        let format = self.formats.add(text_format(head.system, head.name, &names));
+        self.named[at].kinds.push(TextKind { names, format });
+        Some(format)
+    }
+
     /// Takes a line apart into `spans`; what it says, and its format, if it is an event.
     fn take(&mut self, start: usize, end: usize) -> Option<Taken> {
         let bytes = &self.chunk[start..end];
@@ -155,40 +205,21 @@ impl TextReader {
             }
             return None;
         };
-        // `trace-cmd report -R` has all fields as pairs.
-        let shrinker = head.name.starts_with("mm_shrink_slab_") && !head.args.contains('=');
-        if shrinker {
-            args::shrinker(head.args, &mut self.pairs);
-        } else {
-            args::pairs(head.args, &mut self.pairs);
-        }
-        self.spans.clear();
-        self.spans.extend(self.pairs.iter().map(|&(_, value)| value));
-        let known = self.kinds.get(head.name);
-        let same = |kind: &&TextKind| {
-            let names = kind.names.iter().zip(&self.pairs);
-            kind.names.len() == self.pairs.len()
-                && names
-                    .enumerate()
-                    .all(|(at, (name, pair))| **name == *pair_name(head.args, *pair, at, shrinker))
-        };
-        let format = match known.and_then(|kinds| kinds.iter().find(same)) {
+        let at = place(&mut self.kinds, &mut self.named, &mut self.recent, head.name);
+        let known =
+            self.named[at].kinds.iter().find(|kind| args::expected(head.args, &kind.names, &mut self.spans));
+        let format = match known {
             Some(kind) => kind.format,
-            None => {
-                if known.is_some_and(|kinds| kinds.len() >= MAX_KINDS) {
-                    self.losses.unknown_events += 1;
-                    return None;
-                }
-                let names = self.pairs.iter().enumerate();
-                let names: Vec<_> =
-                    names.map(|(at, &pair)| pair_name(head.args, pair, at, shrinker).into()).collect();
-                let format = self.formats.add(text_format(head.system, head.name, &names));
-                self.kinds.entry(head.name.into()).or_default().push(TextKind { names, format });
-                format
-            }
+            None => self.learn(at, start, end)?,
         };
-        if self.comms.get(head.pid) != Some(head.comm) && head.comm != "<...>" {
-            self.comms.insert(head.pid, head.comm);
+        // Borrowed anew, for `learn` needs all of the reader.
+        let line = std::str::from_utf8(&self.chunk[start..end]).unwrap_or(&self.line);
+        let head = head::parse(line)?;
+        if self.last_task.0 != head.pid || *self.last_task.1 != *head.comm {
+            self.last_task = (head.pid, head.comm.into());
+            if head.comm != "<...>" {
+                self.comms.insert(head.pid, head.comm);
+            }
         }
         let offset_of = |part: &str| (part.as_ptr() as usize - line.as_ptr() as usize) as u32;
         Some(Taken {
@@ -200,6 +231,32 @@ impl TextReader {
             format,
         })
     }
+}
+
+/// Where a name's kinds are, made if there are none.
+#[inline]
+fn place(
+    kinds: &mut HashMap<Box<str>, usize>,
+    named: &mut Vec<Named>,
+    recent: &mut [usize; RECENT],
+    name: &str,
+) -> usize {
+    let bytes = name.as_bytes();
+    let end = bytes.last_chunk::<4>().map_or(0, |end| u32::from_le_bytes(*end));
+    let hash = (end.wrapping_mul(0x9e37_79b1) >> 26) as usize ^ (bytes.len() % RECENT);
+    let slot = &mut recent[hash % RECENT];
+    if named.get(*slot).is_some_and(|known| *known.name == *name) {
+        return *slot;
+    }
+    *slot = match kinds.get(name) {
+        Some(&at) => at,
+        None => {
+            named.push(Named { name: name.into(), kinds: Vec::new() });
+            kinds.insert(name.into(), named.len() - 1);
+            named.len() - 1
+        }
+    };
+    *slot
 }
 
 /// What [`TextReader::take`] found in a line.

@@ -1,0 +1,164 @@
+//! Reports of real recordings: Linux 6.18, three runs each of a program that writes and reads a file in a memory cgroup of
+//! 48 MiB (a) and 32 MiB (b), and the first 600 events of a similar trace as `trace-cmd report` prints them.
+//!
+//! `UPDATE_GOLDENS=1 cargo test` writes the expected texts anew: look at the difference before committing it.
+
+use std::path::{Path, PathBuf};
+
+use pagehaul_reclaim::report::{Verdict, analyse};
+use pagehaul_reclaim::{Comparison, Report, render};
+use pagehaul_trace::{Input, Recording};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn report(name: &str, label: &str) -> Report {
+    analyse(&mut Recording::open(&data(name)).unwrap(), name, label).unwrap()
+}
+
+fn golden(name: &str, found: &str) {
+    let path = data(name);
+    if std::env::var_os("UPDATE_GOLDENS").is_some() {
+        std::fs::write(&path, found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert!(expected == found, "{name} differs; UPDATE_GOLDENS=1 shows how:\n{found}");
+}
+
+fn row(report: &Report, name: &str) -> Vec<f64> {
+    let mut rows = report.sections.iter().flat_map(|section| &section.rows);
+    rows.find(|row| row.name == name).unwrap_or_else(|| panic!("no row {name}")).values.clone()
+}
+
+#[test]
+fn the_report_is_as_before() {
+    golden("memcg-a.txt", &render::report(&report("memcg-a.pht", "a")));
+    golden("report.txt", &render::report(&report("report.txt.gz", "text")));
+}
+
+#[test]
+fn the_comparison_is_as_before() {
+    let comparison = Comparison::new(&[report("memcg-a.pht", "a"), report("memcg-b.pht", "b")]);
+    golden("compared.txt", &render::comparison(&comparison));
+}
+
+#[test]
+fn totals_are_those_of_the_kernel() {
+    for name in ["memcg-a.pht", "memcg-b.pht"] {
+        let report = report(name, "");
+        let pages: Vec<_> = report.checks.iter().filter(|check| check.what.starts_with("pages")).collect();
+        assert!(pages.len() >= 6);
+        for check in pages {
+            assert_eq!(check.verdict, Verdict::Equal, "{name}: {check:?}");
+        }
+        let scanned = report.checks.iter().find(|check| check.what == "pages scanned by all").unwrap();
+        assert!(scanned.counted > 10_000.0);
+        assert!(!report.lost.any() && report.lost.unmatched == 0);
+    }
+}
+
+#[test]
+fn every_row_of_2010_is_there() {
+    let report = report("memcg-a.pht", "a");
+    let mut names = vec!["Direct reclaims".to_owned()];
+    for who in ["Direct reclaim", "Kswapd"] {
+        for kind in ["", "file ", "anon "] {
+            names.extend(["scanned", "reclaimed"].map(|what| format!("{who} {kind}pages {what}")));
+        }
+    }
+    for who in ["Direct reclaim", "Kswapd reclaim"] {
+        for what in ["file async", "anon async", "file sync", "anon sync"] {
+            names.push(format!("{who} write {what} I/O"));
+        }
+    }
+    let more = [
+        "Wake kswapd requests",
+        "Kswapd wakeups",
+        "Kswapd re-wakeups",
+        "Time stalled direct reclaim (ms)",
+        "Time kswapd awake (ms)",
+        "User/Sys time running test (seconds)",
+        "Percentage time in direct reclaim",
+        "Total elapsed time (seconds)",
+        "Percentage time kswapd awake",
+    ];
+    names.extend(more.map(str::to_owned));
+    for name in names {
+        let rows = report.sections.iter().flat_map(|section| &section.rows);
+        let row = rows.into_iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row {name}"));
+        // Three runs, or a reason.
+        assert!(row.values.len() == 3 || row.note.is_some(), "{row:?}");
+    }
+}
+
+#[test]
+fn runs_are_told_apart() {
+    let report = report("memcg-a.pht", "a");
+    let reclaims = row(&report, "Reclaims, memcg limit");
+    assert_eq!(reclaims.len(), 3);
+    let of_all = report.stalls.iter().find(|class| class.name == "memcg limit").unwrap().count;
+    assert_eq!(reclaims.iter().sum::<f64>(), of_all as f64);
+    assert_eq!(report.result.unwrap().exits, ["0", "0", "0"]);
+}
+
+#[test]
+fn pages_need_no_network_and_no_trust() {
+    let mut report = report("memcg-a.pht", "a <script>alert(1)</script>");
+    report.source.command = vec!["sh".into(), "-c".into(), "echo '<b>' & x".into()];
+    let reports = [report];
+    for page in [
+        render::report_page(&reports),
+        render::comparison_page(&Comparison::new(&[reports[0].clone(), reports[0].clone()]), &reports),
+    ] {
+        for outside in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert"));
+        assert_eq!(page.matches("<section>").count(), page.matches("</section>").count());
+        assert_eq!(page.matches("<table>").count(), page.matches("</table>").count());
+        assert!(page.contains("<svg") && !page.contains("NaN") && !page.contains("inf,"));
+    }
+}
+
+#[test]
+fn cut_recordings_are_read_up_to_the_cut() {
+    let bytes = std::fs::read(data("memcg-a.pht")).unwrap();
+    let whole = report("memcg-a.pht", "a").source.events;
+    let mut most = 0;
+    for part in 1..50 {
+        let cut = bytes[..bytes.len() * part / 50].to_vec();
+        match Recording::from_input(Input::memory(cut, "cut.pht")) {
+            Ok(mut recording) => {
+                // Cut before the formats, nothing is known of reclaim.
+                let Ok(report) = analyse(&mut recording, "cut.pht", "cut") else { continue };
+                assert!(report.remarks.iter().any(|remark| remark.contains("cut")), "{:?}", report.remarks);
+                assert!(report.source.events <= whole);
+                most = most.max(report.source.events);
+            }
+            Err(error) => assert!(error.to_string().contains("cut.pht"), "{error}"),
+        }
+    }
+    assert!(most > whole / 2);
+}
+
+#[test]
+fn damaged_recordings_say_so() {
+    let mut bytes = std::fs::read(data("memcg-a.pht")).unwrap();
+    // In the middle of the events.
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 8].iter_mut().for_each(|byte| *byte ^= 0x55);
+    let mut recording = Recording::from_input(Input::memory(bytes, "damaged.pht")).unwrap();
+    let report = analyse(&mut recording, "damaged.pht", "damaged").unwrap();
+    assert!(report.lost.damaged > 0 || report.remarks.iter().any(|remark| remark.contains("damaged")));
+}
+
+#[test]
+fn what_is_no_trace_of_reclaim_is_refused() {
+    let of = |text: &str| match Recording::from_input(Input::memory(text.as_bytes().to_vec(), "x.txt")) {
+        Ok(mut recording) => analyse(&mut recording, "x.txt", "x").unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert!(of("hello\nworld\n").contains("no trace"));
+    assert!(of(" dd-1 [000] 1.0: sched_switch: prev_pid=1\n").contains("no event of reclaim"));
+}
