@@ -67,6 +67,11 @@ impl MappedFile {
         &self.file
     }
 
+    /// Whether it is mapped: it was to be, and the system did not refuse so far.
+    pub fn is_mapped(&self) -> bool {
+        !self.refused.load(Ordering::Relaxed)
+    }
+
     /// One thread's window on the file.
     pub fn window(&self) -> Window<'_> {
         Window { source: self, mapping: None, refused: 0..0, buffer: Vec::new(), buffered: 0..0, faults: 0 }

@@ -18,6 +18,8 @@ pub enum SourceKind {
     Flattened(KdumpFile),
     /// The parts of a split dump.
     Split(SplitSet),
+    /// Memory that is in no file: a simulated machine.
+    Simulated(Box<dyn PhysMemory>),
 }
 
 /// Memory of one machine, in one file or several.
@@ -51,6 +53,11 @@ impl Source {
         Ok(Self { paths: vec![path.to_owned()], kind: open_kind(path, policy)? })
     }
 
+    /// Memory that is in no file, called `name` in messages.
+    pub fn simulated(name: &Path, memory: Box<dyn PhysMemory>) -> Self {
+        Self { paths: vec![name.to_owned()], kind: SourceKind::Simulated(memory) }
+    }
+
     /// Opens one file, or the parts of a split set in any order, flattened or not.
     pub fn open_all(paths: &[PathBuf], policy: MapPolicy) -> Result<Self, SourceError> {
         if let [path] = paths {
@@ -58,7 +65,7 @@ impl Source {
         }
         let part = |path: &PathBuf| match open_kind(path, policy)? {
             SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
-            SourceKind::Elf(_) | SourceKind::Split(_) => {
+            SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
                 Err(SourceError::Alone { path: path.clone(), kind: "an ELF file" })
             }
         };
@@ -87,13 +94,14 @@ impl Source {
             SourceKind::Elf(vmcore) => vmcore,
             SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => dump,
             SourceKind::Split(set) => set,
+            SourceKind::Simulated(memory) => &**memory,
         }
     }
 
     /// The dumps in kdump format it consists of; none for an ELF file.
     pub fn dumps(&self) -> &[KdumpFile] {
         match &self.kind {
-            SourceKind::Elf(_) => &[],
+            SourceKind::Elf(_) | SourceKind::Simulated(_) => &[],
             SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => std::slice::from_ref(dump),
             SourceKind::Split(set) => set.parts(),
         }
@@ -112,6 +120,7 @@ impl Source {
                 dump.is_incomplete() || dump.info().split.is_some()
             }
             SourceKind::Split(set) => set.is_incomplete(),
+            SourceKind::Simulated(_) => false,
         }
     }
 

@@ -172,6 +172,8 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
         }
     };
     match source.kind() {
+        // In no file.
+        SourceKind::Simulated(_) => {}
         // Offsets of the stream are not those of the file in it.
         SourceKind::Flattened(_) => holds.push("flattened records"),
         SourceKind::Elf(vmcore) => {

@@ -17,6 +17,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Bench(crate::bench::BenchArguments),
     Capture(CaptureArguments),
     #[cfg(feature = "process")]
     Core(crate::core::CoreArguments),

@@ -91,7 +91,8 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         SourceKind::Elf(vmcore) => describe_elf(vmcore, &mut description),
         SourceKind::Kdump(dump) => describe_kdump(dump, "kdump-compressed", &mut description)?,
         SourceKind::Flattened(dump) => describe_kdump(dump, "flattened kdump-compressed", &mut description)?,
-        SourceKind::Split(_) => {}
+        // Neither is a single file.
+        SourceKind::Split(_) | SourceKind::Simulated(_) => {}
     }
     Ok(description)
 }

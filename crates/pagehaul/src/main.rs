@@ -1,6 +1,7 @@
 //! pagehaul gets the memory of a Linux machine out, fast, and makes sense of it.
 
 mod args;
+mod bench;
 mod capture;
 #[cfg(feature = "process")]
 mod core;
@@ -24,6 +25,7 @@ use args::{Arguments, Command};
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Capture(arguments) => capture::run(&arguments),
         #[cfg(feature = "process")]
         Command::Core(arguments) => core::run(&arguments),

@@ -1,0 +1,130 @@
+//! How long a capture would take elsewhere, from rates measured here. A model of three parts that do not overlap (scan,
+//! then pack while writing), good for asking which part to make faster next, not for promises.
+
+use serde::Serialize;
+
+/// Rates of one CPU here, and what is kept.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rates {
+    /// The dump level.
+    pub level: u8,
+    /// Struct pages a CPU classifies per second.
+    pub scan: f64,
+    /// Bytes of memory a CPU packs per second.
+    pub pack: f64,
+    /// Bytes of packed pages the one writing thread places per second, at most.
+    pub place: f64,
+    /// Bytes packed over bytes stored.
+    pub ratio: f64,
+    /// Share of memory that is kept.
+    pub kept: f64,
+}
+
+/// What limits a prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// More CPUs would make it faster.
+    Cpus,
+    /// A faster disk would.
+    Disk,
+    /// The one thread that writes is busy all the time.
+    Writer,
+}
+
+/// How long a machine would take.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The dump level.
+    pub level: u8,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// CPUs of the capture kernel.
+    pub cpus: u32,
+    /// Bytes per second the disk takes.
+    pub disk: u64,
+    /// Seconds.
+    pub seconds: f64,
+    /// What the larger part of that time waits for.
+    pub limit: Limit,
+}
+
+/// The machines of the table: 1, 4, 12 and 64 TiB.
+pub const MEMORY: [u64; 4] = [1 << 40, 4 << 40, 12 << 40, 64 << 40];
+/// The CPUs of the table.
+pub const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// What has to hold for the predictions to.
+pub const ASSUMPTIONS: [&str; 7] = [
+    "memory is used as the simulated machine's is, and packs as its contents do",
+    "every CPU scans and packs as fast as one of those measured, and memory bandwidth is enough for all of them",
+    "/proc/vmcore is mapped at memory speed: no per-page check of what is RAM, no software emulation",
+    "the disk takes its rate from the first byte to the last, and whoever captures alone",
+    "scanning overlaps with nothing; packing overlaps with writing, and the slower of the two counts",
+    "one thread places all batches, at the rate measured for pages that are not compressed",
+    "descriptors (24 bytes a page) and both bitmaps (a bit a page each) go to the same disk",
+];
+
+/// The time of one machine.
+pub fn predict(rates: &Rates, memory: u64, cpus: u32, disk: u64) -> Prediction {
+    let (pages, cpus_f, disk_f) = (memory as f64 / 4096.0, f64::from(cpus), disk as f64);
+    let bitmaps = pages / 4.0;
+    let scan_cpus = pages / (rates.scan * cpus_f);
+    let scan = scan_cpus.max(bitmaps / disk_f);
+    let kept = memory as f64 * rates.kept;
+    let stored = kept / rates.ratio;
+    let parts = [
+        (kept / (rates.pack * cpus_f), Limit::Cpus),
+        ((stored + kept / 4096.0 * 24.0) / disk_f, Limit::Disk),
+        (stored / rates.place, Limit::Writer),
+    ];
+    let (pack, limit) =
+        parts.into_iter().fold((0.0, Limit::Cpus), |most, part| if part.0 > most.0 { part } else { most });
+    let limit = match limit {
+        // The scan may be the larger part.
+        _ if scan > pack && scan_cpus < scan => Limit::Disk,
+        _ if scan > pack => Limit::Cpus,
+        limit => limit,
+    };
+    Prediction { level: rates.level, memory, cpus, disk, seconds: scan + pack, limit }
+}
+
+/// Every machine, CPU count and disk of the table.
+pub fn table(rates: &[Rates], disks: &[u64]) -> Vec<Prediction> {
+    let mut table = Vec::new();
+    for rates in rates {
+        for memory in MEMORY {
+            for &disk in disks {
+                table.extend(CPUS.map(|cpus| predict(rates, memory, cpus, disk)));
+            }
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATES: Rates = Rates { level: 31, scan: 2e8, pack: 1e9, place: 2e9, ratio: 4.0, kept: 0.1 };
+
+    #[test]
+    fn the_scarcest_thing_decides() {
+        let tib = 1 << 40;
+        let one = predict(&RATES, tib, 1, 10 << 30);
+        let pages = tib as f64 / 4096.0;
+        assert!((one.seconds - (pages / 2e8 + tib as f64 * 0.1 / 1e9)).abs() < 1e-6);
+        assert_eq!(one.limit, Limit::Cpus);
+        assert_eq!(predict(&RATES, tib, 64, 100 << 20).limit, Limit::Disk);
+        assert_eq!(predict(&RATES, tib, 64, 100 << 30).limit, Limit::Writer);
+    }
+
+    #[test]
+    fn more_of_anything_is_never_slower() {
+        let table = table(&[RATES], &[1 << 28, 1 << 30]);
+        assert_eq!(table.len(), MEMORY.len() * 2 * CPUS.len());
+        for row in table.chunks(CPUS.len()) {
+            assert!(row.is_sorted_by(|a, b| a.seconds >= b.seconds), "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `pagehaul bench`: the parts of a capture, each measured by itself.
+
+#[cfg(feature = "instruments")]
+mod codec;
+mod read;
+#[cfg(feature = "instruments")]
+mod scale;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+/// Measure what a capture is made of: reading memory, compressing it, and the size of the machine
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    instrument: Instrument,
+}
+
+#[derive(Debug, Subcommand)]
+enum Instrument {
+    Read(read::ReadArguments),
+    #[cfg(feature = "instruments")]
+    Codec(codec::CodecArguments),
+    #[cfg(feature = "instruments")]
+    Scale(scale::ScaleArguments),
+}
+
+pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
+    match &arguments.instrument {
+        Instrument::Read(arguments) => read::run(arguments)?,
+        #[cfg(feature = "instruments")]
+        Instrument::Codec(arguments) => codec::run(arguments)?,
+        #[cfg(feature = "instruments")]
+        Instrument::Scale(arguments) => scale::run(arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what was measured as JSON.
+fn print_json(measured: &impl Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(measured).context("cannot write what was measured as JSON")?);
+    Ok(())
+}
+
+#[cfg(feature = "instruments")]
+fn write_plot(path: &std::path::Path, svg: &str) -> anyhow::Result<()> {
+    std::fs::write(path, svg).with_context(|| format!("cannot write the plot to {}", path.display()))
+}
+
+/// Prints a table without rules, numbers to the right.
+fn print_table<R: Into<comfy_table::Row>>(header: &[&str], rows: impl IntoIterator<Item = R>) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for line in table.to_string().lines() {
+        println!("{}", line.trim_end());
+    }
+}
+
+/// "6.2" for bytes per second, in GiB.
+fn gib(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "-".into(), |rate| format!("{:.2}", rate / f64::from(1 << 30)))
+}
