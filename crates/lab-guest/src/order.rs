@@ -23,6 +23,8 @@ pub mod disk {
     pub const MANIFEST: &str = "manifest";
     /// ext4 with 4 KiB blocks, for page cache without buffer heads.
     pub const CACHE: &str = "cache";
+    /// Raw, for dumps without a file system: `{disk}` in a run's arguments.
+    pub const DUMP: &str = "dump";
     /// ext4 with 1 KiB blocks, for page cache with buffer heads.
     pub const CACHE_PRIVATE: &str = "cache1k";
     /// ext4 with real files, for benchmark inputs.
@@ -81,13 +83,19 @@ pub enum Fill {
     },
 }
 
-/// One run of pagehaul in the capture kernel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One run of pagehaul, or of a program beside it, in the capture kernel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Name of its files in the results.
     pub name: String,
-    /// Arguments, in full; `{out}` stands for the dump's path.
+    /// Arguments, in full; `{out}` stands for the dump's path, `{disk}` for the device of the raw disk.
     pub arguments: Vec<String>,
     /// Seconds after which the run is killed.
     pub time_limit: u64,
+    /// Program to run instead of pagehaul, and its first arguments: paths on the disk for results.
+    #[serde(default)]
+    pub program: Vec<String>,
+    /// Whether the dump is removed once its size is known.
+    #[serde(default)]
+    pub discard: bool,
 }

@@ -1,8 +1,8 @@
 //! One run of pagehaul, watched.
 
-use crate::system::field;
+use crate::system::{self, field};
 use crate::{Result, child};
-use lab_guest::order::{PAGEHAUL, Run};
+use lab_guest::order::{PAGEHAUL, Run, disk};
 use lab_guest::results::RunReport;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -15,21 +15,30 @@ const SAMPLE: Duration = Duration::from_millis(10);
 pub fn run(order: &Run, out: &str) -> Result<RunReport> {
     let path = |suffix: &str| format!("{out}/{}.{suffix}", order.name);
     let dump = path("dump");
-    let arguments: Vec<String> = order.arguments.iter().map(|a| a.replace("{out}", &dump)).collect();
+    let mut arguments: Vec<String> = order.arguments.iter().map(|a| a.replace("{out}", &dump)).collect();
+    if arguments.iter().any(|a| a == "{disk}") {
+        let device = system::disk(disk::DUMP)?.display().to_string();
+        arguments.iter_mut().filter(|a| *a == "{disk}").for_each(|a| a.clone_from(&device));
+    }
+    let (program, first) = match order.program.split_first() {
+        Some((program, first)) => (program.as_str(), first),
+        None => (PAGEHAUL, [].as_slice()),
+    };
     let create = |path: String| File::create(&path).map_err(|e| format!("{path}: {e}"));
     let stdout = create(path("stdout"))?;
     let stderr = create(path("stderr"))?;
     keep("/proc/vmstat", &path("vmstat-before"))?;
     let start = Instant::now();
-    let child = Command::new(PAGEHAUL)
+    let child = Command::new(program)
+        .args(first)
         .args(&arguments)
         .stdin(Stdio::null())
         .stdout(stdout)
         .stderr(stderr)
         .spawn()
-        .map_err(|e| format!("starting {PAGEHAUL}: {e}"))?;
+        .map_err(|e| format!("starting {program}: {e}"))?;
     let mut report = RunReport { name: order.name.clone(), arguments, ..RunReport::default() };
-    let pid = i32::try_from(child.id()).map_err(|e| format!("{PAGEHAUL}: {e}"))?;
+    let pid = i32::try_from(child.id()).map_err(|e| format!("{program}: {e}"))?;
     let limit = Duration::from_secs(order.time_limit);
     let status_path = format!("/proc/{pid}/status");
     loop {
@@ -58,6 +67,9 @@ pub fn run(order: &Run, out: &str) -> Result<RunReport> {
     report.seconds = start.elapsed().as_secs_f64();
     keep("/proc/vmstat", &path("vmstat-after"))?;
     report.dump_bytes = fs::metadata(&dump).map_or(0, |m| m.len());
+    if order.discard && report.dump_bytes > 0 {
+        fs::remove_file(&dump).map_err(|e| format!("{dump}: {e}"))?;
+    }
     Ok(report)
 }
 

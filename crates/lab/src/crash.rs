@@ -40,6 +40,19 @@ pub struct Config {
     pub pagehaul: Option<PathBuf>,
     /// Seconds a run may take.
     pub time_limit: u64,
+    /// Runs after the captures, of any program.
+    pub runs: Vec<Run>,
+    /// Folders copied to the disk for results, and what they are called there.
+    pub tools: Vec<(PathBuf, &'static str)>,
+    /// Bytes per second that the disks for results and dumps write at most.
+    pub write_rate: Option<u64>,
+    /// MiB of the raw disk for dumps; none where it is 0.
+    pub dump_disk_mib: u64,
+    /// Whether the whole of /proc/vmcore is saved.
+    pub save_vmcore: bool,
+    /// How many power cuts to simulate while the runs write to the raw disk: what is on it at that moment is kept, as
+    /// `cut-N`.
+    pub cuts: usize,
 }
 
 impl Default for Config {
@@ -56,6 +69,12 @@ impl Default for Config {
             captures: Vec::new(),
             pagehaul: None,
             time_limit: 300,
+            runs: Vec::new(),
+            tools: Vec::new(),
+            write_rate: None,
+            dump_disk_mib: 0,
+            save_vmcore: true,
+            cuts: 0,
         }
     }
 }
@@ -73,7 +92,7 @@ pub fn crash(config: &Config) -> Result<Crash> {
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
     let guest = build::guest()?;
-    let pagehaul = match (&config.pagehaul, config.captures.is_empty()) {
+    let pagehaul = match (&config.pagehaul, config.captures.is_empty() && config.runs.is_empty()) {
         (_, true) => None,
         (Some(path), _) => Some(path.clone()),
         (None, _) => Some(build::pagehaul()?),
@@ -85,6 +104,7 @@ pub fn crash(config: &Config) -> Result<Crash> {
         .with(serde_json::to_vec(&order).context("writing the guest's order")?)
         .with(command_line(config))
         .with(format!("{} {} {} {:?}", config.memory_mib, config.cpus, config.cpu, config.accelerator))
+        .with(format!("{:?} {} {}", config.write_rate, config.dump_disk_mib, config.cuts))
         .with(tools.qemu_version()?);
     if let Some(path) = &pagehaul {
         key = key.with_file(path)?;
@@ -135,8 +155,9 @@ fn order(config: &Config) -> Order {
             let ends = |words: [&str; 2]| words.map(str::to_owned);
             [vec!["capture".to_owned()], arguments.clone(), ends(["/proc/vmcore", "{out}"]).to_vec()].concat()
         };
-        runs.push(Run { name, arguments, time_limit: config.time_limit });
+        runs.push(Run { name, arguments, time_limit: config.time_limit, ..Run::default() });
     }
+    runs.extend(config.runs.iter().cloned());
     Order {
         fill: Fill::Stamps(config.fill),
         // Watchdogs are off in both: under translation a CPU may seem stuck for longer than they like.
@@ -144,7 +165,7 @@ fn order(config: &Config) -> Order {
             "console=ttyS0 panic=-1 nowatchdog reset_devices nr_cpus={} cgroup_disable=memory",
             config.cpus
         ),
-        save_vmcore: true,
+        save_vmcore: config.save_vmcore,
         runs,
     }
 }
@@ -164,7 +185,10 @@ fn name(config: &Config) -> String {
     if !config.append.is_empty() {
         parts.push(config.append.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
     }
-    if !config.captures.is_empty() {
+    if config.crashkernel != "256M" {
+        parts.push(config.crashkernel.clone());
+    }
+    if !config.captures.is_empty() || !config.runs.is_empty() {
         parts.push("runs".into());
     }
     parts.join("-")
@@ -197,10 +221,10 @@ impl Job<'_> {
             devices: &["virtio-balloon-pci"],
             folder: &socket_folder.0,
             silence: Duration::from_secs(120.max(self.config.time_limit + 30)),
-            limit: Duration::from_secs(600 + self.config.time_limit * self.config.captures.len() as u64),
+            limit: Duration::from_secs(600 + self.config.time_limit * self.runs() + self.longest_runs()),
         }
         .start()?;
-        let result = self.follow(&mut vm);
+        let result = self.follow(&mut vm, &disks);
         drop(vm);
         fs::copy(socket_folder.0.join("console.log"), self.draft.join("console.log"))
             .context("keeping the console's log")?;
@@ -208,28 +232,57 @@ impl Job<'_> {
         self.collect(&disks)
     }
 
+    /// How many captures there are.
+    fn runs(&self) -> u64 {
+        self.config.captures.len() as u64
+    }
+
+    /// Seconds that the other runs may take.
+    fn longest_runs(&self) -> u64 {
+        self.config.runs.iter().map(|run| run.time_limit).sum()
+    }
+
     fn disks(&self) -> Result<Vec<Disk>> {
         let memory = self.config.memory_mib << 20;
-        let runs = self.config.captures.len() as u64;
         let (tools, folder) = (self.tools, self.draft);
-        Ok(vec![
-            disk::ext4(
-                tools,
-                folder,
-                order::disk::OUT,
-                (64 << 20) + runs * (memory + (64 << 20)),
-                4096,
-                None,
-            )?,
+        let kept = self.runs() + self.config.runs.iter().filter(|run| !run.discard).count() as u64;
+        let discarded = u64::from(self.config.runs.iter().any(|run| run.discard));
+        let out_bytes = (256 << 20) + (kept + discarded) * (memory + (64 << 20));
+        let source = self.gather_tools()?;
+        let mut out = disk::ext4(tools, folder, order::disk::OUT, out_bytes, 4096, source.as_deref())?;
+        out.write_rate = self.config.write_rate;
+        if let Some(source) = source {
+            fs::remove_dir_all(&source).with_context(|| source.display().to_string())?;
+        }
+        let mut disks = vec![
+            out,
             disk::raw(folder, order::disk::VMCORE, memory + (256 << 20))?,
             disk::raw(folder, order::disk::MANIFEST, MANIFEST_BYTES)?,
             disk::ext4(tools, folder, order::disk::CACHE, memory.max(256 << 20), 4096, None)?,
             disk::ext4(tools, folder, order::disk::CACHE_PRIVATE, memory.max(256 << 20), 1024, None)?,
-        ])
+        ];
+        if self.config.dump_disk_mib > 0 {
+            let disk = disk::raw(folder, order::disk::DUMP, self.config.dump_disk_mib << 20)?;
+            disks.push(Disk { write_rate: self.config.write_rate, ..disk });
+        }
+        Ok(disks)
+    }
+
+    /// The tools in one folder, for the disk they go to.
+    fn gather_tools(&self) -> Result<Option<PathBuf>> {
+        if self.config.tools.is_empty() {
+            return Ok(None);
+        }
+        let source = self.draft.join("tools");
+        cache::make(&source)?;
+        for (from, name) in &self.config.tools {
+            crate::tree::share(from, &source.join(name))?;
+        }
+        Ok(Some(source))
     }
 
     /// Follows the guest through its crash until the capture kernel is done.
-    fn follow(&self, vm: &mut Vm) -> Result<()> {
+    fn follow(&self, vm: &mut Vm, disks: &[Disk]) -> Result<()> {
         let mut crashing = false;
         let mut captured = false;
         loop {
@@ -265,6 +318,15 @@ impl Job<'_> {
                 _ => {}
             }
             eprintln!("{now:6.1} s  {what} {detail}");
+            if what == say::STEP && captured && self.config.cuts > 0 {
+                let disk = disks.iter().find(|disk| disk.serial == order::disk::DUMP);
+                crate::power::cut(
+                    vm,
+                    disk.context("power cuts want a raw disk")?,
+                    self.draft,
+                    self.config.cuts,
+                )?;
+            }
         }
     }
 
@@ -283,7 +345,16 @@ impl Job<'_> {
         fs::rename(&disk(order::disk::VMCORE)?.path, &vmcore)
             .and_then(|()| File::options().write(true).open(&vmcore)?.set_len(report.vmcore_bytes))
             .context("keeping the vmcore")?;
-        for disk in disks.iter().filter(|disk| disk.path.exists()) {
+        if !self.config.save_vmcore {
+            fs::remove_file(&vmcore).context("removing the empty vmcore")?;
+        }
+        for (_, name) in &self.config.tools {
+            fs::remove_dir_all(out.join(name))
+                .with_context(|| format!("removing {name} from the results"))?;
+        }
+        let keep_dump = self.config.cuts > 0;
+        let spent = |disk: &&Disk| disk.path.exists() && !(keep_dump && disk.serial == order::disk::DUMP);
+        for disk in disks.iter().filter(spent) {
             fs::remove_file(&disk.path).with_context(|| disk.path.display().to_string())?;
         }
         fs::remove_file(self.draft.join("initramfs")).context("removing the initramfs")

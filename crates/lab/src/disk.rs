@@ -15,6 +15,8 @@ pub struct Disk {
     pub serial: &'static str,
     /// Image file.
     pub path: PathBuf,
+    /// Bytes per second it writes at most, where it is to be slow.
+    pub write_rate: Option<u64>,
 }
 
 /// An empty disk of `bytes`.
@@ -23,7 +25,7 @@ pub fn raw(folder: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
     File::create(&path)
         .and_then(|f| f.set_len(bytes))
         .with_context(|| format!("making {}", path.display()))?;
-    Ok(Disk { serial, path })
+    Ok(Disk { serial, path, write_rate: None })
 }
 
 /// A disk with ext4 on it, and the content of `source` if given.

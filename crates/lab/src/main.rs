@@ -4,7 +4,9 @@ mod work;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use lab::{Accelerator, Config, Crash, benchmark, debuginfo, kernels, prove, tools::Tools};
+use lab::{
+    Accelerator, Config, Crash, benchmark, capture_kernel, debuginfo, kernels, power, prove, tools::Tools,
+};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -50,6 +52,27 @@ enum Command {
     },
     /// Run scripts in a guest, with pagehaul and Debian packages in it, and bring files out.
     Run(work::RunArguments),
+    /// Measure what pagehaul, makedumpfile and cp do to a capture kernel with little memory and a slow disk.
+    CaptureKernel {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// Memory reserved for the capture kernel, one guest for each.
+        #[arg(long, default_value = "256M,192M,128M", value_delimiter = ',')]
+        crashkernel: Vec<String>,
+        /// The pagehaul to run instead of building it.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Cut the power of a capture kernel, kill captures in it, and look at what is left.
+    PowerCut {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// The pagehaul that looks; by default the release build beside this program.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
     /// Make a large vmcore for benchmarks.
     DumpGuest {
         /// Kernel series, see `lab kernels`.
@@ -137,6 +160,11 @@ fn run() -> Result<()> {
         Command::Prove { kernel, pagehaul } => prove::prove(&kernel, &binary(pagehaul)?),
         Command::Show { kernel, pagehaul } => prove::show(&kernel, &binary(pagehaul)?),
         Command::Run(arguments) => work::run(arguments),
+        Command::CaptureKernel { kernel, crashkernel, pagehaul } => {
+            print!("{}", capture_kernel::table(&kernel, &crashkernel, pagehaul.as_deref())?);
+            Ok(())
+        }
+        Command::PowerCut { kernel, pagehaul } => power::prove(&kernel, &binary(pagehaul)?),
         Command::DumpGuest { kernel, memory, files, accel } => {
             let config = benchmark::Config { kernel, memory_mib: memory, files, accelerator: accel };
             println!("{}", benchmark::dump_guest(&config)?.display());
@@ -160,6 +188,7 @@ impl From<CrashArguments> for Config {
             captures: from.capture_args.iter().map(words).collect(),
             pagehaul: from.pagehaul,
             time_limit: from.time_limit,
+            ..Config::default()
         }
     }
 }

@@ -118,8 +118,9 @@ impl Machine<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .args(["-append", self.command_line]);
-        for Disk { serial, path } in self.disks {
-            let drive = format!("if=none,id={serial},format=raw,cache=unsafe,file={}", path.display());
+        for Disk { serial, path, write_rate } in self.disks {
+            let slow = write_rate.map_or_else(String::new, |rate| format!(",throttling.bps-write={rate}"));
+            let drive = format!("if=none,id={serial},format=raw,cache=unsafe{slow},file={}", path.display());
             command.args(["-drive", &drive]);
             command.args(["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
         }

@@ -1,0 +1,133 @@
+//! What a capture does to its capture kernel: memory, reclaim, write-back; for pagehaul, makedumpfile and cp, by the
+//! memory reserved with `crashkernel=`.
+
+use crate::{Config, Crash, Dump, crash, oracle, tree};
+use anyhow::{Context, Result};
+use lab_guest::order::Run;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The machine: 2 GiB, and a disk that writes 30 MB/s.
+const MEMORY_MIB: u64 = 2048;
+const WRITE_RATE: u64 = 30_000_000;
+/// Percent of the guest's memory that is filled: more would only make cp take longer.
+const FILL: u32 = 30;
+/// Seconds a run may take: cp writes 2 GiB.
+const TIME_LIMIT: u64 = 400;
+/// Where the peers are on the disk for results.
+const PEER: &str = "tools-makedumpfile";
+const BASE: &str = "tools-base";
+
+/// Counters of /proc/vmstat that tell of memory that ran short, as prefixes.
+const COUNTERS: [(&str, &str); 5] = [
+    ("allocstall", "stalls of allocations (allocstall_*)"),
+    ("pgscan_direct", "pages scanned by allocating tasks (pgscan_direct*)"),
+    ("pgscan_kswapd", "pages scanned by kswapd"),
+    ("nr_vmscan_write", "pages written back by reclaim (nr_vmscan_write)"),
+    ("oom_kill", "OOM kills"),
+];
+
+/// Makes the table for each amount of memory. `pagehaul` is built for the purpose unless given.
+pub fn table(kernel: &str, reserved: &[String], pagehaul: Option<&Path>) -> Result<String> {
+    let mut out = String::from("| crashkernel | run | ended | seconds | dump MiB | peak RssAnon MiB |");
+    for (counter, _) in COUNTERS {
+        write!(out, " {counter} |")?;
+    }
+    out.push_str("\n|---|---|---|---|---|---|");
+    out.push_str(&"---|".repeat(COUNTERS.len()));
+    out.push('\n');
+    for crashkernel in reserved {
+        match crash(&config(kernel, crashkernel, pagehaul)?) {
+            Ok(crash) => rows(&mut out, crashkernel, &crash)?,
+            // The line is the result: this is too little.
+            Err(why) => {
+                let why = format!("{why:#}");
+                let first = why.lines().next().unwrap_or_default();
+                writeln!(
+                    out,
+                    "| {crashkernel} | - | the capture kernel fails: {first} | | | |{}",
+                    " |".repeat(COUNTERS.len())
+                )?;
+            }
+        }
+    }
+    out.push('\n');
+    for (counter, what) in COUNTERS {
+        writeln!(out, "- `{counter}`: {what}")?;
+    }
+    Ok(out)
+}
+
+fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Config> {
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let run = |name: &str, program: Vec<String>, line: &str| Run {
+        name: name.into(),
+        arguments: words(line),
+        time_limit: TIME_LIMIT,
+        program,
+        discard: true,
+    };
+    let loader = |tree: &str, loader: &str, program: &str| {
+        let libraries = format!("/out/{tree}/usr/lib/x86_64-linux-gnu:/out/{tree}/lib/x86_64-linux-gnu");
+        vec![
+            format!("/out/{tree}/{loader}"),
+            "--library-path".into(),
+            libraries,
+            format!("/out/{tree}/{program}"),
+        ]
+    };
+    let peer = loader(PEER, "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "usr/bin/makedumpfile");
+    let cp = loader(BASE, "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "bin/cp");
+    let runs = vec![
+        run("pagehaul-31", Vec::new(), "capture -q -d 31 /proc/vmcore {out}"),
+        run("pagehaul-0-none", Vec::new(), "capture -q -d 0 -c none /proc/vmcore {out}"),
+        run("makedumpfile-31", peer.clone(), "--message-level 1 -d 31 -z /proc/vmcore {out}"),
+        run("makedumpfile-0", peer, "--message-level 1 -d 0 /proc/vmcore {out}"),
+        run("cp", cp, "/proc/vmcore {out}"),
+        run("bench-read", Vec::new(), "bench read --time 100 --json /proc/vmcore"),
+    ];
+    let folder = oracle::makedumpfile()?;
+    let folder = folder.parent().context("makedumpfile is in no folder")?.to_owned();
+    Ok(Config {
+        kernel: kernel.into(),
+        memory_mib: MEMORY_MIB,
+        crashkernel: crashkernel.into(),
+        fill: FILL,
+        pagehaul: pagehaul.map(Path::to_owned),
+        runs,
+        tools: vec![(folder, PEER), (tree::get(&[])?, BASE)],
+        write_rate: Some(WRITE_RATE),
+        save_vmcore: false,
+        ..Config::default()
+    })
+}
+
+fn rows(out: &mut String, crashkernel: &str, crash: &Crash) -> Result<()> {
+    for dump in crash.dumps().iter().filter(|dump| !dump.report.name.starts_with("bench")) {
+        let report = &dump.report;
+        let end = match (report.exit_code, report.signal) {
+            (Some(0), _) => "well".to_owned(),
+            (Some(code), _) => format!("exit code {code}"),
+            (None, _) if report.timed_out => "out of time".to_owned(),
+            (None, signal) => format!("killed, signal {}", signal.unwrap_or(0)),
+        };
+        write!(
+            out,
+            "| {crashkernel} | {} | {end} | {:.1} | {} | {:.1} |",
+            report.name,
+            report.seconds,
+            report.dump_bytes >> 20,
+            report.peak_anonymous_kib as f64 / 1024.0
+        )?;
+        for (counter, _) in COUNTERS {
+            write!(out, " {} |", change(dump, counter))?;
+        }
+        out.push('\n');
+    }
+    Ok(())
+}
+
+/// What all counters that start with `prefix` rose by.
+fn change(dump: &Dump, prefix: &str) -> i64 {
+    dump.vmstat.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, by)| by).sum()
+}
