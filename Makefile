@@ -6,7 +6,7 @@ MUSL := x86_64-unknown-linux-musl
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup check test demo prove bench fuzz static man clean
+.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean
 
 help:
 	@echo "make demo    crash a real kernel in a virtual machine, capture it, open the dump with drgn"
@@ -14,6 +14,9 @@ help:
 	@echo "make test    check, fuzz targets built, and the proof on real crashes of all lab kernels"
 	@echo "make prove   the proof on one kernel: make prove KERNEL=6.1"
 	@echo "make bench   against makedumpfile on a vmcore of several GiB: make bench VMCORE=..."
+	@echo "make bench-scan          the scan beside a plain sum and makedumpfile's: make bench-scan VMCORE=..."
+	@echo "make lab-capture-kernel  what pagehaul, makedumpfile and cp do to a small capture kernel"
+	@echo "make lab-power-cut       cut the power of a capture kernel at many moments"
 	@echo "make fuzz    run every fuzz target for SECONDS=60"
 	@echo "make static  the one static binary that goes into a capture kernel's initramfs"
 	@echo "make man     manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
@@ -42,6 +45,18 @@ demo: setup
 
 bench: setup
 	scripts/bench.sh "$(VMCORE)"
+
+bench-scan: setup
+	cargo build --release --locked -p pagehaul
+	cargo build --release --locked -p pagehaul-kernel --example scan_rate
+	python3 bench/scan.py "$(VMCORE)" --pagehaul $(TARGET)/release/pagehaul --scan-rate $(TARGET)/release/examples/scan_rate
+
+lab-capture-kernel: setup
+	cargo run --release --locked -p lab -- capture-kernel
+
+lab-power-cut: setup
+	cargo build --release --locked -p pagehaul -p lab
+	$(TARGET)/release/lab power-cut
 
 fuzz: setup
 	fuzz/run.sh $(SECONDS)

@@ -180,6 +180,8 @@ fn write_bitmaps(
     let encoded = header.encode(layout, true)?;
     if sink.can_rewrite() {
         sink.write(0, &encoded).map_err(failed)?;
+        // A disk may hold an older dump, complete as its header says: that has to be gone before anything else of it is.
+        sink.sync().map_err(failed)?;
     } else {
         // The status word comes last, once it is known: crash does not open a stream in which a record overwrites
         // another.
