@@ -20,7 +20,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOAL = 4.0
-STEP = re.compile(r"STEP \[([^\]]*)\]\s*: ([0-9.]+) seconds")
+# Progress may overwrite the end of a line.
+STEP = re.compile(r"STEP \[([^\]]*)\]\s*: ([0-9.]+) s")
 
 
 def run(command):

@@ -164,7 +164,7 @@ fn run() -> Result<()> {
             print!("{}", capture_kernel::table(&kernel, &crashkernel, pagehaul.as_deref())?);
             Ok(())
         }
-        Command::PowerCut { kernel, pagehaul } => power::prove(&kernel, &binary(pagehaul)?),
+        Command::PowerCut { kernel, pagehaul } => power::prove(&kernel, &binary(pagehaul)?).map(drop),
         Command::DumpGuest { kernel, memory, files, accel } => {
             let config = benchmark::Config { kernel, memory_mib: memory, files, accelerator: accel };
             println!("{}", benchmark::dump_guest(&config)?.display());

@@ -46,9 +46,39 @@ pub(crate) fn cut(vm: &Vm, disk: &Disk, folder: &Path, cuts: usize) -> Result<()
     Ok(())
 }
 
+/// What cuts and kills left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Complete dumps, every page of which was read.
+    pub complete: usize,
+    /// Dumps that say that they are not complete.
+    pub incomplete: usize,
+    /// No dump at all.
+    pub none: usize,
+}
+
+impl Seen {
+    fn add(&mut self, name: &str, told: Option<Told>) {
+        let (counter, what) = match told {
+            None => (&mut self.none, "no dump"),
+            Some(Told::Incomplete) => (&mut self.incomplete, "a dump marked incomplete"),
+            Some(Told::Complete) => (&mut self.complete, "a complete dump, every page of it readable"),
+        };
+        *counter += 1;
+        println!("{name:10} {what}");
+    }
+}
+
+/// What a dump says of itself.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    Incomplete,
+    Complete,
+}
+
 /// Cuts the power of a capture kernel at many moments, kills captures in it, and looks at what is left. The raw disk holds
 /// an older dump when a capture starts: the worst case, since its remains look like a dump.
-pub fn prove(kernel: &str, pagehaul: &Path) -> Result<()> {
+pub fn prove(kernel: &str, pagehaul: &Path) -> Result<Seen> {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let run = |name: &str, line: &str, time_limit| Run {
         name: name.into(),
@@ -70,28 +100,21 @@ pub fn prove(kernel: &str, pagehaul: &Path) -> Result<()> {
         cuts: CUTS,
         ..Config::default()
     })?;
-    let mut complete = 0;
-    let cuts = images(&crash)?;
-    for image in &cuts {
-        let told = describe(pagehaul, image)?;
-        println!("{:10} {}", name_of(image), told.as_ref().map_or("no dump", |told| told.0));
-        complete += usize::from(told.is_some_and(|(_, complete)| complete));
+    let mut seen = Seen::default();
+    for image in images(&crash)? {
+        seen.add(&name_of(&image), describe(pagehaul, &image)?);
     }
     for dump in crash.dumps().iter().filter(|dump| dump.report.name.starts_with("killed")) {
         let told = describe(pagehaul, &dump.path)?;
-        println!("{:10} {}", dump.report.name, told.as_ref().map_or("no dump", |told| told.0));
         let died = dump.report.signal.is_some();
-        ensure!(
-            !died || told.is_none_or(|(_, complete)| !complete),
-            "{} died and looks complete",
-            dump.report.name
-        );
+        ensure!(!died || told != Some(Told::Complete), "{} died and looks complete", dump.report.name);
+        seen.add(&dump.report.name, told);
     }
     println!(
-        "{} cuts: {complete} complete dumps, all their pages as they were written; the others say what they are",
-        cuts.len()
+        "{} complete, {} marked incomplete, {} no dump; none says what it isn't",
+        seen.complete, seen.incomplete, seen.none
     );
-    Ok(())
+    Ok(seen)
 }
 
 fn name_of(path: &Path) -> String {
@@ -107,9 +130,8 @@ fn images(crash: &Crash) -> Result<Vec<PathBuf>> {
     Ok(images)
 }
 
-/// What pagehaul says of a file: a sentence and whether it is complete; none where it is no dump. A dump that calls itself
-/// complete is read to its last page.
-fn describe(pagehaul: &Path, image: &Path) -> Result<Option<(&'static str, bool)>> {
+/// What pagehaul says of a file; none where it is no dump. A dump that calls itself complete is read to its last page.
+fn describe(pagehaul: &Path, image: &Path) -> Result<Option<Told>> {
     if !image.exists() {
         return Ok(None);
     }
@@ -117,23 +139,24 @@ fn describe(pagehaul: &Path, image: &Path) -> Result<Option<(&'static str, bool)
         Command::new(pagehaul).args(["info", "--json"]).arg(image).output().context("running pagehaul")?;
     let Ok(info) = serde_json::from_slice::<Value>(&output.stdout) else { return Ok(None) };
     if info.get("complete") != Some(&Value::Bool(true)) {
-        return Ok(Some(("marked incomplete", false)));
+        return Ok(Some(Told::Incomplete));
     }
     let again = image.with_extension("again");
     let output = Command::new(pagehaul)
-        .args(["capture", "--force", "--json", "-d", "0", "-c", "none"])
+        .args(["capture", "--force", "--json", "-q", "-d", "0", "-c", "none"])
         .args([image, &again])
         .output()
         .context("running pagehaul")?;
-    // Left out by the first capture or not, every page that the dump claims to hold has to be there.
+    let report: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+        format!("reading all of {}: {}", image.display(), String::from_utf8_lossy(&output.stderr))
+    })?;
     fs::remove_file(&again).with_context(|| again.display().to_string())?;
-    let report: Value = serde_json::from_slice(&output.stdout).context("reading pagehaul's report")?;
     if report.get("unreadable_pages") != Some(&Value::from(0)) {
         bail!(
-            "{} says that it is complete, but {} pages cannot be read",
+            "{} says that it is complete, but {} of its pages cannot be read",
             image.display(),
             report["unreadable_pages"]
         );
     }
-    Ok(Some(("complete, every page readable", true)))
+    Ok(Some(Told::Complete))
 }
