@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pagehaul_capture::{Format, Options, Report, Target, Watch, capture};
+use pagehaul_capture::{Format, Limits, Options, Report, Target, Watch, capture};
 use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_open::Source;
@@ -171,6 +171,7 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentEr
         method: config.method,
         threads: config.threads,
         format: Format::Kdump,
+        limits: Limits::default(),
     };
     let (report, peak) = watched(|watch| capture(&source, &target, &options, watch));
     let report = report?;
