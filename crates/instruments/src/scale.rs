@@ -143,14 +143,13 @@ pub fn spread(runs: &[Run], level: u8) -> Option<f64> {
     (times().count() > 1).then_some(most / least)
 }
 
-/// One page block in so many is packed: of large machines always the same share, so that they compare.
+/// One page block in so many is packed: of 8 GiB all, and from 1 TiB on always the same share, so that machines compare.
 fn sample(size: u64, level: DumpLevel) -> u64 {
-    let largest = if level == DumpLevel::NONE { 8192 } else { 1024 };
-    // Up to 8 GiB all; from 1 TiB on, one in as many as of 64 TiB.
-    (size >> 33)
-        .next_power_of_two()
-        .clamp(1, if size < 1 << 40 { 128 } else { largest })
-        .max(if size < 1 << 40 { 1 } else { largest })
+    match (size >= 1 << 40, level == DumpLevel::NONE) {
+        (false, _) => (size >> 33).next_power_of_two(),
+        (true, false) => 1024,
+        (true, true) => 8192,
+    }
 }
 
 fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentError> {
