@@ -1,6 +1,7 @@
 use zstd_safe::{CCtx, CParameter, ParamSwitch};
 
-use crate::{Codec, CodecError, Method, lzo};
+use crate::search::{Encoder, MAX_INPUT};
+use crate::{Codec, CodecError, Method};
 
 /// Compresses pages with one method. Belongs to one thread; nothing is allocated per page once the largest page size
 /// was seen.
@@ -14,7 +15,7 @@ pub struct Compressor {
 enum Engine {
     None,
     Zlib(libdeflater::Compressor),
-    Lzo(lzo::Encoder),
+    Lzo(Encoder),
     Snappy(Box<snap::raw::Encoder>),
     Zstd(CCtx<'static>),
 }
@@ -29,7 +30,7 @@ impl Compressor {
                 let level = level.map_err(|_| failed(method, "libdeflate does not know the level"))?;
                 Engine::Zlib(libdeflater::Compressor::new(level))
             }
-            Codec::Lzo => Engine::Lzo(lzo::Encoder::new()),
+            Codec::Lzo => Engine::Lzo(Encoder::new()),
             Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
             Codec::Zstd => Engine::Zstd(zstd_context(method)?),
         };
@@ -47,16 +48,7 @@ impl Compressor {
     pub fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Option<usize> {
         let size = match &mut self.engine {
             Engine::None => return None,
-            Engine::Lzo(encoder) => {
-                if page.len() > lzo::MAX_INPUT {
-                    return None;
-                }
-                let stream = encoder.encode(page);
-                if stream.len() < page.len() {
-                    out.get_mut(..stream.len())?.copy_from_slice(stream);
-                }
-                stream.len()
-            }
+            Engine::Lzo(encoder) => lzo(encoder, page, out)?,
             Engine::Zlib(context) => {
                 let bound = context.zlib_compress_bound(page.len());
                 with_room(bound, &mut self.scratch, out, page.len(), |room| {
@@ -78,6 +70,17 @@ impl Compressor {
         };
         (size < page.len()).then_some(size)
     }
+}
+
+fn lzo(encoder: &mut Encoder, page: &[u8], out: &mut [u8]) -> Option<usize> {
+    if page.len() > MAX_INPUT {
+        return None;
+    }
+    let stream = encoder.encode(page);
+    if stream.len() < page.len() {
+        out.get_mut(..stream.len())?.copy_from_slice(stream);
+    }
+    Some(stream.len())
 }
 
 /// Runs `compress` on at least `bound` bytes of room: the libraries have no failure then, and (zstd, libdeflate) do not

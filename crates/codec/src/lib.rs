@@ -10,6 +10,8 @@ mod error;
 mod frame;
 mod lzo;
 mod method;
+mod output;
+mod search;
 mod zero;
 
 pub use compress::Compressor;
