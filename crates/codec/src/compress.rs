@@ -14,7 +14,7 @@ pub struct Compressor {
 
 enum Engine {
     None,
-    Zlib(libdeflater::Compressor),
+    Zlib { plain: libdeflater::Compressor, sparse: libdeflater::Compressor },
     Lzo(Encoder),
     Snappy(Box<snap::raw::Encoder>),
     Zstd(CCtx<'static>),
@@ -26,9 +26,11 @@ impl Compressor {
         let engine = match method.codec() {
             Codec::None => Engine::None,
             Codec::Zlib => {
-                let level = libdeflater::CompressionLvl::new(method.level());
-                let level = level.map_err(|_| failed(method, "libdeflate does not know the level"))?;
-                Engine::Zlib(libdeflater::Compressor::new(level))
+                // libdeflate's level 1 looks at few candidates and misses much in arrays of small structures (struct
+                // pages): dumps at level 31 were 0.9 % larger than with zlib's level 1. Level 2 for such pages makes
+                // them 1.3 % smaller and takes 9 % longer.
+                let sparse = if method.level() == 1 { 2 } else { method.level() };
+                Engine::Zlib { plain: deflate(method, method.level())?, sparse: deflate(method, sparse)? }
             }
             Codec::Lzo => Engine::Lzo(Encoder::new()),
             Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
@@ -49,7 +51,8 @@ impl Compressor {
         let size = match &mut self.engine {
             Engine::None => return None,
             Engine::Lzo(encoder) => lzo(encoder, page, out)?,
-            Engine::Zlib(context) => {
+            Engine::Zlib { plain, sparse } => {
+                let context = if is_sparse(page) { sparse } else { plain };
                 let bound = context.zlib_compress_bound(page.len());
                 with_room(bound, &mut self.scratch, out, page.len(), |room| {
                     context.zlib_compress(page, room).ok()
@@ -105,6 +108,19 @@ fn with_room(
     Some(size)
 }
 
+fn deflate(method: Method, level: i32) -> Result<libdeflater::Compressor, CodecError> {
+    let level = libdeflater::CompressionLvl::new(level);
+    let level = level.map_err(|_| failed(method, "libdeflate does not know the level"))?;
+    Ok(libdeflater::Compressor::new(level))
+}
+
+/// Whether at least half of the bytes are zeros, as in arrays of structures.
+fn is_sparse(page: &[u8]) -> bool {
+    // Counted in bytes, as many as a byte can count: one instruction adds up sixteen of them.
+    let zeros = |block: &[u8]| block.iter().fold(0_u8, |count, &byte| count + u8::from(byte == 0));
+    page.chunks(128).map(|block| usize::from(zeros(block))).sum::<usize>() >= page.len() / 2
+}
+
 fn failed(method: Method, reason: &'static str) -> CodecError {
     CodecError::Context { codec: method.codec(), reason }
 }
@@ -124,4 +140,21 @@ fn zstd_context(method: Method) -> Result<CCtx<'static>, CodecError> {
         context.set_parameter(parameter).map_err(|code| failed(method, zstd_safe::get_error_name(code)))?;
     }
     Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_page_of_zeros_is_sparse() {
+        for length in [2, 128, 300, 4096, 65536] {
+            let mut page = vec![0; length];
+            assert!(is_sparse(&page));
+            page[..length / 2].fill(1);
+            assert!(is_sparse(&page), "{length}");
+            page[length - 1] = 1;
+            assert!(!is_sparse(&page), "{length}");
+        }
+    }
 }
