@@ -1,5 +1,5 @@
 //! Reports of real recordings: Linux 6.18, three runs each of a program that writes and reads a file in a memory cgroup of
-//! 48 MiB (a) and 32 MiB (b), and the first 600 events of a similar trace as `trace-cmd report` prints them.
+//! 48 MiB (a) and 32 MiB (b); Debian's 6.1, 6.12 and 7.2 in guests of 192 MiB with too much to do (direct reclaim, kswapd); and the first 600 events of a similar trace as `trace-cmd report` prints them.
 //!
 //! `UPDATE_GOLDENS=1 cargo test` writes the expected texts anew: look at the difference before committing it.
 
@@ -34,6 +34,10 @@ fn row(report: &Report, name: &str) -> Vec<f64> {
 #[test]
 fn the_report_is_as_before() {
     golden("memcg-a.txt", &render::report(&report("memcg-a.pht", "a")));
+    for kernel in ["6.1", "6.12", "7.2"] {
+        let name = format!("guest-{kernel}");
+        golden(&format!("{name}.txt"), &render::report(&report(&format!("{name}.pht"), kernel)));
+    }
     golden("report.txt", &render::report(&report("report.txt.gz", "text")));
 }
 
@@ -45,7 +49,7 @@ fn the_comparison_is_as_before() {
 
 #[test]
 fn totals_are_those_of_the_kernel() {
-    for name in ["memcg-a.pht", "memcg-b.pht"] {
+    for name in ["memcg-a.pht", "memcg-b.pht", "guest-6.1.pht", "guest-6.12.pht", "guest-7.2.pht"] {
         let report = report(name, "");
         let pages: Vec<_> = report.checks.iter().filter(|check| check.what.starts_with("pages")).collect();
         assert!(pages.len() >= 6);
@@ -53,7 +57,7 @@ fn totals_are_those_of_the_kernel() {
             assert_eq!(check.verdict, Verdict::Equal, "{name}: {check:?}");
         }
         let scanned = report.checks.iter().find(|check| check.what == "pages scanned by all").unwrap();
-        assert!(scanned.counted > 10_000.0);
+        assert!(scanned.counted > 3_000.0);
         assert!(!report.lost.any() && report.lost.unmatched == 0);
     }
 }

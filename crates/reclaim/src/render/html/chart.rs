@@ -171,7 +171,7 @@ pub(super) fn histogram(out: &mut String, buckets: &[Bucket], class: &str) -> Re
             )?;
         }
         // Every other label where bars are narrow.
-        if slot < 44.0 && at % 2 == 1 {
+        if slot < 44.0 && (at % 2 == 1 || at + 1 == buckets.len()) {
             continue;
         }
         let label = short(bucket.from_us);

@@ -104,15 +104,16 @@ fn tiles(out: &mut String, report: &Report) -> Result {
 }
 
 pub(super) fn timeline(out: &mut String, timeline: &TimelineReport) -> Result {
+    // Drawn in this order: what matters most comes last, and in front.
     let waiting = [
-        Series { name: "tasks in direct reclaim", class: "direct", values: &timeline.direct },
+        Series { name: "kswapds awake", class: "kswapd", values: &timeline.kswapd },
         Series {
             name: "tasks in reclaim of control groups and nodes",
             class: "memcg",
             values: &timeline.memcg,
         },
+        Series { name: "tasks in direct reclaim", class: "direct", values: &timeline.direct },
         Series { name: "tasks throttled in reclaim", class: "throttled", values: &timeline.throttled },
-        Series { name: "kswapds awake", class: "kswapd", values: &timeline.kswapd },
     ];
     let speed = [
         Series { name: "MiB/s reclaimed by tasks", class: "memcg", values: &timeline.task_mib_s },

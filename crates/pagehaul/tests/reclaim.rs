@@ -1,0 +1,96 @@
+//! `pagehaul reclaim` on recorded traces and, where tracing is to be had, on this machine.
+#![cfg(feature = "stalls")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../reclaim/tests/data").join(name)
+}
+
+fn pagehaul(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pagehaul")).arg("reclaim").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn reports_come_as_text_json_and_page() {
+    let file = data("guest-7.2.pht");
+    let file = file.to_str().unwrap();
+    let plain = pagehaul(&["report", file]);
+    assert!(plain.status.success());
+    assert!(text(&plain.stdout).contains("Time stalled direct reclaim (ms)"));
+    let json: serde_json::Value =
+        serde_json::from_slice(&pagehaul(&["report", "--json", file]).stdout).unwrap();
+    assert_eq!(json["source"]["release"], "7.2.12+deb13-cloud-amd64");
+    assert_eq!(json["sections"][0]["rows"][0]["values"], serde_json::json!([4.0]));
+    let folder = TempDir::new().unwrap();
+    let page = folder.path().join("page.html");
+    assert!(pagehaul(&["report", "--html", page.to_str().unwrap(), file]).status.success());
+    assert!(std::fs::read_to_string(page).unwrap().ends_with("</html>\n"));
+}
+
+#[test]
+fn columns_have_names_and_several_files() {
+    let (a, b) = (data("memcg-a.pht"), data("memcg-b.pht"));
+    let both = format!("both={},{}", a.display(), b.display());
+    let output = pagehaul(&["compare", "--json", &format!("first={}", a.display()), &both]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["columns"][0]["label"], "first");
+    assert_eq!((&json["columns"][0]["runs"], &json["columns"][1]["runs"]), (&3.into(), &6.into()));
+    assert!(!pagehaul(&["compare", "alone.pht"]).status.success());
+}
+
+#[test]
+fn faults_are_one_sentence() {
+    let folder = TempDir::new().unwrap();
+    let other = folder.path().join("other");
+    std::fs::write(&other, "PERFILE2 and so on").unwrap();
+    let sentence = |arguments: &[&str]| {
+        let output = pagehaul(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let message = text(&output.stderr);
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message
+    };
+    assert!(sentence(&["report", other.to_str().unwrap()]).contains("perf script"));
+    assert!(sentence(&["report", folder.path().to_str().unwrap()]).contains("it is a folder"));
+    assert!(sentence(&["report", "/no/such/trace"]).contains("cannot open /no/such/trace"));
+}
+
+/// Whatever ends a recording, its instance goes, and what it had is a report. Without tracing, one sentence says why.
+#[test]
+fn recording_ends_cleanly_on_a_signal() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("now.pht");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pagehaul"))
+        .args(["reclaim", "record", "--buffer-size", "256", "-o"])
+        .arg(&file)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    if !line.starts_with("recording") {
+        assert!(!child.wait().unwrap().success());
+        assert!(line.contains("tracefs is not mounted") || line.contains("cannot use"), "{line}");
+        eprintln!("not run: {line}");
+        return;
+    }
+    let pid = child.id();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    let instances = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
+    for entry in instances.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten() {
+        let name = entry.file_name();
+        assert!(!name.to_string_lossy().starts_with(&format!("pagehaul-{pid}-")), "{name:?} is left behind");
+    }
+    assert!(pagehaul(&["report", file.to_str().unwrap()]).status.success());
+}
