@@ -1,8 +1,9 @@
 //! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
-//! Usage: subject MIB THREADS [seccomp|spawn]
+//! Usage: subject MIB THREADS [seccomp|spawn|file PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
-//! it should be, or "broken". It ends with its input.
+//! it should be, or "broken". It ends with its input. With a file it says so there, again and again, for ever: pipes to
+//! others cannot be saved.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
@@ -52,7 +53,17 @@ fn main() {
         let (low, high) = (&counters[index], &counters[2 * threads - 1 - index]);
         std::thread::Builder::new().name(format!("worker-{index}")).spawn(|| worker_loop(low, high)).unwrap();
     }
+    let rounds = || counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum::<u64>();
     match arguments.next().as_deref() {
+        Some("file") => {
+            let path = arguments.next().unwrap();
+            loop {
+                let state =
+                    if is_whole(black_box(&memory)) { format!("ok {}", rounds()) } else { "broken".into() };
+                std::fs::write(format!("{path}.new"), state).unwrap();
+                std::fs::rename(format!("{path}.new"), &path).unwrap();
+            }
+        }
         Some("seccomp") => refuse_everything_new(),
         Some("spawn") => drop(std::thread::spawn(|| {
             loop {
@@ -74,8 +85,7 @@ fn main() {
         if line.is_err() {
             break;
         }
-        let rounds: u64 = counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum();
-        say(&if is_whole(black_box(&memory)) { format!("ok {rounds}") } else { "broken".into() });
+        say(&if is_whole(black_box(&memory)) { format!("ok {}", rounds()) } else { "broken".into() });
     }
     black_box(spacer);
     std::process::exit(0);

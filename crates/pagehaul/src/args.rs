@@ -20,7 +20,11 @@ pub(crate) enum Command {
     Bench(crate::bench::BenchArguments),
     Capture(CaptureArguments),
     #[cfg(feature = "process")]
+    Checkpoint(crate::checkpoint::CheckpointArguments),
+    #[cfg(feature = "process")]
     Core(crate::core::CoreArguments),
+    #[cfg(feature = "process")]
+    Restart(crate::checkpoint::RestartArguments),
     #[cfg(feature = "process")]
     #[command(hide = true, name = pagehaul_process::SNAPSHOT_HELPER)]
     HoldSnapshot {

@@ -151,7 +151,7 @@ fn kinds(text: &str) -> Result<Kinds, String> {
 }
 
 /// "512M": K, M, G and T are powers of two here, as everywhere in this field.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size; write it as 512M or 4G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..).unwrap_or_default() {

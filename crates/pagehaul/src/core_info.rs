@@ -1,25 +1,33 @@
-//! `pagehaul info` for cores of processes.
+//! `pagehaul info` for cores and checkpoints of processes.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
-use pagehaul_process::{CoreInfo, describe};
+use pagehaul_process::{CoreInfo, describe, describe_checkpoint};
+use serde::Serialize;
 
 use crate::args::InfoArguments;
+use crate::checkpoint;
 use crate::units::{bytes, count};
 
-/// Describes a core of a process; none if the file is something else, or cannot be opened.
+/// Describes a core or a checkpoint; none if the file is something else, or cannot be opened.
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<Option<ExitCode>> {
+    if let Some(info) = describe_checkpoint(&arguments.dump)? {
+        return print(&info, arguments.json, checkpoint::describe).map(Some);
+    }
     if !arguments.dump.is_file() {
         return Ok(None);
     }
-    let Some(info) = describe(&arguments.dump)? else { return Ok(None) };
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&info).context("cannot make the description")?);
+    describe(&arguments.dump)?.map(|info| print(&info, arguments.json, render)).transpose()
+}
+
+fn print<I: Serialize>(info: &I, json: bool, render: fn(&I) -> String) -> anyhow::Result<ExitCode> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(info).context("cannot make the description")?);
     } else {
-        print!("{}", render(&info));
+        print!("{}", render(info));
     }
-    Ok(Some(ExitCode::SUCCESS))
+    Ok(ExitCode::SUCCESS)
 }
 
 fn render(info: &CoreInfo) -> String {

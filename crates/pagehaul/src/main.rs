@@ -4,6 +4,8 @@ mod args;
 mod bench;
 mod capture;
 #[cfg(feature = "process")]
+mod checkpoint;
+#[cfg(feature = "process")]
 mod core;
 #[cfg(feature = "process")]
 mod core_info;
@@ -27,6 +29,10 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Capture(arguments) => capture::run(&arguments),
+        #[cfg(feature = "process")]
+        Command::Checkpoint(arguments) => checkpoint::save(&arguments),
+        #[cfg(feature = "process")]
+        Command::Restart(arguments) => checkpoint::restore(&arguments),
         #[cfg(feature = "process")]
         Command::Core(arguments) => core::run(&arguments),
         #[cfg(feature = "process")]

@@ -1,6 +1,6 @@
-//! Cores of live processes: stop, copy at memory speed, let go, compress and write after.
+//! Cores and checkpoints of live processes: stop, copy at memory speed, let go, compress and write after.
 //!
-//! [`core`] does all of it. The process is left as it was on every path, this program's death included: its threads
+//! [`core`] writes cores; [`checkpoint`] and [`restart`] do the same for CRIU's images. The process is left as it was on every path, this program's death included: its threads
 //! are seized with ptrace, and the kernel lets tracees of a dead tracer go on.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -8,6 +8,7 @@ compile_error!("registers and notes are those of x86_64 Linux");
 
 mod agent;
 mod arena;
+mod checkpoint;
 mod copy;
 mod cutter;
 mod elf;
@@ -36,6 +37,10 @@ mod threads;
 mod watch;
 
 pub use agent::serve as hold_snapshot;
+pub use checkpoint::{
+    CheckpointInfo, CheckpointOptions, CheckpointReport, RestartOptions, RestartReport, checkpoint,
+    describe_checkpoint, restart, verify_checkpoint,
+};
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};
 pub use inspect::{CoreInfo, Verified, describe, verify};

@@ -1,0 +1,24 @@
+//! CRIU 4.1 from Debian 13, in a tree of its own below the cache: Debian 12's fails on newer kernels.
+
+use crate::apt::Apt;
+use crate::cache;
+use crate::tools::unpack;
+use anyhow::{Context, Result};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+/// Fetches CRIU unless it is there, and gives the path of a program that runs it on that tree's own libraries.
+pub fn criu() -> Result<PathBuf> {
+    let tree = cache::folder()?.join("tools").join("criu-trixie");
+    cache::once(&tree, |draft| {
+        let packages = Apt::new(&["trixie"], false)?.download_closure(&["criu"])?;
+        packages.iter().try_for_each(|package| unpack(package, draft))?;
+        let script = "#!/bin/sh\ntree=$(dirname \"$(readlink -f \"$0\")\")/usr\nlibraries=$tree/lib/x86_64-linux-gnu\n\
+                      exec \"$libraries/ld-linux-x86-64.so.2\" --library-path \"$libraries\" \"$tree/sbin/criu\" \"$@\"\n";
+        let program = draft.join("criu");
+        fs::write(&program, script).context("writing the program that runs CRIU")?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).context("making it executable")
+    })?;
+    Ok(tree.join("criu"))
+}

@@ -1,0 +1,282 @@
+//! The file that holds a checkpoint: CRIU's images, cut into blocks, each a zstd frame, in the order they came.
+//!
+//! ```text
+//! header   MAGIC, u32 flags (1: not whole), u32 zero                                24 bytes
+//! blocks   zstd frames of at most 1 MiB of one image each
+//! index    about: u32 length, JSON; u32 count of images; per image: u32 length of name, name, u32 count of blocks,
+//!          per block: u64 offset, u32 stored bytes, u32 bytes, u64 XXH3 of the stored bytes
+//! footer   u64 offset of the index, u64 its length, u64 XXH3 of it, MAGIC           40 bytes
+//! ```
+//! All numbers are little-endian. Every byte is covered: blocks and index by checksums, header and footer by what they
+//! have to say.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use twox_hash::XxHash3_64;
+
+use crate::ProcessError;
+
+/// First and last bytes.
+pub(crate) const MAGIC: &[u8; 16] = b"PAGEHAUL-CKPT\0\0\x01";
+/// Bytes of the header.
+pub(crate) const HEADER: u64 = 24;
+const FOOTER: u64 = 40;
+/// Most bytes of an image in one block.
+pub(crate) const BLOCK: usize = 1 << 20;
+/// Most bytes of a block as it is stored: what does not compress grows a little.
+const MOST_STORED: u32 = (BLOCK + BLOCK / 8) as u32;
+/// Most bytes of an index: one of 1 GiB stands for 40 TiB of images.
+const MOST_INDEX: u64 = 1 << 30;
+
+/// A part of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) offset: u64,
+    pub(crate) stored: u32,
+    pub(crate) bytes: u32,
+    pub(crate) checksum: u64,
+}
+
+/// One of CRIU's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) name: String,
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// What is in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// JSON: what it is a checkpoint of.
+    pub(crate) about: String,
+    pub(crate) images: Vec<Image>,
+}
+
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+/// The header.
+pub(crate) fn header(incomplete: bool) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend(u32::from(incomplete).to_le_bytes());
+    out.extend([0; 4]);
+    out
+}
+
+/// Index and footer of a container whose blocks end at `offset`.
+pub(crate) fn tail(index: &Index, offset: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    text(&mut out, &index.about);
+    out.extend((index.images.len() as u32).to_le_bytes());
+    for image in &index.images {
+        text(&mut out, &image.name);
+        out.extend((image.blocks.len() as u32).to_le_bytes());
+        for block in &image.blocks {
+            out.extend(block.offset.to_le_bytes());
+            out.extend(block.stored.to_le_bytes());
+            out.extend(block.bytes.to_le_bytes());
+            out.extend(block.checksum.to_le_bytes());
+        }
+    }
+    let (length, sum) = (out.len() as u64, checksum(&out));
+    for word in [offset, length, sum] {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend(MAGIC);
+    out
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u32).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+/// An open container.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    pub(crate) size: u64,
+    pub(crate) index: Index,
+}
+
+/// Whether a file starts as a container does.
+pub(crate) fn is_container(path: &Path) -> bool {
+    let mut start = [0; 16];
+    File::open(path).is_ok_and(|file| file.read_exact_at(&mut start, 0).is_ok()) && start == *MAGIC
+}
+
+impl Container {
+    /// Opens a container and reads its index; what is wrong with it is an error.
+    pub(crate) fn open(path: &Path) -> Result<Self, ProcessError> {
+        let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
+        let failed = |action| {
+            let path = path.to_owned();
+            move |source: io::Error| ProcessError::Output { path, action, source }
+        };
+        let file = File::open(path).map_err(failed("open"))?;
+        let size = file.metadata().map_err(failed("examine"))?.len();
+        let mut start = [0; HEADER as usize];
+        if size < HEADER + FOOTER || file.read_exact_at(&mut start, 0).is_err() || start[..16] != *MAGIC {
+            return Err(damaged("it is no checkpoint of pagehaul's: its first bytes are others".into()));
+        }
+        match start[16..] {
+            [0, 0, 0, 0, 0, 0, 0, 0] => {}
+            [1, 0, 0, 0, 0, 0, 0, 0] => {
+                return Err(damaged("it is incomplete: its writer did not finish".into()));
+            }
+            _ => return Err(damaged("byte 0x10: its header is damaged".into())),
+        }
+        let mut footer = [0; FOOTER as usize];
+        file.read_exact_at(&mut footer, size - FOOTER).map_err(failed("read"))?;
+        let (words, _) = footer.as_chunks::<8>();
+        let [offset, length, sum] = [0, 1, 2].map(|word| u64::from_le_bytes(words[word]));
+        let fits =
+            offset.checked_add(length) == Some(size - FOOTER) && offset >= HEADER && length <= MOST_INDEX;
+        if footer[24..] != *MAGIC || !fits {
+            let at = size - FOOTER;
+            return Err(damaged(format!("byte {at:#x}: it is cut, or its footer is damaged")));
+        }
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, offset).map_err(failed("read"))?;
+        if checksum(&bytes) != sum {
+            return Err(damaged(format!("bytes {offset:#x} to {:#x}: its index is damaged", size - FOOTER)));
+        }
+        let index = parse(&bytes, offset).ok_or_else(|| damaged("its index makes no sense".into()))?;
+        Ok(Self { file, path: path.to_owned(), size, index })
+    }
+
+    /// Reads a block as it is stored, and makes sure that it is what was written.
+    pub(crate) fn block(&self, image: &Image, block: &Block) -> Result<Vec<u8>, ProcessError> {
+        let mut bytes = vec![0; block.stored as usize];
+        let end = block.offset + u64::from(block.stored);
+        let fine =
+            self.file.read_exact_at(&mut bytes, block.offset).is_ok() && checksum(&bytes) == block.checksum;
+        if !fine {
+            let what = format!(
+                "bytes {:#x} to {end:#x} (of {}) are damaged: their checksum is another",
+                block.offset, image.name
+            );
+            return Err(ProcessError::Damaged { path: self.path.clone(), what });
+        }
+        Ok(bytes)
+    }
+}
+
+/// Reads an index. None if it makes no sense; blocks lie between the header and `end`.
+fn parse(bytes: &[u8], end: u64) -> Option<Index> {
+    let mut rest = bytes;
+    let about = take_text(&mut rest)?;
+    let mut images = Vec::new();
+    for _ in 0..take_u32(&mut rest)? {
+        let name = take_text(&mut rest)?;
+        let count = take_u32(&mut rest)? as usize;
+        let mut blocks = Vec::with_capacity(count.min(rest.len() / 24));
+        for _ in 0..count {
+            let block = Block {
+                offset: u64::from_le_bytes(take(&mut rest)?),
+                stored: take_u32(&mut rest)?,
+                bytes: take_u32(&mut rest)?,
+                checksum: u64::from_le_bytes(take(&mut rest)?),
+            };
+            let inside = block.offset >= HEADER && block.offset.checked_add(block.stored.into())? <= end;
+            if !inside || block.stored > MOST_STORED || block.bytes as usize > BLOCK {
+                return None;
+            }
+            blocks.push(block);
+        }
+        images.push(Image { name, blocks });
+    }
+    rest.is_empty().then_some(Index { about, images })
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*first)
+}
+
+fn take_u32(rest: &mut &[u8]) -> Option<u32> {
+    take(rest).map(u32::from_le_bytes)
+}
+
+fn take_text(rest: &mut &[u8]) -> Option<String> {
+    let length = take_u32(rest)? as usize;
+    let (text, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn container() -> (Vec<u8>, Index) {
+        let (a, b) = (vec![7; 1000], vec![9; 50]);
+        let mut out = header(false);
+        let mut block = |bytes: &[u8]| {
+            let offset = out.len() as u64;
+            out.extend(bytes);
+            Block { offset, stored: bytes.len() as u32, bytes: 5000, checksum: checksum(bytes) }
+        };
+        let images = vec![
+            Image { name: "pages-1.img".into(), blocks: vec![block(&a), block(&b)] },
+            Image { name: "empty.img".into(), blocks: vec![] },
+        ];
+        let index = Index { about: "{}".into(), images };
+        let offset = out.len() as u64;
+        out.extend(tail(&index, offset));
+        (out, index)
+    }
+
+    fn open(bytes: &[u8]) -> Result<Container, ProcessError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        Container::open(file.path())
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed_and_placed() {
+        let (good, index) = container();
+        let opened = open(&good).unwrap();
+        assert_eq!(opened.index, index);
+        let whole = |bytes: &[u8]| {
+            let opened = open(bytes)?;
+            for image in &opened.index.images {
+                for block in &image.blocks {
+                    opened.block(image, block)?;
+                }
+            }
+            Ok::<_, ProcessError>(())
+        };
+        whole(&good).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            let said = whole(&bad).expect_err("a flipped bit").to_string();
+            assert!(said.contains("byte"), "byte {at}: {said}");
+        }
+        for length in [0, 10, 24, 63, 64, 500, good.len() - 1] {
+            assert!(open(&good[..length]).is_err(), "cut to {length}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finished_says_so() {
+        let (mut bytes, _) = container();
+        bytes[..24].copy_from_slice(&header(true));
+        assert!(open(&bytes).unwrap_err().to_string().contains("incomplete"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_index_is_no_reason_to_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes, 1 << 20);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! CRIU: finding it, running it, and what it says.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::wire::varint;
+use crate::ProcessError;
+
+/// The oldest version whose image streamer protocol and images are known to work on today's kernels.
+const OLDEST: u32 = 4;
+
+/// A CRIU that can be run.
+#[derive(Debug, Clone)]
+pub(crate) struct Criu {
+    pub(crate) program: PathBuf,
+    pub(crate) version: String,
+}
+
+impl Criu {
+    /// Finds `criu` on PATH, or takes the one given, and makes sure of its version.
+    pub(crate) fn find(given: Option<&Path>) -> Result<Self, ProcessError> {
+        let program = given.map_or_else(|| PathBuf::from("criu"), Path::to_owned);
+        let output = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
+        let output = output.map_err(|error| {
+            ProcessError::Refused(match error.kind() {
+                io::ErrorKind::NotFound => format!(
+                    "{} is not there: checkpoints need CRIU {OLDEST} or newer (Debian 13 has 4.1) on PATH",
+                    program.display()
+                ),
+                _ => format!("cannot run {}: {error}", program.display()),
+            })
+        })?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version =
+            text.lines().find_map(|line| line.strip_prefix("Version:")).unwrap_or("").trim().to_owned();
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        if major.is_none_or(|major| major < OLDEST) {
+            return Err(ProcessError::Refused(format!(
+                "{} is CRIU {}, which is too old: checkpoints need version {OLDEST} or newer",
+                program.display(),
+                if version.is_empty() { "of no known version" } else { &version }
+            )));
+        }
+        Ok(Self { program, version })
+    }
+
+    /// Starts one of its actions in a folder. `log` is a file in it.
+    pub(crate) fn start(
+        &self,
+        action: &str,
+        folder: &Path,
+        log: &str,
+        arguments: &[String],
+    ) -> Result<Child, ProcessError> {
+        let mut command = Command::new(&self.program);
+        // SAFETY: `signal` may be called between fork and exec. CRIU must not die of a pipe that was closed, nor of the
+        // terminal's Ctrl-C: it has code of its own in the processes.
+        unsafe {
+            command.pre_exec(|| match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
+                libc::SIG_ERR => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            })
+        };
+        command
+            .process_group(0)
+            .arg(action)
+            .arg("--stream")
+            .arg("-D")
+            .arg(folder)
+            .args(["-o", log, "-v2"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|source| ProcessError::Resource { action: "start CRIU", source })
+    }
+
+    /// The error for a run that failed, with the first thing its log complains of.
+    pub(crate) fn failed(&self, action: &str, folder: &Path, log: &str) -> ProcessError {
+        let text = fs::read(folder.join(log)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        // Without CAP_SYS_RESOURCE it complains of limits of its own first, and goes on.
+        let complaints = text.lines().filter_map(|line| line.split_once("Error ").map(|(_, rest)| rest));
+        let complaint = complaints.into_iter().find(|complaint| !complaint.contains("rlimit: "));
+        ProcessError::Refused(format!(
+            "CRIU {} cannot {action} it: {}",
+            self.version,
+            complaint.unwrap_or("it does not say why")
+        ))
+    }
+}
+
+/// Microseconds that a dump kept the processes frozen, from CRIU's `stats-dump`: two magic numbers, a length, and a
+/// message whose field 1 is a message whose field 2 is the time.
+pub(crate) fn frozen_time(folder: &Path) -> Option<u64> {
+    let bytes = fs::read(folder.join("stats-dump")).ok()?;
+    let mut rest = field(bytes.get(12..)?, 1)?.1;
+    loop {
+        let (key, after) = varint(rest)?;
+        let (value, after) = varint(after)?;
+        match key >> 3 {
+            2 => return Some(value),
+            _ => rest = after,
+        }
+    }
+}
+
+/// The bytes of a length-delimited field at the start of a message.
+fn field(bytes: &[u8], number: u64) -> Option<(u64, &[u8])> {
+    let (key, rest) = varint(bytes)?;
+    let (length, rest) = varint(rest)?;
+    (key == number << 3 | 2).then_some((length, rest.get(..length as usize)?))
+}

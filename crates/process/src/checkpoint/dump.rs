@@ -1,0 +1,436 @@
+//! Taking a checkpoint: CRIU's images come through pipes, are kept in memory, and compressed and written behind it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use pagehaul_codec::FrameCompressor;
+use serde::Serialize;
+
+use super::container::{self, BLOCK, Block, HEADER, Image, Index};
+use super::criu::{self, Criu};
+use super::{place, tree, wire, work_folder};
+use crate::arena::{Arena, Slice};
+use crate::procfs::{self, Pid};
+use crate::{Phase, ProcessError, Watch, limits, output};
+
+/// Bytes of a pipe where the system allows it: fewer turns between CRIU and us.
+const PIPE: usize = 1 << 20;
+/// How long CRIU may take to connect.
+const CONNECT: Duration = Duration::from_millis(2);
+
+/// How a checkpoint is taken.
+#[derive(Debug, Clone, Default)]
+pub struct CheckpointOptions {
+    /// Let the processes go on afterwards instead of ending them.
+    pub leave_running: bool,
+    /// zstd's level.
+    pub level: i32,
+    /// Threads that compress.
+    pub threads: usize,
+    /// Bytes of memory the images may take before they are compressed. None: half of what is available.
+    pub max_memory: Option<u64>,
+    /// Replace an existing file.
+    pub overwrite: bool,
+    /// CRIU, where it isn't to be searched on PATH.
+    pub criu: Option<PathBuf>,
+    /// More arguments for CRIU.
+    pub arguments: Vec<String>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CheckpointReport {
+    /// The process, and its tree's size.
+    pub pid: Pid,
+    /// Processes in it.
+    pub processes: usize,
+    /// The container.
+    pub output: String,
+    /// CRIU's version.
+    pub criu: String,
+    /// Images CRIU wrote.
+    pub images: usize,
+    /// Bytes of them.
+    pub image_bytes: u64,
+    /// Bytes of the container.
+    pub output_bytes: u64,
+    /// Seconds the processes were frozen, as CRIU has it.
+    pub frozen_seconds: f64,
+    /// Seconds until CRIU had ended.
+    pub criu_seconds: f64,
+    /// Seconds for everything.
+    pub seconds: f64,
+    /// Whether memory was too short, so that CRIU had to wait for the compression.
+    pub buffer_was_short: bool,
+    /// Whether the processes go on.
+    pub left_running: bool,
+}
+
+/// What a container says of where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct About {
+    pid: Pid,
+    processes: usize,
+    name: String,
+    criu: String,
+    pagehaul: &'static str,
+    /// Seconds since 1970.
+    time: u64,
+}
+
+/// Blocks by their image and their number in it.
+type Blocks = BTreeMap<(usize, usize), Block>;
+
+/// Data of an image on its way.
+struct Piece {
+    image: usize,
+    number: usize,
+    data: Data,
+    length: usize,
+}
+
+/// Pages wait in the arena; other images are small.
+enum Data {
+    Pages(Slice),
+    Other(Vec<u8>),
+}
+
+/// A compressed piece.
+struct Packed {
+    image: usize,
+    number: usize,
+    bytes: usize,
+    frame: Vec<u8>,
+}
+
+/// Saves a process and its descendants. If anything fails, they go on; they are ended only once the container is on the
+/// disk.
+pub fn checkpoint(
+    pid: Pid,
+    path: &Path,
+    options: &CheckpointOptions,
+    watch: &Watch,
+) -> Result<CheckpointReport, ProcessError> {
+    let begun = Instant::now();
+    procfs::examine(pid)?;
+    let criu = Criu::find(options.criu.as_deref())?;
+    let family = tree::of(pid);
+    let path = place(path);
+    let file = output::create(&path, options.overwrite)?;
+    let run = Run { pid, options, watch, criu, path: &path, file: &file };
+    let result = run.take(&family, begun);
+    if result.is_err() {
+        // Nothing is in it that could be of use.
+        let _ = std::fs::remove_file(&path);
+    }
+    result
+}
+
+struct Run<'a> {
+    pid: Pid,
+    options: &'a CheckpointOptions,
+    watch: &'a Watch,
+    criu: Criu,
+    path: &'a Path,
+    file: &'a File,
+}
+
+impl Run<'_> {
+    fn take(&self, family: &[Pid], begun: Instant) -> Result<CheckpointReport, ProcessError> {
+        let expected = tree::resident(family);
+        self.watch.expect(expected);
+        let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
+        // At least some blocks per thread, so that nobody waits for another's only one.
+        let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;
+        let capacity = (expected + expected / 16 + least).min(most.max(least));
+        let resource = |action| move |source| ProcessError::Resource { action, source };
+        let arena = Arena::new(capacity as usize).map_err(resource("take memory for the images"))?;
+        arena.populate(capacity as usize, self.options.threads);
+        let folder = work_folder()?;
+        let listener = UnixListener::bind(folder.path().join("streamer-capture.sock"))
+            .map_err(resource("make CRIU's socket"))?;
+        self.file.write_all_at(&container::header(true), 0).map_err(|source| self.output_error(source))?;
+        self.watch.enter(Phase::Copy);
+        let was_stopped = procfs::Status::read(self.pid)?.state.starts_with('T');
+        // Stopped, not ended: until the container is whole they are all there is.
+        let state = if self.options.leave_running { "--leave-running" } else { "--leave-stopped" };
+        let mut arguments = vec!["-t".to_owned(), self.pid.to_string(), state.to_owned()];
+        arguments.extend(self.options.arguments.iter().cloned());
+        let child = self.criu.start("dump", folder.path(), "dump.log", &arguments)?;
+        let mut guard = Guard { child, family, release: !self.options.leave_running && !was_stopped };
+        let (images, end, criu_seconds) = self.stream(&mut guard.child, listener, &arena, folder.path())?;
+        let image_bytes =
+            images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum();
+        let count = images.len();
+        self.watch.enter(Phase::Finish);
+        let output_bytes = self.finish(images, end, family).map_err(|source| self.output_error(source))?;
+        guard.release = false;
+        if !self.options.leave_running {
+            tree::end(family);
+        }
+        Ok(CheckpointReport {
+            pid: self.pid,
+            processes: family.len(),
+            output: self.path.display().to_string(),
+            criu: self.criu.version.clone(),
+            images: count,
+            image_bytes,
+            output_bytes,
+            frozen_seconds: criu::frozen_time(folder.path()).unwrap_or(0) as f64 / 1e6,
+            criu_seconds,
+            seconds: begun.elapsed().as_secs_f64(),
+            buffer_was_short: arena.was_starved(),
+            left_running: self.options.leave_running,
+        })
+    }
+
+    /// Takes all images; gives them, where the blocks end, and when CRIU had ended.
+    fn stream(
+        &self,
+        child: &mut std::process::Child,
+        listener: UnixListener,
+        arena: &Arc<Arena>,
+        folder: &Path,
+    ) -> Result<(Vec<Image>, u64, f64), ProcessError> {
+        let began = Instant::now();
+        let failed = || self.criu.failed("save", folder, "dump.log");
+        let Some(mut socket) = accept(&listener, child, self.watch) else {
+            return Err(if self.watch.stopped() { ProcessError::Stopped(self.pid) } else { failed() });
+        };
+        let (send, pieces) = unbounded::<Piece>();
+        let (done, packed) = bounded::<io::Result<Packed>>(2 * self.options.threads + 2);
+        let names: Mutex<Vec<String>> = Mutex::default();
+        let mut received = Ok(());
+        let (blocks, criu_ok, seconds) = thread::scope(|scope| {
+            let writer = scope.spawn(|| self.write(packed, arena));
+            for _ in 0..self.options.threads {
+                let (pieces, done) = (pieces.clone(), done.clone());
+                scope.spawn(move || pack(self.options.level, arena, &pieces, &done, self.watch));
+            }
+            drop((pieces, done));
+            thread::scope(|readers| {
+                received = self.receive(&mut socket, &names, |image, pages, pipe| {
+                    let send = send.clone();
+                    readers.spawn(move || drain(image, pages, File::from(pipe), arena, &send, self.watch));
+                });
+                if received.is_err() {
+                    arena.close();
+                }
+            });
+            drop(send);
+            let criu_ok = child.wait().is_ok_and(|status| status.success());
+            let seconds = began.elapsed().as_secs_f64();
+            self.watch.enter(Phase::Pack);
+            arena.drain();
+            let blocks = writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+            (blocks, criu_ok, seconds)
+        });
+        if self.watch.stopped() {
+            return Err(ProcessError::Stopped(self.pid));
+        }
+        let (blocks, end) = blocks.map_err(|source| self.output_error(source))?;
+        received.map_err(|source| ProcessError::Resource { action: "take CRIU's images", source })?;
+        if !criu_ok {
+            return Err(failed());
+        }
+        let names = names.into_inner().unwrap_or_default();
+        let images = names.into_iter().enumerate().map(|(image, name)| {
+            let blocks = blocks.range((image, 0)..(image + 1, 0)).map(|(_, block)| *block).collect();
+            Image { name, blocks }
+        });
+        Ok((images.collect(), end, seconds))
+    }
+
+    /// Takes CRIU's files one after the other; several may be open at a time.
+    fn receive(
+        &self,
+        socket: &mut UnixStream,
+        names: &Mutex<Vec<String>>,
+        mut open: impl FnMut(usize, bool, OwnedFd),
+    ) -> io::Result<()> {
+        while let Some(name) = wire::read_name(socket)? {
+            let pipe = wire::receive_pipe(socket)?;
+            // Where the limit for users is lower it stays as it is.
+            let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
+            let pages = name.starts_with("pages-");
+            let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            names.push(name);
+            open(names.len() - 1, pages, pipe);
+        }
+        Ok(())
+    }
+
+    /// Writes blocks as they come. Gives them by image and number, and where they end.
+    fn write(&self, packed: Receiver<io::Result<Packed>>, arena: &Arena) -> io::Result<(Blocks, u64)> {
+        let mut blocks = Blocks::new();
+        let mut offset = HEADER;
+        for packed in packed {
+            let written = packed.and_then(|packed| {
+                self.file.write_all_at(&packed.frame, offset)?;
+                Ok(packed)
+            });
+            let packed = match written {
+                Ok(packed) => packed,
+                Err(error) => {
+                    // Whoever waits for room is not to wait any more.
+                    arena.close();
+                    return Err(error);
+                }
+            };
+            let block = Block {
+                offset,
+                stored: packed.frame.len() as u32,
+                bytes: packed.bytes as u32,
+                checksum: container::checksum(&packed.frame),
+            };
+            blocks.insert((packed.image, packed.number), block);
+            offset += packed.frame.len() as u64;
+            self.watch.packed(packed.bytes as u64);
+        }
+        Ok((blocks, offset))
+    }
+
+    /// Index, footer, disk, and then the header without its mark. Gives the size of the container.
+    fn finish(&self, images: Vec<Image>, end: u64, family: &[Pid]) -> io::Result<u64> {
+        let name = procfs::read_text(self.pid, "comm").unwrap_or_default().trim_end().to_owned();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let about = About {
+            pid: self.pid,
+            processes: family.len(),
+            name,
+            criu: self.criu.version.clone(),
+            pagehaul: env!("CARGO_PKG_VERSION"),
+            time: now.map_or(0, |now| now.as_secs()),
+        };
+        let about = serde_json::to_string(&about).map_err(io::Error::other)?;
+        let tail = container::tail(&Index { about, images }, end);
+        self.file.write_all_at(&tail, end)?;
+        self.file.sync_data()?;
+        self.file.write_all_at(&container::header(false), 0)?;
+        self.file.sync_data()?;
+        Ok(end + tail.len() as u64)
+    }
+
+    fn output_error(&self, source: io::Error) -> ProcessError {
+        ProcessError::Output { path: self.path.to_owned(), action: "write to", source }
+    }
+}
+
+/// Sees to it that CRIU ends and the processes go on, whatever happens. CRIU is never killed: it has code of its own in
+/// the processes until it is done. With its socket and pipes closed it gives up and puts everything back.
+struct Guard<'a> {
+    child: std::process::Child,
+    family: &'a [Pid],
+    release: bool,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.wait();
+        if self.release {
+            tree::signal(self.family, libc::SIGCONT);
+        }
+    }
+}
+
+/// Waits for CRIU to connect; none if it has ended before, or is not wanted any more.
+pub(crate) fn accept(
+    listener: &UnixListener,
+    child: &mut std::process::Child,
+    watch: &Watch,
+) -> Option<UnixStream> {
+    listener.set_nonblocking(true).ok()?;
+    loop {
+        match listener.accept() {
+            Ok((socket, _)) => {
+                socket.set_nonblocking(false).ok()?;
+                return Some(socket);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+        if watch.stopped() || !matches!(child.try_wait(), Ok(None)) {
+            return None;
+        }
+        thread::sleep(CONNECT);
+    }
+}
+
+/// Reads one image from its pipe to its end.
+fn drain(image: usize, pages: bool, mut pipe: File, arena: &Arc<Arena>, send: &Sender<Piece>, watch: &Watch) {
+    for number in 0.. {
+        let mut data = if pages {
+            match arena.take(BLOCK) {
+                Some(slice) => Data::Pages(slice),
+                None => return,
+            }
+        } else {
+            Data::Other(vec![0; BLOCK])
+        };
+        let buffer: &mut [u8] = match &mut data {
+            Data::Pages(slice) => slice,
+            Data::Other(bytes) => bytes,
+        };
+        let mut length = 0;
+        while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
+            match pipe.read(rest) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        watch.copied(length as u64);
+        if let Data::Other(bytes) = &mut data {
+            bytes.truncate(length);
+            bytes.shrink_to_fit();
+        }
+        if length == 0 || watch.stopped() || send.send(Piece { image, number, data, length }).is_err() {
+            return;
+        }
+    }
+}
+
+/// One compressing thread: waits until everything is there or memory is short, since while processes are frozen every
+/// CPU is better spent on taking their memory.
+fn pack(
+    level: i32,
+    arena: &Arena,
+    pieces: &Receiver<Piece>,
+    done: &Sender<io::Result<Packed>>,
+    watch: &Watch,
+) {
+    arena.wait_until_needed();
+    let mut compressor = match FrameCompressor::new(level) {
+        Ok(compressor) => compressor,
+        Err(error) => {
+            let _ = done.send(Err(io::Error::other(error)));
+            return;
+        }
+    };
+    for piece in pieces {
+        if watch.stopped() {
+            return;
+        }
+        let bytes: &[u8] = match &piece.data {
+            Data::Pages(slice) => slice,
+            Data::Other(bytes) => bytes,
+        };
+        let mut frame = Vec::new();
+        let content = bytes.get(..piece.length).unwrap_or_default();
+        let result = compressor.compress(content, &mut frame).map_err(io::Error::other);
+        let packed = Packed { image: piece.image, number: piece.number, bytes: piece.length, frame };
+        if done.send(result.map(|()| packed)).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a checkpoint says of itself, and whether it is undamaged.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::Serialize;
+
+use super::container::{self, Block, Container, Image};
+use super::place;
+use crate::inspect::Verified;
+use crate::{ProcessError, Watch};
+
+/// What a checkpoint says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CheckpointInfo {
+    /// What it is a checkpoint of: process, CRIU, time.
+    pub about: serde_json::Value,
+    /// Images in it: name, bytes, stored bytes.
+    pub images: Vec<(String, u64, u64)>,
+    /// Bytes of images.
+    pub image_bytes: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+}
+
+impl Container {
+    /// Bytes of all images.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        self.index.images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum()
+    }
+}
+
+/// Describes a checkpoint. None if the file (or the folder) is something else.
+pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, ProcessError> {
+    let path = place(path);
+    if !container::is_container(&path) {
+        return Ok(None);
+    }
+    let container = Container::open(&path)?;
+    let sum = |image: &Image, part: fn(&Block) -> u32| {
+        image.blocks.iter().map(|block| u64::from(part(block))).sum()
+    };
+    let images = container.index.images.iter();
+    Ok(Some(CheckpointInfo {
+        about: serde_json::from_str(&container.index.about).unwrap_or_default(),
+        images: images
+            .map(|image| {
+                (image.name.clone(), sum(image, |block| block.bytes), sum(image, |block| block.stored))
+            })
+            .collect(),
+        image_bytes: container.image_bytes(),
+        file_bytes: container.size,
+    }))
+}
+
+/// Looks at every byte of a checkpoint.
+pub fn verify_checkpoint(path: &Path, threads: usize, watch: &Watch) -> Result<Verified, ProcessError> {
+    let container = Container::open(&place(path))?;
+    watch.expect(container.image_bytes());
+    let damage = check_blocks(&container, threads, watch);
+    Ok(Verified {
+        frames: container.index.images.iter().map(|image| image.blocks.len() as u64).sum(),
+        bytes: container.image_bytes(),
+        damage: damage.into_iter().take(16).map(|(_, error)| error.to_string()).collect(),
+        has_checksums: true,
+    })
+}
+
+/// Checks every block's checksum on several threads. Gives what is damaged, by its place.
+pub(crate) fn check_blocks(container: &Container, threads: usize, watch: &Watch) -> Vec<(u64, ProcessError)> {
+    let images = container.index.images.iter();
+    let all: Vec<(&Image, &Block)> =
+        images.flat_map(|image| image.blocks.iter().map(move |block| (image, block))).collect();
+    let next = AtomicUsize::new(0);
+    let damage: Mutex<Vec<(u64, ProcessError)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while let Some((image, block)) = all.get(next.fetch_add(1, Ordering::Relaxed))
+                    && !watch.stopped()
+                {
+                    if let (Err(error), Ok(mut damage)) = (container.block(image, block), damage.lock()) {
+                        damage.push((block.offset, error));
+                    }
+                }
+            });
+        }
+    });
+    let mut damage = damage.into_inner().unwrap_or_default();
+    damage.sort_by_key(|(offset, _)| *offset);
+    damage
+}

@@ -1,0 +1,148 @@
+//! Restarting from a checkpoint: every block is checked, then CRIU is given the images it asks for.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use pagehaul_codec::FrameDecompressor;
+use serde::Serialize;
+
+use super::container::{Container, Image};
+use super::criu::Criu;
+use super::info::check_blocks;
+use super::{place, wire, work_folder};
+use crate::procfs::Pid;
+use crate::{Phase, ProcessError, Watch};
+
+/// How processes are restarted.
+#[derive(Debug, Clone, Default)]
+pub struct RestartOptions {
+    /// Threads that check and decompress.
+    pub threads: usize,
+    /// CRIU, where it isn't to be searched on PATH.
+    pub criu: Option<PathBuf>,
+    /// More arguments for CRIU.
+    pub arguments: Vec<String>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RestartReport {
+    /// The first process.
+    pub pid: Pid,
+    /// CRIU's version.
+    pub criu: String,
+    /// Bytes of images.
+    pub image_bytes: u64,
+    /// Seconds to look at every block.
+    pub verify_seconds: f64,
+    /// Seconds for everything.
+    pub seconds: f64,
+}
+
+/// Restarts the processes of a checkpoint; they are this program's no more when it returns.
+pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<RestartReport, ProcessError> {
+    let begun = Instant::now();
+    let criu = Criu::find(options.criu.as_deref())?;
+    let container = Container::open(&place(path))?;
+    let image_bytes = container.image_bytes();
+    watch.expect(image_bytes);
+    watch.enter(Phase::Prepare);
+    if let Some((_, error)) = check_blocks(&container, options.threads, watch).into_iter().next() {
+        return Err(error);
+    }
+    if watch.stopped() {
+        return Err(ProcessError::Refused("stopped before anything was restarted".into()));
+    }
+    let verify_seconds = begun.elapsed().as_secs_f64();
+    watch.enter(Phase::Pack);
+    let folder = work_folder()?;
+    let resource = |action| move |source| ProcessError::Resource { action, source };
+    let listener = UnixListener::bind(folder.path().join("streamer-serve.sock"))
+        .map_err(resource("make CRIU's socket"))?;
+    let pid_file = folder.path().join("pid");
+    let mut arguments = vec!["-d".to_owned(), "--pidfile".to_owned(), pid_file.display().to_string()];
+    arguments.extend(options.arguments.iter().cloned());
+    let mut child = criu.start("restore", folder.path(), "restore.log", &arguments)?;
+    let socket = super::dump::accept(&listener, &mut child, watch);
+    let served = match socket {
+        Some(socket) => serve(socket, &container, options.threads, watch),
+        None => Ok(()),
+    };
+    let ended = child.wait().map_err(resource("wait for CRIU"))?;
+    if !ended.success() {
+        return Err(criu.failed("restart", folder.path(), "restore.log"));
+    }
+    served.map_err(resource("give CRIU its images"))?;
+    let pid = std::fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().unwrap_or(0);
+    Ok(RestartReport {
+        pid,
+        criu: criu.version,
+        image_bytes,
+        verify_seconds,
+        seconds: begun.elapsed().as_secs_f64(),
+    })
+}
+
+/// Answers CRIU until it has all it wants.
+fn serve(mut socket: UnixStream, container: &Container, threads: usize, watch: &Watch) -> io::Result<()> {
+    thread::scope(|scope| {
+        while let Some(name) = wire::read_name(&mut socket)? {
+            let image = container.index.images.iter().find(|image| image.name == name);
+            socket.write_all(&wire::exists(image.is_some()))?;
+            let Some(image) = image else { continue };
+            let pipe = wire::receive_pipe(&socket)?;
+            let _ = rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20);
+            // On its own: CRIU may ask for another before it has read this.
+            scope.spawn(move || give(container, image, File::from(pipe), threads, watch));
+        }
+        Ok(())
+    })
+}
+
+/// Writes one image into its pipe; blocks are decompressed on several threads and written in order.
+fn give(container: &Container, image: &Image, mut pipe: File, threads: usize, watch: &Watch) {
+    let threads = threads.clamp(1, image.blocks.len().max(1));
+    let next = AtomicUsize::new(0);
+    // Number of the block to be written next, and whether CRIU reads no more.
+    let turn = Mutex::new((0usize, false));
+    let changed = Condvar::new();
+    let pipe = Mutex::new(&mut pipe);
+    let work = || {
+        let mut decompressor = FrameDecompressor::new().ok();
+        let mut content = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(block) = image.blocks.get(number) else { return };
+            let ready = container.block(image, block).ok().and_then(|frame| {
+                decompressor.as_mut()?.decompress(&frame, &mut content, block.bytes as usize).ok()
+            });
+            let mut state = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            while state.0 != number && !state.1 {
+                state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.1 {
+                return;
+            }
+            drop(state);
+            let written = ready.is_some()
+                && pipe.lock().unwrap_or_else(PoisonError::into_inner).write_all(&content).is_ok();
+            watch.packed(content.len() as u64);
+            let mut state = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            // It was whole a moment ago: if it isn't now, or CRIU has closed its end, the pipe ends here.
+            *state = (number + 1, !written);
+            changed.notify_all();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+}
