@@ -2,7 +2,6 @@
 
 use crate::apt::Apt;
 use crate::cache;
-use crate::tools::unpack;
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +11,7 @@ use std::path::PathBuf;
 pub fn criu() -> Result<PathBuf> {
     let tree = cache::folder()?.join("tools").join("criu-trixie");
     cache::once(&tree, |draft| {
-        let packages = Apt::new(&["trixie"], false)?.download_closure(&["criu"])?;
-        packages.iter().try_for_each(|package| unpack(package, draft))?;
+        Apt::new(&["trixie"], false)?.unpack_closure(&["criu"], draft)?;
         let script = "#!/bin/sh\ntree=$(dirname \"$(readlink -f \"$0\")\")/usr\nlibraries=$tree/lib/x86_64-linux-gnu\n\
                       exec \"$libraries/ld-linux-x86-64.so.2\" --library-path \"$libraries\" \"$tree/sbin/criu\" \"$@\"\n";
         let program = draft.join("criu");

@@ -18,6 +18,7 @@ pub mod capture_kernel;
 mod console;
 mod cpio;
 mod crash;
+pub mod criu;
 pub mod debuginfo;
 mod disk;
 mod initramfs;

@@ -5,7 +5,7 @@ mod work;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, Config, Crash, benchmark, capture_kernel, debuginfo, kernels, power, prove, tools::Tools,
+    Accelerator, Config, Crash, benchmark, capture_kernel, criu, debuginfo, kernels, power, prove, tools::Tools,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,6 +24,8 @@ enum Command {
     Setup,
     /// List the kernels.
     Kernels,
+    /// Fetch CRIU of Debian 13 and say where it is.
+    Criu,
     /// Crash a kernel, capture it, and say where everything is.
     Crash(CrashArguments),
     /// Fetch a kernel's debug symbols.
@@ -147,6 +149,10 @@ fn run() -> Result<()> {
             for series in &kernels::SERIES {
                 println!("{:6} {}", series.name, series.suite);
             }
+            Ok(())
+        }
+        Command::Criu => {
+            println!("{}", criu::criu()?.display());
             Ok(())
         }
         Command::Crash(arguments) => {

@@ -1,9 +1,9 @@
 //! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
-//! Usage: subject MIB THREADS [seccomp|spawn|file PATH]
+//! Usage: subject MIB THREADS [seccomp|spawn|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With a file it says so there, again and again, for ever: pipes to
-//! others cannot be saved.
+//! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
@@ -53,6 +53,8 @@ fn main() {
         let (low, high) = (&counters[index], &counters[2 * threads - 1 - index]);
         std::thread::Builder::new().name(format!("worker-{index}")).spawn(|| worker_loop(low, high)).unwrap();
     }
+    let (base, bytes) = (memory.as_ptr().addr(), memory.len());
+    let ready = format!("ready {} {base:#x} {bytes:#x} {:#x}", std::process::id(), counters.as_ptr().addr());
     let rounds = || counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum::<u64>();
     match arguments.next().as_deref() {
         Some("file") => {
@@ -65,6 +67,12 @@ fn main() {
             }
         }
         Some("seccomp") => refuse_everything_new(),
+        Some("wait") => {
+            std::fs::write(arguments.next().unwrap(), ready + "\n").unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
         Some("spawn") => drop(std::thread::spawn(|| {
             loop {
                 let short = std::thread::Builder::new().stack_size(64 << 10).spawn(|| black_box(1));
@@ -79,8 +87,7 @@ fn main() {
         })),
         _ => {}
     }
-    let (base, bytes) = (memory.as_ptr().addr(), memory.len());
-    say(&format!("ready {} {base:#x} {bytes:#x} {:#x}", std::process::id(), counters.as_ptr().addr()));
+    say(&ready);
     for line in std::io::stdin().lock().lines() {
         if line.is_err() {
             break;

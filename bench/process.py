@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Runs `pagehaul core` beside gcore, a copy of /proc/PID/mem and the bare copy loop, and `pagehaul checkpoint` beside
+CRIU alone and CRIU with its images compressed, on one process of known contents.
+
+Every command is run in turn, round after round, so that a slow minute of the machine hits all of them; medians are
+compared. The pause is what the process itself sees: the longest time in which its clock thread did not run, beside what
+pagehaul and CRIU say. Writes a Markdown table and the raw figures to docs/benchmarks/.
+"""
+
+import argparse
+import ctypes
+import datetime
+import json
+import mmap
+import os
+import pathlib
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBC = ctypes.CDLL(None, use_errno=True)
+CHUNK = 1 << 20
+
+
+class Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def bare_copy(pid, address, length, room):
+    """One pass of process_vm_readv on one thread into memory that was touched before: seconds."""
+    base = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    start = time.monotonic()
+    for done in range(0, length, CHUNK):
+        size = min(CHUNK, length - done)
+        local, remote = Iovec(base + done, size), Iovec(address + done, size)
+        if LIBC.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0) != size:
+            sys.exit(f"process_vm_readv: {os.strerror(ctypes.get_errno())}")
+    return time.monotonic() - start
+
+
+def processes_below(pid):
+    found, queue = [pid], [pid]
+    while queue:
+        try:
+            task = queue.pop()
+            for tid in os.listdir(f"/proc/{task}/task"):
+                children = [int(word) for word in open(f"/proc/{task}/task/{tid}/children").read().split()]
+                found += children
+                queue += children
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def anonymous(pid):
+    """RssAnon of a process and its children in MiB."""
+    total = 0
+    for each in processes_below(pid):
+        try:
+            for line in open(f"/proc/{each}/status"):
+                if line.startswith("RssAnon:"):
+                    total += int(line.split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return total / 1024
+
+
+class Stillness(threading.Thread):
+    """The longest time in which a process's counters stood still."""
+
+    def __init__(self, pid, counters, count):
+        super().__init__(daemon=True)
+        self.file = open(f"/proc/{pid}/mem", "rb", buffering=0)
+        self.at, self.length, self.over, self.longest = counters, count * 16, False, 0.0
+
+    def run(self):
+        last, since = None, time.monotonic()
+        while not self.over:
+            self.file.seek(self.at)
+            now = self.file.read(self.length)
+            if now != last:
+                self.longest = max(self.longest, time.monotonic() - since)
+                last, since = now, time.monotonic()
+            time.sleep(0.0005)
+        self.longest = max(self.longest, time.monotonic() - since)
+
+
+def measure(command, subject, outputs, said=lambda: {}):
+    for output in outputs:
+        if output.is_dir():
+            shutil.rmtree(output)
+        elif output.exists():
+            output.unlink()
+    watcher = Stillness(subject.pid, subject.counters, subject.threads)
+    watcher.start()
+    before = os.times()
+    start = time.monotonic()
+    process = subprocess.Popen(command, shell=isinstance(command, str), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, anonymous(process.pid))
+        time.sleep(0.01)
+    wall = time.monotonic() - start
+    watcher.over = True
+    watcher.join()
+    after = os.times()
+    out, err = process.stdout.read(), process.stderr.read()
+    if process.returncode != 0:
+        sys.exit(f"{command} failed:\n{err.decode(errors='replace')[-2000:]}")
+    size = 0
+    for output in outputs:
+        files = output.rglob("*") if output.is_dir() else [output]
+        size += sum(file.stat().st_blocks * 512 for file in files if file.is_file())
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    result = {"wall": wall, "cpu": cpu, "anon_mib": peak, "bytes": size, "still": watcher.longest}
+    result.update(said(out))
+    for output in outputs:
+        shutil.rmtree(output) if output.is_dir() else output.unlink()
+    return result
+
+
+class Subject:
+    def __init__(self, program, mib, threads):
+        self.threads = threads
+        # Not below this process, and without pipes to it: CRIU would have to save these.
+        self.word = pathlib.Path(f"/tmp/pagehaul-bench-{os.getpid()}")
+        self.process = subprocess.Popen(
+            ["setsid", program, str(mib), str(threads), "wait", str(self.word)], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not self.word.exists() or not self.word.read_text().endswith("\n"):
+            time.sleep(0.05)
+        _, pid, address, length, counters = self.word.read_text().split()
+        self.pid = int(pid)
+        self.address, self.length, self.counters = int(address, 16), int(length, 16), int(counters, 16)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.word.unlink()
+
+
+def plan(args, subject, scratch):
+    """(name, command, outputs, what the tool says of the pause)."""
+    pid = str(subject.pid)
+    core, frames, images = scratch / "core", scratch / "core.zst", scratch / "images"
+
+    def report(out):
+        said = json.loads(out)
+        return {"pause": said["seconds"]["pause"], "copy": said["seconds"]["copy"], "pages": said["page_bytes"]}
+
+    def core_run(name, output, *options):
+        command = [args.pagehaul, "core", "-q", "--json", "--force", *options, pid, str(output)]
+        return name, command, [output], report
+
+    runs = [
+        core_run("core", core),
+        core_run("core .zst", frames),
+        core_run("core --live .zst", frames, "--live"),
+        core_run("core --snapshot .zst", frames, "--snapshot"),
+    ]
+    gcore = scratch / f"gcore.{pid}"
+    runs.append(("gcore", ["gcore", "-o", str(scratch / "gcore"), pid], [gcore], lambda out: {}))
+    copy = scratch / "mem"
+    runs.append(("SIGSTOP, dd of /proc/PID/mem, SIGCONT",
+                 f"kill -STOP {pid}; dd if=/proc/{pid}/mem of={copy} bs=1M iflag=skip_bytes,count_bytes,fullblock "
+                 f"skip={subject.address // 4096 * 4096} count={subject.length} 2>{scratch}/dd; s=$?; kill -CONT {pid}; exit $s",
+                 [copy], lambda out: {}))
+    if args.criu:
+        box = scratch / "checkpoint"
+
+        def frozen(out):
+            return {"pause": json.loads(out)["frozen_seconds"]}
+
+        runs.append(("checkpoint", [args.pagehaul, "checkpoint", "-q", "--json", "--force", "--leave-running", "--criu",
+                                    args.criu, pid, str(box)], [box], frozen))
+        dump = f"mkdir -p {images} && {args.criu} dump -t {pid} -D {images} --leave-running -v0"
+        runs.append(("criu dump", dump, [images], lambda out: {}))
+        for codec in ("zstd -1 -T0", "lz4 -1"):
+            if shutil.which(codec.split()[0]):
+                # The images, once there: CRIU has no compression of its own in 4.1.
+                runs.append((f"criu dump, then {codec}",
+                             f"{dump} && tar -C {images} -c . | {codec} -q > {box} && rm -r {images}", [box], lambda out: {}))
+    return runs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pagehaul", default=str(ROOT / "target/release/pagehaul"))
+    parser.add_argument("--subject", default=str(ROOT / "target/release/examples/subject"))
+    parser.add_argument("--criu")
+    parser.add_argument("--mib", type=int, nargs="+", default=[100, 800, 8000])
+    parser.add_argument("--threads", type=int, default=2, help="busy threads of the process")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scratch", default="/dev/shm", help="folder for outputs; memory, so that no disk is measured")
+    parser.add_argument("--name", default=datetime.date.today().isoformat() + "-process")
+    args = parser.parse_args()
+    scratch = pathlib.Path(args.scratch) / f"pagehaul-bench-{os.getpid()}"
+    scratch.mkdir()
+    raw, lines = [], []
+    try:
+        for mib in args.mib:
+            lines += one_size(args, mib, scratch, raw)
+    finally:
+        shutil.rmtree(scratch)
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    text = "\n".join([
+        f"# Cores and checkpoints of live processes, {args.name}", "",
+        f"{os.cpu_count()} CPUs ({cpu}), Linux {platform.release()}; a process of {args.threads} busy threads whose memory is "
+        f"40 % random, 40 % text, 20 % zeros; outputs to {args.scratch}; medians of {args.rounds} interleaved rounds. "
+        "Command: `bench/process.py`.",
+        "`pause` is what the tool says, `still` the longest time the process's counters stood still, seen from outside "
+        "(sampled; other programs' turns on the CPU are in it); `bare` the process's memory copied once with "
+        "process_vm_readv on one thread; `anon` anonymous memory of the tool and its children at most.",
+        *lines, ""])
+    folder = ROOT / "docs/benchmarks"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{args.name}.md").write_text(text)
+    (folder / f"{args.name}.json").write_text(json.dumps(raw, indent=1) + "\n")
+    print(text)
+
+
+def one_size(args, mib, scratch, raw):
+    subject = Subject(args.subject, mib, args.threads)
+    try:
+        runs = plan(args, subject, scratch)
+        results = {name: [] for name, *_ in runs}
+        bare = []
+        for _ in range(args.rounds):
+            room = mmap.mmap(-1, subject.length)
+            for at in range(0, subject.length, 4096):
+                room[at] = 1
+            bare.append(bare_copy(subject.pid, subject.address, subject.length, room))
+            del room
+            for name, command, outputs, said in runs:
+                results[name].append(measure(command, subject, outputs, said))
+                print(f"{mib} MiB: {name}: {results[name][-1]}", file=sys.stderr)
+    finally:
+        subject.end()
+    bare = statistics.median(bare)
+    lines = ["", f"## {mib} MiB", "", f"Bare copy: {bare * 1e3:.0f} ms ({mib / 1024 / bare:.1f} GiB/s).", "",
+             "| | pause ms | still ms | pause / bare | wall s | CPU s | anon MiB | size MiB | of memory |", "|" + "---|" * 9]
+    for name, runs in results.items():
+        median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        pause = median.get("pause")
+        told = f"{pause * 1e3:.0f}" if pause is not None else ""
+        ratio = f"{(pause if pause is not None else median['still']) / bare:.2f}"
+        lines.append(f"| {name} | {told} | {median['still'] * 1e3:.0f} | {ratio} | {median['wall']:.2f} | {median['cpu']:.2f} "
+                     f"| {median['anon_mib']:.0f} | {median['bytes'] / 2**20:.0f} | {median['bytes'] / 2**20 / mib:.0%} |")
+        raw.append({"mib": mib, "name": name, "runs": runs, "bare": bare})
+    return lines
+
+
+if __name__ == "__main__":
+    main()

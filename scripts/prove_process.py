@@ -1,0 +1,368 @@
+#!/usr/bin/env python3
+"""Cores and checkpoints of real programs, held against gdb, elfutils and drgn, and against the programs' own checks.
+
+Usage: scripts/prove_process.py PAGEHAUL SUBJECT [--criu PROGRAM] [--drgn PYTHON]
+
+Needs gdb, elfutils, redis-server and postgresql of Debian (scripts/setup.sh); without CRIU checkpoints are left out, and
+without drgn its part; both are said.
+"""
+
+import argparse
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+DEADLINE = 60
+PROVED = []
+
+
+def say(text):
+    PROVED.append(text)
+    print(f"proved: {text}", flush=True)
+
+
+def run(*command, ok=0, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
+    if ok is not None and done.returncode != ok:
+        sys.exit(f"{' '.join(map(str, command))} gave {done.returncode}, not {ok}:\n{done.stdout}{done.stderr}")
+    return done
+
+
+def until(condition, what):
+    """Waits for something that happens soon."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.01)
+    sys.exit(f"this did not happen within {DEADLINE} s: {what}")
+
+
+def segments(core):
+    """PT_LOADs: (address, offset, bytes in the file)."""
+    with open(core, "rb") as file:
+        head = file.read(64)
+        table, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
+        file.seek(table)
+        for _ in range(count):
+            kind, _, offset, address, _, stored, _, _ = struct.unpack("<IIQQQQQQ", file.read(56))
+            if kind == 1:
+                yield address, offset, stored
+
+
+def same_memory(core, pid):
+    """Compares a core with /proc/PID/mem of a process that is stopped. Gives the bytes compared."""
+    compared = 0
+    with open(core, "rb") as file, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for address, offset, stored in segments(core):
+            done = 0
+            while done < stored:
+                part = min(1 << 20, stored - done)
+                try:
+                    memory.seek(address + done)
+                    there = memory.read(part)
+                except OSError:
+                    there = b""
+                file.seek(offset + done)
+                held = file.read(len(there)) if there else b""
+                if there != held:
+                    sys.exit(f"{core}: {part} bytes at {address + done:#x} differ from the process's")
+                compared += len(there)
+                done += len(there) or part
+    return compared
+
+
+def state(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+class Stopped:
+    """Keeps a process from changing while its core is held against it."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def __enter__(self):
+        os.kill(self.pid, signal.SIGSTOP)
+        until(lambda: all(state(f"{self.pid}/task/{tid}") == "T" for tid in os.listdir(f"/proc/{self.pid}/task")),
+              "all threads stop")
+
+    def __exit__(self, *_):
+        os.kill(self.pid, signal.SIGCONT)
+
+
+class Proof:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+
+    def core(self, pid, *options, name="core"):
+        path = self.folder / name
+        run(self.args.pagehaul, "core", "-q", "--force", *options, pid, path)
+        return path
+
+    def whole(self, pid, what):
+        """Cores of one process in every mode and form, with memory equal to the process's."""
+        with Stopped(pid):
+            for options in ([], ["--live"]):
+                core = self.core(pid, *options)
+                compared = same_memory(core, pid)
+            frames = self.core(pid, name="core.zst")
+            plain = self.folder / "plain"
+            run("zstd", "-dqf", frames, "-o", plain)
+            if plain.read_bytes() != core.read_bytes():
+                # Registers and memory are the same; what the notes say of CPU time is not.
+                same_memory(plain, pid)
+        say(f"{what}: {compared >> 20} MiB of memory equal to /proc/PID/mem, in ELF and in zstd frames")
+        core = self.core(pid, "--snapshot")
+        assert state(pid) in "RSD", "it does not go on after a snapshot"
+        return core
+
+    def gdb(self, program, core, *commands):
+        options = [word for command in commands for word in ("-ex", command)]
+        return run("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", *options, program, core).stdout
+
+    def subject(self):
+        child = subprocess.Popen([self.args.subject, "50", "4"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        _, pid, address, length, _ = child.stdout.readline().split()
+        pid = int(pid)
+        core = self.whole(pid, "test program of 5 threads")
+        for path in (core, self.core(pid)):
+            text = self.gdb(self.args.subject, path, "thread apply all backtrace")
+            threads = re.split(r"\n(?=Thread \d+ )", text)[1:]
+            if len(threads) != 5:
+                sys.exit(f"gdb sees {len(threads)} threads, not 5:\n{text}")
+            workers = [thread for thread in threads if "worker_loop" in thread]
+            if len(workers) != 4 or "read" not in threads[-1] or "main" not in threads[-1]:
+                sys.exit(f"backtraces are not those of the program:\n{text}")
+        say("gdb: backtraces of all 5 threads reach their functions, in a core and in a snapshot's")
+        notes = run("eu-readelf", "-n", core).stdout
+        for word, count in (("PRSTATUS", 5), ("X86_XSTATE", 5), ("SIGINFO", 5), ("PRPSINFO", 1), ("AUXV", 1), ("FILE", 1)):
+            if len(re.findall(rf"^  \S+ +\d+  {word}$", notes, re.M)) != count:
+                sys.exit(f"eu-readelf does not see {count} {word}:\n{notes}")
+        stacks = run("eu-stack", "--core", core, "-e", self.args.subject, ok=None).stdout
+        if stacks.count("worker_loop") != 4:
+            sys.exit(f"eu-stack does not see the threads' functions:\n{stacks}")
+        say("elfutils: all notes, and the stacks of all threads")
+        self.drgn(core, pid, int(address, 16), int(length, 16))
+        child.stdin.write("check\n")
+        child.stdin.flush()
+        assert child.stdout.readline().startswith("ok "), "the program's own check fails"
+        child.stdin.close()
+        child.wait()
+
+    def drgn(self, core, pid, address, length):
+        if not self.args.drgn:
+            print("not proved: drgn (none given)")
+            return
+        script = """
+import sys, hashlib, drgn
+program = drgn.Program()
+program.set_core_dump(sys.argv[1])
+print(len(list(program.threads())), hashlib.sha256(program.read(int(sys.argv[2]), int(sys.argv[3]))).hexdigest())
+"""
+        threads, digest = run(self.args.drgn, "-c", script, core, address, length).stdout.split()
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            expected = hashlib.sha256(memory.read(length)).hexdigest()
+        assert (threads, digest) == ("5", expected), "drgn sees other threads or memory"
+        say("drgn: all threads, and the program's memory")
+
+    def python(self):
+        code = "import threading,time\nthings = {n: 'value %d' % n for n in range(200000)}\n" \
+               "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\nprint('ready', flush=True)\ninput()"
+        child = subprocess.Popen(["python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child.stdout.readline()
+        core = self.whole(child.pid, "python3 with 200,000 objects")
+        text = self.gdb(os.path.realpath(shutil.which("python3")), core, "thread apply all backtrace 3")
+        assert len(re.findall(r"^Thread \d+ ", text, re.M)) == 2 and "#1" in text, text
+        child.communicate("\n", timeout=DEADLINE)
+        assert child.returncode == 0
+        say("python3: both threads have backtraces, and it ends as it should afterwards")
+
+    def redis(self):
+        path = self.folder / "redis.sock"
+        command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", "", "--enable-debug-command", "yes",
+                   "--dir", str(self.folder), "--logfile", str(self.folder / "redis.log")]
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                 start_new_session=True)
+
+        def ask(*words):
+            text = "".join([f"*{len(words)}\r\n"] + [f"${len(word)}\r\n{word}\r\n" for word in words])
+            with socket.socket(socket.AF_UNIX) as link:
+                link.settimeout(DEADLINE)
+                link.connect(str(path))
+                link.sendall(text.encode())
+                answer = link.makefile("rb")
+                line = answer.readline().decode().strip()
+                if line.startswith("$"):
+                    return answer.read(int(line[1:])).decode()
+                return line
+
+        def ask_safely(*words):
+            try:
+                return ask(*words)
+            except OSError:
+                return ""
+
+        until(lambda: path.exists() and ask_safely("PING") == "+PONG", "redis-server starts")
+        ask("DEBUG", "POPULATE", "200000", "key", "100")
+        ask("SET", "last", "word")
+        pid = child.pid
+        digest = ask("DEBUG", "DIGEST")
+        core = self.whole(pid, "redis-server with 200,000 keys")
+        text = self.gdb(shutil.which("redis-server"), core, "thread apply all backtrace 3")
+        assert len(re.findall(r"^Thread \d+ ", text, re.M)) == len(os.listdir(f"/proc/{pid}/task")), text
+        assert (ask("DBSIZE"), ask("DEBUG", "DIGEST")) == (":200001", digest), "keys were lost"
+        say("redis-server: all threads have backtraces, all keys are there afterwards")
+        if self.args.criu:
+            file = self.folder / "redis.ckpt"
+            for turn in ("first", "second"):
+                run(self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu, pid, file)
+                child.wait() if turn == "first" else until(lambda: not alive(pid), "redis-server ends")
+                run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
+                assert (ask("DBSIZE"), ask("GET", "last"), ask("DEBUG", "DIGEST")) == (":200001", "word", digest), \
+                    f"keys were lost in the {turn} restart"
+            say("redis-server: answers with all its keys after two checkpoints and restarts")
+        os.kill(pid, signal.SIGKILL)
+        child.wait()
+
+    def postgres(self):
+        programs = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
+        if not programs:
+            sys.exit("postgresql is not installed: scripts/setup.sh")
+        data = self.folder / "postgres"
+        data.mkdir()
+        shutil.chown(data, "postgres")
+
+        def as_postgres(program, *arguments, **options):
+            return ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups",
+                    str(programs[-1] / program), *map(str, arguments)]
+
+        run(*as_postgres("initdb", "-D", data, "-A", "trust", "-N"), cwd="/")
+        log = open(self.folder / "postgres.log", "w")
+        child = subprocess.Popen(as_postgres("postgres", "-D", data, "-c", "listen_addresses=", "-k", data, "-F"),
+                                 stdout=log, stderr=log, cwd="/")
+
+        def sql(text, ok=0):
+            return run(*as_postgres("psql", "-h", data, "-d", "postgres", "-Atc", text), ok=ok, cwd="/").stdout.strip()
+
+        until(lambda: (data / ".s.PGSQL.5432").exists() and sql("select 1", ok=None) == "1", "postgres starts")
+        sql("create table t as select n, md5(n::text) as text from generate_series(1, 100000) n")
+        sums = sql("select count(*), md5(string_agg(text, '' order by n)) from t")
+        core = self.whole(child.pid, "postgres with a table of 100,000 rows")
+        held = sum(stored for _, _, stored in segments(core))
+        assert held > 100 << 20, "shared buffers are not in the core"
+        assert sql("select count(*), md5(string_agg(text, '' order by n)) from t") == sums
+        text = self.gdb(programs[-1] / "postgres", core, "backtrace 3")
+        assert "#1" in text, text
+        child.send_signal(signal.SIGINT)
+        child.wait(timeout=DEADLINE)
+        say("postgres: its shared buffers are in the core, its table is whole afterwards, and it shuts down in order")
+
+    def checkpoints(self):
+        if not self.args.criu:
+            print("not proved: checkpoints (no CRIU given)")
+            return
+        word = self.folder / "word"
+        child = subprocess.Popen([self.args.subject, "50", "3", "file", str(word)], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        pid = child.pid
+        until(word.exists, "the test program says that it is well")
+
+        def goes_on(what):
+            before = word.read_text()
+            # Two words: the first may have been on its way.
+            for _ in range(2):
+                now = until(lambda: (text := word.read_text()) != before and text, f"the test program goes on {what}")
+                assert now.startswith("ok "), f"its memory is broken {what}"
+                before = now
+
+        file = self.folder / "checkpoint"
+        tool = [self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu]
+        run(*tool, "--leave-running", pid, file)
+        goes_on("after --leave-running")
+        for turn in range(2):
+            run(*tool, pid, file)
+            child.wait() if turn == 0 else until(lambda: not alive(pid), "it ends")
+            run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
+            goes_on(f"after restart {turn + 1}")
+        say("checkpoint, restart: the program's checksums hold, twice in a row")
+        good = file.read_bytes()
+        bad = self.folder / "bad"
+        for at in (4, len(good) // 3, len(good) // 2, len(good) - 100, len(good) - 30):
+            damaged = bytearray(good)
+            damaged[at] ^= 1 << at % 8
+            bad.write_bytes(damaged)
+            said = run(self.args.pagehaul, "restart", "--criu", self.args.criu, bad, ok=1).stderr
+            assert "byte" in said, said
+        bad.write_bytes(good[:len(good) // 2])
+        run(self.args.pagehaul, "restart", "--criu", self.args.criu, bad, ok=1)
+        say("restart refuses flipped bits and cut files, and says where")
+        disk = self.folder / "disk"
+        disk.mkdir()
+        script = f"mount -t tmpfs -o size=6m none {disk} && exec \"$@\""
+        said = run("unshare", "--mount", "sh", "-c", script, "sh", *tool, pid, disk / "checkpoint", ok=1).stderr
+        assert "No space left" in said, said
+        goes_on("after a full disk")
+        for step in range(1, 21):
+            run("timeout", "-s", "KILL", f"{step * 0.02:.2f}", *tool, "--leave-running", pid, file, ok=None)
+            goes_on(f"after a kill at {step * 0.02:.2f} s")
+        say("checkpoint: the program goes on after a full disk and 20 kills of the tool")
+        old = self.folder / "old"
+        old.write_text("#!/bin/sh\necho Version: 3.17.1\n")
+        old.chmod(0o755)
+        assert "3.17.1, which is too old" in run(*tool[:-1], old, pid, file, ok=1).stderr
+        assert "not there" in run(*tool[:-1], "/nonexistent/criu", pid, file, ok=1).stderr
+        os.kill(pid, signal.SIGKILL)
+        tree = subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600 & wait"], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        children = until(lambda: len(kids := children_of(tree.pid)) == 2 and kids, "two children")
+        run(*tool, tree.pid, file)
+        tree.wait()
+        until(lambda: not any(alive(child) for child in children), "the tree's PIDs are free")
+        run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
+        assert children_of(tree.pid) == children, "the tree is another"
+        for each in (tree.pid, *children):
+            os.kill(each, signal.SIGKILL)
+        say("checkpoint, restart: a process tree comes back with its PIDs")
+
+
+def children_of(pid):
+    return sorted(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def alive(pid):
+    """A zombie counts: its PID is not free before its parent has waited for it."""
+    return os.path.exists(f"/proc/{pid}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pagehaul", type=os.path.abspath)
+    parser.add_argument("subject", type=os.path.abspath)
+    parser.add_argument("--criu", type=os.path.abspath)
+    parser.add_argument("--drgn", help="a Python that has drgn")
+    parser.add_argument("--only", nargs="+", help="parts to run")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("prove_process: other users' processes and CRIU need root")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        proof = Proof(args, pathlib.Path(folder))
+        for part in args.only or ("subject", "python", "redis", "postgres", "checkpoints"):
+            getattr(proof, part)()
+    print(f"{len(PROVED)} things proved")
+
+
+if __name__ == "__main__":
+    main()
