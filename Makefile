@@ -6,7 +6,7 @@ MUSL := x86_64-unknown-linux-musl
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean
+.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process
 
 help:
 	@echo "make demo    crash a real kernel in a virtual machine, capture it, open the dump with drgn"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-scan          the scan beside a plain sum and makedumpfile's: make bench-scan VMCORE=..."
 	@echo "make lab-capture-kernel  what pagehaul, makedumpfile and cp do to a small capture kernel"
 	@echo "make lab-power-cut       cut the power of a capture kernel at many moments"
+	@echo "make prove-process   cores and checkpoints of real programs; make bench-process: against gcore and CRIU"
 	@echo "make fuzz    run every fuzz target for SECONDS=60"
 	@echo "make static  the one static binary that goes into a capture kernel's initramfs"
 	@echo "make man     manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
@@ -35,6 +36,7 @@ test: setup check static
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab prove --kernel all
+	scripts/prove_process.sh
 
 prove: setup
 	cargo build --release --locked -p pagehaul -p lab
@@ -42,6 +44,14 @@ prove: setup
 
 demo: setup
 	scripts/demo.sh $(KERNEL)
+
+# Cores and checkpoints of real programs.
+prove-process: setup
+	scripts/prove_process.sh
+
+# Against gcore and CRIU, on processes of 100 MiB to 4 GiB.
+bench-process: setup
+	scripts/bench_process.sh
 
 bench: setup
 	scripts/bench.sh "$(VMCORE)"

@@ -193,7 +193,7 @@ def main():
     parser.add_argument("--pagehaul", default=str(ROOT / "target/release/pagehaul"))
     parser.add_argument("--subject", default=str(ROOT / "target/release/examples/subject"))
     parser.add_argument("--criu")
-    parser.add_argument("--mib", type=int, nargs="+", default=[100, 800, 8000])
+    parser.add_argument("--mib", type=int, nargs="+", default=[100, 800, 4000])
     parser.add_argument("--threads", type=int, default=2, help="busy threads of the process")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", default="/dev/shm", help="folder for outputs; memory, so that no disk is measured")

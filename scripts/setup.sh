@@ -12,6 +12,12 @@ need make make
 need python3 python3
 need crash crash
 need trace-cmd trace-cmd
+# What cores and checkpoints of live processes are proved on and with.
+need gdb gdb
+need eu-readelf elfutils
+need redis-server redis-server
+need zstd zstd
+[ -d /usr/lib/postgresql ] || packages="$packages postgresql"
 # ensurepip is what `python3 -m venv` lacks on Debian without this package.
 python3 -c 'import ensurepip' >/dev/null 2>&1 || packages="$packages python3-venv"
 if [ -n "$packages" ]; then

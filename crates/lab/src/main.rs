@@ -5,7 +5,7 @@ mod work;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, Config, Crash, benchmark, capture_kernel, criu, debuginfo, kernels, power, prove, tools::Tools,
+    Accelerator, Config, Crash, benchmark, capture_kernel, criu, debuginfo, kernels, oracle, power, prove, tools::Tools,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,6 +26,8 @@ enum Command {
     Kernels,
     /// Fetch CRIU of Debian 13 and say where it is.
     Criu,
+    /// Say where a Python is that has drgn.
+    Python,
     /// Crash a kernel, capture it, and say where everything is.
     Crash(CrashArguments),
     /// Fetch a kernel's debug symbols.
@@ -149,6 +151,10 @@ fn run() -> Result<()> {
             for series in &kernels::SERIES {
                 println!("{:6} {}", series.name, series.suite);
             }
+            Ok(())
+        }
+        Command::Python => {
+            println!("{}", oracle::python()?.display());
             Ok(())
         }
         Command::Criu => {

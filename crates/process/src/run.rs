@@ -12,7 +12,7 @@ use crate::cutter::{Cutter, TILE};
 use crate::elf;
 use crate::filter::Kinds;
 use crate::fork;
-use crate::layout::{self, Layout, lay_out};
+use crate::layout::{self, Content, Layout, lay_out};
 use crate::mapping::{self, Mapping};
 use crate::output::{Output, Target};
 use crate::pack::Packer;
@@ -83,6 +83,8 @@ struct Outcome {
     ended: Option<Ended>,
     missing: (u64, u64),
     blind: bool,
+    /// Whether there is shared memory in it.
+    shared: bool,
     seconds: Seconds,
     /// The first bytes of the file as they are once it is whole.
     header: Vec<u8>,
@@ -135,7 +137,7 @@ impl Job<'_> {
             buffer_bytes: arena.capacity() as u64,
             buffer_was_short: self.options.mode == Mode::Stopped && arena.was_starved(),
             seconds,
-            remarks: self.remarks(missing, outcome.blind),
+            remarks: self.remarks(missing, outcome.blind, outcome.shared),
         })
     }
 
@@ -215,6 +217,7 @@ impl Job<'_> {
             moment
         };
         let Moment { layout, mappings, pagemap, tid, threads } = moment;
+        let shared = layout.segments.iter().any(|segment| segment.content == Content::Shared);
         let Layout { head, segments, size, mapped, left_out } = layout;
         let mut header = head.get(..elf::FILE_HEADER).unwrap_or_default().to_vec();
         elf::mark(&mut header, false);
@@ -248,7 +251,19 @@ impl Job<'_> {
         seconds.pack = began.elapsed().as_secs_f64();
         let blind = cutter.lock().is_ok_and(|cutter| cutter.is_blind());
         let (ended, missing) = (pipeline.ended(), pipeline.missing());
-        Ok(Outcome { totals, ended, missing, blind, seconds, header, size, mapped, left_out, threads })
+        Ok(Outcome {
+            totals,
+            ended,
+            missing,
+            blind,
+            shared,
+            seconds,
+            header,
+            size,
+            mapped,
+            left_out,
+            threads,
+        })
     }
 
     /// Registers, mappings and all else that a core says of a stopped process.
@@ -295,7 +310,7 @@ impl Job<'_> {
         Ok(Moment { layout, mappings, pagemap, tid, threads: held.threads })
     }
 
-    fn remarks(&self, missing: (u64, u64), blind: bool) -> Vec<String> {
+    fn remarks(&self, missing: (u64, u64), blind: bool, shared: bool) -> Vec<String> {
         let mut remarks = Vec::new();
         if missing.0 > 0 {
             remarks.push(format!(
@@ -308,6 +323,11 @@ impl Job<'_> {
             remarks.push(
                 "shared memory that this process has not touched is left out: only root may look for it (map_files)"
                     .into(),
+            );
+        }
+        if shared && self.options.mode == Mode::Snapshot {
+            remarks.push(
+                "shared memory was copied while the process ran: a fork does not keep it as it was".into(),
             );
         }
         if self.options.mode == Mode::Live {

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Side by side with gcore, a copy of /proc/PID/mem and CRIU; as root. More arguments go to bench/process.py.
+set -eu
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+cargo build --release --locked --quiet -p pagehaul -p lab --bins
+cargo build --release --locked --quiet -p pagehaul --example subject
+criu=$("$target/release/lab" criu)
+exec python3 bench/process.py --pagehaul "$target/release/pagehaul" --subject "$target/release/examples/subject" \
+    --criu "$criu" "$@"
