@@ -9,7 +9,26 @@ use libc::{c_int, c_long, c_uint, c_void, pid_t};
 /// Bytes of `siginfo_t` on every 64-bit architecture.
 pub(crate) const SIGINFO: usize = 128;
 /// Room for the largest register set: XSAVE with AMX takes 11 KiB.
-const REGSET_ROOM: usize = 64 << 10;
+const REGSET_ROOM: usize = 16 << 10;
+
+/// Kinds of requests (`include/uapi/linux/ptrace.h`); C libraries give them different types.
+mod requests {
+    use libc::c_uint;
+
+    pub(super) const CONT: c_uint = 7;
+    pub(super) const DETACH: c_uint = 17;
+    pub(super) const SYSCALL: c_uint = 24;
+    pub(super) const SETOPTIONS: c_uint = 0x4200;
+    pub(super) const GETEVENTMSG: c_uint = 0x4201;
+    pub(super) const GETSIGINFO: c_uint = 0x4202;
+    pub(super) const GETREGSET: c_uint = 0x4204;
+    pub(super) const SETREGSET: c_uint = 0x4205;
+    pub(super) const SEIZE: c_uint = 0x4206;
+    pub(super) const INTERRUPT: c_uint = 0x4207;
+    pub(super) const GETSIGMASK: c_uint = 0x420a;
+    pub(super) const SETSIGMASK: c_uint = 0x420b;
+    pub(super) const GET_SYSCALL_USER_DISPATCH_CONFIG: c_uint = 0x4211;
+}
 
 /// What a wait for a tracee found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,54 +48,54 @@ pub(crate) enum Waited {
 fn request(kind: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<c_long> {
     // SAFETY: the callers give for `addr` and `data` what the kind of request asks for: numbers, or addresses of
     // memory that is alive and large enough for the whole call.
-    let result = unsafe { libc::ptrace(kind, tid, addr as *mut c_void, data as *mut c_void) };
+    let result = unsafe { libc::ptrace(kind as _, tid, addr as *mut c_void, data as *mut c_void) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Becomes the tracer of a thread, without stopping it.
 pub(crate) fn seize(tid: pid_t) -> io::Result<()> {
-    request(libc::PTRACE_SEIZE, tid, 0, 0).map(drop)
+    request(requests::SEIZE, tid, 0, 0).map(drop)
 }
 
 /// Asks a seized thread to stop. What it does in the kernel is restarted when it goes on.
 pub(crate) fn interrupt(tid: pid_t) -> io::Result<()> {
-    request(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
+    request(requests::INTERRUPT, tid, 0, 0).map(drop)
 }
 
 /// Lets a stopped thread go, with the signal it was stopped at (0 for none).
 pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
-    request(libc::PTRACE_DETACH, tid, 0, signal as usize).map(drop)
+    request(requests::DETACH, tid, 0, signal as usize).map(drop)
 }
 
 /// Lets a stopped thread run to the next start or end of a system call.
 pub(crate) fn to_system_call(tid: pid_t) -> io::Result<()> {
-    request(libc::PTRACE_SYSCALL, tid, 0, 0).map(drop)
+    request(requests::SYSCALL, tid, 0, 0).map(drop)
 }
 
 /// Lets a stopped thread run.
 pub(crate) fn resume(tid: pid_t) -> io::Result<()> {
-    request(libc::PTRACE_CONT, tid, 0, 0).map(drop)
+    request(requests::CONT, tid, 0, 0).map(drop)
 }
 
 /// Whether a stopped thread's system calls go to a handler of its own instead of the kernel (prctl's
 /// PR_SET_SYSCALL_USER_DISPATCH); kernels before 6.4 do not tell.
 pub(crate) fn dispatches_system_calls(tid: pid_t) -> bool {
-    const GET_SYSCALL_USER_DISPATCH_CONFIG: c_uint = 0x4211;
     // Mode, selector's address, offset, length.
     let mut config = [0u64; 4];
     let size = size_of_val(&config);
-    request(GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, config.as_mut_ptr().addr()).is_ok() && config[0] != 0
+    request(requests::GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, config.as_mut_ptr().addr()).is_ok()
+        && config[0] != 0
 }
 
 /// Sets the `PTRACE_O_*` options.
 pub(crate) fn set_options(tid: pid_t, options: c_int) -> io::Result<()> {
-    request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
+    request(requests::SETOPTIONS, tid, 0, options as usize).map(drop)
 }
 
 /// The number that belongs to the event a thread is stopped at, such as the new thread's id.
 pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
     let mut message: u64 = 0;
-    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message).addr())?;
+    request(requests::GETEVENTMSG, tid, 0, (&raw mut message).addr())?;
     Ok(message)
 }
 
@@ -84,7 +103,7 @@ pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
 pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0u8; REGSET_ROOM];
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    match request(libc::PTRACE_GETREGSET, tid, kind as usize, (&raw mut iov).addr()) {
+    match request(requests::GETREGSET, tid, kind as usize, (&raw mut iov).addr()) {
         Ok(_) => {
             bytes.truncate(iov.iov_len);
             bytes.shrink_to_fit();
@@ -107,13 +126,13 @@ pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
 pub(crate) fn set_registers(tid: pid_t, kind: u32, bytes: &[u8]) -> io::Result<()> {
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // The kernel only reads from it.
-    request(libc::PTRACE_SETREGSET, tid, kind as usize, (&raw mut iov).addr()).map(drop)
+    request(requests::SETREGSET, tid, kind as usize, (&raw mut iov).addr()).map(drop)
 }
 
 /// The signal information of the stop; none in a group-stop, which has none.
 pub(crate) fn signal_info(tid: pid_t) -> Option<[u8; SIGINFO]> {
     let mut info = [0u64; SIGINFO / 8];
-    request(libc::PTRACE_GETSIGINFO, tid, 0, info.as_mut_ptr().addr()).ok()?;
+    request(requests::GETSIGINFO, tid, 0, info.as_mut_ptr().addr()).ok()?;
     let mut bytes = [0; SIGINFO];
     for (out, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(info) {
         *out = word.to_ne_bytes();
@@ -124,13 +143,13 @@ pub(crate) fn signal_info(tid: pid_t) -> Option<[u8; SIGINFO]> {
 /// The signals a stopped thread blocks.
 pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
     let mut mask: u64 = 0;
-    request(libc::PTRACE_GETSIGMASK, tid, size_of::<u64>(), (&raw mut mask).addr())?;
+    request(requests::GETSIGMASK, tid, size_of::<u64>(), (&raw mut mask).addr())?;
     Ok(mask)
 }
 
 /// Sets the signals a stopped thread blocks.
 pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
-    request(libc::PTRACE_SETSIGMASK, tid, size_of::<u64>(), (&raw const mask).addr()).map(drop)
+    request(requests::SETSIGMASK, tid, size_of::<u64>(), (&raw const mask).addr()).map(drop)
 }
 
 /// Looks whether a tracee has stopped or ended, or waits until it has.
