@@ -71,7 +71,8 @@ impl<'a> Pipeline<'a> {
         (self.missing.load(Ordering::Relaxed), self.first_missing.load(Ordering::Relaxed))
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether everything is to end; notices that the user wants it to.
+    pub(crate) fn is_over(&self) -> bool {
         if self.watch.stopped() {
             self.end(Ended::Stopped);
         }

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::agent::Held;
 use crate::arena::Arena;
@@ -25,6 +26,8 @@ use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
 use crate::{Mode, Options, Phase, ProcessError, Watch, limits};
 
+/// Between two looks at whether the user asks for an end.
+const HEED: Duration = Duration::from_millis(20);
 /// Tiles of room that every thread has at least.
 const TILES_PER_THREAD: u64 = 4;
 /// What a process may grow between the look at it and its stop: a part of it, and bytes.
@@ -233,9 +236,20 @@ impl Job<'_> {
             }
             drop((take, send));
             let copying = Instant::now();
+            let (busy, this) = (AtomicUsize::new(self.options.threads), thread::current());
             thread::scope(|copiers| {
                 for _ in 0..self.options.threads {
-                    copiers.spawn(|| pipeline.copy(tid, &cutter));
+                    copiers.spawn(|| {
+                        pipeline.copy(tid, &cutter);
+                        busy.fetch_sub(1, Ordering::Release);
+                        this.unpark();
+                    });
+                }
+                // All of them may be waiting for an output that takes no more: who asks for an end then is heard here, so
+                // that the process does not stay stopped.
+                while busy.load(Ordering::Acquire) > 0 {
+                    pipeline.is_over();
+                    thread::park_timeout(HEED);
                 }
             });
             seconds.copy = copying.elapsed().as_secs_f64();
