@@ -5,7 +5,8 @@ mod work;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, Config, Crash, benchmark, capture_kernel, criu, debuginfo, kernels, oracle, power, prove, tools::Tools,
+    Accelerator, Config, Crash, benchmark, capture_kernel, criu, debuginfo, kernels, oracle, power, prove,
+    tools::Tools,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
