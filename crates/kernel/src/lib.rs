@@ -9,11 +9,13 @@
 //! release; each rule names the commit that made it necessary.
 
 mod class;
+mod detail;
 mod error;
 
 mod kernel;
 mod landmarks;
 mod level;
+mod log;
 mod machine;
 mod own_pages;
 mod phys_base;
@@ -25,9 +27,11 @@ mod vmcoreinfo;
 mod walker;
 
 pub use class::PageClass;
+pub use detail::{Details, Zones};
 pub use error::{KernelError, TranslateError};
 pub use kernel::{Hints, Kernel, Undecidable};
 pub use level::{DumpLevel, LevelError};
+pub use log::{Caller, KernelLog, Record};
 pub use own_pages::OwnPages;
 pub use scan::{BlockReport, PageScanner, Trouble};
 pub use translate::{Extent, Translator};

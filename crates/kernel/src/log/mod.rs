@@ -1,0 +1,133 @@
+//! The kernel's log (`dmesg`), from VMCOREINFO alone.
+//!
+//! Two formats: the printk ring buffer since 5.10, and the log buffer of records before it (3.5 on). Both are read as a crash left them: a record that makes no sense is skipped and counted.
+
+mod records;
+mod ring;
+
+use pagehaul_memory::{PhysMemory, View};
+
+use crate::{Hints, KernelError, TranslateError, Translator, VmcoreInfo, machine, phys_base};
+
+/// Bytes of text that a record can have (`LOG_LINE_MAX` is 1,024; more than this is damage).
+const MOST_TEXT: u64 = 1 << 16;
+
+/// Who wrote a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// A task, by PID.
+    Task(u32),
+    /// A processor, outside of any task.
+    Cpu(u32),
+}
+
+impl Caller {
+    /// From the kernel's number (5.1 on): the highest bit tells processors.
+    fn new(id: u32) -> Self {
+        if id >> 31 == 1 { Self::Cpu(id & !(1 << 31)) } else { Self::Task(id) }
+    }
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number since the machine started, where the kernel keeps it.
+    pub sequence: Option<u64>,
+    /// Nanoseconds since the machine started.
+    pub nanoseconds: u64,
+    /// 0 emergency to 7 debug.
+    pub level: u8,
+    /// syslog's facility: 0 is the kernel.
+    pub facility: u8,
+    /// Who wrote it, where the kernel keeps it.
+    pub caller: Option<Caller>,
+    /// The text, which may have several lines. Bytes that are not UTF-8 are replaced.
+    pub text: String,
+    /// Subsystem and device, of messages about one.
+    pub device: Option<(String, String)>,
+}
+
+/// All there is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelLog {
+    /// Messages, oldest first.
+    pub records: Vec<Record>,
+    /// Records that were there, but made no sense or could not be read.
+    pub damaged: u64,
+}
+
+impl KernelLog {
+    /// Reads the log of the kernel in `memory`.
+    pub fn read(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
+        let (_, text) =
+            pagehaul_memory::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
+        let info = VmcoreInfo::parse(text);
+        machine::check(&info)?;
+        let tables = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
+        let mut source = Reader { info: &info, tables: &tables, view: memory.view() };
+        if info.symbol("prb").is_some() {
+            return ring::read(&mut source);
+        }
+        records::read(&mut source)
+    }
+}
+
+/// What both formats are read with.
+struct Reader<'a> {
+    info: &'a VmcoreInfo,
+    tables: &'a Translator,
+    view: Box<dyn View + 'a>,
+}
+
+impl Reader<'_> {
+    fn bytes(&mut self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
+        self.tables.read(self.view.as_mut(), vaddr, buf)
+    }
+
+    fn u64(&mut self, vaddr: u64) -> Result<u64, TranslateError> {
+        self.tables.read_u64(self.view.as_mut(), vaddr)
+    }
+
+    fn u32(&mut self, vaddr: u64) -> Result<u32, TranslateError> {
+        let mut word = [0; 4];
+        self.bytes(vaddr, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn offset(&self, name: &'static str) -> Result<u64, KernelError> {
+        self.needed(self.info.offset(name), name)
+    }
+
+    fn size(&self, name: &'static str) -> Result<u64, KernelError> {
+        let size = self.needed(self.info.size(name), name)?;
+        if (1..=4096).contains(&size) {
+            return Ok(size);
+        }
+        Err(KernelError::BadValue {
+            key: format!("SIZE({name})"),
+            value: size.to_string(),
+            expected: "a structure of the log has at most a page",
+        })
+    }
+
+    fn needed(&self, value: Option<u64>, key: &'static str) -> Result<u64, KernelError> {
+        let advice = "the dump has no log that can be found";
+        value.ok_or(KernelError::MissingKey { key, purpose: "finding the kernel's log", advice })
+    }
+}
+
+/// A word of `N` bytes in `bytes`; 0 past their end.
+fn field<const N: usize>(bytes: &[u8], at: u64) -> [u8; N] {
+    let found = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.first_chunk::<N>());
+    found.copied().unwrap_or([0; N])
+}
+
+/// Text up to its closing zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+fn structure(what: &'static str) -> impl Fn(TranslateError) -> KernelError {
+    move |source| KernelError::Structure { what, source }
+}

@@ -1,0 +1,200 @@
+//! The printk ring buffer (`kernel/printk/printk_ringbuffer.h`): an array of descriptors, one of facts about each
+//! message, and a ring of text blocks.
+
+use super::{Caller, KernelLog, MOST_TEXT, Reader, Record, field, structure, text};
+use crate::{KernelError, TranslateError};
+
+/// The highest two bits of a descriptor's state variable are its state, the others its ID.
+const STATE_SHIFT: u32 = 62;
+/// Written, and may be changed once more.
+const COMMITTED: u64 = 1;
+/// Written for good.
+const FINALIZED: u64 = 2;
+/// Rings have 2^this many descriptors at most: a log of 2 GiB, the largest there can be, has 2^26.
+const MOST_COUNT_BITS: u32 = 26;
+/// 2 GiB.
+const MOST_SIZE_BITS: u32 = 31;
+
+/// Where everything is, read once.
+struct Ring {
+    count: u64,
+    descs: u64,
+    infos: u64,
+    data: u64,
+    size_bits: u32,
+    desc_size: u64,
+    state: u64,
+    begin: u64,
+    next: u64,
+    info_size: u64,
+    info: InfoFields,
+}
+
+/// Offsets in `struct printk_info`.
+struct InfoFields {
+    sequence: u64,
+    nanoseconds: u64,
+    text_len: u64,
+    caller: u64,
+    device: u64,
+    subsystem_name: (u64, u64),
+    device_name: (u64, u64),
+}
+
+pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
+    let (ring, tail, head) = find(source)?;
+    let mut log = KernelLog::default();
+    // IDs count on and wrap in 62 bits; there are never more of them than descriptors.
+    let ids = 1u64 << STATE_SHIFT;
+    let span = (head.wrapping_sub(tail) & (ids - 1)) + 1;
+    for step in 0..span.min(ring.count) {
+        match ring.record(source, tail.wrapping_add(step) & (ids - 1)) {
+            Ok(Some(record)) => log.records.push(record),
+            Ok(None) => {}
+            Err(Bad) => log.damaged += 1,
+        }
+    }
+    Ok(log)
+}
+
+/// A record that cannot be read or makes no sense.
+struct Bad;
+
+impl From<TranslateError> for Bad {
+    fn from(_: TranslateError) -> Self {
+        Self
+    }
+}
+
+fn find(source: &mut Reader<'_>) -> Result<(Ring, u64, u64), KernelError> {
+    let symbol = source.needed(source.info.symbol("prb"), "SYMBOL(prb)")?;
+    let counter = source.info.offset("atomic_long_t.counter").unwrap_or(0);
+    let ring_at = source.u64(symbol).map_err(structure("printk ring buffer"))?;
+    let descs_at = ring_at.wrapping_add(source.offset("printk_ringbuffer.desc_ring")?);
+    let data_at = ring_at.wrapping_add(source.offset("printk_ringbuffer.text_data_ring")?);
+    let count_bits_at = descs_at.wrapping_add(source.offset("prb_desc_ring.count_bits")?);
+    let size_bits_at = data_at.wrapping_add(source.offset("prb_data_ring.size_bits")?);
+    let bad = |key: &str, value: u32| KernelError::BadValue {
+        key: key.into(),
+        value: value.to_string(),
+        expected: "the kernel's log has no such size",
+    };
+    let count_bits = source.u32(count_bits_at).map_err(structure("printk ring buffer"))?;
+    if count_bits > MOST_COUNT_BITS {
+        return Err(bad("prb_desc_ring.count_bits", count_bits));
+    }
+    let size_bits = source.u32(size_bits_at).map_err(structure("printk ring buffer"))?;
+    if size_bits > MOST_SIZE_BITS {
+        return Err(bad("prb_data_ring.size_bits", size_bits));
+    }
+    let mut pointer = |base: u64, name: &'static str, extra: u64| {
+        let at = base.wrapping_add(source.offset(name)?).wrapping_add(extra);
+        source.u64(at).map_err(structure("printk ring buffer"))
+    };
+    let descs = pointer(descs_at, "prb_desc_ring.descs", 0)?;
+    let infos = pointer(descs_at, "prb_desc_ring.infos", 0)?;
+    let head = pointer(descs_at, "prb_desc_ring.head_id", counter)?;
+    let tail = pointer(descs_at, "prb_desc_ring.tail_id", counter)?;
+    let data = pointer(data_at, "prb_data_ring.data", 0)?;
+    let block = source.offset("prb_desc.text_blk_lpos")?;
+    let length = |name| source.info.length(name).unwrap_or(0).min(256);
+    let ring = Ring {
+        count: 1 << count_bits,
+        descs,
+        infos,
+        data,
+        size_bits,
+        desc_size: source.size("prb_desc")?,
+        state: source.offset("prb_desc.state_var")? + counter,
+        begin: block + source.offset("prb_data_blk_lpos.begin")?,
+        next: block + source.offset("prb_data_blk_lpos.next")?,
+        info_size: source.size("printk_info")?,
+        info: InfoFields {
+            sequence: source.offset("printk_info.seq")?,
+            nanoseconds: source.offset("printk_info.ts_nsec")?,
+            text_len: source.offset("printk_info.text_len")?,
+            caller: source.offset("printk_info.caller_id")?,
+            device: source.info.offset("printk_info.dev_info").unwrap_or(0),
+            subsystem_name: (
+                source.info.offset("dev_printk_info.subsystem").unwrap_or(0),
+                length("printk_info_subsystem"),
+            ),
+            device_name: (
+                source.info.offset("dev_printk_info.device").unwrap_or(0),
+                length("printk_info_device"),
+            ),
+        },
+    };
+    Ok((ring, tail, head))
+}
+
+impl Ring {
+    /// The record with this ID; none where its writer did not finish or it was given up.
+    fn record(&self, source: &mut Reader<'_>, id: u64) -> Result<Option<Record>, Bad> {
+        let index = id % self.count;
+        let mut desc = vec![0; self.desc_size as usize];
+        source.bytes(self.descs.wrapping_add(index * self.desc_size), &mut desc)?;
+        let state = u64::from_le_bytes(field(&desc, self.state));
+        if state & ((1 << STATE_SHIFT) - 1) != id {
+            return Err(Bad);
+        }
+        if !matches!(state >> STATE_SHIFT, COMMITTED | FINALIZED) {
+            return Ok(None);
+        }
+        let mut info = vec![0; self.info_size as usize];
+        source.bytes(self.infos.wrapping_add(index * self.info_size), &mut info)?;
+        let fields = &self.info;
+        let begin = u64::from_le_bytes(field(&desc, self.begin));
+        let next = u64::from_le_bytes(field(&desc, self.next));
+        let wanted = u64::from(u16::from_le_bytes(field(&info, fields.text_len)));
+        let [facility] = field(&info, fields.text_len + 2);
+        let [flags] = field(&info, fields.text_len + 3);
+        let name = |(at, length): (u64, u64)| {
+            let start = fields.device.checked_add(at).and_then(|start| usize::try_from(start).ok());
+            let bytes = start.and_then(|start| info.get(start..)).unwrap_or(&[]);
+            text(&bytes[..bytes.len().min(length as usize)])
+        };
+        let (subsystem, device) = (name(fields.subsystem_name), name(fields.device_name));
+        Ok(Some(Record {
+            sequence: Some(u64::from_le_bytes(field(&info, fields.sequence))),
+            nanoseconds: u64::from_le_bytes(field(&info, fields.nanoseconds)),
+            // Bits of the byte after the facility: flags 5, level 3 (`struct printk_info`).
+            level: flags >> 5,
+            facility,
+            caller: Some(Caller::new(u32::from_le_bytes(field(&info, fields.caller)))),
+            text: self.text(source, id, begin, next, wanted)?,
+            device: (!subsystem.is_empty() && fields.device != 0).then_some((subsystem, device)),
+        }))
+    }
+
+    /// The text of a block. Logical positions count on; their low bits are places in the ring.
+    fn text(
+        &self,
+        source: &mut Reader<'_>,
+        id: u64,
+        begin: u64,
+        next: u64,
+        wanted: u64,
+    ) -> Result<String, Bad> {
+        // An odd position says that there is no text: an empty message, or one for which there was no room.
+        if begin & 1 == 1 && next & 1 == 1 {
+            return Ok(String::new());
+        }
+        let mask = (1u64 << self.size_bits) - 1;
+        let (start, end) = (begin & mask, next & mask);
+        // A block that does not fit before the end of the ring starts at its beginning. One that ends exactly there does not.
+        let wraps = begin >> self.size_bits != next >> self.size_bits && end != 0;
+        let (start, end) = match (wraps, end) {
+            (true, _) => (0, end),
+            (false, 0) => (start, mask + 1),
+            (false, _) => (start, end),
+        };
+        let held = end.checked_sub(start + 8).filter(|_| end - start <= mask + 1).ok_or(Bad)?;
+        if held > MOST_TEXT + 8 || source.u64(self.data.wrapping_add(start))? != id {
+            return Err(Bad);
+        }
+        let mut bytes = vec![0; wanted.min(held) as usize];
+        source.bytes(self.data.wrapping_add(start + 8), &mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
