@@ -48,13 +48,13 @@ fn parts_make_a_whole_in_any_order() {
 #[test]
 fn pages_of_parts_that_are_missing_are_missing() {
     let spec = mixed();
-    for (missing, pfns) in PARTS.iter().enumerate() {
+    for (missing, gap) in PARTS.into_iter().enumerate() {
         let given = (0..3).filter(|at| *at != missing).map(|at| part(&spec, PARTS[at].clone()));
         let set = SplitSet::new(given.collect()).unwrap();
         assert!(set.is_incomplete());
-        let expected = format!("PFNs {:#x} to {:#x} is missing", pfns.start, pfns.end - 1);
+        let expected = format!("PFNs {:#x} to {:#x} is missing", gap.start, gap.end - 1);
         assert!(set.faults()[0].contains(&expected), "{:?}", set.faults());
-        states(&spec, &set, |pfn| !pfns.contains(&pfn));
+        states(&spec, &set, |pfn| !gap.contains(&pfn));
     }
 }
 

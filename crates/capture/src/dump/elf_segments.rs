@@ -6,7 +6,7 @@ use pagehaul_memory::{KernelMapping, PAGE_SHIFT, PAGE_SIZE, PhysMemory};
 
 use crate::CaptureError;
 use crate::batch::Bitmap;
-use crate::dump::elf_header::{self, ProgramHeader};
+use pagehaul_memory::elf::encode::{self as elf_header, ProgramHeader};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 

@@ -1,7 +1,6 @@
 //! The kinds of files pages are put into.
 
 mod elf;
-mod elf_header;
 mod elf_segments;
 mod flat;
 mod kdump;

@@ -40,11 +40,8 @@ pub(super) fn descriptors_do_not_fit_bitmap(dump: &KdumpFile) -> Option<String> 
     if ends.first().is_some_and(|desc| desc.offset.get() == 0) {
         return more("the last has no descriptor".into());
     }
-    let alike = |desc: &PageDesc| {
-        desc.page_flags.get() == 0
-            && desc.offset.get() as u64 >= lowest
-            && matches!(dump.encoding(desc), Encoding::Stored(_))
-    };
+    let alike =
+        |desc: &PageDesc| desc.page_flags.get() == 0 && matches!(dump.encoding(desc), Encoding::Stored(_));
     match ends.get(1) {
         Some(desc) if alike(desc) => more("there is a descriptor more".into()),
         _ => None,

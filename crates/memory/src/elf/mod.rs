@@ -1,6 +1,7 @@
 //! ELF vmcores: `/proc/vmcore` in a capture kernel, saved copies of it, QEMU's `dump-guest-memory`, and `/proc/kcore` of
 //! a running one.
 
+pub mod encode;
 mod header;
 
 use std::path::Path;
@@ -20,7 +21,7 @@ const MOST_NOTES: u64 = 256 << 20;
 
 /// Bytes of notes that are read where their size cannot be true.
 const SOME_NOTES: u64 = 1 << 20;
-/// `p_paddr` of segments of /proc/kcore that are no RAM: vmalloc, vmemmap (464920104bf7, 4.19).
+/// `p_paddr` of segments of /proc/kcore that are no RAM: vmalloc, vmemmap, modules.
 const NO_MEMORY: u64 = u64::MAX;
 /// Faults of headers that are told in full; of more, how many.
 const TOLD: usize = 8;

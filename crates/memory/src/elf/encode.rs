@@ -1,11 +1,11 @@
-//! The structs at the start of an ELF64 core, as `include/uapi/linux/elf.h` has them, little-endian.
+//! The structs at the start of an ELF64 core that is being written, as `include/uapi/linux/elf.h` has them, little-endian.
 
 /// Bytes of the file header.
-pub(crate) const FILE_HEADER: u64 = 64;
+pub const FILE_HEADER: u64 = 64;
 /// Bytes of a program header.
-pub(crate) const PROGRAM_HEADER: u64 = 56;
+pub const PROGRAM_HEADER: u64 = 56;
 /// Bytes of a section header.
-pub(crate) const SECTION_HEADER: u64 = 64;
+pub const SECTION_HEADER: u64 = 64;
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
@@ -18,13 +18,13 @@ const PN_XNUM: u64 = 0xffff;
 const INCOMPLETE: u32 = 1;
 
 /// File offset of the end of `count` program headers.
-pub(crate) fn table_end(count: u64) -> u64 {
+pub fn table_end(count: u64) -> u64 {
     FILE_HEADER + count * PROGRAM_HEADER
 }
 
 /// The file header of a core of `count` program headers. Its section header, where one is needed, stands after the
 /// room for `room` of them.
-pub(crate) fn file_header(count: u64, room: u64, incomplete: bool) -> [u8; FILE_HEADER as usize] {
+pub fn file_header(count: u64, room: u64, incomplete: bool) -> [u8; FILE_HEADER as usize] {
     let many = count >= PN_XNUM;
     let mut out = Bytes::default();
     // 64-bit, little-endian, version 1, System V.
@@ -46,7 +46,7 @@ pub(crate) fn file_header(count: u64, room: u64, incomplete: bool) -> [u8; FILE_
 }
 
 /// The section header whose `sh_info` is the true count of program headers; zeros where the file header's suffices.
-pub(crate) fn count_section(count: u64) -> [u8; SECTION_HEADER as usize] {
+pub fn count_section(count: u64) -> [u8; SECTION_HEADER as usize] {
     let mut out = [0; SECTION_HEADER as usize];
     if count >= PN_XNUM {
         out[44..48].copy_from_slice(&(count as u32).to_le_bytes());
@@ -56,28 +56,35 @@ pub(crate) fn count_section(count: u64) -> [u8; SECTION_HEADER as usize] {
 
 /// A program header.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ProgramHeader {
-    pub(crate) kind: u32,
-    pub(crate) flags: u32,
-    pub(crate) offset: u64,
-    pub(crate) vaddr: u64,
-    pub(crate) paddr: u64,
-    pub(crate) file_size: u64,
-    pub(crate) size: u64,
+pub struct ProgramHeader {
+    /// `p_type`.
+    pub kind: u32,
+    /// `p_flags`.
+    pub flags: u32,
+    /// File offset of the first byte.
+    pub offset: u64,
+    /// Virtual address of the first byte; 0 where it is not known.
+    pub vaddr: u64,
+    /// Physical address of the first byte.
+    pub paddr: u64,
+    /// Bytes in the file.
+    pub file_size: u64,
+    /// Bytes in memory.
+    pub size: u64,
 }
 
 impl ProgramHeader {
     /// A PT_LOAD of nothing.
-    pub(crate) const LOAD: Self =
+    pub const LOAD: Self =
         Self { kind: PT_LOAD, flags: PF_RWX, offset: 0, vaddr: 0, paddr: 0, file_size: 0, size: 0 };
 
     /// The PT_NOTE.
-    pub(crate) fn note(offset: u64, size: u64) -> Self {
+    pub fn note(offset: u64, size: u64) -> Self {
         Self { kind: PT_NOTE, flags: 0, offset, file_size: size, size, ..Self::LOAD }
     }
 
     /// As it stands in the file.
-    pub(crate) fn encode(&self) -> [u8; PROGRAM_HEADER as usize] {
+    pub fn encode(&self) -> [u8; PROGRAM_HEADER as usize] {
         let mut out = Bytes::default();
         out.put(&self.kind.to_le_bytes());
         out.put(&self.flags.to_le_bytes());

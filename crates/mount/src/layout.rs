@@ -1,0 +1,205 @@
+//! The file that a dump is shown as.
+//!
+//! The rules are those of `/proc/vmcore` since it can be mapped (3.11): the ELF headers fill whole pages, the rest zero; all notes
+//! are one PT_NOTE on a page boundary; each stretch of memory starts on a page boundary, rounded outward to whole pages,
+//! and its program header tells where in them it is. The kernel image has a program header of its own, which points at the
+//! same bytes.
+
+use std::ops::Range;
+
+use pagehaul_memory::elf::encode::{self, ProgramHeader};
+use pagehaul_memory::{KernelMapping, PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory, ReadError, View, bits};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// What a page is read as that the dump was made without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// As an I/O error.
+    Error,
+    /// As zeros.
+    Zeros,
+}
+
+/// An ELF64 vmcore that is nowhere, made of a source's memory as it is read.
+pub struct CoreFile<'a> {
+    memory: &'a dyn PhysMemory,
+    absent: Absent,
+    /// Headers and notes, up to the first stretch of memory.
+    head: Vec<u8>,
+    /// Stretches of memory in ascending order.
+    extents: Vec<Extent>,
+    size: u64,
+}
+
+/// A stretch of memory and where in the file it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Extent {
+    pfns: Range<u64>,
+    offset: u64,
+}
+
+impl Extent {
+    fn end(&self) -> u64 {
+        self.offset + (self.pfns.end - self.pfns.start) * PAGE
+    }
+}
+
+impl<'a> CoreFile<'a> {
+    /// The memory of `memory`; `direct_map` is the kernel's virtual address of physical address 0, where the source itself
+    /// does not say it.
+    pub fn new(memory: &'a dyn PhysMemory, direct_map: Option<u64>, absent: Absent) -> Self {
+        let direct_map = memory.direct_map().or(direct_map);
+        let text = memory.kernel_mapping();
+        let ranges = joined(memory);
+        let aliases: Vec<Option<Range<u64>>> =
+            ranges.iter().map(|range| text.and_then(|text| overlap(range, text))).collect();
+        let count = 1 + (ranges.len() + aliases.iter().flatten().count()) as u64;
+        let notes_at = (encode::table_end(count) + encode::SECTION_HEADER).next_multiple_of(PAGE);
+        let notes = memory.notes();
+        let mut at = notes_at + (notes.len() as u64).next_multiple_of(PAGE);
+        let mut head = encode::file_header(count, count, false).to_vec();
+        head.extend(ProgramHeader::note(notes_at, notes.len() as u64).encode());
+        let mut extents = Vec::with_capacity(ranges.len());
+        for (range, alias) in ranges.iter().zip(aliases) {
+            let pfns = range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE);
+            let mut put = |part: &Range<u64>, vaddr: u64| {
+                let size = part.end - part.start;
+                let header = ProgramHeader {
+                    offset: at + (part.start - pfns.start * PAGE),
+                    vaddr,
+                    paddr: part.start,
+                    file_size: size,
+                    size,
+                    ..ProgramHeader::LOAD
+                };
+                head.extend(header.encode());
+            };
+            if let (Some(alias), Some(text)) = (alias, text) {
+                put(&alias, text.vaddr.wrapping_add(alias.start - text.paddr));
+            }
+            put(range, direct_map.map_or(0, |start| start.wrapping_add(range.start)));
+            let extent = Extent { pfns, offset: at };
+            at = extent.end();
+            extents.push(extent);
+        }
+        head.extend(encode::count_section(count));
+        head.resize(notes_at as usize, 0);
+        head.extend(notes);
+        head.resize(head.len().next_multiple_of(PAGE_SIZE), 0);
+        Self { memory, absent, head, extents, size: at }
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// A way to read the memory, for one thread.
+    pub fn view(&self) -> Box<dyn View + 'a> {
+        self.memory.view()
+    }
+
+    /// Bytes of the file that are no holes.
+    pub fn stored_bytes(&self) -> Result<u64, ReadError> {
+        let mut words = [0; 512];
+        let mut pages = 0;
+        for extent in &self.extents {
+            for first in (extent.pfns.start..extent.pfns.end).step_by(words.len() * 64) {
+                self.memory.mark_stored(first, &mut words)?;
+                let here = (extent.pfns.end - first).min(words.len() as u64 * 64) as usize;
+                bits::clear_range(&mut words, here, 512 * 64);
+                pages += bits::count(&words);
+            }
+        }
+        Ok(self.head.len() as u64 + pages * PAGE)
+    }
+
+    /// Fills `buf` from `offset` on, which is not past the end, and says how many bytes there are. Fails with what is the
+    /// matter with the first page that cannot be read.
+    pub fn read(&self, view: &mut dyn View, offset: u64, buf: &mut [u8]) -> Result<usize, ReadError> {
+        let wanted = buf.len().min(self.size.saturating_sub(offset) as usize);
+        let mut done = 0;
+        if let Some(head) = usize::try_from(offset).ok().and_then(|at| self.head.get(at..)) {
+            done = head.len().min(wanted);
+            buf[..done].copy_from_slice(&head[..done]);
+        }
+        let mut scratch = [0; PAGE_SIZE];
+        while done < wanted {
+            let at = offset + done as u64;
+            let Some(extent) = self.extent_at(at) else { break };
+            let within = at - extent.offset;
+            let pfn = extent.pfns.start + within / PAGE;
+            let skip = (within % PAGE) as usize;
+            let part = &mut buf[done..wanted.min(done + PAGE_SIZE - skip)];
+            match view.page(pfn, &mut scratch) {
+                Ok(page) => part.copy_from_slice(&page[skip..skip + part.len()]),
+                Err(error) if self.is_zeros(&error) => part.fill(0),
+                Err(error) => return Err(error),
+            }
+            done += part.len();
+        }
+        if !view.intact() {
+            return Err(ReadError::Damaged { paddr: 0, reason: "the file failed while it was read".into() });
+        }
+        Ok(done)
+    }
+
+    /// The first offset from `offset` on at which there is data (`wanted`) or a hole: pages that the dump was made without
+    /// are holes, and so is what follows the end. None where there is no more data.
+    pub fn seek(&self, offset: u64, wanted: bool) -> Result<Option<u64>, ReadError> {
+        let mut at = offset;
+        if at < self.head.len() as u64 {
+            if wanted {
+                return Ok(Some(at));
+            }
+            at = self.head.len() as u64;
+        }
+        let mut words = [0; 64];
+        while let Some(extent) = self.extent_at(at) {
+            let first = extent.pfns.start + (at - extent.offset) / PAGE;
+            self.memory.mark_stored(first, &mut words)?;
+            let room = (extent.pfns.end - first).min(words.len() as u64 * 64) as usize;
+            match bits::next(&words, 0, wanted).filter(|page| *page < room) {
+                Some(0) => return Ok(Some(at)),
+                Some(page) => {
+                    return Ok(Some(extent.offset + (first - extent.pfns.start + page as u64) * PAGE));
+                }
+                None => at = extent.offset + (first - extent.pfns.start + room as u64) * PAGE,
+            }
+        }
+        Ok(if wanted { None } else { Some(self.size) })
+    }
+
+    fn is_zeros(&self, error: &ReadError) -> bool {
+        match error.state() {
+            PageState::Excluded => self.absent == Absent::Zeros,
+            // Rounded outward, an extent has no page without memory; if it has, it is what the machine reads there: nothing.
+            PageState::Absent => true,
+            PageState::Present | PageState::Missing | PageState::Damaged => false,
+        }
+    }
+
+    fn extent_at(&self, offset: u64) -> Option<&Extent> {
+        let after = self.extents.partition_point(|extent| extent.offset <= offset);
+        self.extents.get(after.checked_sub(1)?).filter(|extent| offset < extent.end())
+    }
+}
+
+/// The machine's memory without the seams between neighbouring segments of the source.
+fn joined(memory: &dyn PhysMemory) -> Vec<Range<u64>> {
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for piece in memory.ranges().pieces() {
+        match out.last_mut() {
+            Some(last) if last.end == piece.start => last.end = piece.end,
+            _ => out.push(piece.start..piece.end),
+        }
+    }
+    out
+}
+
+/// The part of `range` that is mapped with the kernel image.
+fn overlap(range: &Range<u64>, text: KernelMapping) -> Option<Range<u64>> {
+    let part = range.start.max(text.paddr)..range.end.min(text.paddr.saturating_add(text.size));
+    (part.start < part.end).then_some(part)
+}

@@ -1,0 +1,9 @@
+//! A dump as a plain file: an ELF64 vmcore laid out as `/proc/vmcore` is, served through FUSE to whatever reads, maps or
+//! copies it.
+
+mod fs;
+mod layout;
+mod session;
+
+pub use layout::{Absent, CoreFile};
+pub use session::{MountError, Mounted, Options, mount};

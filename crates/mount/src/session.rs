@@ -1,0 +1,104 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+
+use crate::fs::{DumpFs, READ_AHEAD};
+use crate::layout::CoreFile;
+
+/// How to mount.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Threads that serve requests.
+    pub threads: usize,
+    /// Whether other users may read it.
+    pub allow_other: bool,
+    /// What `mount` shows as the source.
+    pub name: String,
+    /// Time of the files: seconds since 1970.
+    pub time: Option<u64>,
+}
+
+/// Why it cannot be mounted, or unmounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The system refused.
+    #[error("cannot {action} {path}: {source}", path = path.display())]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A mounted dump. It is unmounted when this is dropped.
+pub struct Mounted {
+    session: Option<BackgroundSession>,
+    path: PathBuf,
+}
+
+/// Mounts `core` as `vmcore` in the folder `path`, with small `files` beside it, given by name.
+pub fn mount(
+    core: CoreFile<'static>,
+    files: Vec<(String, Vec<u8>)>,
+    path: &Path,
+    options: &Options,
+) -> Result<Mounted, MountError> {
+    let fail = |source| MountError::Io { path: path.to_owned(), action: "mount on", source };
+    let fs = DumpFs::new(core, files, options.time);
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoExec,
+        MountOption::DefaultPermissions,
+        MountOption::FSName(options.name.clone()),
+        MountOption::Subtype("pagehaul".into()),
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    let session = Session::new(fs, path, &config).and_then(Session::spawn).map_err(fail)?;
+    read_further_ahead(path);
+    Ok(Mounted { session: Some(session), path: path.to_owned() })
+}
+
+impl Mounted {
+    /// Whether it was unmounted from outside.
+    pub fn is_over(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Unmounts it.
+    pub fn unmount(mut self) -> Result<(), MountError> {
+        self.end().map_err(|source| MountError::Io { path: self.path.clone(), action: "unmount", source })
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        match self.session.take() {
+            Some(session) if session.guard.is_finished() => session.join(),
+            Some(session) => session.umount_and_join(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = self.end();
+    }
+}
+
+/// The kernel reads 128 KiB ahead of whoever reads in order, whatever the file system would allow. Root may ask for more;
+/// others get on with that.
+fn read_further_ahead(path: &Path) {
+    let Ok(found) = rustix::fs::stat(path) else { return };
+    let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    let _ = std::fs::write(setting, (READ_AHEAD / 1024).to_string());
+}
