@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds pagehaul as one static file and says where it is.
+# Builds pagehaul as one static file, without what no capture kernel needs (mounting), and says where it is.
 set -eu
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}

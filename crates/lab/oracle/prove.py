@@ -15,6 +15,7 @@ import contents
 import drgn
 import numpy
 import peer
+import reading
 from classify import CLASSES, NUMBER, classify, drops
 from dumps import Dump
 from raw import Raw, sized
@@ -146,7 +147,25 @@ class Proof:
             found = answers.drgn_answers(path, self.args.vmlinux)
             self.check(f"{what}: drgn gives the same {len(truth['tasks'])} tasks, {len(truth['modules'])} modules and log",
                        [f"{name} differ" for name in truth if truth[name] != found[name]])
+            if format_ != "elf":
+                self.reading(what, path, kept, truth["log"])
         self.crash()
+
+    def reading(self, what, path, kept, log):
+        """pagehaul's own reading of a dump, and what it shows of it through a mount."""
+        pagehaul = self.args.pagehaul
+        self.check(f"{what}: pagehaul dmesg prints the log that drgn prints",
+                   [] if reading.log(pagehaul, path).strip() == log.strip() else ["it differs"])
+        self.check(f"{what}: pagehaul verify finds it whole", reading.verify(pagehaul, path))
+        if not reading.can_mount():
+            print("     mounting is not proved: it needs /dev/fuse and root")
+            return
+        with reading.mounted(pagehaul, path, self.folder / "mnt") as vmcore:
+            self.check(f"{what}: {int(kept.sum())} pages mapped from a mount equal the vmcore",
+                       reading.compare(vmcore, kept, self.raw))
+            found = reading.log(pagehaul, vmcore)
+            self.check(f"{what}: the mounted vmcore has the same log",
+                       [] if found.strip() == log.strip() else ["it differs"])
 
     def crash(self):
         if not self.args.crash:

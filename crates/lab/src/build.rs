@@ -26,7 +26,7 @@ fn static_program(package: &str, with_musl: bool) -> Result<PathBuf> {
     let mut command = Command::new(cargo);
     command
         .args(["build", "--quiet", "--profile", "capture", "--target", target, "--package", package])
-        .args(["--bin", package, "--message-format", "json-render-diagnostics"])
+        .args(["--no-default-features", "--bin", package, "--message-format", "json-render-diagnostics"])
         .current_dir(&workspace)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());

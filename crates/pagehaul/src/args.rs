@@ -34,6 +34,14 @@ pub(crate) enum Command {
     Info(InfoArguments),
     #[cfg(feature = "stalls")]
     Reclaim(crate::reclaim::ReclaimArguments),
+    Convert(crate::convert::ConvertArguments),
+    Dmesg(crate::dmesg::DmesgArguments),
+    #[cfg(feature = "mount")]
+    Mount(crate::mount::MountArguments),
+    #[cfg(feature = "pages")]
+    Pages(crate::pages::PagesArguments),
+    Read(crate::read::ReadArguments),
+    Verify(crate::verify::VerifyArguments),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -114,11 +122,18 @@ pub(crate) struct CaptureArguments {
     pub(crate) no_mmap: bool,
 }
 
-/// Say what a dump is: format, kernel, time, level, codecs, whether it is complete
+/// Say what a dump is: format, kernel, time, level, codecs, whether it is complete; memory map, registers
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// A vmcore or dump of any format that capture reads
-    pub(crate) dump: PathBuf,
+    /// A vmcore or dump of any format, or the parts of a split set
+    #[arg(required = true, value_name = "DUMP")]
+    pub(crate) dumps: Vec<PathBuf>,
+    /// Count the pages of each class too, by the kernel's struct pages
+    #[arg(short, long)]
+    pub(crate) classes: bool,
+    /// List every note, and all registers of each CPU
+    #[arg(short, long)]
+    pub(crate) notes: bool,
     /// Print it as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -14,7 +14,7 @@ use crate::args::{CaptureArguments, FormatArgument};
 use crate::{progress, signals, summary};
 
 /// Exit status of a capture that left an incomplete dump.
-const INCOMPLETE: u8 = 3;
+pub(crate) const INCOMPLETE: u8 = 3;
 
 fn map_policy(arguments: &CaptureArguments) -> MapPolicy {
     let default = MapPolicy::default();
@@ -26,11 +26,20 @@ fn map_policy(arguments: &CaptureArguments) -> MapPolicy {
 }
 
 pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
-    let (target, format) = destination(arguments)?;
     let source = Source::open(&arguments.source, map_policy(arguments))?;
+    Ok(take(&source, arguments, false)?.1)
+}
+
+/// Takes the dump that `arguments` ask for of `source`; with `keep_all`, of every page it holds.
+pub(crate) fn take(
+    source: &Source,
+    arguments: &CaptureArguments,
+    keep_all: bool,
+) -> anyhow::Result<(Report, ExitCode)> {
+    let (target, format) = destination(arguments)?;
     let options = Options {
         level: arguments.dump_level,
-        keep_all: false,
+        keep_all,
         checksums: arguments.checksums,
         method: arguments.compress,
         threads: threads(arguments),
@@ -51,8 +60,8 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
             move || progress::follow(look, &end, arguments.quiet)
         });
         let result = match &target {
-            Some(target) => capture(&source, target, &options, &watch),
-            None => estimate(&source, &options, &watch),
+            Some(target) => capture(source, target, &options, &watch),
+            None => estimate(source, &options, &watch),
         };
         drop(alive);
         (result, follower.join().unwrap_or(0))
@@ -60,13 +69,14 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     let report = result?;
     let to_stdout = target == Some(Target::Stdout);
     print(&report, peak, arguments, to_stdout)?;
-    match summary::failure(&report) {
-        None => Ok(ExitCode::SUCCESS),
+    let code = match summary::failure(&report) {
+        None => ExitCode::SUCCESS,
         Some(sentence) => {
             eprintln!("pagehaul: {sentence}");
-            Ok(ExitCode::from(INCOMPLETE))
+            ExitCode::from(INCOMPLETE)
         }
-    }
+    };
+    Ok((report, code))
 }
 
 /// Where the dump goes and in which format; nowhere for a dry run.
@@ -95,8 +105,13 @@ fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, 
 fn threads(arguments: &CaptureArguments) -> usize {
     match arguments.threads {
         Some(threads) => threads.into(),
-        None => thread::available_parallelism().map_or(1, Into::into),
+        None => every_cpu(),
     }
+}
+
+/// How many CPUs this process may use.
+pub(crate) fn every_cpu() -> usize {
+    thread::available_parallelism().map_or(1, Into::into)
 }
 
 /// The report and what only the process knows.

@@ -1,24 +1,24 @@
 //! `pagehaul info` for cores and checkpoints of processes.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use pagehaul_process::{CoreInfo, describe, describe_checkpoint};
 use serde::Serialize;
 
-use crate::args::InfoArguments;
 use crate::checkpoint;
 use crate::units::{bytes, count};
 
 /// Describes a core or a checkpoint; none if the file is something else, or cannot be opened.
-pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<Option<ExitCode>> {
-    if let Some(info) = describe_checkpoint(&arguments.dump)? {
-        return print(&info, arguments.json, checkpoint::describe).map(Some);
+pub(crate) fn run(path: &Path, json: bool) -> anyhow::Result<Option<ExitCode>> {
+    if let Some(info) = describe_checkpoint(path)? {
+        return print(&info, json, checkpoint::describe).map(Some);
     }
-    if !arguments.dump.is_file() {
+    if !path.is_file() {
         return Ok(None);
     }
-    describe(&arguments.dump)?.map(|info| print(&info, arguments.json, render)).transpose()
+    describe(path)?.map(|info| print(&info, json, render)).transpose()
 }
 
 fn print<I: Serialize>(info: &I, json: bool, render: fn(&I) -> String) -> anyhow::Result<ExitCode> {

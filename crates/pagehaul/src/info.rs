@@ -1,32 +1,47 @@
 //! `pagehaul info`.
 
+mod render;
+
 use std::process::ExitCode;
 
 use anyhow::Context;
 use pagehaul_capture::{Source, SourceKind};
-use pagehaul_kdump::KdumpFile;
 use pagehaul_kdump::format::flags;
-use pagehaul_kernel::VmcoreInfo;
+use pagehaul_kdump::{KdumpFile, SplitSet};
+use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_memory::elf::ElfVmcore;
-use pagehaul_memory::{MapPolicy, PAGE_SHIFT, PhysMemory, notes};
+use pagehaul_memory::{MapPolicy, PAGE_SHIFT, PhysMemory, bits, notes};
 use serde::Serialize;
 
 use crate::args::InfoArguments;
-use crate::units::{bytes, count, time};
+use crate::registers::{self, Cpu};
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "process")]
-    if let Some(code) = crate::core_info::run(arguments)? {
+    if let [core] = arguments.dumps.as_slice()
+        && let Some(code) = crate::core_info::run(core, arguments.json)?
+    {
         return Ok(code);
     }
-    let source = Source::open(&arguments.dump, MapPolicy::default())?;
-    let description = describe(&source)?;
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let mut description = describe(&source)?;
+    if arguments.classes {
+        description.classes = classes(&source)?;
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&description).context("cannot make the description")?);
     } else {
-        print!("{}", description.render());
+        print!("{}", render::text(&description, arguments.notes));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a dump says of itself, as JSON.
+#[cfg(feature = "mount")]
+pub(crate) fn json(source: &Source) -> anyhow::Result<String> {
+    let mut text = serde_json::to_string_pretty(&describe(source)?).context("cannot make the description")?;
+    text.push('\n');
+    Ok(text)
 }
 
 /// What a dump says of itself.
@@ -61,6 +76,30 @@ struct Description {
     missing_pages: u64,
     stored_bytes: Option<u64>,
     erased: Option<String>,
+    /// What is wrong with it as a whole.
+    faults: Vec<String>,
+    /// Stretches of memory, by physical address: first byte, first byte after.
+    memory_map: Vec<(u64, u64)>,
+    notes: Vec<NoteInfo>,
+    cpu_registers: Vec<Cpu>,
+    /// Pages per class, where they were asked for.
+    classes: Vec<ClassCount>,
+}
+
+/// A note.
+#[derive(Debug, Serialize)]
+struct NoteInfo {
+    name: String,
+    kind: u32,
+    bytes: usize,
+}
+
+/// Pages of one class.
+#[derive(Debug, Serialize)]
+struct ClassCount {
+    class: &'static str,
+    pages: u64,
+    in_dump: u64,
 }
 
 /// Pages stored in one way.
@@ -75,12 +114,23 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let info = notes::vmcoreinfo(memory.notes()).map(|(_, text)| VmcoreInfo::parse(text));
     let key = |name| info.as_ref().and_then(|info| info.get(name)).map(str::to_owned);
     let pieces = memory.ranges().pieces();
+    let arch = memory.arch();
     let mut description = Description {
+        faults: source.remarks(),
+        memory_map: stretches(memory),
+        notes: notes::iter(memory.notes())
+            .map(|note| NoteInfo {
+                name: String::from_utf8_lossy(note.name).into_owned(),
+                kind: note.kind,
+                bytes: note.desc.len(),
+            })
+            .collect(),
+        cpu_registers: registers::of(memory.notes(), arch.machine),
         path: source.path().display().to_string(),
         release: key("OSRELEASE"),
         build_id: key("BUILD-ID"),
         crash_time: info.as_ref().and_then(|info| info.unsigned("CRASHTIME")),
-        machine: memory.arch().name(),
+        machine: arch.name(),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),
         first_pfn: pieces.first().map_or(0, |piece| piece.start >> PAGE_SHIFT),
@@ -91,14 +141,81 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         SourceKind::Elf(vmcore) => describe_elf(vmcore, &mut description),
         SourceKind::Kdump(dump) => describe_kdump(dump, "kdump-compressed", &mut description)?,
         SourceKind::Flattened(dump) => describe_kdump(dump, "flattened kdump-compressed", &mut description)?,
-        // Neither is a single file.
-        SourceKind::Split(_) | SourceKind::Simulated(_) => {}
+        SourceKind::Split(set) => describe_set(set, &mut description)?,
+        SourceKind::Simulated(_) => {}
     }
     Ok(description)
 }
 
+/// The machine's memory without the seams between neighbouring segments.
+fn stretches(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for piece in memory.ranges().pieces() {
+        match out.last_mut() {
+            Some(last) if last.1 == piece.start => last.1 = piece.end,
+            _ => out.push((piece.start, piece.end)),
+        }
+    }
+    out
+}
+
+/// Pages per class, by the struct pages.
+fn classes(source: &Source) -> anyhow::Result<Vec<ClassCount>> {
+    let memory = source.memory();
+    let kernel = Kernel::discover(memory, Hints::from_memory(memory))?;
+    let mut scanner = PageScanner::new(&kernel, memory.view());
+    let mut counts = [(0u64, 0u64); PageClass::COUNT];
+    let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
+    let mut exists = vec![0; classes.len().div_ceil(64)];
+    let mut stored = exists.clone();
+    for block in 0..kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT)) {
+        let first = kernel.block_pfns(block).start;
+        memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
+        if exists.iter().all(|word| *word == 0) {
+            continue;
+        }
+        memory.mark_stored(first, &mut stored)?;
+        scanner.scan(block, &mut classes)?;
+        for page in bits::ones(&exists) {
+            let count = &mut counts[classes[page] as usize];
+            *count = (count.0 + 1, count.1 + u64::from(bits::get(&stored, page)));
+        }
+    }
+    let named = PageClass::ALL.into_iter().zip(counts).filter(|(_, (pages, _))| *pages > 0);
+    Ok(named.map(|(class, (pages, in_dump))| ClassCount { class: class.name(), pages, in_dump }).collect())
+}
+
+/// The parts together: what they say alike of the first, and the sums of what they hold.
+fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result<()> {
+    let format = format!("split set of {} kdump-compressed files", set.parts().len());
+    let mut codecs = Vec::<CodecCount>::new();
+    let (mut pages, mut missing, mut stored) = (0, 0, 0);
+    for part in set.parts() {
+        describe_kdump(part, &format, description)?;
+        pages += description.pages;
+        missing += description.missing_pages;
+        stored += description.stored_bytes.unwrap_or(0);
+        for found in description.codecs.drain(..) {
+            match codecs.iter_mut().find(|known| known.codec == found.codec) {
+                Some(known) => known.pages += found.pages,
+                None => codecs.push(found),
+            }
+        }
+    }
+    description.split = None;
+    (description.pages, description.missing_pages, description.stored_bytes) = (pages, missing, Some(stored));
+    description.codecs = codecs;
+    description.zero_pages = 0;
+    description.complete = !set.is_incomplete() && missing == 0;
+    description.incomplete_because = (!description.complete).then(|| match set.faults().first() {
+        Some(fault) => fault.clone(),
+        None => format!("{missing} pages are missing"),
+    });
+    Ok(())
+}
+
 fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
-    description.format = "ELF64".into();
+    description.format = if vmcore.arch().wide { "ELF64" } else { "ELF32" }.into();
     let stored = vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0);
     // Fractional pages count once for each piece that has a part of them.
     description.pages =
@@ -159,55 +276,4 @@ fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description)
         description.erased.get_or_insert_default().push_str("struct pages of pages left out\n");
     }
     Ok(())
-}
-
-impl Description {
-    fn render(&self) -> String {
-        let mut out = String::new();
-        let mut row = |name: &str, value: Option<String>| {
-            if let Some(value) = value {
-                out.push_str(&format!("{name:14}{value}\n"));
-            }
-        };
-        let version = self.version.map_or(String::new(), |version| format!(", version {version}"));
-        row("format", Some(format!("{}{version}", self.format)));
-        row(
-            "complete",
-            Some(self.incomplete_because.as_ref().map_or("yes".into(), |why| format!("no: {why}"))),
-        );
-        row("kernel", self.release.clone());
-        row("", self.kernel_version.clone());
-        row("machine", Some(self.machine.clone()));
-        row("host", self.hostname.clone());
-        row("build ID", self.build_id.clone());
-        row("crash time", self.crash_time.map(time));
-        row("CPUs", Some(self.cpus.to_string()));
-        row("dump level", self.dump_level.map(level));
-        row("memory", Some(bytes(self.memory_bytes)));
-        row("PFNs", Some(format!("{:#x} to {:#x}", self.first_pfn, self.end_pfn.saturating_sub(1))));
-        row(
-            "part",
-            self.split.map(|(start, end)| format!("PFNs {start:#x} to {:#x}", end.saturating_sub(1))),
-        );
-        row("pages", Some(format!("{} ({})", count(self.pages), bytes(self.pages << PAGE_SHIFT))));
-        for codec in &self.codecs {
-            row("", Some(format!("{} {}", count(codec.pages), codec.codec)));
-        }
-        if self.zero_pages > 0 {
-            row("", Some(format!("{} share one page (zeros)", count(self.zero_pages))));
-        }
-        if self.missing_pages > 0 {
-            row("", Some(format!("{} missing", count(self.missing_pages))));
-        }
-        row("stored", self.stored_bytes.map(bytes));
-        row("erased", self.erased.clone().map(|text| text.trim_end().replace('\n', "; ")));
-        out
-    }
-}
-
-/// "31 (zero, cache, cache-private, user, free)".
-fn level(bits: u32) -> String {
-    let names = ["zero", "cache", "cache-private", "user", "free"];
-    let set: Vec<&str> = (0..5).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit as usize]).collect();
-    if set.is_empty() { bits.to_string() } else { format!("{bits} ({})", set.join(", ")) }
 }

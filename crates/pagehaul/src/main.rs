@@ -3,21 +3,30 @@
 mod args;
 mod bench;
 mod capture;
+mod convert;
 #[cfg(feature = "process")]
 mod checkpoint;
 #[cfg(feature = "process")]
 mod core;
 #[cfg(feature = "process")]
 mod core_info;
+mod dmesg;
 mod generate;
 mod info;
 mod memory_use;
+#[cfg(feature = "mount")]
+mod mount;
+#[cfg(feature = "pages")]
+mod pages;
 mod progress;
+mod read;
 #[cfg(feature = "stalls")]
 mod reclaim;
+mod registers;
 mod signals;
 mod summary;
 mod units;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -40,6 +49,14 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         #[cfg(feature = "stalls")]
         Command::Reclaim(arguments) => reclaim::run(&arguments),
+        Command::Convert(arguments) => convert::run(arguments),
+        Command::Dmesg(arguments) => dmesg::run(&arguments),
+        #[cfg(feature = "mount")]
+        Command::Mount(arguments) => mount::run(&arguments),
+        #[cfg(feature = "pages")]
+        Command::Pages(arguments) => pages::run(&arguments),
+        Command::Read(arguments) => read::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { directory } => generate::man_pages(&directory),
     };

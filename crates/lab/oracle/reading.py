@@ -1,0 +1,62 @@
+"""What pagehaul reads of a dump: the log, every page checked, and every page through a mount, mapped."""
+
+import contextlib
+import mmap
+import os
+import pathlib
+import subprocess
+
+from raw import PAGE, load_segments, runs
+
+BATCH = 256
+"""Pages compared at once."""
+
+
+def log(pagehaul, dump):
+    """The kernel's log, as text."""
+    done = subprocess.run([pagehaul, "dmesg", dump], check=True, capture_output=True)
+    return done.stdout.decode(errors="replace")
+
+
+def verify(pagehaul, dump):
+    """What `verify` finds wrong."""
+    done = subprocess.run([pagehaul, "verify", dump], capture_output=True, text=True)
+    return [] if done.returncode == 0 else (done.stdout + done.stderr).splitlines()
+
+
+def can_mount():
+    """FUSE needs its device, and root where there is no fusermount."""
+    return os.access("/dev/fuse", os.R_OK | os.W_OK) and os.geteuid() == 0
+
+
+@contextlib.contextmanager
+def mounted(pagehaul, dump, folder):
+    """The dump as a vmcore in a folder."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(exist_ok=True)
+    subprocess.run([pagehaul, "mount", "--background", dump, folder], check=True, stdout=subprocess.DEVNULL)
+    try:
+        yield str(folder / "vmcore")
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def compare(vmcore, kept, raw):
+    """Sentences about kept pages that differ in a mounted vmcore, which is mapped."""
+    wrong = []
+    with open(vmcore, "rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # The kernel image has a segment of its own that shows the same bytes again.
+    places = {}
+    for offset, paddr, in_file, _ in load_segments(data):
+        for page in range(paddr // PAGE, (paddr + in_file + PAGE - 1) // PAGE):
+            places[page] = (offset - paddr % PAGE) + (page - paddr // PAGE) * PAGE
+    for start, end in runs(kept):
+        for pfn in range(start, end, BATCH):
+            count = min(BATCH, end - pfn)
+            # Pages of a run follow each other in the file, but where two segments meet.
+            found = b"".join(data[places[page] : places[page] + PAGE] for page in range(pfn, pfn + count))
+            if found != raw.read(pfn, count):
+                wrong.append(f"PFN {pfn:#x} and {count - 1} more have other contents")
+    data.close()
+    return wrong

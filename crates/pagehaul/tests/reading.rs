@@ -1,0 +1,280 @@
+//! The commands that read dumps, as people and scripts use them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use pagehaul_synth::{Content, Era, Image, Machine, Message};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
+
+struct Setup {
+    folder: tempfile::TempDir,
+    image: Image,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut machine = Machine::new(Era::V6_12);
+        machine.sampler(0x4000).anon(0x5000).fill(0x5000, Content::Random);
+        let text = "crash: sysrq triggered";
+        machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+        let image = machine.build();
+        image.elf().write(&folder.path().join("vmcore")).unwrap();
+        image.kdump().level(31).mixed().write(&folder.path().join("dump")).unwrap();
+        for (index, part) in image.kdump().level(31).parts(3).into_iter().enumerate() {
+            std::fs::write(folder.path().join(format!("part.{index}")), part).unwrap();
+        }
+        Self { folder, image }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs, expects `code`, and gives both outputs.
+    fn ends(&self, arguments: &[&str], code: i32) -> (Vec<u8>, String) {
+        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
+        let said = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}: {said}{}", String::from_utf8_lossy(&stdout));
+        (stdout, said)
+    }
+
+    fn text(&self, arguments: &[&str]) -> String {
+        String::from_utf8(self.ends(arguments, 0).0).unwrap()
+    }
+
+    /// Asserts that the file holds the pages `expected`, as they are in the machine, and no others.
+    fn holds(&self, name: &str, expected: &[u64]) {
+        let source =
+            pagehaul_capture::Source::open(&self.path(name), pagehaul_memory::MapPolicy::default()).unwrap();
+        let mut view = source.memory().view();
+        let mut scratch = [0; 4096];
+        let found: Vec<u64> = self
+            .image
+            .pfns()
+            .into_iter()
+            .filter(|pfn| match view.page(*pfn, &mut scratch) {
+                Ok(page) => {
+                    assert!(*page == self.image.page(*pfn), "{name}: PFN {pfn:#x} has other contents");
+                    true
+                }
+                Err(_) => false,
+            })
+            .collect();
+        assert!(found == expected, "{name}: {} pages instead of {}", found.len(), expected.len());
+    }
+}
+
+#[test]
+fn dmesg_prints_the_log() {
+    let setup = Setup::new();
+    assert_eq!(setup.text(&["dmesg", "dump"]), "[    1.500000] crash: sysrq triggered\n");
+    let line = "kern  :emerg : [    1.500000] [    T7] crash: sysrq triggered\n";
+    assert_eq!(setup.text(&["dmesg", "-x", "--callers", "vmcore"]), line);
+    let json = setup.text(&["dmesg", "--json", "part.2", "part.0", "part.1"]);
+    for part in ["\"level\": \"emerg\"", "\"task\": 7", "\"damaged\": 0", "sysrq triggered"] {
+        assert!(json.contains(part), "no {part} in {json}");
+    }
+}
+
+#[test]
+fn read_tells_by_its_exit_status_what_became_of_a_page() {
+    let setup = Setup::new();
+    let (bytes, _) =
+        setup.ends(&["read", "vmcore", "--phys", "0x5000000", "--len", "8192", "--format", "raw"], 0);
+    assert!(bytes == [setup.image.page(0x5000), setup.image.page(0x5001)].concat());
+    let hex = setup.text(&["read", "vmcore", "--phys", "0x5000008", "--len", "24"]);
+    assert!(hex.starts_with("0000000005000008  ") && hex.lines().count() == 2, "{hex}");
+    // User pages are left out at level 31.
+    let (bytes, said) = setup.ends(&["read", "dump", "--phys", "0x5000000", "--format", "raw"], 4);
+    assert!(bytes.is_empty() && said.contains("left out"), "{said}");
+    assert!(setup.ends(&["read", "dump", "--phys", "0xff00000000"], 7).1.contains("no memory segment"));
+    // The middle part is not given.
+    let middle = setup.image.kdump().level(31).pfns()[setup.image.kdump().level(31).pfns().len() / 2] << 12;
+    let address = middle.to_string();
+    let (_, said) = setup.ends(&["read", "part.0", "part.2", "--phys", &address], 5);
+    assert!(said.contains("part"), "{said}");
+    setup.ends(&["read", "part.0", "part.2", "part.1", "--phys", &address], 0);
+    // The kernel's own memory, by both of its addresses.
+    let (text, physical) = setup.image.text();
+    let by = |kind: &str, address: u64| {
+        setup.ends(&["read", "dump", kind, &format!("{address:#x}"), "--len", "9000", "--format", "raw"], 0).0
+    };
+    assert!(by("--virt", text) == by("--phys", physical));
+    assert!(setup.ends(&["read", "dump", "--virt", "0x1000"], 7).1.contains("not mapped"));
+    setup.ends(&["read", "dump"], 2);
+}
+
+#[test]
+fn verify_finds_what_changed() {
+    let setup = Setup::new();
+    setup.text(&["capture", "-q", "--checksums", "-d", "31", "-c", "lzo", "vmcore", "own"]);
+    let said = setup.text(&["verify", "own"]);
+    assert!(said.contains("checksums: all as they were") && said.ends_with("whole\n"), "{said}");
+    assert!(setup.text(&["verify", "dump"]).contains("no checksums"));
+    setup.text(&["verify", "part.1", "part.0", "part.2"]);
+    assert!(
+        String::from_utf8_lossy(&setup.ends(&["verify", "part.1", "part.0"], 3).0).contains("is missing")
+    );
+    // Every stretch of the file: wherever a byte changes, it is found and located.
+    let good = std::fs::read(setup.path("own")).unwrap();
+    std::fs::copy(setup.path("own.sums"), setup.path("copy.sums")).unwrap();
+    let last = good.len() - 1;
+    for at in [0, 13, 424, 4096 + 50, 4096 + 200, 3 * 4096, 6 * 4096, good.len() / 2, last] {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        std::fs::write(setup.path("copy"), &bytes).unwrap();
+        let output = setup.command(&["verify", "copy"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        // A signature that is gone leaves no dump to look at.
+        assert!(matches!(output.status.code(), Some(1 | 3)), "{at}: {said}");
+        assert!(output.status.code() == Some(1) || said.contains("changed ("), "{at}: {said}");
+    }
+    std::fs::write(setup.path("copy"), &good[..good.len() / 2]).unwrap();
+    let (said, _) = setup.ends(&["verify", "--json", "copy"], 3);
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("\"whole\": false") && said.contains("\"state\": \"missing\""), "{said}");
+    std::fs::write(setup.path("copy"), &good).unwrap();
+    setup.text(&["verify", "copy"]);
+}
+
+#[test]
+fn conversions_keep_every_page() {
+    let setup = Setup::new();
+    let all = setup.image.pfns();
+    let kept = setup.image.expected(31);
+    setup.text(&["convert", "-q", "vmcore", "kdump"]);
+    setup.holds("kdump", &all);
+    setup.text(&["convert", "-q", "-f", "flattened", "-c", "lzo", "kdump", "flat"]);
+    setup.holds("flat", &all);
+    setup.text(&["convert", "-q", "-f", "elf", "flat", "elf"]);
+    setup.holds("elf", &all);
+    setup.text(&["convert", "-q", "-c", "zlib", "elf", "again"]);
+    setup.holds("again", &all);
+    setup.text(&["convert", "-q", "part.2", "part.0", "part.1", "whole"]);
+    setup.holds("whole", &kept);
+    setup.text(&["convert", "-q", "-d", "31", "again", "filtered"]);
+    setup.holds("filtered", &kept);
+    assert!(setup.ends(&["convert", "vmcore", "vmcore"], 1).1.contains("is the source itself"));
+    assert!(setup.ends(&["convert", "vmcore", "dump", "x"], 1).1.contains("an ELF file"));
+    assert!(setup.ends(&["convert", "vmcore"], 2).1.contains("2 values"));
+}
+
+#[test]
+fn what_is_lost_is_said_and_stays_marked() {
+    let setup = Setup::new();
+    let bytes = std::fs::read(setup.path("dump")).unwrap();
+    std::fs::write(setup.path("cut"), &bytes[..bytes.len() - 20_000]).unwrap();
+    let (_, said) = setup.ends(&["convert", "-q", "cut", "salvaged"], 3);
+    assert!(said.contains("are lost"), "{said}");
+    assert!(setup.text(&["info", "salvaged"]).contains("complete      no"));
+    let (_, said) = setup.ends(&["convert", "-q", "part.0", "part.1", "two"], 3);
+    assert!(said.contains("not whole"), "{said}");
+    assert!(setup.text(&["info", "--json", "two"]).contains("\"complete\": false"));
+}
+
+#[test]
+fn pages_say_where_memory_was() {
+    let setup = Setup::new();
+    let text = setup.text(&["pages", "dump"]);
+    for part in ["class", "slab", "hugetlb", "blocks of order", "in the dump"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    // A filtered dump tells as much of what there was as a whole one.
+    let totals = |name: &str| {
+        let json = setup.text(&["pages", "--json", name]);
+        let census: serde_json::Value = serde_json::from_str(&json).unwrap();
+        (census["orders"].clone(), census["map"].clone(), census["pages"].as_u64())
+    };
+    assert_eq!(totals("dump"), totals("vmcore"));
+    assert_eq!(totals("dump").2, Some(setup.image.pfns().len() as u64));
+    setup.text(&["pages", "dump", "--html", "page.html"]);
+    let page = std::fs::read_to_string(setup.path("page.html")).unwrap();
+    assert!(page.contains("\"class\":\"slab\"") && !page.contains("/*CENSUS*/"));
+}
+
+#[test]
+fn info_describes_sets_maps_and_processors() {
+    let setup = Setup::new();
+    let text = setup.text(&["info", "--classes", "--notes", "part.1", "part.0", "part.2"]);
+    for part in ["split set of 3", "complete      yes", "RAM  ", "CPU 1", "rip ", "VMCOREINFO, type", "slab"]
+    {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    assert!(setup.text(&["info", "part.1"]).contains("one part of a split set"));
+}
+
+/// Where FUSE is not to be had, there is nothing to test.
+fn can_mount() -> bool {
+    std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok()
+        && rustix::process::geteuid().is_root()
+}
+
+/// Unmounts even if an assertion fails.
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).stderr(Stdio::null()).status();
+    }
+}
+
+#[test]
+fn a_mounted_dump_is_a_vmcore() {
+    if !can_mount() {
+        eprintln!("not tested: /dev/fuse cannot be used here");
+        return;
+    }
+    let setup = Setup::new();
+    let folder = setup.path("mnt");
+    std::fs::create_dir(&folder).unwrap();
+    let _unmount = Unmount(&folder);
+    // All pages; then a filtered dump, in parts, whose holes are errors or zeros.
+    setup.text(&["convert", "-q", "-c", "lzo", "vmcore", "all"]);
+    let vmcore = folder.join("vmcore");
+    setup.text(&["mount", "--background", "all", "mnt"]);
+    std::fs::copy(&vmcore, setup.path("copied")).unwrap();
+    assert_eq!(setup.text(&["dmesg", "vmcore"]), std::fs::read_to_string(folder.join("dmesg")).unwrap());
+    assert_eq!(std::fs::read_to_string(folder.join("vmcoreinfo")).unwrap(), setup.image.vmcoreinfo());
+    assert!(std::fs::read_to_string(folder.join("info.json")).unwrap().contains("\"memory_bytes\""));
+    assert!(std::fs::write(&vmcore, "x").is_err());
+    // Mapped: what our ELF reader does with --map-size.
+    setup.text(&["capture", "-q", "-d", "0", "-f", "elf", "--map-size", "4M", "mnt/vmcore", "mapped"]);
+    setup.holds("mapped", &setup.image.expected(0));
+    setup.holds("copied", &setup.image.pfns());
+    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+
+    setup.text(&["mount", "--background", "part.2", "part.0", "part.1", "mnt"]);
+    assert_eq!(
+        std::fs::read(&vmcore).unwrap_err().raw_os_error(),
+        Some(5),
+        "pages that were left out are errors"
+    );
+    let status =
+        Command::new("cp").args(["--sparse=auto"]).arg(&vmcore).arg(setup.path("sparse")).status().unwrap();
+    assert!(status.success(), "holes are not read");
+    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+
+    // In the foreground, ended by a signal.
+    let mut child = setup
+        .command(&["mount", "--excluded", "zero", "dump", "mnt"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    assert!(line.starts_with("mounted on"), "{line}");
+    assert!(std::fs::read(&vmcore).unwrap() == std::fs::read(setup.path("sparse")).unwrap());
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!vmcore.exists(), "it is unmounted");
+}
