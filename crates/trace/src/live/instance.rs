@@ -126,6 +126,15 @@ impl Instance {
         for (system, event) in self.enabled()? {
             formats.add(self.format(&system, &event)?);
         }
+        // What tracers and triggers write (function_graph, stacktrace), no list of events switched on names.
+        for event in ["funcgraph_exit", "kernel_stack"] {
+            if self.tracefs.has_event("ftrace", event) {
+                formats.add(EventFormat::parse(
+                    "ftrace",
+                    &self.tracefs.read(&format!("events/ftrace/{event}/format"))?,
+                )?);
+            }
+        }
         Ok(formats)
     }
 

@@ -15,6 +15,8 @@ pub struct LiveReader {
     /// Events up to here are complete.
     limit: u64,
     started: bool,
+    /// Sub-buffers read from a CPU in one poll at most.
+    most: usize,
     /// Last, so that the pipes are closed before the instance is removed: the kernel keeps instances in use.
     instance: Instance,
 }
@@ -49,7 +51,11 @@ impl LiveReader {
             queues.push((cpu, Queue { pipe, pages: VecDeque::new(), spare: Vec::new() }));
         }
         let merge = Merge::new(queues, layout, &formats);
-        Ok(Self { merge, formats, comms: Comms::default(), limit: 0, started: false, instance })
+        // All that a buffer holds when a poll begins, with the page being read and the one being written. What comes meanwhile
+        // is for the next poll: where reading itself is traced, there would be no end of it.
+        let kib = instance.read("buffer_size_kb")?.trim().parse::<usize>().unwrap_or(1 << 20);
+        let most = kib.saturating_mul(1024) / (layout.page_size as usize).max(1) + 2;
+        Ok(Self { merge, formats, comms: Comms::default(), limit: 0, started: false, most, instance })
     }
 
     /// The instance.
@@ -88,7 +94,7 @@ impl LiveReader {
         }
         let mut any = false;
         for queue in self.merge.sources() {
-            loop {
+            for _ in 0..self.most {
                 let mut page = queue.spare.pop().unwrap_or_default();
                 if !queue.pipe.read(&mut page)? {
                     queue.spare.push(page);

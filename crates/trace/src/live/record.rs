@@ -20,11 +20,14 @@ pub struct RecorderOptions {
     pub level: i32,
     /// The command that is recorded, for the record.
     pub command: Vec<String>,
+    /// Leave out what the recorder itself does, where its own reading would be recorded and so never end. Takes a kernel that
+    /// has `set_event_notrace_pid`.
+    pub without_self: bool,
 }
 
 impl Default for RecorderOptions {
     fn default() -> Self {
-        Self { level: 1, command: Vec::new() }
+        Self { level: 1, command: Vec::new(), without_self: false }
     }
 }
 
@@ -118,6 +121,12 @@ impl Recorder {
                 result
             });
             threads.push(thread.map_err(TraceError::io(path, "start the thread that writes"))?);
+        }
+        if options.without_self {
+            let tasks = Path::new("/proc/self/task").read_dir().into_iter().flatten().flatten();
+            let tasks: Vec<_> = tasks.filter_map(|task| task.file_name().into_string().ok()).collect();
+            // Older kernels have no such file: the report then shows what the recorder did.
+            let _ = instance.write("set_event_notrace_pid", &tasks.join(" "));
         }
         instance.write("tracing_on", "1")?;
         Ok(Self { shared, threads, path: path.to_owned(), instance })
