@@ -42,6 +42,10 @@ pub(crate) enum Command {
     Pages(crate::pages::PagesArguments),
     Read(crate::read::ReadArguments),
     Verify(crate::verify::VerifyArguments),
+    #[cfg(feature = "stalls")]
+    Latency(crate::latency::LatencyArguments),
+    #[cfg(feature = "stalls")]
+    Vmalloc(crate::vmalloc::VmallocArguments),
     /// Print the completions of a shell
     Completions {
         /// The shell

@@ -13,6 +13,8 @@ mod core_info;
 mod dmesg;
 mod generate;
 mod info;
+#[cfg(feature = "stalls")]
+mod latency;
 mod memory_use;
 #[cfg(feature = "mount")]
 mod mount;
@@ -27,6 +29,10 @@ mod signals;
 mod summary;
 mod units;
 mod verify;
+#[cfg(feature = "stalls")]
+mod until;
+#[cfg(feature = "stalls")]
+mod vmalloc;
 
 use std::process::ExitCode;
 
@@ -57,6 +63,10 @@ fn main() -> ExitCode {
         Command::Pages(arguments) => pages::run(&arguments),
         Command::Read(arguments) => read::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        #[cfg(feature = "stalls")]
+        Command::Latency(arguments) => latency::run(&arguments),
+        #[cfg(feature = "stalls")]
+        Command::Vmalloc(arguments) => vmalloc::run(&arguments),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { directory } => generate::man_pages(&directory),
     };

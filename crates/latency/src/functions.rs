@@ -1,0 +1,130 @@
+//! Which functions globs mean.
+
+use pagehaul_trace::live::Tracefs;
+
+use crate::LatencyError;
+
+/// Probes at once at most: each costs memory in the kernel, and time to set up.
+pub const MOST_FUNCTIONS: usize = 1000;
+
+/// Whether `name` matches a glob of `*` and `?`.
+pub fn matches(glob: &str, name: &str) -> bool {
+    let (glob, name) = (glob.as_bytes(), name.as_bytes());
+    let (mut g, mut n) = (0, 0);
+    // Where the last star was, and how far the name had been matched then.
+    let mut retry: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match glob.get(g) {
+            Some(b'*') => {
+                retry = Some((g, n));
+                g += 1;
+            }
+            Some(c) if *c == b'?' || Some(c) == name.get(n) => {
+                g += 1;
+                n += 1;
+            }
+            _ => match retry {
+                Some((star, at)) => {
+                    retry = Some((star, at + 1));
+                    g = star + 1;
+                    n = at + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    glob.get(g..).is_some_and(|rest| rest.iter().all(|c| *c == b'*'))
+}
+
+/// The functions meant by names and globs, in the order of the kernel's list, each once.
+///
+/// # Errors
+/// [`LatencyError::NoFunction`] where one means none, [`LatencyError::TooMany`].
+pub fn expand(tracefs: &Tracefs, patterns: &[String]) -> Result<Vec<String>, LatencyError> {
+    let list = tracefs.read("available_filter_functions").or_else(|error| {
+        // Without dynamic ftrace: what kprobes could take.
+        std::fs::read_to_string("/proc/kallsyms").map(|text| functions_of_kallsyms(&text)).map_err(|_| error)
+    })?;
+    let found = choose(&list, patterns)?;
+    if found.len() > MOST_FUNCTIONS {
+        let (patterns, count) = (patterns.join(", "), found.len());
+        return Err(LatencyError::TooMany { patterns, count, most: MOST_FUNCTIONS });
+    }
+    Ok(found)
+}
+
+fn choose(list: &str, patterns: &[String]) -> Result<Vec<String>, LatencyError> {
+    let mut used = vec![false; patterns.len()];
+    let mut found: Vec<String> = Vec::new();
+    // A module's functions are followed by its name in brackets.
+    for name in list.lines().filter_map(|line| line.split_whitespace().next()) {
+        let mut wanted = false;
+        for (used, pattern) in used.iter_mut().zip(patterns) {
+            if matches(pattern, name) {
+                *used = true;
+                wanted = true;
+            }
+        }
+        if wanted && !found.iter().any(|earlier| earlier == name) {
+            found.push(name.to_owned());
+        }
+    }
+    match used.iter().zip(patterns).find(|(used, _)| !**used) {
+        Some((_, pattern)) => {
+            // The compiler's copies: name.part.0, name.isra.0, name.constprop.0.
+            let copy = list
+                .lines()
+                .filter_map(|line| line.split_whitespace().next())
+                .find(|name| name.strip_prefix(pattern.as_str()).is_some_and(|rest| rest.starts_with('.')));
+            let why = match copy {
+                Some(copy) => format!("there is {copy}, which is what the compiler left of it"),
+                None => "it may be inlined, marked notrace, in a module that is not loaded, or named otherwise here".into(),
+            };
+            Err(LatencyError::NoFunction { pattern: pattern.clone(), why })
+        }
+        None => Ok(found),
+    }
+}
+
+fn functions_of_kallsyms(text: &str) -> String {
+    let function = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (_, kind, name) = (words.next()?, words.next()?, words.next()?);
+        matches!(kind, "t" | "T").then(|| format!("{name}\n"))
+    };
+    text.lines().filter_map(function).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_in_a_shell() {
+        for (glob, name, expected) in [
+            ("vfs_read", "vfs_read", true),
+            ("vfs_read", "vfs_readv", false),
+            ("vfs_*", "vfs_read", true),
+            ("*_node", "purge_vmap_node", true),
+            ("*a*a*", "banana", true),
+            ("?fs_*", "vfs_", true),
+            ("*", "", true),
+            ("?", "", false),
+            ("a*b*c", "a.b.b.d", false),
+        ] {
+            assert_eq!(matches(glob, name), expected, "{glob} {name}");
+        }
+    }
+
+    #[test]
+    fn every_pattern_has_to_mean_something() {
+        let list = "vfs_read\nvfs_write\next4_read [ext4]\nvfs_read\n";
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(choose(list, &words(&["*_read"])).unwrap(), ["vfs_read", "ext4_read"]);
+        let error = choose(list, &words(&["vfs_write", "vfs_seek"])).unwrap_err().to_string();
+        assert!(error.starts_with("no function vfs_seek can be traced"), "{error}");
+        let error = choose("walk.part.0\n", &words(&["walk"])).unwrap_err().to_string();
+        assert!(error.contains("there is walk.part.0"), "{error}");
+        assert_eq!(functions_of_kallsyms("0 T a\n0 d b\n0 t c\t[m]\nx"), "a\nc\n");
+    }
+}

@@ -1,0 +1,87 @@
+//! What is said where functions cannot be timed: one sentence each. The kernel's files are played by a folder.
+
+use std::fs;
+use std::path::Path;
+
+use pagehaul_latency::{InKernel, Mechanism, Options, ProbeKind, Setup, Unit};
+use pagehaul_trace::live::Tracefs;
+
+fn tracefs(files: &[(&str, &str)]) -> (tempfile::TempDir, Tracefs) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    fs::create_dir_all(folder.path().join("instances")).unwrap();
+    let tracefs = Tracefs::at(folder.path());
+    (folder, tracefs)
+}
+
+fn options() -> Options {
+    Options { unit: Unit::Nanoseconds, step: None, by_function: false, pids: Vec::new(), buffer_kb: 64 }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn one_sentence(error: &dyn std::fmt::Display, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert!(!text.contains('\n'), "{text}");
+}
+
+#[test]
+fn a_kernel_without_any_way_says_which_it_lacks() {
+    let (_folder, tracefs) = tracefs(&[("available_tracers", "nop\n"), ("README", "mini")]);
+    let error = Mechanism::choose(&tracefs).unwrap_err();
+    one_sentence(&error, &["CONFIG_KPROBE_EVENTS", "CONFIG_FPROBE_EVENTS", "function graph", "--between"]);
+}
+
+#[test]
+fn the_first_way_that_there_is_is_taken() {
+    let fprobe = "\t           f[:[<group>/][<event>]] <func-name>[%return] [<args>]\n";
+    let all = [("kprobe_events", ""), ("README", fprobe), ("available_tracers", "function_graph nop\n")];
+    let choose = |files: &[(&str, &str)]| Mechanism::choose(&tracefs(files).1).unwrap();
+    assert_eq!(choose(&all), Mechanism::Probes(ProbeKind::Kprobe));
+    assert_eq!(choose(&all[1..]), Mechanism::Probes(ProbeKind::Fprobe));
+    assert_eq!(choose(&all[2..]), Mechanism::FunctionGraph);
+}
+
+#[test]
+fn unknown_functions_and_too_many_are_refused_before_anything_is_made() {
+    let list: String = (0..1500).map(|number| format!("f{number}\n")).collect();
+    let (folder, tracefs) = tracefs(&[("available_filter_functions", &list)]);
+    let set_up = |patterns: &[&str]| {
+        Setup::functions(&tracefs, &words(patterns), Mechanism::FunctionGraph, &options()).err().unwrap()
+    };
+    one_sentence(&set_up(&["f1", "nope"]), &["no function nope", "available_filter_functions"]);
+    one_sentence(&set_up(&["f*"]), &["f* match 1500 functions", "1000"]);
+    assert!(is_empty(&folder.path().join("instances")));
+}
+
+#[test]
+fn a_folder_that_is_no_tracefs_and_names_that_are_none_are_refused() {
+    let (folder, tracefs) = tracefs(&[("events/vmscan/enable", "0")]);
+    let name = |text: &str| text.parse::<pagehaul_latency::EventName>().unwrap();
+    let error = Setup::between(&tracefs, &name("vmscan:nope"), &name("vmscan:nope2"), &options());
+    // A folder is no tracefs: making an instance in it gives nothing to write to.
+    one_sentence(&error.err().unwrap(), &["tracing_on"]);
+    assert!("vmscan:".parse::<pagehaul_latency::EventName>().is_err());
+    assert!("a b".parse::<pagehaul_latency::EventName>().is_err());
+    drop(folder);
+}
+
+#[test]
+fn counting_in_the_kernel_needs_synthetic_events() {
+    let (_folder, tracefs) = tracefs(&[("available_filter_functions", "f\n"), ("kprobe_events", "")]);
+    let error = InKernel::functions(&tracefs, &words(&["f"]), ProbeKind::Kprobe, &options()).err().unwrap();
+    one_sentence(&error, &["CONFIG_HIST_TRIGGERS", "CONFIG_SYNTH_EVENTS"]);
+}
+
+fn is_empty(folder: &Path) -> bool {
+    folder.read_dir().unwrap().next().is_none()
+}

@@ -1,0 +1,92 @@
+//! `pagehaul latency` on recorded traces of a real 6.12, and what it says where it cannot work.
+
+use std::process::{Command, Output};
+
+const FUNCTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../latency/tests/data/functions-6.12.pht");
+const VMALLOC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vmalloc/tests/data/vmalloc-6.12.pht");
+
+fn latency(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pagehaul")).arg("latency").args(arguments).output().unwrap()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = latency(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&text(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// One sentence on standard error, exit status 1, nothing on standard output.
+fn complaint(arguments: &[&str], parts: &[&str]) {
+    let output = latency(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is not in {said:?}");
+    }
+}
+
+#[test]
+fn functions_have_histograms_of_their_own() {
+    let report = text(&["--from", FUNCTIONS, "-F", "-u", "*"]);
+    assert_eq!(report, include_str!("golden/latency-functions.txt"));
+}
+
+#[test]
+fn units_steps_and_globs_choose_what_is_counted() {
+    let report = text(&["--from", FUNCTIONS, "--linear", "2000", "walk_*"]);
+    assert_eq!(report, include_str!("golden/latency-linear.txt"));
+    let all = json(&["--from", FUNCTIONS, "*"]);
+    let parts = json(&["--from", FUNCTIONS, "-F", "-m", "*"]);
+    let count = |part: &serde_json::Value| part["count"].as_u64().unwrap();
+    let counts: Vec<u64> = parts["parts"].as_array().unwrap().iter().map(count).collect();
+    assert_eq!(counts.len(), 3);
+    assert_eq!(counts.iter().sum::<u64>(), count(&all["parts"][0]));
+    assert_eq!((all["unit"].as_str(), parts["unit"].as_str()), (Some("nsecs"), Some("msecs")));
+    let rows: u64 = all["parts"][0]["log2"].as_array().unwrap().iter().map(count).sum();
+    assert_eq!(rows, count(&all["parts"][0]));
+}
+
+#[test]
+fn a_pair_of_events_counts_the_same_calls() {
+    let function = json(&["--from", FUNCTIONS, "lookup_fast"]);
+    let pair = json(&["--from", FUNCTIONS, "--between", "b1_lookup_fast,e1_lookup_fast"]);
+    assert_eq!(pair["parts"][0]["count"], function["parts"][0]["count"]);
+    assert_eq!(pair["parts"][0]["total_ns"], function["parts"][0]["total_ns"]);
+}
+
+#[test]
+fn fields_can_be_the_key() {
+    // An area lives from its allocation to its free.
+    let lives = json(&[
+        "--from",
+        VMALLOC,
+        "--between",
+        "vmalloc:alloc_vmap_area,vmalloc:free_vmap_area_noflush",
+        "--key",
+        "addr=va_start",
+        "-u",
+    ]);
+    let freed = lives["parts"][0]["count"].as_u64().unwrap();
+    assert!(freed > 100, "{lives}");
+    complaint(
+        &["--from", VMALLOC, "--between", "alloc_vmap_area,free_vmap_area_noflush", "--key", "addr"],
+        &["free_vmap_area_noflush has no field addr", "va_start"],
+    );
+}
+
+#[test]
+fn what_cannot_be_is_said_in_one_sentence() {
+    complaint(&["--from", FUNCTIONS, "--between", "nope,b0_vfs_read"], &["no event nope", "b0_vfs_read"]);
+    complaint(&["--from", VMALLOC, "vfs_read"], &["no event funcgraph_exit", "--between"]);
+    complaint(&["--from", "/nonexistent", "vfs_read"], &["/nonexistent"]);
+    let usage = latency(&["--between", "alone"]);
+    assert_eq!(usage.status.code(), Some(2));
+    assert_eq!(latency(&[]).status.code(), Some(2));
+    assert_eq!(latency(&["--in-kernel", "-u", "f"]).status.code(), Some(2));
+}

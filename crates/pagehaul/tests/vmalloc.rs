@@ -1,0 +1,45 @@
+//! `pagehaul vmalloc` on a recorded trace of a real 6.12.
+
+use std::process::{Command, Output};
+
+const VMALLOC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vmalloc/tests/data/vmalloc-6.12.pht");
+const FUNCTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../latency/tests/data/functions-6.12.pht");
+
+fn vmalloc(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pagehaul")).arg("vmalloc").args(arguments).output().unwrap()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = vmalloc(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_recording_gives_rows_and_a_summary() {
+    assert_eq!(text(&["--from", VMALLOC, "-i", "1"]), include_str!("golden/vmalloc.txt"));
+}
+
+#[test]
+fn intervals_add_up_to_the_whole() {
+    let lines = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        text(arguments).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let whole = lines(&["--from", VMALLOC, "--json"]);
+    let parts = lines(&["--from", VMALLOC, "--json", "-i", "1"]);
+    assert!(whole.len() == 1 && parts.len() > 1);
+    for field in ["freed", "purges", "purged"] {
+        let sum: u64 = parts.iter().map(|part| part[field].as_u64().unwrap()).sum();
+        assert_eq!(Some(sum), whole[0][field].as_u64(), "{field}");
+    }
+    let areas: u64 = parts.iter().map(|part| part["allocated"]["areas"].as_u64().unwrap()).sum();
+    assert_eq!(Some(areas), whole[0]["allocated"]["areas"].as_u64());
+}
+
+#[test]
+fn a_trace_of_something_else_is_refused() {
+    let output = vmalloc(&["--from", FUNCTIONS]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("no vmalloc events") && said.lines().count() == 1, "{said}");
+}

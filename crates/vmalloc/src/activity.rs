@@ -1,0 +1,242 @@
+//! What happens: the `vmalloc:` trace events, counted.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pagehaul_latency::{Histogram, Names, Unit};
+use pagehaul_trace::{Event, EventFormat, Slot};
+use serde::Serialize;
+
+use crate::snapshot::{Caller, Sum};
+
+/// Functions between the allocation and the one that wanted it; what follows `vmalloc` or `kvmalloc` is a variant of it.
+const INNER: [&str; 13] = [
+    "trace_event_raw_event",
+    "alloc_vmap_area",
+    "__get_vm_area",
+    "get_vm_area",
+    "__vmalloc",
+    "vmalloc",
+    "vzalloc",
+    "kvmalloc",
+    "__kvmalloc",
+    "vmap",
+    "vm_map_ram",
+    "__ioremap",
+    "ioremap",
+];
+
+/// Counts of a stretch of time.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Counts {
+    /// Areas allocated.
+    pub allocated: Sum,
+    /// Allocations that found no address space.
+    pub failed: Sum,
+    /// Areas freed: they join the backlog.
+    pub freed: u64,
+    /// Pages freed but not purged, as the last free said.
+    pub lazy_pages: Option<u64>,
+    /// The most that was seen.
+    pub lazy_peak_pages: u64,
+    /// Beyond so many pages the kernel purges.
+    pub lazy_limit_pages: Option<u64>,
+    /// Purges.
+    pub purges: u64,
+    /// Areas purged.
+    pub purged: u64,
+    /// The most areas in one purge.
+    pub largest_purge: u64,
+    /// By function that wanted them, most areas first, where stacks were recorded.
+    pub callers: Vec<Caller>,
+    /// By task, most areas first.
+    pub tasks: Vec<Caller>,
+    /// The range that areas are looked for in, as (first address, one past the last); the widest seen.
+    pub range: Option<(u64, u64)>,
+}
+
+/// Counts events.
+pub struct Activity {
+    names: Names,
+    roles: Vec<Option<Role>>,
+    counts: Counts,
+    /// By address; named when first seen, since a module may be gone later.
+    callers: HashMap<u64, Caller>,
+    tasks: BTreeMap<i32, Sum>,
+    task_names: HashMap<i32, String>,
+    /// By CPU: an allocation whose stack has not come yet, or a stack whose allocation has not.
+    waiting: HashMap<u32, Waiting>,
+    purge_sizes: Histogram,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Waiting {
+    Allocation(i32, u64),
+    Stack(i32, u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    Other,
+    Alloc { size: Slot, failed: Slot, range: Option<(Slot, Slot)> },
+    Free { lazy: Slot, limit: Slot },
+    Purge { count: Slot },
+    Stack(Slot),
+}
+
+impl Activity {
+    /// `names` turns the addresses of stacks into functions.
+    pub fn new(names: Names) -> Self {
+        Self {
+            names,
+            roles: Vec::new(),
+            counts: Counts::default(),
+            callers: HashMap::new(),
+            tasks: BTreeMap::new(),
+            task_names: HashMap::new(),
+            waiting: HashMap::new(),
+            purge_sizes: Histogram::new(Unit::Nanoseconds, None),
+        }
+    }
+
+    /// Takes note of an event.
+    pub fn event(&mut self, event: &Event<'_>) {
+        let index = event.format().index;
+        if self.roles.len() <= index {
+            self.roles.resize(index + 1, None);
+        }
+        let Some(place) = self.roles.get_mut(index) else { return };
+        let role = *place.get_or_insert_with(|| role(event.format()));
+        match role {
+            Role::Other => {}
+            Role::Alloc { size, failed, range } => {
+                let bytes = event.u64(size).unwrap_or(0);
+                if event.u64(failed).unwrap_or(0) != 0 {
+                    add(&mut self.counts.failed, bytes);
+                    return;
+                }
+                add(&mut self.counts.allocated, bytes);
+                add(self.tasks.entry(event.pid()).or_default(), bytes);
+                if let Some(comm) = event.comm() {
+                    self.task_names.entry(event.pid()).or_insert_with(|| comm.to_owned());
+                }
+                let range = range.and_then(|(start, end)| event.u64(start).zip(event.u64(end)));
+                self.widen(range);
+                match self.waiting.remove(&event.cpu()) {
+                    Some(Waiting::Stack(pid, caller)) if pid == event.pid() => {
+                        self.count_caller(caller, bytes);
+                    }
+                    _ => drop(self.waiting.insert(event.cpu(), Waiting::Allocation(event.pid(), bytes))),
+                }
+            }
+            Role::Free { lazy, limit } => {
+                self.counts.freed += 1;
+                self.counts.lazy_pages = event.u64(lazy);
+                self.counts.lazy_limit_pages = event.u64(limit);
+                self.counts.lazy_peak_pages =
+                    self.counts.lazy_peak_pages.max(self.counts.lazy_pages.unwrap_or(0));
+            }
+            Role::Purge { count } => {
+                let areas = event.u64(count).unwrap_or(0);
+                self.counts.purges += 1;
+                self.counts.purged += areas;
+                self.counts.largest_purge = self.counts.largest_purge.max(areas);
+                self.purge_sizes.add(areas);
+            }
+            Role::Stack(slot) => {
+                let Some(caller) = self.caller(event, slot) else { return };
+                match self.waiting.remove(&event.cpu()) {
+                    Some(Waiting::Allocation(pid, bytes)) if pid == event.pid() => {
+                        self.count_caller(caller, bytes);
+                    }
+                    _ => drop(self.waiting.insert(event.cpu(), Waiting::Stack(event.pid(), caller))),
+                }
+            }
+        }
+    }
+
+    /// Takes newer names: modules come and go.
+    pub fn set_names(&mut self, names: Names) {
+        self.names = names;
+    }
+
+    fn count_caller(&mut self, address: u64, bytes: u64) {
+        let name = || self.names.of(address).unwrap_or("(unknown)").to_owned();
+        let caller =
+            self.callers.entry(address).or_insert_with(|| Caller { name: name(), sum: Sum::default() });
+        add(&mut caller.sum, bytes);
+    }
+
+    /// The address in a stack of the first function that is not vmalloc's own.
+    fn caller(&self, event: &Event<'_>, slot: Slot) -> Option<u64> {
+        let mut last = None;
+        for address in event.elements(slot)? {
+            let Some(name) = self.names.of(address) else { continue };
+            last = Some(address);
+            if !INNER.iter().any(|inner| name.starts_with(inner)) {
+                break;
+            }
+        }
+        last
+    }
+
+    fn widen(&mut self, range: Option<(u64, u64)>) {
+        let length = |range: (u64, u64)| range.1.saturating_sub(range.0);
+        if let Some(range) = range
+            && self.counts.range.is_none_or(|known| length(known) < length(range))
+        {
+            self.counts.range = Some(range);
+        }
+    }
+
+    /// The counts since the last time, and how many areas purges took.
+    pub fn take(&mut self) -> (Counts, Histogram) {
+        let mut counts = std::mem::take(&mut self.counts);
+        let mut callers: HashMap<String, Sum> = HashMap::new();
+        for (_, caller) in self.callers.drain() {
+            let all = callers.entry(caller.name).or_default();
+            all.areas += caller.sum.areas;
+            all.bytes = all.bytes.saturating_add(caller.sum.bytes);
+        }
+        counts.callers = ranked(callers.into_iter());
+        let tasks = std::mem::take(&mut self.tasks);
+        counts.tasks = ranked(tasks.into_iter().map(|(pid, sum)| {
+            let name = self.task_names.get(&pid).map_or("<...>", String::as_str);
+            (format!("{name}-{pid}"), sum)
+        }));
+        let sizes = std::mem::replace(&mut self.purge_sizes, Histogram::new(Unit::Nanoseconds, None));
+        // What the backlog is goes on where nothing is freed.
+        self.counts.lazy_pages = counts.lazy_pages;
+        self.counts.lazy_limit_pages = counts.lazy_limit_pages;
+        self.counts.range = counts.range;
+        (counts, sizes)
+    }
+}
+
+fn add(sum: &mut Sum, bytes: u64) {
+    sum.areas += 1;
+    sum.bytes = sum.bytes.saturating_add(bytes);
+}
+
+fn ranked(sums: impl Iterator<Item = (String, Sum)>) -> Vec<Caller> {
+    let mut list: Vec<Caller> = sums.map(|(name, sum)| Caller { name, sum }).collect();
+    list.sort_by(|a, b| b.sum.areas.cmp(&a.sum.areas).then_with(|| a.name.cmp(&b.name)));
+    list
+}
+
+fn role(format: &EventFormat) -> Role {
+    let slot = |name| format.slot(name);
+    let role = match format.name.as_str() {
+        "alloc_vmap_area" => slot("size").zip(slot("failed")).map(|(size, failed)| Role::Alloc {
+            size,
+            failed,
+            range: slot("vstart").zip(slot("vend")),
+        }),
+        "free_vmap_area_noflush" => {
+            slot("nr_lazy").zip(slot("nr_lazy_max")).map(|(lazy, limit)| Role::Free { lazy, limit })
+        }
+        "purge_vmap_area_lazy" => slot("npurged").map(|count| Role::Purge { count }),
+        "kernel_stack" => slot("caller").map(Role::Stack),
+        _ => None,
+    };
+    role.unwrap_or(Role::Other)
+}

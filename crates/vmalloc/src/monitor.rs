@@ -1,0 +1,224 @@
+//! vmalloc on the running kernel, interval by interval.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use pagehaul_latency::{EventSession, Histogram, Mechanism, Names, Options, Session, Setup, Unit};
+use pagehaul_trace::EventSource;
+use pagehaul_trace::live::{Instance, InstanceOptions, LiveReader, Recorder, RecorderOptions, Tracefs};
+use serde::Serialize;
+
+use crate::VmallocError;
+use crate::activity::{Activity, Counts};
+use crate::snapshot::field;
+
+/// What purges areas, by release: a function for each part of the address space since 6.9 (72210662c5a2), one for all of it
+/// before.
+pub const PURGES: [&str; 2] = ["purge_vmap_node", "__purge_vmap_area_lazy"];
+const EVENTS: [&str; 3] = ["alloc_vmap_area", "free_vmap_area_noflush", "purge_vmap_area_lazy"];
+
+/// A stretch of time.
+#[derive(Debug, Clone, Serialize)]
+pub struct Interval {
+    /// How long it was.
+    pub seconds: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Areas of each purge.
+    #[serde(skip)]
+    pub purge_sizes: Histogram,
+    /// How long the function took that purges, where the kernel has probes.
+    #[serde(skip)]
+    pub purge_times: Option<Histogram>,
+    /// KiB in use at the end.
+    pub used_kib: Option<u64>,
+    /// Events the kernel lost.
+    pub lost_events: u64,
+}
+
+/// Follows the running kernel.
+pub struct Monitor {
+    reader: LiveReader,
+    activity: Activity,
+    purges: Option<(&'static str, EventSession)>,
+    begin: Instant,
+    lost: u64,
+    /// Stacks tell who allocates.
+    stacks: bool,
+    /// `/proc/modules` when functions were named last.
+    modules: String,
+}
+
+impl Monitor {
+    /// Begins. `stacks` asks for the caller of each allocation.
+    ///
+    /// # Errors
+    /// [`VmallocError`] in one sentence.
+    pub fn start(tracefs: &Tracefs, stacks: bool, buffer_kb: u32) -> Result<Self, VmallocError> {
+        let (instance, stacks) = set_up(tracefs, stacks, buffer_kb)?;
+        let mut reader = LiveReader::new(instance)?;
+        let purges = time_purges(tracefs);
+        reader.start()?;
+        let activity = Activity::new(Names::default());
+        let mut monitor =
+            Self { reader, activity, purges, begin: Instant::now(), lost: 0, stacks, modules: String::new() };
+        monitor.refresh_names();
+        Ok(monitor)
+    }
+
+    /// The function whose durations are measured.
+    pub fn purge_function(&self) -> Option<&'static str> {
+        self.purges.as_ref().map(|(name, _)| *name)
+    }
+
+    /// Waits so long, and takes in what happened.
+    ///
+    /// # Errors
+    /// [`VmallocError`] if the kernel's buffers cannot be read.
+    pub fn advance(&mut self, wait: Duration) -> Result<(), VmallocError> {
+        self.reader.poll(wait)?;
+        self.refresh_names();
+        while let Some(event) = self.reader.next_event()? {
+            self.activity.event(&event);
+        }
+        if let Some((_, session)) = &mut self.purges {
+            session.advance(Duration::ZERO)?;
+        }
+        Ok(())
+    }
+
+    /// Names functions anew when modules came or went.
+    fn refresh_names(&mut self) {
+        let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
+        // Use counts change all the time: the first two words are a module's name and size.
+        let words = |line: &'_ str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+        let modules = modules.lines().map(words).collect::<Vec<_>>().join("\n") + "\n";
+        if self.stacks && modules != self.modules {
+            let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+            self.activity.set_names(Names::parse(&kallsyms));
+            self.modules = modules;
+        }
+    }
+
+    /// What happened since the last time.
+    ///
+    /// # Errors
+    /// [`VmallocError`] if the kernel does not say.
+    pub fn take(&mut self) -> Result<Interval, VmallocError> {
+        let (counts, purge_sizes) = self.activity.take();
+        let purge_times = match &mut self.purges {
+            Some((_, session)) => session.take(false)?.parts.into_iter().next().map(|part| part.histogram),
+            None => None,
+        };
+        let losses = self.reader.losses();
+        let lost = losses.events() + losses.gaps();
+        let meminfo = std::fs::read_to_string("/proc/meminfo").ok();
+        let seconds = self.begin.elapsed().as_secs_f64();
+        self.begin = Instant::now();
+        let lost_events = lost - std::mem::replace(&mut self.lost, lost);
+        Ok(Interval {
+            seconds,
+            counts,
+            purge_sizes,
+            purge_times,
+            used_kib: meminfo.map(|text| field(&text, "VmallocUsed")),
+            lost_events,
+        })
+    }
+}
+
+fn set_up(tracefs: &Tracefs, stacks: bool, buffer_kb: u32) -> Result<(Instance, bool), VmallocError> {
+    if !EVENTS.iter().any(|event| tracefs.has_event("vmalloc", event)) {
+        return Err(VmallocError::NoEvents);
+    }
+    let instance = tracefs.create_instance(&InstanceOptions { buffer_kb, ..InstanceOptions::default() })?;
+    for event in EVENTS.iter().filter(|event| tracefs.has_event("vmalloc", event)) {
+        instance.enable("vmalloc", event)?;
+    }
+    // Kernels built without stack traces refuse: then tasks are known, and functions are not.
+    let stacks = stacks && instance.write("events/vmalloc/alloc_vmap_area/trigger", "stacktrace").is_ok();
+    Ok((instance, stacks))
+}
+
+/// Times the function that purges, where the kernel lets it.
+fn time_purges(tracefs: &Tracefs) -> Option<(&'static str, EventSession)> {
+    let mechanism = Mechanism::choose(tracefs).ok()?;
+    let options = Options {
+        unit: Unit::Microseconds,
+        step: None,
+        by_function: false,
+        pids: Vec::new(),
+        buffer_kb: 512,
+    };
+    PURGES.into_iter().find_map(|name| {
+        let patterns = [name.to_owned()];
+        let setup = Setup::functions(tracefs, &patterns, mechanism, &options).ok()?;
+        Some((name, EventSession::functions(setup, &patterns, &options).ok()?))
+    })
+}
+
+/// Begins to record the events to a file.
+///
+/// # Errors
+/// [`VmallocError`] in one sentence.
+pub fn record(
+    tracefs: &Tracefs,
+    path: &Path,
+    buffer_kb: u32,
+    command: &[String],
+) -> Result<Recorder, VmallocError> {
+    let (instance, _) = set_up(tracefs, false, buffer_kb)?;
+    let options = RecorderOptions { command: command.to_vec(), ..RecorderOptions::default() };
+    Ok(Recorder::start(instance, path, &options)?)
+}
+
+/// Reads a recorded trace, in stretches of `interval` where one is asked for.
+///
+/// # Errors
+/// [`VmallocError`] if it cannot be read, or has no vmalloc events.
+pub fn from_trace(
+    source: &mut dyn EventSource,
+    kallsyms: &str,
+    interval: Option<Duration>,
+) -> Result<Vec<Interval>, VmallocError> {
+    let mut activity = Activity::new(Names::parse(kallsyms));
+    let mut all = Vec::new();
+    let mut begin: Option<u64> = None;
+    let mut last = 0;
+    let step = interval.map(|interval| u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1));
+    let mut finish = |activity: &mut Activity, from: u64, to: u64| {
+        let (counts, purge_sizes) = activity.take();
+        let seconds = to.saturating_sub(from) as f64 / 1e9;
+        all.push(Interval {
+            seconds,
+            counts,
+            purge_sizes,
+            purge_times: None,
+            used_kib: None,
+            lost_events: 0,
+        });
+    };
+    while let Some(event) = source.next_event()? {
+        last = event.ts();
+        let from = *begin.get_or_insert(last);
+        if let Some(step) = step
+            && last.saturating_sub(from) >= step
+        {
+            // Stretches without any event are part of the one before the next event.
+            let whole = last.saturating_sub(from) / step * step;
+            finish(&mut activity, from, from.saturating_add(whole));
+            begin = Some(from.saturating_add(whole));
+        }
+        activity.event(&event);
+    }
+    finish(&mut activity, begin.unwrap_or(last), last);
+    let losses = source.losses();
+    if let Some(interval) = all.last_mut() {
+        interval.lost_events = losses.events() + losses.gaps();
+    }
+    if !source.formats().iter().any(|format| EVENTS.contains(&format.name.as_str())) {
+        return Err(VmallocError::NotInTrace);
+    }
+    Ok(all)
+}
