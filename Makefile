@@ -6,7 +6,7 @@ MUSL := x86_64-unknown-linux-musl
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process
+.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process lab-reclaim lab-vmalloc
 
 help:
 	@echo "make demo    crash a real kernel in a virtual machine, capture it, open the dump with drgn"
@@ -18,6 +18,8 @@ help:
 	@echo "make lab-capture-kernel  what pagehaul, makedumpfile and cp do to a small capture kernel"
 	@echo "make lab-power-cut       cut the power of a capture kernel at many moments"
 	@echo "make prove-process   cores and checkpoints of real programs; make bench-process: against gcore and CRIU"
+	@echo "make lab-reclaim  page reclaim under pressure in guests with 6.1, 6.12 and 7.2, compared"
+	@echo "make lab-vmalloc  purges of vmalloc areas in guests with 6.12 and 7.2"
 	@echo "make fuzz    run every fuzz target for SECONDS=60"
 	@echo "make static  the one static binary that goes into a capture kernel's initramfs"
 	@echo "make man     manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
@@ -67,6 +69,15 @@ lab-capture-kernel: setup
 lab-power-cut: setup
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab power-cut
+
+# Both boot guests for minutes; their reports are kept in docs/experiments/.
+lab-reclaim: setup
+	cargo build --release --locked -p pagehaul -p lab
+	$(TARGET)/release/lab reclaim --out docs/experiments/reclaim.md
+
+lab-vmalloc: setup
+	cargo build --release --locked -p pagehaul -p lab
+	$(TARGET)/release/lab vmalloc --out docs/experiments/vmalloc.md
 
 fuzz: setup
 	fuzz/run.sh $(SECONDS)

@@ -78,6 +78,10 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
+    /// Page reclaim under pressure on several kernels, and how they compare.
+    Reclaim(work::StoryArguments),
+    /// Purges of vmalloc areas freed by many threads.
+    Vmalloc(work::StoryArguments),
     /// Make a large vmcore for benchmarks.
     DumpGuest {
         /// Kernel series, see `lab kernels`.
@@ -178,6 +182,8 @@ fn run() -> Result<()> {
             Ok(())
         }
         Command::PowerCut { kernel, pagehaul } => power::prove(&kernel, &binary(pagehaul)?).map(drop),
+        Command::Reclaim(arguments) => work::reclaim(&arguments),
+        Command::Vmalloc(arguments) => work::vmalloc(&arguments),
         Command::DumpGuest { kernel, memory, files, accel } => {
             let config = benchmark::Config { kernel, memory_mib: memory, files, accelerator: accel };
             println!("{}", benchmark::dump_guest(&config)?.display());

@@ -1,10 +1,10 @@
 //! The commands that run workloads.
 
-use crate::mebibytes;
+use crate::{binary, mebibytes};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use lab::cache;
 use lab::workload::{self, Config, Report, Step};
+use lab::{cache, stories};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -45,6 +45,50 @@ pub struct RunArguments {
     /// Scripts for bash, run one after the other.
     #[arg(required = true)]
     scripts: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct StoryArguments {
+    /// Kernel series, see `lab kernels`; or all that the story is told on.
+    #[arg(long, default_value = "all")]
+    kernel: String,
+    /// The pagehaul that reports; by default the release build beside this program.
+    #[arg(long)]
+    pagehaul: Option<PathBuf>,
+    /// The static pagehaul to have in the guest instead of building it.
+    #[arg(long)]
+    guest_pagehaul: Option<PathBuf>,
+    /// File to write the report to instead of standard output.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+impl StoryArguments {
+    fn kernels<'a>(&'a self, all: &'a [&'a str]) -> Vec<&'a str> {
+        if self.kernel == "all" { all.to_vec() } else { vec![&self.kernel] }
+    }
+
+    fn give(&self, report: &str) -> Result<()> {
+        match &self.out {
+            Some(path) => std::fs::write(path, report).with_context(|| path.display().to_string()),
+            None => {
+                print!("{report}");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The story of page reclaim.
+pub fn reclaim(from: &StoryArguments) -> Result<()> {
+    let pagehaul = binary(from.pagehaul.clone())?;
+    let kernels = from.kernels(&stories::RECLAIM);
+    from.give(&stories::reclaim(&kernels, &pagehaul, from.guest_pagehaul.clone())?)
+}
+
+/// The story of vmalloc.
+pub fn vmalloc(from: &StoryArguments) -> Result<()> {
+    from.give(&stories::vmalloc(&from.kernels(&stories::VMALLOC), from.guest_pagehaul.clone())?)
 }
 
 /// Runs scripts in a guest, and says how they ended.
