@@ -28,7 +28,7 @@ impl Names {
         let after = self.0.partition_point(|(start, _)| *start <= address);
         let (start, name) = self.0.get(after.checked_sub(1)?)?;
         // Farther than any function is long: a part that the list leaves out.
-        (address - start < 1 << 20).then_some(name)
+        (address - start < 1 << 16).then_some(name)
     }
 }
 

@@ -88,13 +88,15 @@ impl Monitor {
         Ok(())
     }
 
-    /// Names functions anew when modules came or went.
+    /// Names functions anew when modules came.
     fn refresh_names(&mut self) {
         let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
         // Use counts change all the time: the first two words are a module's name and size.
         let words = |line: &'_ str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
         let modules = modules.lines().map(words).collect::<Vec<_>>().join("\n") + "\n";
-        if self.stacks && modules != self.modules {
+        // The names of those that went are kept: events of theirs may still be in the buffers.
+        let added = modules.lines().any(|line| !self.modules.lines().any(|known| known == line));
+        if self.stacks && added {
             let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
             self.activity.set_names(Names::parse(&kallsyms));
             self.modules = modules;
