@@ -3,9 +3,9 @@
 mod args;
 mod bench;
 mod capture;
-mod convert;
 #[cfg(feature = "process")]
 mod checkpoint;
+mod convert;
 #[cfg(feature = "process")]
 mod core;
 #[cfg(feature = "process")]
@@ -28,9 +28,9 @@ mod registers;
 mod signals;
 mod summary;
 mod units;
-mod verify;
 #[cfg(feature = "stalls")]
 mod until;
+mod verify;
 #[cfg(feature = "stalls")]
 mod vmalloc;
 
