@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use libfuzzer_sys::fuzz_target;
 use pagehaul_memory::elf::ElfVmcore;
 use pagehaul_memory::file::PlainFile;
-use pagehaul_memory::{MapPolicy, PAGE_SIZE, PhysMemory, notes};
+use pagehaul_memory::{Access, MapPolicy, PAGE_SIZE, PhysMemory, notes};
 use tempfile::NamedTempFile;
 
 thread_local! {
@@ -23,9 +23,9 @@ fn write(file: &File, data: &[u8]) {
 fuzz_target!(|data: &[u8]| {
     FILE.with_borrow(|file| {
         write(file.as_file(), data);
-        for mmap in [true, false] {
+        for access in [Access::Map, Access::Read] {
             let plain = PlainFile::open(file.path()).expect("the temporary file");
-            let Ok(memory) = ElfVmcore::open(plain, MapPolicy { window: 64 << 10, mmap }) else { return };
+            let Ok(memory) = ElfVmcore::open(plain, MapPolicy { window: 64 << 10, access }) else { return };
             let pieces = memory.ranges().pieces();
             assert!(pieces.windows(2).all(|pair| pair[0].end <= pair[1].start));
             assert!(pieces.iter().all(|piece| piece.start < piece.end));
