@@ -155,7 +155,7 @@ class Proof:
         """pagehaul's own reading of a dump, and what it shows of it through a mount."""
         pagehaul = self.args.pagehaul
         self.check(f"{what}: pagehaul dmesg prints the log that drgn prints",
-                   [] if reading.log(pagehaul, path).strip() == log.strip() else ["it differs"])
+                   reading.log_differences(reading.log(pagehaul, path), log))
         self.check(f"{what}: pagehaul verify finds it whole", reading.verify(pagehaul, path))
         if not reading.can_mount():
             print("     mounting is not proved: it needs /dev/fuse and root")
@@ -165,7 +165,7 @@ class Proof:
                        reading.compare(vmcore, kept, self.raw))
             found = reading.log(pagehaul, vmcore)
             self.check(f"{what}: the mounted vmcore has the same log",
-                       [] if found.strip() == log.strip() else ["it differs"])
+                       reading.log_differences(found, log))
 
     def crash(self):
         if not self.args.crash:

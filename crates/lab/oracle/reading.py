@@ -4,6 +4,7 @@ import contextlib
 import mmap
 import os
 import pathlib
+import re
 import subprocess
 
 from raw import PAGE, load_segments, runs
@@ -16,6 +17,15 @@ def log(pagehaul, dump):
     """The kernel's log, as text."""
     done = subprocess.run([pagehaul, "dmesg", dump], check=True, capture_output=True)
     return done.stdout.decode(errors="replace")
+
+
+def log_differences(ours, theirs):
+    """Lines that differ. drgn puts the time before the first line of a record only, the kernel and pagehaul before each."""
+    ours, theirs = ours.strip().splitlines(), theirs.strip().splitlines()
+    if len(ours) != len(theirs):
+        return [f"{len(ours)} lines, not {len(theirs)}"]
+    plain = lambda line: re.sub(r"^\[ *\d+\.\d+\] ", "", line)
+    return [f"{one!r}, not {other!r}" for one, other in zip(ours, theirs) if other not in (one, plain(one))]
 
 
 def verify(pagehaul, dump):
