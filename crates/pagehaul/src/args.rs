@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pagehaul_codec::{Codec, Method};
 use pagehaul_kernel::DumpLevel;
 
+use crate::units;
+
 /// Gets the memory of a Linux machine out, fast, and makes sense of it
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true)]
@@ -97,7 +99,7 @@ pub(crate) struct CaptureArguments {
     pub(crate) time_limit: Option<Duration>,
     /// Take no more room on disk than this, for the most important pages: 500M, 20G. Until the end, 24 bytes more for each
     /// page that was to be kept
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) size_limit: Option<u64>,
     /// Classify and estimate the size, but write nothing
     #[arg(long)]
@@ -153,24 +155,8 @@ pub(crate) enum FormatArgument {
     Flattened,
 }
 
-/// A number of bytes. K, M, G and T are powers of two, as everywhere in this field.
-fn size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB") {
-        "" | "B" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => 64,
-    };
-    let bytes =
-        digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
-    bytes.ok_or_else(|| "expected a size such as 64K, 4M, 20G".to_owned())
-}
-
 fn map_size(text: &str) -> Result<u64, String> {
-    let size = size(text)?;
+    let size = units::size(text)?;
     if size.is_power_of_two() && (4096..=1 << 30).contains(&size) {
         Ok(size)
     } else {

@@ -8,9 +8,9 @@ use std::thread;
 use anyhow::{Context, bail};
 use pagehaul_capture::{Format, Limits, Options, Report, Source, Target, Watch, capture, estimate};
 use pagehaul_memory::{Access, MapPolicy};
-use serde::Serialize;
 
 use crate::args::{CaptureArguments, FormatArgument};
+use crate::printed::{Manner, print};
 use crate::{progress, signals, summary};
 
 /// Exit status of a capture that left an incomplete dump.
@@ -68,7 +68,8 @@ pub(crate) fn take(
     });
     let report = result?;
     let to_stdout = target == Some(Target::Stdout);
-    print(&report, peak, arguments, to_stdout)?;
+    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
+    print(&report, Some(peak), manner, || summary::render(&report, peak, arguments.verbose))?;
     let code = match summary::failure(&report) {
         None => ExitCode::SUCCESS,
         Some(sentence) => {
@@ -112,28 +113,4 @@ fn threads(arguments: &CaptureArguments) -> usize {
 /// How many CPUs this process may use.
 pub(crate) fn every_cpu() -> usize {
     thread::available_parallelism().map_or(1, Into::into)
-}
-
-/// The report and what only the process knows.
-#[derive(Serialize)]
-struct Printed<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    /// Bytes of anonymous memory in use at most, sampled.
-    peak_anonymous_bytes: u64,
-}
-
-fn print(report: &Report, peak: u64, arguments: &CaptureArguments, to_stdout: bool) -> anyhow::Result<()> {
-    if arguments.json {
-        let printed = Printed { report, peak_anonymous_bytes: peak };
-        println!("{}", serde_json::to_string_pretty(&printed).context("cannot make the report")?);
-    } else if !arguments.quiet {
-        let text = summary::render(report, peak, arguments.verbose);
-        if to_stdout {
-            eprint!("{text}");
-        } else {
-            print!("{text}");
-        }
-    }
-    Ok(())
 }

@@ -12,10 +12,9 @@ use pagehaul_process::{
     CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, RestartOptions, RestartReport, Watch,
     checkpoint, restart,
 };
-use serde::Serialize;
 
-use crate::core::size;
-use crate::units::{bytes, count, seconds, time};
+use crate::printed::{Manner, print};
+use crate::units::{bytes, count, seconds, size, time};
 use crate::{progress, signals};
 
 /// Save a process and its descendants with CRIU, compressed, in one file with checksums
@@ -105,7 +104,9 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
     };
     let run = |watch: &Watch| checkpoint(arguments.pid, &arguments.output, &options, watch);
     let report = watched(arguments.quiet, run)??;
-    print(&report, arguments.json, arguments.quiet, render)
+    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
+    print(&report, None, manner, || render(&report))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> {
@@ -115,7 +116,9 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
         arguments: arguments.arguments.clone(),
     };
     let report = watched(arguments.quiet, |watch| restart(&arguments.checkpoint, &options, watch))??;
-    print(&report, arguments.json, arguments.quiet, render_restart)
+    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
+    print(&report, None, manner, || render_restart(&report))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs something with progress shown and signals heeded.
@@ -138,20 +141,6 @@ fn watched<T>(quiet: bool, run: impl FnOnce(&Watch) -> T) -> anyhow::Result<T> {
 
 fn threads(given: Option<u16>) -> usize {
     given.map_or_else(|| thread::available_parallelism().map_or(1, Into::into), Into::into)
-}
-
-fn print<R: Serialize>(
-    report: &R,
-    json: bool,
-    quiet: bool,
-    render: fn(&R) -> String,
-) -> anyhow::Result<ExitCode> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(report).context("cannot make the report")?);
-    } else if !quiet {
-        print!("{}", render(report));
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn render(report: &CheckpointReport) -> String {

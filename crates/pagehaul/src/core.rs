@@ -9,9 +9,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
 use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, Watch, core};
-use serde::Serialize;
 
-use crate::units::{bytes, count, seconds};
+use crate::printed::{Manner, print};
+use crate::units::{bytes, count, seconds, size};
 use crate::{progress, signals};
 
 /// Exit status of a run that left an incomplete core.
@@ -116,7 +116,8 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
         (result, follower.join().unwrap_or(0))
     });
     let report = result?;
-    print(&report, peak, arguments, to_stdout)?;
+    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
+    print(&report, Some(peak), manner, || render(&report, peak))?;
     match failure(&report) {
         None => Ok(ExitCode::SUCCESS),
         Some(sentence) => {
@@ -148,46 +149,6 @@ fn level(arguments: &CoreArguments) -> anyhow::Result<Option<i32>> {
 
 fn kinds(text: &str) -> Result<Kinds, String> {
     if text == "none" { Ok(Kinds::NONE) } else { text.parse() }
-}
-
-/// "512M": K, M, G and T are powers of two here, as everywhere in this field.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size; write it as 512M or 4G");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text.get(digits.len()..).unwrap_or_default() {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        "T" | "t" => 40,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).ok_or_else(wrong)
-}
-
-/// The report and what only this program knows.
-#[derive(Serialize)]
-struct Printed<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    /// Bytes of anonymous memory in use at most, sampled.
-    peak_anonymous_bytes: u64,
-}
-
-fn print(report: &Report, peak: u64, arguments: &CoreArguments, to_stdout: bool) -> anyhow::Result<()> {
-    if arguments.json {
-        let printed = Printed { report, peak_anonymous_bytes: peak };
-        println!("{}", serde_json::to_string_pretty(&printed).context("cannot make the report")?);
-    } else if !arguments.quiet {
-        let text = render(report, peak);
-        if to_stdout {
-            eprint!("{text}");
-        } else {
-            print!("{text}");
-        }
-    }
-    Ok(())
 }
 
 fn render(report: &Report, peak: u64) -> String {

@@ -20,6 +20,7 @@ mod memory_use;
 mod mount;
 #[cfg(feature = "pages")]
 mod pages;
+mod printed;
 mod progress;
 mod read;
 #[cfg(feature = "stalls")]

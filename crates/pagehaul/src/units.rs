@@ -31,6 +31,22 @@ pub(crate) fn count(value: u64) -> String {
     out
 }
 
+/// A number of bytes, "512M". K, M, G and T are powers of two, as everywhere in this field.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB") {
+        "" | "B" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => 64,
+    };
+    let bytes =
+        digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1_u64.checked_shl(shift)?));
+    bytes.ok_or_else(|| "expected a size such as 64K, 4M, 20G".to_owned())
+}
+
 /// Seconds since 1970 as UTC, "2026-11-21 04:05:06 UTC".
 pub(crate) fn time(seconds: u64) -> String {
     let (days, rest) = (seconds / 86400, seconds % 86400);
@@ -61,6 +77,18 @@ mod tests {
         assert_eq!(time(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(time(951_782_400), "2000-02-29 00:00:00 UTC");
         assert_eq!(time(1_795_235_719), "2026-11-21 04:35:19 UTC");
+    }
+
+    #[test]
+    fn sizes_are_powers_of_two() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("64k"), Ok(64 << 10));
+        assert_eq!(size("4MiB"), Ok(4 << 20));
+        assert_eq!(size("20G"), Ok(20 << 30));
+        assert_eq!(size("64T"), Ok(64 << 40));
+        for text in ["", "G", "-1M", "1.5G", "4X", "99999999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pagehaul_kernel::DumpLevel;
 use serde::Serialize;
 
 use super::{print_json, print_table, write_plot};
-use crate::units::{bytes, seconds};
+use crate::units::{bytes, seconds, size};
 
 /// The largest time per TiB may be so many times the smallest, from 1 TiB up.
 const SPREAD_GOAL: f64 = 1.1;
@@ -238,19 +238,4 @@ fn charts(measured: &Measured) -> String {
             series: by_cpus.collect(),
         },
     ])
-}
-
-/// "64T", "512G".
-fn size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = text.split_at(text.len().saturating_sub(1));
-    let shift = match unit {
-        "G" => 30,
-        "T" => 40,
-        _ => return Err("expected a size such as 64G or 2T".into()),
-    };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(1 << shift))
-        .ok_or_else(|| "expected a size such as 64G or 2T".into())
 }
