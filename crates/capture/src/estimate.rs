@@ -6,6 +6,7 @@ use pagehaul_memory::PAGE_SIZE;
 use crate::Source;
 use crate::batch::{Batcher, KeptPages};
 use crate::job::Job;
+use crate::pace::Pace;
 use crate::pack::{Batch, Packer};
 use crate::place::Placed;
 use crate::report::Clock;
@@ -29,7 +30,9 @@ pub fn estimate(source: &Source, options: &Options, watch: &Watch) -> Result<Rep
     watch.enter(Phase::Pack, pages * PAGE_SIZE as u64);
     let kept = KeptPages::Again(Box::new(selection.selector()));
     let mut batcher = Batcher::new(kept, selection.blocks(), pages_per_block);
-    let mut packer = Packer::new(selection.memory, job.method())?;
+    // What a fast disk makes of `auto`.
+    let pace = Pace::new(job.compression().ladder());
+    let mut packer = Packer::new(selection.memory, &pace)?;
     let mut batch = Batch::new();
     let mut sample = Placed::nothing(Ended::DryRun);
     let batches = pages.div_ceil(crate::batch::BATCH_PAGES as u64);
@@ -45,12 +48,13 @@ pub fn estimate(source: &Source, options: &Options, watch: &Watch) -> Result<Rep
         watch.advance((batch.pfns.len() * PAGE_SIZE) as u64);
     }
     clock.lap(Phase::Pack);
-    let seen = sample.zero + sample.raw + sample.compressed + sample.unreadable_pages;
+    let compressed: u64 = sample.packed.iter().map(|(_, pages)| pages).sum();
+    let seen = sample.zero + sample.raw + compressed + sample.unreadable_pages;
     let scaled = |count: u64| (u128::from(count) * u128::from(pages) / u128::from(seen.max(1))) as u64;
     let placed = Placed {
         zero: scaled(sample.zero),
         raw: scaled(sample.raw),
-        compressed: scaled(sample.compressed),
+        packed: sample.packed.iter().map(|&(method, pages)| (method, scaled(pages))).collect(),
         unreadable_pages: scaled(sample.unreadable_pages),
         stored_bytes: scaled(sample.stored_bytes),
         ..sample

@@ -13,7 +13,10 @@ use crate::dump::Segments;
 use crate::place::Placed;
 use crate::report::{Clock, class_counts};
 use crate::select::{Selection, Tally};
-use crate::{CaptureError, Format, LeftOut, Options, Phase, Report, Watch, Worth, dump, identity};
+use crate::{
+    CaptureError, Compression, Format, LeftOut, MethodCount, Options, Phase, Report, Watch, Worth, dump,
+    identity,
+};
 
 /// A capture that is about to be made.
 pub(crate) struct Job<'a> {
@@ -86,10 +89,10 @@ impl<'a> Job<'a> {
     }
 
     /// How pages are stored.
-    pub(crate) fn method(&self) -> Method {
+    pub(crate) fn compression(&self) -> Compression {
         match self.options.format {
-            Format::Elf => Method::NONE,
-            Format::Kdump | Format::Flattened => self.options.method,
+            Format::Elf => Compression::Fixed(Method::NONE),
+            Format::Kdump | Format::Flattened => self.options.compression,
         }
     }
 
@@ -116,7 +119,8 @@ impl<'a> Job<'a> {
             dump_level: u32::from(self.options.level.bits()) | self.source.level(),
             nr_cpus: notes::cpu_count(notes),
             phys_base: kernel.map_or(0, Kernel::phys_base),
-            codec: dump::codec_flag(self.method().codec()),
+            // Readers go by the descriptors.
+            codec: self.compression().ladder().last().map_or(0, |method| dump::codec_flag(method.codec())),
             notes,
             lossy: self.source.is_incomplete(),
             split: None,
@@ -139,6 +143,11 @@ impl<'a> Job<'a> {
                 trouble.pfn, trouble.what
             ));
         }
+        let count = |&method: &Method| {
+            let (_, pages) = placed.packed.iter().find(|(known, _)| *known == method)?;
+            Some(MethodCount { method: method.to_string(), pages: *pages })
+        };
+        let methods = self.compression().ladder().iter().filter_map(count).collect();
         Report {
             ended: placed.ended,
             source: self.source.path().display().to_string(),
@@ -147,7 +156,7 @@ impl<'a> Job<'a> {
             crash_time: self.kernel.as_ref().and_then(Kernel::crash_time),
             level: self.options.level.bits(),
             format: self.options.format.name(),
-            codec: self.method().to_string(),
+            codec: self.compression().to_string(),
             threads: self.options.threads,
             classes: class_counts(&tally.kept, &tally.dropped),
             missing_from_source: tally.missing,
@@ -157,7 +166,8 @@ impl<'a> Job<'a> {
             left_out: left_out(&tally.by_worth, placed.by_worth),
             zero_pages: placed.zero,
             raw_pages: placed.raw,
-            compressed_pages: placed.compressed,
+            compressed_pages: placed.packed.iter().map(|(_, pages)| pages).sum(),
+            methods,
             unreadable_pages: placed.unreadable_pages,
             unreadable: placed.unreadable,
             memory_bytes: self.source.memory().ranges().bytes(),

@@ -7,6 +7,7 @@
 
 mod aligned;
 mod batch;
+mod compression;
 mod dump;
 mod error;
 mod estimate;
@@ -15,6 +16,7 @@ mod job;
 mod limits;
 mod options;
 mod order;
+mod pace;
 mod pack;
 mod place;
 mod report;
@@ -26,11 +28,12 @@ mod stream;
 mod watch;
 mod worth;
 
+pub use compression::{Codecs, Compression};
 pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_open::{Source, SourceKind};
-pub use report::{ClassCount, Ended, LeftOut, Phases, Report, Unreadable};
+pub use report::{ClassCount, Ended, LeftOut, MethodCount, Phases, Report, Unreadable};
 pub use run::capture;
 pub use watch::{Phase, Watch};
 pub use worth::Worth;

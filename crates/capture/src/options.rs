@@ -1,8 +1,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
+
+use crate::Compression;
 
 /// How a dump is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub struct Options {
     /// Write the checksums of the file beside it.
     pub checksums: bool,
     /// How pages are compressed.
-    pub method: Method,
+    pub compression: Compression,
     /// Threads that scan and compress; one more writes.
     pub threads: usize,
     /// How the dump is laid out.

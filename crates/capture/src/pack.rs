@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use pagehaul_codec::{Compressor, Method, is_zero};
 use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
 
 use crate::batch::{BATCH_PAGES, Batcher};
+use crate::pace::Pace;
 use crate::{CaptureError, Watch};
 
 /// Most pages asked of the source at once: what is read, not mapped, is then packed out of the processor's own cache.
@@ -20,8 +22,8 @@ pub(crate) enum Stored {
     Zero,
     /// As it is.
     Raw,
-    /// Compressed to this many bytes.
-    Packed(u16),
+    /// Compressed in this way to this many bytes.
+    Packed(Method, u16),
     /// It could not be read from the source; nothing is stored.
     Unreadable,
 }
@@ -32,7 +34,7 @@ impl Stored {
         match self {
             Self::Zero | Self::Unreadable => 0,
             Self::Raw => PAGE_SIZE,
-            Self::Packed(size) => size.into(),
+            Self::Packed(_, size) => size.into(),
         }
     }
 }
@@ -79,15 +81,22 @@ impl Batch {
 /// One packing thread.
 pub(crate) struct Packer<'a> {
     view: Box<dyn View + 'a>,
-    compressor: Compressor,
+    pace: &'a Pace,
+    /// One for each rung of the ladder. A context takes its memory when it is first used.
+    compressors: Vec<Compressor>,
     scratch: Box<PageBuf>,
 }
 
 impl<'a> Packer<'a> {
-    pub(crate) fn new(memory: &'a dyn PhysMemory, method: Method) -> Result<Self, CaptureError> {
+    pub(crate) fn new(memory: &'a dyn PhysMemory, pace: &'a Pace) -> Result<Self, CaptureError> {
         Ok(Self {
             view: memory.view(),
-            compressor: Compressor::new(method)?,
+            pace,
+            compressors: pace
+                .ladder()
+                .iter()
+                .map(|&method| Compressor::new(method))
+                .collect::<Result<_, _>>()?,
             scratch: Box::new([0; PAGE_SIZE]),
         })
     }
@@ -97,24 +106,33 @@ impl<'a> Packer<'a> {
         batch.used = 0;
         batch.stored.clear();
         batch.failure = None;
+        let rung = self.pace.rung(batch.sequence);
         while let Some(&pfn) = batch.pfns.get(batch.stored.len()) {
-            let run = run_length(&batch.pfns[batch.stored.len()..]);
-            if !self.pack_run(pfn, run, batch) {
+            let before = batch.stored.len();
+            let run = run_length(&batch.pfns[before..]);
+            let regions = self.pace.regions();
+            let rung = if regions.is_some_and(|regions| regions.resists(pfn)) { 0 } else { rung };
+            if !self.pack_run(pfn, run, rung, batch) {
                 for pfn in pfn..pfn + run as u64 {
-                    self.pack_page(pfn, batch);
+                    self.pack_page(pfn, rung, batch);
                 }
+            }
+            if let Some(regions) = regions {
+                let stored = &batch.stored[before..];
+                let raw = stored.iter().filter(|&&stored| stored == Stored::Raw).count();
+                regions.saw(pfn, stored.len(), raw);
             }
         }
     }
 
     /// Packs as many of the `run` pages from `pfn` on as one window holds whole. No where it holds none, or a byte of
     /// them could not be read: then nothing happened.
-    fn pack_run(&mut self, pfn: u64, run: usize, batch: &mut Batch) -> bool {
+    fn pack_run(&mut self, pfn: u64, run: usize, rung: usize, batch: &mut Batch) -> bool {
         let (stored_before, used_before) = (batch.stored.len(), batch.used);
         let Ok(window) = self.view.window(pfn << PAGE_SHIFT, run * PAGE_SIZE) else { return false };
         let (pages, _) = window.as_chunks();
         for page in pages {
-            let stored = store(&mut self.compressor, page, &mut batch.data[batch.used..]);
+            let stored = store(&mut self.compressors[rung], page, &mut batch.data[batch.used..]);
             batch.used += stored.len();
             batch.stored.push(stored);
         }
@@ -128,9 +146,9 @@ impl<'a> Packer<'a> {
     }
 
     /// Packs a page that no window may hold whole, or that may be beside one that cannot be read.
-    fn pack_page(&mut self, pfn: u64, batch: &mut Batch) {
+    fn pack_page(&mut self, pfn: u64, rung: usize, batch: &mut Batch) {
         let stored = match self.view.page(pfn, &mut self.scratch) {
-            Ok(page) => store(&mut self.compressor, page, &mut batch.data[batch.used..]),
+            Ok(page) => store(&mut self.compressors[rung], page, &mut batch.data[batch.used..]),
             Err(error) => {
                 batch.failure.get_or_insert_with(|| (pfn, error.to_string()));
                 Stored::Unreadable
@@ -148,6 +166,16 @@ impl<'a> Packer<'a> {
         batch.stored.push(stored);
     }
 
+    /// The next free buffer; none when the writer is gone.
+    fn buffer(&self, free: &Receiver<Batch>) -> Option<Batch> {
+        free.try_recv().ok().or_else(|| {
+            let since = Instant::now();
+            let batch = free.recv().ok();
+            self.pace.waited(since.elapsed());
+            batch
+        })
+    }
+
     /// Takes batches until there are none, or the capture is stopped.
     pub(crate) fn run(
         mut self,
@@ -158,7 +186,7 @@ impl<'a> Packer<'a> {
     ) {
         // A buffer first, the batch's number after it: so the lowest number outstanding always has its buffer, and
         // the writer, who waits for it, gives the others back.
-        while let Ok(mut batch) = free.recv() {
+        while let Some(mut batch) = self.buffer(free) {
             if watch.stopped() {
                 return;
             }
@@ -192,10 +220,52 @@ fn store(compressor: &mut Compressor, page: &PageBuf, out: &mut [u8]) -> Stored 
     }
     let out = &mut out[..PAGE_SIZE];
     match compressor.compress(page, out) {
-        Some(size) => Stored::Packed(size as u16),
+        Some(size) => Stored::Packed(compressor.method(), size as u16),
         None => {
             out.copy_from_slice(page);
             Stored::Raw
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    use pagehaul_codec::Decompressor;
+    use pagehaul_memory::MapPolicy;
+    use pagehaul_open::Source;
+    use pagehaul_synth::{Era, Machine};
+
+    #[test]
+    fn batches_between_two_rungs_are_of_either_codec() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vmcore");
+        let mut machine = Machine::new(Era::V6_12);
+        machine.populate(0x5000, 0x1000, 7);
+        let image = machine.build();
+        image.elf().write(&path).unwrap();
+        let source = Source::open(&path, MapPolicy::default()).unwrap();
+        let pace = Pace::new(vec!["lzo".parse().unwrap(), "zstd:1".parse().unwrap()]);
+        pace.stand_at(0.5);
+        let mut packer = Packer::new(source.memory(), &pace).unwrap();
+        let mut batch = Batch::new();
+        let (mut decompressor, mut page) = (Decompressor::new(), [0; PAGE_SIZE]);
+        let mut methods = HashSet::new();
+        for sequence in 0..16 {
+            batch.sequence = sequence;
+            let first = 0x5000 + sequence * BATCH_PAGES as u64;
+            batch.pfns = (first..first + BATCH_PAGES as u64).collect();
+            packer.pack(&mut batch);
+            for (pfn, (stored, place)) in batch.pfns.iter().zip(batch.places()) {
+                if let Stored::Packed(method, _) = stored {
+                    decompressor.decompress(method.codec(), &batch.data()[place], &mut page).unwrap();
+                    assert!(page[..] == image.page(*pfn), "PFN {pfn:#x}");
+                    methods.insert(method);
+                }
+            }
+        }
+        assert_eq!(methods.len(), 2);
     }
 }

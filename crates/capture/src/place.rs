@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
+use std::time::Instant;
 
 use crossbeam_channel::bounded;
-use pagehaul_codec::{Compressor, Method};
+use pagehaul_codec::Method;
 use pagehaul_memory::PAGE_SIZE;
 
 use crate::batch::{Batcher, KeptPages};
 use crate::dump::DumpWriter;
 use crate::limits::Deadline;
+use crate::pace::{Governor, Pace};
 use crate::pack::{Batch, Packer, Stored};
 use crate::report::Clock;
 use crate::select::Selection;
 use crate::sink::WriteError;
 use crate::worth::Worth;
-use crate::{CaptureError, Ended, Limits, Phase, Unreadable, Watch};
+use crate::{CaptureError, Compression, Ended, Limits, Phase, Unreadable, Watch};
 
 /// Unreadable pages that a report names; the others are counted.
 const NAMED: usize = 16;
@@ -36,7 +38,8 @@ pub(crate) struct Placed {
     pub(crate) by_worth: Option<[u64; Worth::COUNT]>,
     pub(crate) zero: u64,
     pub(crate) raw: u64,
-    pub(crate) compressed: u64,
+    /// Pages compressed, by the way they were.
+    pub(crate) packed: Vec<(Method, u64)>,
     pub(crate) unreadable_pages: u64,
     pub(crate) unreadable: Vec<Unreadable>,
     pub(crate) stored_bytes: u64,
@@ -50,7 +53,7 @@ impl Placed {
             by_worth: None,
             zero: 0,
             raw: 0,
-            compressed: 0,
+            packed: Vec::new(),
             unreadable_pages: 0,
             unreadable: Vec::new(),
             stored_bytes: 0,
@@ -62,7 +65,7 @@ impl Placed {
             match stored {
                 Stored::Zero => self.zero += 1,
                 Stored::Raw => self.raw += 1,
-                Stored::Packed(_) => self.compressed += 1,
+                Stored::Packed(method, _) => self.count(method),
                 Stored::Unreadable => self.unreadable_pages += 1,
             }
         }
@@ -73,6 +76,13 @@ impl Placed {
             self.unreadable.push(Unreadable { pfn: *pfn, why: why.clone() });
         }
     }
+
+    fn count(&mut self, method: Method) {
+        match self.packed.iter_mut().find(|(known, _)| *known == method) {
+            Some((_, pages)) => *pages += 1,
+            None => self.packed.push((method, 1)),
+        }
+    }
 }
 
 /// The kept pages and how they are packed.
@@ -81,7 +91,7 @@ pub(crate) struct Work<'a> {
     pub(crate) kept: KeptPages<'a>,
     /// How many pages are kept.
     pub(crate) pages: u64,
-    pub(crate) method: Method,
+    pub(crate) compression: Compression,
     pub(crate) threads: usize,
     pub(crate) limits: Limits,
 }
@@ -94,13 +104,14 @@ pub(crate) fn write_pages(
     watch: &Watch,
     clock: &mut Clock,
 ) -> Result<Placed, CaptureError> {
+    let pace = Pace::new(work.compression.ladder());
     // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
-    Compressor::new(work.method)?;
+    Packer::new(work.selection.memory, &pace)?;
     watch.enter(Phase::Pack, work.pages * PAGE_SIZE as u64);
     let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, watch));
     let mut placed = Placed::nothing(Ended::Complete);
     let result = match dump.begin() {
-        Ok(()) => place_all(work, dump, &mut placed, &deadline, watch),
+        Ok(()) => place_all(work, &pace, dump, &mut placed, &deadline, watch),
         Err(error) => Err(Failure::Write(error)),
     };
     clock.lap(Phase::Pack);
@@ -142,12 +153,13 @@ enum Failure {
 /// Gives the number of pages placed, fewer than there are when the capture was stopped, and the limit that was reached.
 fn place_all(
     work: Work<'_>,
+    pace: &Pace,
     dump: &mut dyn DumpWriter,
     placed: &mut Placed,
     deadline: &Deadline<'_>,
     watch: &Watch,
 ) -> Result<(u64, Option<Ended>), Failure> {
-    let Work { selection, kept, pages: most, method, threads, .. } = work;
+    let Work { selection, kept, pages: most, threads, .. } = work;
     let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
     // One batch per thread is packed; the others keep the threads busy while the disk takes its time.
     let buffers = BUFFERS_PER_THREAD * threads + SPARE_BUFFERS;
@@ -160,7 +172,7 @@ fn place_all(
     thread::scope(|scope| {
         for _ in 0..threads {
             let (free, done, batcher) = (free_rx.clone(), done_tx.clone(), &batcher);
-            scope.spawn(move || match Packer::new(selection.memory, method) {
+            scope.spawn(move || match Packer::new(selection.memory, pace) {
                 Ok(packer) => packer.run(batcher, &free, &done, watch),
                 Err(error) => drop(done.send(Err(error))),
             });
@@ -171,7 +183,11 @@ fn place_all(
         let mut waiting = BTreeMap::new();
         let mut expected = 0;
         let mut pages = 0;
-        while let Ok(batch) = done_rx.recv() {
+        let mut governor = Governor::new(pace, threads);
+        loop {
+            let since = Instant::now();
+            let Ok(batch) = done_rx.recv() else { break };
+            governor.starved(since.elapsed());
             let batch = batch.map_err(Failure::Read)?;
             waiting.insert(batch.sequence, batch);
             while let Some(batch) = waiting.remove(&expected) {
@@ -185,6 +201,7 @@ fn place_all(
                 }
                 dump.place(&batch).map_err(Failure::Write)?;
                 placed.add(&batch);
+                governor.placed();
                 watch.advance((batch.stored.len() * PAGE_SIZE) as u64);
                 expected += 1;
                 // Fails only when every thread is gone.

@@ -56,6 +56,15 @@ pub struct LeftOut {
     pub left_out: u64,
 }
 
+/// Pages compressed in one way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MethodCount {
+    /// Codec and level.
+    pub method: String,
+    /// How many.
+    pub pages: u64,
+}
+
 /// A page that should have been kept, but could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
@@ -95,7 +104,7 @@ pub struct Report {
     pub level: u8,
     /// "kdump", "elf" or "flattened".
     pub format: &'static str,
-    /// Codec and level.
+    /// Codec and level that were asked for, or "auto".
     pub codec: String,
     /// Threads that scanned and compressed.
     pub threads: usize,
@@ -118,6 +127,8 @@ pub struct Report {
     pub raw_pages: u64,
     /// Of the kept pages, those stored compressed.
     pub compressed_pages: u64,
+    /// The same by codec and level, fastest first.
+    pub methods: Vec<MethodCount>,
     /// Pages that could not be read from the source.
     pub unreadable_pages: u64,
     /// The first of them.

@@ -159,7 +159,7 @@ fn pack<'a>(
     clock: &mut Clock,
 ) -> Result<Placed, CaptureError> {
     let Options { threads, limits, .. } = *job.options;
-    let work = Work { selection, kept, pages, method: job.method(), threads, limits };
+    let work = Work { selection, kept, pages, compression: job.compression(), threads, limits };
     write_pages(work, dump, &path.display().to_string(), job.watch, clock)
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Bench, assert_complete, assert_holds, machine, options};
-use pagehaul_capture::{Format, Options, Source, Watch, estimate};
+use pagehaul_capture::{Compression, Format, Options, Source, Watch, estimate};
 use pagehaul_memory::{Access, MapPolicy};
 use pagehaul_synth::{Class, Codec, Content, Era, Machine};
 
@@ -35,6 +35,25 @@ fn each_codec_gives_the_pages_back() {
         assert_eq!(report.codec.split(':').next(), method.split(':').next());
         assert_holds(&path, &bench.image, &kept, method);
     }
+}
+
+#[test]
+fn a_dump_of_mixed_codecs_gives_the_pages_back() {
+    let bench = Bench::new(machine().build());
+    let kept = kept(&bench.image, 31);
+    for format in [Format::Kdump, Format::Flattened] {
+        let (path, report) = bench.capture(format.name(), &options("31", "auto", format));
+        assert_complete(&report);
+        assert_eq!(report.codec, "auto");
+        assert_eq!(report.methods.iter().map(|of| of.pages).sum::<u64>(), report.compressed_pages);
+        assert_holds(&path, &bench.image, &kept, format.name());
+    }
+    let only = Options {
+        compression: Compression::Auto("zlib".parse().unwrap()),
+        ..options("31", "auto", Format::Kdump)
+    };
+    let (_, report) = bench.capture("zlib only", &only);
+    assert!(report.methods.iter().all(|of| of.method.starts_with("zlib")), "{:?}", report.methods);
 }
 
 #[test]

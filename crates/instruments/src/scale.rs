@@ -167,7 +167,7 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentEr
         level,
         keep_all: false,
         checksums: false,
-        method: config.method,
+        compression: config.method.into(),
         threads: config.threads,
         format: Format::Kdump,
         limits: Limits::default(),

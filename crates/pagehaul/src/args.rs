@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pagehaul_codec::{Codec, Method};
+use pagehaul_capture::{Codecs, Compression};
 use pagehaul_kernel::DumpLevel;
 
 use crate::units;
@@ -83,9 +83,14 @@ pub(crate) struct CaptureArguments {
     /// (zero, cache, cache-private, user, free, all, none)
     #[arg(short, long, value_name = "LEVEL", default_value = "31")]
     pub(crate) dump_level: DumpLevel,
-    /// none, zlib, lzo, snappy or zstd, and a level: zstd:3, zstd:-5, zlib:6
-    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
-    pub(crate) compress: Method,
+    /// none, zlib, lzo, snappy or zstd, and a level: zstd:3, zstd:-5, zlib:6. Or auto: as hard as the processors can while
+    /// the disk keeps up; the bytes then differ from run to run, the pages do not
+    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t)]
+    pub(crate) compress: Compression,
+    /// The codecs that `--compress auto` may use, joined by commas [default: zlib, lzo, snappy, zstd]. crash knows zstd since
+    /// 8.0.0 (2021)
+    #[arg(long, value_name = "CODECS")]
+    pub(crate) codecs: Option<Codecs>,
     /// Threads that scan and compress [default: every CPU this process may use]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,

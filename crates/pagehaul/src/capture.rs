@@ -6,7 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::{Context, bail};
-use pagehaul_capture::{Format, Limits, Options, Report, Source, Target, Watch, capture, estimate};
+use pagehaul_capture::{
+    Compression, Format, Limits, Options, Report, Source, Target, Watch, capture, estimate,
+};
 use pagehaul_memory::{Access, MapPolicy};
 
 use crate::args::{CaptureArguments, FormatArgument};
@@ -41,7 +43,7 @@ pub(crate) fn take(
         level: arguments.dump_level,
         keep_all,
         checksums: arguments.checksums,
-        method: arguments.compress,
+        compression: compression(arguments)?,
         threads: threads(arguments),
         format,
         limits: Limits { time: arguments.time_limit, size: arguments.size_limit },
@@ -101,6 +103,15 @@ fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, 
         Some(path) => (Some(Target::File { path: path.clone(), overwrite: arguments.force }), format),
         None => bail!("name an output file, or ask for --dry-run"),
     })
+}
+
+/// How pages are compressed.
+fn compression(arguments: &CaptureArguments) -> anyhow::Result<Compression> {
+    match (arguments.compress, arguments.codecs) {
+        (Compression::Auto(_), Some(codecs)) => Ok(Compression::Auto(codecs)),
+        (Compression::Fixed(_), Some(_)) => bail!("--codecs says what --compress auto may use; add -c auto"),
+        (compression, None) => Ok(compression),
+    }
 }
 
 fn threads(arguments: &CaptureArguments) -> usize {

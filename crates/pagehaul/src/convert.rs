@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use pagehaul_capture::Source;
-use pagehaul_codec::{Codec, Method};
+use pagehaul_capture::{Codecs, Compression, Source};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_memory::MapPolicy;
 
@@ -34,9 +33,14 @@ pub(crate) struct ConvertArguments {
     /// Pages to leave out, as for `capture` [default: none]
     #[arg(short, long, value_name = "LEVEL")]
     dump_level: Option<DumpLevel>,
-    /// none, zlib, lzo, snappy or zstd, and a level: zstd:3, zstd:-5, zlib:6
-    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
-    compress: Method,
+    /// none, zlib, lzo, snappy or zstd, and a level: zstd:3, zstd:-5, zlib:6. Or auto: as hard as the processors can while
+    /// the disk keeps up; the bytes then differ from run to run, the pages do not
+    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t)]
+    compress: Compression,
+    /// The codecs that `--compress auto` may use, joined by commas [default: zlib, lzo, snappy, zstd]. crash knows zstd since
+    /// 8.0.0 (2021)
+    #[arg(long, value_name = "CODECS")]
+    codecs: Option<Codecs>,
     /// Threads that read and compress [default: every CPU this process may use]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -69,6 +73,7 @@ pub(crate) fn run(arguments: ConvertArguments) -> anyhow::Result<ExitCode> {
         output: Some(output.clone()),
         dump_level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
         compress: arguments.compress,
+        codecs: arguments.codecs,
         threads: arguments.threads,
         format: arguments.format,
         dry_run: false,

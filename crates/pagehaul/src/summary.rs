@@ -53,6 +53,10 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         None => writeln!(out, "estimate: {size} as {} ({stored}, from a sample)", report.format)?,
         Some(output) => writeln!(out, "{output}: {size} as {} ({stored})", report.format)?,
     }
+    if report.methods.len() > 1 {
+        let counts = report.methods.iter().map(|of| format!("{} {}", of.method, count(of.pages)));
+        writeln!(out, "pages compressed with {}", counts.collect::<Vec<_>>().join(", "))?;
+    }
     let time = &report.seconds;
     let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
     writeln!(

@@ -94,7 +94,7 @@ impl DumpWriter for ElfDump<'_> {
                     self.stream.push_zeros(PAGE_SIZE as u64, &mut self.sink, self.watch)?;
                     run = place.end..place.end;
                 }
-                Stored::Raw | Stored::Packed(_) => run.end = place.end,
+                Stored::Raw | Stored::Packed(..) => run.end = place.end,
             }
         }
         self.stream.push(&data[run], &mut self.sink, self.watch)

@@ -102,7 +102,7 @@ impl DumpWriter for FlatDump<'_> {
         self.encoded.clear();
         for (stored, place) in batch.places() {
             self.lost |= stored == Stored::Unreadable;
-            let descriptor = descriptor(stored, base + place.start as u64, self.zero_page, self.header.codec);
+            let descriptor = descriptor(stored, base + place.start as u64, self.zero_page);
             self.encoded.extend_from_slice(descriptor.as_bytes());
         }
         self.data.push(batch.data(), self.sink, self.watch)?;

@@ -119,7 +119,7 @@ impl DumpWriter for KdumpDump<'_> {
             let rank = self.ranks.rank(pfn)?;
             let at = base + place.start as u64;
             self.lost |= stored == Stored::Unreadable;
-            descriptors.push((rank, descriptor(stored, at, self.zero_page, self.header.codec)));
+            descriptors.push((rank, descriptor(stored, at, self.zero_page)));
         }
         self.data.push(batch.data(), self.sink, self.watch)?;
         self.placed += descriptors.len() as u64;

@@ -53,7 +53,7 @@ impl Bench {
 pub fn options(level: &str, method: &str, format: Format) -> Options {
     Options {
         level: level.parse().unwrap(),
-        method: method.parse().unwrap(),
+        compression: method.parse().unwrap(),
         threads: 2,
         format,
         keep_all: false,

@@ -1,0 +1,208 @@
+//! `--compress auto`: how hard to compress, by who waits for whom.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pagehaul_codec::Method;
+
+/// Batches between two decisions: some tenths of a second, in which a slow disk takes several writes.
+const WINDOW: u32 = 32;
+/// Rungs to climb for threads that do nothing but wait. Large enough to be at the top after some 100 MiB of memory.
+const GAIN: f64 = 2.0;
+/// Parts of a rung.
+const STEPS: u32 = 256;
+
+/// The way to compress that the packing threads are told, between two rungs of the ladder at any time.
+pub(crate) struct Pace {
+    ladder: Vec<Method>,
+    /// Where on the ladder, in [`STEPS`] of a rung.
+    at: AtomicU32,
+    /// Nanoseconds that threads waited for a buffer, because the disk takes its time.
+    waited: AtomicU64,
+    regions: Regions,
+}
+
+impl Pace {
+    /// Starts on the fastest of `ladder`, which is not empty: a disk that is slow is noticed sooner than one that is fast.
+    pub(crate) fn new(ladder: Vec<Method>) -> Self {
+        Self { ladder, at: AtomicU32::new(0), waited: AtomicU64::new(0), regions: Regions::new() }
+    }
+
+    /// The ways to choose from, fastest first.
+    pub(crate) fn ladder(&self) -> &[Method] {
+        &self.ladder
+    }
+
+    /// The rung for batch number `sequence`. Between two rungs, some batches take the one and some the other.
+    pub(crate) fn rung(&self, sequence: u64) -> usize {
+        // Odd, so that it goes through all remainders, in another order than theirs.
+        let dither = (sequence.wrapping_mul(157) % u64::from(STEPS)) as u32;
+        ((self.at.load(Ordering::Relaxed) + dither) / STEPS) as usize
+    }
+
+    /// For tests: so many rungs up.
+    #[cfg(test)]
+    pub(crate) fn stand_at(&self, rung: f64) {
+        self.at.store((rung * f64::from(STEPS)) as u32, Ordering::Relaxed);
+    }
+
+    /// What earlier pages tell of others near them.
+    pub(crate) fn regions(&self) -> Option<&Regions> {
+        (self.ladder.len() > 1).then_some(&self.regions)
+    }
+
+    /// A thread waited for a buffer.
+    pub(crate) fn waited(&self, time: Duration) {
+        self.waited.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+/// The writer's side: it decides.
+pub(crate) struct Governor<'a> {
+    pace: &'a Pace,
+    threads: u32,
+    since: Instant,
+    batches: u32,
+    /// Time the writer waited for a batch, because packing takes its time.
+    starved: Duration,
+}
+
+impl<'a> Governor<'a> {
+    pub(crate) fn new(pace: &'a Pace, threads: usize) -> Self {
+        Self {
+            pace,
+            threads: threads.max(1) as u32,
+            since: Instant::now(),
+            batches: 0,
+            starved: Duration::ZERO,
+        }
+    }
+
+    /// The writer waited for a batch.
+    pub(crate) fn starved(&mut self, time: Duration) {
+        self.starved += time;
+    }
+
+    /// A batch is in the dump.
+    pub(crate) fn placed(&mut self) {
+        self.batches += 1;
+        if self.batches < WINDOW {
+            return;
+        }
+        let window = std::mem::replace(&mut self.since, Instant::now()).elapsed();
+        let waited = Duration::from_nanos(self.pace.waited.swap(0, Ordering::Relaxed)) / self.threads;
+        let starved = std::mem::take(&mut self.starved);
+        self.batches = 0;
+        let at = next(self.pace.at.load(Ordering::Relaxed), self.pace.ladder.len(), window, waited, starved);
+        self.pace.at.store(at, Ordering::Relaxed);
+    }
+}
+
+/// Where on a ladder of `rungs` to go from `at`, after a `window` in which each thread `waited` and the writer `starved`
+/// for so long: up as long as the disk is what is waited for, down as long as the threads are.
+fn next(at: u32, rungs: usize, window: Duration, waited: Duration, starved: Duration) -> u32 {
+    let share = |time: Duration| (time.as_secs_f64() / window.as_secs_f64().max(1e-9)).min(1.0);
+    let step = (share(waited) - share(starved)) * GAIN * f64::from(STEPS);
+    let top = (rungs.saturating_sub(1)) as f64 * f64::from(STEPS);
+    (f64::from(at) + step).clamp(0.0, top) as u32
+}
+
+/// Regions of memory whose pages did not shrink when last looked at: encrypted or compressed files, mostly. Such regions are
+/// tried with the fastest codec only.
+pub(crate) struct Regions(Box<[AtomicU8]>);
+
+/// Regions remembered at a time: 8 GiB of memory, in whatever order pages are packed.
+const REGIONS: usize = 1 << 12;
+/// Pages of a region: 2 MiB, as a huge page or the readahead of a large file.
+const REGION_SHIFT: u32 = 9;
+
+impl Regions {
+    fn new() -> Self {
+        Self((0..REGIONS).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// Whether pages near `pfn` did not shrink. A wrong answer (another region had the same place) costs a little room.
+    pub(crate) fn resists(&self, pfn: u64) -> bool {
+        self.place(pfn).load(Ordering::Relaxed) != 0
+    }
+
+    /// Of `pages` pages from `pfn` on, so many did not shrink.
+    pub(crate) fn saw(&self, pfn: u64, pages: usize, raw: usize) {
+        let resists = u8::from(raw * 2 > pages);
+        let place = self.place(pfn);
+        if place.load(Ordering::Relaxed) != resists {
+            place.store(resists, Ordering::Relaxed);
+        }
+    }
+
+    fn place(&self, pfn: u64) -> &AtomicU8 {
+        &self.0[(pfn >> REGION_SHIFT) as usize % REGIONS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ladder() -> Vec<Method> {
+        ["lzo", "zstd:-1", "zstd:3"].map(|method| method.parse().unwrap()).to_vec()
+    }
+
+    /// Where a disk that takes `disk` MB/s leads when rung *n* packs `speed[n]` MB/s of memory to one part in `ratio[n]`.
+    fn settle(disk: f64, speed: [f64; 3], ratio: [f64; 3]) -> f64 {
+        let mut at = 0;
+        for _ in 0..200 {
+            let rung = f64::from(at) / f64::from(STEPS);
+            let (low, part) = ((rung as usize).min(1), rung - f64::from((rung as u32).min(1)));
+            let between = |of: [f64; 3]| of[low] + (of[low + 1] - of[low]) * part;
+            let (pack, write) = (1.0 / between(speed), 1.0 / (disk * between(ratio)));
+            let window = pack.max(write);
+            let waits = |time: f64| Duration::from_secs_f64(window - time);
+            at = next(at, 3, Duration::from_secs_f64(window), waits(pack), waits(write));
+        }
+        f64::from(at) / f64::from(STEPS)
+    }
+
+    #[test]
+    fn what_is_scarce_decides() {
+        let (speed, ratio) = ([2000.0, 1400.0, 800.0], [2.5, 2.8, 3.1]);
+        assert_eq!(settle(5000.0, speed, ratio), 0.0, "the disk is faster than any codec");
+        assert!(settle(100.0, speed, ratio) > 1.9, "the disk is slower than every codec");
+        let between = settle(400.0, speed, ratio);
+        assert!((1.0..1.9).contains(&between), "the disk is as fast as a codec between two: {between}");
+    }
+
+    #[test]
+    fn batches_are_spread_over_two_rungs() {
+        let pace = Pace::new(ladder());
+        pace.stand_at(1.25);
+        let rungs: Vec<usize> = (0..u64::from(STEPS)).map(|sequence| pace.rung(sequence)).collect();
+        assert_eq!(rungs.iter().filter(|&&rung| rung == 2).count(), STEPS as usize / 4);
+        assert!(rungs.iter().all(|&rung| rung == 1 || rung == 2));
+        pace.stand_at(2.0);
+        assert!((0..1000).all(|sequence| pace.rung(sequence) == 2));
+    }
+
+    #[test]
+    fn a_window_of_waiting_changes_the_rung() {
+        let pace = Pace::new(ladder());
+        let mut governor = Governor::new(&pace, 1);
+        pace.waited(1000 * SECOND);
+        (0..WINDOW).for_each(|_| governor.placed());
+        assert_eq!(pace.rung(0), 2);
+        governor.starved(1000 * SECOND);
+        (0..WINDOW).for_each(|_| governor.placed());
+        assert_eq!(pace.rung(0), 0);
+    }
+
+    #[test]
+    fn regions_that_do_not_shrink_are_remembered() {
+        let regions = Regions::new();
+        regions.saw(0x1000, 32, 30);
+        assert!(regions.resists(0x11ff) && !regions.resists(0x1200));
+        regions.saw(0x1020, 32, 3);
+        assert!(!regions.resists(0x1000));
+    }
+}
