@@ -77,7 +77,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
         tools,
         kernel: &kernel.image()?,
         initramfs: &draft.join("initramfs"),
-        command_line: "console=ttyS0 panic=-1 nowatchdog random.trust_cpu=on",
+        command_line: "console=ttyS0 panic=-1 nowatchdog no_timer_check random.trust_cpu=on",
         memory_mib: config.memory_mib,
         cpus: 2,
         cpu: "Haswell-noTSX",

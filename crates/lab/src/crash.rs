@@ -160,9 +160,10 @@ fn order(config: &Config) -> Order {
     runs.extend(config.runs.iter().cloned());
     Order {
         fill: Fill::Stamps(config.fill),
-        // Watchdogs are off in both: under translation a CPU may seem stuck for longer than they like.
+        // Off in both: under translation a CPU may seem stuck for longer than watchdogs like, and the timer missing to a
+        // kernel that counts its ticks for a moment only.
         capture_command_line: format!(
-            "console=ttyS0 panic=-1 nowatchdog reset_devices nr_cpus={} cgroup_disable=memory",
+            "console=ttyS0 panic=-1 nowatchdog no_timer_check reset_devices nr_cpus={} cgroup_disable=memory",
             config.cpus
         ),
         save_vmcore: config.save_vmcore,
@@ -171,7 +172,7 @@ fn order(config: &Config) -> Order {
 }
 
 fn command_line(config: &Config) -> String {
-    let base = "console=ttyS0 panic=-1 nowatchdog random.trust_cpu=on";
+    let base = "console=ttyS0 panic=-1 nowatchdog no_timer_check random.trust_cpu=on";
     format!("{base} crashkernel={} {}", config.crashkernel, config.append).trim_end().to_owned()
 }
 

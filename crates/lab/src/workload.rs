@@ -91,8 +91,11 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
         tools: &tools,
         kernel: &kernel.image()?,
         initramfs: &path,
-        command_line: format!("console=ttyS0 panic=-1 nowatchdog random.trust_cpu=on {}", config.append)
-            .trim(),
+        command_line: format!(
+            "console=ttyS0 panic=-1 nowatchdog no_timer_check random.trust_cpu=on {}",
+            config.append
+        )
+        .trim(),
         memory_mib: config.memory_mib,
         cpus: config.cpus,
         cpu: "Haswell-noTSX",
