@@ -115,10 +115,12 @@ fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Snapsho
 }
 
 impl Snapshot {
-    /// What need not happen while the process is stopped: gives up the descriptors shared with it, and sees to it that
-    /// the snapshot goes first where memory gets short.
+    /// What need not happen while the process is stopped: gives up the descriptors shared with it, and leaves its session
+    /// and process group, whose number could not be used again (by a restart) before init has waited for the snapshot;
+    /// sees to it that the snapshot goes first where memory gets short.
     pub(crate) fn settle(&mut self, instruction: u64) -> io::Result<()> {
         let mut caller = Caller::new(self.pid, instruction, EXIT_WITH_TRACER)?;
+        caller.call(libc::SYS_setsid, [0; 6])?;
         let result = caller.call(libc::SYS_close_range, CLOSE_ALL)?;
         // Left at the end of the call: it never runs again.
         self.caller = Some(caller);

@@ -128,6 +128,8 @@ impl Status {
 pub(crate) struct Stat {
     /// The name, at most 15 bytes.
     pub(crate) name: Vec<u8>,
+    /// The letter of its state.
+    pub(crate) state: u8,
     pub(crate) parent: Pid,
     pub(crate) group: Pid,
     pub(crate) session: Pid,
@@ -145,7 +147,7 @@ impl Stat {
     }
 
     /// The name stands in parentheses and may hold anything, parentheses too; the fields follow the last one.
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let open = bytes.iter().position(|&byte| byte == b'(')?;
         let close = bytes.iter().rposition(|&byte| byte == b')')?;
         let name = bytes.get(open + 1..close)?.to_vec();
@@ -156,6 +158,7 @@ impl Stat {
         let unsigned = |number| field(number).parse().unwrap_or(0);
         Some(Self {
             name,
+            state: field(3).bytes().next().unwrap_or(0),
             parent: field(4).parse().unwrap_or(0),
             group: field(5).parse().unwrap_or(0),
             session: field(6).parse().unwrap_or(0),
@@ -208,7 +211,7 @@ mod tests {
         let line =
             b"12 (a) b (c) S 1 2 3 4 5 4194560 7 8 9 10 111 112 113 114 20 -5 1 0 99 1 2 3 4 5 6 7 8 514 0\n";
         let stat = Stat::parse(line).unwrap();
-        assert_eq!(stat.name, b"a) b (c");
+        assert_eq!((stat.name.as_slice(), stat.state), (&b"a) b (c"[..], b'S'));
         assert_eq!((stat.parent, stat.group, stat.session), (1, 2, 3));
         assert_eq!((stat.flags, stat.times, stat.nice), (4194560, [111, 112, 113, 114], -5));
         assert_eq!(stat.pending, 514);

@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use pagehaul_codec::FrameDecompressor;
 use twox_hash::XxHash3_64;
 
 use crate::ProcessError;
@@ -164,6 +165,24 @@ impl Container {
             return Err(ProcessError::Damaged { path: self.path.clone(), what });
         }
         Ok(bytes)
+    }
+
+    /// All of a small image, as CRIU wrote it.
+    pub(crate) fn content(&self, image: &Image) -> Result<Vec<u8>, ProcessError> {
+        let mut decompressor = FrameDecompressor::new().map_err(|error| ProcessError::Resource {
+            action: "set up decompression",
+            source: io::Error::other(error),
+        })?;
+        let (mut all, mut content) = (Vec::new(), Vec::new());
+        for block in &image.blocks {
+            let stored = self.block(image, block)?;
+            decompressor.decompress(&stored, &mut content, block.bytes as usize).map_err(|error| {
+                let what = format!("byte {:#x} (of {}): {error}", block.offset, image.name);
+                ProcessError::Damaged { path: self.path.clone(), what }
+            })?;
+            all.append(&mut content);
+        }
+        Ok(all)
     }
 }
 

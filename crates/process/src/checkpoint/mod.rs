@@ -4,6 +4,7 @@ mod container;
 mod criu;
 mod dump;
 mod info;
+pub(crate) mod pids;
 mod restore;
 mod tree;
 mod wire;

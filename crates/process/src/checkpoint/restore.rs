@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::container::{Container, Image};
 use super::criu::Criu;
 use super::info::check_blocks;
-use super::{place, wire, work_folder};
+use super::{pids, place, wire, work_folder};
 use crate::procfs::Pid;
 use crate::{Phase, ProcessError, Watch};
 
@@ -60,6 +60,7 @@ pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<R
         return Err(ProcessError::Refused("stopped before anything was restarted".into()));
     }
     let verify_seconds = begun.elapsed().as_secs_f64();
+    pids::wait_until_free(&pids_of(&container)?, watch)?;
     watch.enter(Phase::Pack);
     let folder = work_folder()?;
     let resource = |action| move |source| ProcessError::Resource { action, source };
@@ -86,6 +87,16 @@ pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<R
         image_bytes,
         verify_seconds,
         seconds: begun.elapsed().as_secs_f64(),
+    })
+}
+
+/// The PIDs that a checkpoint's processes and threads had.
+fn pids_of(container: &Container) -> Result<Vec<Pid>, ProcessError> {
+    let image = container.index.images.iter().find(|image| image.name == pids::IMAGE);
+    let content = image.map(|image| container.content(image)).transpose()?;
+    content.and_then(|bytes| pids::parse(&bytes)).ok_or_else(|| {
+        let what = format!("its {} is missing or makes no sense: it is no checkpoint of CRIU 4's", pids::IMAGE);
+        ProcessError::Damaged { path: container.path.clone(), what }
     })
 }
 

@@ -1,0 +1,185 @@
+//! The PIDs that a restart needs, and who has them.
+//!
+//! A number is taken not only by a process or thread: as long as a process group or session of that number has a member,
+//! zombies included, the kernel does not give it away (`__change_pid()`, kernel/pid.c).
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::wire::varint;
+use crate::procfs::{self, Pid, Stat};
+use crate::{ProcessError, Watch};
+
+/// CRIU's image of the process tree.
+pub(crate) const IMAGE: &str = "pstree.img";
+/// Its first bytes: CRIU's mark of images, and this one's (criu/include/magic.h).
+const MAGIC: [u8; 8] = [0x19, 0x43, 0x56, 0x54, 0x30, 0x30, 0x27, 0x50];
+/// Fields of an entry: the process, its threads (images/pstree.proto).
+const PROCESS: u64 = 1;
+const THREADS: u64 = 5;
+/// How long zombies may take to be waited for: some programs look after theirs every few seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(10);
+/// `PF_EXITING` of include/linux/sched.h, in field 9 of /proc/PID/stat.
+const EXITING: u64 = 4;
+
+/// The PIDs of all processes and threads in a tree's image. None if it makes no sense.
+pub(crate) fn parse(image: &[u8]) -> Option<Vec<Pid>> {
+    let mut rest = image.strip_prefix(&MAGIC)?;
+    let mut pids = Vec::new();
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk()?;
+        let (mut entry, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = after;
+        while !entry.is_empty() {
+            let (key, after) = varint(entry)?;
+            // All fields are numbers.
+            let (value, after) = (key & 7 == 0).then(|| varint(after))??;
+            entry = after;
+            let pid = Pid::try_from(value).ok()?;
+            if matches!(key >> 3, PROCESS | THREADS) && !pids.contains(&pid) {
+                pids.push(pid);
+            }
+        }
+    }
+    Some(pids)
+}
+
+/// Waits until nobody has these PIDs any more, as long as those who have them are on their way out. An error names the
+/// first PID that stays taken, and by whom.
+pub(crate) fn wait_until_free(pids: &[Pid], watch: &Watch) -> Result<(), ProcessError> {
+    // The tree of a PID namespace of its own comes back in a new one, where all numbers are free.
+    if pids.contains(&1) {
+        return Ok(());
+    }
+    let begun = Instant::now();
+    while let Some(holder) = find_holder(pids) {
+        if !holder.is_leaving || begun.elapsed() > PATIENCE || watch.stopped() {
+            return Err(ProcessError::Refused(holder.sentence()));
+        }
+        std::thread::sleep(AGAIN);
+    }
+    Ok(())
+}
+
+/// Who keeps a number from being free.
+#[derive(Debug)]
+struct Holder {
+    number: Pid,
+    /// "", "the process group of ", "the session of ".
+    what: &'static str,
+    pid: Pid,
+    name: String,
+    parent: Pid,
+    /// Whether it has ended, or is about to.
+    is_leaving: bool,
+}
+
+impl Holder {
+    fn sentence(&self) -> String {
+        let Self { number, what, pid, name, parent, is_leaving } = self;
+        let holder = format!("PID {number}, which the checkpoint needs, is in use as {what}process {pid} ({name})");
+        if *is_leaving {
+            format!("{holder}, which has ended, but its parent {parent} has not waited for it; try again once it has")
+        } else {
+            format!("{holder}; end that first")
+        }
+    }
+}
+
+fn find_holder(pids: &[Pid]) -> Option<Holder> {
+    // Threads have folders too, though they are not listed; one look at all processes tells of groups and sessions.
+    let direct = pids.iter().find_map(|&pid| holder(pid, |_| Some((pid, ""))));
+    direct.or_else(|| {
+        let all = fs::read_dir("/proc").ok()?.flatten();
+        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find_map(|pid| {
+            holder(pid, |stat| {
+                let uses = [(stat.group, "the process group of "), (stat.session, "the session of ")];
+                uses.into_iter().find(|(number, _)| pids.contains(number))
+            })
+        })
+    })
+}
+
+/// The process or thread `pid` as a holder, if `use_of` says what number it holds, and as what.
+fn holder(pid: Pid, use_of: impl Fn(&Stat) -> Option<(Pid, &'static str)>) -> Option<Holder> {
+    let stat = Stat::parse(&fs::read(procfs::path(pid, "stat")).ok()?)?;
+    let (number, what) = use_of(&stat)?;
+    let is_leaving = matches!(stat.state, b'Z' | b'X') || stat.flags & EXITING != 0;
+    let name = String::from_utf8_lossy(&stat.name).into_owned();
+    Some(Holder { number, what, pid, name, parent: stat.parent, is_leaving })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn processes_and_threads_are_found_in_a_tree() {
+        let mut image = MAGIC.to_vec();
+        // 200 with threads 200 and 300, and its child 201.
+        for entry in [
+            &[8, 200, 1, 16, 1, 24, 200, 1, 32, 200, 1, 40, 200, 1, 40, 172, 2][..],
+            &[8, 201, 1, 16, 200, 1, 24, 9, 32, 9, 40, 201, 1][..],
+        ] {
+            image.extend((entry.len() as u32).to_le_bytes());
+            image.extend(entry);
+        }
+        assert_eq!(parse(&image), Some(vec![200, 300, 201]));
+        assert_eq!(parse(&image[..image.len() - 1]), None);
+        assert_eq!(parse(b"something else"), None);
+    }
+
+    #[test]
+    fn a_number_is_taken_by_processes_threads_groups_and_sessions() {
+        let watch = Watch::default();
+        let said = |pid| wait_until_free(&[pid], &watch).unwrap_err().to_string();
+        let me = std::process::id() as Pid;
+        assert!(said(me).contains(&format!("PID {me}, which the checkpoint needs, is in use as process {me}")));
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        assert!(said(thread).contains("is in use as process"));
+        // A process whose group's leader is gone: the leader's number stays taken as long as the other lives.
+        let mut leader = Command::new("sh")
+            .args(["-c", "exec 3<&0; cat <&3 &"])
+            .stdin(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let number = leader.id() as Pid;
+        let input = leader.stdin.take();
+        leader.wait().unwrap();
+        assert!(!procfs::path(number, "stat").exists());
+        let error = said(number);
+        assert!(error.contains("is in use as the process group of process"), "{error}");
+        assert!(error.contains("; end that first"), "{error}");
+        drop(input);
+    }
+
+    #[test]
+    fn zombies_are_waited_for() {
+        let watch = Watch::default();
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id() as Pid;
+        let waiter = std::thread::spawn(move || child.wait().unwrap());
+        wait_until_free(&[pid], &watch).unwrap();
+        assert!(!procfs::path(pid, "stat").exists());
+        assert!(waiter.join().unwrap().success());
+    }
+
+    #[test]
+    fn trees_of_their_own_namespace_are_not_looked_for() {
+        wait_until_free(&[1, std::process::id() as Pid], &Watch::default()).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn any_tree_is_no_reason_to_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = parse(&[&MAGIC[..], &bytes].concat());
+        }
+    }
+}
