@@ -122,7 +122,7 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
 }
 
 /// Runs something with progress shown and signals heeded.
-fn watched<T>(quiet: bool, run: impl FnOnce(&Watch) -> T) -> anyhow::Result<T> {
+pub(crate) fn watched<T>(quiet: bool, run: impl FnOnce(&Watch) -> T) -> anyhow::Result<T> {
     let watch = Arc::new(Watch::default());
     let stop = Arc::clone(&watch);
     signals::on_stop(move || stop.stop()).context("cannot set up signal handlers")?;

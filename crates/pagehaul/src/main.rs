@@ -32,6 +32,8 @@ mod units;
 #[cfg(feature = "stalls")]
 mod until;
 mod verify;
+#[cfg(feature = "process")]
+mod verify_process;
 #[cfg(feature = "stalls")]
 mod vmalloc;
 

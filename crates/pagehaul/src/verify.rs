@@ -17,11 +17,13 @@ use serde::Serialize;
 use crate::units::{bytes, count};
 
 /// Exit status of a dump that is not whole.
-const NOT_WHOLE: u8 = 3;
+pub(crate) const NOT_WHOLE: u8 = 3;
 /// Pages named one by one unless all are asked for.
 const SHOWN: usize = 10;
 
 /// Check that a dump is whole: its structure, every page, and its checksums if there are any
+///
+/// Cores and checkpoints of processes are checked, too. Cores in zstd frames and checkpoints have checksums in them.
 ///
 /// Checksums are written by `capture --checksums` to a file beside the dump, FILE.sums; copy it along. Without them, a
 /// changed byte in a page that is stored as it is, or compressed by a codec that does not notice, cannot be found.
@@ -44,8 +46,14 @@ pub(crate) struct VerifyArguments {
 }
 
 pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let threads = arguments.threads.map_or_else(crate::capture::every_cpu, usize::from);
+    #[cfg(feature = "process")]
+    if let [file] = arguments.dumps.as_slice()
+        && let Some(code) = crate::verify_process::run(file, threads, arguments.json)?
+    {
+        return Ok(code);
+    }
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let bar = progress(source.memory().ranges().bytes());
     let findings = verify(&source, threads, |done| bar.set_position(done));
     bar.finish_and_clear();

@@ -1,26 +1,28 @@
-//! What a core says of itself, and whether it is undamaged.
+//! What a core says of itself.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pagehaul_codec::FrameDecompressor;
 use pagehaul_memory::notes;
 use serde::Serialize;
 
+use crate::ProcessError;
 use crate::elf::{self, Headers};
 use crate::procfs::Pid;
 use crate::seekable::{self, Frame};
 use crate::threads::kind;
-use crate::{ProcessError, Watch};
 
-/// Most bytes of notes that are read: 1 TiB of threads' registers there is not.
-const MOST_NOTES: u64 = 1 << 30;
+/// Most bytes of notes that are read: the registers of tens of thousands of threads.
+pub(crate) const MOST_NOTES: u64 = 256 << 20;
 /// Most bytes that one frame of ours holds.
 const MOST_CONTENT: u64 = seekable::MOST_ZEROS;
+
+/// What is said of zstd that has no table of frames.
+pub(crate) const NO_TABLE: &str = "it is zstd, but has no table of frames at its end: it was not written to its end, is \
+                                   cut, or is no core of pagehaul's; `zstd -d` gives what is there";
 
 /// What a core says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,29 +51,16 @@ pub struct CoreInfo {
     pub frames: u64,
 }
 
-/// What a look at every byte found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verified {
-    /// Frames looked at.
-    pub frames: u64,
-    /// Bytes they hold.
-    pub bytes: u64,
-    /// Damage: where it is and what, at most 16.
-    pub damage: Vec<String>,
-    /// Whether there are checksums at all: plain ELF has none.
-    pub has_checksums: bool,
-}
-
 /// The bytes of a core, decompressed as they are asked for.
-struct Reader {
-    file: File,
-    size: u64,
+pub(crate) struct Reader {
+    pub(crate) file: File,
+    pub(crate) size: u64,
     /// None: plain ELF.
-    frames: Option<Vec<Frame>>,
+    pub(crate) frames: Option<Vec<Frame>>,
 }
 
 impl Reader {
-    fn open(path: &Path) -> Result<Self, ProcessError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, ProcessError> {
         let failed = |action| {
             let path = path.to_owned();
             move |source| ProcessError::Output { path, action, source }
@@ -83,7 +72,8 @@ impl Reader {
         Ok(Self { file, size, frames })
     }
 
-    fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
+    /// Up to `len` bytes of the core; fewer only at its end.
+    pub(crate) fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         let Some(frames) = &self.frames else { return read_at(&self.file, at, len) };
         let end = at.saturating_add(len as u64);
         let mut out = Vec::new();
@@ -96,6 +86,22 @@ impl Reader {
         }
         Ok(out)
     }
+
+    /// Whether it is zstd, but without the table of frames that a finished core has at its end.
+    pub(crate) fn lacks_table(&self) -> bool {
+        let mut start = [0; 4];
+        self.frames.is_none()
+            && self.file.read_exact_at(&mut start, 0).is_ok()
+            && start == seekable::FRAME_MAGIC.to_le_bytes()
+    }
+
+    /// Bytes of the core that are there.
+    pub(crate) fn there(&self) -> u64 {
+        match &self.frames {
+            Some(frames) => frames.last().map_or(0, |frame| frame.content.end),
+            None => self.size,
+        }
+    }
 }
 
 /// Reads up to `len` bytes; fewer only at the end of the file.
@@ -107,11 +113,16 @@ fn read_at(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn decompressor() -> io::Result<FrameDecompressor> {
+pub(crate) fn decompressor() -> io::Result<FrameDecompressor> {
     FrameDecompressor::new().map_err(io::Error::other)
 }
 
-fn decompress(file: &File, frame: &Frame, decompressor: &mut FrameDecompressor) -> io::Result<Vec<u8>> {
+/// Decompresses a frame and makes sure that it holds what the table says.
+pub(crate) fn decompress(
+    file: &File,
+    frame: &Frame,
+    decompressor: &mut FrameDecompressor,
+) -> io::Result<Vec<u8>> {
     let content = frame.content.end - frame.content.start;
     let stored = frame.stored.end - frame.stored.start;
     if content > MOST_CONTENT || stored > 2 * MOST_CONTENT {
@@ -131,13 +142,8 @@ fn decompress(file: &File, frame: &Frame, decompressor: &mut FrameDecompressor) 
 /// Describes a core of a process. None if the file is something else (a vmcore too is an ELF core, but of no process).
 pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
     let reader = Reader::open(path)?;
-    let mut start = [0; 4];
-    let is_zstd = reader.file.read_exact_at(&mut start, 0).is_ok() && start == 0xfd2f_b528u32.to_le_bytes();
-    if is_zstd && reader.frames.is_none() {
-        let what = "it is zstd, but has no table of frames at its end: it was not written to its end, is cut, or is no \
-                    core of pagehaul's; `zstd -d` gives what is there"
-            .to_owned();
-        return Err(ProcessError::Damaged { path: path.to_owned(), what });
+    if reader.lacks_table() {
+        return Err(ProcessError::Damaged { path: path.to_owned(), what: NO_TABLE.into() });
     }
     let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
     let headers = elf::parse(|at, len| reader.read(at, len)).map_err(|error| damaged(error.to_string()))?;
@@ -148,10 +154,7 @@ pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
     };
     let (at, len) = (headers.notes.0, headers.notes.1.min(MOST_NOTES));
     let bytes = reader.read(at, len as usize).map_err(|error| damaged(error.to_string()))?;
-    let Some(process) = notes::iter(&bytes).find(|note| note.name == b"CORE" && note.kind == kind::PRPSINFO)
-    else {
-        return Ok(None);
-    };
+    let Some(process) = process_note(&bytes) else { return Ok(None) };
     let text = |range: std::ops::Range<usize>| {
         let bytes = process.desc.get(range).unwrap_or_default();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -174,62 +177,17 @@ pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
     }))
 }
 
-fn incomplete(reader: &Reader, headers: &Headers) -> Option<String> {
+/// The note that every core of a process has, and no vmcore.
+pub(crate) fn process_note(bytes: &[u8]) -> Option<notes::Note<'_>> {
+    notes::iter(bytes).find(|note| note.name == b"CORE" && note.kind == kind::PRPSINFO)
+}
+
+/// Why a core with these headers is not complete, if it isn't.
+pub(crate) fn incomplete(reader: &Reader, headers: &Headers) -> Option<String> {
     if headers.incomplete {
         return Some("its writer did not finish".into());
     }
     let needed = headers.loads.iter().map(|load| load.offset.saturating_add(load.stored)).max().unwrap_or(0);
-    let there = match &reader.frames {
-        Some(frames) => frames.last().map_or(0, |frame| frame.content.end),
-        None => reader.size,
-    };
+    let there = reader.there();
     (there < needed).then(|| format!("it is cut: {} bytes are missing at its end", needed - there))
-}
-
-/// Looks at every byte of a core: each frame's checksum and size, on several threads.
-pub fn verify(path: &Path, threads: usize, watch: &Watch) -> Result<Verified, ProcessError> {
-    let reader = Reader::open(path)?;
-    let Some(frames) = &reader.frames else {
-        return Ok(Verified { frames: 0, bytes: 0, damage: Vec::new(), has_checksums: false });
-    };
-    let total = frames.last().map_or(0, |frame| frame.content.end);
-    watch.expect(total);
-    watch.enter(crate::Phase::Pack);
-    let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
-    let damage: Mutex<Vec<(u64, String)>> = Mutex::default();
-    let report = |at: u64, what: String| {
-        if let Ok(mut damage) = damage.lock() {
-            damage.push((at, what));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                let Ok(mut decompressor) = decompressor() else { return report(0, "out of memory".into()) };
-                while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if watch.stopped() {
-                        return;
-                    }
-                    if let Err(error) = decompress(&reader.file, frame, &mut decompressor) {
-                        let what = format!(
-                            "the frame at byte {:#x} of the file (bytes {:#x} to {:#x} of the core) is damaged: {error}",
-                            frame.stored.start, frame.content.start, frame.content.end
-                        );
-                        report(frame.stored.start, what);
-                    }
-                    let length = frame.content.end - frame.content.start;
-                    bytes.fetch_add(length, Ordering::Relaxed);
-                    watch.packed(length);
-                }
-            });
-        }
-    });
-    let mut damage = damage.into_inner().unwrap_or_default();
-    damage.sort();
-    Ok(Verified {
-        frames: frames.len() as u64,
-        bytes: bytes.into_inner(),
-        damage: damage.into_iter().take(16).map(|(_, what)| what).collect(),
-        has_checksums: true,
-    })
 }

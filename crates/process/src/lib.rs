@@ -15,6 +15,8 @@ mod elf;
 mod error;
 mod filter;
 mod fork;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod inject;
 mod inspect;
 mod layout;
@@ -34,6 +36,7 @@ mod run;
 mod seekable;
 mod stop;
 mod threads;
+mod verify;
 mod watch;
 
 pub use agent::serve as hold_snapshot;
@@ -43,12 +46,13 @@ pub use checkpoint::{
 };
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};
-pub use inspect::{CoreInfo, Verified, describe, verify};
+pub use inspect::{CoreInfo, describe};
 pub use options::{Mode, Options};
 pub use output::Target;
 pub use procfs::Pid;
 pub use report::{Ended, Report, Seconds};
 pub use run::{SNAPSHOT_HELPER, core};
+pub use verify::{Verified, verify};
 pub use watch::{Phase, Watch};
 
 /// Bytes of a page on x86_64.

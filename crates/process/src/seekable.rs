@@ -12,7 +12,8 @@ const TABLE_MAGIC: u32 = 0x184d_2a5e;
 const FOOTER_MAGIC: u32 = 0x8f92_eab1;
 /// Bytes of the footer: count of frames, descriptor, magic.
 const FOOTER: usize = 9;
-const FRAME_MAGIC: u32 = 0xfd2f_b528;
+/// First bytes of a frame (RFC 8878, 3.1.1).
+pub(crate) const FRAME_MAGIC: u32 = 0xfd2f_b528;
 /// Most bytes of zeros in one frame.
 pub(crate) const MOST_ZEROS: u64 = 64 << 20;
 /// Bytes of a block of zeros: the most a block of this window may have.
@@ -126,7 +127,7 @@ pub(crate) fn read_table(
         bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
     };
     let descriptor = footer.get(4).copied().unwrap_or(0);
-    if word(&footer, 5) != FOOTER_MAGIC || descriptor & 0x7c != 0 {
+    if word(&footer, 5) != FOOTER_MAGIC || descriptor & 0x7f != 0 {
         return Ok(None);
     }
     // With a checksum of our neighbours' kind, entries have four bytes more.

@@ -105,10 +105,14 @@ pub(crate) struct Container {
     pub(crate) index: Index,
 }
 
-/// Whether a file starts as a container does.
+/// Whether a file starts, or at least ends, as a container does.
 pub(crate) fn is_container(path: &Path) -> bool {
-    let mut start = [0; 16];
-    File::open(path).is_ok_and(|file| file.read_exact_at(&mut start, 0).is_ok()) && start == *MAGIC
+    let Ok(file) = File::open(path) else { return false };
+    let size = file.metadata().map_or(0, |meta| meta.len());
+    [Some(0), size.checked_sub(MAGIC.len() as u64)].into_iter().flatten().any(|at| {
+        let mut bytes = [0; 16];
+        file.read_exact_at(&mut bytes, at).is_ok() && bytes == *MAGIC
+    })
 }
 
 impl Container {
@@ -123,7 +127,9 @@ impl Container {
         let size = file.metadata().map_err(failed("examine"))?.len();
         let mut start = [0; HEADER as usize];
         if size < HEADER + FOOTER || file.read_exact_at(&mut start, 0).is_err() || start[..16] != *MAGIC {
-            return Err(damaged("it is no checkpoint of pagehaul's: its first bytes are others".into()));
+            return Err(damaged(
+                "it is no checkpoint of pagehaul's, or damaged: bytes 0x0 to 0x10 are others".into(),
+            ));
         }
         match start[16..] {
             [0, 0, 0, 0, 0, 0, 0, 0] => {}

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::container::{self, Block, Container, Image};
 use super::place;
-use crate::inspect::Verified;
-use crate::{ProcessError, Watch};
+use crate::verify::Verified;
+use crate::{Phase, ProcessError, Watch};
 
 /// What a checkpoint says of itself.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -54,17 +54,38 @@ pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, Proces
     }))
 }
 
-/// Looks at every byte of a checkpoint.
-pub fn verify_checkpoint(path: &Path, threads: usize, watch: &Watch) -> Result<Verified, ProcessError> {
-    let container = Container::open(&place(path))?;
+/// Looks at every byte of a checkpoint. None if the file (or the folder) is something else.
+pub fn verify_checkpoint(
+    path: &Path,
+    threads: usize,
+    watch: &Watch,
+) -> Result<Option<Verified>, ProcessError> {
+    let path = place(path);
+    if !container::is_container(&path) {
+        return Ok(None);
+    }
+    let container = match Container::open(&path) {
+        Ok(container) => container,
+        Err(ProcessError::Damaged { what, .. }) => {
+            return Ok(Some(Verified::new("checkpoint", true, vec![(0, what)])));
+        }
+        Err(error) => return Err(error),
+    };
     watch.expect(container.image_bytes());
+    watch.enter(Phase::Pack);
     let damage = check_blocks(&container, threads, watch);
-    Ok(Verified {
+    if watch.stopped() {
+        return Err(ProcessError::Refused("stopped before everything was looked at".into()));
+    }
+    let faults = damage.into_iter().map(|(at, error)| match error {
+        ProcessError::Damaged { what, .. } => (at, what),
+        error => (at, error.to_string()),
+    });
+    Ok(Some(Verified {
         frames: container.index.images.iter().map(|image| image.blocks.len() as u64).sum(),
         bytes: container.image_bytes(),
-        damage: damage.into_iter().take(16).map(|(_, error)| error.to_string()).collect(),
-        has_checksums: true,
-    })
+        ..Verified::new("checkpoint", true, faults.collect())
+    }))
 }
 
 /// Checks every block's checksum on several threads. Gives what is damaged, by its place.
@@ -83,6 +104,7 @@ pub(crate) fn check_blocks(container: &Container, threads: usize, watch: &Watch)
                     if let (Err(error), Ok(mut damage)) = (container.block(image, block), damage.lock()) {
                         damage.push((block.offset, error));
                     }
+                    watch.packed(block.bytes.into());
                 }
             });
         }

@@ -1,13 +1,13 @@
 //! Checkpoints: CRIU saves and restores what the kernel knows of processes, pagehaul takes and gives its images.
 
-mod container;
+pub(crate) mod container;
 mod criu;
 mod dump;
 mod info;
 pub(crate) mod pids;
 mod restore;
 mod tree;
-mod wire;
+pub(crate) mod wire;
 
 pub use dump::{CheckpointOptions, CheckpointReport, checkpoint};
 pub use info::{CheckpointInfo, describe_checkpoint, verify_checkpoint};
