@@ -12,6 +12,12 @@ use crate::ProcessError;
 /// The oldest version whose image streamer protocol and images are known to work on today's kernels.
 const OLDEST: u32 = 4;
 
+/// Arguments for rounds of incremental images.
+const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedup"];
+/// Arguments that lead images elsewhere. `--page-server` beside `--stream` makes images that cannot be restored.
+const ELSEWHERE: [&str; 6] =
+    ["--page-server", "--ps-socket", "--lazy-pages", "-D", "--images-dir", "--no-stream"];
+
 /// A CRIU that can be run.
 #[derive(Debug, Clone)]
 pub(crate) struct Criu {
@@ -45,6 +51,42 @@ impl Criu {
             )));
         }
         Ok(Self { program, version })
+    }
+
+    /// Refuses arguments of users with which pages would go elsewhere, or not be all there.
+    pub(crate) fn check_arguments(&self, arguments: &[String]) -> Result<(), ProcessError> {
+        let has = |names: &[&str]| {
+            let name = |argument: &String| argument.split('=').next().unwrap_or("").to_owned();
+            arguments.iter().find(|argument| names.contains(&name(argument).as_str()))
+        };
+        if let Some(argument) = has(&INCREMENTAL) {
+            return Err(ProcessError::Refused(if self.tracks_changes() {
+                format!(
+                    "no incremental rounds ({argument}): CRIU {}'s image streamer takes no parents of images; \
+                     checkpoint without it",
+                    self.version
+                )
+            } else {
+                format!(
+                    "no incremental rounds ({argument}): this kernel does not track which pages change \
+                     (CONFIG_MEM_SOFT_DIRTY is not set); checkpoint without it"
+                )
+            }));
+        }
+        match has(&ELSEWHERE) {
+            Some(argument) => Err(ProcessError::Refused(format!(
+                "{argument} would keep images from pagehaul, and the checkpoint could not be restarted; leave it out"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether kernel and CRIU can tell which pages changed since the last round.
+    fn tracks_changes(&self) -> bool {
+        let mut command = Command::new(&self.program);
+        command.args(["check", "--feature", "mem_dirty_track"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
     }
 
     /// Starts one of its actions in a folder. `log` is a file in it.

@@ -123,6 +123,7 @@ pub fn checkpoint(
     let begun = Instant::now();
     procfs::examine(pid)?;
     let criu = Criu::find(options.criu.as_deref())?;
+    criu.check_arguments(&options.arguments)?;
     let family = tree::of(pid);
     let path = place(path);
     let file = output::create(&path, options.overwrite)?;

@@ -79,9 +79,12 @@ struct Holder {
 impl Holder {
     fn sentence(&self) -> String {
         let Self { number, what, pid, name, parent, is_leaving } = self;
-        let holder = format!("PID {number}, which the checkpoint needs, is in use as {what}process {pid} ({name})");
+        let holder =
+            format!("PID {number}, which the checkpoint needs, is in use as {what}process {pid} ({name})");
         if *is_leaving {
-            format!("{holder}, which has ended, but its parent {parent} has not waited for it; try again once it has")
+            format!(
+                "{holder}, which has ended, but its parent {parent} has not waited for it; try again once it has"
+            )
         } else {
             format!("{holder}; end that first")
         }
@@ -140,7 +143,9 @@ mod tests {
         let watch = Watch::default();
         let said = |pid| wait_until_free(&[pid], &watch).unwrap_err().to_string();
         let me = std::process::id() as Pid;
-        assert!(said(me).contains(&format!("PID {me}, which the checkpoint needs, is in use as process {me}")));
+        assert!(
+            said(me).contains(&format!("PID {me}, which the checkpoint needs, is in use as process {me}"))
+        );
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(said(thread).contains("is in use as process"));
         // A process whose group's leader is gone: the leader's number stays taken as long as the other lives.
@@ -165,6 +170,9 @@ mod tests {
         let watch = Watch::default();
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id() as Pid;
+        while !Stat::read(pid, pid).is_ok_and(|stat| stat.state == b'Z') {
+            std::thread::yield_now();
+        }
         let waiter = std::thread::spawn(move || child.wait().unwrap());
         wait_until_free(&[pid], &watch).unwrap();
         assert!(!procfs::path(pid, "stat").exists());

@@ -49,10 +49,12 @@ pub struct RestartReport {
 pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
     let criu = Criu::find(options.criu.as_deref())?;
+    criu.check_arguments(&options.arguments)?;
     let container = Container::open(&place(path))?;
     let image_bytes = container.image_bytes();
-    watch.expect(image_bytes);
-    watch.enter(Phase::Prepare);
+    // Looked at once for the checksums, and again for CRIU.
+    watch.expect(2 * image_bytes);
+    watch.enter(Phase::Pack);
     if let Some((_, error)) = check_blocks(&container, options.threads, watch).into_iter().next() {
         return Err(error);
     }
@@ -61,7 +63,6 @@ pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<R
     }
     let verify_seconds = begun.elapsed().as_secs_f64();
     pids::wait_until_free(&pids_of(&container)?, watch)?;
-    watch.enter(Phase::Pack);
     let folder = work_folder()?;
     let resource = |action| move |source| ProcessError::Resource { action, source };
     let listener = UnixListener::bind(folder.path().join("streamer-serve.sock"))
@@ -95,7 +96,8 @@ fn pids_of(container: &Container) -> Result<Vec<Pid>, ProcessError> {
     let image = container.index.images.iter().find(|image| image.name == pids::IMAGE);
     let content = image.map(|image| container.content(image)).transpose()?;
     content.and_then(|bytes| pids::parse(&bytes)).ok_or_else(|| {
-        let what = format!("its {} is missing or makes no sense: it is no checkpoint of CRIU 4's", pids::IMAGE);
+        let what =
+            format!("its {} is missing or makes no sense: it is no checkpoint of CRIU 4's", pids::IMAGE);
         ProcessError::Damaged { path: container.path.clone(), what }
     })
 }

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 const MOST: u32 = 4096;
 
 /// Reads the name of the next file; none when CRIU has closed its end.
-pub(crate) fn read_name(socket: &mut UnixStream) -> io::Result<Option<String>> {
+pub(crate) fn read_name(socket: &mut impl Read) -> io::Result<Option<String>> {
     let mut length = [0; 4];
     match socket.read_exact(&mut length) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),

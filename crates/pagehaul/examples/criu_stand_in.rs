@@ -1,0 +1,139 @@
+//! Stands in for CRIU in tests: speaks its image streamer's protocol with images of its own making, and saves nothing.
+//! Real processes are saved and restored by the real one in `scripts/prove_process.py`.
+//!
+//! What it does is chosen by the environment:
+//! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
+//!             tracks (the kernel can tell which pages change)
+//! TREE        PIDs in the images' process tree, separated by commas
+//! PAGES       MiB of pages
+//! RESTARTED   file that a restart writes "whole" or "broken" to, after a look at the images it was given
+
+use std::fs;
+use std::io::{IoSlice, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+const MIB: usize = 1 << 20;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let pretend = std::env::var("PRETEND").unwrap_or_default();
+    let after = |name: &str| arguments.iter().skip_while(|word| *word != name).nth(1).map(PathBuf::from);
+    if arguments.iter().any(|word| word == "--version") {
+        println!("Version: {}", pretend.strip_prefix("version ").unwrap_or("4.1.1"));
+        return;
+    }
+    if arguments[0] == "check" {
+        std::process::exit(i32::from(pretend != "tracks"));
+    }
+    let (folder, log) = (after("-D").unwrap(), after("-o").unwrap());
+    if pretend == "fail" {
+        fs::write(folder.join(log), "(00.1) Error (x.c:7): no such luck\n").unwrap();
+        std::process::exit(1);
+    }
+    match arguments.first().map(String::as_str) {
+        Some("dump") => dump(&folder, pretend == "endless"),
+        Some("restore") => {
+            restore(&folder);
+            fs::write(after("--pidfile").unwrap(), "77").unwrap();
+        }
+        _ => std::process::exit(2),
+    }
+}
+
+fn dump(folder: &Path, endless: bool) {
+    let mut socket = UnixStream::connect(folder.join("streamer-capture.sock")).unwrap();
+    for (name, content) in images() {
+        let mut pipe = announce(&mut socket, name);
+        while endless && name.starts_with("pages") {
+            // Until nobody listens any more.
+            if pipe.write_all(&content).is_err() {
+                std::process::exit(1);
+            }
+        }
+        if pipe.write_all(&content).is_err() {
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Announces a file, and gives the end of the pipe to write it to.
+fn announce(socket: &mut UnixStream, name: &str) -> fs::File {
+    socket.write_all(&request(name)).unwrap();
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    send(socket, read);
+    fs::File::from(write)
+}
+
+fn restore(folder: &Path) {
+    let mut socket = UnixStream::connect(folder.join("streamer-serve.sock")).unwrap();
+    let mut whole = true;
+    for (name, content) in images() {
+        whole &= fetch(&mut socket, name).is_some_and(|found| found == content);
+    }
+    whole &= fetch(&mut socket, "missing.img").is_none();
+    fs::write(std::env::var("RESTARTED").unwrap(), if whole { "whole" } else { "broken" }).unwrap();
+}
+
+fn fetch(socket: &mut UnixStream, name: &str) -> Option<Vec<u8>> {
+    socket.write_all(&request(name)).unwrap();
+    let mut reply = [0; 6];
+    socket.read_exact(&mut reply).unwrap();
+    if reply != [2, 0, 0, 0, 8, 1] {
+        return None;
+    }
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    send(socket, write);
+    let mut content = Vec::new();
+    fs::File::from(read).read_to_end(&mut content).unwrap();
+    Some(content)
+}
+
+/// A length, and a message whose field 1 is a name.
+fn request(name: &str) -> Vec<u8> {
+    let mut out = (name.len() as u32 + 2).to_le_bytes().to_vec();
+    out.extend([10, name.len() as u8]);
+    out.extend(name.bytes());
+    out
+}
+
+/// One byte, and with it a descriptor.
+fn send(socket: &UnixStream, descriptor: OwnedFd) {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut buffer = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor.as_fd()];
+    assert!(buffer.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut buffer, SendFlags::empty()).unwrap();
+}
+
+/// A process tree, pages that do not compress, and an empty image.
+fn images() -> [(&'static str, Vec<u8>); 3] {
+    let mut tree = vec![0x19, 0x43, 0x56, 0x54, 0x30, 0x30, 0x27, 0x50];
+    for pid in std::env::var("TREE").unwrap_or_default().split(',').filter_map(|pid| pid.parse::<u64>().ok())
+    {
+        // Field 1, the process.
+        let mut entry = vec![8];
+        let mut rest = pid;
+        while rest >= 0x80 {
+            entry.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        entry.push(rest as u8);
+        tree.extend((entry.len() as u32).to_le_bytes());
+        tree.extend(entry);
+    }
+    let mib: usize = std::env::var("PAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let mut state = 1u64;
+    let mut word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    // Not a whole number of blocks.
+    let pages: Vec<u8> = (0..mib * MIB / 8 + 512).flat_map(|_| word()).collect();
+    [("pstree.img", tree), ("pages-1.img", pages), ("empty.img", Vec::new())]
+}

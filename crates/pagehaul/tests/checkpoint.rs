@@ -1,0 +1,264 @@
+//! `pagehaul checkpoint` and `restart` with a stand-in for CRIU: what is kept, what is refused, and that a process goes on
+//! when it could not be saved.
+#![cfg(feature = "process")]
+
+mod common {
+    pub mod subject;
+}
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use common::subject::{BINARY, Subject, tool};
+use tempfile::tempdir;
+
+fn stand_in() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in")
+}
+
+/// A command with the stand-in for CRIU.
+fn with_criu(command: &str) -> Command {
+    let mut command = tool(&[command, "--criu"]);
+    command.arg(stand_in());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
+}
+
+/// A number that no process has, and none will soon.
+const FREE: &str = "4194303";
+
+/// A process that sleeps, saved (so the tool believes) and ended.
+fn saved(folder: &Path, tree: &str) -> PathBuf {
+    let path = folder.join("checkpoint");
+    let mut child = sleeper();
+    let output = with_criu("checkpoint")
+        .args(["--force", &child.id().to_string()])
+        .arg(&path)
+        .env("TREE", tree)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(!child.wait().unwrap().success(), "it is ended once it is saved");
+    path
+}
+
+fn sleeper() -> Child {
+    Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap()
+}
+
+fn restart(path: &Path, marker: &Path, tree: &str) -> Output {
+    let _ = fs::remove_file(marker);
+    with_criu("restart").arg(path).env("TREE", tree).env("RESTARTED", marker).output().unwrap()
+}
+
+#[test]
+fn images_come_back_as_they_were() {
+    let folder = tempdir().unwrap();
+    let (path, marker) = (saved(folder.path(), FREE), folder.path().join("marker"));
+    let output = restart(&path, &marker, FREE);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("process 77 runs again"));
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
+    let output = tool(&["info"]).arg(&path).output().unwrap();
+    for part in ["checkpoint of processes", "complete      yes", "(sleep)", "images        3 "] {
+        assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
+    }
+    let output = tool(&["verify"]).arg(&path).output().unwrap();
+    assert!(output.status.success() && said(&output).ends_with("\nwhole\n"), "{}", said(&output));
+    // A folder stands for the container in it.
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    fs::rename(&path, folder.path().join("folder/checkpoint.pagehaul")).unwrap();
+    assert!(restart(&folder.path().join("folder"), &marker, FREE).status.success());
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
+}
+
+#[test]
+fn damaged_checkpoints_are_refused_before_anything_is_restarted() {
+    let folder = tempdir().unwrap();
+    let (path, marker) = (saved(folder.path(), FREE), folder.path().join("marker"));
+    let good = fs::read(&path).unwrap();
+    let refused = |bytes: &[u8], at: usize| {
+        fs::write(&path, bytes).unwrap();
+        let output = tool(&["verify"]).arg(&path).output().unwrap();
+        // One bit says that its writer did not finish; the others are damage, and placed.
+        let told = |text: &str| text.contains("byte") || text.contains("incomplete");
+        assert_eq!(output.status.code(), Some(3), "byte {at}: {}", said(&output));
+        assert!(told(&said(&output)) && said(&output).contains("NOT WHOLE"), "byte {at}: {}", said(&output));
+        let output = restart(&path, &marker, FREE);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(told(&said(&output)), "byte {at}: {}", said(&output));
+        assert!(!marker.exists(), "byte {at}: CRIU was given images of it");
+    };
+    let ends = (0..24).step_by(5).chain(good.len() - 40..good.len());
+    for (turn, at) in ends.chain((24..good.len()).step_by(good.len() / 40)).enumerate() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (turn % 8);
+        refused(&bad, at);
+    }
+    for length in [good.len() - 1, good.len() / 2, 100, 64, 24] {
+        refused(&good[..length], length);
+    }
+}
+
+#[test]
+fn pids_that_are_taken_are_named() {
+    let folder = tempdir().unwrap();
+    let mut child = sleeper();
+    let pid = child.id().to_string();
+    let tree = format!("{FREE},{pid}");
+    let (path, marker) = (saved(folder.path(), &tree), folder.path().join("marker"));
+    let output = restart(&path, &marker, &tree);
+    assert_eq!(output.status.code(), Some(1));
+    let expected =
+        format!("PID {pid}, which the checkpoint needs, is in use as process {pid} (sleep); end that first");
+    assert!(said(&output).contains(&expected), "{}", said(&output));
+    assert!(!marker.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let output = restart(&path, &marker, &tree);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    let mut fails = |pretend: &str, program: &Path, part: &str| {
+        let output = tool(&["checkpoint", "-q", "--criu"])
+            .arg(program)
+            .arg(subject.pid())
+            .arg(&path)
+            .env("PRETEND", pretend)
+            .output()
+            .unwrap();
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(part), "no {part:?} in {text}");
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+        assert!(!path.exists());
+        subject.goes_on();
+    };
+    fails(
+        "",
+        Path::new("/nonexistent/criu"),
+        "/nonexistent/criu is not there: checkpoints need CRIU 4 or newer",
+    );
+    fails("version 3.17.1", &stand_in(), "is CRIU 3.17.1, which is too old");
+    fails("version ", &stand_in(), "of no known version");
+    fails("fail", &stand_in(), "CRIU 4.1.1 cannot save it: (x.c:7): no such luck");
+    // A restart says the same.
+    let file = saved(folder.path(), FREE);
+    let output = tool(&["restart", "--criu", "/nonexistent/criu"]).arg(&file).output().unwrap();
+    assert!(said(&output).contains("is not there: checkpoints need CRIU"), "{}", said(&output));
+    let output = with_criu("restart").arg(&file).env("PRETEND", "fail").output().unwrap();
+    assert!(said(&output).contains("cannot restart it: (x.c:7): no such luck"), "{}", said(&output));
+}
+
+#[test]
+fn processes_that_cannot_be_saved_are_refused() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let fails = |pid: &str, part: &str| {
+        let output = with_criu("checkpoint").arg(pid).arg(&path).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
+        assert!(!path.exists());
+    };
+    fails("999999999", "there is no process");
+    let mut zombie = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+    zombie.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+    let stat = format!("/proc/{}/stat", zombie.id());
+    while !fs::read_to_string(&stat).unwrap().contains(") Z") {
+        std::thread::yield_now();
+    }
+    fails(&zombie.id().to_string(), "is a zombie");
+    zombie.wait().unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    subject.while_traced(|pid| fails(pid, "is traced by process"));
+    subject.goes_on();
+    fs::write(&path, "precious").unwrap();
+    let output = with_criu("checkpoint").arg(subject.pid()).arg(&path).output().unwrap();
+    assert!(said(&output).contains("--force"), "{}", said(&output));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn arguments_that_would_lose_pages_are_refused() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    for (argument, pretend, part) in [
+        ("--track-mem", "", "does not track which pages change (CONFIG_MEM_SOFT_DIRTY is not set)"),
+        ("--prev-images-dir=x", "tracks", "CRIU 4.1.1's image streamer takes no parents of images"),
+        ("--page-server", "", "would keep images from pagehaul"),
+    ] {
+        let output = with_criu("checkpoint")
+            .arg(subject.pid())
+            .arg(&path)
+            .args(["--", argument])
+            .env("PRETEND", pretend)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
+        assert!(!path.exists());
+        subject.goes_on();
+    }
+}
+
+#[test]
+fn a_signal_ends_it_and_the_process_goes_on() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    let mut child = with_criu("checkpoint")
+        .args(["-q", "--max-memory", "8M", &subject.pid()])
+        .arg(&path)
+        .env("PRETEND", "endless")
+        .env("PAGES", "1")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Pages are coming.
+    while fs::metadata(&path).map_or(0, |meta| meta.len()) < 1 << 20 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was told to");
+        std::thread::yield_now();
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("stopped before"), "{}", said(&output));
+    assert!(!path.exists());
+    subject.goes_on();
+}
+
+#[test]
+fn a_full_disk_leaves_no_file_and_the_process_running() {
+    let folder = tempdir().unwrap();
+    fs::create_dir(folder.path().join("disk")).unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    // A disk of 2 MiB that only the command sees.
+    let script = format!(
+        "mount -t tmpfs -o size=2m none disk && {BINARY} checkpoint -q --criu {} {} disk/checkpoint; code=$?; \
+         ls disk; exit $code",
+        stand_in().display(),
+        subject.pid()
+    );
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .current_dir(folder.path())
+        .env("PAGES", "8")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("No space left on device"), "{}", said(&output));
+    assert_eq!(output.stdout, b"", "a file is left");
+    subject.goes_on();
+}
