@@ -1,15 +1,18 @@
 //! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
-//! Usage: subject MIB THREADS [seccomp|spawn|file PATH|wait PATH]
+//! Usage: subject MIB THREADS [seccomp|spawn|vfork FIFO|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With a file it says so there, again and again, for ever: pipes to
-//! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more.
+//! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
+//! waits uninterruptibly until somebody writes to a FIFO.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
 
+use std::ffi::CString;
 use std::hint::black_box;
 use std::io::{BufRead, Write};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[path = "../tests/common/content.rs"]
@@ -67,6 +70,10 @@ fn main() {
             }
         }
         Some("seccomp") => refuse_everything_new(),
+        Some("vfork") => drop({
+            let fifo = arguments.next().unwrap();
+            std::thread::spawn(move || wait_for_exec(&fifo))
+        }),
         Some("wait") => {
             std::fs::write(arguments.next().unwrap(), ready + "\n").unwrap();
             loop {
@@ -101,6 +108,32 @@ fn main() {
 fn say(text: &str) {
     println!("{text}");
     std::io::stdout().flush().unwrap();
+}
+
+/// Makes a process by vfork that cannot get to its exec before the FIFO has a writer. Until then its parent waits in the
+/// kernel, and nothing but death interrupts it.
+fn wait_for_exec(fifo: &str) {
+    let (fifo, program) = (CString::new(fifo).unwrap(), c"/bin/true");
+    let arguments = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
+    let mut actions = MaybeUninit::uninit();
+    let mut pid = 0;
+    // SAFETY: everything is initialised where it is to be, and alive for the calls; strings and lists end as they should.
+    unsafe {
+        assert_eq!(libc::posix_spawn_file_actions_init(actions.as_mut_ptr()), 0);
+        let actions = actions.as_mut_ptr();
+        assert_eq!(libc::posix_spawn_file_actions_addopen(actions, 9, fifo.as_ptr(), libc::O_RDONLY, 0), 0);
+        let (arguments, nothing) = (arguments.as_ptr(), [std::ptr::null_mut()]);
+        let spawned = libc::posix_spawn(
+            &mut pid,
+            program.as_ptr(),
+            actions,
+            std::ptr::null(),
+            arguments,
+            nothing.as_ptr(),
+        );
+        assert_eq!(spawned, 0);
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
 }
 
 /// A seccomp filter under which making a process or thread is death.

@@ -139,7 +139,7 @@ fn the_report_is_json_too() {
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(report["ended"]["how"], "complete");
     assert_eq!(report["threads_saved"], 3);
-    assert_eq!(report["codec"], "zstd:-1");
+    assert_eq!(report["codec"], "zstd:3");
     assert!(report["seconds"]["pause"].as_f64().unwrap() > 0.0);
     assert!(report["page_bytes"].as_u64().unwrap() >= 10 << 20);
 }
@@ -245,6 +245,32 @@ fn threads_that_come_and_go_meanwhile_do_not_matter() {
         subject.core(&["--force"], &folder.path().join("core"));
         subject.goes_on();
     }
+}
+
+#[test]
+fn a_thread_that_cannot_be_stopped_is_named_and_everything_goes_on() {
+    let folder = tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut subject = Subject::start(&["5", "2", "vfork", fifo.to_str().unwrap()]);
+    subject.wait_for_any_thread_in_state('D');
+    for mode in [&[][..], &["--live"][..], &["--snapshot"][..]] {
+        let path = folder.path().join("core");
+        let output = tool(&["core"]).args(mode).arg(subject.pid()).arg(&path).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("did not stop within 5 s (state D"), "{said}");
+        assert!(!path.exists());
+        subject.goes_on();
+    }
+    // It gets on, and so it can be saved.
+    fs::write(&fifo, "go").unwrap();
+    subject.wait_for_threads(3);
+    let path = folder.path().join("core");
+    subject.core(&[], &path);
+    assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
+    subject.goes_on();
+    subject.has_no_children();
 }
 
 #[test]
@@ -447,36 +473,4 @@ fn a_killed_run_takes_its_snapshot_along() {
     }
     subject.goes_on();
     subject.has_no_children();
-}
-
-#[test]
-fn info_and_verify_know_cores() {
-    let folder = tempdir().unwrap();
-    let subject = Subject::start(&["10", "2"]);
-    for (name, format) in [("core", "ELF core\n"), ("core.zst", "ELF core in zstd frames")] {
-        let path = folder.path().join(name);
-        subject.core(&[], &path);
-        let output = tool(&["info"]).arg(&path).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        let process = format!("{} (subject)", subject.pid());
-        for part in [format, "complete      yes", &process, "threads       3", "subject 10 2"] {
-            assert!(said.contains(part), "no {part:?} in {said}");
-        }
-    }
-    let path = folder.path().join("core.zst");
-    let watch = pagehaul_process::Watch::default();
-    let whole = pagehaul_process::verify(&path, 2, &watch).unwrap();
-    assert!(whole.has_checksums && whole.damage.is_empty() && whole.bytes > 10 << 20, "{whole:?}");
-    let good = fs::read(&path).unwrap();
-    for at in [20, good.len() / 3, good.len() / 2] {
-        let mut bad = good.clone();
-        bad[at] ^= 0x10;
-        fs::write(&path, &bad).unwrap();
-        let found = pagehaul_process::verify(&path, 2, &watch).unwrap();
-        assert_eq!(found.damage.len(), 1, "byte {at}: {found:?}");
-        assert!(found.damage[0].contains("of the core) is damaged"), "{found:?}");
-    }
-    fs::write(&path, &good[..good.len() / 2]).unwrap();
-    let output = tool(&["info"]).arg(&path).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no table of frames"));
 }

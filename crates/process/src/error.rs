@@ -47,7 +47,7 @@ pub enum ProcessError {
     /// A thread does not stop.
     #[error(
         "thread {tid} of process {pid} did not stop within {seconds} s (state {state}): it waits in the kernel for \
-         something that cannot be interrupted; try again later, or use --live"
+         something that cannot be interrupted; try again later"
     )]
     Stuck {
         /// The process.

@@ -115,7 +115,7 @@ pub(crate) fn read_again(
 }
 
 /// Gives the number of the line that makes no sense where there is one.
-fn parse(text: &[u8]) -> Result<Vec<Mapping>, usize> {
+pub(crate) fn parse(text: &[u8]) -> Result<Vec<Mapping>, usize> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         if line.is_empty() {

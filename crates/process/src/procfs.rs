@@ -93,7 +93,7 @@ impl Status {
         Ok(Self::parse(&read_text(pid, "status")?))
     }
 
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut status = Self::default();
         for line in text.lines() {
             let Some((key, value)) = line.split_once(':') else { continue };

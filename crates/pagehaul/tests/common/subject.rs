@@ -1,5 +1,8 @@
 //! A process to be saved (`examples/subject.rs`), and questions to it.
 
+// Not every test uses all of it.
+#![allow(dead_code)]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -101,8 +104,29 @@ impl Subject {
     }
 
     fn state(&self) -> char {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+        letter(&fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap())
+    }
+
+    /// Waits until one of its threads is in a state.
+    pub fn wait_for_any_thread_in_state(&self, wanted: char) {
+        while !self.states().contains(&wanted) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until it has so many threads.
+    pub fn wait_for_threads(&self, count: usize) {
+        while self.states().len() != count {
+            std::thread::yield_now();
+        }
+    }
+
+    fn states(&self) -> Vec<char> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().flatten();
+        threads
+            .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+            .map(|stat| letter(&stat))
+            .collect()
     }
 
     /// Does something while another process traces it: this one.
@@ -117,6 +141,11 @@ impl Subject {
         assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) }, pid);
         assert_eq!(request(libc::PTRACE_DETACH), 0);
     }
+}
+
+/// The state in a line of /proc/PID/stat.
+fn letter(stat: &str) -> char {
+    stat.rsplit(") ").next().unwrap().chars().next().unwrap()
 }
 
 impl Drop for Subject {
