@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pagehaul_fuzz::{Base, FIRST_PFN};
 use pagehaul_trace::native::{MachineInfo, NativeWriter};
-use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten};
+use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 
 fn main() -> std::io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
@@ -55,7 +55,46 @@ fn main() -> std::io::Result<()> {
         bytes.insert(0, index as u8);
         save("classify", era.release(), &bytes)?;
     }
+    processes(&save)?;
     traces(&save)
+}
+
+/// What is known of processes: files of this one in /proc, a process tree of CRIU's, an index of one image.
+fn processes(save: &dyn Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    for name in ["smaps", "maps", "stat", "status"] {
+        save("process_proc", name, &fs::read(format!("/proc/self/{name}"))?)?;
+    }
+    let tree = b"\x19CVT00'P\x08\0\0\0\x08\x64\x10\x01\x28\x64\x28\x65";
+    save("process_proc", "tree", tree)?;
+    save("process_proc", "name", b"\x0a\x0bpages-1.img")?;
+    // Kind; {}; one image "p" of one block of 4 bytes at byte 24.
+    let mut index = vec![1, 2, 0, 0, 0, b'{', b'}', 1, 0, 0, 0, 1, 0, 0, 0, b'p', 1, 0, 0, 0];
+    index.extend(24u64.to_le_bytes());
+    index.extend([4, 0, 0, 0, 4, 0, 0, 0]);
+    index.extend([0; 8]);
+    save("checkpoint", "index", &index)?;
+    // A core of one PT_NOTE that tells of a process, and one page.
+    let note = note("CORE", 3, &[b'x'; 136]);
+    let mut core = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0\x3e\0\x01\0\0\0".to_vec();
+    core.extend([0, 64, 0].into_iter().flat_map(u64::to_le_bytes));
+    core.extend([0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    for (kind, at, size) in [(4u32, 176u64, note.len() as u64), (1, 4096, 4096)] {
+        core.extend([kind.to_le_bytes(), 6u32.to_le_bytes()].concat());
+        core.extend([at, 0x1000, 0, size, size, 4].into_iter().flat_map(u64::to_le_bytes));
+    }
+    core.extend(note);
+    core.resize(8192, 7);
+    save("process_core", "plain", &core)?;
+    // The same in one raw frame, with its table.
+    let mut frames = b"\x28\xb5\x2f\xfd\xa0".to_vec();
+    frames.extend((core.len() as u32).to_le_bytes());
+    frames.extend(&(1 | (core.len() as u32) << 3).to_le_bytes()[..3]);
+    frames.extend(&core);
+    let sizes = [frames.len() as u32, core.len() as u32];
+    let table = [&[0x184d_2a5e, 17], &sizes[..], &[1]].concat();
+    frames.extend(table.iter().flat_map(|word: &u32| word.to_le_bytes()));
+    frames.extend([0, 0xb1, 0xea, 0x92, 0x8f]);
+    save("process_core", "frames", &frames)
 }
 
 const FORMAT: &str = "name: mm_vmscan_direct_reclaim_begin\nID: 7\nformat:\n\

@@ -13,6 +13,14 @@ use pagehaul_synth::{Era, Image, Machine, note};
 #[derive(Clone)]
 pub struct MemoryFile(pub Arc<[u8]>);
 
+/// Gives the path of a file of these bytes to `look`. The file is in memory.
+pub fn in_file(bytes: &[u8], look: impl FnOnce(&Path)) {
+    let folder = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
+    let file = tempfile::NamedTempFile::new_in(folder.unwrap_or(&std::env::temp_dir())).expect("a temporary file");
+    std::fs::write(file.path(), bytes).expect("room for it");
+    look(file.path());
+}
+
 impl MemoryFile {
     /// A file of these bytes.
     pub fn new(bytes: &[u8]) -> Self {

@@ -1,0 +1,19 @@
+//! A checkpoint: any bytes, or any index with the right checksum.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pagehaul_fuzz::in_file;
+use pagehaul_process::{Watch, describe_checkpoint, fuzzing, verify_checkpoint};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&kind, data)) = data.split_first() else { return };
+    let bytes = if kind & 1 == 0 { data.to_vec() } else { fuzzing::with_index(data) };
+    in_file(&bytes, |path| {
+        let described = describe_checkpoint(path);
+        let found = verify_checkpoint(path, 1, &Watch::default());
+        if let (Ok(Some(info)), Ok(found)) = (described, found) {
+            let found = found.expect("what can be described can be verified");
+            assert_eq!(info.image_bytes, found.bytes);
+        }
+    });
+});
