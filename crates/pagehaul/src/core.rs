@@ -14,6 +14,8 @@ use crate::printed::{Manner, print};
 use crate::units::{bytes, count, seconds, size};
 use crate::{progress, signals};
 
+/// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
+const LEVEL: i32 = 3;
 /// Exit status of a run that left an incomplete core.
 const INCOMPLETE: u8 = 3;
 
@@ -41,7 +43,7 @@ pub(crate) struct CoreArguments {
     pub(crate) pid: Pid,
     /// File to write; `-` writes to standard output
     pub(crate) output: PathBuf,
-    /// zstd, with a level (zstd:3, zstd:-5), or none for plain ELF [default: zstd:-1 if OUTPUT ends in .zst, else none]
+    /// zstd, with a level (zstd:3, zstd:-5), or none for plain ELF [default: zstd:3 if OUTPUT ends in .zst, else none]
     #[arg(short, long, value_name = "CODEC[:LEVEL]")]
     pub(crate) compress: Option<Method>,
     /// Copy while the process runs; it stops for its registers only. The memory is not of one moment
@@ -137,7 +139,7 @@ pub(crate) fn hold_snapshot(pid: Pid, state: u8) -> anyhow::Result<ExitCode> {
 fn level(arguments: &CoreArguments) -> anyhow::Result<Option<i32>> {
     let zst = arguments.output.extension().is_some_and(|extension| extension == "zst");
     match arguments.compress {
-        None if zst => Ok(zstd_level(Method::default_of(Codec::Zstd))),
+        None if zst => Ok(Some(LEVEL)),
         None => Ok(None),
         Some(method) if method.codec() == Codec::None => Ok(None),
         Some(method) => match zstd_level(method) {
