@@ -151,7 +151,9 @@ def plan(args, subject, scratch):
 
     def report(out):
         said = json.loads(out)
-        return {"pause": said["seconds"]["pause"], "copy": said["seconds"]["copy"], "pages": said["page_bytes"]}
+        seconds = said["seconds"]
+        return {"pause": seconds["pause"], "copy": seconds["copy"], "pages": said["page_bytes"],
+                "packing": seconds["pack"] - (seconds["pause"] if said["mode"] == "stopped" else 0)}
 
     def core_run(name, output, *options):
         command = [args.pagehaul, "core", "-q", "--json", "--force", *options, pid, str(output)]
@@ -160,6 +162,7 @@ def plan(args, subject, scratch):
     runs = [
         core_run("core", core),
         core_run("core .zst", frames),
+        core_run("core .zst, zstd:-1", frames, "-c", "zstd:-1"),
         core_run("core --live .zst", frames, "--live"),
         core_run("core --snapshot .zst", frames, "--snapshot"),
     ]
@@ -192,67 +195,114 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pagehaul", default=str(ROOT / "target/release/pagehaul"))
     parser.add_argument("--subject", default=str(ROOT / "target/release/examples/subject"))
+    parser.add_argument("--frames", default=str(ROOT / "target/release/examples/frames"), help="the bare codec")
     parser.add_argument("--criu")
     parser.add_argument("--mib", type=int, nargs="+", default=[100, 800, 4000])
     parser.add_argument("--threads", type=int, default=2, help="busy threads of the process")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", default="/dev/shm", help="folder for outputs; memory, so that no disk is measured")
     parser.add_argument("--name", default=datetime.date.today().isoformat() + "-process")
+    parser.add_argument("--note", default="", help="what readers should know of this run")
+    parser.add_argument("--add", action="store_true", help="keep other sizes of an earlier run of this name")
     args = parser.parse_args()
     scratch = pathlib.Path(args.scratch) / f"pagehaul-bench-{os.getpid()}"
     scratch.mkdir()
-    raw, lines = [], []
+    folder = ROOT / "docs/benchmarks"
+    record = folder / f"{args.name}.json"
+    sizes = json.loads(record.read_text()) if args.add and record.exists() else []
     try:
         for mib in args.mib:
-            lines += one_size(args, mib, scratch, raw)
+            sizes = [size for size in sizes if size["mib"] != mib] + [one_size(args, mib, scratch)]
     finally:
         shutil.rmtree(scratch)
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    text = "\n".join([
-        f"# Cores and checkpoints of live processes, {args.name}", "",
-        f"{os.cpu_count()} CPUs ({cpu}), Linux {platform.release()}; a process of {args.threads} busy threads whose memory is "
-        f"40 % random, 40 % text, 20 % zeros; outputs to {args.scratch}; medians of {args.rounds} interleaved rounds. "
-        "Command: `bench/process.py`.",
-        "`pause` is what the tool says, `still` the longest time the process's counters stood still, seen from outside "
-        "(sampled; other programs' turns on the CPU are in it); `bare` the process's memory copied once with "
-        "process_vm_readv on one thread; `anon` anonymous memory of the tool and its children at most.",
-        *lines, ""])
-    folder = ROOT / "docs/benchmarks"
+    sizes.sort(key=lambda size: size["mib"])
     folder.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(sizes, indent=1) + "\n")
+    text = render(args.name, sizes)
     (folder / f"{args.name}.md").write_text(text)
-    (folder / f"{args.name}.json").write_text(json.dumps(raw, indent=1) + "\n")
     print(text)
 
 
-def one_size(args, mib, scratch, raw):
+def medians(runs):
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def render(name, sizes):
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    lines = [
+        f"# Cores and checkpoints of live processes, {name}", "",
+        f"{os.cpu_count()} CPUs ({cpu}), Linux {platform.release()}; a process of busy threads whose memory is 40 % random, "
+        "40 % text, 20 % zeros; medians of interleaved rounds. Command: `make bench-process`.", "",
+        "`pause` is what the tool says, `still` the longest time the process's counters stood still, seen from outside "
+        "(sampled; other programs' turns on the CPU are in it); `bare` the process's memory copied once with "
+        "process_vm_readv on one thread into memory that is there; `anon` anonymous memory of the tool and its children at "
+        "most. Pauses of gcore, CRIU and the copy are what is `still`.", "",
+        "## Goals and results", "",
+        "| MiB | pause / bare: core (goal 1.3) | snapshot | gcore / core (goal 3) | CRIU / core | CRIU / checkpoint (goal 3) | "
+        "packing / bare codec x threads (goal 90 %) | size (goal 45 %) |", "|" + "---|" * 8]
+    for size in sizes:
+        run = {name: medians(runs) for name, runs in size["runs"].items()}
+        bare, frames = statistics.median(size["bare"]), statistics.median(size["frames"])
+        pause = run["core .zst"]["pause"]
+        # The pages of the core are a little more than the known memory that the bare codec had.
+        rate = run["core .zst"]["pages"] / run["core .zst"]["packing"] / (size["mib"] * 2**20 / frames)
+        ratio = run["core .zst"]["bytes"] / run["core .zst"]["pages"]
+        criu = run.get("criu dump", {}).get("still")
+        box = run.get("checkpoint", {}).get("still")
+        lines.append(f"| {size['mib']} | {pause / bare:.2f} | {run['core --snapshot .zst']['pause'] / bare:.2f} "
+                     f"| {run['gcore']['still'] / pause:.1f} | {f'{criu / pause:.1f}' if criu else ''} "
+                     f"| {f'{criu / box:.1f}' if criu and box else ''} | {rate:.0%} | {ratio:.1%} |")
+    for size in sizes:
+        bare = statistics.median(size["bare"])
+        lines += ["", f"## {size['mib']} MiB", "",
+                  f"Bare copy: {bare * 1e3:.0f} ms ({size['mib'] / 1024 / bare:.1f} GiB/s). {size['rounds']} rounds, outputs to "
+                  f"{size['scratch']}, {size['threads']} busy threads. {size['note']}".rstrip(), "",
+                  "| | pause ms | still ms | pause / bare | wall s | CPU s | anon MiB | size MiB | of memory |", "|" + "---|" * 9]
+        for name, runs in size["runs"].items():
+            median = medians(runs)
+            pause = median.get("pause")
+            told = f"{pause * 1e3:.0f}" if pause is not None else ""
+            ratio = f"{(pause if pause is not None else median['still']) / bare:.2f}"
+            lines.append(f"| {name} | {told} | {median['still'] * 1e3:.0f} | {ratio} | {median['wall']:.2f} "
+                         f"| {median['cpu']:.2f} | {median['anon_mib']:.0f} | {median['bytes'] / 2**20:.0f} "
+                         f"| {median['bytes'] / 2**20 / size['mib']:.1%} |")
+    return "\n".join(lines + [""])
+
+
+def bare_codec(args, subject, scratch):
+    """The process's memory in frames on every CPU, and thrown away: seconds."""
+    content = scratch / "content"
+    with open(f"/proc/{subject.pid}/mem", "rb", buffering=0) as memory, open(content, "wb") as file:
+        # Enough for the rate; all of it would take the room of the outputs.
+        share = min(subject.length, 400 << 20)
+        memory.seek(subject.address)
+        for _ in range(0, share, CHUNK):
+            file.write(memory.read(CHUNK))
+    done = subprocess.run([args.frames, content, "3", str(os.cpu_count())], check=True, capture_output=True, text=True)
+    content.unlink()
+    return float(done.stdout.split()[0]) * subject.length / share
+
+
+def one_size(args, mib, scratch):
     subject = Subject(args.subject, mib, args.threads)
     try:
         runs = plan(args, subject, scratch)
         results = {name: [] for name, *_ in runs}
-        bare = []
+        bare, frames = [], []
         for _ in range(args.rounds):
             room = mmap.mmap(-1, subject.length)
             for at in range(0, subject.length, 4096):
                 room[at] = 1
             bare.append(bare_copy(subject.pid, subject.address, subject.length, room))
             del room
+            frames.append(bare_codec(args, subject, scratch))
             for name, command, outputs, said in runs:
                 results[name].append(measure(command, subject, outputs, said))
                 print(f"{mib} MiB: {name}: {results[name][-1]}", file=sys.stderr)
     finally:
         subject.end()
-    bare = statistics.median(bare)
-    lines = ["", f"## {mib} MiB", "", f"Bare copy: {bare * 1e3:.0f} ms ({mib / 1024 / bare:.1f} GiB/s).", "",
-             "| | pause ms | still ms | pause / bare | wall s | CPU s | anon MiB | size MiB | of memory |", "|" + "---|" * 9]
-    for name, runs in results.items():
-        median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-        pause = median.get("pause")
-        told = f"{pause * 1e3:.0f}" if pause is not None else ""
-        ratio = f"{(pause if pause is not None else median['still']) / bare:.2f}"
-        lines.append(f"| {name} | {told} | {median['still'] * 1e3:.0f} | {ratio} | {median['wall']:.2f} | {median['cpu']:.2f} "
-                     f"| {median['anon_mib']:.0f} | {median['bytes'] / 2**20:.0f} | {median['bytes'] / 2**20 / mib:.0%} |")
-        raw.append({"mib": mib, "name": name, "runs": runs, "bare": bare})
-    return lines
+    return {"mib": mib, "bare": bare, "frames": frames, "runs": results, "rounds": args.rounds, "scratch": args.scratch,
+            "threads": args.threads, "note": args.note}
 
 
 if __name__ == "__main__":

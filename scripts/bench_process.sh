@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 cargo build --release --locked --quiet -p pagehaul -p lab --bins
 cargo build --release --locked --quiet -p pagehaul --example subject
+cargo build --release --locked --quiet -p pagehaul-process --example frames
 criu=$("$target/release/lab" criu)
 exec python3 bench/process.py --pagehaul "$target/release/pagehaul" --subject "$target/release/examples/subject" \
-    --criu "$criu" "$@"
+    --frames "$target/release/examples/frames" --criu "$criu" "$@"
