@@ -74,7 +74,7 @@ impl Translator {
         let top = info.required(top, "SYMBOL(init_top_pgt)", "the kernel's page tables")?;
         // Exported since 4.17, when the number of levels became a matter of the machine; 4 where it is missing.
         let levels = if info.number("pgtable_l5_enabled").unwrap_or(0) != 0 { 5 } else { 4 };
-        // 65f750e5457a (5.1) exports the bit that SME sets in the entries of encrypted pages.
+        // 5.1 ("x86/kdump: Export the SME mask to vmcoreinfo"): the bit that SME sets in the entries of encrypted pages.
         let sme_mask = info.number("sme_mask").unwrap_or(0) as u64;
         let image_size = match info.number("KERNEL_IMAGE_SIZE") {
             Some(size) => (size as u64).min(START_KERNEL_MAP.wrapping_neg()),

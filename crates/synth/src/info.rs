@@ -85,7 +85,7 @@ fn model(setup: &Setup, lines: &mut Lines) {
     lines.set("SIZE(mem_section)", setup.section_entry);
     lines.offset("mem_section.section_mem_map", 0);
     if setup.era >= Era::V5_10 {
-        // 4f5aecdff25f (5.10), 1d50e5d0c505 (5.8).
+        // 4f5aecdff25f (5.13, and 5.10 by its stable releases), 1d50e5d0c505 (5.8).
         lines.number("SECTION_SIZE_BITS", i64::from(setup.section_bits));
         lines.number("MAX_PHYSMEM_BITS", i64::from(setup.max_physmem_bits()));
     } else if setup.section_bits != 27 || setup.max_physmem_bits.is_some() {
@@ -202,7 +202,7 @@ fn arch(setup: &Setup, lines: &mut Lines) {
         lines.number("KERNEL_IMAGE_SIZE", 1 << 30);
     }
     if era >= Era::V5_10 || setup.sme_mask != 0 {
-        // 65f750e5457a (5.1).
+        // 5.1 ("x86/kdump: Export the SME mask to vmcoreinfo").
         lines.number("sme_mask", setup.sme_mask as i64);
     }
 }
