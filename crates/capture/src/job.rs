@@ -14,8 +14,8 @@ use crate::place::Placed;
 use crate::report::{Clock, class_counts};
 use crate::select::{Selection, Tally};
 use crate::{
-    CaptureError, Compression, Format, LeftOut, MethodCount, Options, Phase, Report, Watch, Worth, dump,
-    identity,
+    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Phase, Report, Watch, Worth,
+    dump, identity,
 };
 
 /// A capture that is about to be made.
@@ -127,6 +127,18 @@ impl<'a> Job<'a> {
         }
     }
 
+    fn found(&self) -> Found {
+        let kernel = self.kernel.as_ref();
+        Found {
+            max_pfn: self.selection().max_pfn(),
+            ranges: self.source.memory().ranges().pieces().len(),
+            build_id: kernel.and_then(Kernel::build_id).map(str::to_owned),
+            paging_levels: kernel.map(|kernel| kernel.translator().levels()),
+            phys_base: kernel.map(Kernel::phys_base),
+            direct_map: kernel.and_then(Kernel::direct_map),
+        }
+    }
+
     /// What is said at the end.
     pub(crate) fn report(
         &self,
@@ -154,6 +166,7 @@ impl<'a> Job<'a> {
             output: output.map(|path| path.display().to_string()),
             kernel: self.kernel.as_ref().map(|kernel| kernel.release().to_owned()),
             crash_time: self.kernel.as_ref().and_then(Kernel::crash_time),
+            found: self.found(),
             level: self.options.level.bits(),
             format: self.options.format.name(),
             codec: self.compression().to_string(),

@@ -33,7 +33,7 @@ pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_open::{Source, SourceKind};
-pub use report::{ClassCount, Ended, LeftOut, MethodCount, Phases, Report, Unreadable};
+pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, Phases, Report, Unreadable};
 pub use run::capture;
 pub use watch::{Phase, Watch};
 pub use worth::Worth;

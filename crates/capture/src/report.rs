@@ -74,6 +74,23 @@ pub struct Unreadable {
     pub why: String,
 }
 
+/// What was found of the machine before anything was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// One more than the highest PFN.
+    pub max_pfn: u64,
+    /// Ranges of physical memory.
+    pub ranges: usize,
+    /// The kernel's build ID (5.9 on).
+    pub build_id: Option<String>,
+    /// Levels of its page tables: 4 or 5.
+    pub paging_levels: Option<u8>,
+    /// Where the kernel image is, less where it was linked to be (two's complement).
+    pub phys_base: Option<u64>,
+    /// Where the direct map starts.
+    pub direct_map: Option<u64>,
+}
+
 /// Time per phase, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Phases {
@@ -100,6 +117,8 @@ pub struct Report {
     pub kernel: Option<String>,
     /// Seconds since 1970 at the crash.
     pub crash_time: Option<u64>,
+    /// The machine.
+    pub found: Found,
     /// The dump level: the field's bits.
     pub level: u8,
     /// "kdump", "elf" or "flattened".

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets};
 use pagehaul_capture::{Ended, Report};
 
-use crate::units::{bytes, count, seconds};
+use crate::units::{bytes, count, seconds, time};
 
 /// Bytes of a page.
 const PAGE: u64 = pagehaul_memory::PAGE_SIZE as u64;
@@ -19,6 +19,9 @@ pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {
 }
 
 fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fmt::Result {
+    if verbose {
+        write_found(out, report)?;
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["class", "kept", "", "dropped", ""]);
@@ -57,17 +60,17 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         let counts = report.methods.iter().map(|of| format!("{} {}", of.method, count(of.pages)));
         writeln!(out, "pages compressed with {}", counts.collect::<Vec<_>>().join(", "))?;
     }
-    let time = &report.seconds;
-    let rate = |amount: u64, spent: f64| bytes((amount as f64 / spent.max(1e-9)) as u64);
+    let spent = &report.seconds;
+    let rate = |amount: u64, seconds: f64| bytes((amount as f64 / seconds.max(1e-9)) as u64);
     writeln!(
         out,
         "prepare {}, scan {} ({}/s of memory), pack {} ({}/s), finish {}; {} threads, {} anonymous memory at most",
-        seconds(time.prepare),
-        seconds(time.scan),
-        rate(report.memory_bytes, time.scan),
-        seconds(time.pack),
-        rate((report.zero_pages + report.raw_pages + report.compressed_pages) * PAGE, time.pack),
-        seconds(time.finish),
+        seconds(spent.prepare),
+        seconds(spent.scan),
+        rate(report.memory_bytes, spent.scan),
+        seconds(spent.pack),
+        rate((report.zero_pages + report.raw_pages + report.compressed_pages) * PAGE, spent.pack),
+        seconds(spent.finish),
         report.threads,
         bytes(peak),
     )?;
@@ -95,6 +98,34 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         writeln!(out, "note: {remark}")?;
     }
     Ok(())
+}
+
+/// The machine, for those who want to know.
+fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
+    let found = &report.found;
+    let address = |value: Option<u64>| value.map_or("unknown".to_owned(), |value| format!("{value:#x}"));
+    writeln!(
+        out,
+        "{}: {} of memory in {} ranges, highest PFN {:#x}",
+        report.source,
+        bytes(report.memory_bytes),
+        count(found.ranges as u64),
+        found.max_pfn.saturating_sub(1)
+    )?;
+    writeln!(
+        out,
+        "kernel {}, build ID {}, crashed {}",
+        report.kernel.as_deref().unwrap_or("unknown"),
+        found.build_id.as_deref().unwrap_or("unknown"),
+        report.crash_time.map_or("at an unknown time".to_owned(), time),
+    )?;
+    writeln!(
+        out,
+        "page tables of {} levels, phys_base {}, direct map at {}",
+        found.paging_levels.map_or("unknown".to_owned(), |levels| levels.to_string()),
+        address(found.phys_base),
+        address(found.direct_map),
+    )
 }
 
 /// A table of names and numbers.

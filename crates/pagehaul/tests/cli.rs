@@ -276,3 +276,24 @@ fn completions_and_manual_pages_are_generated() {
     let page = std::fs::read_to_string(setup.path("pages").join(Path::new("pagehaul-capture.1"))).unwrap();
     assert!(page.contains("dump\\-level") && page.contains("Exit status"), "{page}");
 }
+
+#[test]
+fn verbose_says_what_the_machine_is() {
+    let setup = Setup::small();
+    let said = setup.succeeds(&["capture", "-v", "--dry-run", "vmcore"]);
+    for part in
+        ["highest PFN 0x", "kernel 6.12", "page tables of 4 levels, phys_base 0x", "direct map at 0xffff"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!setup.succeeds(&["capture", "--dry-run", "vmcore"]).contains("page tables of"));
+}
+
+#[test]
+fn codecs_restrict_auto_alone() {
+    let setup = Setup::small();
+    assert!(setup.fails(&["capture", "--codecs", "lzo", "vmcore", "dump"], 1).contains("add -c auto"));
+    let said = setup.succeeds(&["capture", "-c", "auto", "--codecs", "zlib", "vmcore", "dump"]);
+    assert!(said.contains("(auto, "), "{said}");
+    assert!(setup.succeeds(&["info", "dump"]).contains("zlib"));
+}
