@@ -11,12 +11,17 @@ use crate::file::{PlainFile, ReadAt};
 
 /// Bytes of one page of the running system, and so the grain of mappings.
 const GRAIN: u64 = 4096;
+/// Bytes mapped where nothing says that their neighbours will be wanted. /proc/vmcore fills in the page table of all that
+/// is mapped at once: a window of 4 MiB costs several times as much, for one page of a page table.
+const FIRST: u64 = 64 << 10;
+/// How much longer each window is than the one it follows.
+const GROWTH: u64 = 4;
 
 /// How files are brought into reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapPolicy {
-    /// Bytes mapped at a time, a power of two of at least 4096. Every window costs 8 bytes of page table per 4 KiB
-    /// and a TLB flush when it is left; a 12 TiB machine mapped at once would need 24 GiB of page tables.
+    /// Bytes mapped at a time at most, a power of two of at least 4096. Every window costs 8 bytes of page table per
+    /// 4 KiB and a TLB flush when it is left; a 12 TiB machine mapped at once would need 24 GiB of page tables.
     pub window: u64,
     /// Whether to map at all.
     pub access: Access,
@@ -44,7 +49,7 @@ impl Default for MapPolicy {
 #[derive(Debug)]
 pub struct MappedFile {
     file: PlainFile,
-    /// Bytes mapped at a time.
+    /// Bytes mapped at a time at most.
     window: u64,
     /// Whether mapping is out of the question.
     refused: AtomicBool,
@@ -74,7 +79,15 @@ impl MappedFile {
 
     /// One thread's window on the file.
     pub fn window(&self) -> Window<'_> {
-        Window { source: self, mapping: None, refused: 0..0, buffer: Vec::new(), buffered: 0..0, faults: 0 }
+        Window {
+            source: self,
+            mapping: None,
+            length: 0,
+            refused: 0..0,
+            buffer: Vec::new(),
+            buffered: 0..0,
+            faults: 0,
+        }
     }
 }
 
@@ -87,6 +100,8 @@ fn is_in_proc(file: &PlainFile) -> bool {
 pub struct Window<'a> {
     source: &'a MappedFile,
     mapping: Option<Mapping>,
+    /// How long the last mapping was to be.
+    length: u64,
     /// File offsets that could not be mapped.
     refused: Range<u64>,
     buffer: Vec<u8>,
@@ -103,7 +118,7 @@ impl Window<'_> {
         if offset >= end {
             return Ok(&[]);
         }
-        if self.map(offset) {
+        if self.map(offset, end - offset) {
             // `map` said yes, so there is a mapping and `offset` lies in it.
             return Ok(self.mapping.as_ref().map_or(&[], |mapping| mapping.slice(offset..end)));
         }
@@ -116,18 +131,29 @@ impl Window<'_> {
         self.faults + self.mapping.as_ref().map_or(0, Mapping::faults)
     }
 
-    /// Brings `offset` into the mapping; no where the system refuses.
-    fn map(&mut self, offset: u64) -> bool {
-        if self.mapping.as_ref().is_some_and(|mapping| mapping.range.contains(&offset)) {
+    /// Brings `offset` into the mapping, and what follows it up to `length` bytes if a window is that long; no where the
+    /// system refuses.
+    fn map(&mut self, offset: u64, length: u64) -> bool {
+        // A page that failed stands in its mapping as zeros, which nobody may take for what the file holds.
+        let usable = |mapping: &Mapping| mapping.range.contains(&offset) && mapping.faults() == 0;
+        if self.mapping.as_ref().is_some_and(usable) {
             return true;
         }
         if self.refused.contains(&offset) || self.source.refused.load(Ordering::Relaxed) {
             return false;
         }
+        let mut window = FIRST;
         if let Some(left) = self.mapping.take() {
             self.faults += left.faults();
+            // A little further on, where another thread has taken what is between: it goes on like that.
+            let end = left.range.end;
+            if (end..end.saturating_add(self.length)).contains(&offset) {
+                window = self.length.saturating_mul(GROWTH);
+            }
         }
-        let window = self.source.window;
+        let window =
+            window.max(length.checked_next_power_of_two().unwrap_or(u64::MAX)).min(self.source.window);
+        self.length = window;
         let start = offset & !(window - 1);
         // One page more than the window, so that pages at odd file offsets (QEMU's dumps) are whole in one of two.
         let end = start.saturating_add(window + GRAIN).min(self.source.file.size());
@@ -277,5 +303,31 @@ mod tests {
         let sum: u64 = window.bytes(8192, 8192).unwrap().iter().map(|&byte| u64::from(byte)).sum();
         assert_eq!(sum, 0);
         assert!(window.faults() > before);
+        // A page that failed fails again: its zeros do not become what the file holds.
+        let before = window.faults();
+        assert_eq!(window.bytes(8192, 1).unwrap()[0], 0);
+        assert!(window.faults() > before);
+    }
+
+    #[test]
+    fn windows_grow_while_they_follow_each_other() {
+        let (_keep, plain) = file(&sample(4 << 20));
+        let mapped = MappedFile::new(plain, MapPolicy { window: 1 << 20, access: Access::Map });
+        let mut window = mapped.window();
+        let mut lengths = Vec::new();
+        let mut offset = 0;
+        while lengths.len() < 5 {
+            let got = window.bytes(offset, 1).unwrap();
+            assert_eq!(got.len(), 1);
+            let mapping = window.mapping.as_ref().unwrap();
+            lengths.push((mapping.range.end - GRAIN - mapping.range.start) >> 10);
+            offset = mapping.range.end;
+        }
+        assert_eq!(lengths, [64, 256, 1024, 1024, 1024]);
+        // Elsewhere it begins anew, unless more than that is asked for at once.
+        window.bytes(0, 1).unwrap();
+        assert_eq!(window.length, 64 << 10);
+        assert_eq!(window.bytes(2 << 20, 300 << 10).unwrap().len(), 300 << 10);
+        assert_eq!(window.length, 512 << 10);
     }
 }
