@@ -178,9 +178,13 @@ fn write_bitmaps(
     let length = layout.bitmap_len();
     job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(pages));
     let encoded = header.encode(layout, true)?;
-    if sink.can_rewrite() {
-        sink.write(0, &encoded).map_err(failed)?;
+    if sink.can_rewrite() && !sink.is_sparse() {
         // A disk may hold an older dump, complete as its header says: that has to be gone before anything else of it is.
+        // The new header comes once nothing behind it can be taken for a part of the new dump.
+        sink.write(0, &vec![0; encoded.len()]).map_err(failed)?;
+        sink.sync().map_err(failed)?;
+    } else if sink.can_rewrite() {
+        sink.write(0, &encoded).map_err(failed)?;
         sink.sync().map_err(failed)?;
     } else {
         // The status word comes last, once it is known: crash does not open a stream in which a record overwrites

@@ -105,10 +105,17 @@ impl<'a> KdumpDump<'a> {
 
 impl DumpWriter for KdumpDump<'_> {
     // Makes room for the descriptors, so that a disk that fills up later can still say what it holds, and writes the
-    // page all pages of zeros share.
+    // page all pages of zeros share. On a disk the header comes only now: an older dump's descriptors would have pointed
+    // anywhere.
     fn begin(&mut self) -> Result<(), WriteError> {
         let table = self.layout.descriptors_offset();
         self.sink.reserve(table, self.zero_page - table)?;
+        if !self.sink.is_sparse() {
+            self.sink.sync()?;
+            let header = self.header.encode(&self.layout, true).map_err(CaptureError::from)?;
+            self.sink.write(0, &header)?;
+            self.sink.sync()?;
+        }
         self.data.push(&[0; PAGE_SIZE], self.sink, self.watch)
     }
 

@@ -70,6 +70,9 @@ pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Re
 /// What direct writes have to be multiples of: enough for every disk in use.
 const GRAIN: usize = 4096;
 
+/// Zeros written at a time.
+const ZEROS: usize = 256 << 10;
+
 /// Opens `path` once more for direct writes, and makes sure that it is still `file`.
 fn open_direct(path: &Path, file: &File) -> Option<Arc<File>> {
     let mut options = OpenOptions::new();
@@ -137,6 +140,30 @@ impl FileSink {
         }
         write_all(&self.file, offset + done as u64, &bytes[done..])
             .map_err(|error| WriteError { written: error.written + done, ..error })
+    }
+
+    /// Writes zeros over what a disk holds, or has it do so by itself.
+    fn zero(&mut self, offset: u64, length: u64) -> Result<(), WriteError> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        // Since Linux 4.9; older kernels, and disks that cannot, say so.
+        match fallocate(&*self.file, FallocateFlags::ZERO_RANGE, offset, length) {
+            Ok(()) => {
+                self.changed(offset, length);
+                Ok(())
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {
+                let zeros = vec![0; usize::try_from(length).unwrap_or(ZEROS).min(ZEROS)];
+                let mut done = 0;
+                while done < length {
+                    let piece = usize::try_from(length - done).unwrap_or(ZEROS).min(ZEROS);
+                    self.write(offset + done, &zeros[..piece])?;
+                    done += piece as u64;
+                }
+                Ok(())
+            }
+            Err(error) => Err(io::Error::from(error).into()),
+        }
     }
 
     /// From now on, takes the checksums of what is written.
@@ -211,6 +238,9 @@ impl Sink for FileSink {
         use rustix::io::Errno;
         if length == 0 {
             return Ok(());
+        }
+        if !self.regular {
+            return self.zero(offset, length);
         }
         match fallocate(&*self.file, FallocateFlags::empty(), offset, length) {
             // A hole does as well, except that a full disk is noticed later.
