@@ -1,85 +1,16 @@
 //! The command line as people and scripts use it: output, exit codes, and one sentence for each thing that goes wrong.
 
+mod common {
+    pub mod setup;
+}
+
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use pagehaul_synth::{Content, Era, Image, Machine};
+use pagehaul_synth::{Era, Machine};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
-
-struct Setup {
-    folder: tempfile::TempDir,
-    image: Image,
-}
-
-impl Setup {
-    fn new(machine: &mut Machine) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let image = machine.build();
-        image.elf().write(&folder.path().join("vmcore")).unwrap();
-        Self { folder, image }
-    }
-
-    fn small() -> Self {
-        Self::new(Machine::new(Era::V6_12).sampler(0x4000))
-    }
-
-    /// Noise that no codec shrinks: a dump of some 30 MiB.
-    fn noisy() -> Self {
-        let mut machine = Machine::new(Era::V6_12);
-        for pfn in 0x4000..0x6000 {
-            machine.fill(pfn, Content::Random);
-        }
-        Self::new(&mut machine)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    /// Runs, expects `code`, and gives what went to standard error.
-    fn fails(&self, arguments: &[&str], code: i32) -> String {
-        let output = self.run(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        said
-    }
-
-    fn succeeds(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Asserts that the dump is marked incomplete, holds `range` pages, and no page that differs from memory.
-    fn assert_incomplete(&self, name: &str, pages: std::ops::Range<u64>) {
-        let described = self.succeeds(&["info", "--json", name]);
-        assert!(described.contains("\"complete\": false"), "{described}");
-        let source =
-            pagehaul_capture::Source::open(&self.path(name), pagehaul_memory::MapPolicy::default()).unwrap();
-        let mut view = source.memory().view();
-        let mut scratch = [0; 4096];
-        let mut held = 0;
-        for pfn in self.image.pfns() {
-            if let Ok(page) = view.page(pfn, &mut scratch) {
-                assert!(*page == self.image.page(pfn), "PFN {pfn:#x} has other contents");
-                held += 1;
-            }
-        }
-        assert!(pages.contains(&held), "{held} pages");
-    }
-}
+use common::setup::{BINARY, Setup};
 
 #[test]
 fn a_capture_reports_what_it_did() {

@@ -1,0 +1,259 @@
+//! A file system that fails when it is told to: a folder of files in memory, through FUSE.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
+};
+
+/// When it fails.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Writes that succeed; all later ones are I/O errors.
+    pub writes: Option<usize>,
+    /// Flushes to the disk that succeed; all later ones are I/O errors.
+    pub syncs: Option<usize>,
+    /// Writes after which the writer is killed.
+    pub kill: Option<usize>,
+    /// Where files cannot be read.
+    pub bad: Range<usize>,
+}
+
+/// What it holds, and what was done to it.
+#[derive(Default)]
+struct State {
+    files: Vec<(Option<OsString>, Vec<u8>)>,
+    plan: Plan,
+    writes: usize,
+    syncs: usize,
+}
+
+impl State {
+    fn index(&self, inode: INodeNo) -> Option<usize> {
+        let index = usize::try_from(inode.0.checked_sub(2)?).ok()?;
+        (index < self.files.len()).then_some(index)
+    }
+
+    fn find(&self, name: &OsStr) -> Option<usize> {
+        self.files.iter().position(|(known, _)| known.as_deref() == Some(name))
+    }
+
+    fn attributes(&self, index: Option<usize>) -> FileAttr {
+        let size = index.map_or(0, |index| self.files[index].1.len() as u64);
+        FileAttr {
+            ino: INodeNo(index.map_or(1, |index| index as u64 + 2)),
+            size,
+            blocks: size.div_ceil(512),
+            atime: SystemTime::UNIX_EPOCH,
+            mtime: SystemTime::UNIX_EPOCH,
+            ctime: SystemTime::UNIX_EPOCH,
+            crtime: SystemTime::UNIX_EPOCH,
+            kind: if index.is_some() { FileType::RegularFile } else { FileType::Directory },
+            perm: if index.is_some() { 0o600 } else { 0o700 },
+            nlink: 1,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+/// Attributes and names are asked for every time.
+const NEVER: Duration = Duration::ZERO;
+
+struct Files(Arc<Mutex<State>>);
+
+impl Files {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Filesystem for Files {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let state = self.state();
+        match state.find(name) {
+            Some(index) => reply.entry(&NEVER, &state.attributes(Some(index)), Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let state = self.state();
+        reply.attr(&NEVER, &state.attributes(state.index(inode)));
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mut state = self.state();
+        let Some(index) = state.index(inode) else { return reply.error(Errno::EPERM) };
+        if let Some(size) = size {
+            state.files[index].1.resize(size as usize, 0);
+        }
+        reply.attr(&NEVER, &state.attributes(Some(index)));
+    }
+
+    fn create(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
+        let mut state = self.state();
+        state.files.push((Some(name.to_owned()), Vec::new()));
+        let attributes = state.attributes(Some(state.files.len() - 1));
+        reply.created(&NEVER, &attributes, Generation(0), FileHandle(0), FopenFlags::empty());
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn unlink(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let mut state = self.state();
+        match state.find(name) {
+            Some(index) => {
+                state.files[index].0 = None;
+                reply.ok();
+            }
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let state = self.state();
+        let Some(index) = state.index(inode) else { return reply.error(Errno::EISDIR) };
+        let bytes = &state.files[index].1;
+        let start = (offset as usize).min(bytes.len());
+        let end = (start + size as usize).min(bytes.len());
+        if start < state.plan.bad.end && state.plan.bad.start < end {
+            return reply.error(Errno::EIO);
+        }
+        reply.data(&bytes[start..end]);
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let mut state = self.state();
+        let Some(index) = state.index(inode) else { return reply.error(Errno::EISDIR) };
+        if state.plan.writes.is_some_and(|good| state.writes >= good) {
+            return reply.error(Errno::EIO);
+        }
+        let at = offset as usize;
+        let bytes = &mut state.files[index].1;
+        bytes.resize(bytes.len().max(at + data.len()), 0);
+        bytes[at..at + data.len()].copy_from_slice(data);
+        state.writes += 1;
+        if state.plan.kill == Some(state.writes) {
+            let writer = rustix::process::Pid::from_raw(request.pid() as i32).unwrap();
+            rustix::process::kill_process(writer, rustix::process::Signal::KILL).unwrap();
+        }
+        reply.written(data.len() as u32);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let mut state = self.state();
+        if state.plan.syncs.is_some_and(|good| state.syncs >= good) {
+            return reply.error(Errno::EIO);
+        }
+        state.syncs += 1;
+        reply.ok();
+    }
+}
+
+/// The file system, mounted; unmounted when dropped.
+pub struct Faulty {
+    state: Arc<Mutex<State>>,
+    session: Option<BackgroundSession>,
+}
+
+impl Faulty {
+    /// Mounts it on a folder; none where FUSE is not to be had.
+    pub fn mount(folder: &Path) -> Option<Self> {
+        let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        if device.is_err() || !rustix::process::geteuid().is_root() {
+            eprintln!("not tested: /dev/fuse cannot be used here");
+            return None;
+        }
+        std::fs::create_dir(folder).unwrap();
+        let state = Arc::<Mutex<State>>::default();
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::RW, MountOption::FSName("faulty".into())];
+        let session =
+            Session::new(Files(Arc::clone(&state)), folder, &config).and_then(Session::spawn).unwrap();
+        Some(Self { state, session: Some(session) })
+    }
+
+    /// Puts a file there.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) {
+        self.state.lock().unwrap().files.push((Some(name.into()), bytes));
+    }
+
+    /// Takes a file away.
+    pub fn take(&self, name: &str) -> Option<Vec<u8>> {
+        let mut state = self.state.lock().unwrap();
+        let index = state.find(name.as_ref())?;
+        state.files[index].0 = None;
+        Some(std::mem::take(&mut state.files[index].1))
+    }
+
+    /// From now on fails like this; gives how many writes and flushes there were before.
+    pub fn fail(&self, plan: Plan) -> (usize, usize) {
+        let mut state = self.state.lock().unwrap();
+        state.plan = plan;
+        (std::mem::take(&mut state.writes), std::mem::take(&mut state.syncs))
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            // A test that failed has more to say than this could.
+            let _ = session.umount_and_join();
+        }
+    }
+}

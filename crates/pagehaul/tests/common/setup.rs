@@ -1,0 +1,108 @@
+//! A folder with a vmcore in it, and the program under test run there.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use pagehaul_synth::{Content, Era, Image, Machine};
+
+/// The program under test.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
+
+pub struct Setup {
+    pub folder: tempfile::TempDir,
+    pub image: Image,
+}
+
+impl Setup {
+    pub fn new(machine: &mut Machine) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = machine.build();
+        image.elf().write(&folder.path().join("vmcore")).unwrap();
+        Self { folder, image }
+    }
+
+    pub fn small() -> Self {
+        Self::new(Machine::new(Era::V6_12).sampler(0x4000))
+    }
+
+    /// Noise that no codec shrinks: a dump of some 30 MiB.
+    pub fn noisy() -> Self {
+        Self::with_noise(32)
+    }
+
+    /// So many MiB of noise.
+    pub fn with_noise(mib: u64) -> Self {
+        let mut machine = Machine::new(Era::V6_12);
+        for pfn in 0x4000..0x4000 + mib * 256 {
+            machine.fill(pfn, Content::Random);
+        }
+        Self::new(&mut machine)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs, expects `code`, and gives what went to standard error.
+    pub fn fails(&self, arguments: &[&str], code: i32) -> String {
+        let output = self.run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        said
+    }
+
+    pub fn succeeds(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Asserts that the dump is marked incomplete, holds `range` pages, and no page that differs from memory.
+    pub fn assert_incomplete(&self, name: &str, pages: std::ops::Range<u64>) {
+        assert_eq!(self.is_complete(name), Some(false), "{name}");
+        let held = self.right_pages(name);
+        assert!(pages.contains(&held), "{held} pages");
+    }
+
+    /// Whether the dump says that it is whole; none where it ends before its tables do, and is refused.
+    pub fn is_complete(&self, name: &str) -> Option<bool> {
+        let output = self.run(&["info", "--json", name]);
+        if output.status.success() {
+            let described = String::from_utf8(output.stdout).unwrap();
+            let (yes, no) =
+                (described.contains("\"complete\": true"), described.contains("\"complete\": false"));
+            assert!(yes != no, "{described}");
+            return Some(yes);
+        }
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{said}");
+        assert!(["cut", "empty", "neither"].iter().any(|why| said.contains(why)), "{said}");
+        None
+    }
+
+    /// How many pages the dump holds; asserts that none differs from memory.
+    pub fn right_pages(&self, name: &str) -> u64 {
+        let source =
+            pagehaul_capture::Source::open(&self.path(name), pagehaul_memory::MapPolicy::default()).unwrap();
+        let mut view = source.memory().view();
+        let mut scratch = [0; 4096];
+        let mut held = 0;
+        for pfn in self.image.pfns() {
+            if let Ok(page) = view.page(pfn, &mut scratch) {
+                assert!(*page == self.image.page(pfn), "{name}: PFN {pfn:#x} has other contents");
+                held += 1;
+            }
+        }
+        held
+    }
+}
