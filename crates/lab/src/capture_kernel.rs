@@ -4,6 +4,7 @@
 use crate::{Config, Crash, Dump, crash, oracle, tree};
 use anyhow::{Context, Result};
 use lab_guest::order::Run;
+use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -14,6 +15,10 @@ const WRITE_RATE: u64 = 30_000_000;
 const FILL: u32 = 30;
 /// Seconds a run may take: cp writes 2 GiB.
 const TIME_LIMIT: u64 = 400;
+/// MiB of reserved memory below which only pagehaul runs: what the least is that it works with.
+const PEERS_FROM: u64 = 128;
+/// Milliseconds for each figure of `bench read`.
+const FIGURE: u64 = 400;
 /// Where the peers are on the disk for results.
 const PEER: &str = "tools-makedumpfile";
 const BASE: &str = "tools-base";
@@ -78,14 +83,18 @@ fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Co
     };
     let peer = loader(PEER, "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "usr/bin/makedumpfile");
     let cp = loader(BASE, "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "bin/cp");
-    let runs = vec![
-        run("pagehaul-31", Vec::new(), "capture -q -d 31 /proc/vmcore {out}"),
-        run("pagehaul-0-none", Vec::new(), "capture -q -d 0 -c none /proc/vmcore {out}"),
-        run("makedumpfile-31", peer.clone(), "--message-level 1 -d 31 -z /proc/vmcore {out}"),
-        run("makedumpfile-0", peer, "--message-level 1 -d 0 /proc/vmcore {out}"),
-        run("cp", cp, "/proc/vmcore {out}"),
-        run("bench-read", Vec::new(), "bench read --time 100 --json /proc/vmcore"),
+    let mut runs = vec![
+        run("pagehaul-31", Vec::new(), "capture --json -d 31 /proc/vmcore {out}"),
+        run("pagehaul-0-none", Vec::new(), "capture --json -d 0 -c none /proc/vmcore {out}"),
     ];
+    let mib = crashkernel.strip_suffix('M').and_then(|mib| mib.parse::<u64>().ok());
+    if mib.is_none_or(|mib| mib >= PEERS_FROM) {
+        runs.extend([
+            run("makedumpfile-31", peer.clone(), "--message-level 1 -d 31 -z /proc/vmcore {out}"),
+            run("makedumpfile-0", peer, "--message-level 1 -d 0 /proc/vmcore {out}"),
+            run("cp", cp, "/proc/vmcore {out}"),
+        ]);
+    }
     let folder = oracle::makedumpfile()?;
     let folder = folder.parent().context("makedumpfile is in no folder")?.to_owned();
     Ok(Config {
@@ -103,7 +112,7 @@ fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Co
 }
 
 fn rows(out: &mut String, crashkernel: &str, crash: &Crash) -> Result<()> {
-    for dump in crash.dumps().iter().filter(|dump| !dump.report.name.starts_with("bench")) {
+    for dump in crash.dumps() {
         let report = &dump.report;
         let end = match (report.exit_code, report.signal) {
             (Some(0), _) => "well".to_owned(),
@@ -125,6 +134,48 @@ fn rows(out: &mut String, crashkernel: &str, crash: &Crash) -> Result<()> {
         out.push('\n');
     }
     Ok(())
+}
+
+/// What `pagehaul bench read` says of the real /proc/vmcore in a capture kernel of 256 MiB, as a table.
+pub fn bench_read(kernel: &str, pagehaul: Option<&Path>) -> Result<String> {
+    let line = format!("bench read --time {FIGURE} --json /proc/vmcore");
+    let run = Run {
+        name: "bench-read".into(),
+        arguments: line.split_whitespace().map(str::to_owned).collect(),
+        time_limit: TIME_LIMIT,
+        ..Run::default()
+    };
+    let crash = crash(&Config {
+        kernel: kernel.into(),
+        memory_mib: MEMORY_MIB,
+        fill: FILL,
+        pagehaul: pagehaul.map(Path::to_owned),
+        runs: vec![run],
+        save_vmcore: false,
+        ..Config::default()
+    })?;
+    let dump = crash.dumps().first().context("the guest left no report")?;
+    let sweep: Value = serde_json::from_str(&dump.stdout).with_context(|| dump.stderr.clone())?;
+    let rows = sweep["rows"].as_array().context("a sweep has rows")?;
+    let mut out = String::from(
+        "| window KiB | mapped | a word of every page | every word | read |\n|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        write!(out, "| {} |", row["window"].as_u64().unwrap_or_default() >> 10)?;
+        for rate in ["mapped", "touched", "summed", "read"] {
+            match row[rate].as_f64() {
+                Some(rate) => write!(out, " {:.0} |", rate / f64::from(1 << 20))?,
+                None => out.push_str(" - |"),
+            }
+        }
+        out.push('\n');
+    }
+    let advised = sweep["advised"].as_u64().unwrap_or_default() >> 10;
+    write!(
+        out,
+        "\nMiB/s. The smallest window within 5 % of the fastest, every word looked at: {advised} KiB.\n"
+    )?;
+    Ok(out)
 }
 
 /// What all counters that start with `prefix` rose by.

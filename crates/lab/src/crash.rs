@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use lab_guest::order::{self, Fill, Order, Run, say};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// What to crash, and what to run in the capture kernel.
 #[derive(Clone, Debug)]
@@ -50,9 +50,8 @@ pub struct Config {
     pub dump_disk_mib: u64,
     /// Whether the whole of /proc/vmcore is saved.
     pub save_vmcore: bool,
-    /// How many power cuts to simulate while the runs write to the raw disk: what is on it at that moment is kept, as
-    /// `cut-N`.
-    pub cuts: usize,
+    /// Whether to keep what the disks for results and dumps were before the runs, and all that they were told since.
+    pub record: bool,
 }
 
 impl Default for Config {
@@ -74,13 +73,14 @@ impl Default for Config {
             write_rate: None,
             dump_disk_mib: 0,
             save_vmcore: true,
-            cuts: 0,
+            record: false,
         }
     }
 }
 
-/// How many results that differ only in the programs that made them stay in the cache.
-const KEPT: usize = 3;
+/// Results that other versions of the programs made stay for so long after their last use: somebody may be at work with
+/// them.
+const IN_USE: Duration = Duration::from_secs(3600);
 /// The panic that the guest is to have.
 const ORDERED_PANIC: &str = "sysrq triggered crash";
 /// Room for a manifest.
@@ -104,13 +104,13 @@ pub fn crash(config: &Config) -> Result<Crash> {
         .with(serde_json::to_vec(&order).context("writing the guest's order")?)
         .with(command_line(config))
         .with(format!("{} {} {} {:?}", config.memory_mib, config.cpus, config.cpu, config.accelerator))
-        .with(format!("{:?} {} {}", config.write_rate, config.dump_disk_mib, config.cuts))
+        .with(format!("{:?} {} {}", config.write_rate, config.dump_disk_mib, config.record))
         .with(tools.qemu_version()?);
     if let Some(path) = &pagehaul {
         key = key.with_file(path)?;
     }
     let crashes = cache::folder()?.join("crashes");
-    let name = name(config);
+    let name = name(config, &order.runs);
     let folder = crashes.join(format!("{name}-{}", key.short()));
     cache::once(&folder, |draft| {
         if config.accelerator == Accelerator::Kvm {
@@ -121,6 +121,7 @@ pub fn crash(config: &Config) -> Result<Crash> {
         job.run(&initramfs).inspect_err(|_| keep_console(draft, &crashes, &name))
     })
     .with_context(|| format!("crashing {}", kernel.release))?;
+    touch(&folder);
     forget(&crashes, &name);
     Crash::open(folder, kernel)
 }
@@ -177,7 +178,7 @@ fn command_line(config: &Config) -> String {
 }
 
 /// What results that differ only by the programs that made them have in common.
-fn name(config: &Config) -> String {
+fn name(config: &Config, runs: &[Run]) -> String {
     let mut parts = vec![config.kernel.clone(), format!("{}M", config.memory_mib)];
     if config.cpus != 2 {
         parts.push(format!("{}cpus", config.cpus));
@@ -189,8 +190,11 @@ fn name(config: &Config) -> String {
     if config.crashkernel != "256M" {
         parts.push(config.crashkernel.clone());
     }
-    if !config.captures.is_empty() || !config.runs.is_empty() {
-        parts.push("runs".into());
+    if !runs.is_empty() {
+        // Other runs are another purpose.
+        let lines = runs.iter().map(|run| format!("{} {}", run.name, run.arguments.join(" ")));
+        let key = lines.fold(Key::default(), |key, line| key.with(line)).short();
+        parts.push(format!("runs_{}", key.get(..4).unwrap_or_default()));
     }
     parts.join("-")
 }
@@ -225,7 +229,7 @@ impl Job<'_> {
             limit: Duration::from_secs(600 + self.config.time_limit * self.runs() + self.longest_runs()),
         }
         .start()?;
-        let result = self.follow(&mut vm, &disks);
+        let result = self.follow(&mut vm);
         drop(vm);
         fs::copy(socket_folder.0.join("console.log"), self.draft.join("console.log"))
             .context("keeping the console's log")?;
@@ -250,7 +254,10 @@ impl Job<'_> {
         let discarded = u64::from(self.config.runs.iter().any(|run| run.discard));
         let out_bytes = (256 << 20) + (kept + discarded) * (memory + (64 << 20));
         let source = self.gather_tools()?;
-        let mut out = disk::ext4(tools, folder, order::disk::OUT, out_bytes, 4096, source.as_deref())?;
+        let mut out = match self.config.record {
+            false => disk::ext4(tools, folder, order::disk::OUT, out_bytes, 4096, source.as_deref())?,
+            true => disk::ext4_with_journal(tools, folder, order::disk::OUT, out_bytes)?,
+        };
         out.write_rate = self.config.write_rate;
         if let Some(source) = source {
             fs::remove_dir_all(&source).with_context(|| source.display().to_string())?;
@@ -265,6 +272,10 @@ impl Job<'_> {
         if self.config.dump_disk_mib > 0 {
             let disk = disk::raw(folder, order::disk::DUMP, self.config.dump_disk_mib << 20)?;
             disks.push(Disk { write_rate: self.config.write_rate, ..disk });
+        }
+        if self.config.record {
+            let recorded = |disk: &&mut Disk| [order::disk::OUT, order::disk::DUMP].contains(&disk.serial);
+            disks.iter_mut().filter(recorded).try_for_each(Disk::record)?;
         }
         Ok(disks)
     }
@@ -283,7 +294,7 @@ impl Job<'_> {
     }
 
     /// Follows the guest through its crash until the capture kernel is done.
-    fn follow(&self, vm: &mut Vm, disks: &[Disk]) -> Result<()> {
+    fn follow(&self, vm: &mut Vm) -> Result<()> {
         let mut crashing = false;
         let mut captured = false;
         loop {
@@ -319,15 +330,6 @@ impl Job<'_> {
                 _ => {}
             }
             eprintln!("{now:6.1} s  {what} {detail}");
-            if what == say::STEP && captured && self.config.cuts > 0 {
-                let disk = disks.iter().find(|disk| disk.serial == order::disk::DUMP);
-                crate::power::cut(
-                    vm,
-                    disk.context("power cuts want a raw disk")?,
-                    self.draft,
-                    self.config.cuts,
-                )?;
-            }
         }
     }
 
@@ -353,9 +355,7 @@ impl Job<'_> {
             fs::remove_dir_all(out.join(name))
                 .with_context(|| format!("removing {name} from the results"))?;
         }
-        let keep_dump = self.config.cuts > 0;
-        let spent = |disk: &&Disk| disk.path.exists() && !(keep_dump && disk.serial == order::disk::DUMP);
-        for disk in disks.iter().filter(spent) {
+        for disk in disks.iter().filter(|disk| disk.path.exists()) {
             fs::remove_file(&disk.path).with_context(|| disk.path.display().to_string())?;
         }
         fs::remove_file(self.draft.join("initramfs")).context("removing the initramfs")
@@ -388,7 +388,13 @@ fn keep_console(draft: &Path, crashes: &Path, name: &str) {
     }
 }
 
-/// Removes results that programs since changed have made.
+/// Notes that a result is in use.
+fn touch(folder: &Path) {
+    // Where that fails it is forgotten early, and made again.
+    let _ = File::open(folder).and_then(|file| file.set_modified(SystemTime::now()));
+}
+
+/// Removes results that programs since changed have made, but for those in use.
 fn forget(crashes: &Path, name: &str) {
     let prefix = format!("{name}-");
     let Ok(entries) = fs::read_dir(crashes) else { return };
@@ -396,7 +402,7 @@ fn forget(crashes: &Path, name: &str) {
         .flatten()
         .filter(|entry| {
             let file = entry.file_name();
-            // A key of twelve digits follows; "…-runs-…" has more.
+            // A key of twelve digits follows; "…-runs_…" has more.
             file.to_str()
                 .and_then(|f| f.strip_prefix(&prefix))
                 .is_some_and(|key| key.len() == 12 && !key.contains('-'))
@@ -404,10 +410,13 @@ fn forget(crashes: &Path, name: &str) {
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     found.sort();
-    let surplus = found.len().saturating_sub(KEPT);
-    for (_, path) in found.into_iter().take(surplus) {
-        // Somebody else may be removing it as well.
-        let _ = fs::remove_dir_all(path);
+    // The newest is the one just asked for.
+    found.pop();
+    for (used, path) in found {
+        if used.elapsed().is_ok_and(|ago| ago > IN_USE) {
+            // Somebody else may be removing it as well.
+            let _ = fs::remove_dir_all(path);
+        }
     }
 }
 
@@ -459,6 +468,32 @@ mod tests {
         assert_eq!(names, ["d-31-c-zstd-3", "d-31-c-zstd-3-1", "2", "info-out"]);
         assert_eq!(order.runs[0].arguments, words("capture -d 31 -c zstd:-3 /proc/vmcore {out}"));
         assert_eq!(order.runs[3].arguments, words("info {out}"));
+    }
+
+    #[test]
+    fn results_of_older_programs_go_once_nobody_uses_them() {
+        let crashes = tempfile::tempdir().unwrap();
+        let hours = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3600 + 60);
+        for (name, age) in [
+            ("6.12-a-0123456789aa", 0),
+            ("6.12-a-0123456789ab", 5),
+            ("6.12-a-0123456789ac", 0),
+            ("6.12-a-runs_0123-0123456789ad", 5),
+            ("6.12-a-0123456789ad", 2),
+        ] {
+            let path = crashes.path().join(name);
+            fs::create_dir(&path).unwrap();
+            File::open(&path).unwrap().set_modified(hours(age)).unwrap();
+        }
+        touch(&crashes.path().join("6.12-a-0123456789ac"));
+        forget(crashes.path(), "6.12-a");
+        let mut left: Vec<_> =
+            fs::read_dir(crashes.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["6.12-a-0123456789aa", "6.12-a-0123456789ac", "6.12-a-runs_0123-0123456789ad"]);
+        // An hour without use, and a newer one.
+        forget(crashes.path(), "6.12-a-runs_0123");
+        assert_eq!(fs::read_dir(crashes.path()).unwrap().count(), 3);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A disk of a guest.
 #[derive(Clone, Debug)]
@@ -17,6 +18,38 @@ pub struct Disk {
     pub path: PathBuf,
     /// Bytes per second it writes at most, where it is to be slow.
     pub write_rate: Option<u64>,
+    /// Where what it is told is recorded, if it is.
+    pub log: Option<PathBuf>,
+}
+
+impl Disk {
+    /// From now on records what it is told, beside a copy of what it is now.
+    pub fn record(&mut self) -> Result<()> {
+        let before = before(&self.path);
+        let output = Command::new("cp").arg("--sparse=always").args([&self.path, &before]).output();
+        let output = output.context("running cp")?;
+        if !output.status.success() {
+            bail!("copying {}: {}", self.path.display(), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let log = log(&self.path);
+        // QEMU does not make it longer.
+        let room = fs::metadata(&self.path).map(|meta| 2 * meta.len() + (1 << 30));
+        File::create(&log)
+            .and_then(|file| file.set_len(room?))
+            .with_context(|| format!("making {}", log.display()))?;
+        self.log = Some(log);
+        Ok(())
+    }
+}
+
+/// Where the state of a recorded disk before the first write is.
+pub(crate) fn before(disk: &Path) -> PathBuf {
+    disk.with_extension("before")
+}
+
+/// Where the record of a disk is.
+pub(crate) fn log(disk: &Path) -> PathBuf {
+    disk.with_extension("writes")
 }
 
 /// An empty disk of `bytes`.
@@ -25,8 +58,14 @@ pub fn raw(folder: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
     File::create(&path)
         .and_then(|f| f.set_len(bytes))
         .with_context(|| format!("making {}", path.display()))?;
-    Ok(Disk { serial, path, write_rate: None })
+    Ok(Disk { serial, path, write_rate: None, log: None })
 }
+
+/// Features of ext4 on a disk that outlives no more than one boot: neither journal nor checksums, which want a module.
+/// The last is unknown to 5.10.
+const FOR_ONE_BOOT: &str = "^has_journal,^metadata_csum,^orphan_file";
+/// The same where what was written has to survive a power cut.
+const FOR_POWER_CUTS: &str = "has_journal,^metadata_csum,^orphan_file";
 
 /// A disk with ext4 on it, and the content of `source` if given.
 pub fn ext4(
@@ -38,13 +77,23 @@ pub fn ext4(
     source: Option<&Path>,
 ) -> Result<Disk> {
     let disk = raw(folder, serial, bytes)?;
+    format(tools, &disk, FOR_ONE_BOOT, block, source)?;
+    Ok(disk)
+}
+
+/// A disk with ext4 on it whose journal lets it survive power cuts.
+pub fn ext4_with_journal(tools: &Tools, folder: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
+    let disk = raw(folder, serial, bytes)?;
+    format(tools, &disk, FOR_POWER_CUTS, 4096, None)?;
+    Ok(disk)
+}
+
+fn format(tools: &Tools, disk: &Disk, features: &str, block: u32, source: Option<&Path>) -> Result<()> {
     let mut arguments: Vec<String> = [
         "-q",
         "-F",
-        // Neither journal nor checksums: nothing here outlives one boot, and the checksums want a module. The last
-        // is unknown to 5.10.
         "-O",
-        "^has_journal,^metadata_csum,^orphan_file",
+        features,
         // What is left for the kernel to initialise in the background would disturb measurements.
         "-E",
         "lazy_itable_init=0,nodiscard",
@@ -61,7 +110,25 @@ pub fn ext4(
     }
     arguments.push(disk.path.display().to_string());
     tools.run("mkfs.ext4", &arguments).with_context(|| format!("making {}", disk.path.display()))?;
-    Ok(disk)
+    Ok(())
+}
+
+/// Repairs an ext4 disk after a power cut, as a boot would.
+pub fn recover(tools: &Tools, image: &Path) -> Result<()> {
+    let mut command = tools.command("e2fsck")?;
+    let output = command.args(["-f", "-y"]).arg(image).output().context("running e2fsck")?;
+    // 1 and 2: errors were corrected.
+    if !matches!(output.status.code(), Some(0..=2)) {
+        bail!("e2fsck cannot repair {}: {}", image.display(), String::from_utf8_lossy(&output.stdout).trim());
+    }
+    Ok(())
+}
+
+/// Takes one file out of an ext4 disk; says whether it is there.
+pub fn take_file(tools: &Tools, image: &Path, name: &str, to: &Path) -> Result<bool> {
+    let _ = fs::remove_file(to);
+    tools.run("debugfs", &["-R", &format!("dump /{name} {}", to.display()), &image.display().to_string()])?;
+    Ok(to.exists())
 }
 
 /// Takes all files out of an ext4 disk.

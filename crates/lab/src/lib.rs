@@ -19,6 +19,7 @@ mod console;
 mod cpio;
 mod crash;
 pub mod criu;
+mod cuts;
 pub mod debuginfo;
 mod disk;
 mod initramfs;
@@ -36,6 +37,7 @@ mod tree;
 mod vm;
 pub mod vmcore;
 pub mod workload;
+mod write_log;
 
 pub use crash::{Config, crash};
 pub use lab_guest::{class, results, stamp};

@@ -63,8 +63,17 @@ enum Command {
         #[arg(long, default_value = "6.12")]
         kernel: String,
         /// Memory reserved for the capture kernel, one guest for each.
-        #[arg(long, default_value = "256M,192M,128M", value_delimiter = ',')]
+        #[arg(long, default_value = "256M,192M,128M,112M,96M,80M,64M", value_delimiter = ',')]
         crashkernel: Vec<String>,
+        /// The pagehaul to run instead of building it.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Sweep the map size over the real /proc/vmcore, in a capture kernel.
+    BenchRead {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
         /// The pagehaul to run instead of building it.
         #[arg(long)]
         pagehaul: Option<PathBuf>,
@@ -179,6 +188,10 @@ fn run() -> Result<()> {
         Command::Run(arguments) => work::run(arguments),
         Command::CaptureKernel { kernel, crashkernel, pagehaul } => {
             print!("{}", capture_kernel::table(&kernel, &crashkernel, pagehaul.as_deref())?);
+            Ok(())
+        }
+        Command::BenchRead { kernel, pagehaul } => {
+            print!("{}", capture_kernel::bench_read(&kernel, pagehaul.as_deref())?);
             Ok(())
         }
         Command::PowerCut { kernel, pagehaul } => power::prove(&kernel, &binary(pagehaul)?).map(drop),

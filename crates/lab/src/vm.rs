@@ -118,10 +118,19 @@ impl Machine<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .args(["-append", self.command_line]);
-        for Disk { serial, path, write_rate } in self.disks {
+        for Disk { serial, path, write_rate, log } in self.disks {
             let slow = write_rate.map_or_else(String::new, |rate| format!(",throttling.bps-write={rate}"));
-            let drive = format!("if=none,id={serial},format=raw,cache=unsafe{slow},file={}", path.display());
-            command.args(["-drive", &drive]);
+            let drive = match log {
+                None => format!("format=raw,cache=unsafe,file={}", path.display()),
+                // Flushes have to get as far as the log, which they do not with cache=unsafe.
+                Some(log) => format!(
+                    "driver=blklogwrites,cache=writeback,discard=ignore,file.driver=raw,file.file.driver=file,\
+                     file.file.filename={},log.driver=raw,log.file.driver=file,log.file.filename={}",
+                    path.display(),
+                    log.display()
+                ),
+            };
+            command.args(["-drive", &format!("if=none,id={serial},{drive}{slow}")]);
             command.args(["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
         }
         for device in self.devices {
