@@ -1,4 +1,5 @@
 //! A folder with a vmcore in it, and the program under test run there.
+#![allow(dead_code)] // each test file uses its own part
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
