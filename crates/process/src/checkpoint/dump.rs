@@ -98,7 +98,7 @@ struct Piece {
     length: usize,
 }
 
-/// Pages wait in the arena; other images are small.
+/// Pages wait in the arena, and so does all but the beginning of other images, which are small mostly.
 enum Data {
     Pages(Slice),
     Other(Vec<u8>),
@@ -369,7 +369,8 @@ pub(crate) fn accept(
 /// Reads one image from its pipe to its end.
 fn drain(image: usize, pages: bool, mut pipe: File, arena: &Arc<Arena>, send: &Sender<Piece>, watch: &Watch) {
     for number in 0.. {
-        let mut data = if pages {
+        // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
+        let mut data = if pages || number > 0 {
             match arena.take(BLOCK) {
                 Some(slice) => Data::Pages(slice),
                 None => return,
