@@ -236,7 +236,8 @@ def render(name, sizes):
         "`pause` is what the tool says, `still` the longest time the process's counters stood still, seen from outside "
         "(sampled; other programs' turns on the CPU are in it); `bare` the process's memory copied once with "
         "process_vm_readv on one thread into memory that is there; `anon` anonymous memory of the tool and its children at "
-        "most. Pauses of gcore, CRIU and the copy are what is `still`.", "",
+        "most. Pauses of gcore, CRIU and the copy are what is `still`. CRIU without pagehaul has no pipe for its images: they are "
+        "compressed once they are there. Packing competes with the process's busy threads, as the bare codec does, and writes.", "",
         "## Goals and results", "",
         "| MiB | pause / bare: core (goal 1.3) | snapshot | gcore / core (goal 3) | CRIU / core | CRIU / checkpoint (goal 3) | "
         "packing / bare codec x threads (goal 90 %) | size (goal 45 %) |", "|" + "---|" * 8]
