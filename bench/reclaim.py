@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Times `pagehaul reclaim report` on millions of events, and the kernel's Perl script on the same text.
 
-    bench/reclaim.py PAGEHAUL [PERL_SCRIPT] [--copies N] [--rounds N] [--json FILE]
+    bench/reclaim.py PAGEHAUL [--perl SCRIPT --text REPORT --formats FOLDER] [--trace TRACE_DAT] [--events N] [--rounds N] [--json FILE]
 
-The events are those of a committed trace.dat (version 6, 1,605 events of Linux 6.18), N times one after the other. The text is
-what `trace-cmd report` makes of it. The Perl script is the kernel's Documentation/trace/postprocess/trace-vmscan-postprocess.pl, which
-is not part of this project; it looks for formats in /sys/kernel/debug/tracing. Prints medians.
+Binary events are those of a trace.dat of version 6 (by default a committed one of Linux 6.18), again and again, each copy later
+than the one before. The text is REPORT, what `trace-cmd report` printed (`lab run crates/lab/stories/agree.sh` makes one), made long in
+the same way. The Perl script is the kernel's Documentation/trace/postprocess/trace-vmscan-postprocess.pl, which is not part of this project;
+it looks for event formats in /sys/kernel/debug/tracing, where it is given FOLDER (with events/vmscan/EVENT/format in it), those of the
+traced kernel; this takes root. Programs run in turn, round after round; medians.
 """
 import argparse
 import gzip
 import json
 import os
+import re
 import resource
 import statistics
 import struct
@@ -55,33 +58,66 @@ def cpu_seconds(command, stdin=None):
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def lengthen(source, target, events):
+    """Lines of events again and again, with time going on; gives the number of events written."""
+    lines = [line for line in source.read_bytes().splitlines() if re.match(rb".*\[\d+\].* [\d.]+: ", line)]
+    cut = [re.match(rb"(.*?\[\d+\].*? )(\d+)(\.\d+: .*)", line).groups() for line in lines]
+    first, last = int(cut[0][1]), int(cut[-1][1])
+    copies = -(-events // len(lines))
+    with open(target, "wb") as out:
+        for copy in range(copies):
+            shift = copy * (last - first + 1)
+            out.write(b"".join(b"%s%d%s\n" % (head, int(seconds) + shift, tail) for head, seconds, tail in cut))
+    return copies * len(lines)
+
+
+def in_turn(runs, rounds):
+    """Medians of wall and CPU seconds by name."""
+    times = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, (command, stdin) in runs.items():
+            times[name].append(cpu_seconds(command, stdin))
+    return {name: [statistics.median(column) for column in zip(*all)] for name, all in times.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pagehaul")
-    parser.add_argument("perl_script", nargs="?")
-    parser.add_argument("--copies", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--perl")
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--formats", type=Path)
+    parser.add_argument("--trace", type=Path, default=FIXTURE)
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     parser.add_argument("--folder", default=None, help="where the large files go")
     options = parser.parse_args()
-    result = {"events": EVENTS * options.copies, "rounds": options.rounds}
+    report = [options.pagehaul, "reclaim", "report", "--json"]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        runs, events = {}, {}
         binary, text = Path(folder, "big.dat"), Path(folder, "big.txt")
-        binary.write_bytes(multiply(gzip.decompress(FIXTURE.read_bytes()), options.copies))
-        with open(text, "wb") as out:
-            subprocess.run(["trace-cmd", "report", binary], stdout=out, stderr=subprocess.DEVNULL, check=True)
-        native = [options.pagehaul, "reclaim", "report", "--json"]
-        runs = {"trace.dat": (native + [str(binary)], None), "text": (native + [str(text)], None)}
-        if options.perl_script:
-            runs["perl, text"] = (["perl", options.perl_script], str(text))
-        result["bytes"] = {"trace.dat": binary.stat().st_size, "text": text.stat().st_size}
-        for name, (command, stdin) in runs.items():
-            rounds = [cpu_seconds(command, stdin) for _ in range(1 if name.startswith("perl") else options.rounds)]
-            wall, cpu = (statistics.median(column) for column in zip(*rounds))
-            result[name] = {"wall_s": round(wall, 3), "cpu_s": round(cpu, 3), "events_per_cpu_s": round(result["events"] / cpu)}
-            print(f"{name:12} {wall:8.2f} s wall {cpu:8.2f} s CPU {result['events'] / cpu / 1e6:8.3f} M events/s of CPU")
+        data = options.trace.read_bytes()
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        copies = -(-options.events // EVENTS)
+        binary.write_bytes(multiply(data, copies))
+        runs["trace.dat"], events["trace.dat"] = (report + [str(binary)], None), EVENTS * copies
+        if options.text:
+            events["text"] = lengthen(options.text, text, options.events)
+            runs["text"] = (report + [str(text)], None)
+        if options.perl and options.text:
+            place = "mount -t tmpfs none /sys/kernel/debug && mkdir /sys/kernel/debug/tracing && "
+            place += f"mount --bind {options.formats} /sys/kernel/debug/tracing && exec perl {options.perl}"
+            runs["perl, text"] = (["unshare", "-m", "sh", "-c", place], str(text))
+            events["perl, text"] = events["text"]
+        sizes = {path.name: path.stat().st_size for path in (binary, text) if path.exists()}
+        result = {"bytes": sizes, "rounds": options.rounds}
+        for name, (wall, cpu) in in_turn(runs, options.rounds).items():
+            count = events[name]
+            result[name] = {"events": count, "wall_s": round(wall, 3), "cpu_s": round(cpu, 3), "events_per_cpu_s": round(count / cpu)}
+            print(f"{name:12} {count:9} events {wall:8.2f} s wall {cpu:8.2f} s CPU {count / cpu / 1e6:8.3f} M events/s of CPU")
     if "perl, text" in result:
-        print(f"text against Perl: {result['perl, text']['cpu_s'] / result['text']['cpu_s']:.1f}x")
+        perl, ours = result["perl, text"], result["text"]
+        print(f"text against Perl: {perl['wall_s'] / ours['wall_s']:.1f}x wall, {perl['cpu_s'] / ours['cpu_s']:.1f}x CPU")
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
 

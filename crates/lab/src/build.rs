@@ -9,24 +9,30 @@ const GLIBC: &str = "x86_64-unknown-linux-gnu";
 
 /// The init of the guests: all Rust.
 pub fn guest() -> Result<PathBuf> {
-    static_program("lab-guest", has_target(MUSL))
+    static_program("lab-guest", "", has_target(MUSL))
 }
 
-/// pagehaul itself. Some of its codecs are C, so musl's target alone is not enough: its compiler (Debian's
-/// musl-tools) must be there too.
+/// pagehaul itself, as capture kernels have it. Some of its codecs are C, so musl's target alone is not enough: its compiler
+/// (Debian's musl-tools) must be there too.
 pub fn pagehaul() -> Result<PathBuf> {
-    static_program("pagehaul", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+    static_program("pagehaul", "", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+}
+
+/// pagehaul with what guests that work have a use for: reclaim, latency, vmalloc.
+pub fn pagehaul_for_work() -> Result<PathBuf> {
+    static_program("pagehaul", "stalls", has_target(MUSL) && runs("musl-gcc", &["--version"]))
 }
 
 /// Builds a package of this workspace as a static program, and gives its path.
-fn static_program(package: &str, with_musl: bool) -> Result<PathBuf> {
+fn static_program(package: &str, features: &str, with_musl: bool) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = if with_musl { MUSL } else { GLIBC };
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(cargo);
     command
         .args(["build", "--quiet", "--profile", "capture", "--target", target, "--package", package])
-        .args(["--no-default-features", "--bin", package, "--message-format", "json-render-diagnostics"])
+        .args(["--no-default-features", "--features", features])
+        .args(["--bin", package, "--message-format", "json-render-diagnostics"])
         .current_dir(&workspace)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());

@@ -70,7 +70,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
     let guest = build::guest()?;
     let pagehaul = match &config.pagehaul {
         Some(path) => path.clone(),
-        None => build::pagehaul()?,
+        None => build::pagehaul_for_work()?,
     };
     let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
     let tree = tree::get(&packages)?;

@@ -10,7 +10,15 @@ until_stopped() {
 }
 export -f until_stopped
 export STOP
-ready() { until [ -e "/tmp/ready.$1" ]; do sleep 0.2; done; }
+# Gives up after two minutes: what cannot begin, never will.
+ready() {
+    for i in $(seq 600); do
+        [ -e "/tmp/ready.$1" ] && return
+        sleep 0.2
+    done
+    echo "$1 did not begin" >&2
+    exit 1
+}
 
 # Everybody at once, from before the work begins until after it has ended.
 all_at_once() { # all_at_once NAME FUNCTION
@@ -45,7 +53,8 @@ end_all
 dmesg | grep 'vmalloc_stress: .*threads' > /out/module.txt
 
 echo "== the backlog over time"
-pagehaul vmalloc -i 1 -- bash -c "insmod /vmalloc_stress.ko threads=4 areas=3000 pages=4 seconds=$SECONDS_EACH
+# Ahead of the module's threads, which would keep it from printing every second.
+nice -n -15 pagehaul vmalloc -i 1 --buffer 32768 -- nice -n 15 bash -c "insmod /vmalloc_stress.ko threads=4 areas=3000 pages=4 seconds=$SECONDS_EACH
     sleep $((SECONDS_EACH + 2)); rmmod vmalloc_stress" > /out/backlog.txt
 sysctl -qw kernel.kptr_restrict=1
 pagehaul vmalloc > /out/snapshot.txt

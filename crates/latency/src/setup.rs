@@ -115,10 +115,12 @@ impl Setup {
         end: &EventName,
         options: &Options,
     ) -> Result<Self, LatencyError> {
+        // Names first: nothing is made for events that are not there.
+        let events = [(find_system(tracefs, start)?, &start.name), (find_system(tracefs, end)?, &end.name)];
         let instance = tracefs.create_instance(&instance_options(options))?;
         limit_to(&instance, &options.pids, false)?;
-        for event in [start, end] {
-            instance.enable(&find_system(tracefs, event)?, &event.name)?;
+        for (system, name) in events {
+            instance.enable(&system, name)?;
         }
         Ok(Self { mechanism: "trace events", instance, probes: None })
     }
@@ -166,7 +168,7 @@ pub(crate) fn limit_to(instance: &Instance, pids: &[u32], tracer: bool) -> Resul
 
 /// The subsystem of an event that may have been named without one.
 fn find_system(tracefs: &Tracefs, event: &EventName) -> Result<String, LatencyError> {
-    if let Some(system) = &event.system {
+    if let Some(system) = event.system.as_ref().filter(|system| tracefs.has_event(system, &event.name)) {
         return Ok(system.clone());
     }
     let events = tracefs.root().join("events");
@@ -174,12 +176,12 @@ fn find_system(tracefs: &Tracefs, event: &EventName) -> Result<String, LatencyEr
     let mut systems: Vec<String> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|system| tracefs.has_event(system, &event.name))
+        .filter(|system| event.system.is_none() && tracefs.has_event(system, &event.name))
         .collect();
     systems.sort();
     systems.into_iter().next().ok_or_else(|| {
         LatencyError::Trace(TraceError::NoSuchEvent {
-            system: "*".into(),
+            system: event.system.clone().unwrap_or_else(|| "*".into()),
             event: event.name.clone(),
             hint: "its release is older or newer than the event, or it was built without it",
         })

@@ -65,11 +65,14 @@ fn unknown_functions_and_too_many_are_refused_before_anything_is_made() {
 
 #[test]
 fn a_folder_that_is_no_tracefs_and_names_that_are_none_are_refused() {
-    let (folder, tracefs) = tracefs(&[("events/vmscan/enable", "0")]);
+    let (folder, tracefs) = tracefs(&[("events/vmscan/begin/format", ""), ("events/vmscan/end/format", "")]);
     let name = |text: &str| text.parse::<pagehaul_latency::EventName>().unwrap();
-    let error = Setup::between(&tracefs, &name("vmscan:nope"), &name("vmscan:nope2"), &options());
+    let set_up = |start, end| Setup::between(&tracefs, &name(start), &name(end), &options()).err().unwrap();
+    one_sentence(&set_up("vmscan:begin", "vmscan:nope"), &["no trace event vmscan:nope"]);
+    one_sentence(&set_up("nope", "end"), &["no trace event *:nope"]);
+    assert!(is_empty(&folder.path().join("instances")));
     // A folder is no tracefs: making an instance in it gives nothing to write to.
-    one_sentence(&error.err().unwrap(), &["tracing_on"]);
+    one_sentence(&set_up("begin", "vmscan:end"), &["tracing_on"]);
     assert!("vmscan:".parse::<pagehaul_latency::EventName>().is_err());
     assert!("a b".parse::<pagehaul_latency::EventName>().is_err());
     drop(folder);

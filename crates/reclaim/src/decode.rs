@@ -200,7 +200,9 @@ impl Handler {
         let Some(slot) = self.slots.get(at).copied().flatten() else { return false };
         match event.u64(slot) {
             Some(value) => value & bit != 0,
-            None => event.text(slot).is_some_and(|text| text.split('|').any(|flag| flag.trim() == name)),
+            None => event.spelling(slot).is_some_and(|text| {
+                text.split(|&byte| byte == b'|').any(|flag| flag.trim_ascii() == name.as_bytes())
+            }),
         }
     }
 }

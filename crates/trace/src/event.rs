@@ -16,7 +16,14 @@ pub struct Event<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Body<'a> {
     Binary { data: &'a [u8], abi: Abi, comms: &'a Comms },
-    Text { line: &'a str, spans: &'a [Span], pid: i32, comm: &'a str },
+    Text { line: &'a [u8], values: &'a [Value], pid: i32, comm: &'a str },
+}
+
+/// A value in a line, and the number it is, if it is one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) span: Span,
+    pub(crate) number: Option<u64>,
 }
 
 /// Where a value lies in a line, in bytes.
@@ -83,7 +90,7 @@ impl<'a> Event<'a> {
                 let spare = 64 - slot.size * 8;
                 Some(if signed { ((value << spare) as i64 >> spare) as u64 } else { value })
             }
-            (Kind::Text, Body::Text { .. }) => number(self.span(slot)?),
+            (Kind::Text, Body::Text { values, .. }) => values.get(slot.offset as usize)?.number,
             _ => None,
         }
     }
@@ -97,7 +104,7 @@ impl<'a> Event<'a> {
     /// A string: a `char` array, a dynamic string, or the value as a text trace spells it.
     pub fn text(&self, slot: Slot) -> Option<Cow<'a, str>> {
         match self.body {
-            Body::Text { .. } => self.span(slot).map(Cow::Borrowed),
+            Body::Text { .. } => self.spelling(slot).map(String::from_utf8_lossy),
             Body::Binary { .. } => match slot.kind {
                 Kind::Chars | Kind::DataLoc { element: 1 } | Kind::RelLoc { element: 1 } => {
                     let bytes = self.bytes(slot)?;
@@ -107,6 +114,14 @@ impl<'a> Event<'a> {
                 _ => None,
             },
         }
+    }
+
+    /// A value as a text trace spells it; none in binary ones.
+    #[inline]
+    pub fn spelling(&self, slot: Slot) -> Option<&'a [u8]> {
+        let Body::Text { line, values, .. } = self.body else { return None };
+        let span = values.get(slot.offset as usize)?.span;
+        line.get(span.start as usize..span.end as usize)
     }
 
     /// The bytes of a field, those a dynamic field points to; none in text.
@@ -133,18 +148,10 @@ impl<'a> Event<'a> {
         let bytes = self.bytes(slot)?;
         Some(bytes.chunks_exact(element.max(1) as usize).filter_map(move |bytes| abi.unsigned(bytes)))
     }
-
-    fn span(&self, slot: Slot) -> Option<&'a str> {
-        let Body::Text { line, spans, .. } = self.body else { return None };
-        let span = spans.get(slot.offset as usize)?;
-        line.get(span.start as usize..span.end as usize)
-    }
 }
 
 /// A number as traces print it: decimal, or hexadecimal after 0x. Remarks may follow a space: "3 (in-irq)".
-#[inline]
-fn number(text: &str) -> Option<u64> {
-    let bytes = text.as_bytes();
+pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
     let (negative, bytes) = match bytes {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
@@ -175,12 +182,12 @@ mod tests {
 
     #[test]
     fn numbers_are_as_traces_print_them() {
-        assert_eq!(number("42"), Some(42));
-        assert_eq!(number("-1"), Some(u64::MAX));
-        assert_eq!(number("0xfF"), Some(255));
-        assert_eq!(number("3 (in-irq)"), Some(3));
+        assert_eq!(number(b"42"), Some(42));
+        assert_eq!(number(b"-1"), Some(u64::MAX));
+        assert_eq!(number(b"0xfF"), Some(255));
+        assert_eq!(number(b"3 (in-irq)"), Some(3));
         for odd in ["", "-", "0x", "12a", "GFP_KERNEL", "99999999999999999999999"] {
-            assert_eq!(number(odd), None, "{odd:?}");
+            assert_eq!(number(odd.as_bytes()), None, "{odd:?}");
         }
     }
 }

@@ -215,7 +215,7 @@ impl Handler {
         let Some(slot) = self.slots.get(2).copied().flatten() else { return false };
         match event.u64(slot) {
             Some(value) => self.gfp_kernel == Some(value),
-            None => event.text(slot).is_some_and(|text| text == "GFP_KERNEL"),
+            None => event.spelling(slot) == Some(b"GFP_KERNEL"),
         }
     }
 
@@ -227,23 +227,19 @@ impl Handler {
             let active = self.unsigned(event, 7) == ISOLATE_ACTIVE;
             return Some(if active { List::Active { file } } else { List::Inactive { file } });
         };
-        let text;
-        let name = match event.u64(slot) {
-            Some(0) => "inactive_anon",
-            Some(1) => "active_anon",
-            Some(2) => "inactive_file",
-            Some(3) => "active_file",
-            Some(_) => "unevictable",
-            None => {
-                text = event.text(slot)?;
-                &text
-            }
+        let name: &[u8] = match event.u64(slot) {
+            Some(0) => b"inactive_anon",
+            Some(1) => b"active_anon",
+            Some(2) => b"inactive_file",
+            Some(3) => b"active_file",
+            Some(_) => b"unevictable",
+            None => event.spelling(slot)?,
         };
         Some(match name {
-            "inactive_anon" => List::Inactive { file: false },
-            "inactive_file" => List::Inactive { file: true },
-            "active_anon" => List::Active { file: false },
-            "active_file" => List::Active { file: true },
+            b"inactive_anon" => List::Inactive { file: false },
+            b"inactive_file" => List::Inactive { file: true },
+            b"active_anon" => List::Active { file: false },
+            b"active_file" => List::Active { file: true },
             _ => List::Unevictable,
         })
     }

@@ -11,6 +11,8 @@ pub struct ShrinkerNames {
     shrinkers: Vec<Known>,
     by_address: HashMap<u64, ShrinkerId>,
     by_name: HashMap<Box<str>, ShrinkerId>,
+    /// The last one named: the begin and the end of one call name the same.
+    last_named: ShrinkerId,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,13 @@ impl ShrinkerNames {
     }
 
     fn named(&mut self, name: &str) -> ShrinkerId {
+        if let Some(Known::Name(last)) = self.shrinkers.get(self.last_named as usize)
+            && **last == *name
+        {
+            return self.last_named;
+        }
         if let Some(&id) = self.by_name.get(name) {
+            self.last_named = id;
             return id;
         }
         let id = self.shrinkers.len() as ShrinkerId;

@@ -1,11 +1,14 @@
 //! What is known of a task while the trace goes on.
 
-use super::Class;
+use super::{Class, TaskTally};
 use crate::decode::{ShrinkerId, StretchKind};
 
 /// A task seen in the trace.
 #[derive(Debug, Default)]
 pub(super) struct Task {
+    pub(super) pid: i32,
+    /// What it adds up to.
+    pub(super) tally: TaskTally,
     /// Stretches it is in, the innermost last. A node's reclaim may come within an allocation that goes on to reclaim
     /// directly; no more than a few ever nest.
     pub(super) open: Vec<Open>,
@@ -16,7 +19,6 @@ pub(super) struct Task {
     pub(super) slab: Option<(ShrinkerId, u64)>,
     pub(super) compact: Option<u64>,
     pub(super) direct: bool,
-    pub(super) wakeup_requests: u64,
     /// The CPU it was last seen on.
     pub(super) cpu: u32,
 }
@@ -49,6 +51,18 @@ pub(super) struct Awake {
 }
 
 impl Task {
+    /// A task seen for the first time. The kernel's threads are known by their names, even if they were awake before the trace.
+    pub(super) fn new(pid: i32, comm: &str) -> Self {
+        let nid = comm.strip_prefix("kswapd").and_then(|nid| nid.parse().ok());
+        Self {
+            pid,
+            tally: TaskTally { comm: comm.to_owned(), ..TaskTally::default() },
+            kswapd: nid.map(|nid| Awake { nid, since: None }),
+            kcompactd: comm.starts_with("kcompactd"),
+            ..Self::default()
+        }
+    }
+
     /// What the task's pages count for.
     pub(super) fn class(&self) -> Class {
         match (self.open.last(), self.kswapd) {

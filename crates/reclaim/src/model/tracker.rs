@@ -10,13 +10,18 @@ use crate::decode::{Happening, List, Reason, Shrunk, StretchKind};
 #[derive(Debug, Default)]
 pub struct Tracker {
     model: Model,
-    tasks: HashMap<i32, Task>,
+    tasks: Vec<Task>,
+    /// Where in `tasks` a PID is, and the one seen last, which is that of most events.
+    places: HashMap<i32, usize>,
+    last: Option<(i32, usize)>,
     started: bool,
     /// Stretches open in all tasks, and since when there is one.
     open: usize,
     someone_since: u64,
     /// Longest stretches so far; cut back when it is twice too long.
     slow: Vec<Slow>,
+    /// Shorter ones cannot be among the longest any more.
+    slow_floor: u64,
 }
 
 /// Pages the older lists ask for at once (SWAP_CLUSTER_MAX): what asks for more is MGLRU.
@@ -57,85 +62,96 @@ impl Tracker {
         }
         let Some(happening) = happening else { return };
         let pid = event.pid();
-        let tally = self.model.tasks.entry(pid).or_default();
-        if tally.comm.is_empty() {
-            event.comm().unwrap_or_default().clone_into(&mut tally.comm);
+        let at = match self.last {
+            Some((last, at)) if last == pid => at,
+            _ => self.place(event, pid),
+        };
+        self.tasks[at].cpu = event.cpu();
+        self.take(ts, at, happening);
+    }
+
+    /// Where a task is, made if it is new.
+    fn place(&mut self, event: &Event<'_>, pid: i32) -> usize {
+        let tasks = &mut self.tasks;
+        let at = *self.places.entry(pid).or_insert_with(|| {
+            tasks.push(Task::new(pid, event.comm().unwrap_or_default()));
+            tasks.len() - 1
+        });
+        let comm = &mut self.tasks[at].tally.comm;
+        if comm.is_empty() {
+            event.comm().unwrap_or_default().clone_into(comm);
         }
-        let task = self.tasks.entry(pid).or_insert_with(|| new_task(&tally.comm));
-        task.cpu = event.cpu();
-        self.take(ts, pid, happening);
+        self.last = Some((pid, at));
+        at
     }
 
     /// Events of a CPU were lost: stretches of tasks last seen there may have ended, and others begun.
     fn gap(&mut self, cpu: u32) {
-        for task in self.tasks.values_mut().filter(|task| task.cpu == cpu) {
+        for task in self.tasks.iter_mut().filter(|task| task.cpu == cpu) {
             task.open.iter_mut().for_each(|open| open.uncertain = true);
             task.slab = None;
             task.compact = None;
         }
     }
 
-    fn take(&mut self, ts: u64, pid: i32, happening: Happening) {
+    fn take(&mut self, ts: u64, at: usize, happening: Happening) {
         match happening {
             Happening::Begin { kind, order, requested, memcg, .. } => {
-                self.begin(ts, pid, kind, order, requested, memcg)
+                self.begin(ts, at, kind, order, requested, memcg)
             }
-            Happening::End { kind, reclaimed } => self.end(ts, pid, kind, reclaimed),
-            Happening::KswapdWake { nid, order, .. } => self.kswapd_wake(ts, pid, nid, order),
-            Happening::KswapdSleep { nid } => self.kswapd_sleep(ts, pid, nid),
+            Happening::End { kind, reclaimed } => self.end(ts, at, kind, reclaimed),
+            Happening::KswapdWake { nid, order, .. } => self.kswapd_wake(ts, at, nid, order),
+            Happening::KswapdSleep { nid } => self.kswapd_sleep(ts, at, nid),
             Happening::WakeupRequest { nid, zone, order } => {
                 *self.model.wakeup_requests.entry(order).or_default() += 1;
                 self.model.nodes.entry(nid).or_default().wakeup_requests += 1;
                 self.model.zones.entry(zone).or_default().wakeup_requests += 1;
-                self.model.tasks.entry(pid).or_default().wakeup_requests += 1;
-                self.tasks.entry(pid).or_default().wakeup_requests += 1;
+                self.tasks[at].tally.wakeup_requests += 1;
             }
             Happening::Isolate { zone, requested, scanned, skipped, taken, list } => {
-                self.isolate(ts, pid, zone, Pages { scanned, taken, reclaimed: 0 }, skipped, list);
+                self.isolate(ts, at, zone, Pages { scanned, taken, reclaimed: 0 }, skipped, list);
                 self.model.limits.mglru_seen |= requested > SWAP_CLUSTER_MAX;
             }
-            Happening::Shrink(shrunk) => self.shrink(ts, pid, shrunk),
+            Happening::Shrink(shrunk) => self.shrink(ts, at, shrunk),
             Happening::Deactivate { taken, deactivated, .. } => {
-                let tally = self.tally(pid);
+                let tally = self.tally(at);
                 tally.active_taken += taken;
                 tally.deactivated += deactivated;
             }
             Happening::Named { scanned, reclaimed, .. } => {
-                self.tally(pid).named.add(Pages { scanned, taken: scanned, reclaimed });
+                self.tally(at).named.add(Pages { scanned, taken: scanned, reclaimed });
             }
-            Happening::Write { file, sync } => self.write(ts, pid, file, sync),
-            Happening::Throttled { nid, ns, reason } => self.throttled(ts, pid, nid, ns, reason),
-            Happening::SlabStart { shrinker, .. } => {
-                self.tasks.entry(pid).or_default().slab = Some((shrinker, ts))
-            }
-            Happening::SlabEnd { shrinker, freed } => self.slab_end(ts, pid, shrinker, freed),
-            Happening::CompactBegin => self.tasks.entry(pid).or_default().compact = Some(ts),
-            Happening::CompactEnd => self.compact_end(ts, pid),
+            Happening::Write { file, sync } => self.write(ts, at, file, sync),
+            Happening::Throttled { nid, ns, reason } => self.throttled(ts, at, nid, ns, reason),
+            Happening::SlabStart { shrinker, .. } => self.tasks[at].slab = Some((shrinker, ts)),
+            Happening::SlabEnd { shrinker, freed } => self.slab_end(ts, at, shrinker, freed),
+            Happening::CompactBegin => self.tasks[at].compact = Some(ts),
+            Happening::CompactEnd => self.compact_end(ts, at),
             Happening::CompactMigrated { moved, failed } => {
                 self.model.compaction.moved += moved;
                 self.model.compaction.failed += failed;
             }
-            Happening::KcompactdWake => self.tasks.entry(pid).or_default().kcompactd = true,
+            Happening::KcompactdWake => self.tasks[at].kcompactd = true,
         }
     }
 
     /// The totals a task's pages count for.
-    fn tally(&mut self, pid: i32) -> &mut super::Tally {
-        let class = self.tasks.get(&pid).map_or(Class::Other, Task::class);
+    fn tally(&mut self, at: usize) -> &mut super::Tally {
+        let class = self.tasks[at].class();
         self.model.tallies.entry(class).or_default()
     }
 
     fn begin(
         &mut self,
         ts: u64,
-        pid: i32,
+        at: usize,
         kind: StretchKind,
         order: i32,
         requested: bool,
         memcg: Option<u64>,
     ) {
         let class = Class::of(kind, requested);
-        let task = self.tasks.entry(pid).or_default();
+        let task = &mut self.tasks[at];
         task.direct |= kind == StretchKind::Direct;
         if task.open.iter().any(|open| open.kind == kind) || task.open.len() >= MAX_NESTED {
             self.model.limits.unmatched_begins += task.open.len() as u64;
@@ -147,7 +163,7 @@ impl Tracker {
             self.someone_since = ts;
         }
         self.open += 1;
-        let task = self.tasks.entry(pid).or_default();
+        let task = &mut self.tasks[at];
         task.open.push(Open {
             kind,
             class,
@@ -164,26 +180,26 @@ impl Tracker {
             uncertain: false,
         });
         self.model.tallies.entry(class).or_default().stretches.begun += 1;
-        self.model.tasks.entry(pid).or_default().stretches.begun += 1;
+        self.tasks[at].tally.stretches.begun += 1;
         if let Some(memcg) = memcg {
             self.model.memcgs.entry(memcg).or_default().begun += 1;
         }
     }
 
-    fn end(&mut self, ts: u64, pid: i32, kind: StretchKind, reclaimed: u64) {
-        let task = self.tasks.entry(pid).or_default();
-        let Some(at) = task.open.iter().rposition(|open| open.kind == kind) else {
+    fn end(&mut self, ts: u64, at: usize, kind: StretchKind, reclaimed: u64) {
+        let task = &mut self.tasks[at];
+        let Some(depth) = task.open.iter().rposition(|open| open.kind == kind) else {
             self.model.limits.unmatched_ends += 1;
             return;
         };
         // What nests in it has lost its end.
-        let closed = task.open.len() - at;
+        let closed = task.open.len() - depth;
         self.model.limits.unmatched_begins += closed as u64 - 1;
-        task.open.truncate(at + 1);
+        task.open.truncate(depth + 1);
         let open = task.open.pop();
         self.fewer_open(ts, closed);
         if let Some(open) = open {
-            self.close(ts, pid, &open, reclaimed, false);
+            self.close(ts, at, &open, reclaimed, false);
         }
     }
 
@@ -194,16 +210,16 @@ impl Tracker {
         }
     }
 
-    fn close(&mut self, ts: u64, pid: i32, open: &Open, reclaimed: u64, unfinished: bool) {
+    fn close(&mut self, ts: u64, at: usize, open: &Open, reclaimed: u64, unfinished: bool) {
         let ns = ts.saturating_sub(open.begin);
         let model = &mut self.model;
         let certain = !unfinished && !open.uncertain;
         model.limits.unfinished += u64::from(unfinished);
         model.limits.uncertain += u64::from(open.uncertain);
-        let task = model.tasks.entry(pid).or_default();
+        let task = &mut self.tasks[at];
         let by_memcg = open.memcg.map(|memcg| model.memcgs.entry(memcg).or_default());
         let by_class = &mut model.tallies.entry(open.class).or_default().stretches;
-        for stretches in [Some(by_class), Some(&mut task.stretches), by_memcg].into_iter().flatten() {
+        for stretches in [Some(by_class), Some(&mut task.tally.stretches), by_memcg].into_iter().flatten() {
             stretches.ns += ns;
             stretches.reported += reclaimed;
             if certain {
@@ -211,7 +227,7 @@ impl Tracker {
             }
         }
         if open.class == Class::Direct && certain {
-            task.direct.add(ns);
+            task.tally.direct.add(ns);
             model.orders.entry(open.order).or_default().add(ns);
         }
         model.causes.stretches_ns += ns;
@@ -220,7 +236,10 @@ impl Tracker {
         model.timeline.spread(open.begin, ts, |moment, ns| {
             if open.class == Class::Direct { moment.direct_ns += ns } else { moment.memcg_ns += ns }
         });
-        let comm = task.comm.clone();
+        if ns < self.slow_floor {
+            return;
+        }
+        let (pid, comm) = (task.pid, task.tally.comm.clone());
         self.slow.push(Slow {
             pid,
             comm,
@@ -244,11 +263,16 @@ impl Tracker {
     fn keep_slowest(&mut self) {
         self.slow.sort_by_key(|slow| (std::cmp::Reverse(slow.duration_ns), slow.begin_ns, slow.pid));
         self.slow.truncate(SLOWEST);
+        if let [.., last] = &self.slow[..]
+            && self.slow.len() == SLOWEST
+        {
+            self.slow_floor = last.duration_ns;
+        }
     }
 
-    fn kswapd_wake(&mut self, ts: u64, pid: i32, nid: i32, order: i32) {
+    fn kswapd_wake(&mut self, ts: u64, at: usize, nid: i32, order: i32) {
         let known = self.model.kswapd.entry(nid).or_default();
-        let task = self.tasks.entry(pid).or_default();
+        let task = &mut self.tasks[at];
         let awake = task.kswapd.get_or_insert(Awake { nid, since: None });
         awake.nid = nid;
         if awake.since.is_some() {
@@ -260,9 +284,9 @@ impl Tracker {
         }
     }
 
-    fn kswapd_sleep(&mut self, ts: u64, pid: i32, nid: i32) {
+    fn kswapd_sleep(&mut self, ts: u64, at: usize, nid: i32) {
         let first = !self.model.kswapd.contains_key(&nid);
-        let task = self.tasks.entry(pid).or_default();
+        let task = &mut self.tasks[at];
         let since = task.kswapd.get_or_insert(Awake { nid, since: None }).since.take();
         // Its first word is that it sleeps: it was awake from the begin. Later, a wake is missing, and nothing is known.
         let since = since.or_else(|| {
@@ -285,8 +309,8 @@ impl Tracker {
     }
 
     /// A kswapd that is at work before it was ever seen to wake was awake from the begin.
-    fn note_awake(&mut self, pid: i32) {
-        let Some(awake) = self.tasks.get_mut(&pid).and_then(|task| task.kswapd.as_mut()) else { return };
+    fn note_awake(&mut self, at: usize) {
+        let Some(awake) = self.tasks[at].kswapd.as_mut() else { return };
         if awake.since.is_none() && !self.model.kswapd.contains_key(&awake.nid) {
             self.model.kswapd.entry(awake.nid).or_default();
             self.model.limits.awake_at_begin += 1;
@@ -294,22 +318,22 @@ impl Tracker {
         }
     }
 
-    fn isolate(&mut self, ts: u64, pid: i32, zone: i32, pages: Pages, skipped: u64, list: List) {
-        self.note_awake(pid);
+    fn isolate(&mut self, ts: u64, at: usize, zone: i32, pages: Pages, skipped: u64, list: List) {
+        self.note_awake(at);
         let List::Inactive { file } = list else { return };
-        let tally = self.tally(pid);
+        let tally = self.tally(at);
         tally.pages[usize::from(file)].add(pages);
         tally.skipped += skipped;
         self.model.zones.entry(zone).or_default().pages.add(pages);
-        self.model.tasks.entry(pid).or_default().pages.add(pages);
+        self.tasks[at].tally.pages.add(pages);
         self.model.timeline.at(ts).scanned += pages.scanned;
-        if let Some(open) = self.tasks.get_mut(&pid).and_then(|task| task.open.last_mut()) {
+        if let Some(open) = self.tasks[at].open.last_mut() {
             open.scanned += pages.scanned;
         }
     }
 
-    fn shrink(&mut self, ts: u64, pid: i32, shrunk: Shrunk) {
-        let class = self.tasks.get(&pid).map_or(Class::Other, Task::class);
+    fn shrink(&mut self, ts: u64, at: usize, shrunk: Shrunk) {
+        let class = self.tasks[at].class();
         let tally = self.model.tallies.entry(class).or_default();
         tally.pages[usize::from(shrunk.file)].reclaimed += shrunk.reclaimed;
         tally.dirty += shrunk.dirty;
@@ -326,23 +350,23 @@ impl Tracker {
             tasks.add(pages);
             moment.task_reclaimed += shrunk.reclaimed;
         }
-        self.model.tasks.entry(pid).or_default().pages.reclaimed += shrunk.reclaimed;
-        if let Some(open) = self.tasks.get_mut(&pid).and_then(|task| task.open.last_mut()) {
+        self.tasks[at].tally.pages.reclaimed += shrunk.reclaimed;
+        if let Some(open) = self.tasks[at].open.last_mut() {
             open.reclaimed += shrunk.reclaimed;
         }
     }
 
-    fn write(&mut self, ts: u64, pid: i32, file: bool, sync: bool) {
-        self.tally(pid).writes[usize::from(file)][usize::from(sync)] += 1;
-        self.model.tasks.entry(pid).or_default().writes += 1;
+    fn write(&mut self, ts: u64, at: usize, file: bool, sync: bool) {
+        self.tally(at).writes[usize::from(file)][usize::from(sync)] += 1;
+        self.tasks[at].tally.writes += 1;
         self.model.timeline.at(ts).written += 1;
-        if let Some(open) = self.tasks.get_mut(&pid).and_then(|task| task.open.last_mut()) {
+        if let Some(open) = self.tasks[at].open.last_mut() {
             open.written += 1;
         }
     }
 
-    fn throttled(&mut self, ts: u64, pid: i32, nid: i32, ns: u64, reason: Reason) {
-        let task = self.tasks.entry(pid).or_default();
+    fn throttled(&mut self, ts: u64, at: usize, nid: i32, ns: u64, reason: Reason) {
+        let task = &mut self.tasks[at];
         match task.open.last_mut() {
             Some(open) => {
                 // The kernel measures in jiffies, and rounds: two waits cannot overlap, nor begin before the stretch.
@@ -350,7 +374,7 @@ impl Tracker {
                 open.throttled_until = ts;
                 let ns = ts - from;
                 open.throttled_ns += ns;
-                self.model.tasks.entry(pid).or_default().throttled_ns += ns;
+                self.tasks[at].tally.throttled_ns += ns;
                 self.model.timeline.spread(from, ts, |moment, ns| moment.throttled_ns += ns);
                 self.model.causes.throttled.entry(reason).or_default().add(ns);
             }
@@ -361,8 +385,8 @@ impl Tracker {
         }
     }
 
-    fn slab_end(&mut self, ts: u64, pid: i32, shrinker: u32, freed: u64) {
-        let task = self.tasks.entry(pid).or_default();
+    fn slab_end(&mut self, ts: u64, at: usize, shrinker: u32, freed: u64) {
+        let task = &mut self.tasks[at];
         let Some((_, begin)) = task.slab.take().filter(|&(begun, _)| begun == shrinker) else { return };
         let ns = ts.saturating_sub(begin);
         let tally = self.model.shrinkers.entry(shrinker).or_default();
@@ -376,8 +400,8 @@ impl Tracker {
         }
     }
 
-    fn compact_end(&mut self, ts: u64, pid: i32) {
-        let task = self.tasks.entry(pid).or_default();
+    fn compact_end(&mut self, ts: u64, at: usize) {
+        let task = &mut self.tasks[at];
         let Some(begin) = task.compact.take() else { return };
         let ns = ts.saturating_sub(begin);
         if task.kcompactd {
@@ -397,29 +421,23 @@ impl Tracker {
         if self.open > 0 {
             self.fewer_open(end, self.open);
         }
-        let mut tasks: Vec<_> = std::mem::take(&mut self.tasks).into_iter().collect();
-        tasks.sort_unstable_by_key(|&(pid, _)| pid);
-        for (pid, task) in tasks {
-            for open in &task.open {
-                self.close(end, pid, open, 0, true);
+        for at in 0..self.tasks.len() {
+            for open in std::mem::take(&mut self.tasks[at].open) {
+                self.close(end, at, &open, 0, true);
+            }
+            let task = &self.tasks[at];
+            if task.direct {
+                self.model.wakeup_requests_by_reclaimers += task.tally.wakeup_requests;
             }
             if let Some(Awake { nid, since: Some(since) }) = task.kswapd {
                 self.awake(nid, since, end, false);
                 self.model.limits.unfinished += 1;
             }
-            if task.direct {
-                self.model.wakeup_requests_by_reclaimers += task.wakeup_requests;
-            }
         }
+        self.model.tasks =
+            std::mem::take(&mut self.tasks).into_iter().map(|task| (task.pid, task.tally)).collect();
         self.keep_slowest();
         self.model.slowest = self.slow;
         self.model
     }
-}
-
-/// A task seen for the first time. The kernel's threads are known by their names, even if they were awake before the trace.
-fn new_task(comm: &str) -> Task {
-    let kswapd =
-        comm.strip_prefix("kswapd").and_then(|nid| nid.parse().ok()).map(|nid| Awake { nid, since: None });
-    Task { kswapd, kcompactd: comm.starts_with("kcompactd"), ..Task::default() }
 }

@@ -1,14 +1,14 @@
 //! The fields of an event as its print format spells them.
 
 use crate::Span;
+use crate::event::{Value, number};
 
 /// A name and a value in a line of fields, in bytes.
 pub(super) type Pair = (Span, Span);
 
 /// Finds `name=value` pairs; a value lasts until the word that holds the next `=`.
-pub(super) fn pairs(args: &str, out: &mut Vec<Pair>) {
+pub(super) fn pairs(bytes: &[u8], out: &mut Vec<Pair>) {
     out.clear();
-    let bytes = args.as_bytes();
     let mut word = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         match byte {
@@ -31,48 +31,74 @@ pub(super) fn pairs(args: &str, out: &mut Vec<Pair>) {
     }
 }
 
-/// The same for fields whose names are known: `names` in their order, none of the values with a space. False if the line is
-/// not so.
+/// The same for fields whose names are known: `names` in their order, each with all that stands before its value, none of the
+/// values with a space. Gives as many values as there are names; false if the line is not so.
 #[inline]
-pub(super) fn expected(args: &str, names: &[Box<str>], out: &mut Vec<Span>) -> bool {
-    out.clear();
-    let bytes = args.as_bytes();
+pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -> bool {
     let mut at = 0;
-    for name in names {
-        let value = at + name.len() + 1;
-        if bytes.get(at..value - 1) != Some(name.as_bytes()) || bytes.get(value - 1) != Some(&b'=') {
+    for (name, value) in names.iter().zip(values) {
+        if !line.get(at..).is_some_and(|rest| begins(rest, name)) {
             return false;
         }
-        // Values are short: a loop is faster than a search.
-        let mut end = value;
-        while let Some(&byte) = bytes.get(end) {
-            match byte {
-                b' ' => break,
-                b'=' => return false,
-                _ => end += 1,
-            }
+        let start = at + name.len();
+        // Most values are short decimal numbers: one loop finds their end and what they are.
+        let mut end = start;
+        let mut decimal = 0_u64;
+        while let Some(digit) = line.get(end).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10)
+        {
+            decimal = decimal.wrapping_mul(10).wrapping_add(u64::from(digit));
+            end += 1;
         }
-        out.push(span(value, end));
+        let over = matches!(line.get(end), None | Some(b' '));
+        let parsed = if over && (1..20).contains(&(end - start)) {
+            Some(decimal)
+        } else {
+            let rest = line.get(end..).unwrap_or_default();
+            end += memchr::memchr2(b' ', b'=', rest).unwrap_or(rest.len());
+            if line.get(end) == Some(&b'=') {
+                return false;
+            }
+            number(&line[start..end])
+        };
+        *value = Value { span: span(start, end), number: parsed };
         at = end + 1;
     }
-    at > bytes.len()
+    at > line.len()
+}
+
+/// Whether text begins with a name. Names have 4 to 30 bytes: two overlapping words are faster than a call.
+#[inline]
+pub(super) fn begins(text: &[u8], name: &[u8]) -> bool {
+    let Some(text) = text.get(..name.len()) else { return false };
+    match name.len() {
+        0 => true,
+        4..8 => ends::<4>(text) == ends::<4>(name),
+        8..16 => ends::<8>(text) == ends::<8>(name),
+        16..=32 => ends::<16>(text) == ends::<16>(name),
+        _ => text == name,
+    }
+}
+
+/// The first and the last `N` bytes.
+#[inline]
+fn ends<const N: usize>(text: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
+    text.first_chunk::<N>().zip(text.last_chunk::<N>())
 }
 
 /// The shrinkers' events have no `=`: `FUNCTION ADDRESS: nid: 1 objects to shrink 12 gfp_flags GFP_KERNEL cache items 5 …`.
 /// Names are words, values are numbers or flags in capitals.
-pub(super) fn shrinker(args: &str, out: &mut Vec<Pair>) {
+pub(super) fn shrinker(args: &[u8], out: &mut Vec<Pair>) {
     out.clear();
     let mut offset = 0;
-    let mut words = args.split(' ').map(|word| {
+    let mut words = args.split(|&byte| byte == b' ').map(|word| {
         let start = offset;
         offset += word.len() + 1;
         (start, word)
     });
     let (Some(function), Some(address)) = (words.next(), words.next()) else { return };
-    let name_end = function.1.find('+').unwrap_or(function.1.len());
-    // Names of their own are not in the line: zero-length spans, which `shrinker_name` knows by their position.
-    out.push((span(0, 0), span(0, name_end)));
-    out.push((span(0, 0), span(address.0, address.0 + address.1.trim_end_matches(':').len())));
+    // Names of their own are not in the line: zero-length spans, which `SHRINKER_NAMES` knows by their position.
+    out.push((span(0, 0), span(0, function_len(function.1))));
+    out.push((span(0, 0), span(address.0, address.0 + without_colon(address.1))));
     let mut label: Option<(usize, usize)> = None;
     for (start, word) in words {
         if is_value(word) {
@@ -80,22 +106,40 @@ pub(super) fn shrinker(args: &str, out: &mut Vec<Pair>) {
                 out.push((span(first, last), span(start, start + word.len())));
             }
         } else if !word.is_empty() {
-            let end = start + word.trim_end_matches(':').len();
+            let end = start + without_colon(word);
             label = Some((label.map_or(start, |(first, _)| first), end));
         }
     }
 }
 
+/// The same for the first two words of a line whose other fields are as expected. Neither is a number.
+#[inline]
+pub(super) fn cut_shrinker(args: &[u8], values: &mut [Value]) {
+    let [function, address, ..] = values else { return };
+    for (value, len_of) in [(function, function_len as fn(&[u8]) -> usize), (address, without_colon)] {
+        let Some(word) = args.get(value.span.start as usize..value.span.end as usize) else { continue };
+        let start = value.span.start as usize;
+        *value = Value { span: span(start, start + len_of(word)), number: None };
+    }
+}
+
+/// `super_cache_scan+0x0/0x1b0` without the offset.
+fn function_len(word: &[u8]) -> usize {
+    word.iter().position(|&byte| byte == b'+').unwrap_or(word.len())
+}
+
+fn without_colon(word: &[u8]) -> usize {
+    word.strip_suffix(b":").unwrap_or(word).len()
+}
+
 /// The names of the first two values of a shrinker's event.
 pub(super) const SHRINKER_NAMES: [&str; 2] = ["shrink", "shr"];
 
-fn is_value(word: &str) -> bool {
-    let digits = word.strip_prefix('-').unwrap_or(word);
-    let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    let number = !digits.is_empty()
-        && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-        && digits.as_bytes()[0].is_ascii_digit();
-    number || word.starts_with("GFP_") || word.starts_with("__GFP_") || word == "none"
+fn is_value(word: &[u8]) -> bool {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    let digits = digits.strip_prefix(b"0x").unwrap_or(digits);
+    let number = digits.first().is_some_and(u8::is_ascii_digit) && digits.iter().all(u8::is_ascii_hexdigit);
+    number || word.starts_with(b"GFP_") || word.starts_with(b"__GFP_") || word == b"none"
 }
 
 fn span(start: usize, end: usize) -> Span {
@@ -114,9 +158,9 @@ fn trimmed_end(bytes: &[u8], start: usize, mut end: usize) -> u32 {
 mod tests {
     use super::*;
 
-    fn names(args: &str, parse: fn(&str, &mut Vec<Pair>)) -> Vec<(String, String)> {
+    fn names(args: &str, parse: fn(&[u8], &mut Vec<Pair>)) -> Vec<(String, String)> {
         let mut out = Vec::new();
-        parse(args, &mut out);
+        parse(args.as_bytes(), &mut out);
         let text = |span: Span| args[span.start as usize..span.end as usize].to_owned();
         out.into_iter().map(|(name, value)| (text(name), text(value))).collect()
     }
@@ -142,13 +186,20 @@ mod tests {
     }
 
     #[test]
-    fn known_names_give_the_same_spans() {
-        let own: Vec<Box<str>> = vec!["nid".into(), "order".into()];
-        let mut spans = Vec::new();
-        assert!(expected("nid=0 order=-1", &own, &mut spans));
+    fn known_names_give_the_same_values() {
+        let own: Vec<Box<[u8]>> = ["nid=", "order=", "reclaim_flags=", "a_very_long_name_of_a_field="]
+            .map(|name| name.as_bytes().into())
+            .into();
+        let mut values = [Value::default(); 4];
+        let line = b"nid=0 order=-1 reclaim_flags=A|B a_very_long_name_of_a_field=0x10";
+        assert!(expected(line, &own, &mut values));
         let mut slow = Vec::new();
-        pairs("nid=0 order=-1", &mut slow);
-        assert_eq!(spans, slow.iter().map(|&(_, value)| value).collect::<Vec<_>>());
+        pairs(line, &mut slow);
+        assert_eq!(
+            values.map(|value| value.span).to_vec(),
+            slow.iter().map(|&(_, value)| value).collect::<Vec<_>>()
+        );
+        assert_eq!(values.map(|value| value.number), [Some(0), Some(u64::MAX), None, Some(16)]);
         for other in [
             "nid=0",
             "nid=0 order=1 more=2",
@@ -156,9 +207,16 @@ mod tests {
             "order=1 nid=0",
             "nid=0  order=1",
             "nid=a=b order=1",
+            "nid=1=b order=1",
             "",
         ] {
-            assert!(!expected(other, &own, &mut spans), "{other:?}");
+            assert!(!expected(other.as_bytes(), &own[..2], &mut values), "{other:?}");
+        }
+        for (text, number) in
+            [("99999999999999999999", None), ("18446744073709551615", Some(u64::MAX)), ("", None)]
+        {
+            assert!(expected(format!("nid={text}").as_bytes(), &own[..1], &mut values));
+            assert_eq!(values[0].number, number, "{text}");
         }
     }
 

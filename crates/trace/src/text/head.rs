@@ -1,22 +1,24 @@
 //! The part of a line before the event's own fields.
 
-/// A line that is an event.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head<'a> {
-    pub(super) comm: &'a str,
+use crate::Span;
+
+/// A line that is an event. Spans are bytes of the line: what they hold may be no UTF-8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) comm: Span,
     pub(super) pid: i32,
     pub(super) cpu: u32,
     /// Nanoseconds.
     pub(super) ts: u64,
     /// Empty if the line does not say.
-    pub(super) system: &'a str,
-    pub(super) name: &'a str,
+    pub(super) system: Span,
+    pub(super) name: Span,
     /// The event's fields.
-    pub(super) args: &'a str,
+    pub(super) args: Span,
 }
 
 /// A line that is no event, but says something.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Note {
     /// Events were lost on a CPU; none if the line does not say how many.
     Lost { cpu: u32, events: Option<u64> },
@@ -24,148 +26,169 @@ pub(super) enum Note {
     Overwritten(u64),
 }
 
-/// Understands `COMM-PID [CPU] FLAGS TIME: EVENT: ARGS` and `COMM PID [CPU] TIME: SYSTEM:EVENT: ARGS`. Walks bytes: text
-/// traces have gigabytes. All cuts are beside ASCII characters, so that they never split a longer one.
+/// Understands `COMM-PID [CPU] FLAGS TIME: EVENT: ARGS` and `COMM PID [CPU] TIME: SYSTEM:EVENT: ARGS`. Walks bytes, each
+/// once: text traces have gigabytes.
 #[inline]
-pub(super) fn parse(line: &str) -> Option<Head<'_>> {
-    let (task, cpu, at) = split_cpu(line)?;
-    let (comm, pid) = split_task(task)?;
+pub(super) fn parse(line: &[u8]) -> Option<Head> {
+    let (task_end, cpu, at) = split_cpu(line)?;
+    let (comm, pid) = split_task(line, task_end)?;
     let (ts, at) = split_time(line, at)?;
-    let bytes = line.as_bytes();
     // The name ends at the first colon that nothing or a space follows.
-    let mut end = at;
-    let mut system_end = None;
-    loop {
-        match bytes.get(end)? {
-            b':' => match bytes.get(end + 1) {
-                None | Some(b' ' | b'\t') => break,
-                Some(_) => system_end = Some(end),
-            },
-            b' ' => return None,
-            _ => {}
+    let mut start = at;
+    let mut system = span(at, at);
+    let end = loop {
+        let colon = start + memchr::memchr(b':', line.get(start..)?)?;
+        match line.get(colon + 1) {
+            None | Some(b' ' | b'\t' | b'\r') => break colon,
+            Some(_) => (system, start) = (span(at, colon), colon + 1),
         }
-        end += 1;
+    };
+    if start == end || memchr::memchr(b' ', line.get(at..end)?).is_some() {
+        return None;
     }
-    let (system, start) =
-        system_end.map_or(("", at), |colon| (line.get(at..colon).unwrap_or_default(), colon + 1));
-    let name = line.get(start..end).filter(|name| !name.is_empty())?;
-    Some(Head { comm, pid, cpu, ts, system, name, args: trim(line.get(end + 1..)?) })
+    Some(Head { comm, pid, cpu, ts, system, name: span(start, end), args: trim(line, end + 1, line.len()) })
+}
+
+fn span(start: usize, end: usize) -> Span {
+    // Lines are shorter than 4 GiB.
+    Span { start: start as u32, end: end as u32 }
 }
 
 /// Without spaces at both ends.
 #[inline]
-fn trim(text: &str) -> &str {
-    let bytes = text.as_bytes();
-    let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r');
-    let start = bytes.iter().position(|byte| !blank(byte)).unwrap_or(bytes.len());
-    let end = bytes.iter().rposition(|byte| !blank(byte)).map_or(start, |last| last + 1);
-    text.get(start..end).unwrap_or_default()
+fn trim(line: &[u8], mut start: usize, mut end: usize) -> Span {
+    let blank = |at: usize| matches!(line.get(at), Some(b' ' | b'\t' | b'\r'));
+    while start < end && blank(start) {
+        start += 1;
+    }
+    while start < end && blank(end - 1) {
+        end -= 1;
+    }
+    span(start, end)
 }
 
-/// The first number in brackets with a space behind it is the CPU: task names may have brackets too. The task, the CPU, and
-/// where the line goes on.
+/// The first number in brackets with a space behind it is the CPU: task names may have brackets too. Where the task ends, the
+/// CPU, and where the line goes on.
 #[inline]
-fn split_cpu(line: &str) -> Option<(&str, u32, usize)> {
-    let bytes = line.as_bytes();
-    for open in memchr::memchr_iter(b'[', bytes) {
+fn split_cpu(line: &[u8]) -> Option<(usize, u32, usize)> {
+    for open in memchr::memchr_iter(b'[', line) {
         let (mut at, mut cpu) = (open + 1, 0_u32);
-        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10)
-        {
+        while let Some(digit) = line.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10) {
             cpu = cpu.checked_mul(10)?.checked_add(u32::from(digit))?;
             at += 1;
         }
-        if at > open + 1 && bytes.get(at) == Some(&b']') && bytes.get(at + 1) == Some(&b' ') {
-            return Some((trim(line.get(..open)?), cpu, at + 2));
+        if at > open + 1 && line.get(at) == Some(&b']') && line.get(at + 1) == Some(&b' ') {
+            return Some((open, cpu, at + 2));
         }
     }
     None
 }
 
 #[inline]
-fn split_task(task: &str) -> Option<(&str, i32)> {
-    let bytes = task.as_bytes();
-    let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-    let start = bytes.len() - digits;
-    if digits > 0 && start > 0 && bytes.get(start - 1) == Some(&b'-') {
-        let pid = i32::try_from(decimal(task.get(start..)?)?).ok()?;
-        return Some((task.get(..start - 1)?, pid));
+fn split_task(line: &[u8], end: usize) -> Option<(Span, i32)> {
+    let task = trim(line, 0, end);
+    let (start, end) = (task.start as usize, task.end as usize);
+    let (mut at, mut pid, mut place) = (end, 0_u32, 1_u32);
+    while at > start && at + 9 > end && line[at - 1].is_ascii_digit() {
+        at -= 1;
+        pid += u32::from(line[at] - b'0') * place;
+        place = place.wrapping_mul(10);
     }
-    split_other_task(task)
+    if at < end && at > start && line[at - 1] == b'-' {
+        return Some((span(start, at - 1), pid.cast_signed()));
+    }
+    split_other_task(line, start, end)
 }
 
 /// Tasks as perf and the option record-tgid have them.
-fn split_other_task(task: &str) -> Option<(&str, i32)> {
+fn split_other_task(line: &[u8], start: usize, end: usize) -> Option<(Span, i32)> {
+    let mut task = line.get(start..end)?;
     // The process follows in brackets: "bash-1234 (1200)", "(-----)".
-    let task = match task.strip_suffix(')').and_then(|task| task.rsplit_once('(')) {
-        Some((front, inner)) if inner.bytes().all(|byte| byte.is_ascii_digit() || b"- ".contains(&byte)) => {
-            front.trim_end()
-        }
-        _ => task,
-    };
-    let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((b')', front)) = task.split_last()
+        && let Some(open) = memchr::memrchr(b'(', front)
+        && front[open + 1..].iter().all(|byte| byte.is_ascii_digit() || b"- ".contains(byte))
+    {
+        task = front[..open].trim_ascii_end();
+    }
     // perf: the PID, or PID/TID, is a word of its own.
-    if let Some((comm, word)) = task.rsplit_once(' ') {
-        let thread = word.rsplit_once('/').map_or(word, |(_, thread)| thread);
-        if all_digits(thread) {
-            return Some((comm.trim_end(), thread.parse().ok()?));
+    if let Some(space) = memchr::memrchr(b' ', task) {
+        let word = &task[space + 1..];
+        let thread = memchr::memrchr(b'/', word).map_or(word, |slash| &word[slash + 1..]);
+        if let Some(pid) = decimal(thread) {
+            let comm = task[..space].trim_ascii_end();
+            return Some((span(start, start + comm.len()), i32::try_from(pid).ok()?));
         }
     }
-    let (comm, pid) = task.rsplit_once('-')?;
-    all_digits(pid).then_some((comm, pid.parse().ok()?))
+    let dash = memchr::memrchr(b'-', task)?;
+    let pid = decimal(&task[dash + 1..])?;
+    Some((span(start, start + dash), i32::try_from(pid).ok()?))
 }
 
 /// Skips the flags of latency and context; nanoseconds, and where what follows begins.
 #[inline]
-fn split_time(line: &str, mut at: usize) -> Option<(u64, usize)> {
-    let bytes = line.as_bytes();
+fn split_time(line: &[u8], mut at: usize) -> Option<(u64, usize)> {
     loop {
-        while bytes.get(at) == Some(&b' ') {
+        while line.get(at) == Some(&b' ') {
             at += 1;
         }
-        let rest = bytes.get(at..)?;
-        let len = memchr::memchr(b' ', rest).unwrap_or(rest.len());
-        if len == 0 {
-            return None;
-        }
-        if rest[len - 1] == b':'
-            && let Some(ts) = line.get(at..at + len - 1).and_then(nanoseconds)
-        {
-            at += len;
-            while bytes.get(at) == Some(&b' ') {
+        if let Some((ts, end)) = nanoseconds(line, at) {
+            at = end;
+            while line.get(at) == Some(&b' ') {
                 at += 1;
             }
             return Some((ts, at));
         }
-        at += len;
+        at += memchr::memchr(b' ', line.get(at..)?)?;
     }
 }
 
-/// Seconds with a fraction; whole numbers are counts of a clock without seconds, and stay as they are.
+/// Seconds with a fraction, up to a colon and a space; whole numbers are counts of a clock without seconds, and stay as they are.
+/// The time, and what follows the colon.
 #[inline]
-fn nanoseconds(time: &str) -> Option<u64> {
-    let Some(point) = memchr::memchr(b'.', time.as_bytes()) else { return decimal(time) };
-    let (seconds, fraction) = (time.get(..point)?, time.get(point + 1..)?);
-    let digits = fraction.len();
-    if !(1..=9).contains(&digits) {
-        return None;
-    }
-    let fraction = decimal(fraction)?.checked_mul(10_u64.pow(9 - digits as u32))?;
-    decimal(seconds)?.checked_mul(1_000_000_000)?.checked_add(fraction)
+fn nanoseconds(line: &[u8], start: usize) -> Option<(u64, usize)> {
+    let (seconds, at) = digits(line, start);
+    let (ts, end) = match line.get(at)? {
+        b':' if at > start => (decimal(line.get(start..at)?)?, at),
+        b'.' if at > start => {
+            let (fraction, end) = digits(line, at + 1);
+            let scale = *SCALES.get((end - at - 1).wrapping_sub(1))?;
+            let seconds = if at - start < 19 { seconds } else { decimal(line.get(start..at)?)? };
+            (seconds.checked_mul(1_000_000_000)?.checked_add(fraction.checked_mul(scale)?)?, end)
+        }
+        _ => return None,
+    };
+    let over = line.get(end) == Some(&b':') && line.get(end + 1).is_none_or(|&byte| byte == b' ');
+    over.then_some((ts, end + 1))
 }
 
-fn decimal(text: &str) -> Option<u64> {
+/// Nanoseconds of the last digit of a fraction, by the number of digits.
+const SCALES: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
+
+/// The number at a place, right for up to 19 digits, and where it ends.
+#[inline]
+fn digits(line: &[u8], mut at: usize) -> (u64, usize) {
+    let mut value = 0_u64;
+    while let Some(digit) = line.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10) {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        at += 1;
+    }
+    (value, at)
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 20 {
         return None;
     }
-    text.bytes().try_fold(0_u64, |value, byte| {
+    text.iter().try_fold(0_u64, |value, byte| {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 { None } else { value.checked_mul(10)?.checked_add(u64::from(digit)) }
     })
 }
 
 /// `CPU:1 [LOST 22 EVENTS]` of ftrace, `CPU:1 [22 EVENTS DROPPED]` of trace-cmd, `# entries-in-buffer/…` of ftrace.
-pub(super) fn note(line: &str) -> Option<Note> {
-    let line = line.trim();
+pub(super) fn note(line: &[u8]) -> Option<Note> {
+    let line = std::str::from_utf8(line).ok()?.trim();
+    let decimal = |text: &str| decimal(text.as_bytes());
     if let Some((_, counts)) =
         line.strip_prefix('#').and_then(|line| line.split_once("entries-in-buffer/entries-written:"))
     {
@@ -183,6 +206,9 @@ pub(super) fn note(line: &str) -> Option<Note> {
 mod tests {
     use super::*;
 
+    /// The task, CPU and time, the system, the fields.
+    type Parts<'a> = (&'a str, i32, u32, u64, &'a str, &'a str);
+
     fn head<'a>(
         comm: &'a str,
         pid: i32,
@@ -190,13 +216,20 @@ mod tests {
         ts: u64,
         system: &'a str,
         args: &'a str,
-    ) -> Option<Head<'a>> {
-        Some(Head { comm, pid, cpu, ts, system, name: "mm_vmscan_kswapd_wake", args })
+    ) -> Option<Parts<'a>> {
+        Some((comm, pid, cpu, ts, system, args))
+    }
+
+    fn parts(line: &str) -> Option<Parts<'_>> {
+        let head = parse(line.as_bytes())?;
+        let of = |span: Span| &line[span.start as usize..span.end as usize];
+        assert_eq!(of(head.name), "mm_vmscan_kswapd_wake");
+        Some((of(head.comm), head.pid, head.cpu, head.ts, of(head.system), of(head.args)))
     }
 
     #[test]
     fn every_dialect_is_understood() {
-        let of = |line| parse(line);
+        let of = parts;
         assert_eq!(
             of("         kswapd0-45      [001] d..1.  1234.567890: mm_vmscan_kswapd_wake: nid=0 order=3"),
             head("kswapd0", 45, 1, 1_234_567_890_000, "", "nid=0 order=3")
@@ -225,16 +258,19 @@ mod tests {
         for line in
             ["", "# tracer: nop", "cpus=2", "dd-1 [0001 1.0: x: y", "dd-1 [000] 1.0 x", "dd [000] 1.0: x: y"]
         {
-            assert_eq!(parse(line), None, "{line:?}");
+            assert_eq!(parse(line.as_bytes()), None, "{line:?}");
         }
     }
 
     #[test]
     fn losses_are_noted() {
-        assert_eq!(note("CPU:1 [LOST 22 EVENTS]"), Some(Note::Lost { cpu: 1, events: Some(22) }));
-        assert_eq!(note("CPU:3 [7 EVENTS DROPPED]"), Some(Note::Lost { cpu: 3, events: Some(7) }));
-        assert_eq!(note("CPU:3 [EVENTS DROPPED]"), Some(Note::Lost { cpu: 3, events: None }));
-        assert_eq!(note("# entries-in-buffer/entries-written: 205/305   #P:4"), Some(Note::Overwritten(100)));
-        assert_eq!(note("CPU 3 is empty"), None);
+        assert_eq!(note(b"CPU:1 [LOST 22 EVENTS]"), Some(Note::Lost { cpu: 1, events: Some(22) }));
+        assert_eq!(note(b"CPU:3 [7 EVENTS DROPPED]"), Some(Note::Lost { cpu: 3, events: Some(7) }));
+        assert_eq!(note(b"CPU:3 [EVENTS DROPPED]"), Some(Note::Lost { cpu: 3, events: None }));
+        assert_eq!(
+            note(b"# entries-in-buffer/entries-written: 205/305   #P:4"),
+            Some(Note::Overwritten(100))
+        );
+        assert_eq!(note(b"CPU 3 is empty"), None);
     }
 }

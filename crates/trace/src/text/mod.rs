@@ -4,8 +4,11 @@
 //! names are those of the binary event wherever the print format differs ([`names`]).
 
 mod args;
+mod batch;
 mod head;
 mod names;
+mod parser;
 mod reader;
+mod tasks;
 
 pub(crate) use reader::TextReader;

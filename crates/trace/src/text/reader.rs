@@ -1,86 +1,64 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::args::{self, Pair, SHRINKER_NAMES};
-use super::head::{self, Note};
-use super::names::field_name;
+use super::batch::{Batch, Chunks};
+use super::head::Note;
+use super::parser::Parser;
+use super::tasks::TaskNames;
 use crate::event::Body;
 use crate::recording::{Origin, TraceInfo};
-use crate::{
-    Comms, Event, EventFormat, EventSource, Field, Formats, Input, Kind, Losses, Slot, Span, TraceError,
-};
+use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError};
 
-/// Reads text traces line by line. Kinds of events are learned as they come: one [`EventFormat`] for each event name and
-/// sequence of fields.
+/// Reads text traces. Lines are taken apart by a thread of its own, unless there are few.
 pub(crate) struct TextReader {
-    input: Input,
+    /// Where batches come from, until the last has come.
+    ahead: Option<Ahead>,
+    /// The batch whose events come now; its next event, and its next note.
+    batch: Batch,
+    line: usize,
+    note: usize,
     info: TraceInfo,
     formats: Formats,
     comms: Comms,
     losses: Losses,
     /// CPUs that lost events since their last one.
     gaps: BTreeSet<u32>,
-    /// Kinds by event name, and where in `named` they are.
-    kinds: HashMap<Box<str>, usize>,
-    named: Vec<Named>,
-    /// Places in `named` by a hash of a name's end: saves the look-up for most lines.
-    recent: [usize; RECENT],
-    last_task: (i32, Box<str>),
-    /// What was read ahead, and where in the file that is.
-    chunk: Vec<u8>,
-    chunk_start: u64,
-    at: usize,
-    lines: u64,
-    events: u64,
-    pairs: Vec<Pair>,
-    spans: Vec<Span>,
-    /// Where fields begin in the current line.
-    line: String,
+    tasks: TaskNames,
 }
 
-/// The kinds of one event name.
-struct Named {
-    name: Box<str>,
-    kinds: Vec<TextKind>,
+/// The thread that reads ahead.
+struct Ahead {
+    full: Receiver<Result<Batch, TraceError>>,
+    empty: Sender<Batch>,
 }
 
-const RECENT: usize = 64;
-
-/// A sequence of names as the text has them, and the format made for it.
-struct TextKind {
-    names: Vec<Box<str>>,
-    format: usize,
-}
-
-/// Bytes read at a time. A line that is longer is left out.
-const CHUNK: usize = 1 << 20;
-
-/// Sequences of fields kept for one event name; more is no trace.
-const MAX_KINDS: usize = 64;
+/// Batches on their way, of about 2.5 MiB each.
+const BATCHES: usize = 3;
 
 impl TextReader {
     pub(crate) fn open(input: Input) -> Result<Self, TraceError> {
-        let info = TraceInfo { origin: Origin::Text, ..TraceInfo::default() };
+        let path = input.path().to_owned();
+        let (mut chunks, mut parser, mut batch) = (Chunks::new(input), Parser::default(), Batch::default());
+        chunks.fill(&mut batch)?;
+        parser.parse(&mut batch);
+        expect_text(&batch, &path)?;
         let mut reader = Self {
-            input,
-            info,
+            ahead: None,
+            batch: Batch::default(),
+            line: 0,
+            note: 0,
+            info: TraceInfo { origin: Origin::Text, ..TraceInfo::default() },
             formats: Formats::default(),
             comms: Comms::default(),
             losses: Losses::default(),
             gaps: BTreeSet::new(),
-            kinds: HashMap::new(),
-            named: Vec::new(),
-            recent: [usize::MAX; RECENT],
-            last_task: (-1, "".into()),
-            chunk: Vec::new(),
-            chunk_start: 0,
-            at: 0,
-            lines: 0,
-            events: 0,
-            pairs: Vec::new(),
-            spans: Vec::new(),
-            line: String::new(),
+            tasks: TaskNames::default(),
         };
-        reader.expect_text()?;
+        reader.begin(batch);
+        if !chunks.at_end() {
+            reader.ahead =
+                Some(Ahead::start(chunks, parser).map_err(TraceError::io(&path, "read ahead in"))?);
+        }
         Ok(reader)
     }
 
@@ -88,107 +66,42 @@ impl TextReader {
         &self.info
     }
 
-    /// A file without an event in its first megabyte, or with bytes that no text has, is none.
-    fn expect_text(&mut self) -> Result<(), TraceError> {
-        self.fill()?;
-        let chunk = String::from_utf8_lossy(&self.chunk);
-        let known = chunk.lines().any(|line| head::parse(line).is_some() || head::note(line).is_some());
-        // An empty trace has its comments.
-        let empty = self.chunk.starts_with(b"# tracer:") || self.chunk.starts_with(b"cpus=");
-        if known || empty {
-            return Ok(());
+    fn begin(&mut self, mut batch: Batch) -> Batch {
+        for format in batch.formats.drain(..) {
+            self.formats.add(format);
         }
-        let what = "no trace: expected a pagehaul recording, a trace.dat, or text with lines `TASK-PID [CPU] TIME: EVENT: …` \
-                    as from trace_pipe, `trace-cmd report` or `perf script`";
-        Err(TraceError::Unsupported { path: self.input.path().into(), what: what.into() })
+        self.losses.unknown_events += batch.unknown;
+        (self.line, self.note) = (0, 0);
+        std::mem::replace(&mut self.batch, batch)
     }
 
-    /// Moves what is left to the front and reads on; false at the end.
-    fn fill(&mut self) -> Result<bool, TraceError> {
-        self.chunk.drain(..self.at);
-        self.chunk_start += self.at as u64;
-        self.at = 0;
-        if self.chunk.len() >= CHUNK {
-            // One line of a megabyte: it is dropped.
-            self.chunk_start += self.chunk.len() as u64;
-            self.chunk.clear();
-            self.lines += 1;
-        }
-        let held = self.chunk.len();
-        self.chunk.resize(CHUNK, 0);
-        let count = self.input.read_at(self.chunk_start + held as u64, &mut self.chunk[held..])?;
-        self.chunk.truncate(held + count);
-        Ok(count > 0)
-    }
-
-    /// The next line, without its end, as a range of `chunk`.
-    fn next_line(&mut self) -> Result<Option<(usize, usize)>, TraceError> {
-        loop {
-            let rest = &self.chunk[self.at..];
-            if let Some(len) = memchr::memchr(b'\n', rest) {
-                let start = self.at;
-                self.at += len + 1;
-                self.lines += 1;
-                return Ok(Some((start, start + len)));
-            }
-            if !self.fill()? {
-                if self.chunk.is_empty() {
-                    return Ok(None);
-                }
-                self.at = self.chunk.len();
-                self.lines += 1;
-                return Ok(Some((0, self.at)));
-            }
-        }
-    }
-
-    /// Takes the fields of a line apart that is not as known; its format, made if there is none. None if there are too many.
-    fn learn(&mut self, at: usize, start: usize, end: usize) -> Option<usize> {
-        let line = std::str::from_utf8(&self.chunk[start..end]).unwrap_or(&self.line);
-        let head = head::parse(line)?;
-        // `trace-cmd report -R` has all fields as pairs.
-        let shrinker = head.name.starts_with("mm_shrink_slab_") && !head.args.contains('=');
-        if shrinker {
-            args::shrinker(head.args, &mut self.pairs);
-        } else {
-            args::pairs(head.args, &mut self.pairs);
-        }
-        self.spans.clear();
-        self.spans.extend(self.pairs.iter().map(|&(_, value)| value));
-        let name_of = |at: usize, pair: Pair| pair_name(head.args, pair, at, shrinker);
-        let same = |kind: &&TextKind| {
-            let names = kind.names.iter().zip(&self.pairs).enumerate();
-            kind.names.len() == self.pairs.len()
-                && names.into_iter().all(|(at, (name, &pair))| **name == *name_of(at, pair))
+    /// Goes on to the next batch; false at the end.
+    #[cold]
+    fn next_batch(&mut self) -> Result<bool, TraceError> {
+        let Some(ahead) = &self.ahead else { return Ok(false) };
+        // Nothing comes any more when the thread has ended.
+        let Ok(batch) = ahead.full.recv() else {
+            self.ahead = None;
+            return Ok(false);
         };
-        let kinds = &self.named[at].kinds;
-        if let Some(kind) = kinds.iter().find(same) {
-            return Some(kind.format);
+        let used = self.begin(batch?);
+        if let Some(ahead) = &self.ahead {
+            // Refused only by a thread that has ended.
+            let _ = ahead.empty.send(used);
         }
-        if kinds.len() >= MAX_KINDS {
-            self.losses.unknown_events += 1;
-            return None;
-        }
-        let names: Vec<Box<str>> =
-            self.pairs.iter().enumerate().map(|(at, &pair)| name_of(at, pair).into()).collect();
-        let format = self.formats.add(text_format(head.system, head.name, &names));
-        self.named[at].kinds.push(TextKind { names, format });
-        Some(format)
+        Ok(true)
     }
 
-    /// Takes a line apart into `spans`; what it says, and its format, if it is an event.
-    fn take(&mut self, start: usize, end: usize) -> Option<Taken> {
-        let bytes = &self.chunk[start..end];
-        let line = match std::str::from_utf8(bytes) {
-            Ok(line) => line,
-            Err(_) => {
-                self.line = String::from_utf8_lossy(bytes).into_owned();
-                &self.line
+    /// Takes the notes before the next event; whether there is an event in this batch.
+    #[inline]
+    fn take_notes(&mut self) -> bool {
+        while let Some(&(before, note)) = self.batch.notes.get(self.note) {
+            if before > self.line {
+                break;
             }
-        };
-        let Some(head) = head::parse(line) else {
-            match head::note(line) {
-                Some(Note::Lost { cpu, events }) => {
+            self.note += 1;
+            match note {
+                Note::Lost { cpu, events } => {
                     self.gaps.insert(cpu);
                     let losses = self.losses.cpu(cpu);
                     match events {
@@ -196,124 +109,84 @@ impl TextReader {
                         None => losses.gaps += 1,
                     }
                 }
-                Some(Note::Overwritten(events)) if events > 0 => {
+                Note::Overwritten(0) => {}
+                Note::Overwritten(events) => {
                     let what =
                         format!("{events} events were overwritten in the kernel's buffer before it was read");
                     self.info.remarks.push(what);
                 }
-                _ => {}
-            }
-            return None;
-        };
-        let at = place(&mut self.kinds, &mut self.named, &mut self.recent, head.name);
-        let known =
-            self.named[at].kinds.iter().find(|kind| args::expected(head.args, &kind.names, &mut self.spans));
-        let format = match known {
-            Some(kind) => kind.format,
-            None => self.learn(at, start, end)?,
-        };
-        // Borrowed anew, for `learn` needs all of the reader.
-        let line = std::str::from_utf8(&self.chunk[start..end]).unwrap_or(&self.line);
-        let head = head::parse(line)?;
-        if self.last_task.0 != head.pid || *self.last_task.1 != *head.comm {
-            self.last_task = (head.pid, head.comm.into());
-            if head.comm != "<...>" {
-                self.comms.insert(head.pid, head.comm);
             }
         }
-        let offset_of = |part: &str| (part.as_ptr() as usize - line.as_ptr() as usize) as u32;
-        Some(Taken {
-            ts: head.ts,
-            cpu: head.cpu,
-            pid: head.pid,
-            comm: Span { start: offset_of(head.comm), end: offset_of(head.comm) + head.comm.len() as u32 },
-            args: offset_of(head.args),
-            format,
-        })
+        self.line < self.batch.lines.len()
     }
 }
 
-/// Where a name's kinds are, made if there are none.
-#[inline]
-fn place(
-    kinds: &mut HashMap<Box<str>, usize>,
-    named: &mut Vec<Named>,
-    recent: &mut [usize; RECENT],
-    name: &str,
-) -> usize {
-    let bytes = name.as_bytes();
-    let end = bytes.last_chunk::<4>().map_or(0, |end| u32::from_le_bytes(*end));
-    let hash = (end.wrapping_mul(0x9e37_79b1) >> 26) as usize ^ (bytes.len() % RECENT);
-    let slot = &mut recent[hash % RECENT];
-    if named.get(*slot).is_some_and(|known| *known.name == *name) {
-        return *slot;
+/// A file without an event in its first megabyte is none, unless it says that it is an empty trace.
+fn expect_text(batch: &Batch, path: &std::path::Path) -> Result<(), TraceError> {
+    let empty = batch.bytes.starts_with(b"# tracer:") || batch.bytes.starts_with(b"cpus=");
+    if !batch.lines.is_empty() || !batch.notes.is_empty() || empty {
+        return Ok(());
     }
-    *slot = match kinds.get(name) {
-        Some(&at) => at,
-        None => {
-            named.push(Named { name: name.into(), kinds: Vec::new() });
-            kinds.insert(name.into(), named.len() - 1);
-            named.len() - 1
+    let what = "no trace: expected a pagehaul recording, a trace.dat, or text with lines `TASK-PID [CPU] TIME: EVENT: …` \
+                as from trace_pipe, `trace-cmd report` or `perf script`";
+    Err(TraceError::Unsupported { path: path.into(), what: what.into() })
+}
+
+impl Ahead {
+    fn start(mut chunks: Chunks, mut parser: Parser) -> std::io::Result<Self> {
+        let (full_sender, full) = channel();
+        let (empty, empties) = channel::<Batch>();
+        for _ in 0..BATCHES {
+            // The receiver is here.
+            let _ = empty.send(Batch::default());
         }
-    };
-    *slot
-}
-
-/// What [`TextReader::take`] found in a line.
-struct Taken {
-    ts: u64,
-    cpu: u32,
-    pid: i32,
-    comm: Span,
-    args: u32,
-    format: usize,
-}
-
-fn pair_name(args: &str, (name, _): Pair, at: usize, shrinker: bool) -> &str {
-    match SHRINKER_NAMES.get(at) {
-        Some(name) if shrinker => name,
-        _ => args.get(name.start as usize..name.end as usize).unwrap_or_default(),
-    }
-}
-
-fn text_format(system: &str, name: &str, names: &[Box<str>]) -> EventFormat {
-    let field = |at: usize| Field {
-        name: field_name(name, &names[at]).to_owned(),
-        type_name: "text".into(),
-        slot: Slot { offset: at as u32, size: 0, kind: Kind::Text },
-    };
-    EventFormat {
-        index: 0,
-        system: system.to_owned(),
-        name: name.to_owned(),
-        id: u32::MAX,
-        fields: (0..names.len()).map(field).collect(),
-        print: String::new(),
-        common_pid: None,
+        std::thread::Builder::new().name("text".into()).spawn(move || {
+            // Ends with the text, or with the reader.
+            while let Ok(mut batch) = empties.recv() {
+                let more = chunks.fill(&mut batch);
+                if matches!(more, Ok(false)) {
+                    return;
+                }
+                parser.parse(&mut batch);
+                let failed = more.is_err();
+                if full_sender.send(more.map(|_| batch)).is_err() || failed {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { full, empty })
     }
 }
 
 impl EventSource for TextReader {
+    #[inline]
     fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
-        let (taken, start, end) = loop {
-            let Some((start, end)) = self.next_line()? else { return Ok(None) };
-            if let Some(taken) = self.take(start, end) {
-                break (taken, start, end);
+        while !self.take_notes() {
+            if !self.next_batch()? {
+                return Ok(None);
             }
+        }
+        let Some(line) = self.batch.lines.get(self.line) else { return Ok(None) };
+        self.line += 1;
+        let head = &line.head;
+        let part = |start: u32, end: u32| {
+            self.batch.bytes.get(line.start + start as usize..line.start + end as usize).unwrap_or_default()
         };
-        self.events += 1;
-        let bytes = &self.chunk[start..end];
-        let line = std::str::from_utf8(bytes).unwrap_or(&self.line);
-        let part = |start: u32, end: usize| line.get(start as usize..end).unwrap_or_default();
-        let Some(format) = self.formats.get(taken.format) else { return Ok(None) };
+        if self.tasks.changes(head.pid, part(head.comm.start, head.comm.end)) {
+            let comm = self.tasks.name(head.pid);
+            if comm != "<...>" {
+                self.comms.insert(head.pid, comm);
+            }
+        }
+        let Some(format) = self.formats.get(line.format) else { return Ok(None) };
         let body = Body::Text {
-            line: part(taken.args, line.len()),
-            spans: &self.spans,
-            pid: taken.pid,
-            comm: part(taken.comm.start, taken.comm.end as usize),
+            line: part(head.args.start, head.args.end),
+            values: self.batch.values.get(line.first..line.first + line.count).unwrap_or_default(),
+            pid: head.pid,
+            comm: self.tasks.name(head.pid),
         };
-        let after_gap = !self.gaps.is_empty() && self.gaps.remove(&taken.cpu);
-        Ok(Some(Event { ts: taken.ts, cpu: taken.cpu, after_gap, format, body }))
+        let after_gap = !self.gaps.is_empty() && self.gaps.remove(&head.cpu);
+        Ok(Some(Event { ts: head.ts, cpu: head.cpu, after_gap, format, body }))
     }
 
     fn formats(&self) -> &Formats {

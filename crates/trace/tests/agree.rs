@@ -1,0 +1,136 @@
+//! Three recorders of the same events at the same time, in a guest under memory pressure (`crates/lab/stories/agree.sh`): our own
+//! recording against trace-cmd's trace.dat, what trace-cmd prints of it, and what `perf script` prints of perf's.
+//!
+//! `AGREE=FOLDER cargo test -p pagehaul-trace --test agree -- --nocapture` compares what another run of the story left.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use pagehaul_trace::{Event, EventSource, Recording};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// A value, as far as a recorder tells it.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    Number(u64),
+    Text(String),
+}
+
+/// An event with the fields that a recorder names, without those that all events have.
+#[derive(Debug)]
+struct Seen {
+    ts: u64,
+    name: String,
+    fields: BTreeMap<String, Vec<Value>>,
+}
+
+/// Events of vmscan by task, in order, from `begin` to `end`.
+type ByTask = BTreeMap<i32, Vec<Seen>>;
+
+/// All a value may be spelled as: its number, and in our own recording its name as well.
+fn values(
+    event: &Event<'_>,
+    field: &pagehaul_trace::Field,
+    name_of: &dyn Fn(u64) -> Option<String>,
+) -> Vec<Value> {
+    let Some(number) = event.u64(field.slot) else {
+        return event.text(field.slot).map(|text| Value::Text(text.into_owned())).into_iter().collect();
+    };
+    let mut all = vec![Value::Number(number)];
+    if let Some(names) = event.format().value_names(&field.name) {
+        all.push(Value::Text(if number == 0 && names.flags { "none".into() } else { names.print(number) }));
+    }
+    all.extend(name_of(number).map(Value::Text));
+    all
+}
+
+fn events(recording: &mut Recording, window: (u64, u64)) -> ByTask {
+    let symbols = recording.info().symbols.clone();
+    let mut all = ByTask::new();
+    while let Some(event) = recording.next_event().unwrap() {
+        let name = event.format().name.clone();
+        if !(name.starts_with("mm_vmscan_") || name.starts_with("mm_shrink_slab_"))
+            || !(window.0..=window.1).contains(&event.ts())
+        {
+            continue;
+        }
+        let own = event.format().fields.iter().filter(|field| !field.name.starts_with("common_"));
+        let function = |value: u64| symbols.name(value).map(str::to_owned);
+        let fields = own.map(|field| (field.name.clone(), values(&event, field, &function))).collect();
+        all.entry(event.pid()).or_default().push(Seen { ts: event.ts(), name, fields });
+    }
+    assert!(recording.losses().none(), "{:?}", recording.losses());
+    all
+}
+
+/// What two recorders agree on.
+#[derive(Debug, Default)]
+struct Agreement {
+    events: usize,
+    fields: usize,
+    furthest_ns: u64,
+}
+
+fn compare(ours: &ByTask, theirs: &ByTask, what: &str) -> Agreement {
+    let mut agreement = Agreement::default();
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "{what}: tasks");
+    for (pid, ours) in ours {
+        let theirs = &theirs[pid];
+        for (at, (our, their)) in ours.iter().zip(theirs).enumerate() {
+            let of = format!("{what}: event {at} of task {pid}");
+            assert_eq!(our.name, their.name, "{of}: {our:?} {their:?}");
+            for (field, told) in &their.fields {
+                // A field of the print format that is none of the event's, or one whose address was hashed for printing.
+                let Some(known) = our.fields.get(field) else { continue };
+                if field == "shr" || told.is_empty() {
+                    continue;
+                }
+                assert!(
+                    told.iter().any(|value| known.contains(value)),
+                    "{of}: {field}: {known:?} and {told:?}"
+                );
+                agreement.fields += 1;
+            }
+            agreement.furthest_ns = agreement.furthest_ns.max(our.ts.abs_diff(their.ts));
+            agreement.events += 1;
+        }
+        assert_eq!(ours.len(), theirs.len(), "{what}: events of task {pid}");
+    }
+    agreement
+}
+
+/// Compares all recordings in a folder with ours; gives the number of events.
+fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
+    let mut ours = Recording::open(&of("pagehaul.pht")).unwrap();
+    let info = ours.info();
+    let window = (info.begin.as_ref().unwrap().monotonic_ns, info.end.as_ref().unwrap().monotonic_ns);
+    let release = info.release.clone().unwrap_or_default();
+    let ours = events(&mut ours, window);
+    let mut least = usize::MAX;
+    for name in ["perf.txt", "perf.txt.gz", "trace.dat", "report.txt", "report-raw.txt"] {
+        let path = of(name);
+        if !path.exists() {
+            continue;
+        }
+        let theirs = events(&mut Recording::open(&path).unwrap(), window);
+        let agreement = compare(&ours, &theirs, name);
+        println!("{release}: {name}: {agreement:?}");
+        assert!(agreement.fields > 3 * agreement.events);
+        least = least.min(agreement.events);
+    }
+    least
+}
+
+#[test]
+fn all_recorders_saw_the_same() {
+    for kernel in ["5.10", "7.2"] {
+        let least = agree(|name| data(&format!("agree-{kernel}-{name}")));
+        assert!((1000..usize::MAX).contains(&least), "{kernel}: {least} events");
+    }
+    if let Some(folder) = std::env::var_os("AGREE") {
+        agree(|name| Path::new(&folder).join(name));
+    }
+}
