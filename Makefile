@@ -6,7 +6,7 @@ MUSL := x86_64-unknown-linux-musl
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process lab-reclaim lab-vmalloc
+.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process lab-reclaim lab-vmalloc lab-agree
 
 help:
 	@echo "make demo    crash a real kernel in a virtual machine, capture it, open the dump with drgn"
@@ -20,6 +20,7 @@ help:
 	@echo "make prove-process   cores and checkpoints of real programs; make bench-process: against gcore and CRIU"
 	@echo "make lab-reclaim  page reclaim under pressure in guests with 6.1, 6.12 and 7.2, compared"
 	@echo "make lab-vmalloc  purges of vmalloc areas in guests with 6.12 and 7.2"
+	@echo "make lab-agree    pagehaul, trace-cmd and perf record the same events: make lab-agree KERNEL=6.1"
 	@echo "make fuzz    run every fuzz target for SECONDS=60"
 	@echo "make static  the one static binary that goes into a capture kernel's initramfs"
 	@echo "make man     manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
@@ -79,6 +80,13 @@ lab-reclaim: setup
 lab-vmalloc: setup
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab vmalloc --out docs/experiments/vmalloc.md
+
+# Three recorders of the same events, compared event by event.
+lab-agree: setup
+	cargo build --release --locked -p lab
+	$(TARGET)/release/lab run --kernel $(KERNEL) --memory 512M --package trace-cmd --package linux-perf --package procps \
+		--package mount --out $(abspath $(TARGET))/agree-$(KERNEL) crates/lab/stories/agree.sh
+	AGREE=$(abspath $(TARGET))/agree-$(KERNEL) cargo test --locked -p pagehaul-trace --test agree -- --ignored --nocapture
 
 fuzz: setup
 	fuzz/run.sh $(SECONDS)
