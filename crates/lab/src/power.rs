@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Seconds after which a capture is killed.
-const KILLS: [u64; 3] = [1, 2, 4];
+const KILLS: [u64; 3] = [2, 6, 12];
 /// What the disks take: slow enough for the kills to fall into captures.
 const WRITE_RATE: u64 = 8 << 20;
 const DISK_MIB: u64 = 96;
