@@ -164,6 +164,7 @@ impl<'a> Job<'a> {
             ended: placed.ended,
             source: self.source.path().display().to_string(),
             output: output.map(|path| path.display().to_string()),
+            parts: Vec::new(),
             kernel: self.kernel.as_ref().map(|kernel| kernel.release().to_owned()),
             crash_time: self.kernel.as_ref().and_then(Kernel::crash_time),
             found: self.found(),

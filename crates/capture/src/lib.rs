@@ -7,6 +7,7 @@
 
 mod aligned;
 mod batch;
+mod bitmaps;
 mod compression;
 mod dump;
 mod error;
@@ -18,6 +19,7 @@ mod options;
 mod order;
 mod pace;
 mod pack;
+mod parts;
 mod place;
 mod report;
 mod run;
@@ -33,7 +35,7 @@ pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_open::{Source, SourceKind};
-pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, Phases, Report, Unreadable};
+pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
 pub use run::capture;
 pub use watch::{Phase, Watch};
 pub use worth::Worth;

@@ -25,21 +25,23 @@ impl<'a> Deadline<'a> {
 
     /// Why the capture has to end before `batch` is placed in `dump`, if it has.
     pub(crate) fn reached(&self, dump: &dyn DumpWriter, batch: &Batch) -> Option<Ended> {
-        if self.limits.size.is_some_and(|size| dump.size_with(batch) > size) {
+        if self.no_room(dump.size_with(batch)) {
             return Some(Ended::SizeLimit);
         }
-        let limit = self.limits.time?;
-        (self.start.elapsed() + self.time_to_finish(dump) > limit).then_some(Ended::TimeLimit)
+        self.no_time(dump.finish_bytes(), self.watch.written()).then_some(Ended::TimeLimit)
     }
 
-    /// How long the end would take, as fast as pages were written so far.
-    fn time_to_finish(&self, dump: &dyn DumpWriter) -> Duration {
-        let written = self.watch.written();
-        if written == 0 {
-            return Duration::ZERO;
-        }
-        let rate = self.phase.elapsed().as_secs_f64() / written as f64;
+    /// Whether a dump of `size` bytes is too large.
+    pub(crate) fn no_room(&self, size: u64) -> bool {
+        self.limits.size.is_some_and(|limit| size > limit)
+    }
+
+    /// Whether the time is over but for what `finish` bytes take, as fast as `written` were so far.
+    pub(crate) fn no_time(&self, finish: u64, written: u64) -> bool {
+        let Some(limit) = self.limits.time else { return false };
+        let rate = if written == 0 { 0.0 } else { self.phase.elapsed().as_secs_f64() / written as f64 };
         // Never absurd: at most what the table of the largest machine takes at the pace of the slowest disk.
-        Duration::try_from_secs_f64(dump.finish_bytes() as f64 * rate).unwrap_or_default() * CAUTION
+        let end = Duration::try_from_secs_f64(finish as f64 * rate).unwrap_or_default() * CAUTION;
+        self.start.elapsed() + end > limit
     }
 }

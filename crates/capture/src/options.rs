@@ -37,6 +37,13 @@ pub enum Target {
         /// Whether one that exists may be replaced.
         overwrite: bool,
     },
+    /// Files on several disks, each a part of the dump. In kdump format only.
+    Parts {
+        /// Their paths: two or more.
+        paths: Vec<PathBuf>,
+        /// Whether those that exist may be replaced.
+        overwrite: bool,
+    },
     /// Standard output, as a flattened stream.
     Stdout,
 }
@@ -65,6 +72,6 @@ pub struct Options {
 pub struct Limits {
     /// Time from the start to the end, writing the tables included.
     pub time: Option<Duration>,
-    /// Bytes of disk the dump may take.
+    /// Bytes of disk the dump may take; of several parts, each.
     pub size: Option<u64>,
 }

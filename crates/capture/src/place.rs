@@ -28,6 +28,11 @@ const NAMED: usize = 16;
 const BUFFERS_PER_THREAD: usize = 4;
 const SPARE_BUFFERS: usize = 8;
 
+/// How many batches `threads` packing threads need.
+pub(crate) fn buffers(threads: usize) -> usize {
+    BUFFERS_PER_THREAD * threads + SPARE_BUFFERS
+}
+
 /// What became of the kept pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placed {
@@ -65,7 +70,7 @@ impl Placed {
             match stored {
                 Stored::Zero => self.zero += 1,
                 Stored::Raw => self.raw += 1,
-                Stored::Packed(method, _) => self.count(method),
+                Stored::Packed(method, _) => self.count(method, 1),
                 Stored::Unreadable => self.unreadable_pages += 1,
             }
         }
@@ -77,11 +82,23 @@ impl Placed {
         }
     }
 
-    fn count(&mut self, method: Method) {
+    fn count(&mut self, method: Method, pages: u64) {
         match self.packed.iter_mut().find(|(known, _)| *known == method) {
-            Some((_, pages)) => *pages += 1,
-            None => self.packed.push((method, 1)),
+            Some((_, known)) => *known += pages,
+            None => self.packed.push((method, pages)),
         }
+    }
+
+    /// Adds what became of other pages, of which `pages` are on record.
+    pub(crate) fn add_all(&mut self, other: Self, pages: u64) {
+        self.written += pages;
+        self.zero += other.zero;
+        self.raw += other.raw;
+        other.packed.into_iter().for_each(|(method, pages)| self.count(method, pages));
+        self.unreadable_pages += other.unreadable_pages;
+        self.stored_bytes += other.stored_bytes;
+        self.unreadable.extend(other.unreadable);
+        self.unreadable.truncate(NAMED);
     }
 }
 
@@ -162,7 +179,7 @@ fn place_all(
     let Work { selection, kept, pages: most, threads, .. } = work;
     let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
     // One batch per thread is packed; the others keep the threads busy while the disk takes its time.
-    let buffers = BUFFERS_PER_THREAD * threads + SPARE_BUFFERS;
+    let buffers = buffers(threads);
     let (free_tx, free_rx) = bounded(buffers);
     let (done_tx, done_rx) = bounded::<Result<Batch, CaptureError>>(buffers);
     for _ in 0..buffers {

@@ -91,6 +91,29 @@ pub struct Found {
     pub direct_map: Option<u64>,
 }
 
+/// One file of a dump in parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartReport {
+    /// The file.
+    pub output: String,
+    /// How it ended. A part that ended early, because its disk is full or failed, left its work to the others.
+    pub ended: Ended,
+    /// Whether there is a file: a part that holds nothing has none.
+    pub exists: bool,
+    /// The first PFN that is its own.
+    pub start_pfn: u64,
+    /// One more than the last.
+    pub end_pfn: u64,
+    /// Kept pages among these.
+    pub pages: u64,
+    /// Of these, pages that are on record in it.
+    pub pages_written: u64,
+    /// Bytes of page contents stored, after compression.
+    pub stored_bytes: u64,
+    /// Bytes of disk it takes.
+    pub output_bytes: u64,
+}
+
 /// Time per phase, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Phases {
@@ -111,7 +134,7 @@ pub struct Report {
     pub ended: Ended,
     /// What was read.
     pub source: String,
-    /// What was written; none for a dry run.
+    /// What was written, of several parts all names; none for a dry run.
     pub output: Option<String>,
     /// `uname -r` of the kernel, where the source says so.
     pub kernel: Option<String>,
@@ -119,6 +142,9 @@ pub struct Report {
     pub crash_time: Option<u64>,
     /// The machine.
     pub found: Found,
+    /// The parts, in the order they were named; empty for a dump in one file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartReport>,
     /// The dump level: the field's bits.
     pub level: u8,
     /// "kdump", "elf" or "flattened".

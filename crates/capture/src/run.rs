@@ -4,14 +4,16 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use pagehaul_kdump::{Header, Layout, STATUS_OFFSET};
+use pagehaul_kdump::{Header, Layout};
 use pagehaul_memory::PAGE_SHIFT;
 
 use crate::Source;
 use crate::batch::{Bitmap, KeptPages, Pass};
+use crate::bitmaps::{self, Bitmaps};
 use crate::dump::{DumpWriter, ElfDump, FlatDump, KdumpDump};
 use crate::job::Job;
 use crate::order::Order;
+use crate::parts;
 use crate::place::{Placed, Work, ended, write_pages};
 use crate::report::Clock;
 use crate::scan::scan;
@@ -19,9 +21,6 @@ use crate::select::{Selection, Tally};
 use crate::sink::{self, FlatSink, Sink, WriteError};
 use crate::stream::Stream;
 use crate::{CaptureError, Format, Options, Phase, Report, Target, Watch};
-
-/// Bytes of bitmap per write.
-const BITMAP_CHUNK: usize = 256 << 10;
 
 /// Takes a dump of `source`. A capture that ends early, but leaves a dump of what was written, gives a report that says
 /// so; an error means that there is no dump.
@@ -42,6 +41,7 @@ pub fn capture(
     clock.lap(Phase::Prepare);
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
+        Target::Parts { paths, overwrite } => return parts::capture(&job, paths, *overwrite, &mut clock),
         Target::Stdout => {
             let path = Path::new("standard output");
             let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(|source| {
@@ -131,7 +131,7 @@ fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report,
     let mut spool = sink::spool(&path)?;
     let selection = job.selection();
     job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
-    let mut bits = Stream::new(0, BITMAP_CHUNK);
+    let mut bits = Stream::new(0, bitmaps::CHUNK);
     let tally = scan(&selection, job.options.threads, job.watch, |_, chosen| {
         bits.push_bits(&chosen.kept, u64::MAX, &mut spool, job.watch)
             .map_err(|error| output_error(spool.path(), error))
@@ -175,49 +175,25 @@ fn write_bitmaps(
     let failed = |error| output_error(&path, error);
     let selection = job.selection();
     let pages = selection.pages_per_block();
-    let length = layout.bitmap_len();
     job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(pages));
-    let encoded = header.encode(layout, true)?;
-    if sink.can_rewrite() && !sink.is_sparse() {
-        // A disk may hold an older dump, complete as its header says: that has to be gone before anything else of it is.
-        // The new header comes once nothing behind it can be taken for a part of the new dump.
-        sink.write(0, &vec![0; encoded.len()]).map_err(failed)?;
-        sink.sync().map_err(failed)?;
-    } else if sink.can_rewrite() {
-        sink.write(0, &encoded).map_err(failed)?;
-        sink.sync().map_err(failed)?;
-    } else {
-        // The status word comes last, once it is known: crash does not open a stream in which a record overwrites
-        // another.
-        let status = STATUS_OFFSET as usize;
-        sink.write(0, &encoded[..status]).map_err(failed)?;
-        sink.write(STATUS_OFFSET + 4, &encoded[status + 4..]).map_err(failed)?;
-    }
-    let mut exists = Stream::new(layout.bitmap1_offset(), BITMAP_CHUNK);
-    let mut kept = Stream::new(layout.bitmap2_offset(), BITMAP_CHUNK);
-    let (exists_end, kept_end) = (layout.bitmap1_offset() + length, layout.bitmap2_offset() + length);
-    let mut present = vec![0; pages / 64];
+    let mut bitmaps = Bitmaps::begin(&header.encode(layout, true)?, layout, sink).map_err(failed)?;
+    let mut exists = vec![0; pages / 64];
     let tally = scan(&selection, job.options.threads, job.watch, |block, chosen| {
-        selection.memory.ranges().mark_pages(block * pages as u64, PAGE_SHIFT, false, &mut present);
-        exists
-            .push_bits(&present, exists_end, sink, job.watch)
-            .and_then(|()| kept.push_bits(&chosen.kept, kept_end, sink, job.watch))
+        selection.memory.ranges().mark_pages(block * pages as u64, PAGE_SHIFT, false, &mut exists);
+        bitmaps
+            .push(&exists, &chosen.kept, sink, job.watch)
             .and_then(|()| order.as_mut().map_or(Ok(()), |order| order.push(chosen, job.watch)))
             .map_err(failed)
     })?;
-    // The last block of pages may end before the last block of bitmap does.
-    exists.push_zeros(exists_end - exists.end(), sink, job.watch).map_err(failed)?;
-    exists.flush(sink, job.watch).map_err(failed)?;
-    kept.push_zeros(kept_end - kept.end(), sink, job.watch).map_err(failed)?;
-    kept.flush(sink, job.watch).map_err(failed)?;
+    bitmaps.finish(sink, job.watch).map_err(failed)?;
     clock.lap(Phase::Scan);
     Ok(tally)
 }
 
-fn block_bytes(pages: usize) -> u64 {
+pub(crate) fn block_bytes(pages: usize) -> u64 {
     (pages as u64) << PAGE_SHIFT
 }
 
-fn output_error(path: &Path, error: WriteError) -> CaptureError {
+pub(crate) fn output_error(path: &Path, error: WriteError) -> CaptureError {
     CaptureError::Output { path: path.to_owned(), action: "write to", source: error.error }
 }

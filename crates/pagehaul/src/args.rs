@@ -71,14 +71,17 @@ pub(crate) enum Command {
 #[command(after_help = "Examples:
   pagehaul capture /proc/vmcore /var/crash/dump
   pagehaul capture -d cache,cache-private,free -c zlib vmcore dump
+  pagehaul capture /proc/vmcore /disk1/dump.1 /disk2/dump.2
   pagehaul capture /proc/vmcore - | ssh host 'cat > dump.flat'
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to take the dump of
     pub(crate) source: PathBuf,
-    /// File to write; `-` writes a flattened stream to standard output
+    /// File to write; `-` writes a flattened stream to standard output. Several files, each on a disk of its own, become
+    /// the parts of one dump: the faster disk takes more, and what a full or failing one leaves the others take. List all
+    /// of them to crash, or make one file of them with `convert`
     #[arg(required_unless_present = "dry_run")]
-    pub(crate) output: Option<PathBuf>,
+    pub(crate) output: Vec<PathBuf>,
     /// Pages to leave out: 0 to 31 (1 zero, 2 cache, 4 private cache, 8 user, 16 free), or their names joined by commas
     /// (zero, cache, cache-private, user, free, all, none)
     #[arg(short, long, value_name = "LEVEL", default_value = "31")]
@@ -99,11 +102,11 @@ pub(crate) struct CaptureArguments {
     pub(crate) format: Option<FormatArgument>,
     /// Be done by then, with the most important pages: 90s, 10m, 1h30m. Pages are written in this order: kernel data,
     /// stacks and page tables; slab; kernel text; struct pages; other kernel memory; page cache; processes; free memory.
-    /// In streams and ELF dumps, and on raw disks, they come in the order of PFNs
+    /// In streams, ELF dumps and several parts, and on raw disks, they come as they lie in memory
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time_limit: Option<Duration>,
     /// Take no more room on disk than this, for the most important pages: 500M, 20G. Until the end, 24 bytes more for each
-    /// page that was to be kept
+    /// page that was to be kept. Of several outputs, each may take so much
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) size_limit: Option<u64>,
     /// Classify and estimate the size, but write nothing

@@ -84,7 +84,7 @@ pub(crate) fn take(
 
 /// Where the dump goes and in which format; nowhere for a dry run.
 fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, Format)> {
-    let to_stdout = arguments.output.as_deref() == Some(Path::new("-"));
+    let to_stdout = arguments.output.iter().any(|path| path == Path::new("-"));
     let format = match arguments.format {
         Some(FormatArgument::Kdump) => Format::Kdump,
         Some(FormatArgument::Elf) => Format::Elf,
@@ -98,11 +98,15 @@ fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, 
     if to_stdout && arguments.json {
         bail!("--json and the dump cannot both go to standard output; name an output file");
     }
-    Ok(match &arguments.output {
-        Some(_) if to_stdout => (Some(Target::Stdout), format),
-        Some(path) => (Some(Target::File { path: path.clone(), overwrite: arguments.force }), format),
-        None => bail!("name an output file, or ask for --dry-run"),
-    })
+    let overwrite = arguments.force;
+    let target = match &*arguments.output {
+        [_] if to_stdout => Target::Stdout,
+        _ if to_stdout => bail!("`-` writes all of the dump to standard output; parts have to be files"),
+        [path] => Target::File { path: path.clone(), overwrite },
+        [] => bail!("name an output file, or ask for --dry-run"),
+        paths => Target::Parts { paths: paths.to_vec(), overwrite },
+    };
+    Ok((Some(target), format))
 }
 
 /// How pages are compressed.

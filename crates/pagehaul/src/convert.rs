@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: ConvertArguments) -> anyhow::Result<ExitCode> {
     let keep_all = arguments.dump_level.is_none();
     let as_capture = CaptureArguments {
         source: source.path().to_owned(),
-        output: Some(output.clone()),
+        output: vec![output.clone()],
         dump_level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
         compress: arguments.compress,
         codecs: arguments.codecs,

@@ -54,6 +54,10 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         format!("{}, {:.2} to 1; {} raw pages", report.codec, report.ratio(), count(report.raw_pages));
     match &report.output {
         None => writeln!(out, "estimate: {size} as {} ({stored}, from a sample)", report.format)?,
+        Some(_) if !report.parts.is_empty() => {
+            write_table(out, parts(report))?;
+            writeln!(out, "{} parts: {size} as {} ({stored})", report.parts.len(), report.format)?;
+        }
         Some(output) => writeln!(out, "{output}: {size} as {} ({stored})", report.format)?,
     }
     if report.methods.len() > 1 {
@@ -126,6 +130,25 @@ fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
         address(found.phys_base),
         address(found.direct_map),
     )
+}
+
+/// Who has what of a dump in parts.
+fn parts(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["part", "PFNs from", "to", "pages", "size"]);
+    for part in &report.parts {
+        let output = part.output.clone();
+        table.add_row(if part.exists {
+            let last = part.end_pfn.saturating_sub(1).max(part.start_pfn);
+            let pfns = [part.start_pfn, last].map(|pfn| format!("{pfn:#x}"));
+            let [first, last] = pfns;
+            [output, first, last, count(part.pages_written), bytes(part.output_bytes)]
+        } else {
+            [output, String::new(), String::new(), count(0), "no file".into()]
+        });
+    }
+    table
 }
 
 /// A table of names and numbers.

@@ -73,7 +73,7 @@ pub(crate) fn codec_flag(codec: Codec) -> u32 {
 }
 
 /// The descriptor of a page whose bytes, if it has any of its own, are at file offset `at`.
-fn descriptor(stored: Stored, at: u64, zero_page: u64) -> PageDesc {
+pub(crate) fn descriptor(stored: Stored, at: u64, zero_page: u64) -> PageDesc {
     match stored {
         Stored::Zero => PageDesc::new(zero_page, PAGE_SIZE as u32, 0),
         Stored::Raw => PageDesc::new(at, PAGE_SIZE as u32, 0),

@@ -24,10 +24,8 @@ pub(crate) struct FileSink {
     regular: bool,
 }
 
-/// Makes the file of a dump. Refuses one that exists unless `overwrite`, and always one that is being read
-/// (`sources`: device and inode).
-pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<FileSink, CaptureError> {
-    let fail = |action| move |source| CaptureError::Output { path: path.to_owned(), action, source };
+/// Refuses a file that exists unless `overwrite`, and always one that is being read (`sources`: device and inode).
+pub(crate) fn admit(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<(), CaptureError> {
     match std::fs::metadata(path) {
         Ok(found) => {
             if sources.contains(&(found.dev(), found.ino())) {
@@ -50,8 +48,17 @@ pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Re
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(fail("examine")(error)),
+        Err(source) => {
+            return Err(CaptureError::Output { path: path.to_owned(), action: "examine", source });
+        }
     }
+    Ok(())
+}
+
+/// Makes the file of a dump, where [`admit`] allows it.
+pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<FileSink, CaptureError> {
+    let fail = |action| move |source| CaptureError::Output { path: path.to_owned(), action, source };
+    admit(path, overwrite, sources)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     if overwrite {

@@ -3,7 +3,7 @@
 mod file;
 mod flat;
 
-pub(crate) use file::{FileSink, create, spool};
+pub(crate) use file::{FileSink, admit, create, spool};
 pub(crate) use flat::FlatSink;
 
 use std::io;

@@ -1,0 +1,147 @@
+//! The end of all parts together, and what is said of them.
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::share::Share;
+use super::writer::Written;
+use crate::job::Job;
+use crate::place::{Placed, ended};
+use crate::report::Clock;
+use crate::select::Tally;
+use crate::sink::Sink;
+use crate::{Ended, PartReport, Report};
+
+/// What became of one output.
+pub(super) struct Outcome {
+    part: PartReport,
+}
+
+impl Outcome {
+    pub(super) fn new(path: &Path) -> Self {
+        let output = path.display().to_string();
+        Self {
+            part: PartReport {
+                output,
+                ended: Ended::Complete,
+                exists: false,
+                start_pfn: 0,
+                end_pfn: 0,
+                pages: 0,
+                pages_written: 0,
+                stored_bytes: 0,
+                output_bytes: 0,
+            },
+        }
+    }
+
+    /// It takes no pages, or no more.
+    pub(super) fn failed(&mut self, why: Ended) {
+        self.part.ended = why;
+    }
+}
+
+/// The pages of all parts, and those in none.
+pub(super) struct Total {
+    placed: Placed,
+    /// Stretches of PFNs with pages in no part.
+    left: Vec<Range<u64>>,
+}
+
+/// Gives the parts their last word: complete, if together they hold every page, else all stay marked incomplete, because
+/// each says of the whole set whether it is.
+pub(super) fn conclude(
+    written: Vec<(usize, Written<'_>)>,
+    mut share: Share,
+    stopped: Option<Ended>,
+    outcomes: &mut [Outcome],
+) -> Total {
+    let left = share.close_gaps();
+    let mut total = Total { placed: Placed::nothing(Ended::Complete), left: Vec::new() };
+    total.left = left.iter().map(|gap| share.units().pfns(gap)).collect();
+    let mut parts = Vec::new();
+    let mut lost = share.units().before(share.units().len());
+    for (part, (index, written)) in written.into_iter().enumerate() {
+        let outcome = &mut outcomes[index];
+        outcome.part.ended = written.ended;
+        if !written.sealed {
+            // Nothing is in it that could be of use.
+            written.file.sink.discard();
+            continue;
+        }
+        let range = share.range(part);
+        let pfns = share.units().pfns(&range);
+        let placed = written.file.placed.clone();
+        outcome.part = PartReport {
+            exists: true,
+            start_pfn: pfns.start,
+            end_pfn: pfns.end,
+            pages: share.units().kept(range),
+            pages_written: placed.written,
+            stored_bytes: placed.stored_bytes,
+            output_bytes: written.file.size(),
+            ..outcome.part.clone()
+        };
+        lost -= placed.written.min(lost);
+        let pages = placed.written;
+        total.placed.add_all(placed, pages);
+        parts.push((index, written.file, pfns));
+    }
+    let unreadable = total.placed.unreadable_pages > 0;
+    for (index, file, pfns) in &mut parts {
+        let result = file.write_range(pfns.clone()).and_then(|()| match lost {
+            0 => file.write_status(unreadable),
+            _ => Ok(()),
+        });
+        if let Err(error) = result {
+            let why = ended(&file.sink.path().display().to_string(), &error);
+            outcomes[*index].failed(why.clone());
+            total.placed.ended = why;
+        }
+    }
+    if lost > 0 {
+        let failure = || outcomes.iter().map(|outcome| &outcome.part.ended).find(|ended| !ended.is_success());
+        total.placed.ended = stopped.or_else(|| failure().cloned()).unwrap_or_else(|| {
+            Ended::ReadFailed(format!("{lost} pages are in no part, though no part failed"))
+        });
+    }
+    total
+}
+
+/// What is said at the end.
+pub(super) fn report(
+    job: &Job<'_>,
+    outcomes: Vec<Outcome>,
+    tally: &Tally,
+    total: Total,
+    clock: &Clock,
+) -> Report {
+    let parts: Vec<PartReport> = outcomes.into_iter().map(|outcome| outcome.part).collect();
+    let complete = total.placed.ended.is_success();
+    let bytes = parts.iter().filter(|part| part.exists).map(|part| part.output_bytes).sum();
+    let names: Vec<&str> = parts.iter().filter(|part| part.exists).map(|part| part.output.as_str()).collect();
+    let mut report = job.report(Some(Path::new(&names.join(" "))), tally, total.placed, bytes, clock);
+    for part in &parts {
+        let why = match &part.ended {
+            Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why) => why,
+            Ended::SizeLimit => "its size limit is reached",
+            _ => continue,
+        };
+        let rest = match (complete, part.exists) {
+            (true, true) => "the other parts took what it has no room for",
+            (true, false) => "the other parts hold everything, and it is no part of the set",
+            (false, true) => "its part ends there",
+            (false, false) => "it holds nothing",
+        };
+        report.remarks.push(format!("{}: {why}; {rest}", part.output));
+    }
+    for gap in &total.left {
+        report.remarks.push(format!(
+            "the pages of PFNs {:#x} to {:#x} are in no part",
+            gap.start,
+            gap.end.saturating_sub(1)
+        ));
+    }
+    report.parts = parts;
+    report
+}

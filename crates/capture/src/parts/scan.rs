@@ -1,0 +1,96 @@
+//! One scan writes the bitmaps of all parts.
+
+use pagehaul_kdump::{Header, Layout};
+use pagehaul_memory::PAGE_SHIFT;
+
+use super::report::Outcome;
+use super::units::Units;
+use crate::bitmaps::Bitmaps;
+use crate::job::Job;
+use crate::place::ended;
+use crate::report::Clock;
+use crate::run::{block_bytes, output_error};
+use crate::scan;
+use crate::select::Tally;
+use crate::sink::{FileSink, Sink, WriteError};
+use crate::{CaptureError, Phase};
+
+/// What the scan came to.
+pub(super) struct Scanned {
+    /// The files that have their bitmaps.
+    pub(super) files: Vec<(usize, FileSink)>,
+    pub(super) units: Units,
+    pub(super) tally: Tally,
+}
+
+/// The files whose bitmaps are being written.
+struct Files<'a> {
+    files: Vec<(usize, FileSink, Bitmaps)>,
+    outcomes: &'a mut [Outcome],
+    last: Option<CaptureError>,
+}
+
+impl Files<'_> {
+    /// Does the same to every file; those where it fails are left out.
+    fn each(
+        &mut self,
+        mut act: impl FnMut(&mut FileSink, &mut Bitmaps) -> Result<(), WriteError>,
+    ) -> Result<(), CaptureError> {
+        self.files.retain_mut(|(index, file, bitmaps)| match act(file, bitmaps) {
+            Ok(()) => true,
+            Err(error) => {
+                self.outcomes[*index].failed(ended(&file.path().display().to_string(), &error));
+                file.discard();
+                self.last = Some(output_error(file.path(), error));
+                false
+            }
+        });
+        match self.last.take_if(|_| self.files.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Scans, and writes headers and bitmaps.
+pub(super) fn scan(
+    job: &Job<'_>,
+    sinks: Vec<(usize, FileSink)>,
+    mut units: Units,
+    (header, layout): (&Header<'_>, &Layout),
+    outcomes: &mut [Outcome],
+    clock: &mut Clock,
+) -> Result<Scanned, CaptureError> {
+    let selection = job.selection();
+    let pages = selection.pages_per_block();
+    job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(pages));
+    let encoded = header.encode(layout, true)?;
+    let mut files = Files { files: Vec::new(), outcomes, last: None };
+    for (index, mut sink) in sinks {
+        match Bitmaps::begin(&encoded, layout, &mut sink) {
+            Ok(bitmaps) => files.files.push((index, sink, bitmaps)),
+            Err(error) => {
+                files.outcomes[index].failed(ended(&sink.path().display().to_string(), &error));
+                sink.discard();
+                files.last = Some(output_error(sink.path(), error));
+            }
+        }
+    }
+    files.each(|_, _| Ok(()))?;
+    let mut exists = vec![0; pages / 64];
+    let tally = scan::scan(&selection, job.options.threads, job.watch, |block, chosen| {
+        let first = block * pages as u64;
+        selection.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
+        units.count(first, &chosen.kept);
+        files.each(|file, bitmaps| bitmaps.push(&exists, &chosen.kept, file, job.watch))
+    })?;
+    units.sum_up();
+    files.each(|file, bitmaps| {
+        bitmaps.finish(file, job.watch)?;
+        // The bitmap is read back, also where it ends in a hole.
+        Ok(file.set_size(layout.descriptors_offset())?)
+    })?;
+    clock.lap(Phase::Scan);
+    let files = files.files.into_iter().map(|(index, file, _)| (index, file)).collect();
+    Ok(Scanned { files, units, tally })
+}

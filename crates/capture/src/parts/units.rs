@@ -1,0 +1,103 @@
+//! The units of PFNs that parts are made of.
+
+use std::ops::Range;
+
+/// Units of a machine that has no more pages than [`SMALLEST`] and [`LARGEST`] allow: small beside what a disk takes.
+const WANTED: u64 = 4096;
+/// Pages of a unit: 4 MiB of memory …
+const SMALLEST: u64 = 1 << 10;
+/// … to 128 MiB, so that 64 TiB of memory take 4 MiB to keep count of.
+const LARGEST: u64 = 1 << 15;
+
+/// A machine's PFNs in units of one size, and how many kept pages are in them.
+pub(super) struct Units {
+    pages: u64,
+    max_pfn: u64,
+    /// Kept pages before each unit, and of all; until [`sum_up`](Self::sum_up), those of the unit before.
+    before: Vec<u64>,
+}
+
+impl Units {
+    /// For the PFNs below `max_pfn`, with no page kept.
+    pub(super) fn new(max_pfn: u64) -> Self {
+        let pages = (max_pfn / WANTED).next_power_of_two().clamp(SMALLEST, LARGEST);
+        let count = max_pfn.div_ceil(pages) as usize;
+        Self { pages, max_pfn, before: vec![0; count + 1] }
+    }
+
+    /// Adds the pages set in `kept`, whose bit 0 is PFN `first`, a multiple of 64.
+    pub(super) fn count(&mut self, first: u64, kept: &[u64]) {
+        for (word, pfn) in kept.iter().zip((first..).step_by(64)) {
+            if let Some(count) = self.before.get_mut((pfn / self.pages) as usize + 1) {
+                *count += u64::from(word.count_ones());
+            }
+        }
+    }
+
+    /// Ends counting.
+    pub(super) fn sum_up(&mut self) {
+        let mut sum = 0;
+        for count in &mut self.before {
+            sum += *count;
+            *count = sum;
+        }
+    }
+
+    /// How many units there are.
+    pub(super) fn len(&self) -> usize {
+        self.before.len() - 1
+    }
+
+    /// Pages of a unit, a multiple of 64.
+    pub(super) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Kept pages before `unit`; of all, where it is the one past the last.
+    pub(super) fn before(&self, unit: usize) -> u64 {
+        let last = self.before.len() - 1;
+        self.before[unit.min(last)]
+    }
+
+    /// The unit of the kept page that has `pages` before it.
+    pub(super) fn holding(&self, pages: u64) -> usize {
+        self.before.partition_point(|&before| before <= pages).saturating_sub(1)
+    }
+
+    /// Kept pages of these units.
+    pub(super) fn kept(&self, units: Range<usize>) -> u64 {
+        self.before(units.end) - self.before(units.start).min(self.before(units.end))
+    }
+
+    /// The PFNs of these units.
+    pub(super) fn pfns(&self, units: &Range<usize>) -> Range<u64> {
+        let pfn = |unit: usize| (unit as u64 * self.pages).min(self.max_pfn);
+        pfn(units.start)..pfn(units.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_counted_where_they_are() {
+        let mut units = Units::new(3 * 1024 + 100);
+        assert_eq!((units.len(), units.pages()), (4, 1024));
+        units.count(0, &[u64::MAX; 16]);
+        units.count(1024, &[0; 32]);
+        units.count(3 * 1024, &[1, 3]);
+        units.sum_up();
+        assert_eq!([0, 1, 2, 3, 4].map(|unit| units.before(unit)), [0, 1024, 1024, 1024, 1027]);
+        assert_eq!([0, 1023, 1024, 1026].map(|pages| units.holding(pages)), [0, 0, 3, 3]);
+        assert_eq!(units.kept(1..3), 0);
+        assert_eq!(units.pfns(&(2..4)), 2048..3172);
+    }
+
+    #[test]
+    fn the_largest_machine_has_few_enough_units() {
+        let units = Units::new(1 << 34);
+        assert_eq!(units.len(), 1 << 19);
+        assert_eq!(Units::new(4 << 20).pages(), 1024);
+    }
+}
