@@ -33,15 +33,16 @@ def depth(prog, task):
         return None
 
 
-def crash_answers(crash, vmlinux, core):
-    """What crash prints for its everyday commands, without what names the file itself."""
+def crash_answers(crash, vmlinux, *core):
+    """What crash prints for its everyday commands, without what names the file itself, or the parts of a split set."""
     script = "\n".join(["set scroll off", *CRASH_COMMANDS, "quit", ""])
     with tempfile.NamedTemporaryFile("w", suffix=".crash") as file:
         file.write(script)
         file.flush()
-        done = subprocess.run([crash, "-s", "-i", file.name, vmlinux, core], capture_output=True, text=True,
+        done = subprocess.run([crash, "-s", "-i", file.name, vmlinux, *core], capture_output=True, text=True,
                               errors="replace", stdin=subprocess.DEVNULL, timeout=300)
-    lines = [line for line in done.stdout.splitlines() if not line.lstrip().startswith(("DUMPFILE:", "KERNEL:"))]
+    lines = [line for line in done.stdout.splitlines()
+             if not line.lstrip().startswith(("DUMPFILE:", "DUMPFILES:", "KERNEL:")) and not line.endswith("[PARTIAL DUMP]")]
     if done.returncode != 0 or len(lines) < 50:
         raise SystemExit(f"crash cannot use {core}: {done.stdout[-500:]} {done.stderr[-500:]}")
     return lines

@@ -16,6 +16,7 @@ import drgn
 import numpy
 import peer
 import reading
+import splits
 from classify import CLASSES, NUMBER, classify, drops
 from dumps import Dump
 from raw import Raw, sized
@@ -180,6 +181,34 @@ class Proof:
                 differ.append(f"{len(truth)} lines became {len(found)}")
             self.check(f"{format_} {codec}: crash prints the same {len(truth)} lines", differ)
 
+    def parts(self):
+        """A dump in parts is one dump to everybody."""
+        paths = [self.folder / f"part-{number}" for number in range(3)]
+        subprocess.run([self.args.pagehaul, "capture", "-q", "--force", "-d", "31", "-c", "lzo", self.args.vmcore, *paths],
+                       check=True)
+        kept = self.expected(31)
+        for order in (paths, paths[1:] + paths[:1]):
+            numbers = " ".join(path.name for path in order)
+            self.check(f"{numbers}: contents equal the vmcore, through libkdumpfile",
+                       splits.compare(order, kept, self.raw))
+            if self.args.crash:
+                truth = answers.crash_answers(self.args.crash, self.args.vmlinux, self.args.vmcore)
+                found = answers.crash_answers(self.args.crash, self.args.vmlinux, *order)
+                self.check(f"{numbers}: crash prints the same {len(truth)} lines",
+                           [f"{a!r} became {b!r}" for a, b in zip(truth, found) if a != b]
+                           + ([f"{len(truth)} lines became {len(found)}"] if len(truth) != len(found) else []))
+        whole = self.folder / "reassembled"
+        whole.unlink(missing_ok=True)
+        subprocess.run([self.args.pagehaul, "convert", "-q", "-c", "lzo", *paths, whole], check=True)
+        self.check("parts made one file: contents equal the vmcore, through drgn",
+                   contents.compare(str(whole), kept, self.raw) + contents.left_out(str(whole), kept, self.raw))
+        if self.args.makedumpfile:
+            whole.unlink()
+            subprocess.run([self.args.makedumpfile, "--message-level", "0", "--reassemble", *paths, whole], check=True,
+                           stdout=subprocess.DEVNULL)
+            self.check("parts reassembled by makedumpfile: contents equal the vmcore, through drgn",
+                       contents.compare(str(whole), kept, self.raw) + contents.left_out(str(whole), kept, self.raw))
+
     def threads(self):
         """The same bytes at any number of threads."""
         for codec, format_ in (("zstd", "kdump"), ("lzo", "kdump"), ("snappy", "flattened"), ("none", "elf")):
@@ -211,6 +240,7 @@ def main():
     proof.levels()
     proof.formats()
     proof.threads()
+    proof.parts()
     print(f"{proof.failures} of the checks failed" if proof.failures else "all checks passed")
     sys.exit(proof.failures != 0)
 

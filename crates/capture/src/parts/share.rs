@@ -172,3 +172,126 @@ impl Share {
         left
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Units of `pages` kept pages each.
+    fn units(pages: &[u64]) -> Units {
+        let mut units = Units::new(pages.len() as u64 * 1024);
+        for (unit, &pages) in pages.iter().enumerate() {
+            let bits: Vec<u64> = (0..16).map(|word| u64::from(word * 64 < pages) * u64::MAX).collect();
+            units.count(unit as u64 * 1024, &bits);
+        }
+        units.sum_up();
+        units
+    }
+
+    /// Seconds from the end of the first part to that of the last, over all seconds, when disk *n* needs `seconds[n]` for a
+    /// unit; and the units that each took.
+    fn race(seconds: &[u64], count: usize) -> (f64, Vec<usize>) {
+        let mut share = Share::new(units(&vec![1024; count]), seconds.len());
+        let mut free = vec![0; seconds.len()];
+        let mut ends = vec![None; seconds.len()];
+        while let Some(part) =
+            (0..free.len()).filter(|&part| ends[part].is_none()).min_by_key(|&part| free[part])
+        {
+            match share.take(part) {
+                Some(_) => free[part] += seconds[part],
+                None => ends[part] = Some(free[part]),
+            }
+        }
+        let last = ends.iter().flatten().max().copied().unwrap_or(0);
+        let first = ends.iter().flatten().min().copied().unwrap_or(0);
+        let taken = (0..seconds.len()).map(|part| share.range(part).len()).collect();
+        ((last - first) as f64 / last as f64, taken)
+    }
+
+    #[test]
+    fn disks_end_together_whatever_they_take() {
+        for seconds in [vec![1, 1], vec![1, 10], vec![7, 2], vec![5, 5, 5], vec![2, 1, 2], vec![3, 4, 2, 5]] {
+            let (idle, taken) = race(&seconds, 1000);
+            assert!(idle < 0.03, "{seconds:?}: {idle}, {taken:?}");
+            assert_eq!(taken.iter().sum::<usize>(), 1000, "{seconds:?}");
+        }
+        let (_, taken) = race(&[1, 9], 1000);
+        assert!((895..=905).contains(&taken[0]), "{taken:?}");
+    }
+
+    /// The limit of three parts and more: a disk at an end has no other work than that between it and its neighbour.
+    #[test]
+    fn an_end_disk_faster_than_all_others_together_is_done_early() {
+        let (idle, taken) = race(&[1, 10, 10], 1000);
+        assert!(idle > 0.5 && taken[0] <= 500, "{idle}, {taken:?}");
+        let (idle, taken) = race(&[10, 1, 10], 1000);
+        assert!(idle < 0.03 && taken[1] > 800, "{idle}, {taken:?}");
+    }
+
+    #[derive(Debug, Clone)]
+    enum Event {
+        Take(usize),
+        Settle(usize),
+        Close(usize),
+        GiveUp(usize),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        (0..4usize, 0..12).prop_map(|(part, kind)| match kind {
+            0 => Event::Close(part),
+            1 => Event::GiveUp(part),
+            2..6 => Event::Settle(part),
+            _ => Event::Take(part),
+        })
+    }
+
+    proptest! {
+        /// Whatever happens, no unit is in two parts, what was settled stays, and one part that goes on gets all that no
+        /// other part has, unless parts that have something stand in between.
+        #[test]
+        fn every_unit_has_one_owner(
+            pages in prop::collection::vec(prop::sample::select(vec![0, 64, 1024]), 4..40),
+            parts in 1..5usize,
+            events in prop::collection::vec(event(), 0..120),
+        ) {
+            let parts = parts.min(pages.len());
+            let mut share = Share::new(units(&pages), parts);
+            let mut settled = vec![Vec::new(); parts];
+            for event in events {
+                match event {
+                    Event::Take(part) if part < parts => drop(share.take(part)),
+                    Event::Settle(part) if part < parts => {
+                        settled[part].extend(share.stretches[part].taken.front());
+                        share.settle(part);
+                    }
+                    Event::Close(part) if part < parts => share.close(part, 0),
+                    Event::GiveUp(part) if part < parts => {
+                        share.give_up(part);
+                        settled[part].clear();
+                    }
+                    _ => {}
+                }
+                let ranges: Vec<_> = (0..parts).map(|part| share.range(part)).filter(|range| !range.is_empty()).collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:?}");
+                for (part, settled) in settled.iter().enumerate() {
+                    prop_assert!(settled.iter().all(|unit| share.range(part).contains(unit)));
+                }
+            }
+            let open: Vec<usize> = (0..parts).filter(|&part| share.is_open(part)).collect();
+            for &part in &open {
+                while share.take(part).is_some() {}
+                prop_assert!(!share.has_work(part));
+            }
+            let owned: Vec<_> = (0..parts).map(|part| share.range(part)).collect();
+            let left = share.close_gaps();
+            if open.len() == parts {
+                prop_assert!(left.is_empty(), "{left:?} of {owned:?}");
+            }
+            let kept: u64 = (0..parts).map(|part| share.units().kept(share.range(part))).sum();
+            let lost: u64 = left.iter().map(|gap| share.units().kept(gap.clone())).sum();
+            prop_assert_eq!(kept + lost, share.units().before(pages.len()));
+        }
+    }
+}

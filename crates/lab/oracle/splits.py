@@ -1,0 +1,61 @@
+"""Split sets in libkdumpfile, which drgn does not open as such: through the C API of the library that it brings along."""
+
+import ctypes
+import os
+import pathlib
+
+import drgn
+from raw import PAGE
+
+MACHINE_PHYSICAL = 1
+"""KDUMP_MACHPHYSADDR of libkdumpfile's kdump_addrspace_t."""
+
+
+class FileSet:
+    """The parts at `paths`, in this order."""
+
+    def __init__(self, paths):
+        self.library = ctypes.CDLL(str(bundled()))
+        context, number = ctypes.c_void_p, ctypes.c_uint64
+        self.library.kdump_new.restype = context
+        self.library.kdump_get_err.restype = ctypes.c_char_p
+        self.library.kdump_get_err.argtypes = [context]
+        self.library.kdump_open_fdset.argtypes = [context, ctypes.c_uint, ctypes.POINTER(ctypes.c_int)]
+        self.library.kdump_read.argtypes = [context, ctypes.c_int, number, ctypes.c_void_p, ctypes.c_void_p]
+        self.library.kdump_free.argtypes = [context]
+        self.files = [os.open(path, os.O_RDONLY) for path in paths]
+        self.context = self.library.kdump_new()
+        files = (ctypes.c_int * len(self.files))(*self.files)
+        if self.library.kdump_open_fdset(self.context, len(self.files), files):
+            raise SystemExit(f"libkdumpfile cannot use {paths}: {self.library.kdump_get_err(self.context).decode()}")
+
+    def page(self, pfn):
+        """The page's bytes; none if it was left out or cannot be read."""
+        buffer, length = ctypes.create_string_buffer(PAGE), ctypes.c_size_t(PAGE)
+        status = self.library.kdump_read(self.context, MACHINE_PHYSICAL, pfn * PAGE, buffer, ctypes.byref(length))
+        return buffer.raw if status == 0 else None
+
+    def close(self):
+        self.library.kdump_free(self.context)
+        for file in self.files:
+            os.close(file)
+
+
+def bundled():
+    """The library in drgn's wheel."""
+    folder = pathlib.Path(drgn.__file__).parent.parent / "drgn.libs"
+    return next(folder.glob("libkdumpfile-*"))
+
+
+def compare(paths, kept, raw):
+    """Sentences about pages that are not as in the raw vmcore, or are there although they were left out."""
+    files = FileSet(paths)
+    wrong = []
+    for pfn, is_kept in enumerate(kept.tolist()):
+        found = files.page(pfn)
+        if is_kept and found != raw.read(pfn):
+            wrong.append(f"PFN {pfn:#x} {'is missing' if found is None else 'has other contents'}")
+        elif not is_kept and found is not None:
+            wrong.append(f"PFN {pfn:#x} was left out, but is read")
+    files.close()
+    return wrong
