@@ -1,6 +1,7 @@
 use libdeflater::DecompressionError;
 use zstd_safe::DCtx;
 
+use crate::unlzo::{self, Fault};
 use crate::{Codec, CodecError};
 
 /// Decompresses pages of any codec. Belongs to one thread; a codec's context is made when it is first met.
@@ -82,12 +83,11 @@ const DESTINATION_TOO_SMALL: usize = 70_usize.wrapping_neg();
 
 fn lzo(data: &[u8], page: &mut [u8]) -> Result<usize, CodecError> {
     let codec = Codec::Lzo;
-    lzokay::decompress::decompress(data, page).map_err(|error| match error {
-        lzokay::Error::OutputOverrun => CodecError::TooLong { codec, expected: page.len() },
-        lzokay::Error::LookbehindOverrun => corrupt(codec, data, "it copies from before its start"),
-        lzokay::Error::InputOverrun => corrupt(codec, data, "cut off"),
-        lzokay::Error::InputNotConsumed => corrupt(codec, data, "it ends before its last byte"),
-        _ => corrupt(codec, data, "damaged"),
+    unlzo::decode(data, page).map_err(|fault| match fault {
+        Fault::TooLong => CodecError::TooLong { codec, expected: page.len() },
+        Fault::BeforeStart => corrupt(codec, data, "it copies from before its start"),
+        Fault::Cut => corrupt(codec, data, "cut off"),
+        Fault::NoEnd => corrupt(codec, data, "its end is not at its last byte"),
     })
 }
 

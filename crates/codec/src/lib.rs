@@ -12,6 +12,7 @@ mod lzo;
 mod method;
 mod output;
 mod search;
+mod unlzo;
 mod zero;
 
 pub use compress::Compressor;

@@ -106,6 +106,16 @@ pub trait View: Send {
         gather(self, paddr, scratch)?;
         Ok(scratch)
     }
+
+    /// Puts the page `pfn` into `page`, as [`page`](Self::page) shows it. What is to be kept elsewhere is best read like
+    /// this: nothing in between has to hold it. On error `page` is garbage.
+    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+        let paddr = pfn << PAGE_SHIFT;
+        match self.read(paddr, page) {
+            Err(ReadError::NotPresent { .. }) => gather(self, paddr, page),
+            done => done,
+        }
+    }
 }
 
 /// Puts together a page of which the source holds only parts.

@@ -8,7 +8,9 @@
 use std::ops::Range;
 
 use pagehaul_memory::elf::encode::{self, ProgramHeader};
-use pagehaul_memory::{KernelMapping, PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory, ReadError, View, bits};
+use pagehaul_memory::{
+    KernelMapping, PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits,
+};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -132,8 +134,14 @@ impl<'a> CoreFile<'a> {
             let pfn = extent.pfns.start + within / PAGE;
             let skip = (within % PAGE) as usize;
             let part = &mut buf[done..wanted.min(done + PAGE_SIZE - skip)];
-            match view.page(pfn, &mut scratch) {
-                Ok(page) => part.copy_from_slice(&page[skip..skip + part.len()]),
+            let result = match <&mut PageBuf>::try_from(&mut *part).ok() {
+                Some(whole) => view.copy_page(pfn, whole),
+                None => {
+                    view.page(pfn, &mut scratch).map(|page| part.copy_from_slice(&page[skip..][..part.len()]))
+                }
+            };
+            match result {
+                Ok(()) => {}
                 Err(error) if self.is_zeros(&error) => part.fill(0),
                 Err(error) => return Err(error),
             }

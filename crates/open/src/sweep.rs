@@ -54,21 +54,14 @@ impl Batch {
     fn fill(&mut self, view: &mut dyn View) {
         self.states.clear();
         self.failures.clear();
-        let mut scratch = [0; PAGE_SIZE];
-        for (pfn, out) in self.pfns.clone().zip(self.bytes.chunks_exact_mut(PAGE_SIZE)) {
-            let state = match view.page(pfn, &mut scratch) {
-                Ok(page) => {
-                    out.copy_from_slice(page);
-                    match view.intact() {
-                        true => Ok(()),
-                        false => Err(ReadError::Damaged {
-                            paddr: pfn << PAGE_SHIFT,
-                            reason: "the file failed while it was read".into(),
-                        }),
-                    }
-                }
-                Err(error) => Err(error),
-            };
+        for (pfn, out) in self.pfns.clone().zip(self.bytes.as_chunks_mut().0) {
+            let state = view.copy_page(pfn, out).and_then(|()| match view.intact() {
+                true => Ok(()),
+                false => Err(ReadError::Damaged {
+                    paddr: pfn << PAGE_SHIFT,
+                    reason: "the file failed while it was read".into(),
+                }),
+            });
             self.states.push(match state {
                 Ok(()) => PageState::Present,
                 Err(error) => {

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use pagehaul_memory::{Arch, KernelMapping, PhysMemory, RangeMap, ReadError, View, bits};
+use pagehaul_memory::{
+    Arch, KernelMapping, PAGE_SHIFT, PageBuf, PhysMemory, RangeMap, ReadError, View, bits,
+};
 
 use super::KdumpFile;
+use super::view::at_address;
 
 /// Several parts of one dump.
 pub struct SplitSet {
@@ -190,17 +193,11 @@ struct SetView<'a> {
 
 impl View for SetView<'_> {
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
-        let pfn = paddr >> pagehaul_memory::PAGE_SHIFT;
-        let parts = &self.set.parts;
-        let has = |at: usize| parts[at].part().contains(&pfn);
-        if !has(self.last) {
-            match (0..parts.len()).find(|&at| has(at)) {
-                Some(at) => self.last = at,
-                None => return Err(self.nowhere(paddr)),
-            }
-        }
-        let (part, view) = (&parts[self.last], &mut self.views[self.last]);
-        view.get_or_insert_with(|| part.view()).window(paddr, len)
+        self.view_of(paddr >> PAGE_SHIFT).map_err(|error| at_address(error, paddr))?.window(paddr, len)
+    }
+
+    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+        self.view_of(pfn)?.copy_page(pfn, page)
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {
@@ -208,10 +205,24 @@ impl View for SetView<'_> {
     }
 }
 
-impl SetView<'_> {
+impl<'a> SetView<'a> {
+    /// The view into the part that has the page.
+    fn view_of(&mut self, pfn: u64) -> Result<&mut (dyn View + 'a), ReadError> {
+        let parts = &self.set.parts;
+        let has = |at: usize| parts[at].part().contains(&pfn);
+        if !has(self.last) {
+            match (0..parts.len()).find(|&at| has(at)) {
+                Some(at) => self.last = at,
+                None => return Err(self.nowhere(pfn << PAGE_SHIFT)),
+            }
+        }
+        let part = &parts[self.last];
+        Ok(self.views[self.last].get_or_insert_with(|| part.view()).as_mut())
+    }
+
     /// Why no part has the page.
     fn nowhere(&self, paddr: u64) -> ReadError {
-        let pfn = paddr >> pagehaul_memory::PAGE_SHIFT;
+        let pfn = paddr >> PAGE_SHIFT;
         let mut bits = [0];
         let dumped = self.set.first().mark_dumped(pfn, &mut bits).is_ok() && bits::get(&bits, 0);
         match self.set.ranges().find(paddr) {

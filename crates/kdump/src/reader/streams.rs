@@ -7,8 +7,9 @@ use pagehaul_memory::file::ReadAt;
 const STREAMS: usize = 8;
 /// Bytes read at a place that was not read before: what most pages take.
 const FIRST_READ: usize = 4 << 10;
-/// Bytes read at once in the end. With all streams at that, a view has 2 MiB of them.
-const MOST_READ: usize = 256 << 10;
+/// Bytes read at once in the end. More does not save much, but all streams together no longer fit the processor's second
+/// cache, and what is read past the end of a batch is read for nothing.
+const MOST_READ: usize = 64 << 10;
 
 /// Reads small pieces of a file with few system calls where they follow each other, and without reading much more
 /// than asked where they don't.

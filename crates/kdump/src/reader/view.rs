@@ -1,7 +1,7 @@
 use std::io;
 
-use pagehaul_codec::Decompressor;
-use pagehaul_memory::{PAGE_SIZE, ReadError, View, bits};
+use pagehaul_codec::{Codec, Decompressor};
+use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, ReadError, View, bits};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::KdumpFile;
@@ -56,7 +56,7 @@ impl<'a> KdumpView<'a> {
             return Ok(at);
         }
         let at = self.pages.spare(|| vec![0; self.dump.info.block_size as usize].into());
-        self.decode(pfn, desc, at)?;
+        decode(self.dump, &mut self.streams, &mut self.codec, pfn, desc, self.pages.get_mut(at))?;
         self.pages.keep(at, desc);
         Ok(at)
     }
@@ -105,33 +105,35 @@ impl<'a> KdumpView<'a> {
             reason: format!("the file was cut at {:#x}, before its descriptor", dump.file.size()),
         })
     }
+}
 
-    fn decode(&mut self, pfn: u64, desc: PageDesc, at: usize) -> Result<(), ReadError> {
-        let dump = self.dump;
-        let paddr = pfn << self.shift;
-        let damaged = |reason: String| ReadError::Damaged { paddr, reason };
-        let missing = |reason: String| ReadError::Missing { paddr, reason };
-        let codec = match dump.encoding(&desc) {
-            Encoding::Stored(codec) => codec,
-            Encoding::Missing if dump.is_incomplete() => {
-                return Err(missing("the writer of the dump stopped before it".into()));
-            }
-            other @ Encoding::CutOff => return Err(missing(other.complaint(&desc, dump.file.size()))),
-            other => return Err(damaged(other.complaint(&desc, dump.file.size()))),
-        };
-        let offset = desc.offset.get() as u64;
-        let data =
-            self.streams.get(&*dump.file, offset, desc.size.get() as usize).map_err(|source| match source
-                .kind()
-            {
-                io::ErrorKind::UnexpectedEof => {
-                    missing(format!("its bytes at offset {offset:#x} are not there"))
-                }
-                _ => dump.read_error(offset, source),
-            })?;
-        let page = self.pages.get_mut(at);
-        self.codec.decompress(codec, data, &mut page[..]).map_err(|error| damaged(error.to_string()))
-    }
+/// The page that a descriptor leads to.
+fn decode(
+    dump: &KdumpFile,
+    streams: &mut Streams,
+    decompressor: &mut Decompressor,
+    pfn: u64,
+    desc: PageDesc,
+    page: &mut [u8],
+) -> Result<(), ReadError> {
+    let paddr = pfn << dump.shifts().0;
+    let damaged = |reason: String| ReadError::Damaged { paddr, reason };
+    let missing = |reason: String| ReadError::Missing { paddr, reason };
+    let codec = match dump.encoding(&desc) {
+        Encoding::Stored(codec) => codec,
+        Encoding::Missing if dump.is_incomplete() => {
+            return Err(missing("the writer of the dump stopped before it".into()));
+        }
+        other @ Encoding::CutOff => return Err(missing(other.complaint(&desc, dump.file.size()))),
+        other => return Err(damaged(other.complaint(&desc, dump.file.size()))),
+    };
+    let offset = desc.offset.get() as u64;
+    let data =
+        streams.get(&*dump.file, offset, desc.size.get() as usize).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => missing(format!("its bytes at offset {offset:#x} are not there")),
+            _ => dump.read_error(offset, source),
+        })?;
+    decompressor.decompress(codec, data, page).map_err(|error| damaged(error.to_string()))
 }
 
 /// A block of descriptors, as many as the file holds.
@@ -175,6 +177,19 @@ impl View for KdumpView<'_> {
         let page = self.pages.get(at);
         let from = (paddr % page.len() as u64) as usize;
         Ok(&page[from..from + len.min(page.len() - from)])
+    }
+
+    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+        if self.shift == PAGE_SHIFT {
+            let index = self.descriptor_index(pfn)?;
+            let desc = self.descriptor(pfn, index)?;
+            if matches!(self.dump.encoding(&desc), Encoding::Stored(codec) if codec != Codec::None) {
+                return decode(self.dump, &mut self.streams, &mut self.codec, pfn, desc, page);
+            }
+        }
+        // A raw page may be the one of zeros, which is asked for so often that it is kept; of a larger one, the next
+        // part is likely to be asked for next.
+        self.read(pfn << PAGE_SHIFT, page)
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {
