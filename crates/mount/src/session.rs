@@ -63,8 +63,11 @@ pub fn mount(
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     let session = Session::new(fs, path, &config).and_then(Session::spawn).map_err(fail)?;
-    read_further_ahead(path);
-    Ok(Mounted { session: Some(session), path: path.to_owned() })
+    let mounted = Mounted { session: Some(session), path: path.to_owned() };
+    // Answered by the threads that serve: from here on, so is whatever else is asked.
+    let status = rustix::fs::stat(path.join("vmcore")).map_err(|error| fail(error.into()))?;
+    read_further_ahead(status.st_dev);
+    Ok(mounted)
 }
 
 impl Mounted {
@@ -80,7 +83,12 @@ impl Mounted {
 
     fn end(&mut self) -> io::Result<()> {
         match self.session.take() {
-            Some(session) if session.guard.is_finished() => session.join(),
+            // It was unmounted from outside, and something else may be mounted there by now. fuser would unmount that: it
+            // takes the POLLERR of a device whose mount is gone for a sign that it is still there (`is_mounted`, 0.18.0).
+            Some(session) if session.guard.is_finished() => {
+                std::mem::forget(session);
+                Ok(())
+            }
             Some(session) => session.umount_and_join(),
             None => Ok(()),
         }
@@ -96,9 +104,8 @@ impl Drop for Mounted {
 
 /// The kernel reads 128 KiB ahead of whoever reads in order, whatever the file system would allow. Root may ask for more;
 /// others get on with that.
-fn read_further_ahead(path: &Path) {
-    let Ok(found) = rustix::fs::stat(path) else { return };
-    let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+fn read_further_ahead(device: u64) {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     let _ = std::fs::write(setting, (READ_AHEAD / 1024).to_string());
 }
