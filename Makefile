@@ -6,7 +6,7 @@ MUSL := x86_64-unknown-linux-musl
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup check test demo prove bench bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process lab-reclaim lab-vmalloc lab-agree
+.PHONY: help setup check test demo prove bench bench-read bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process lab-reclaim lab-vmalloc lab-agree
 
 help:
 	@echo "make demo    crash a real kernel in a virtual machine, capture it, open the dump with drgn"
@@ -14,6 +14,7 @@ help:
 	@echo "make test    check, fuzz targets built, the proofs on real crashes of all lab kernels and on real processes"
 	@echo "make prove   the proof on one kernel: make prove KERNEL=6.1"
 	@echo "make bench   against makedumpfile on a vmcore of several GiB: make bench VMCORE=..."
+	@echo "make bench-read          reading dumps, against libkdumpfile and drgn: make bench-read VMCORE=..."
 	@echo "make bench-scan          the scan beside a plain sum and makedumpfile's: make bench-scan VMCORE=..."
 	@echo "make lab-capture-kernel  what pagehaul, makedumpfile and cp do to a small capture kernel"
 	@echo "make lab-power-cut       cut the power of a capture kernel at many moments"
@@ -59,6 +60,9 @@ bench-process: setup
 
 bench: setup
 	scripts/bench.sh "$(VMCORE)"
+
+bench-read: setup
+	scripts/bench_read.sh "$(VMCORE)"
 
 bench-scan: setup
 	cargo build --release --locked -p pagehaul
