@@ -92,6 +92,7 @@ class Proof:
                        "debug symbols say", problems)
             self.check(f"level {level}: contents equal the vmcore, through libkdumpfile",
                        contents.compare(path, kept, self.raw) + contents.left_out(path, kept, self.raw))
+            self.shown(f"level {level}", kept, path)
             self.stamps(level, kept)
             if self.args.makedumpfile:
                 self.peer(level, kept)
@@ -129,11 +130,9 @@ class Proof:
     def formats(self):
         """Every codec and format holds the same pages, and opens in the readers."""
         truth = answers.drgn_answers(self.args.vmcore, self.args.vmlinux)
-        ways = [("zstd", "kdump")]
-        if self.args.thorough:
-            ways += [(codec, "kdump") for codec in ("none", "zlib", "lzo", "snappy", "zstd:3")]
-        ways += [("zstd", "flattened"), ("none", "elf")]
-        for codec, format_ in ways:
+        ways = [("zstd", "kdump"), ("zstd", "flattened"), ("none", "elf")]
+        more = [(codec, "kdump") for codec in ("none", "zlib", "lzo", "snappy", "zstd:3")]
+        for codec, format_ in ways + (more if self.args.thorough else []):
             what = f"{format_} {codec}"
             path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
             kept = sized(Dump(path).kept, self.raw.pages)
@@ -149,24 +148,39 @@ class Proof:
             self.check(f"{what}: drgn gives the same {len(truth['tasks'])} tasks, {len(truth['modules'])} modules and log",
                        [f"{name} differ" for name in truth if truth[name] != found[name]])
             if format_ != "elf":
-                self.reading(what, path, kept, truth["log"])
+                self.reading(what, path, kept, truth)
+        for codec, format_ in [] if self.args.thorough else more:
+            path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
+            kept = sized(Dump(path).kept, self.raw.pages)
+            self.check(f"{format_} {codec}: contents equal the vmcore", contents.compare(path, kept, self.raw))
+            self.shown(f"{format_} {codec}", kept, path)
         self.crash()
 
-    def reading(self, what, path, kept, log):
+    def shown(self, what, kept, *paths):
+        """Every page that pagehaul reads of a dump, through a mount."""
+        if reading.can_mount():
+            with reading.mounted(self.args.pagehaul, self.folder / "mnt", *paths) as vmcore:
+                self.check(f"{what}: {int(kept.sum())} pages mapped from a mount equal the vmcore",
+                           reading.compare(vmcore, kept, self.raw))
+
+    def reading(self, what, path, kept, truth):
         """pagehaul's own reading of a dump, and what it shows of it through a mount."""
-        pagehaul = self.args.pagehaul
+        pagehaul, log = self.args.pagehaul, truth["log"]
         self.check(f"{what}: pagehaul dmesg prints the log that drgn prints",
                    reading.log_differences(reading.log(pagehaul, path), log))
         self.check(f"{what}: pagehaul verify finds it whole", reading.verify(pagehaul, path))
         if not reading.can_mount():
             print("     mounting is not proved: it needs /dev/fuse and root")
             return
-        with reading.mounted(pagehaul, path, self.folder / "mnt") as vmcore:
+        with reading.mounted(pagehaul, self.folder / "mnt", path) as vmcore:
             self.check(f"{what}: {int(kept.sum())} pages mapped from a mount equal the vmcore",
                        reading.compare(vmcore, kept, self.raw))
             found = reading.log(pagehaul, vmcore)
             self.check(f"{what}: the mounted vmcore has the same log",
                        reading.log_differences(found, log))
+            answered = answers.drgn_answers(vmcore, self.args.vmlinux)
+            self.check(f"{what}: drgn gives the same of the mounted vmcore",
+                       [f"{name} differ" for name in truth if truth[name] != answered[name]])
 
     def crash(self):
         if not self.args.crash:
@@ -175,11 +189,14 @@ class Proof:
         for codec, format_ in (("zstd", "kdump"), ("lzo", "kdump"), ("snappy", "kdump"), ("zlib", "kdump"),
                                ("zstd", "flattened"), ("none", "elf")):
             path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
-            found = answers.crash_answers(self.args.crash, self.args.vmlinux, path)
-            differ = [f"{a!r} became {b!r}" for a, b in zip(truth, found) if a != b]
-            if len(truth) != len(found):
-                differ.append(f"{len(truth)} lines became {len(found)}")
-            self.check(f"{format_} {codec}: crash prints the same {len(truth)} lines", differ)
+            self.same_in_crash(f"{format_} {codec}", truth, path)
+
+    def same_in_crash(self, what, truth, path):
+        found = answers.crash_answers(self.args.crash, self.args.vmlinux, path)
+        differ = [f"{a!r} became {b!r}" for a, b in zip(truth, found) if a != b]
+        if len(truth) != len(found):
+            differ.append(f"{len(truth)} lines became {len(found)}")
+        self.check(f"{what}: crash prints the same {len(truth)} lines", differ)
 
     def parts(self):
         """A dump in parts is one dump to everybody."""
@@ -235,7 +252,7 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--makedumpfile")
     parser.add_argument("--crash")
-    parser.add_argument("--thorough", action="store_true", help="every codec, not one")
+    parser.add_argument("--thorough", action="store_true", help="what drgn says of every codec, not of one")
     proof = Proof(parser.parse_args())
     proof.levels()
     proof.formats()

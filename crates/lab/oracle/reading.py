@@ -28,9 +28,9 @@ def log_differences(ours, theirs):
     return [f"{one!r}, not {other!r}" for one, other in zip(ours, theirs) if other not in (one, plain(one))]
 
 
-def verify(pagehaul, dump):
-    """What `verify` finds wrong."""
-    done = subprocess.run([pagehaul, "verify", dump], capture_output=True, text=True)
+def verify(pagehaul, *dumps):
+    """What `verify` finds wrong with a dump, or the parts of one."""
+    done = subprocess.run([pagehaul, "verify", *dumps], capture_output=True, text=True)
     return [] if done.returncode == 0 else (done.stdout + done.stderr).splitlines()
 
 
@@ -40,11 +40,11 @@ def can_mount():
 
 
 @contextlib.contextmanager
-def mounted(pagehaul, dump, folder):
-    """The dump as a vmcore in a folder."""
+def mounted(pagehaul, folder, *dumps):
+    """The dump, or the parts of one, as a vmcore in a folder."""
     folder = pathlib.Path(folder)
     folder.mkdir(exist_ok=True)
-    subprocess.run([pagehaul, "mount", "--background", dump, folder], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([pagehaul, "mount", "--background", *dumps, folder], check=True, stdout=subprocess.DEVNULL)
     try:
         yield str(folder / "vmcore")
     finally:
