@@ -97,9 +97,8 @@ fn create(
     let sources = job.source.memory().files();
     // Before any file that exists is emptied.
     for path in paths {
-        match sink::admit(path, overwrite, &sources) {
-            Err(refused @ CaptureError::Refused(_)) => return Err(refused),
-            Ok(()) | Err(_) => {}
+        if let Err(refused @ CaptureError::Refused(_)) = sink::admit(path, overwrite, &sources) {
+            return Err(refused);
         }
     }
     let mut files: Vec<(usize, FileSink)> = Vec::new();
