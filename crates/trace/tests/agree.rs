@@ -33,7 +33,9 @@ fn values(
     name_of: &dyn Fn(u64) -> Option<String>,
 ) -> Vec<Value> {
     let Some(number) = event.u64(field.slot) else {
-        return event.text(field.slot).map(|text| Value::Text(text.into_owned())).into_iter().collect();
+        // `trace-cmd report -R` prints functions with their offset.
+        let text = event.text(field.slot).map(|text| text.trim_end_matches("+0x0").to_owned());
+        return text.map(Value::Text).into_iter().collect();
     };
     let mut all = vec![Value::Number(number)];
     if let Some(names) = event.format().value_names(&field.name) {
