@@ -46,6 +46,18 @@ fn parts_make_a_whole_in_any_order() {
 }
 
 #[test]
+fn parts_without_pages_are_no_harm() {
+    let spec = mixed();
+    for empty in [0..0, 0x301..0x301, 40_000..40_000] {
+        let mut parts: Vec<KdumpFile> = PARTS.map(|pfns| part(&spec, pfns)).into();
+        parts.extend([part(&spec, empty.clone()), part(&spec, empty)]);
+        let set = SplitSet::new(parts).unwrap();
+        assert_eq!(set.faults(), [""; 0]);
+        states(&spec, &set, |_| true);
+    }
+}
+
+#[test]
 fn pages_of_parts_that_are_missing_are_missing() {
     let spec = mixed();
     for (missing, gap) in PARTS.into_iter().enumerate() {

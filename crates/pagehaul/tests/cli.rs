@@ -152,6 +152,32 @@ fn a_full_disk_leaves_a_marked_dump() {
 }
 
 #[test]
+fn a_full_disk_among_several_loses_nothing() {
+    let setup = Setup::noisy();
+    std::fs::create_dir(setup.path("disk")).unwrap();
+    for (place, outputs) in [(1, "one disk/part two"), (2, "one two disk/part")] {
+        let script = format!(
+            "mount -t tmpfs -o size=5m none disk && \
+             {BINARY} capture --force --json -d 0 -c none vmcore {outputs} > report && cp disk/part part && \
+             {BINARY} convert -q --force -c none part two one whole"
+        );
+        let output = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+            .current_dir(setup.folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let report: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(setup.path("report")).unwrap()).unwrap();
+        let full = &report["parts"][place];
+        assert_eq!((&full["ended"]["how"], &full["exists"]), (&"disk-full".into(), &true.into()), "{report}");
+        assert!(full["pages"].as_u64() > Some(0) && full["pages"] == full["pages_written"], "{full}");
+        assert_eq!(setup.right_pages("whole"), setup.image.expected(0).len() as u64);
+    }
+}
+
+#[test]
 fn a_signal_ends_a_stream_in_order() {
     let setup = Setup::noisy();
     let mut child = setup
