@@ -61,6 +61,25 @@ fn a_pair_of_events_counts_the_same_calls() {
 }
 
 #[test]
+fn a_thread_can_be_chosen_and_the_time_be_shown() {
+    let count = |more: &[&str]| {
+        let arguments =
+            [&["--from", VMALLOC, "--between", "alloc_vmap_area,free_vmap_area_noflush", "--key"], more]
+                .concat();
+        let report = json(&arguments);
+        report["parts"][0]["count"].as_u64().unwrap()
+    };
+    let all = count(&["addr=va_start"]);
+    assert_eq!(count(&["addr=va_start", "-p", "4194305"]), 0);
+    assert!(all > 0);
+    let stamped = text(&["--from", FUNCTIONS, "-T", "-m", "*"]);
+    let first = stamped.lines().find(|line| !line.is_empty()).unwrap();
+    let digits: Vec<&str> = first.split(':').collect();
+    assert!(digits.len() == 3 && digits.iter().all(|part| part.parse::<u8>().is_ok()), "{first:?}");
+    assert!(stamped.contains("msecs"));
+}
+
+#[test]
 fn fields_can_be_the_key() {
     // An area lives from its allocation to its free.
     let lives = json(&[

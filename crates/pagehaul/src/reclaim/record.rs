@@ -32,6 +32,7 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         signal_hook::flag::register(number, signal.clone()).context("cannot prepare for signals")?;
     }
     let tracefs = Tracefs::find()?;
+    check(&tracefs, arguments)?;
     let options = InstanceOptions { buffer_kb: arguments.buffer_size, clock: arguments.clock.clone() };
     let instance = tracefs.create_instance(&options)?;
     enable(&instance, arguments)?;
@@ -62,13 +63,30 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     Ok(exit_code(&runs))
 }
 
-fn enable(instance: &Instance, arguments: &RecordArguments) -> Result<()> {
-    let vmscan = instance.tracefs().events("vmscan");
-    if vmscan.is_empty() {
+/// What is not there is said before anything is made.
+fn check(tracefs: &Tracefs, arguments: &RecordArguments) -> Result<()> {
+    if tracefs.events("vmscan").is_empty() {
         bail!("this kernel has no vmscan events: it was built without CONFIG_FTRACE or CONFIG_EVENT_TRACING");
     }
-    for event in &vmscan {
-        instance.enable("vmscan", event)?;
+    for name in &arguments.event {
+        let (system, event) = split(name)?;
+        if !tracefs.has_event(system, event) {
+            bail!(
+                "this kernel has no trace event {name}: `ls {}/events` shows what it has",
+                tracefs.root().display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn split(name: &str) -> Result<(&str, &str)> {
+    name.split_once(':').with_context(|| format!("{name:?}: expected SYSTEM:EVENT"))
+}
+
+fn enable(instance: &Instance, arguments: &RecordArguments) -> Result<()> {
+    for event in instance.tracefs().events("vmscan") {
+        instance.enable("vmscan", &event)?;
     }
     for (system, event) in BESIDE {
         if instance.tracefs().has_event(system, event) {
@@ -76,8 +94,7 @@ fn enable(instance: &Instance, arguments: &RecordArguments) -> Result<()> {
         }
     }
     for name in &arguments.event {
-        let (system, event) =
-            name.split_once(':').with_context(|| format!("{name:?}: expected SYSTEM:EVENT"))?;
+        let (system, event) = split(name)?;
         instance.enable(system, event)?;
     }
     Ok(())
