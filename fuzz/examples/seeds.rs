@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use pagehaul_fuzz::{Base, FIRST_PFN};
+use pagehaul_fuzz::{Base, FIRST_PFN, MemoryFile};
+use pagehaul_open::sums::Sums;
 use pagehaul_trace::native::{MachineInfo, NativeWriter};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 
@@ -30,6 +31,12 @@ fn main() -> std::io::Result<()> {
     let dump = image.kdump().only(0x4000..0x4004).codec(Codec::Zlib).bytes();
     save("kdump", "incomplete", &image.kdump().only(0x4000..0x4008).incomplete(3).bytes())?;
     save("kdump", "part", &image.kdump().only(0x4000..0x4008).parts(2)[1])?;
+    save("split", "whole", &[0b11_10_01_00])?;
+    save("split", "patched", &[0b11_10_01_00, 0, 16, 16, 0, 1, 1, 80, 16, 0, 2])?;
+    save("rank", "runs", &[0, 0, 9, 0xff, 0xff, 200, 1, 0, 1, 1, 0, 1, 0xf0, 0xff, 64, 0, 0x80, 255])?;
+    save("sums", "of-a-dump", Sums::of(&MemoryFile::new(&dump))?.encode().as_bytes())?;
+    save("log", "ring", &[8, 0, 4, 1, 2, 3, 4, 5, 6, 7, 8])?;
+    save("log", "records", &[0, 0, 16, 1, 2, 3, 4, 5, 6, 7, 8])?;
     save("flattened", "ascending", &flatten(&dump, 4096, Records::Ascending))?;
     save("flattened", "shuffled", &flatten(&dump, 1000, Records::Shuffled))?;
     save("flattened", "rewritten", &flatten(&dump, 4096, Records::Rewritten))?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use pagehaul_memory::file::ReadAt;
 use pagehaul_memory::{KernelMapping, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View};
-use pagehaul_synth::{Era, Image, Machine, note};
+use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message, note};
 
 /// A file whose bytes are at hand.
 #[derive(Clone)]
@@ -49,6 +49,9 @@ impl ReadAt for MemoryFile {
     }
 }
 
+/// PFN of the kernel's log, of [`LOG_PAGES`].
+pub const LOG_PFN: u64 = 0x800;
+
 /// PFNs of section 0 whose struct pages a [`Simulation`] may have overlaid.
 pub const FIRST_PFN: u64 = 0x400;
 
@@ -67,14 +70,14 @@ impl Base {
     pub fn of(era: Era) -> &'static Base {
         static BASES: [OnceLock<Base>; Era::ALL.len()] = [const { OnceLock::new() }; Era::ALL.len()];
         BASES[era as usize].get_or_init(|| {
-            let image = Machine::new(era)
-                .section_bits(24)
-                .max_physmem_bits(40)
-                .ram(0x10_0000, 0x200_0000)
-                .sampler(FIRST_PFN)
-                .build();
+            let mut machine = Machine::new(era);
+            machine.section_bits(24).max_physmem_bits(40).ram(0x10_0000, 0x200_0000).sampler(FIRST_PFN);
+            let text = "a message, not of one word only";
+            let message = |at: u64| Message { nanoseconds: at * 1_000_000, level: 6, caller: 1, text };
+            machine.log(LOG_PFN, &[message(1), message(2), message(3)]);
+            let image = machine.build();
             let kernel = image.kernel_pfns();
-            let pages = kernel.map(|pfn| (pfn, image.page(pfn))).collect();
+            let pages = kernel.chain(LOG_PFN..LOG_PFN + LOG_PAGES).map(|pfn| (pfn, image.page(pfn))).collect();
             let ranges = RangeMap::new(image.ram().iter().map(|&(start, end)| Piece {
                 start,
                 end,
@@ -106,9 +109,20 @@ impl Simulation {
         self
     }
 
+    /// The same with `bytes` put over memory at `paddr`.
+    pub fn with_bytes(mut self, paddr: u64, bytes: &[u8]) -> Self {
+        self.put(paddr, bytes);
+        self
+    }
+
     /// The same with struct pages from [`FIRST_PFN`] on that hold `bytes`.
     pub fn with_struct_pages(mut self, bytes: &[u8]) -> Self {
         let start = self.base.image.struct_page_paddr(FIRST_PFN);
+        self.put(start, bytes);
+        self
+    }
+
+    fn put(&mut self, start: u64, bytes: &[u8]) {
         for (index, &byte) in bytes.iter().enumerate() {
             let paddr = start + index as u64;
             let pfn = paddr / PAGE_SIZE as u64;
@@ -116,7 +130,6 @@ impl Simulation {
             let page = self.overlay.entry(pfn).or_insert_with(|| base.image.page(pfn));
             page[paddr as usize % PAGE_SIZE] = byte;
         }
-        self
     }
 }
 

@@ -1,0 +1,12 @@
+//! Checksums beside a file.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pagehaul_open::sums::Sums;
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(sums) = Sums::decode(&String::from_utf8_lossy(data)) {
+        assert_eq!(sums.hashes.len() as u64, sums.size.div_ceil(sums.extent));
+        assert_eq!(Sums::decode(&sums.encode()).as_ref(), Ok(&sums));
+    }
+});
