@@ -88,6 +88,6 @@ fn parts_that_do_not_belong_together_are_refused() {
     let twice =
         vec![part(&spec, first.clone()), part(&spec, second), part(&spec, first), part(&spec, 0x500..40_000)];
     let set = SplitSet::new(twice).unwrap();
-    assert!(set.faults()[0].contains("the same part"), "{:?}", set.faults());
+    assert!(set.faults()[0].contains("covers the same PFNs as"), "{:?}", set.faults());
     states(&spec, &set, |_| true);
 }

@@ -78,7 +78,7 @@ impl SplitSet {
             let twice = range(first) == range(second);
             if twice {
                 faults.push(format!(
-                    "{} is the same part as {} and is not read",
+                    "{} covers the same PFNs as {} and is not read",
                     second.path().display(),
                     first.path().display()
                 ));
