@@ -35,6 +35,36 @@ fn reports_come_as_text_json_and_page() {
     assert!(std::fs::read_to_string(page).unwrap().ends_with("</html>\n"));
 }
 
+/// The same report of a file by its name, of one that standard input is, of the rest of one, and of a pipe.
+#[test]
+fn standard_input_is_a_trace_too() {
+    use std::io::{Seek, SeekFrom};
+    let file = data("guest-6.12.pht");
+    let report = |from: std::process::Stdio, name: &str| {
+        let child = Command::new(env!("CARGO_BIN_EXE_pagehaul"))
+            .args(["reclaim", "report", name])
+            .stdin(from)
+            .output();
+        let output = child.unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = text(&output.stdout);
+        assert!(report.contains("Direct reclaims"));
+        // Without the name of the file.
+        report.split_once("\n\n").map(|(_, tables)| tables.to_owned()).unwrap()
+    };
+    let named = report(std::process::Stdio::null(), file.to_str().unwrap());
+    assert_eq!(named, report(std::fs::File::open(&file).unwrap().into(), "-"));
+    let folder = TempDir::new().unwrap();
+    let longer = folder.path().join("longer");
+    std::fs::write(&longer, [b"before", &std::fs::read(&file).unwrap()[..]].concat()).unwrap();
+    let mut rest = std::fs::File::open(&longer).unwrap();
+    rest.seek(SeekFrom::Start(6)).unwrap();
+    assert_eq!(named, report(rest.into(), "-"));
+    let mut pipe = Command::new("cat").arg(&file).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    assert_eq!(named, report(pipe.stdout.take().unwrap().into(), "-"));
+    assert!(pipe.wait().unwrap().success());
+}
+
 #[test]
 fn columns_have_names_and_several_files() {
     let (a, b) = (data("memcg-a.pht"), data("memcg-b.pht"));

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,17 +27,29 @@ enum Bytes {
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 impl Input {
-    /// Opens a file, packed with gzip or not; `-` is standard input, kept in a nameless temporary file.
+    /// Opens a file, packed with gzip or not; `-` is standard input. What is no file with a size, as pipes and the kernel's
+    /// own files, is kept in a nameless temporary file.
     ///
     /// # Errors
     /// [`TraceError::Io`] if the system refuses.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         if path.as_os_str() == "-" {
-            return Self::spool(&mut io::stdin().lock(), Path::new("standard input"));
+            let path = Path::new("standard input");
+            let file = io::stdin().as_fd().try_clone_to_owned().map_err(TraceError::io(path, "open"))?;
+            let mut file = File::from(file);
+            // A file is read where it is, unless someone has read some of it.
+            if file.stream_position().is_ok_and(|position| position > 0) {
+                return Self::spool(&mut file, path);
+            }
+            return Self::of_file(file, path);
         }
-        let file = File::open(path).map_err(TraceError::io(path, "open"))?;
+        Self::of_file(File::open(path).map_err(TraceError::io(path, "open"))?, path)
+    }
+
+    fn of_file(mut file: File, path: &Path) -> Result<Self, TraceError> {
         let metadata = file.metadata().map_err(TraceError::io(path, "open"))?;
-        if metadata.is_file() {
+        // Files of tracefs say that they are empty.
+        if metadata.is_file() && metadata.len() > 0 {
             let mut magic = [0; 2];
             if file.read_at(&mut magic, 0).is_ok_and(|count| count == 2) && magic == GZIP {
                 return Self::spool(&mut flate2::read::MultiGzDecoder::new(file), path);
@@ -47,7 +60,6 @@ impl Input {
             let what = "it is a folder; expected a recorded trace or text".into();
             return Err(TraceError::Unsupported { path: path.into(), what });
         }
-        let mut file = file;
         Self::spool(&mut file, path)
     }
 

@@ -112,15 +112,22 @@ pub(super) fn shrinker(args: &[u8], out: &mut Vec<Pair>) {
     }
 }
 
-/// The same for the first two words of a line whose other fields are as expected. Neither is a number.
+/// The same for a line whose fields are as expected: cuts its first two words, and looks whether the others are values.
 #[inline]
-pub(super) fn cut_shrinker(args: &[u8], values: &mut [Value]) {
-    let [function, address, ..] = values else { return };
+pub(super) fn cut_shrinker(args: &[u8], values: &mut [Value]) -> bool {
+    let [function, address, others @ ..] = values else { return false };
+    let word =
+        |value: &Value| args.get(value.span.start as usize..value.span.end as usize).unwrap_or_default();
     for (value, len_of) in [(function, function_len as fn(&[u8]) -> usize), (address, without_colon)] {
-        let Some(word) = args.get(value.span.start as usize..value.span.end as usize) else { continue };
         let start = value.span.start as usize;
-        *value = Value { span: span(start, start + len_of(word)), number: None };
+        *value = Value { span: span(start, start + len_of(word(value))), number: None };
     }
+    others.iter().all(|value| {
+        // Mostly short decimal numbers.
+        let word = word(value);
+        value.number.is_some() && matches!(word, [b'0'..=b'9'] | [b'0'..=b'9', b'0'..=b'9', ..])
+            || is_value(word)
+    })
 }
 
 /// `super_cache_scan+0x0/0x1b0` without the offset.

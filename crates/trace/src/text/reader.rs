@@ -1,22 +1,28 @@
 use std::collections::BTreeSet;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::path::Path;
 
-use super::batch::{Batch, Chunks};
+use super::ahead::{Ahead, all_threads};
+use super::batch::Batch;
 use super::head::Note;
 use super::parser::Parser;
+use super::pieces::Pieces;
+use super::shape::Shapes;
 use super::tasks::TaskNames;
 use crate::event::Body;
 use crate::recording::{Origin, TraceInfo};
 use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError};
 
-/// Reads text traces. Lines are taken apart by a thread of its own, unless there are few.
+/// Reads text traces. Lines are taken apart by threads of their own, unless there are few.
 pub(crate) struct TextReader {
-    /// Where batches come from, until the last has come.
+    /// Where batches come from, if there are more.
     ahead: Option<Ahead>,
     /// The batch whose events come now; its next event, and its next note.
     batch: Batch,
     line: usize,
     note: usize,
+    /// The formats of the batch's kinds; none for those beyond what is kept.
+    kinds: Vec<Option<usize>>,
+    shapes: Shapes,
     info: TraceInfo,
     formats: Formats,
     comms: Comms,
@@ -26,27 +32,36 @@ pub(crate) struct TextReader {
     tasks: TaskNames,
 }
 
-/// The thread that reads ahead.
-struct Ahead {
-    full: Receiver<Result<Batch, TraceError>>,
-    empty: Sender<Batch>,
-}
-
-/// Batches on their way, of about 2.5 MiB each.
-const BATCHES: usize = 3;
+/// Bytes at the begin that must have an event for a file to be a trace.
+const SEARCHED: u64 = 1 << 20;
 
 impl TextReader {
     pub(crate) fn open(input: Input) -> Result<Self, TraceError> {
-        let path = input.path().to_owned();
-        let (mut chunks, mut parser, mut batch) = (Chunks::new(input), Parser::default(), Batch::default());
-        chunks.fill(&mut batch)?;
-        parser.parse(&mut batch);
-        expect_text(&batch, &path)?;
+        Self::of_pieces(&Pieces::new(input), all_threads())
+    }
+
+    pub(super) fn of_pieces(pieces: &Pieces, threads: usize) -> Result<Self, TraceError> {
+        let (mut parser, mut batch) = (Parser::new(pieces.longest()), Batch::default());
+        let mut next = 0;
+        let mut trace = false;
+        while next < pieces.of_first(SEARCHED) && batch.is_empty() {
+            pieces.fill(next, &mut batch)?;
+            parser.parse(&mut batch);
+            // An empty trace says that it is one.
+            let text = batch.text();
+            trace |= next == 0 && (text.starts_with(b"# tracer:") || text.starts_with(b"cpus="));
+            next += 1;
+        }
+        if batch.is_empty() && !trace {
+            return Err(no_trace(pieces.input().path()));
+        }
         let mut reader = Self {
             ahead: None,
             batch: Batch::default(),
             line: 0,
             note: 0,
+            kinds: Vec::new(),
+            shapes: Shapes::default(),
             info: TraceInfo { origin: Origin::Text, ..TraceInfo::default() },
             formats: Formats::default(),
             comms: Comms::default(),
@@ -55,9 +70,8 @@ impl TextReader {
             tasks: TaskNames::default(),
         };
         reader.begin(batch);
-        if !chunks.at_end() {
-            reader.ahead =
-                Some(Ahead::start(chunks, parser).map_err(TraceError::io(&path, "read ahead in"))?);
+        if next < pieces.count() {
+            reader.ahead = Some(Ahead::start(pieces, next, threads)?);
         }
         Ok(reader)
     }
@@ -66,30 +80,26 @@ impl TextReader {
         &self.info
     }
 
-    fn begin(&mut self, mut batch: Batch) -> Batch {
-        for format in batch.formats.drain(..) {
-            self.formats.add(format);
+    fn begin(&mut self, batch: Batch) {
+        self.kinds.clear();
+        for shape in &batch.shapes {
+            self.kinds.push(self.shapes.format(shape, &mut self.formats));
         }
-        self.losses.unknown_events += batch.unknown;
-        (self.line, self.note) = (0, 0);
-        std::mem::replace(&mut self.batch, batch)
+        (self.batch, self.line, self.note) = (batch, 0, 0);
     }
 
     /// Goes on to the next batch; false at the end.
     #[cold]
     fn next_batch(&mut self) -> Result<bool, TraceError> {
-        let Some(ahead) = &self.ahead else { return Ok(false) };
-        // Nothing comes any more when the thread has ended.
-        let Ok(batch) = ahead.full.recv() else {
-            self.ahead = None;
-            return Ok(false);
-        };
-        let used = self.begin(batch?);
-        if let Some(ahead) = &self.ahead {
-            // Refused only by a thread that has ended.
-            let _ = ahead.empty.send(used);
+        let Some(ahead) = &mut self.ahead else { return Ok(false) };
+        match ahead.next(std::mem::take(&mut self.batch))? {
+            Some(batch) => self.begin(batch),
+            None => {
+                self.ahead = None;
+                (self.line, self.note) = (0, 0);
+            }
         }
-        Ok(true)
+        Ok(self.ahead.is_some())
     }
 
     /// Takes the notes before the next event; whether there is an event in this batch.
@@ -121,53 +131,28 @@ impl TextReader {
     }
 }
 
-/// A file without an event in its first megabyte is none, unless it says that it is an empty trace.
-fn expect_text(batch: &Batch, path: &std::path::Path) -> Result<(), TraceError> {
-    let empty = batch.bytes.starts_with(b"# tracer:") || batch.bytes.starts_with(b"cpus=");
-    if !batch.lines.is_empty() || !batch.notes.is_empty() || empty {
-        return Ok(());
-    }
+fn no_trace(path: &Path) -> TraceError {
     let what = "no trace: expected a pagehaul recording, a trace.dat, or text with lines `TASK-PID [CPU] TIME: EVENT: …` \
                 as from trace_pipe, `trace-cmd report` or `perf script`";
-    Err(TraceError::Unsupported { path: path.into(), what: what.into() })
-}
-
-impl Ahead {
-    fn start(mut chunks: Chunks, mut parser: Parser) -> std::io::Result<Self> {
-        let (full_sender, full) = channel();
-        let (empty, empties) = channel::<Batch>();
-        for _ in 0..BATCHES {
-            // The receiver is here.
-            let _ = empty.send(Batch::default());
-        }
-        std::thread::Builder::new().name("text".into()).spawn(move || {
-            // Ends with the text, or with the reader.
-            while let Ok(mut batch) = empties.recv() {
-                let more = chunks.fill(&mut batch);
-                if matches!(more, Ok(false)) {
-                    return;
-                }
-                parser.parse(&mut batch);
-                let failed = more.is_err();
-                if full_sender.send(more.map(|_| batch)).is_err() || failed {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { full, empty })
-    }
+    TraceError::Unsupported { path: path.into(), what: what.into() }
 }
 
 impl EventSource for TextReader {
     #[inline]
     fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
-        while !self.take_notes() {
-            if !self.next_batch()? {
-                return Ok(None);
+        let (line, format) = loop {
+            while !self.take_notes() {
+                if !self.next_batch()? {
+                    return Ok(None);
+                }
             }
-        }
-        let Some(line) = self.batch.lines.get(self.line) else { return Ok(None) };
-        self.line += 1;
+            let Some(line) = self.batch.lines.get(self.line) else { return Ok(None) };
+            self.line += 1;
+            match self.kinds.get(line.shape).copied().flatten() {
+                Some(format) => break (line, format),
+                None => self.losses.unknown_events += 1,
+            }
+        };
         let head = &line.head;
         let part = |start: u32, end: u32| {
             self.batch.bytes.get(line.start + start as usize..line.start + end as usize).unwrap_or_default()
@@ -178,7 +163,7 @@ impl EventSource for TextReader {
                 self.comms.insert(head.pid, comm);
             }
         }
-        let Some(format) = self.formats.get(line.format) else { return Ok(None) };
+        let Some(format) = self.formats.get(format) else { return Ok(None) };
         let body = Body::Text {
             line: part(head.args.start, head.args.end),
             values: self.batch.values.get(line.first..line.first + line.count).unwrap_or_default(),

@@ -1,0 +1,84 @@
+//! Kinds of events in text: one for each event name and sequence of fields.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::args::SHRINKER_NAMES;
+use super::names::field_name;
+use crate::{EventFormat, Field, Formats, Kind, Slot};
+
+/// A kind of event, as a line has it.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) name: Box<[u8]>,
+    /// What stands before each value: `order=`, or `objects to shrink `.
+    pub(super) before: Fields,
+    /// The subsystem, where the line that it was learned from has one.
+    pub(super) system: Box<[u8]>,
+    /// Its first two values are words without a name, as the shrinkers' events have them.
+    pub(super) shrinker: bool,
+}
+
+/// Kinds of events with the same name at most, and in all; more is no trace.
+const MOST_OF_NAME: usize = 64;
+const MOST: usize = 1 << 16;
+
+/// The formats made for kinds so far.
+#[derive(Default)]
+pub(super) struct Shapes {
+    names: HashMap<Box<[u8]>, HashMap<Fields, usize>>,
+}
+
+/// What stands before each value.
+type Fields = Box<[Box<[u8]>]>;
+
+impl Shapes {
+    /// The number of a kind's format, which is made for the first of a kind. None if there are too many of that name.
+    pub(super) fn format(&mut self, shape: &Shape, formats: &mut Formats) -> Option<usize> {
+        let known = self.names.get(&shape.name);
+        if let Some(&format) = known.and_then(|known| known.get(&shape.before)) {
+            return Some(format);
+        }
+        if known.is_some_and(|known| known.len() >= MOST_OF_NAME) || formats.iter().len() >= MOST {
+            return None;
+        }
+        let format = formats.add(shape.format());
+        self.names.entry(shape.name.clone()).or_default().insert(shape.before.clone(), format);
+        Some(format)
+    }
+}
+
+impl Shape {
+    fn format(&self) -> EventFormat {
+        let name = String::from_utf8_lossy(&self.name);
+        let field = |(at, before): (usize, &[u8])| {
+            let printed = match SHRINKER_NAMES.get(at) {
+                Some(name) if self.shrinker => Cow::Borrowed(*name),
+                _ => String::from_utf8_lossy(field_of(before)),
+            };
+            Field {
+                name: field_name(&name, &printed).to_owned(),
+                type_name: "text".into(),
+                slot: Slot { offset: at as u32, size: 0, kind: Kind::Text },
+            }
+        };
+        EventFormat {
+            index: 0,
+            system: String::from_utf8_lossy(&self.system).into_owned(),
+            name: name.clone().into_owned(),
+            id: u32::MAX,
+            fields: self.before.iter().map(|before| &**before).enumerate().map(field).collect(),
+            print: String::new(),
+            common_pid: None,
+        }
+    }
+}
+
+/// The name in what stands before a value: `order` of `order=`, `objects to shrink` of the same with a space, `nid` of `nid: `.
+fn field_of(before: &[u8]) -> &[u8] {
+    if let Some(name) = before.strip_suffix(b"=") {
+        return name;
+    }
+    let name = before.trim_ascii_end();
+    name.strip_suffix(b":").unwrap_or(name)
+}
