@@ -1,5 +1,8 @@
 //! The stories the lab tells again: page reclaim under pressure, and purges of vmalloc areas.
 
+mod checks;
+mod counts;
+
 use crate::kernels::Kernel;
 use crate::workload::{self, Config, Report, Step};
 use crate::{cache, kmodule};
@@ -28,8 +31,18 @@ const MEMORY_MIB: u64 = 512;
 const RECLAIM_SCRIPT: &str = include_str!("../stories/reclaim.sh");
 const VMALLOC_SCRIPT: &str = include_str!("../stories/vmalloc.sh");
 
-/// Runs the story of reclaim on kernels, and compares them with `pagehaul` of the host; gives the report as Markdown.
-pub fn reclaim(kernels: &[&str], pagehaul: &Path, guest_pagehaul: Option<PathBuf>) -> Result<String> {
+/// Whose results to tell of.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    /// The static pagehaul to have in the guests; by default it is built.
+    pub guest_pagehaul: Option<PathBuf>,
+    /// Those of the last runs, where there were any.
+    pub earlier: bool,
+}
+
+/// Runs the story of reclaim on kernels, and compares them with `pagehaul` of the host; gives the report as Markdown, and how
+/// many totals of pages are not what the kernels counted.
+pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String, usize)> {
     let settings =
         format!("WRITERS=4\nFILE_MIB={}\nHUGE_MIB={}\nSECONDS_EACH=15\n", MEMORY_MIB * 2, MEMORY_MIB / 2);
     let packages = ["fio", "sysbench", "mount", "procps"].map(str::to_owned).to_vec();
@@ -40,10 +53,10 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, guest_pagehaul: Option<PathBuf
             memory_mib: MEMORY_MIB,
             packages: packages.clone(),
             steps: vec![step("reclaim", format!("{settings}{RECLAIM_SCRIPT}"))],
-            pagehaul: guest_pagehaul.clone(),
+            pagehaul: runs.guest_pagehaul.clone(),
             ..Config::default()
         };
-        folders.push(run("reclaim", &config)?);
+        folders.push(run("reclaim", &config, runs.earlier)?);
     }
     let mut report = String::from("# Page reclaim in the lab\n");
     let _ = write!(
@@ -79,11 +92,21 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, guest_pagehaul: Option<PathBuf
         };
         let _ = write!(report, "\n```\n{}```\n", output(pagehaul, &arguments)?);
     }
-    Ok(report)
+    let files: Vec<_> = kernels
+        .iter()
+        .zip(&folders)
+        .flat_map(|(kernel, folder)| {
+            TESTS.map(|(test, _)| (*kernel, test, folder.join(format!("{test}.pht"))))
+        })
+        .collect();
+    let recordings: Vec<_> =
+        files.iter().map(|(kernel, test, file)| checks::Recorded { kernel, test, file }).collect();
+    let (section, unequal) = checks::section(pagehaul, &recordings)?;
+    Ok((report + &section, unequal))
 }
 
 /// Runs the story of purges on kernels; gives the report as Markdown.
-pub fn vmalloc(kernels: &[&str], guest_pagehaul: Option<PathBuf>) -> Result<String> {
+pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
     let mut report = String::from("# Purging vmalloc areas in the lab\n");
     let _ = write!(
         report,
@@ -106,11 +129,11 @@ pub fn vmalloc(kernels: &[&str], guest_pagehaul: Option<PathBuf>) -> Result<Stri
             packages: ["linux-perf", "kmod", "procps"].map(str::to_owned).to_vec(),
             files: vec![(module, format!("/{}.ko", kmodule::NAME))],
             steps: vec![step("vmalloc", VMALLOC_SCRIPT.to_owned())],
-            pagehaul: guest_pagehaul.clone(),
+            pagehaul: runs.guest_pagehaul.clone(),
             ..Config::default()
         };
-        let folder = run("vmalloc", &config)?;
-        let _ = write!(report, "\n## {}\n", text(&folder, "release").trim());
+        let folder = run("vmalloc", &config, runs.earlier)?;
+        let _ = write!(report, "\n## {}\n{}", text(&folder, "release").trim(), counts::table(&folder));
         for (file, title) in [
             (
                 "calls-kprobe.txt",
@@ -147,8 +170,11 @@ fn step(name: &str, script: String) -> Step {
 }
 
 /// Runs a guest; gives the folder with what came out.
-fn run(story: &str, config: &Config) -> Result<PathBuf> {
+fn run(story: &str, config: &Config, earlier: bool) -> Result<PathBuf> {
     let out = cache::folder()?.join("workloads").join(format!("{story}-{}", config.kernel));
+    if earlier && out.join("release").exists() {
+        return Ok(out);
+    }
     let report: Report = workload::run(config, &out)?;
     if let Some(step) = report.steps.iter().find(|step| step.exit_code != Some(0)) {
         bail!("{} failed on {}: see {}", step.name, report.release, out.display());

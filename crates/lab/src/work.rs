@@ -1,7 +1,7 @@
 //! The commands that run workloads.
 
 use crate::{binary, mebibytes};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::workload::{self, Config, Report, Step};
 use lab::{cache, stories};
@@ -58,12 +58,19 @@ pub struct StoryArguments {
     /// The static pagehaul to have in the guest instead of building it.
     #[arg(long)]
     guest_pagehaul: Option<PathBuf>,
+    /// Tell of what the last runs left in the cache; only kernels without are run.
+    #[arg(long)]
+    earlier: bool,
     /// File to write the report to instead of standard output.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
 impl StoryArguments {
+    fn runs(&self) -> stories::Runs {
+        stories::Runs { guest_pagehaul: self.guest_pagehaul.clone(), earlier: self.earlier }
+    }
+
     fn kernels<'a>(&'a self, all: &'a [&'a str]) -> Vec<&'a str> {
         if self.kernel == "all" { all.to_vec() } else { vec![&self.kernel] }
     }
@@ -83,12 +90,15 @@ impl StoryArguments {
 pub fn reclaim(from: &StoryArguments) -> Result<()> {
     let pagehaul = binary(from.pagehaul.clone())?;
     let kernels = from.kernels(&stories::RECLAIM);
-    from.give(&stories::reclaim(&kernels, &pagehaul, from.guest_pagehaul.clone())?)
+    let (report, unequal) = stories::reclaim(&kernels, &pagehaul, &from.runs())?;
+    from.give(&report)?;
+    ensure!(unequal == 0, "{unequal} totals of pages are not what /proc/vmstat counted: see the report");
+    Ok(())
 }
 
 /// The story of vmalloc.
 pub fn vmalloc(from: &StoryArguments) -> Result<()> {
-    from.give(&stories::vmalloc(&from.kernels(&stories::VMALLOC), from.guest_pagehaul.clone())?)
+    from.give(&stories::vmalloc(&from.kernels(&stories::VMALLOC), &from.runs())?)
 }
 
 /// Runs scripts in a guest, and says how they ended.
