@@ -8,6 +8,7 @@
 mod between;
 mod calls;
 mod collect;
+mod collector;
 mod error;
 mod functions;
 mod histfile;

@@ -1,71 +1,111 @@
 //! Recording, and latencies in recorded traces.
 
 use std::path::Path;
+use std::time::Duration;
 
 use pagehaul_trace::EventSource;
 use pagehaul_trace::live::{RecordSummary, Recorder, RecorderOptions};
 
-use crate::between::{Between, EventName, Key, check_known};
+use crate::LatencyError;
+use crate::between::{EventName, Key, check_known};
 use crate::calls::Missed;
 use crate::collect::Functions;
+use crate::collector::Collector;
 use crate::names::Names;
 use crate::probes::Probes;
 use crate::report::{Part, Report};
 use crate::setup::{Options, Setup};
-use crate::{Histogram, LatencyError};
 
-/// Times the way from one trace event to another in a trace.
+/// How much of a trace to read, and in what stretches, by its own clock. It begins at the first event.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stretches {
+    /// A report for each stretch of so long, except those without any event; one for all without.
+    pub interval: Option<Duration>,
+    /// No further than this.
+    pub duration: Option<Duration>,
+}
+
+/// Times the way from one trace event to another in a trace, and gives `take` a report at the end of each stretch, with the trace's
+/// clock then, in nanoseconds.
 ///
 /// # Errors
-/// [`LatencyError`] if the trace cannot be read, or has no such events.
-pub fn between(
+/// [`LatencyError`] if the trace cannot be read, or has no such events; and what `take` fails with.
+pub fn between<E: From<LatencyError>>(
     source: &mut dyn EventSource,
-    start: &EventName,
-    end: &EventName,
-    key: &Key,
+    (start, end, key): (&EventName, &EventName, &Key),
     options: &Options,
-) -> Result<Report, LatencyError> {
-    let mut between = Between::new(start.clone(), end.clone(), key.clone());
-    let mut histogram = Histogram::new(options.unit, options.step);
-    while let Some(event) = source.next_event()? {
-        if wanted(options, event.pid()) {
-            between.event(&event, &mut histogram)?;
-        }
-    }
-    check_known(source.formats(), start)?;
-    check_known(source.formats(), end)?;
-    let mut missed = between.take_missed();
-    missed.unfinished = between.open();
-    finish(source, missed, vec![Part { name: String::new(), histogram }])
+    stretches: Stretches,
+    take: impl FnMut(u64, Report) -> Result<(), E>,
+) -> Result<(), E> {
+    let known = |source: &dyn EventSource| {
+        check_known(source.formats(), start)?;
+        check_known(source.formats(), end)
+    };
+    time(source, Collector::between(start, end, key, options), known, &options.pids, stretches, take)
 }
 
 /// Times functions in a trace: of the function graph tracer, or of our probes. `kallsyms` names the addresses of the former.
 ///
 /// # Errors
-/// [`LatencyError`] if the trace cannot be read, or times no functions.
-pub fn functions(
+/// [`LatencyError`] if the trace cannot be read, or times no functions; and what `take` fails with.
+pub fn functions<E: From<LatencyError>>(
     source: &mut dyn EventSource,
-    kallsyms: &str,
-    patterns: &[String],
+    (patterns, kallsyms): (&[String], &str),
     options: &Options,
-) -> Result<Report, LatencyError> {
-    let names = Names::parse(kallsyms);
-    let mut functions = Functions::new(patterns.to_vec(), names, options.unit, options.step);
-    while let Some(event) = source.next_event()? {
-        if wanted(options, event.pid()) {
-            functions.event(&event);
+    stretches: Stretches,
+    take: impl FnMut(u64, Report) -> Result<(), E>,
+) -> Result<(), E> {
+    let known = |source: &dyn EventSource| {
+        if source.formats().iter().any(Functions::knows) {
+            return Ok(());
         }
-    }
-    if !source.formats().iter().any(Functions::knows) {
-        return Err(LatencyError::NotInTrace {
+        Err(LatencyError::NotInTrace {
             event: "funcgraph_exit (trace-cmd record -p function_graph)".into(),
             known: "others, which --between can take".into(),
-        });
+        })
+    };
+    let collector = Collector::functions(patterns, Names::parse(kallsyms), options);
+    time(source, collector, known, &options.pids, stretches, take)
+}
+
+fn time<E: From<LatencyError>>(
+    source: &mut dyn EventSource,
+    mut collector: Collector,
+    known: impl Fn(&dyn EventSource) -> Result<(), LatencyError>,
+    pids: &[u32],
+    stretches: Stretches,
+    mut take: impl FnMut(u64, Report) -> Result<(), E>,
+) -> Result<(), E> {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let step = stretches.interval.map_or(u64::MAX, nanoseconds);
+    let whole = stretches.duration.map_or(u64::MAX, nanoseconds);
+    // The begin, and the end of the current stretch.
+    let mut times: Option<(u64, u64)> = None;
+    let (mut last, mut lost) = (0, 0);
+    let mut report = |at, (parts, missed): (Vec<Part>, Missed), lost_now: u64| {
+        let lost_events = lost_now.saturating_sub(std::mem::replace(&mut lost, lost_now));
+        let missed = Missed { lost_events, ..missed };
+        take(at, Report { mechanism: "recorded trace".into(), parts, missed })
+    };
+    while let Some(event) = source.next_event().map_err(LatencyError::from)? {
+        last = event.ts();
+        let (begin, end) = *times.get_or_insert((last, last.saturating_add(step)));
+        if last.saturating_sub(begin) >= whole {
+            // What comes later may be events of kinds not met yet: nothing can be said of those that are missing.
+            return report(begin.saturating_add(whole), collector.take(true), lost_events(source));
+        }
+        let over = (last >= end).then(|| collector.take(false));
+        if wanted(pids, event.pid()) {
+            collector.event(&event)?;
+        }
+        if let Some(over) = over {
+            let stretches = 1 + (last - end) / step;
+            times = Some((begin, end.saturating_add(stretches.saturating_mul(step))));
+            report(end, over, lost_events(source))?;
+        }
     }
-    let open = functions.open();
-    let (parts, mut missed) = functions.take(options.by_function);
-    missed.unfinished = open;
-    finish(source, missed, parts)
+    known(source)?;
+    report(last, collector.take(true), lost_events(source))
 }
 
 /// Records the events of a [`Setup`] to a file.
@@ -105,12 +145,11 @@ impl Recording {
 }
 
 /// A recording says of threads only which they are, not whose.
-fn wanted(options: &Options, pid: i32) -> bool {
-    options.pids.is_empty() || u32::try_from(pid).is_ok_and(|pid| options.pids.contains(&pid))
+fn wanted(pids: &[u32], pid: i32) -> bool {
+    pids.is_empty() || u32::try_from(pid).is_ok_and(|pid| pids.contains(&pid))
 }
 
-fn finish(source: &dyn EventSource, mut missed: Missed, parts: Vec<Part>) -> Result<Report, LatencyError> {
+fn lost_events(source: &dyn EventSource) -> u64 {
     let losses = source.losses();
-    missed.lost_events = losses.events() + losses.gaps();
-    Ok(Report { mechanism: "recorded trace".into(), parts, missed })
+    losses.events() + losses.gaps()
 }

@@ -3,14 +3,14 @@ use std::time::Duration;
 use pagehaul_trace::EventSource;
 use pagehaul_trace::live::LiveReader;
 
-use crate::between::{Between, EventName, Key};
+use crate::LatencyError;
+use crate::between::{EventName, Key};
 use crate::calls::Missed;
-use crate::collect::Functions;
+use crate::collector::Collector;
 use crate::names::Names;
 use crate::probes::Probes;
-use crate::report::{Part, Report};
+use crate::report::Report;
 use crate::setup::{Options, Setup};
-use crate::{Histogram, LatencyError};
 
 /// A measurement on the running kernel.
 pub trait Session {
@@ -37,17 +37,11 @@ pub trait Session {
 pub struct EventSession {
     collector: Collector,
     mechanism: &'static str,
-    by_function: bool,
     lost: Lost,
     misses: u64,
     /// Before the probes, which can be removed when no instance uses them.
     reader: LiveReader,
     probes: Option<Probes>,
-}
-
-enum Collector {
-    Functions(Box<Functions>),
-    Between(Box<Between>, Box<Histogram>, Box<Histogram>),
 }
 
 /// What was lost when one looked last.
@@ -70,8 +64,7 @@ impl EventSession {
             // Events of the function graph tracer carry addresses.
             None => Names::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default()),
         };
-        let functions = Functions::new(patterns.to_vec(), names, options.unit, options.step);
-        Self::begin(setup, Collector::Functions(Box::new(functions)), options)
+        Self::begin(setup, Collector::functions(patterns, names, options))
     }
 
     /// Begins to time the way between two events that `setup` is for.
@@ -85,17 +78,14 @@ impl EventSession {
         key: &Key,
         options: &Options,
     ) -> Result<Self, LatencyError> {
-        let empty = Box::new(Histogram::new(options.unit, options.step));
-        let between = Box::new(Between::new(start.clone(), end.clone(), key.clone()));
-        Self::begin(setup, Collector::Between(between, empty.clone(), empty), options)
+        Self::begin(setup, Collector::between(start, end, key, options))
     }
 
-    fn begin(setup: Setup, collector: Collector, options: &Options) -> Result<Self, LatencyError> {
+    fn begin(setup: Setup, collector: Collector) -> Result<Self, LatencyError> {
         let Setup { mechanism, instance, probes } = setup;
         let mut reader = LiveReader::new(instance)?;
         reader.start()?;
-        let (by_function, lost) = (options.by_function, Lost::default());
-        Ok(Self { collector, mechanism, by_function, lost, misses: 0, reader, probes })
+        Ok(Self { collector, mechanism, lost: Lost::default(), misses: 0, reader, probes })
     }
 }
 
@@ -103,10 +93,7 @@ impl Session for EventSession {
     fn advance(&mut self, wait: Duration) -> Result<bool, LatencyError> {
         let more = self.reader.poll(wait)?;
         while let Some(event) = self.reader.next_event()? {
-            match &mut self.collector {
-                Collector::Functions(functions) => functions.event(&event),
-                Collector::Between(between, histogram, _) => between.event(&event, histogram)?,
-            }
+            self.collector.event(&event)?;
         }
         let losses = self.reader.losses();
         let (events, gaps) = (losses.events(), losses.gaps());
@@ -123,20 +110,9 @@ impl Session for EventSession {
     }
 
     fn take(&mut self, last: bool) -> Result<Report, LatencyError> {
-        let (parts, mut missed, open) = match &mut self.collector {
-            Collector::Functions(functions) => {
-                let (parts, missed) = functions.take(self.by_function);
-                (parts, missed, functions.open())
-            }
-            Collector::Between(between, histogram, empty) => {
-                let part =
-                    Part { name: String::new(), histogram: *std::mem::replace(histogram, empty.clone()) };
-                (vec![part], between.take_missed(), between.open())
-            }
-        };
+        let (parts, mut missed) = self.collector.take(last);
         let misses = self.probes.as_ref().map_or(0, Probes::misses);
         missed += Missed {
-            unfinished: if last { open } else { 0 },
             lost_events: std::mem::take(&mut self.lost.fresh),
             probe_misses: misses.saturating_sub(self.misses),
             ..Missed::default()

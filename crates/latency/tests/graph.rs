@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pagehaul_latency::{Options, Unit, recorded};
+use pagehaul_latency::recorded::{self, Stretches};
+use pagehaul_latency::{LatencyError, Options, Unit};
 use pagehaul_trace::native::{MachineInfo, NativeWriter};
 use pagehaul_trace::{EventSource, Input, Recording, Symbols};
 
@@ -93,8 +94,15 @@ fn calls_of_either_layout_are_timed() {
             let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.into()).collect();
             let mut recording = recording(layout, &calls);
             let kallsyms = recording.info().symbols.text().to_owned();
-            let report =
-                recorded::functions(&mut recording, &kallsyms, &patterns, &options(by_function)).unwrap();
+            let mut reports = Vec::new();
+            let take = |_, report| -> Result<(), LatencyError> {
+                reports.push(report);
+                Ok(())
+            };
+            let what = (&patterns[..], &*kallsyms);
+            recorded::functions(&mut recording, what, &options(by_function), Stretches::default(), take)
+                .unwrap();
+            let [report] = &reports[..] else { panic!("{} reports", reports.len()) };
             assert!(recording.losses().none());
             let parts = report.parts.iter();
             parts

@@ -9,10 +9,10 @@ use anyhow::Context;
 use clap::Args;
 use pagehaul_latency::{
     EventName, EventSession, InKernel, Key, Mechanism, Options, ProbeKind, Report, Session, Setup, Unit,
-    recorded,
+    recorded::{self, Stretches},
 };
-use pagehaul_trace::Recording;
 use pagehaul_trace::live::Tracefs;
+use pagehaul_trace::{Recording, TraceInfo};
 
 use crate::units::{bytes, count};
 use crate::until::End;
@@ -42,7 +42,7 @@ pub(crate) struct LatencyArguments {
     #[arg(long, value_name = "KEY", default_value = "task", requires = "between")]
     key: Key,
     /// Read a recorded trace instead of the running kernel: our own, trace.dat, text; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["interval", "duration", "in_kernel", "mechanism", "command"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["in_kernel", "mechanism", "command"])]
     from: Option<PathBuf>,
     /// Record the events to this file instead, for --from
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "interval", "in_kernel", "json", "timestamp"])]
@@ -53,13 +53,13 @@ pub(crate) struct LatencyArguments {
     /// Milliseconds instead of nanoseconds
     #[arg(short, long)]
     milliseconds: bool,
-    /// Print every so many seconds, and begin anew
+    /// Print every so many seconds, and begin anew; of a recording, by its own clock, and not where it has no event
     #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     interval: Option<u32>,
     /// End after so many seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     duration: Option<u32>,
-    /// Print the time above each histogram
+    /// Print the time above each histogram; of a recording, that of its end, or its clock where it does not tell the time of day
     #[arg(short = 'T', long)]
     timestamp: bool,
     /// Only this process, with its threads and children (in a recording: this thread); may be repeated
@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &LatencyArguments) -> anyhow::Result<ExitCode> {
         buffer_kb: arguments.buffer,
     };
     if let Some(path) = &arguments.from {
-        print(arguments, &from_recording(arguments, path, &options)?)?;
+        from_recording(arguments, path, &options)?;
         return Ok(ExitCode::SUCCESS);
     }
     let end = End::catch_signals()?;
@@ -172,13 +172,13 @@ fn measure(
         if let (Some(at), Some(step)) = (next, interval)
             && end.elapsed() >= at
         {
-            print(arguments, &session.take(false)?)?;
+            print(arguments, &session.take(false)?, now)?;
             next = Some(at + step);
         }
     }
     session.stop()?;
     while session.advance(Duration::ZERO)? {}
-    print(arguments, &session.take(true)?)?;
+    print(arguments, &session.take(true)?, now)?;
     Ok(end.code)
 }
 
@@ -199,21 +199,27 @@ fn record(arguments: &LatencyArguments, setup: Setup, path: &Path, mut end: End)
     Ok(end.code)
 }
 
-fn from_recording(arguments: &LatencyArguments, path: &Path, options: &Options) -> anyhow::Result<Report> {
+fn from_recording(arguments: &LatencyArguments, path: &Path, options: &Options) -> anyhow::Result<()> {
     let mut recording = Recording::open(path)?;
-    let report = match &arguments.between {
-        Some((start, end)) => recorded::between(&mut recording, start, end, &arguments.key, options),
+    let time = |seconds: Option<u32>| seconds.map(|seconds| Duration::from_secs(seconds.into()));
+    let stretches = Stretches { interval: time(arguments.interval), duration: time(arguments.duration) };
+    let clock = RecordedClock::of(recording.info());
+    let take = |ts, report: Report| print(arguments, &report, || clock.at(ts));
+    let timed = match &arguments.between {
+        Some((start, end)) => {
+            recorded::between(&mut recording, (start, end, &arguments.key), options, stretches, take)
+        }
         None => {
             let kallsyms = recording.info().symbols.text().to_owned();
-            recorded::functions(&mut recording, &kallsyms, &arguments.functions, options)
+            recorded::functions(&mut recording, (&arguments.functions, &kallsyms), options, stretches, take)
         }
     };
-    report.with_context(|| path.display().to_string())
+    timed.with_context(|| path.display().to_string())
 }
 
-fn print(arguments: &LatencyArguments, report: &Report) -> anyhow::Result<()> {
+fn print(arguments: &LatencyArguments, report: &Report, time: impl FnOnce() -> String) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    let now = arguments.timestamp.then(clock);
+    let now = arguments.timestamp.then(time);
     if arguments.json {
         let mut value = serde_json::to_value(report)?;
         if let (Some(now), Some(object)) = (now, value.as_object_mut()) {
@@ -231,11 +237,41 @@ fn print(arguments: &LatencyArguments, report: &Report) -> anyhow::Result<()> {
 }
 
 /// The time of day, in UTC: `13:59:59`.
-fn clock() -> String {
-    let now =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let day = now % 86_400;
+fn time_of_day(since_1970: Duration) -> String {
+    let day = since_1970.as_secs() % 86_400;
     format!("{:02}:{:02}:{:02}", day / 3600, day / 60 % 60, day % 60)
+}
+
+fn now() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    time_of_day(now.unwrap_or_default())
+}
+
+/// What a recording's time stamps mean.
+enum RecordedClock {
+    /// Nanoseconds of the trace's clock and since 1970 at the same moment.
+    Known(u64, u64),
+    Unknown,
+}
+
+impl RecordedClock {
+    fn of(info: &TraceInfo) -> Self {
+        match &info.begin {
+            Some(begin) if info.clock.as_deref() == Some("mono") => {
+                Self::Known(begin.monotonic_ns, begin.realtime_ns)
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    fn at(&self, ts: u64) -> String {
+        match *self {
+            Self::Known(clock, realtime) => {
+                time_of_day(Duration::from_nanos(realtime.wrapping_add(ts.wrapping_sub(clock))))
+            }
+            Self::Unknown => format!("{}.{:06} s", ts / 1_000_000_000, ts / 1000 % 1_000_000),
+        }
+    }
 }
 
 fn pair(text: &str) -> Result<(EventName, EventName), String> {

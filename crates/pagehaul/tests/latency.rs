@@ -5,6 +5,9 @@ use std::process::{Command, Output};
 const FUNCTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../latency/tests/data/functions-6.12.pht");
 const VMALLOC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vmalloc/tests/data/vmalloc-6.12.pht");
 
+/// An area lives from its allocation to its free.
+const PAIR: &[&str] = &["alloc_vmap_area,free_vmap_area_noflush", "--key", "addr=va_start"];
+
 fn latency(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pagehaul")).arg("latency").args(arguments).output().unwrap()
 }
@@ -61,7 +64,7 @@ fn a_pair_of_events_counts_the_same_calls() {
 }
 
 #[test]
-fn a_thread_can_be_chosen_and_the_time_be_shown() {
+fn a_thread_can_be_chosen() {
     let count = |more: &[&str]| {
         let arguments =
             [&["--from", VMALLOC, "--between", "alloc_vmap_area,free_vmap_area_noflush", "--key"], more]
@@ -72,11 +75,61 @@ fn a_thread_can_be_chosen_and_the_time_be_shown() {
     let all = count(&["addr=va_start"]);
     assert_eq!(count(&["addr=va_start", "-p", "4194305"]), 0);
     assert!(all > 0);
-    let stamped = text(&["--from", FUNCTIONS, "-T", "-m", "*"]);
-    let first = stamped.lines().find(|line| !line.is_empty()).unwrap();
-    let digits: Vec<&str> = first.split(':').collect();
-    assert!(digits.len() == 3 && digits.iter().all(|part| part.parse::<u8>().is_ok()), "{first:?}");
-    assert!(stamped.contains("msecs"));
+}
+
+/// Intervals go by the trace's clock: what they have adds up, whenever they are cut, and a shorter duration has less.
+#[test]
+fn recordings_have_intervals_and_times() {
+    let lines = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        let all = [&["--from", VMALLOC, "--json", "--between"], PAIR, arguments].concat();
+        text(&all).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let count = |report: &serde_json::Value| report["parts"][0]["count"].as_u64().unwrap();
+    let total = |report: &serde_json::Value| report["parts"][0]["total_ns"].as_u64().unwrap();
+    let whole = lines(&[]);
+    let parts = lines(&["-i", "1", "-T"]);
+    assert!(whole.len() == 1 && parts.len() > 2, "{} intervals", parts.len());
+    assert_eq!(parts.iter().map(count).sum::<u64>(), count(&whole[0]));
+    assert_eq!(parts.iter().map(total).sum::<u64>(), total(&whole[0]));
+    assert!(parts.iter().filter(|part| count(part) > 0).count() > 1);
+    // A recording of ours knows the time of day; one report each second.
+    let seconds = |report: &serde_json::Value| {
+        let parts: Vec<u32> =
+            report["time"].as_str().unwrap().split(':').map(|part| part.parse().unwrap()).collect();
+        let [hours, minutes, seconds] = parts[..] else { panic!("{report}") };
+        hours * 3600 + minutes * 60 + seconds
+    };
+    assert_eq!((seconds(&parts[1]) + 86_400 - seconds(&parts[0])) % 86_400, 1);
+    let first = lines(&["-d", "1"]);
+    assert_eq!((first.len(), count(&first[0])), (1, count(&parts[0])));
+    assert!(first[0]["missed"]["unfinished"].as_u64() > Some(0));
+    // Text has a clock only.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.txt");
+    let events = [(1, "begin"), (2, "end"), (6, "begin"), (7, "end"), (7, "begin")];
+    let events: String =
+        events.iter().map(|(second, event)| format!("dd-1 [000] {second}.5: {event}: x=1\n")).collect();
+    std::fs::write(&file, events).unwrap();
+    let found = text(&["--from", file.to_str().unwrap(), "--between", "begin,end", "-m", "-T", "-i", "2"]);
+    let told = |line: &&str| {
+        ["avg", "nothing"].iter().any(|begin| line.starts_with(begin))
+            || line.ends_with(" s")
+            || line.contains("still open")
+    };
+    let told: Vec<&str> = found.lines().filter(told).collect();
+    assert_eq!(
+        told,
+        [
+            "3.500000 s",
+            "avg = 1000 msecs, total: 1000 msecs, count: 1",
+            "7.500000 s",
+            "nothing was timed",
+            "7.500000 s",
+            "avg = 1000 msecs, total: 1000 msecs, count: 1",
+            "1 still open when tracing ended"
+        ],
+        "{found}"
+    );
 }
 
 #[test]
