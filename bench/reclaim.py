@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Times `pagehaul reclaim report` on millions of events, and the kernel's Perl script on the same text.
 
-    bench/reclaim.py PAGEHAUL [--perl SCRIPT --text REPORT --formats FOLDER] [--trace TRACE_DAT] [--events N] [--rounds N] [--json FILE]
+    bench/reclaim.py PAGEHAUL [--text REPORT] [--perl SCRIPT [--formats FOLDER]] [--trace TRACE_DAT] [--events N] [--rounds N] [--json FILE]
 
 Binary events are those of a trace.dat of version 6 (by default a committed one of Linux 6.18), again and again, each copy later
 than the one before. The text is REPORT, what `trace-cmd report` printed (`lab run crates/lab/stories/agree.sh` makes one), made long in
-the same way. The Perl script is the kernel's Documentation/trace/postprocess/trace-vmscan-postprocess.pl, which is not part of this project;
-it looks for event formats in /sys/kernel/debug/tracing, where it is given FOLDER (with events/vmscan/EVENT/format in it), those of the
-traced kernel; this takes root. Programs run in turn, round after round; medians.
+the same way: all of its events, and once more those only that the Perl script understands; others it skips. The script is the kernel's
+Documentation/trace/postprocess/trace-vmscan-postprocess.pl, which is not part of this project; it looks for event formats in
+/sys/kernel/debug/tracing, where it is given FOLDER (with events/vmscan/EVENT/format in it), those of the traced kernel, or nothing: then it
+takes the patterns it has built in. This takes root. Programs run in turn, round after round; medians.
 """
 import argparse
 import gzip
@@ -25,6 +26,8 @@ from pathlib import Path
 FIXTURE = Path(__file__).parent.parent / "crates/trace/tests/data/memcg-6.18-v6.dat.gz"
 EVENTS = 1605
 PAGE = 4096
+# What the script understands, of vmscan's events.
+UNDERSTOOD = "direct_reclaim_begin|direct_reclaim_end|kswapd_wake|kswapd_sleep|wakeup_kswapd|lru_isolate|lru_shrink_inactive|lru_shrink_active|write_folio|writepage"
 
 
 def multiply(data, copies):
@@ -48,7 +51,7 @@ def multiply(data, copies):
 
 
 def cpu_seconds(command, stdin=None):
-    """Wall and CPU seconds of a command, and its largest resident set in MiB."""
+    """Wall and CPU seconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
     with open(stdin or os.devnull, "rb") as source:
@@ -58,9 +61,10 @@ def cpu_seconds(command, stdin=None):
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def lengthen(source, target, events):
+def lengthen(source, target, events, names=".*"):
     """Lines of events again and again, with time going on; gives the number of events written."""
-    lines = [line for line in source.read_bytes().splitlines() if re.match(rb".*\[\d+\].* [\d.]+: ", line)]
+    wanted = re.compile(rb".*\[\d+\].* [\d.]+: (%s): " % names.encode())
+    lines = [line for line in source.read_bytes().splitlines() if wanted.match(line)]
     cut = [re.match(rb"(.*?\[\d+\].*? )(\d+)(\.\d+: .*)", line).groups() for line in lines]
     first, last = int(cut[0][1]), int(cut[-1][1])
     copies = -(-events // len(lines))
@@ -95,29 +99,35 @@ def main():
     report = [options.pagehaul, "reclaim", "report", "--json"]
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         runs, events = {}, {}
-        binary, text = Path(folder, "big.dat"), Path(folder, "big.txt")
+        binary = Path(folder, "big.dat")
         data = options.trace.read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         copies = -(-options.events // EVENTS)
         binary.write_bytes(multiply(data, copies))
         runs["trace.dat"], events["trace.dat"] = (report + [str(binary)], None), EVENTS * copies
-        if options.text:
-            events["text"] = lengthen(options.text, text, options.events)
-            runs["text"] = (report + [str(text)], None)
-        if options.perl and options.text:
-            place = "mount -t tmpfs none /sys/kernel/debug && mkdir /sys/kernel/debug/tracing && "
-            place += f"mount --bind {options.formats} /sys/kernel/debug/tracing && exec perl {options.perl}"
-            runs["perl, text"] = (["unshare", "-m", "sh", "-c", place], str(text))
-            events["perl, text"] = events["text"]
-        sizes = {path.name: path.stat().st_size for path in (binary, text) if path.exists()}
+        texts = {"all events": ".*", "its events": f"mm_vmscan_({UNDERSTOOD})"} if options.text else {}
+        for name, wanted in texts.items():
+            text = Path(folder, name.replace(" ", "-"))
+            count = lengthen(options.text, text, options.events, wanted)
+            runs[f"text, {name}"], events[f"text, {name}"] = (report + [str(text)], None), count
+            runs[f"stdin, {name}"], events[f"stdin, {name}"] = (report + ["-"], str(text)), count
+            if options.perl:
+                place = "mount -t tmpfs none /sys/kernel/debug && mkdir /sys/kernel/debug/tracing && "
+                if options.formats:
+                    place += f"mount --bind {options.formats} /sys/kernel/debug/tracing && "
+                runs[f"perl, {name}"] = (["unshare", "-m", "sh", "-c", f"{place}exec perl {options.perl}"], str(text))
+                events[f"perl, {name}"] = count
+        sizes = {path.name: path.stat().st_size for path in Path(folder).iterdir()}
         result = {"bytes": sizes, "rounds": options.rounds}
         for name, (wall, cpu) in in_turn(runs, options.rounds).items():
             count = events[name]
             result[name] = {"events": count, "wall_s": round(wall, 3), "cpu_s": round(cpu, 3), "events_per_cpu_s": round(count / cpu)}
-            print(f"{name:12} {count:9} events {wall:8.2f} s wall {cpu:8.2f} s CPU {count / cpu / 1e6:8.3f} M events/s of CPU")
-    if "perl, text" in result:
-        perl, ours = result["perl, text"], result["text"]
-        print(f"text against Perl: {perl['wall_s'] / ours['wall_s']:.1f}x wall, {perl['cpu_s'] / ours['cpu_s']:.1f}x CPU")
+            print(f"{name:18} {count:9} events {wall:8.2f} s wall {cpu:8.2f} s CPU {count / cpu / 1e6:8.3f} M events/s of CPU")
+    for name in texts if options.perl else []:
+        perl, ours = result[f"perl, {name}"], result[f"text, {name}"]
+        wall, cpu = perl["wall_s"] / ours["wall_s"], perl["cpu_s"] / ours["cpu_s"]
+        result[f"against perl, {name}"] = {"wall": round(wall, 1), "cpu": round(cpu, 1)}
+        print(f"text against the script, {name}: {wall:.1f}x wall, {cpu:.1f}x CPU")
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
 
