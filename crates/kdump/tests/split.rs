@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PAGE, Spec, mixed, open};
-use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
+use pagehaul_kdump::{KdumpFile, PageDesc, SplitError, SplitSet};
 use pagehaul_memory::{PageState, PhysMemory, bits};
 
 const PARTS: [std::ops::Range<u64>; 3] = [0..0x300, 0x300..0x500, 0x500..40_000];
@@ -68,6 +68,56 @@ fn pages_of_parts_that_are_missing_are_missing() {
         assert!(set.faults()[0].contains(&expected), "{:?}", set.faults());
         states(&spec, &set, |pfn| !gap.contains(&pfn));
     }
+}
+
+/// A part as it is while it is written: marked, for all PFNs, with a descriptor of zeros for each page of the others.
+fn unfinished(spec: &Spec, own: &std::ops::Range<u64>) -> KdumpFile {
+    let all = Spec { split: Some(0..40_000), incomplete: true, ..spec.clone() };
+    let mut file = all.build();
+    for (rank, _) in all.pages.keys().enumerate().filter(|(_, pfn)| !own.contains(pfn)) {
+        let at = all.layout().descriptor_offset(rank as u64) as usize;
+        file[at..at + PageDesc::SIZE].fill(0);
+    }
+    open(file).unwrap()
+}
+
+#[test]
+fn parts_that_were_never_finished_are_all_read() {
+    let spec = mixed();
+    // One page was written to none of them.
+    let lost = 0x100 + 3 * 200;
+    let written = [PARTS[0].clone(), PARTS[1].start..lost, lost + 1..40_000];
+    for given in [&[0, 1, 2][..], &[2, 1, 0], &[1, 2], &[0, 2]] {
+        let parts = given.iter().map(|&at| unfinished(&spec, &written[at])).collect();
+        let has = |pfn| given.iter().any(|&at| written[at].contains(&pfn));
+        check_unfinished(&spec, &SplitSet::new(parts).unwrap(), has);
+    }
+    // The machine died when the first had got its own range.
+    let sealed = Spec { incomplete: true, split: Some(PARTS[0].clone()), ..spec.clone() };
+    let [_, second, third] = &written;
+    let parts = vec![unfinished(&spec, second), open(sealed.build()).unwrap(), unfinished(&spec, third)];
+    check_unfinished(&spec, &SplitSet::new(parts).unwrap(), |pfn| pfn != lost);
+}
+
+fn check_unfinished(spec: &Spec, set: &SplitSet, has: impl Fn(u64) -> bool) {
+    assert!(set.is_incomplete());
+    assert!(set.faults().iter().all(|fault| fault.contains("marked incomplete")), "{:?}", set.faults());
+    let (mut view, mut copy) = (set.view(), [0; PAGE]);
+    for (&pfn, (_, contents)) in &spec.pages {
+        let copied = view.copy_page(pfn, &mut copy).map(|()| copy.to_vec());
+        let shown = view.window(pfn << 12, PAGE).map(<[u8]>::to_vec);
+        for found in [copied, shown] {
+            match found {
+                Ok(page) => assert!(has(pfn) && page == *contents, "PFN {pfn:#x}"),
+                Err(error) => {
+                    assert!(!has(pfn) && error.state() == PageState::Missing, "PFN {pfn:#x}: {error}")
+                }
+            }
+        }
+    }
+    let excluded = view.window(0x101 << 12, PAGE).unwrap_err();
+    assert_eq!(excluded.state(), PageState::Excluded, "{excluded}");
+    assert_eq!(view.window(0xa0 << 12, PAGE).unwrap_err().state(), PageState::Absent);
 }
 
 #[test]

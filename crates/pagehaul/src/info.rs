@@ -202,6 +202,13 @@ fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result
             }
         }
     }
+    if set.overlaps() {
+        // Each counts the others' pages as missing.
+        let present = pages.saturating_sub(missing);
+        let larger = set.parts().first().map_or(1, |part| part.info().block_size >> PAGE_SHIFT);
+        pages = stored_pages(set)? / u64::from(larger).max(1);
+        missing = pages.saturating_sub(present);
+    }
     description.split = None;
     (description.pages, description.missing_pages, description.stored_bytes) = (pages, missing, Some(stored));
     description.codecs = codecs;
@@ -212,6 +219,17 @@ fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result
         None => format!("{missing} pages are missing"),
     });
     Ok(())
+}
+
+/// Pages that should be in the file or files of `memory`.
+fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
+    let mut words = [0; 512];
+    let mut pages = 0;
+    for first in (0..memory.ranges().end().div_ceil(1 << PAGE_SHIFT)).step_by(words.len() * 64) {
+        memory.mark_stored(first, &mut words)?;
+        pages += bits::count(&words);
+    }
+    Ok(pages)
 }
 
 fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {

@@ -6,6 +6,7 @@ mod check;
 mod notes;
 mod parse;
 mod set;
+mod set_view;
 mod slots;
 mod streams;
 mod view;

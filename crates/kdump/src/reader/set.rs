@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use pagehaul_memory::{
-    Arch, KernelMapping, PAGE_SHIFT, PageBuf, PhysMemory, RangeMap, ReadError, View, bits,
-};
+use pagehaul_memory::{Arch, KernelMapping, PhysMemory, RangeMap, ReadError, View};
 
 use super::KdumpFile;
-use super::view::at_address;
+use super::set_view::SetView;
 
 /// Several parts of one dump.
 pub struct SplitSet {
-    /// Ascending and disjoint.
+    /// Ascending.
     parts: Vec<KdumpFile>,
+    /// Whether no PFN is in the range of two parts.
+    pub(super) disjoint: bool,
     faults: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub enum SplitError {
         /// What tells them apart.
         what: &'static str,
     },
-    /// Two parts that both have the same pages, without being the same.
+    /// Two parts that are whole and both have the same pages, without being the same.
     #[error("{path} and {other} both have PFN {pfn:#x}: give one of them", path = path.display(), other = other.display())]
     Overlap {
         /// One of them.
@@ -53,6 +53,10 @@ pub enum SplitError {
 impl SplitSet {
     /// Puts parts together, given in any order. Parts may be missing: their pages are then
     /// [`Missing`](ReadError::Missing).
+    ///
+    /// Until it is known where a part begins and ends, its header may say that it has all pages: what pagehaul's are left
+    /// with when the machine dies meanwhile. So the ranges of parts that are marked incomplete may overlap, and each page
+    /// is taken from the part that has it.
     pub fn new(mut parts: Vec<KdumpFile>) -> Result<Self, SplitError> {
         if parts.is_empty() {
             return Err(SplitError::Empty);
@@ -75,7 +79,7 @@ impl SplitSet {
             parts.retain(|part| !range(part).is_empty());
         }
         parts.dedup_by(|second, first| {
-            let twice = range(first) == range(second);
+            let twice = range(first) == range(second) && !first.is_incomplete() && !second.is_incomplete();
             if twice {
                 faults.push(format!(
                     "{} covers the same PFNs as {} and is not read",
@@ -85,19 +89,20 @@ impl SplitSet {
             }
             twice
         });
-        for pair in parts.windows(2) {
-            if range(&pair[1]).start < range(&pair[0]).end {
-                let (path, other) = (pair[0].path().to_owned(), pair[1].path().to_owned());
-                return Err(SplitError::Overlap { path, other, pfn: range(&pair[1]).start });
-            }
+        let overlap = |one: &KdumpFile, other: &KdumpFile| range(other).start < range(one).end;
+        let finished: Vec<&KdumpFile> = parts.iter().filter(|part| !part.is_incomplete()).collect();
+        if let Some(pair) = finished.windows(2).find(|pair| overlap(pair[0], pair[1])) {
+            let (path, other) = (pair[0].path().to_owned(), pair[1].path().to_owned());
+            return Err(SplitError::Overlap { path, other, pfn: range(pair[1]).start });
         }
+        let disjoint = !parts.windows(2).any(|pair| overlap(&pair[0], &pair[1]));
         let mut next = 0;
         let end = parts.first().map_or(0, |part| part.info.max_mapnr);
         for part in parts.iter().map(range).chain(std::iter::once(end..end)) {
             if part.start > next {
                 faults.push(format!("the part of PFNs {next:#x} to {:#x} is missing", part.start - 1));
             }
-            next = part.end;
+            next = part.end.max(next);
         }
         for part in &parts {
             let name = part.path().display();
@@ -106,7 +111,7 @@ impl SplitSet {
                 faults.push(format!("{name} is marked incomplete: its writer did not finish"));
             }
         }
-        Ok(Self { parts, faults })
+        Ok(Self { parts, disjoint, faults })
     }
 
     /// The parts, in the order of their pages.
@@ -114,12 +119,17 @@ impl SplitSet {
         &self.parts
     }
 
+    /// Whether several parts say that they have the same pages: they were never finished, and each page is in one of them.
+    pub fn overlaps(&self) -> bool {
+        !self.disjoint
+    }
+
     /// Whether a part says that it is not whole, or is not there at all.
     pub fn is_incomplete(&self) -> bool {
         !self.faults.is_empty()
     }
 
-    fn first(&self) -> &KdumpFile {
+    pub(super) fn first(&self) -> &KdumpFile {
         // `new` makes no set of none.
         &self.parts[0]
     }
@@ -163,7 +173,7 @@ impl PhysMemory for SplitSet {
     }
 
     fn view(&self) -> Box<dyn View + '_> {
-        Box::new(SetView { set: self, views: self.parts.iter().map(|_| None).collect(), last: 0 })
+        Box::new(SetView::new(self))
     }
 
     fn notes(&self) -> &[u8] {
@@ -184,58 +194,5 @@ impl PhysMemory for SplitSet {
 
     fn kernel_mapping(&self) -> Option<KernelMapping> {
         self.first().kernel_mapping()
-    }
-}
-
-/// A view into each part, made when it is first needed.
-struct SetView<'a> {
-    set: &'a SplitSet,
-    views: Vec<Option<Box<dyn View + 'a>>>,
-    /// The part read last.
-    last: usize,
-}
-
-impl View for SetView<'_> {
-    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
-        self.view_of(paddr >> PAGE_SHIFT).map_err(|error| at_address(error, paddr))?.window(paddr, len)
-    }
-
-    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
-        self.view_of(pfn)?.copy_page(pfn, page)
-    }
-
-    fn end_of_hole(&self, paddr: u64) -> u64 {
-        (paddr | (pagehaul_memory::PAGE_SIZE as u64 - 1)).saturating_add(1)
-    }
-}
-
-impl<'a> SetView<'a> {
-    /// The view into the part that has the page.
-    fn view_of(&mut self, pfn: u64) -> Result<&mut (dyn View + 'a), ReadError> {
-        let parts = &self.set.parts;
-        let has = |at: usize| parts[at].part().contains(&pfn);
-        if !has(self.last) {
-            match (0..parts.len()).find(|&at| has(at)) {
-                Some(at) => self.last = at,
-                None => return Err(self.nowhere(pfn << PAGE_SHIFT)),
-            }
-        }
-        let part = &parts[self.last];
-        Ok(self.views[self.last].get_or_insert_with(|| part.view()).as_mut())
-    }
-
-    /// Why no part has the page.
-    fn nowhere(&self, paddr: u64) -> ReadError {
-        let pfn = paddr >> PAGE_SHIFT;
-        let mut bits = [0];
-        let dumped = self.set.first().mark_dumped(pfn, &mut bits).is_ok() && bits::get(&bits, 0);
-        match self.set.ranges().find(paddr) {
-            _ if dumped => ReadError::Missing {
-                paddr,
-                reason: "the part of the split set that has it is missing".into(),
-            },
-            Some(_) => ReadError::NotInDump { paddr },
-            None => ReadError::NotPresent { paddr },
-        }
     }
 }

@@ -1,0 +1,115 @@
+//! Reading a split set: each page from the part that has it.
+
+use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, ReadError, View, bits};
+
+use super::SplitSet;
+use super::view::at_address;
+
+/// A view into each part, made when it is first needed.
+pub(super) struct SetView<'a> {
+    set: &'a SplitSet,
+    views: Vec<Option<Box<dyn View + 'a>>>,
+    /// The part read last.
+    last: usize,
+}
+
+impl View for SetView<'_> {
+    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
+        let pfn = paddr >> PAGE_SHIFT;
+        let at = match self.set.disjoint {
+            true => self.only(pfn).map_err(|error| at_address(error, paddr))?,
+            // Asked twice, because what is lent cannot be held against the next part; the second time it is at hand.
+            false => self.any(pfn, |view| view.window(paddr, len).map(drop))?,
+        };
+        self.part(at).window(paddr, len)
+    }
+
+    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+        if self.set.disjoint {
+            let at = self.only(pfn)?;
+            return self.part(at).copy_page(pfn, page);
+        }
+        self.any(pfn, |view| view.copy_page(pfn, page)).map(drop)
+    }
+
+    fn end_of_hole(&self, paddr: u64) -> u64 {
+        (paddr | (PAGE_SIZE as u64 - 1)).saturating_add(1)
+    }
+}
+
+impl<'a> SetView<'a> {
+    pub(super) fn new(set: &'a SplitSet) -> Self {
+        Self { set, views: set.parts().iter().map(|_| None).collect(), last: 0 }
+    }
+
+    fn part(&mut self, at: usize) -> &mut (dyn View + 'a) {
+        let part = &self.set.parts()[at];
+        self.views[at].get_or_insert_with(|| part.view()).as_mut()
+    }
+
+    fn covers(&self, at: usize, pfn: u64) -> bool {
+        self.set.parts()[at].part().contains(&pfn)
+    }
+
+    /// The part whose range the page is in.
+    fn only(&mut self, pfn: u64) -> Result<usize, ReadError> {
+        if !self.covers(self.last, pfn) {
+            let found = (0..self.views.len()).find(|&at| self.covers(at, pfn));
+            self.last = found.ok_or_else(|| self.nowhere(pfn << PAGE_SHIFT))?;
+        }
+        Ok(self.last)
+    }
+
+    /// A part of which `read` gets the page, of several whose ranges it is in; the worst that they say if none does.
+    fn any(
+        &mut self,
+        pfn: u64,
+        mut read: impl FnMut(&mut (dyn View + 'a)) -> Result<(), ReadError>,
+    ) -> Result<usize, ReadError> {
+        let mut worst = None;
+        // Pages of one part mostly follow each other.
+        let last = self.last;
+        let others = (0..self.views.len()).filter(|&at| at != last);
+        for at in std::iter::once(last).chain(others) {
+            if !self.covers(at, pfn) {
+                continue;
+            }
+            match read(self.part(at)) {
+                Ok(()) => {
+                    self.last = at;
+                    return Ok(at);
+                }
+                Err(error) => match &worst {
+                    Some(worst) if severity(worst) >= severity(&error) => {}
+                    _ => worst = Some(error),
+                },
+            }
+        }
+        Err(worst.unwrap_or_else(|| self.nowhere(pfn << PAGE_SHIFT)))
+    }
+
+    /// Why no part has the page.
+    fn nowhere(&self, paddr: u64) -> ReadError {
+        let pfn = paddr >> PAGE_SHIFT;
+        let mut bits = [0];
+        let dumped = self.set.first().mark_dumped(pfn, &mut bits).is_ok() && bits::get(&bits, 0);
+        match self.set.ranges().find(paddr) {
+            _ if dumped => ReadError::Missing {
+                paddr,
+                reason: "the part of the split set that has it is missing".into(),
+            },
+            Some(_) => ReadError::NotInDump { paddr },
+            None => ReadError::NotPresent { paddr },
+        }
+    }
+}
+
+/// How much is lost.
+fn severity(error: &ReadError) -> u8 {
+    match error {
+        ReadError::NotPresent { .. } => 0,
+        ReadError::NotInDump { .. } => 1,
+        ReadError::Missing { .. } => 2,
+        _ => 3,
+    }
+}
