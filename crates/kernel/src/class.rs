@@ -58,7 +58,7 @@ impl PageClass {
     /// What reports and tables call it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Absent => "unmanaged",
+            Self::Absent => "no-struct-page",
             Self::Kernel => "kernel",
             Self::PageTable => "page-table",
             Self::Slab => "slab",

@@ -14,7 +14,7 @@ from raw import Raw
 from structpages import StructPages
 
 CLASSES = [
-    "unmanaged",
+    "no-struct-page",
     "kernel",
     "typed",
     "slab",
@@ -100,7 +100,7 @@ def classify(prog, pages):
     poison = flag("PG_hwpoison")
     # Bad pages of hugetlb are on a list of the head's, so the head's flag has to stand for all (161df60e9e89, 6.0).
     out[poison & ~pages.copies | poison[heads] & (out == NUMBER["hugetlb"])] = NUMBER["hwpoison"]
-    out[~pages.there] = NUMBER["unmanaged"]
+    out[~pages.there] = NUMBER["no-struct-page"]
     marked = marked_free(prog, pages, is_type(prog, pages, "buddy") & ~slab)
     return out, heads, {
         "free by lists, not by type": int((listed_free & ~marked).sum()),

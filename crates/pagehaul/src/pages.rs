@@ -17,7 +17,8 @@ use crate::units::{bytes, count};
 
 /// Say where memory was: pages per class, node and zone, block size and address
 ///
-/// Struct pages tell it, so a filtered dump tells as much as a whole one.
+/// Struct pages tell it, so a filtered dump tells as much as a whole one. Memory that the kernel has none for is called
+/// no-struct-page; pages whose struct page is not in the dump, or contradicts itself, are undecided.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul pages dump
