@@ -135,7 +135,8 @@ impl Selector<'_> {
         tally.missing = bits::count(&self.exists) - bits::count(kept);
         match &mut self.scanner {
             Some(scanner) => tally.trouble = scanner.scan(index, &mut self.classes)?.trouble,
-            None => self.classes.fill(PageClass::Absent),
+            // Nothing is known of the kernel, or nobody asked.
+            None => self.classes.fill(PageClass::Undecided),
         }
         for (classes, word) in self.classes.chunks_exact(64).zip(kept.iter_mut()) {
             *word = choose(classes, *word, &self.drops, &mut tally);

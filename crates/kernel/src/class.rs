@@ -30,7 +30,7 @@ pub enum PageClass {
     HwPoison,
     /// Given back to the hypervisor (balloon, virtio-mem): reading it may fail. Dropped at every level.
     Offline,
-    /// Its struct page could not be read, or contradicts its neighbours: kept at every level.
+    /// Its struct page could not be read, was not looked at, or contradicts its neighbours: kept at every level.
     Undecided,
 }
 
