@@ -175,7 +175,8 @@ class Bench:
             times = {"raw": [], "mounted": []}
             for _ in range(self.args.rounds):
                 # Mounted anew, so that nothing is in the page cache.
-                subprocess.run([self.args.pagehaul, "mount", "--background", dump, folder], check=True, stdout=subprocess.DEVNULL)
+                command = [*shlex.split(self.args.prefix), self.args.pagehaul, "mount", "--background", dump, folder]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 try:
                     for name, path in (("mounted", folder / "vmcore"), ("raw", self.args.vmcore)):
                         offset, paddr, _ = max(load_segments(path), key=lambda segment: segment[2])
