@@ -36,6 +36,20 @@ def left_out(dump, kept, raw):
     return given
 
 
+def salvaged(dump, kept, raw):
+    """How many kept pages cannot be read, and sentences about those that differ."""
+    prog = drgn.Program()
+    prog.set_core_dump(dump)
+    lost, wrong = [], []
+    pfns = numpy.flatnonzero(kept).tolist()
+    # libkdumpfile looks for the kernel's text at the first read, which fails where that is missing.
+    read(prog, pfns[0], 1, [])
+    for pfn in pfns:
+        if read(prog, pfn, 1, lost) not in (None, raw.read(pfn)):
+            wrong.append(f"PFN {pfn:#x} has other contents")
+    return len(lost), wrong
+
+
 def read(prog, pfn, count, wrong):
     try:
         return prog.read(pfn * PAGE, count * PAGE, physical=True)

@@ -5,6 +5,7 @@ Prints what holds; exits with 1 if anything does not.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import subprocess
@@ -182,17 +183,25 @@ class Proof:
             self.check(f"{what}: drgn gives the same of the mounted vmcore",
                        [f"{name} differ" for name in truth if truth[name] != answered[name]])
 
+    @functools.cached_property
+    def crash_truth(self):
+        """What crash prints of the vmcore itself."""
+        return answers.crash_answers(self.args.crash, self.args.vmlinux, self.args.vmcore)
+
     def crash(self):
         if not self.args.crash:
             return
-        truth = answers.crash_answers(self.args.crash, self.args.vmlinux, self.args.vmcore)
         for codec, format_ in (("zstd", "kdump"), ("lzo", "kdump"), ("snappy", "kdump"), ("zlib", "kdump"),
                                ("zstd", "flattened"), ("none", "elf")):
             path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
-            self.same_in_crash(f"{format_} {codec}", truth, path)
+            self.same_in_crash(f"{format_} {codec}", path)
+        if reading.can_mount():
+            path = self.capture("format", "-d", "31")
+            with reading.mounted(self.args.pagehaul, self.folder / "mnt", path) as vmcore:
+                self.same_in_crash("mounted", vmcore)
 
-    def same_in_crash(self, what, truth, path):
-        found = answers.crash_answers(self.args.crash, self.args.vmlinux, path)
+    def same_in_crash(self, what, *paths):
+        truth, found = self.crash_truth, answers.crash_answers(self.args.crash, self.args.vmlinux, *paths)
         differ = [f"{a!r} became {b!r}" for a, b in zip(truth, found) if a != b]
         if len(truth) != len(found):
             differ.append(f"{len(truth)} lines became {len(found)}")
@@ -209,11 +218,7 @@ class Proof:
             self.check(f"{numbers}: contents equal the vmcore, through libkdumpfile",
                        splits.compare(order, kept, self.raw))
             if self.args.crash:
-                truth = answers.crash_answers(self.args.crash, self.args.vmlinux, self.args.vmcore)
-                found = answers.crash_answers(self.args.crash, self.args.vmlinux, *order)
-                self.check(f"{numbers}: crash prints the same {len(truth)} lines",
-                           [f"{a!r} became {b!r}" for a, b in zip(truth, found) if a != b]
-                           + ([f"{len(truth)} lines became {len(found)}"] if len(truth) != len(found) else []))
+                self.same_in_crash(numbers, *order)
         whole = self.folder / "reassembled"
         whole.unlink(missing_ok=True)
         subprocess.run([self.args.pagehaul, "convert", "-q", "-c", "lzo", *paths, whole], check=True)
@@ -225,6 +230,24 @@ class Proof:
                            stdout=subprocess.DEVNULL)
             self.check("parts reassembled by makedumpfile: contents equal the vmcore, through drgn",
                        contents.compare(str(whole), kept, self.raw) + contents.left_out(str(whole), kept, self.raw))
+
+    def damage(self):
+        """What is salvaged of a dump that was cut is what the vmcore holds, and no page is invented."""
+        data = pathlib.Path(self.capture("whole", "-d", "31", "-c", "zlib")).read_bytes()
+        cut, salvaged = self.folder / "cut", self.folder / "salvaged"
+        for quarters in (1, 3):
+            cut.write_bytes(data[: len(data) * quarters // 4])
+            done = subprocess.run([self.args.pagehaul, "convert", "-q", "--json", "--force", cut, salvaged],
+                                  capture_output=True, text=True)
+            unreadable = json.loads(done.stdout)["unreadable_pages"]
+            kept = sized(Dump(str(salvaged)).kept, self.raw.pages)
+            lost, problems = contents.salvaged(str(salvaged), kept, self.raw)
+            if (done.returncode, lost) != (3, unreadable):
+                problems.append(f"convert ended with {done.returncode} and {unreadable} pages lost, not with 3 and {lost}")
+            problems += [f"PFN {pfn:#x} is in one only" for pfn in numpy.flatnonzero(kept != self.expected(31)).tolist()]
+            saved = int(kept.sum()) - lost
+            self.check(f"cut at {quarters}/4: the {saved} pages salvaged equal the vmcore, {lost} are told missing",
+                       problems if saved else ["nothing was salvaged"])
 
     def threads(self):
         """The same bytes at any number of threads."""
@@ -258,6 +281,7 @@ def main():
     proof.formats()
     proof.threads()
     proof.parts()
+    proof.damage()
     print(f"{proof.failures} of the checks failed" if proof.failures else "all checks passed")
     sys.exit(proof.failures != 0)
 
