@@ -60,6 +60,15 @@ impl Mapping {
             .map(drop)
     }
 
+    /// How many of its pages are in memory, mapped by this program or not.
+    pub fn resident(&self) -> Result<usize> {
+        let mut pages = vec![0_u8; self.length.div_ceil(PAGE)];
+        // SAFETY: the range is this mapping, and a byte is written for each of its pages.
+        let result = unsafe { libc::mincore(self.address.cast(), self.length, pages.as_mut_ptr()) };
+        crate::system::check(result.into(), "mincore")?;
+        Ok(pages.iter().filter(|&page| page & 1 == 1).count())
+    }
+
     /// The mapped bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: mapped readable and writable for `length` bytes, and borrowed from self alone. Files mapped here

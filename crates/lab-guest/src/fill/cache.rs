@@ -2,15 +2,18 @@
 
 use crate::Result;
 use crate::pages::Mapping;
-use crate::system::{mount_disk, set};
+use crate::system::mount_disk;
 use lab_guest::Class;
 use lab_guest::order::disk;
 use lab_guest::results::Filled;
 use lab_guest::stamp::{self, PAGE, Stamp};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 
 const CHUNK: usize = 256;
+/// How often a file is asked to leave memory. Some of its pages are in use for a moment.
+const ATTEMPTS: usize = 64;
 
 /// Writes a stamped file. For the class without private data it is then dropped from memory and read again: pages
 /// that are written have buffer heads, pages that are read from whole blocks have none.
@@ -34,13 +37,32 @@ pub fn fill(class: Class, bytes: usize) -> Result<Filled> {
         file.write_all(chunk.get(..count * PAGE).unwrap_or_default()).map_err(fail)?;
     }
     file.sync_all().map_err(fail)?;
-    if class == Class::Cache {
-        set("/proc/sys/vm/drop_caches", "1")?;
-    }
     let mut mapping = Mapping::file(&file, pages * PAGE)?;
+    if class == Class::Cache {
+        drop_from_memory(&file, &mapping)?;
+    }
     mapping.touch();
     let filled = mapping.filled(class)?;
     // The cache stays when the mapping goes; unmapped pages are what most of a machine's cache is.
     mapping.unmap();
     Ok(filled)
+}
+
+/// Makes a file leave memory. The advice, unlike `drop_caches`, also empties the lists on which each CPU keeps the pages it
+/// added last ("drain all pagevecs if POSIX_FADV_DONTNEED fails to discard all pages", 3.9): those would stay, with the
+/// buffer heads they were written through.
+fn drop_from_memory(file: &File, mapping: &Mapping) -> Result<()> {
+    let mut left = mapping.resident()?;
+    for _ in 0..ATTEMPTS {
+        if left == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes no pointers.
+        let code = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        if code != 0 {
+            return Err(format!("POSIX_FADV_DONTNEED: {}", std::io::Error::from_raw_os_error(code)));
+        }
+        left = mapping.resident()?;
+    }
+    Err(format!("{left} pages of a file that was written back stay in memory"))
 }
