@@ -7,6 +7,7 @@
 
 mod aligned;
 mod batch;
+mod behind;
 mod bitmaps;
 mod compression;
 mod dump;

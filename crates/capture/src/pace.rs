@@ -7,8 +7,12 @@ use pagehaul_codec::Method;
 
 /// Batches between two decisions: some tenths of a second, in which a slow disk takes several writes.
 const WINDOW: u32 = 32;
-/// Rungs to climb for threads that do nothing but wait. Large enough to be at the top after some 100 MiB of memory.
-const GAIN: f64 = 2.0;
+/// Rungs to climb for threads that do nothing but wait. With 2 the choice swung between too fast and too strong, since it shows
+/// only once the batches on their way are written.
+const GAIN: f64 = 0.75;
+/// How much more the writer's waiting counts than a thread's: a disk that stands still is time lost for good, a thread
+/// that waits a little smaller saving.
+const STARVED: f64 = 2.0;
 /// Parts of a rung.
 const STEPS: u32 = 256;
 
@@ -102,7 +106,7 @@ impl<'a> Governor<'a> {
 /// for so long: up as long as the disk is what is waited for, down as long as the threads are.
 fn next(at: u32, rungs: usize, window: Duration, waited: Duration, starved: Duration) -> u32 {
     let share = |time: Duration| (time.as_secs_f64() / window.as_secs_f64().max(1e-9)).min(1.0);
-    let step = (share(waited) - share(starved)) * GAIN * f64::from(STEPS);
+    let step = (share(waited) - STARVED * share(starved)).max(-1.0) * GAIN * f64::from(STEPS);
     let top = (rungs.saturating_sub(1)) as f64 * f64::from(STEPS);
     (f64::from(at) + step).clamp(0.0, top) as u32
 }
@@ -189,11 +193,16 @@ mod tests {
     fn a_window_of_waiting_changes_the_rung() {
         let pace = Pace::new(ladder());
         let mut governor = Governor::new(&pace, 1);
-        pace.waited(1000 * SECOND);
-        (0..WINDOW).for_each(|_| governor.placed());
+        // As many windows as it takes to go all the way.
+        for _ in 0..3 {
+            pace.waited(1000 * SECOND);
+            (0..WINDOW).for_each(|_| governor.placed());
+        }
         assert_eq!(pace.rung(0), 2);
-        governor.starved(1000 * SECOND);
-        (0..WINDOW).for_each(|_| governor.placed());
+        for _ in 0..3 {
+            governor.starved(1000 * SECOND);
+            (0..WINDOW).for_each(|_| governor.placed());
+        }
         assert_eq!(pace.rung(0), 0);
     }
 

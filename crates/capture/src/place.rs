@@ -204,7 +204,9 @@ fn place_all(
         loop {
             let since = Instant::now();
             let Ok(batch) = done_rx.recv() else { break };
-            governor.starved(since.elapsed());
+            if !dump.is_writing() {
+                governor.starved(since.elapsed());
+            }
             let batch = batch.map_err(Failure::Read)?;
             waiting.insert(batch.sequence, batch);
             while let Some(batch) = waiting.remove(&expected) {

@@ -10,13 +10,13 @@ use super::relocate;
 use super::table::DescriptorTable;
 use super::{DumpWriter, Recorded, descriptor};
 use crate::batch::{Bitmap, Pass};
+use crate::behind::Behind;
 use crate::pack::{Batch, Stored};
 use crate::sink::{FileSink, Sink, WriteError};
-use crate::stream::Stream;
 use crate::{CaptureError, Watch};
 
 /// Bytes per write of page data.
-const DATA_CHUNK: usize = 4 << 20;
+const DATA_CHUNK: usize = 2 << 20;
 /// Descriptors that wait for their pages' data to be in the file. Pages of zeros have no data to fill a chunk with.
 const MOST_PENDING: usize = 1 << 16;
 
@@ -30,7 +30,6 @@ struct Pending {
 /// A kdump-compressed file whose header and bitmaps are written.
 pub(crate) struct KdumpDump<'a> {
     pub(super) sink: &'a mut FileSink,
-    watch: &'a Watch,
     header: &'a Header<'a>,
     pub(super) layout: Layout,
     /// Bitmap 2.
@@ -38,7 +37,7 @@ pub(crate) struct KdumpDump<'a> {
     pub(super) passes: Vec<Pass>,
     ranks: Ranks,
     pub(super) table: DescriptorTable,
-    data: Stream,
+    data: Behind<'a>,
     pending: VecDeque<Pending>,
     waiting: usize,
     placed: u64,
@@ -60,17 +59,19 @@ impl<'a> KdumpDump<'a> {
         watch: &'a Watch,
     ) -> Result<Self, CaptureError> {
         let zero_page = layout.zero_page_offset(pages)?;
+        let data = Behind::new(sink.clone(), zero_page, DATA_CHUNK, watch).map_err(|source| {
+            CaptureError::Output { path: sink.path().to_owned(), action: "start a thread that writes to", source }
+        })?;
         Ok(Self {
             ranks: Ranks::new(kept.clone(), layout.max_mapnr())?,
             table: DescriptorTable::new(layout, pages),
-            data: Stream::new(zero_page, DATA_CHUNK),
+            data,
             pending: VecDeque::new(),
             waiting: 0,
             placed: 0,
             lost: false,
             end: None,
             sink,
-            watch,
             header,
             layout,
             kept,
@@ -116,7 +117,7 @@ impl DumpWriter for KdumpDump<'_> {
             self.sink.write(0, &header)?;
             self.sink.sync()?;
         }
-        self.data.push(&[0; PAGE_SIZE], self.sink, self.watch)
+        self.data.push(&[0; PAGE_SIZE])
     }
 
     fn place(&mut self, batch: &Batch) -> Result<(), WriteError> {
@@ -128,18 +129,18 @@ impl DumpWriter for KdumpDump<'_> {
             self.lost |= stored == Stored::Unreadable;
             descriptors.push((rank, descriptor(stored, at, self.zero_page)));
         }
-        self.data.push(batch.data(), self.sink, self.watch)?;
+        self.data.push(batch.data())?;
         self.placed += descriptors.len() as u64;
         self.waiting += descriptors.len();
         self.pending.push_back(Pending { data_end: self.data.end(), descriptors });
         if self.waiting > MOST_PENDING {
-            self.data.flush(self.sink, self.watch)?;
+            self.data.flush()?;
         }
         self.settle()
     }
 
     fn finish(&mut self) -> Result<(), WriteError> {
-        self.data.flush(self.sink, self.watch)?;
+        self.data.flush()?;
         self.settle()?;
         self.table.flush(self.sink)?;
         // All else must be on the disk before the file says that it is.
@@ -150,7 +151,7 @@ impl DumpWriter for KdumpDump<'_> {
 
     // Errors change nothing here: the file is marked incomplete, and a page that has no descriptor is missing.
     fn abandon(&mut self) -> Recorded {
-        let _ = self.data.flush(self.sink, self.watch);
+        let _ = self.data.flush();
         let _ = self.settle();
         let _ = self.table.flush(self.sink);
         let recorded = relocate::relocate(self);
@@ -166,7 +167,11 @@ impl DumpWriter for KdumpDump<'_> {
     }
 
     fn finish_bytes(&self) -> u64 {
-        relocate::bytes(self, self.placed)
+        relocate::bytes(self, self.placed) + (self.data.end() - self.data.flushed())
+    }
+
+    fn is_writing(&mut self) -> bool {
+        self.data.is_busy()
     }
 
     fn size(&self) -> u64 {

@@ -43,6 +43,11 @@ pub(crate) trait DumpWriter {
     /// Bytes that would be written, were it to end now.
     fn finish_bytes(&self) -> u64;
 
+    /// Whether the disk is at work although no batch is being placed.
+    fn is_writing(&mut self) -> bool {
+        false
+    }
+
     /// Bytes of the file.
     fn size(&self) -> u64;
 }
