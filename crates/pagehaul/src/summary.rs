@@ -172,7 +172,9 @@ pub(crate) fn failure(report: &Report) -> Option<String> {
         Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why) => why,
     };
     let output = match report.output.as_deref().unwrap_or("the output") {
-        parts if report.parts.len() > 1 => format!("{parts} are marked incomplete and hold"),
+        parts if report.parts.iter().filter(|part| part.exists).count() > 1 => {
+            format!("{parts} are marked incomplete and hold")
+        }
         file => format!("{file} is marked incomplete and holds"),
     };
     Some(format!("{why}; {output} {} of {} pages", count(report.pages_written), count(report.pages_kept)))

@@ -60,7 +60,11 @@ impl<'a> KdumpDump<'a> {
     ) -> Result<Self, CaptureError> {
         let zero_page = layout.zero_page_offset(pages)?;
         let data = Behind::new(sink.clone(), zero_page, DATA_CHUNK, watch).map_err(|source| {
-            CaptureError::Output { path: sink.path().to_owned(), action: "start a thread that writes to", source }
+            CaptureError::Output {
+                path: sink.path().to_owned(),
+                action: "start a thread that writes to",
+                source,
+            }
         })?;
         Ok(Self {
             ranks: Ranks::new(kept.clone(), layout.max_mapnr())?,
