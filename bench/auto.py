@@ -84,9 +84,9 @@ def table(rates, results, methods):
         median = {method: statistics.median(run["wall"] for run in runs) for method, runs in of.items()}
         best = min((method for method in median if method != "auto"), key=median.get)
         ratio = median["auto"] / median[best]
-        methods = of["auto"][-1]["methods"]
-        total = sum(m["pages"] for m in methods) or 1
-        mix = ", ".join(f"{m['method']} {100 * m['pages'] / total:.0f} %" for m in methods if m["pages"] * 100 >= total)
+        packed = of["auto"][-1]["methods"]
+        total = sum(m["pages"] for m in packed) or 1
+        mix = ", ".join(f"{m['method']} {100 * m['pages'] / total:.0f} %" for m in packed if m["pages"] * 100 >= total)
         verdict = "met" if ratio <= GOAL else "**missed**"
         lines.append(
             f"| {f'{rate} MB/s' if rate else 'unthrottled'} | {best} {median[best]:.2f} s | {median['auto']:.2f} s "
