@@ -1,4 +1,5 @@
 //! A file system that fails when it is told to: a folder of files in memory, through FUSE.
+#![allow(dead_code)] // each test file uses its own part
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
