@@ -74,6 +74,11 @@ fn columns_have_names_and_several_files() {
     assert_eq!(json["columns"][0]["label"], "first");
     assert_eq!((&json["columns"][0]["runs"], &json["columns"][1]["runs"]), (&3.into(), &6.into()));
     assert!(!pagehaul(&["compare", "alone.pht"]).status.success());
+    let folder = TempDir::new().unwrap();
+    let page = folder.path().join("page.html");
+    let files = [a.to_str().unwrap(), b.to_str().unwrap()];
+    assert!(pagehaul(&["compare", "--html", page.to_str().unwrap(), files[0], files[1]]).status.success());
+    assert!(std::fs::read_to_string(page).unwrap().ends_with("</html>\n"));
 }
 
 #[test]

@@ -62,6 +62,27 @@ fn totals_are_those_of_the_kernel() {
     }
 }
 
+/// The same 2.5 s of a 7.2 guest, recorded by perf and trace-cmd at once: `perf script` and `trace-cmd report` spell them differently.
+#[test]
+fn dialects_of_text_say_the_same() {
+    let (perf, trace_cmd) = (report("perf-7.2.txt.gz", ""), report("trace-cmd-7.2.txt.gz", ""));
+    assert_eq!((perf.source.events, trace_cmd.source.events), (2393, 2393));
+    let rows = |report: &Report| -> Vec<(String, Vec<f64>)> {
+        // Each recorder has times of its own.
+        let counts = |name: &str| {
+            !["(ms)", "(seconds)", "(pages/s)", "Percentage"].iter().any(|timed| name.contains(timed))
+        };
+        let rows = report.sections.iter().flat_map(|section| &section.rows);
+        rows.filter(|row| counts(&row.name)).map(|row| (row.name.clone(), row.values.clone())).collect()
+    };
+    assert_eq!(rows(&perf), rows(&trace_cmd));
+    assert_eq!(row(&perf, "Direct reclaims"), [28.0]);
+    assert_eq!(row(&perf, "Kswapd pages scanned"), [34_241.0]);
+    let stalled = |report: &Report| row(report, "Time stalled direct reclaim (ms)")[0];
+    assert!((stalled(&perf) / stalled(&trace_cmd) - 1.0).abs() < 0.01);
+    assert!(!perf.lost.any() && !trace_cmd.lost.any());
+}
+
 #[test]
 fn every_row_of_2010_is_there() {
     let report = report("memcg-a.pht", "a");
