@@ -35,6 +35,11 @@ impl ShrinkerNames {
                 id
             }
             None => {
+                if let Some(Known::Name(last)) = self.shrinkers.get(self.last_named as usize)
+                    && event.spelling(slot) == Some(last.as_bytes())
+                {
+                    return self.last_named;
+                }
                 let text = event.text(slot).unwrap_or_default();
                 // Text traces have the place in the function too: "super_cache_scan+0x0/0x1b0 [xfs]".
                 self.named(text.split(['+', ' ']).next().unwrap_or_default())
@@ -43,11 +48,6 @@ impl ShrinkerNames {
     }
 
     fn named(&mut self, name: &str) -> ShrinkerId {
-        if let Some(Known::Name(last)) = self.shrinkers.get(self.last_named as usize)
-            && **last == *name
-        {
-            return self.last_named;
-        }
         if let Some(&id) = self.by_name.get(name) {
             self.last_named = id;
             return id;

@@ -41,6 +41,17 @@ pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -
             return false;
         }
         let start = at + name.len();
+        if name.is_empty() {
+            // A word, whatever it looks like.
+            let rest = line.get(start..).unwrap_or_default();
+            let end = start + memchr::memchr2(b' ', b'=', rest).unwrap_or(rest.len());
+            if line.get(end) == Some(&b'=') {
+                return false;
+            }
+            *value = Value { span: span(start, end), number: None };
+            at = end + 1;
+            continue;
+        }
         // Most values are short decimal numbers: one loop finds their end and what they are.
         let mut end = start;
         let mut decimal = 0_u64;
@@ -119,8 +130,7 @@ pub(super) fn cut_shrinker(args: &[u8], values: &mut [Value]) -> bool {
     let word =
         |value: &Value| args.get(value.span.start as usize..value.span.end as usize).unwrap_or_default();
     for (value, len_of) in [(function, function_len as fn(&[u8]) -> usize), (address, without_colon)] {
-        let start = value.span.start as usize;
-        *value = Value { span: span(start, start + len_of(word(value))), number: None };
+        value.span.end = value.span.start + len_of(word(value)) as u32;
     }
     others.iter().all(|value| {
         // Mostly short decimal numbers.
