@@ -83,7 +83,7 @@ lab-reclaim: setup
 
 lab-vmalloc: setup
 	cargo build --release --locked -p pagehaul -p lab
-	$(TARGET)/release/lab vmalloc --out docs/experiments/vmalloc.md
+	$(TARGET)/release/lab vmalloc --out docs/experiments/vmalloc-runs.md
 
 # Three recorders of the same events, compared event by event.
 lab-agree: setup
