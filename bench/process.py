@@ -16,6 +16,7 @@ import os
 import pathlib
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -100,14 +101,20 @@ def measure(command, subject, outputs, said=lambda: {}):
     watcher.start()
     before = os.times()
     start = time.monotonic()
-    process = subprocess.Popen(command, shell=isinstance(command, str), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, shell=isinstance(command, str), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               start_new_session=True)
     peak = 0
-    while process.poll() is None:
-        peak = max(peak, anonymous(process.pid))
-        time.sleep(0.01)
-    wall = time.monotonic() - start
-    watcher.over = True
-    watcher.join()
+    try:
+        while process.poll() is None:
+            peak = max(peak, anonymous(process.pid))
+            time.sleep(0.01)
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        wall = time.monotonic() - start
+        watcher.over = True
+        watcher.join()
     after = os.times()
     out, err = process.stdout.read(), process.stderr.read()
     if process.returncode != 0:
@@ -125,23 +132,31 @@ def measure(command, subject, outputs, said=lambda: {}):
 
 
 class Subject:
-    def __init__(self, program, mib, threads):
+    """The process that is saved. It ends with this program, whatever ends that."""
+
+    def __init__(self, program, mib, threads, scratch):
         self.threads = threads
-        # Not below this process, and without pipes to it: CRIU would have to save these.
-        self.word = pathlib.Path(f"/tmp/pagehaul-bench-{os.getpid()}")
+        # In a session of its own and without pipes to this process: CRIU would have to save these.
+        word = scratch / "word"
+        word.unlink(missing_ok=True)
         self.process = subprocess.Popen(
-            ["setsid", program, str(mib), str(threads), "wait", str(self.word)], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not self.word.exists() or not self.word.read_text().endswith("\n"):
-            time.sleep(0.05)
-        _, pid, address, length, counters = self.word.read_text().split()
-        self.pid = int(pid)
+            ["setpriv", "--pdeathsig", "KILL", program, str(mib), str(threads), "wait", str(word)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.pid = self.process.pid
+        try:
+            while not word.exists() or not word.read_text().endswith("\n"):
+                if self.process.poll() is not None:
+                    sys.exit(f"{program} {mib} {threads} ended with {self.process.returncode} before it was ready")
+                time.sleep(0.05)
+            _, _, address, length, counters = word.read_text().split()
+        except BaseException:
+            self.end()
+            raise
         self.address, self.length, self.counters = int(address, 16), int(length, 16), int(counters, 16)
 
     def end(self):
         self.process.kill()
         self.process.wait()
-        self.word.unlink()
 
 
 def plan(args, subject, scratch):
@@ -205,6 +220,9 @@ def main():
     parser.add_argument("--note", default="", help="what readers should know of this run")
     parser.add_argument("--add", action="store_true", help="keep other sizes of an earlier run of this name")
     args = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Through every `finally`; an interrupt too where a shell in the background has it ignored.
+        signal.signal(number, lambda number, _: sys.exit(f"ended by {signal.Signals(number).name}"))
     scratch = pathlib.Path(args.scratch) / f"pagehaul-bench-{os.getpid()}"
     scratch.mkdir()
     folder = ROOT / "docs/benchmarks"
@@ -285,7 +303,7 @@ def bare_codec(args, subject, scratch):
 
 
 def one_size(args, mib, scratch):
-    subject = Subject(args.subject, mib, args.threads)
+    subject = Subject(args.subject, mib, args.threads, scratch)
     try:
         runs = plan(args, subject, scratch)
         results = {name: [] for name, *_ in runs}
