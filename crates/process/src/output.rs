@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::ProcessError;
 use crate::pack::{Layout, Packed};
-use crate::seekable::{self, Table};
+use crate::seekable::{self, Table, Zeros};
 
 /// Where a core goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +35,10 @@ pub(crate) struct Output {
     level: Option<i32>,
     table: Table,
     appended: u64,
-    /// Zeros as they stand in a stream, and as the last frame of them did: its length and bytes.
+    /// Zeros as they stand in a stream.
     zeros: Vec<u8>,
-    zero_frame: (u64, Vec<u8>),
+    /// Zeros as they stand in frames, where there are frames.
+    zero_frames: Option<Zeros>,
 }
 
 impl Output {
@@ -63,7 +64,7 @@ impl Output {
             table: Table::default(),
             appended: 0,
             zeros: Vec::new(),
-            zero_frame: (0, Vec::new()),
+            zero_frames: level.map(|_| Zeros::new()),
         })
     }
 
@@ -111,12 +112,11 @@ impl Output {
                 self.appended += packed.length;
             }
             (Some(_), true) => {
-                if self.zero_frame.0 != packed.length {
-                    self.zero_frame = (packed.length, seekable::zero_frame(packed.length));
-                }
-                file.write_all(&self.zero_frame.1)?;
-                self.table.push(self.zero_frame.1.len(), packed.length);
-                self.appended += self.zero_frame.1.len() as u64;
+                let frame =
+                    self.zero_frames.as_ref().map(|zeros| zeros.frame(packed.length)).unwrap_or_default();
+                file.write_all(&frame)?;
+                self.table.push(frame.len(), packed.length);
+                self.appended += frame.len() as u64;
             }
             (level, false) => {
                 file.write_all(&packed.buffer)?;

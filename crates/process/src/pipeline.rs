@@ -159,9 +159,9 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    /// Two buffers per packer and two for the writer.
+    /// Enough for packers to go on while others have the CPU that the writer needs.
     pub(crate) fn new(packers: usize) -> Self {
-        let buffers = 2 * packers + 2;
+        let buffers = 4 * packers + 4;
         let (give, take) = unbounded();
         for _ in 0..buffers {
             let _ = give.send(Vec::new());

@@ -1,10 +1,13 @@
 //! The seekable variant of zstd: frames one after the other, and a table of their sizes at the end, in a frame that
 //! decompressors skip (`contrib/seekable_format/zstd_seekable_compression_format.md` of zstd).
 
+use std::hash::Hasher;
 use std::io;
 use std::ops::Range;
 
 use twox_hash::XxHash64;
+
+use crate::PAGE;
 
 /// Magic of the skippable frame that holds the table.
 const TABLE_MAGIC: u32 = 0x184d_2a5e;
@@ -16,6 +19,8 @@ const FOOTER: usize = 9;
 pub(crate) const FRAME_MAGIC: u32 = 0xfd2f_b528;
 /// Most bytes of zeros in one frame.
 pub(crate) const MOST_ZEROS: u64 = 64 << 20;
+/// Bytes between two lengths of zeros whose hashes are known.
+const ZERO_STEP: u64 = 1 << 20;
 /// Bytes of a block of zeros: the most a block of this window may have.
 const ZERO_BLOCK: u64 = 128 << 10;
 /// Blocks in a frame are raw, or one byte repeated (RFC 8878, 3.1.1.2).
@@ -62,34 +67,54 @@ pub(crate) fn raw_frame(content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A frame of `length` zeros, [`MOST_ZEROS`] at most.
-pub(crate) fn zero_frame(length: u64) -> Vec<u8> {
-    let mut out = frame_header(length);
-    let mut rest = length;
-    loop {
-        let part = rest.min(ZERO_BLOCK);
-        rest -= part;
-        block(&mut out, BLOCK_REPEATED, part as u32, rest == 0);
-        out.push(0);
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend((zero_checksum(length) as u32).to_le_bytes());
-    out
+/// Frames of zeros. Their checksums are known from the start: a hash of 64 MiB takes milliseconds, for which the writer
+/// would keep all who pack waiting.
+pub(crate) struct Zeros {
+    /// The hash after 0, 1, 2 and so on times [`ZERO_STEP`].
+    hashes: Vec<XxHash64>,
 }
 
-fn zero_checksum(length: u64) -> u64 {
-    use std::hash::Hasher;
-    let zeros = [0; 64 << 10];
-    let mut hasher = XxHash64::with_seed(0);
-    let mut rest = length;
-    while rest > 0 {
-        let part = rest.min(zeros.len() as u64);
-        hasher.write(&zeros[..part as usize]);
-        rest -= part;
+impl Zeros {
+    pub(crate) fn new() -> Self {
+        let step = vec![0; ZERO_STEP as usize];
+        let mut hasher = XxHash64::with_seed(0);
+        let mut hashes = vec![hasher.clone()];
+        for _ in 0..MOST_ZEROS / ZERO_STEP {
+            hasher.write(&step);
+            hashes.push(hasher.clone());
+        }
+        Self { hashes }
     }
-    hasher.finish()
+
+    /// A frame of `length` zeros, [`MOST_ZEROS`] at most.
+    pub(crate) fn frame(&self, length: u64) -> Vec<u8> {
+        let mut out = frame_header(length);
+        let mut rest = length;
+        loop {
+            let part = rest.min(ZERO_BLOCK);
+            rest -= part;
+            block(&mut out, BLOCK_REPEATED, part as u32, rest == 0);
+            out.push(0);
+            if rest == 0 {
+                break;
+            }
+        }
+        out.extend((self.checksum(length) as u32).to_le_bytes());
+        out
+    }
+
+    fn checksum(&self, length: u64) -> u64 {
+        let known = (length / ZERO_STEP).min(MOST_ZEROS / ZERO_STEP);
+        let mut hasher = self.hashes.get(known as usize).cloned().unwrap_or_default();
+        let zeros = [0; PAGE as usize];
+        let mut rest = length - known * ZERO_STEP;
+        while rest > 0 {
+            let part = rest.min(PAGE);
+            hasher.write(&zeros[..part as usize]);
+            rest -= part;
+        }
+        hasher.finish()
+    }
 }
 
 /// Magic, descriptor (8-byte content size, checksum), a window of 128 KiB, the content's size.
@@ -163,11 +188,12 @@ mod tests {
 
     #[test]
     fn handmade_frames_are_zstd() {
-        for length in [1, 4096, ZERO_BLOCK, ZERO_BLOCK + 1, 5 << 20, MOST_ZEROS] {
-            let zeros = decompressed(&zero_frame(length), length as usize);
+        let frames = Zeros::new();
+        for length in [1, 4096, ZERO_BLOCK, ZERO_BLOCK + 1, 5 << 20, (7 << 20) + 8191, MOST_ZEROS] {
+            let zeros = decompressed(&frames.frame(length), length as usize);
             assert!(zeros.len() as u64 == length && pagehaul_codec::is_zero(&zeros), "{length}");
         }
-        assert!(zero_frame(MOST_ZEROS).len() < 4096);
+        assert!(frames.frame(MOST_ZEROS).len() < 4096);
         let header: Vec<u8> = (0..64).collect();
         assert_eq!(decompressed(&raw_frame(&header), 64), header);
         let mut damaged = raw_frame(&header);
@@ -187,8 +213,9 @@ mod tests {
     fn tables_are_read_as_written() {
         let mut table = Table::default();
         let mut file = Vec::new();
+        let zeros = Zeros::new();
         for length in [5000, 70_000, 1 << 20] {
-            let frame = zero_frame(length);
+            let frame = zeros.frame(length);
             table.push(frame.len(), length);
             file.extend(frame);
         }
