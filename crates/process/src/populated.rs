@@ -33,6 +33,9 @@ pub(crate) struct Populated {
     segments: Vec<Segment>,
     mappings: Vec<Mapping>,
     pagemap: Pagemap,
+    /// Of a snapshot, the page tables of the process it is of: a fork has none for shared memory (`vma_needs_copy()`,
+    /// mm/memory.c).
+    shared: Option<Pagemap>,
     /// The segment looked at, and the address in it up to which was looked.
     segment: usize,
     scanned: u64,
@@ -44,13 +47,20 @@ pub(crate) struct Populated {
 }
 
 impl Populated {
-    /// For the segments of a process with these mappings.
-    pub(crate) fn new(pid: Pid, pagemap: Pagemap, segments: Vec<Segment>, mappings: Vec<Mapping>) -> Self {
+    /// For the segments of a process with these mappings. With `shared`, that tells of shared memory.
+    pub(crate) fn new(
+        pid: Pid,
+        pagemap: Pagemap,
+        shared: Option<Pagemap>,
+        segments: Vec<Segment>,
+        mappings: Vec<Mapping>,
+    ) -> Self {
         let mut this = Self {
             pid,
             segments,
             mappings,
             pagemap,
+            shared,
             segment: 0,
             scanned: 0,
             found: VecDeque::new(),
@@ -123,19 +133,22 @@ impl Populated {
                 _ => found.push_back(Stretch { range, address: addresses.start }),
             }
         };
+        let mapping = self.mappings.get(segment.mapping);
         self.scanned = match (segment.content, &self.file) {
             (Content::File, _) => {
                 push(window.clone());
                 window.end
             }
             (Content::Shared, Some(file)) => {
-                let mapping = self.mappings.get(segment.mapping);
                 let shift = mapping.map_or(0, |mapping| mapping.offset);
                 data_ranges(file, &window, base, shift, &mut push)?;
                 window.end
             }
             // Page tables do not tell which shared pages others have written; those this process has seen are there.
-            _ => self.pagemap.present(window, &mut push)?,
+            _ => {
+                let shared = self.shared.as_mut().filter(|_| mapping.is_some_and(Mapping::is_shared));
+                shared.unwrap_or(&mut self.pagemap).present(window, &mut push)?
+            }
         };
         Ok(())
     }

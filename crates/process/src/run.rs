@@ -1,6 +1,7 @@
 //! A core from its beginning to its end.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ use crate::cutter::{Cutter, TILE};
 use crate::elf;
 use crate::filter::Kinds;
 use crate::fork;
-use crate::layout::{self, Content, Layout, lay_out};
+use crate::layout::{self, Layout, Segment, lay_out};
 use crate::mapping::{self, Mapping};
 use crate::output::{Output, Target};
 use crate::pack::Packer;
@@ -75,6 +76,8 @@ struct Moment {
     layout: Layout,
     mappings: Vec<Mapping>,
     pagemap: Pagemap,
+    /// Of a snapshot, the page tables of the process itself.
+    original: Option<Pagemap>,
     /// A living thread, through which the memory is seen.
     tid: Pid,
     threads: usize,
@@ -219,12 +222,13 @@ impl Job<'_> {
             }
             moment
         };
-        let Moment { layout, mappings, pagemap, tid, threads } = moment;
-        let shared = layout.segments.iter().any(|segment| segment.content == Content::Shared);
+        let Moment { layout, mappings, pagemap, original, tid, threads } = moment;
+        let is_shared = |segment: &Segment| mappings.get(segment.mapping).is_some_and(Mapping::is_shared);
+        let shared = layout.segments.iter().any(is_shared);
         let Layout { head, segments, size, mapped, left_out } = layout;
         let mut header = head.get(..elf::FILE_HEADER).unwrap_or_default().to_vec();
         elf::mark(&mut header, false);
-        let populated = Populated::new(tid, pagemap, segments, mappings);
+        let populated = Populated::new(tid, pagemap, original, segments, mappings);
         let cutter = Mutex::new(Cutter::new(populated, head, size, Arc::clone(arena)));
         let channels = Channels::new(packers.len());
         let totals = thread::scope(|scope| {
@@ -300,7 +304,7 @@ impl Job<'_> {
         let stored = layout::select(pid, &mappings, self.kinds);
         let layout = lay_out(&mappings, &stored, &notes, incomplete);
         self.watch.expect(estimate(&mappings, &stored));
-        Ok(Moment { layout, mappings, pagemap, tid, threads: states.len() })
+        Ok(Moment { layout, mappings, pagemap, original: None, tid, threads: states.len() })
     }
 
     /// Has a helper take a snapshot.
@@ -315,13 +319,14 @@ impl Job<'_> {
     /// What a snapshot says: the process's notes, and the snapshot's memory.
     fn moment_of(&self, held: &Held, incomplete: bool) -> Result<Moment, ProcessError> {
         let tid = held.pid;
-        let path = procfs::path(tid, "pagemap");
-        let pagemap = Pagemap::open(&path).map_err(|source| ProcessError::Proc { path, source })?;
+        let open = |path: PathBuf| Pagemap::open(&path).map_err(|source| ProcessError::Proc { path, source });
+        let pagemap = open(procfs::path(tid, "pagemap"))?;
+        let original = open(procfs::path(self.pid, &format!("task/{}/pagemap", living(self.pid)?)))?;
         let mappings = mapping::read(tid, tid)?;
         let stored = layout::select(tid, &mappings, self.kinds);
         let layout = lay_out(&mappings, &stored, &held.notes, incomplete);
         self.watch.expect(estimate(&mappings, &stored));
-        Ok(Moment { layout, mappings, pagemap, tid, threads: held.threads })
+        Ok(Moment { layout, mappings, pagemap, original: Some(original), tid, threads: held.threads })
     }
 
     fn remarks(&self, missing: (u64, u64), blind: bool, shared: bool) -> Vec<String> {
