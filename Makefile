@@ -57,9 +57,12 @@ prove-process: setup
 bench-process: setup
 	scripts/bench_process.sh
 	scripts/bench_process.sh --add --mib 8000 --rounds 1 --scratch /var/tmp
+	scripts/prove_process.sh --only large --mib 800 --record docs/benchmarks/process-proof.md
+	scripts/prove_process.sh --only large --mib 8000 --scratch /var/tmp --record docs/benchmarks/process-proof.md
 
 bench: setup
 	scripts/bench.sh "$(VMCORE)"
+	$(MAKE) bench-process
 
 bench-read: setup
 	scripts/bench_read.sh "$(VMCORE)"
