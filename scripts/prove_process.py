@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Cores and checkpoints of real programs, held against gdb, elfutils and drgn, and against the programs' own checks.
 
-Usage: scripts/prove_process.py PAGEHAUL SUBJECT [--criu PROGRAM] [--drgn PYTHON]
+Usage: scripts/prove_process.py PAGEHAUL SUBJECT [--criu PROGRAM] [--drgn PYTHON] [--only large --mib 8000 --scratch DIR]
 
-Needs gdb, elfutils, redis-server and postgresql of Debian (scripts/setup.sh); without CRIU checkpoints are left out, and
-without drgn its part; both are said.
+Needs gdb, lldb, elfutils, redis-server and postgresql of Debian (scripts/setup.sh); without CRIU checkpoints are left out,
+without drgn its part, and huge pages where the machine gives none; all of this is said.
 """
 
 import argparse
 import hashlib
 import os
 import pathlib
+import platform
+import random
 import re
 import shutil
 import signal
@@ -31,21 +33,21 @@ def say(text):
 
 
 def run(*command, ok=0, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, **options)
     if ok is not None and done.returncode != ok:
         sys.exit(f"{' '.join(map(str, command))} gave {done.returncode}, not {ok}:\n{done.stdout}{done.stderr}")
     return done
 
 
-def until(condition, what):
+def until(condition, what, patience=DEADLINE):
     """Waits for something that happens soon."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + patience
     while time.monotonic() < end:
         result = condition()
         if result:
             return result
         time.sleep(0.01)
-    sys.exit(f"this did not happen within {DEADLINE} s: {what}")
+    sys.exit(f"this did not happen within {patience:.0f} s: {what}")
 
 
 def segments(core):
@@ -161,12 +163,148 @@ class Proof:
         if stacks.count("worker_loop") != 4:
             sys.exit(f"eu-stack does not see the threads' functions:\n{stacks}")
         say("elfutils: all notes, and the stacks of all threads")
+        self.lldb(core, pid, int(address, 16), int(length, 16))
         self.drgn(core, pid, int(address, 16), int(length, 16))
         child.stdin.write("check\n")
         child.stdin.flush()
         assert child.stdout.readline().startswith("ok "), "the program's own check fails"
         child.stdin.close()
         child.wait()
+
+    def lldb(self, core, pid, address, length):
+        held = self.folder / "held"
+        text = run("lldb", "--batch", "--no-lldbinit", "-o", f"target create {self.args.subject} --core {core}",
+                   "-o", "thread backtrace all",
+                   "-o", f"memory read --force --binary --outfile {held} --count {length} {address:#x}").stdout
+        threads = re.split(r"\n[ *] thread #", text)[1:]
+        workers = [thread for thread in threads if "`worker_loop" in thread and "start_thread" in thread]
+        if len(threads) != 5 or len(workers) != 4 or "`main" not in threads[0]:
+            sys.exit(f"lldb does not see the backtraces of 5 threads:\n{text}")
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            assert held.read_bytes() == memory.read(length), "lldb sees other memory"
+        held.unlink()
+        say("lldb: backtraces of all 5 threads reach their functions, and the program's memory")
+
+    def seccomp(self):
+        """A process that its filter kills for making another; a snapshot has it make one."""
+        child = subprocess.Popen([self.args.subject, "20", "2", "seccomp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 text=True)
+        child.stdout.readline()
+        core = self.whole(child.pid, "test program under a seccomp filter")
+        text = self.gdb(self.args.subject, core, "thread apply all backtrace")
+        assert text.count("worker_loop") >= 2, text
+        child.stdin.write("check\n")
+        child.stdin.flush()
+        assert child.stdout.readline().startswith("ok "), "the program's own check fails"
+        child.stdin.close()
+        child.wait()
+        say("seccomp: backtraces, and the program goes on after cores and snapshots")
+
+    def huge(self):
+        """hugetlb pages, private and shared, of a process of ours."""
+        pages, wanted = pathlib.Path("/proc/sys/vm/nr_hugepages"), 8
+        before = pages.read_text()
+        try:
+            try:
+                pages.write_text(str(int(before) + wanted))
+            except OSError:
+                pass
+            free = int(re.search(r"^HugePages_Free: +(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.M).group(1))
+            if free < wanted:
+                print(f"not proved: huge pages (the machine gives {free} of {wanted})")
+                return
+            self.huge_pages()
+        finally:
+            try:
+                pages.write_text(before)
+            except OSError:
+                pass
+
+    def huge_pages(self):
+        code = """
+import mmap, sys
+size, huge = 4 << 21, 0x40000
+private, shared = (mmap.mmap(-1, size, flags=mmap.MAP_ANONYMOUS | kind | huge) for kind in (mmap.MAP_PRIVATE, mmap.MAP_SHARED))
+for area, byte in ((private, 5), (shared, 9)):
+    # The second and the fourth page are left untouched.
+    for page in (0, 2):
+        area[page << 21:(page + 1) << 21] = bytes([byte + page]) * (1 << 21)
+print('ready', flush=True)
+input()
+"""
+        child = subprocess.Popen(["python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert child.stdout.readline() == "ready\n", "the program with huge pages does not start"
+
+        def held(core):
+            """Bytes by mapping's kind, by what is in them."""
+            content = {}
+            with open(core, "rb") as file:
+                for address, offset, stored in segments(core):
+                    if stored == 4 << 21:
+                        file.seek(offset)
+                        data = file.read(stored)
+                        content[data[0]] = [data[at] for at in range(0, stored, 1 << 21)]
+                        for at in range(0, stored, 1 << 21):
+                            assert data[at:at + (1 << 21)] == data[at:at + 1] * (1 << 21), "a huge page differs"
+            return content
+
+        private, shared = {5: [5, 0, 7, 0]}, {9: [9, 0, 11, 0]}
+        for options, expected in (([], private), (["--include", "huge-shared"], private | shared),
+                                  (["--exclude", "huge"], {}), (["--include", "huge", "--snapshot"], private | shared)):
+            found = held(self.core(child.pid, *options))
+            assert found == expected, f"core {options} has huge pages {found}, not {expected}"
+        child.communicate("\n", timeout=DEADLINE)
+        assert child.returncode == 0
+        say("huge pages: private and shared hugetlb mappings by coredump_filter and by --include and --exclude, in a core and a "
+            "snapshot's")
+
+    def large(self):
+        """One process of --mib MiB: cores, a checkpoint, and two restarts."""
+        word = self.folder / "word"
+        mib = self.args.mib
+        child = subprocess.Popen([self.args.subject, str(mib), "2", "file", str(word)], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        pid = child.pid
+        patience = DEADLINE + mib / 10
+        until(word.exists, "the test program says that it is well", patience)
+
+        def goes_on(what):
+            before = word.read_text()
+            for _ in range(2):
+                now = until(lambda: (text := word.read_text()) != before and text, f"the test program goes on {what}",
+                            patience)
+                assert now.startswith("ok "), f"its memory is broken {what}"
+                before = now
+
+        with Stopped(pid):
+            core = self.core(pid)
+            compared = same_memory(core, pid)
+        text = self.gdb(self.args.subject, core, "thread apply all backtrace")
+        assert text.count("worker_loop") >= 2 and len(re.findall(r"^Thread \d+ ", text, re.M)) == 3, text
+        core.unlink()
+        goes_on("after a core")
+        say(f"{mib} MiB: {compared >> 20} MiB of memory equal to /proc/PID/mem, gdb has the backtraces of all threads")
+        core = self.core(pid, "--snapshot", name="core.zst")
+        plain = self.folder / "plain"
+        run("zstd", "-dqf", core, "-o", plain)
+        core.unlink()
+        text = self.gdb(self.args.subject, plain, "thread apply all backtrace")
+        assert text.count("worker_loop") >= 2 and len(re.findall(r"^Thread \d+ ", text, re.M)) == 3, text
+        plain.unlink()
+        goes_on("after a snapshot")
+        say(f"{mib} MiB: gdb has the backtraces of a snapshot, decompressed with zstd")
+        if not self.args.criu:
+            print("not proved: checkpoints (no CRIU given)")
+            return
+        file = self.folder / "checkpoint"
+        for turn in ("first", "second"):
+            run(self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu, pid, file)
+            if turn == "first":
+                child.wait()
+            run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
+            goes_on(f"after the {turn} restart")
+        say(f"{mib} MiB: checkpoint, end, restart: the program's checksums hold, twice in a row")
 
     def drgn(self, core, pid, address, length):
         if not self.args.drgn:
@@ -332,11 +470,18 @@ print(len(list(program.threads())), hashlib.sha256(program.read(int(sys.argv[2])
             run("umount", disk)
         assert "No space left" in said, said
         goes_on("after a full disk")
-        for step in range(1, 21):
-            name = "INT" if step % 4 == 0 else "KILL"
-            run("timeout", "-s", name, f"{step * 0.02:.2f}", *tool, "--leave-running", pid, file, ok=None)
-            goes_on(f"after SIG{name} at {step * 0.02:.2f} s")
-        say("checkpoint: the program goes on after a full disk, and after SIGKILL and SIGINT to the tool at 20 moments")
+        begun = time.monotonic()
+        run(*tool, "--leave-running", pid, file)
+        whole = time.monotonic() - begun
+        # The same moments in every run, as shares of the time that one takes here.
+        moments = random.Random(50)
+        for step in range(50):
+            name, after = "INT" if step % 4 == 0 else "KILL", moments.uniform(0.001, 1.1 * whole)
+            # A tool that is killed leaves its folder behind, in which CRIU still works.
+            run("timeout", "-s", name, f"{after:.4f}", *tool, "--leave-running", pid, file, ok=None,
+                env={**os.environ, "TMPDIR": str(self.folder)})
+            goes_on(f"after SIG{name} at {after:.4f} s")
+        say("checkpoint: the program goes on after a full disk, and after SIGKILL and SIGINT to the tool at 50 random moments")
         said = run(*tool, pid, file, "--", "--track-mem", ok=1).stderr
         assert "no incremental rounds" in said, said
         old = self.folder / "old"
@@ -361,22 +506,45 @@ def children_of(pid):
     return sorted(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
+def end_all(folder):
+    """Ends the programs whose files are in the folder: those restarted are no children of this one."""
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                if folder.encode() in (entry / "cmdline").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except OSError:
+                pass
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pagehaul", type=os.path.abspath)
     parser.add_argument("subject", type=os.path.abspath)
     parser.add_argument("--criu", type=os.path.abspath)
     parser.add_argument("--drgn", help="a Python that has drgn")
-    parser.add_argument("--only", nargs="+", help="parts to run")
+    parser.add_argument("--only", nargs="+", help="parts to run; `large` runs only if it is named")
+    parser.add_argument("--mib", type=int, default=800, help="memory of the `large` part's process")
+    parser.add_argument("--scratch", help="folder for outputs; twice that memory has to fit")
+    parser.add_argument("--record", type=pathlib.Path, help="file to which to append what was proved")
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("prove_process: other users' processes and CRIU need root")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(f"ended by {signal.Signals(number).name}"))
+    with tempfile.TemporaryDirectory(dir=args.scratch, ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
         proof = Proof(args, pathlib.Path(folder))
-        for part in args.only or ("subject", "python", "redis", "postgres", "checkpoints"):
-            getattr(proof, part)()
+        try:
+            for part in args.only or ("subject", "seccomp", "huge", "python", "redis", "postgres", "checkpoints"):
+                getattr(proof, part)()
+        finally:
+            end_all(folder)
     print(f"{len(PROVED)} things proved")
+    if args.record:
+        with open(args.record, "a") as record:
+            print(f"\n{time.strftime('%Y-%m-%d')}, Linux {platform.release()}, {os.cpu_count()} CPUs:\n", file=record)
+            record.writelines(f"- {text}\n" for text in PROVED)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Proves cores and checkpoints of live processes on real programs; as root.
+# Proves cores and checkpoints of live processes on real programs; as root. More arguments go to prove_process.py.
 set -eu
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -16,4 +16,4 @@ else
     with=
 fi
 # Word splitting is meant.
-exec $sudo python3 scripts/prove_process.py "$target/release/pagehaul" "$target/release/examples/subject" $with --drgn "$drgn"
+exec $sudo python3 scripts/prove_process.py "$target/release/pagehaul" "$target/release/examples/subject" $with --drgn "$drgn" "$@"

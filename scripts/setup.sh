@@ -14,6 +14,7 @@ need crash crash
 need trace-cmd trace-cmd
 # What cores and checkpoints of live processes are proved on and with.
 need gdb gdb
+need lldb lldb
 need eu-readelf elfutils
 need redis-server redis-server
 need zstd zstd
