@@ -103,6 +103,19 @@ fn cores_are_of_one_moment_and_the_process_goes_on() {
 }
 
 #[test]
+fn a_buffer_that_is_filled_again_and_again_loses_nothing() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["250", "2"]);
+    for memory in ["70M", "100M", "150M"] {
+        let path = folder.path().join("core");
+        let said = subject.core(&["--force", "--max-memory", memory], &path);
+        assert!(said.contains("stayed stopped while the rest was written"), "{said}");
+        assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
+        subject.goes_on();
+    }
+}
+
+#[test]
 fn live_cores_have_the_registers_and_memory_that_does_not_change() {
     let folder = tempdir().unwrap();
     let mut subject = Subject::start(&["20", "3"]);

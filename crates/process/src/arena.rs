@@ -147,9 +147,14 @@ impl Arena {
         if state.out.is_empty() {
             (state.used, state.tail) = (0, state.head);
         }
-        let (from, to) = (before / RETURN * RETURN, state.tail / RETURN * RETURN);
+        let (mut from, to) = (before / RETURN * RETURN, state.tail / RETURN * RETURN);
+        if state.used > 0 && state.head <= state.tail {
+            // It goes around: the newest slices end at the head, right below the oldest.
+            from = from.max(state.head.next_multiple_of(HUGE));
+        }
         if state.draining && from < to {
-            // SAFETY: within the mapping, and behind the oldest slice that is out; nothing is taken any more.
+            // SAFETY: within the mapping, and between the newest slice and the oldest that are out; nothing is taken any
+            // more.
             unsafe { libc::madvise(self.base.as_ptr().add(from).cast(), to - from, libc::MADV_DONTNEED) };
         }
         self.changed.notify_all();
@@ -236,6 +241,35 @@ mod tests {
         assert!(arena.take(HUGE + 1).is_none());
         arena.close();
         assert!(arena.take(1).is_none());
+    }
+
+    #[test]
+    fn memory_is_given_back_around_what_is_out() {
+        let piece = 1 << 20;
+        // The ring is full, with its oldest slice at any place, when nothing more is taken.
+        for turn in [1, 63, 64, 65, 70, 127, 130] {
+            let arena = Arena::new(2 * RETURN + 10 * piece).unwrap();
+            let count = arena.capacity() / piece;
+            let take = |number: usize| {
+                let mut slice = arena.take(piece).unwrap();
+                (slice[0], slice[piece - 1]) = (number as u8 | 1, number as u8 | 1);
+                slice
+            };
+            let mut out: VecDeque<Slice> = (0..count).map(take).collect();
+            for number in count..count + turn {
+                out.pop_front();
+                out.push_back(take(number));
+            }
+            arena.drain();
+            for number in turn.. {
+                let Some(slice) = out.pop_front() else { break };
+                assert_eq!(
+                    (slice[0], slice[piece - 1]),
+                    (number as u8 | 1, number as u8 | 1),
+                    "{turn}: slice {number}"
+                );
+            }
+        }
     }
 
     proptest! {
