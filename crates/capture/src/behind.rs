@@ -26,6 +26,8 @@ pub(crate) struct Behind<'a> {
     on_the_way: VecDeque<usize>,
     /// File offset up to which all is written.
     flushed: u64,
+    /// A write that failed, of which nobody was told yet.
+    failure: Option<WriteError>,
     /// None once the thread is to end.
     work: Option<Sender<Chunk>>,
     done: Receiver<Done>,
@@ -72,6 +74,7 @@ impl<'a> Behind<'a> {
             free: (1..CHUNKS).map(|_| Aligned::new(chunk)).collect(),
             on_the_way: VecDeque::new(),
             flushed: offset,
+            failure: None,
             work: Some(work),
             done,
             thread: Some(thread),
@@ -90,8 +93,9 @@ impl<'a> Behind<'a> {
 
     /// Whether the disk has something to do.
     pub(crate) fn is_busy(&mut self) -> bool {
-        // A failure is met again at the next write.
-        let _ = self.take_back();
+        if let Err(error) = self.take_back() {
+            self.failure = Some(error);
+        }
         !self.on_the_way.is_empty()
     }
 
@@ -114,6 +118,7 @@ impl<'a> Behind<'a> {
 
     /// Waits until all that was pushed is written.
     pub(crate) fn flush(&mut self) -> Result<(), WriteError> {
+        self.tell()?;
         if self.gathered.used > 0 {
             self.give()?;
         }
@@ -125,6 +130,7 @@ impl<'a> Behind<'a> {
 
     /// Gives the thread what is gathered.
     fn give(&mut self) -> Result<(), WriteError> {
+        self.tell()?;
         self.take_back()?;
         while self.free.is_empty() {
             self.wait()?;
@@ -136,6 +142,18 @@ impl<'a> Behind<'a> {
         // Fails only when the thread is gone, which the answer that does not come will say.
         let _ = self.work.as_ref().map(|work| work.send(full));
         Ok(())
+    }
+
+    /// The failure that nobody was told of yet, if there is one.
+    fn tell(&mut self) -> Result<(), WriteError> {
+        match self.failure.take() {
+            Some(error) => {
+                // What was gathered meanwhile comes too late.
+                self.forget();
+                Err(error)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Takes back the chunks that are written by now.
@@ -280,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_noticed_on_the_way_is_told_at_the_next_chance() {
+        for push in [true, false] {
+            let (disk, turn, _) = disk(80);
+            drop(turn);
+            let watch = Watch::default();
+            let mut behind = Behind::new(disk, 0, 64, &watch).unwrap();
+            behind.push(&[7; 140]).unwrap();
+            while behind.is_busy() {
+                std::thread::yield_now();
+            }
+            let told = if push { behind.push(&[7; 100]) } else { behind.flush() };
+            assert!(told.unwrap_err().is_full());
+            assert_eq!((behind.flushed(), behind.end()), (80, 80));
+        }
+    }
+
+    #[test]
     fn nothing_is_written_behind_a_write_that_failed() {
         let (disk, turn, file) = disk(80);
         drop(turn);
@@ -290,7 +325,7 @@ mod tests {
         assert_eq!((behind.flushed(), behind.end(), watch.written()), (80, 80, 80));
         assert!(!behind.is_busy());
         assert_eq!(file.lock().unwrap().writes, [(0, 64), (64, 16)]);
-        // Whoever goes on is told once more.
+        // Whoever goes on is told so.
         behind.flush().unwrap();
         assert!(behind.push(&[7; 64]).and_then(|()| behind.flush()).is_err());
         assert_eq!(behind.flushed(), 80);
