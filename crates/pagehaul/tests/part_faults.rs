@@ -76,9 +76,10 @@ fn a_disk_that_fails_loses_nothing_while_pages_are_packed() {
             );
             continue;
         }
-        // Only when its table is moved, at the end, nobody is left to take its pages.
-        assert!(done.code == Some(3) && good > whole.writes / 2, "{what}");
-        assert!(done.said.contains("b is marked incomplete and holds"), "{what}");
+        // Only at the end, with its table or its mark, nobody is left to take its pages. How many writes that is depends on
+        // which part was faster; with the first it is never.
+        assert!(done.code == Some(3) && good > 0, "{what}");
+        assert!(done.said.contains("marked incomplete and hold"), "{what}");
         assert!(!alone.1 && alone.0 < all && !both.is_some_and(|(_, complete)| complete), "{what}");
     }
 }
