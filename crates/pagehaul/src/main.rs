@@ -76,8 +76,39 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("pagehaul: {error:#}");
+            eprintln!("pagehaul: {}", sentence(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The error and its causes, each said once: many an error's own words end with those of its cause.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut sentence = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if sentence.is_empty() {
+            sentence = cause;
+        } else if !sentence.ends_with(&cause) {
+            sentence = format!("{sentence}: {cause}");
+        }
+    }
+    sentence
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use pagehaul_memory::OpenError;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_said_once() {
+        let gone = || io::Error::other("it is gone");
+        let open = OpenError::Io { path: "dump".into(), action: "open", source: gone() };
+        let error = anyhow::Error::from(open).context("nothing to read");
+        assert_eq!(sentence(&error), "nothing to read: cannot open dump: it is gone");
+        assert_eq!(sentence(&anyhow::Error::from(gone()).context("no dump")), "no dump: it is gone");
     }
 }
