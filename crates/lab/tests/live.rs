@@ -1,0 +1,43 @@
+//! A running kernel's memory, read and captured through /proc/kcore, says what the kernel says of itself.
+//!
+//! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
+
+use lab::workload::{self, Config, Step};
+use serde_json::Value;
+
+const SCRIPT: &str = include_str!("../stories/kcore.sh");
+
+#[test]
+fn kcore_is_a_source_like_any_other() {
+    if !lab::enabled() {
+        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
+        return;
+    }
+    for kernel in ["6.1", "7.2"] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let config = Config {
+            kernel: kernel.into(),
+            memory_mib: 512,
+            scratch_mib: 64,
+            swap_mib: 0,
+            steps: vec![Step { name: "kcore".into(), script: SCRIPT.into(), time_limit: 300 }],
+            ..Config::default()
+        };
+        let report = workload::run(&config, &out).unwrap();
+        let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+        assert_eq!(report.steps[0].exit_code, Some(0), "{kernel}: {}", text("kcore.stderr"));
+
+        assert!(text("log").lines().count() > 100, "{kernel}");
+        for name in ["log", "log.dump"] {
+            assert_eq!(text(name), text("log.kernel"), "{kernel}: {name}");
+        }
+        for name in ["version", "version.dump"] {
+            assert_eq!(text(name), text("version.kernel"), "{kernel}: {name}");
+        }
+        let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
+        let (live, dump) = (json("info.json"), json("dump.json"));
+        assert_eq!(live["release"], text("release").trim(), "{kernel}");
+        assert_eq!(dump["release"], live["release"], "{kernel}");
+    }
+}
