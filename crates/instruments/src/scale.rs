@@ -147,8 +147,8 @@ pub fn spread(runs: &[Run], level: u8) -> Option<f64> {
 fn sample(size: u64, level: DumpLevel) -> u64 {
     match (size >= 1 << 40, level == DumpLevel::NONE) {
         (false, _) => (size >> 33).next_power_of_two(),
-        (true, false) => 1024,
-        (true, true) => 8192,
+        (true, false) => 512,
+        (true, true) => 4096,
     }
 }
 
@@ -254,10 +254,7 @@ mod tests {
     #[test]
     fn samples_grow_with_the_machine_and_then_stay() {
         let all = DumpLevel::ALL;
-        assert_eq!(
-            SIZES.map(|size| sample(size, all)),
-            [1, 1, 8, 32, 1024, 1024, 1024, 1024, 1024, 1024, 1024]
-        );
+        assert_eq!(SIZES.map(|size| sample(size, all)), [1, 1, 8, 32, 512, 512, 512, 512, 512, 512, 512]);
         assert_eq!(sample(1 << 40, DumpLevel::NONE), sample(64 << 40, DumpLevel::NONE));
     }
 }

@@ -121,7 +121,11 @@ impl PhysMemory for Simulated {
     }
 
     fn view(&self) -> Box<dyn View + '_> {
-        Box::new(SimulatedView { machine: self, window: self.file.window(), page: [0; PAGE_SIZE] })
+        let mut window = self.file.window();
+        // All of it is mapped at once, and stays: who jumps to and fro would otherwise map anew for every section, and the
+        // faults would take as long as the scan. Where it fails, whoever asks for bytes is told.
+        let _ = window.bytes(0, usize::MAX);
+        Box::new(SimulatedView { machine: self, window, page: [0; PAGE_SIZE] })
     }
 
     fn notes(&self) -> &[u8] {
