@@ -259,6 +259,33 @@ input()
         say("huge pages: private and shared hugetlb mappings by coredump_filter and by --include and --exclude, in a core and a "
             "snapshot's")
 
+    def forked(self):
+        """A process that shares its memory with a child: taking cores gives neither a copy of it."""
+        code = """
+import mmap, os, signal, sys
+size = 64 << 20
+area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+area.write(os.urandom(size))
+signal.alarm(600)
+if os.fork():
+    print('ready', flush=True)
+sys.stdin.read()
+"""
+        child = subprocess.Popen(["python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert child.stdout.readline() == "ready\n", "the program that forks does not start"
+
+        def common():
+            text = pathlib.Path(f"/proc/{child.pid}/smaps_rollup").read_text()
+            return int(re.search(r"^Shared_Dirty: +(\d+)", text, re.M).group(1)) << 10
+
+        before = common()
+        assert before >= 64 << 20, "parent and child have nothing in common"
+        self.whole(child.pid, "a parent that shares its memory with its child")
+        # Pages of Python's own may be written to at any time.
+        assert common() >= 64 << 20, f"of {before} bytes in common {common()} are left"
+        child.communicate(timeout=DEADLINE)
+        say("a core of a process that has forked leaves parent and child with the same pages")
+
     def large(self):
         """One process of --mib MiB: cores, a checkpoint, and two restarts."""
         word = self.folder / "word"
@@ -536,7 +563,7 @@ def main():
         os.chmod(folder, 0o755)
         proof = Proof(args, pathlib.Path(folder))
         try:
-            for part in args.only or ("subject", "seccomp", "huge", "python", "redis", "postgres", "checkpoints"):
+            for part in args.only or ("subject", "seccomp", "huge", "forked", "python", "redis", "postgres", "checkpoints"):
                 getattr(proof, part)()
         finally:
             end_all(folder)

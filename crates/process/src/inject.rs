@@ -8,7 +8,7 @@
 use std::io;
 
 use crate::ProcessError;
-use crate::copy::copy;
+use crate::copy::{Memory, Shared};
 use crate::cutter::Run;
 use crate::mapping::Mapping;
 use crate::procfs::Pid;
@@ -46,7 +46,8 @@ const ALL_SIGNALS: u64 = u64::MAX;
 pub(crate) fn find_system_call(pid: Pid, mappings: &[Mapping]) -> Option<u64> {
     let vdso = mappings.iter().find(|mapping| mapping.name == b"[vdso]")?;
     let mut code = vec![0; vdso.len() as usize];
-    copy(pid, &[Run { range: 0..vdso.len(), address: vdso.range.start }], &mut code).ok()?;
+    let memory = Memory::open(pid, Shared::All).ok()?;
+    memory.copy(&[Run { range: 0..vdso.len(), address: vdso.range.start }], &mut code).ok()?;
     let at = code.windows(2).position(|bytes| bytes == [0x0f, 0x05])?;
     Some(vdso.range.start + at as u64)
 }

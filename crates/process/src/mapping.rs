@@ -27,6 +27,9 @@ pub(crate) struct Mapping {
     pub(crate) anonymous: u64,
     /// Bytes of its own that are swapped out.
     pub(crate) swapped: u64,
+    /// Bytes in memory that other mappings have too: of pages that differ from those on disk, and of others.
+    pub(crate) shared_dirty: u64,
+    pub(crate) shared_clean: u64,
     /// The two-letter flags the kernel prints, such as "dd" for VM_DONTDUMP.
     pub(crate) flags: Vec<[u8; 2]>,
 }
@@ -41,6 +44,12 @@ impl Mapping {
     /// mappings of files have that too, and count as private everywhere in the kernel.
     pub(crate) fn is_shared(&self) -> bool {
         self.has(b"sh")
+    }
+
+    /// Whether it may have pages of its own in common with a parent or child, which copy them when they write.
+    pub(crate) fn has_forked(&self) -> bool {
+        let own = self.anonymous > 0 && self.shared_dirty > 0 || !self.has_file() && self.shared_clean > 0;
+        !self.is_shared() && (own || self.has(b"ht") && self.shared_dirty > 0)
     }
 
     /// Whether it is the same mapping, as far as `maps` tells. The heap and stacks may have grown.
@@ -174,8 +183,14 @@ fn property(mapping: &mut Mapping, line: &[u8]) {
     match key {
         "Rss" => mapping.resident = kib(),
         "Anonymous" => mapping.anonymous = kib(),
-        // Pages of huge page files are not in Rss.
-        "Private_Hugetlb" | "Shared_Hugetlb" => mapping.resident += kib(),
+        "Shared_Dirty" => mapping.shared_dirty += kib(),
+        "Shared_Clean" => mapping.shared_clean = kib(),
+        // Pages of huge page files are not in Rss, nor among the shared ones.
+        "Private_Hugetlb" => mapping.resident += kib(),
+        "Shared_Hugetlb" => {
+            mapping.resident += kib();
+            mapping.shared_dirty += kib();
+        }
         "Swap" => mapping.swapped = kib(),
         "VmFlags" => {
             mapping.flags =
@@ -227,6 +242,27 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!((file.offset, file.inode), (0x2000, 77));
         assert_eq!(file.name, b"/a b\nc (deleted)");
         assert!(file.is_shared() && file.execute && !file.write && file.is_deleted());
+    }
+
+    #[test]
+    fn pages_in_common_with_a_child_are_told_from_those_of_files() {
+        let forked = |modes: &str, inode: u32, properties: &str| {
+            let text = format!(
+                "7000-8000 {modes} 0 0:0 {inode}\n{properties}VmFlags: rd{}\n",
+                if modes.ends_with('s') { " sh" } else { "" }
+            );
+            parse(text.as_bytes()).unwrap()[0].has_forked()
+        };
+        assert!(forked("rw-p", 0, "Shared_Dirty: 4 kB\nAnonymous: 4 kB\n"));
+        assert!(forked("rw-p", 7, "Shared_Dirty: 4 kB\nAnonymous: 4 kB\n"));
+        assert!(forked("rw-p", 0, "Shared_Clean: 4 kB\nAnonymous: 4 kB\n"));
+        assert!(!forked("rw-p", 0, "Private_Dirty: 4 kB\nAnonymous: 4 kB\n"));
+        // A file's pages that others map too.
+        assert!(!forked("rw-p", 7, "Shared_Clean: 4 kB\nAnonymous: 4 kB\n"));
+        assert!(!forked("rw-p", 7, "Shared_Dirty: 4 kB\nAnonymous: 0 kB\n"));
+        assert!(!forked("rw-s", 7, "Shared_Dirty: 4 kB\nAnonymous: 4 kB\n"));
+        let huge = b"7000-8000 rw-p 0 0:0 9\nShared_Hugetlb: 2048 kB\nVmFlags: rd wr ht\n";
+        assert!(parse(huge).unwrap()[0].has_forked());
     }
 
     #[test]

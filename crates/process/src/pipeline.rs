@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use crate::arena::Arena;
-use crate::copy::copy;
+use crate::copy::Memory;
 use crate::cutter::{Content, Cutter, Job};
 use crate::output::Output;
 use crate::pack::{Counts, Packed, Packer};
@@ -80,23 +80,23 @@ impl<'a> Pipeline<'a> {
     }
 
     /// One copying thread.
-    pub(crate) fn copy(&self, pid: Pid, cutter: &Mutex<Cutter>) {
+    pub(crate) fn copy(&self, memory: &Memory, cutter: &Mutex<Cutter>) {
         while !self.is_over() {
             let next = cutter.lock().unwrap_or_else(PoisonError::into_inner).next();
             let copied = match next {
                 Ok(None) => return,
-                Ok(Some(job)) => self.fill(pid, job),
+                Ok(Some(job)) => self.fill(memory, job),
                 Err(error) => Err(error),
             };
             if let Err(error) = copied {
-                self.end(Ended::ProcessLost(lost(pid, &error)));
+                self.end(Ended::ProcessLost(lost(memory.pid(), &error)));
             }
         }
     }
 
-    fn fill(&self, pid: Pid, mut job: Job) -> io::Result<()> {
+    fn fill(&self, memory: &Memory, mut job: Job) -> io::Result<()> {
         if let Content::Pages(runs, slice) = &mut job.content {
-            let missing = copy(pid, runs, slice)?;
+            let missing = memory.copy(runs, slice)?;
             if missing.pages > 0 && self.missing.fetch_add(missing.pages, Ordering::Relaxed) == 0 {
                 self.first_missing.store(missing.first, Ordering::Relaxed);
             }

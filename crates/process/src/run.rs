@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::agent::Held;
 use crate::arena::Arena;
+use crate::copy::{Memory, Shared};
 use crate::cutter::{Cutter, TILE};
 use crate::elf;
 use crate::filter::Kinds;
@@ -228,6 +229,7 @@ impl Job<'_> {
         let Layout { head, segments, size, mapped, left_out } = layout;
         let mut header = head.get(..elf::FILE_HEADER).unwrap_or_default().to_vec();
         elf::mark(&mut header, false);
+        let memory = Memory::open(tid, self.shared(&mappings))?;
         let populated = Populated::new(tid, pagemap, original, segments, mappings);
         let cutter = Mutex::new(Cutter::new(populated, head, size, Arc::clone(arena)));
         let channels = Channels::new(packers.len());
@@ -244,7 +246,7 @@ impl Job<'_> {
             thread::scope(|copiers| {
                 for _ in 0..self.options.threads {
                     copiers.spawn(|| {
-                        pipeline.copy(tid, &cutter);
+                        pipeline.copy(&memory, &cutter);
                         busy.fetch_sub(1, Ordering::Release);
                         this.unpark();
                     });
@@ -327,6 +329,15 @@ impl Job<'_> {
         let layout = lay_out(&mappings, &stored, &held.notes, incomplete);
         self.watch.expect(estimate(&mappings, &stored));
         Ok(Moment { layout, mappings, pagemap, original: Some(original), tid, threads: held.threads })
+    }
+
+    /// What of its memory a process may have in common with a parent or child.
+    fn shared(&self, mappings: &[Mapping]) -> Shared {
+        if self.options.mode == Mode::Snapshot {
+            return Shared::All;
+        }
+        let forked = mappings.iter().filter(|mapping| mapping.has_forked());
+        Shared::In(forked.map(|mapping| mapping.range.clone()).collect())
     }
 
     fn remarks(&self, missing: (u64, u64), blind: bool, shared: bool) -> Vec<String> {
