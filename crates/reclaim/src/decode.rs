@@ -117,6 +117,10 @@ impl Reason {
     }
 }
 
+/// Most pages, objects or microseconds that an event may tell of: more than 52 bits of physical address have pages. What
+/// damaged traces say beyond that would only overflow sums.
+const MOST: u64 = 1 << 44;
+
 /// Turns events into happenings; learns each kind of event once.
 #[derive(Default)]
 pub struct Decoder {
@@ -187,8 +191,9 @@ impl Handler {
         event.u64(self.slots.get(at).copied().flatten()?)
     }
 
+    /// A number of pages, objects or microseconds.
     fn unsigned(&self, event: &Event<'_>, at: usize) -> u64 {
-        self.number(event, at).unwrap_or(0)
+        self.number(event, at).unwrap_or(0).min(MOST)
     }
 
     fn signed(&self, event: &Event<'_>, at: usize, missing: i32) -> i32 {

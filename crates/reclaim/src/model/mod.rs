@@ -9,6 +9,7 @@ mod tracker;
 use std::collections::BTreeMap;
 
 pub use class::Class;
+pub(crate) use tally::grow;
 pub use tally::{Pages, Stretches, Tally};
 pub use timeline::{Moment, Timeline};
 pub use tracker::Tracker;

@@ -1,5 +1,10 @@
 use crate::Durations;
 
+/// Adds to a sum. Those of damaged traces, whose times may be any, stay at the most there is.
+pub(crate) fn grow(sum: &mut u64, by: u64) {
+    *sum = sum.saturating_add(by);
+}
+
 /// Pages looked at and reclaimed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pages {
@@ -14,9 +19,9 @@ pub struct Pages {
 impl Pages {
     /// Adds another's.
     pub fn add(&mut self, other: Self) {
-        self.scanned += other.scanned;
-        self.taken += other.taken;
-        self.reclaimed += other.reclaimed;
+        grow(&mut self.scanned, other.scanned);
+        grow(&mut self.taken, other.taken);
+        grow(&mut self.reclaimed, other.reclaimed);
     }
 
     /// Pages scanned as `/proc/vmstat` counts them.

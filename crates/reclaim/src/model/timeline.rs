@@ -1,3 +1,5 @@
+use super::tally::grow;
+
 /// A slice of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moment {
@@ -83,14 +85,14 @@ impl Timeline {
 }
 
 fn sum(mut all: Moment, part: &Moment) -> Moment {
-    all.direct_ns += part.direct_ns;
-    all.memcg_ns += part.memcg_ns;
-    all.kswapd_ns += part.kswapd_ns;
-    all.throttled_ns += part.throttled_ns;
-    all.kswapd_reclaimed += part.kswapd_reclaimed;
-    all.task_reclaimed += part.task_reclaimed;
-    all.scanned += part.scanned;
-    all.written += part.written;
+    grow(&mut all.direct_ns, part.direct_ns);
+    grow(&mut all.memcg_ns, part.memcg_ns);
+    grow(&mut all.kswapd_ns, part.kswapd_ns);
+    grow(&mut all.throttled_ns, part.throttled_ns);
+    grow(&mut all.kswapd_reclaimed, part.kswapd_reclaimed);
+    grow(&mut all.task_reclaimed, part.task_reclaimed);
+    grow(&mut all.scanned, part.scanned);
+    grow(&mut all.written, part.written);
     all
 }
 

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 
 use pagehaul_trace::Event;
 
+use super::tally::grow;
 use super::task::{Awake, Open, Task};
 use super::{Class, Model, NodeTally, Pages, SLOWEST, Slow, Timeline};
 use crate::decode::{Happening, List, Reason, Shrunk, StretchKind};
@@ -115,8 +116,8 @@ impl Tracker {
             Happening::Shrink(shrunk) => self.shrink(ts, at, shrunk),
             Happening::Deactivate { taken, deactivated, .. } => {
                 let tally = self.tally(at);
-                tally.active_taken += taken;
-                tally.deactivated += deactivated;
+                grow(&mut tally.active_taken, taken);
+                grow(&mut tally.deactivated, deactivated);
             }
             Happening::Named { scanned, reclaimed, .. } => {
                 self.tally(at).named.add(Pages { scanned, taken: scanned, reclaimed });
@@ -128,8 +129,8 @@ impl Tracker {
             Happening::CompactBegin => self.tasks[at].compact = Some(ts),
             Happening::CompactEnd => self.compact_end(ts, at),
             Happening::CompactMigrated { moved, failed } => {
-                self.model.compaction.moved += moved;
-                self.model.compaction.failed += failed;
+                grow(&mut self.model.compaction.moved, moved);
+                grow(&mut self.model.compaction.failed, failed);
             }
             Happening::KcompactdWake => self.tasks[at].kcompactd = true,
         }
@@ -206,7 +207,7 @@ impl Tracker {
     fn fewer_open(&mut self, ts: u64, count: usize) {
         self.open = self.open.saturating_sub(count);
         if self.open == 0 {
-            self.model.someone_ns += ts.saturating_sub(self.someone_since);
+            grow(&mut self.model.someone_ns, ts.saturating_sub(self.someone_since));
         }
     }
 
@@ -220,8 +221,8 @@ impl Tracker {
         let by_memcg = open.memcg.map(|memcg| model.memcgs.entry(memcg).or_default());
         let by_class = &mut model.tallies.entry(open.class).or_default().stretches;
         for stretches in [Some(by_class), Some(&mut task.tally.stretches), by_memcg].into_iter().flatten() {
-            stretches.ns += ns;
-            stretches.reported += reclaimed;
+            grow(&mut stretches.ns, ns);
+            grow(&mut stretches.reported, reclaimed);
             if certain {
                 stretches.durations.add(ns);
             }
@@ -230,11 +231,15 @@ impl Tracker {
             task.tally.direct.add(ns);
             model.orders.entry(open.order).or_default().add(ns);
         }
-        model.causes.stretches_ns += ns;
-        model.causes.shrinkers_ns += open.shrinkers_ns;
-        model.causes.compaction_ns += open.compaction_ns;
+        grow(&mut model.causes.stretches_ns, ns);
+        grow(&mut model.causes.shrinkers_ns, open.shrinkers_ns);
+        grow(&mut model.causes.compaction_ns, open.compaction_ns);
         model.timeline.spread(open.begin, ts, |moment, ns| {
-            if open.class == Class::Direct { moment.direct_ns += ns } else { moment.memcg_ns += ns }
+            if open.class == Class::Direct {
+                grow(&mut moment.direct_ns, ns)
+            } else {
+                grow(&mut moment.memcg_ns, ns)
+            }
         });
         if ns < self.slow_floor {
             return;
@@ -301,11 +306,11 @@ impl Tracker {
     fn awake(&mut self, nid: i32, since: u64, ts: u64, finished: bool) {
         let ns = ts.saturating_sub(since);
         let kswapd = self.model.kswapd.entry(nid).or_default();
-        kswapd.awake_ns += ns;
+        grow(&mut kswapd.awake_ns, ns);
         if finished {
             kswapd.awake.add(ns);
         }
-        self.model.timeline.spread(since, ts, |moment, ns| moment.kswapd_ns += ns);
+        self.model.timeline.spread(since, ts, |moment, ns| grow(&mut moment.kswapd_ns, ns));
     }
 
     /// A kswapd that is at work before it was ever seen to wake was awake from the begin.
@@ -323,36 +328,36 @@ impl Tracker {
         let List::Inactive { file } = list else { return };
         let tally = self.tally(at);
         tally.pages[usize::from(file)].add(pages);
-        tally.skipped += skipped;
+        grow(&mut tally.skipped, skipped);
         self.model.zones.entry(zone).or_default().pages.add(pages);
         self.tasks[at].tally.pages.add(pages);
-        self.model.timeline.at(ts).scanned += pages.scanned;
+        grow(&mut self.model.timeline.at(ts).scanned, pages.scanned);
         if let Some(open) = self.tasks[at].open.last_mut() {
-            open.scanned += pages.scanned;
+            grow(&mut open.scanned, pages.scanned);
         }
     }
 
     fn shrink(&mut self, ts: u64, at: usize, shrunk: Shrunk) {
         let class = self.tasks[at].class();
         let tally = self.model.tallies.entry(class).or_default();
-        tally.pages[usize::from(shrunk.file)].reclaimed += shrunk.reclaimed;
-        tally.dirty += shrunk.dirty;
-        tally.writeback += shrunk.writeback;
-        tally.immediate += shrunk.immediate;
-        tally.activated += shrunk.activated;
+        grow(&mut tally.pages[usize::from(shrunk.file)].reclaimed, shrunk.reclaimed);
+        grow(&mut tally.dirty, shrunk.dirty);
+        grow(&mut tally.writeback, shrunk.writeback);
+        grow(&mut tally.immediate, shrunk.immediate);
+        grow(&mut tally.activated, shrunk.activated);
         let pages = Pages { scanned: shrunk.scanned, taken: shrunk.scanned, reclaimed: shrunk.reclaimed };
         let NodeTally { kswapd, tasks, .. } = self.model.nodes.entry(shrunk.nid).or_default();
         let moment = self.model.timeline.at(ts);
         if class == Class::Kswapd {
             kswapd.add(pages);
-            moment.kswapd_reclaimed += shrunk.reclaimed;
+            grow(&mut moment.kswapd_reclaimed, shrunk.reclaimed);
         } else {
             tasks.add(pages);
-            moment.task_reclaimed += shrunk.reclaimed;
+            grow(&mut moment.task_reclaimed, shrunk.reclaimed);
         }
-        self.tasks[at].tally.pages.reclaimed += shrunk.reclaimed;
+        grow(&mut self.tasks[at].tally.pages.reclaimed, shrunk.reclaimed);
         if let Some(open) = self.tasks[at].open.last_mut() {
-            open.reclaimed += shrunk.reclaimed;
+            grow(&mut open.reclaimed, shrunk.reclaimed);
         }
     }
 
@@ -373,9 +378,9 @@ impl Tracker {
                 let from = ts.saturating_sub(ns).max(open.throttled_until).min(ts);
                 open.throttled_until = ts;
                 let ns = ts - from;
-                open.throttled_ns += ns;
-                self.tasks[at].tally.throttled_ns += ns;
-                self.model.timeline.spread(from, ts, |moment, ns| moment.throttled_ns += ns);
+                grow(&mut open.throttled_ns, ns);
+                grow(&mut self.tasks[at].tally.throttled_ns, ns);
+                self.model.timeline.spread(from, ts, |moment, ns| grow(&mut moment.throttled_ns, ns));
                 self.model.causes.throttled.entry(reason).or_default().add(ns);
             }
             None => self.model.causes.kswapd_throttled.entry(reason).or_default().add(ns),
@@ -390,10 +395,10 @@ impl Tracker {
         let Some((_, begin)) = task.slab.take().filter(|&(begun, _)| begun == shrinker) else { return };
         let ns = ts.saturating_sub(begin);
         let tally = self.model.shrinkers.entry(shrinker).or_default();
-        tally.freed += freed;
+        grow(&mut tally.freed, freed);
         match task.open.last_mut() {
             Some(open) => {
-                open.shrinkers_ns += ns;
+                grow(&mut open.shrinkers_ns, ns);
                 tally.tasks.add(ns);
             }
             None => tally.kswapd.add(ns),
@@ -409,7 +414,7 @@ impl Tracker {
         } else {
             self.model.compaction.direct.add(ns);
             if let Some(open) = task.open.last_mut() {
-                open.compaction_ns += ns;
+                grow(&mut open.compaction_ns, ns);
             }
         }
     }
@@ -427,7 +432,7 @@ impl Tracker {
             }
             let task = &self.tasks[at];
             if task.direct {
-                self.model.wakeup_requests_by_reclaimers += task.tally.wakeup_requests;
+                grow(&mut self.model.wakeup_requests_by_reclaimers, task.tally.wakeup_requests);
             }
             if let Some(Awake { nid, since: Some(since) }) = task.kswapd {
                 self.awake(nid, since, end, false);

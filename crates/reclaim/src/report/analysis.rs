@@ -84,7 +84,7 @@ impl Context {
 
 impl Model {
     pub(super) fn kswapd_ns(&self) -> u64 {
-        self.kswapd.values().map(|kswapd| kswapd.awake_ns).sum()
+        self.kswapd.values().fold(0, |sum, kswapd| sum.saturating_add(kswapd.awake_ns))
     }
 
     pub(super) fn direct(&self) -> Stretches {

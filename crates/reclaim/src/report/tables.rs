@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::analysis::Context;
 use crate::counters::zone_names;
-use crate::model::{Class, Model, Pages, Stretches};
+use crate::model::{Class, Model, Pages, Stretches, grow};
 use crate::{Bucket, Durations};
 
 /// A table.
@@ -359,9 +359,9 @@ fn memcgs(model: &Model, info: &TraceInfo) -> Table {
         for (pid, task) in model.tasks.iter().filter(|(_, task)| task.stretches.begun > 0) {
             let Some(path) = info.task_cgroups.get(pid) else { continue };
             let sum = by_path.entry(path).or_default();
-            sum.begun += task.stretches.begun;
-            sum.ns += task.stretches.ns;
-            sum.reported += task.stretches.reported;
+            grow(&mut sum.begun, task.stretches.begun);
+            grow(&mut sum.ns, task.stretches.ns);
+            grow(&mut sum.reported, task.stretches.reported);
             sum.durations.merge(&task.stretches.durations);
         }
         groups.extend(by_path.into_iter().map(|(path, stretches)| (path.to_owned(), stretches)));
