@@ -41,7 +41,7 @@ pub struct Config {
     pub threads: usize,
     /// Where dumps go, and what the machines are made of.
     pub scratch: PathBuf,
-    /// Runs of each machine of less than 8 TiB; the one of median time counts.
+    /// Runs of each machine of less than 16 TiB; the one of median time counts.
     pub rounds: usize,
 }
 
@@ -120,7 +120,7 @@ pub fn run(config: &Config, done: &mut dyn FnMut(&Run)) -> Result<Vec<Run>, Inst
     let mut runs = Vec::new();
     for &level in &config.levels {
         for &size in &config.sizes {
-            let rounds = if size < 8 << 40 { config.rounds.max(1) } else { 1 };
+            let rounds = if size < 16 << 40 { config.rounds.max(1) } else { 1 };
             let mut tried = (0..rounds).map(|_| one(config, size, level)).collect::<Result<Vec<_>, _>>()?;
             let peak = tried.iter().map(|run| run.peak_anonymous).max().unwrap_or(0);
             tried.sort_by(|a, b| (a.scan + a.pack).total_cmp(&(b.scan + b.pack)));
@@ -143,13 +143,15 @@ pub fn spread(runs: &[Run], level: u8) -> Option<f64> {
     (times().count() > 1).then_some(most / least)
 }
 
-/// One page block in so many is packed: of 8 GiB all, and from 1 TiB on always the same share, so that machines compare.
+/// One page block in so many is packed: of 8 GiB all, and from 1 TiB on always the same share, so that machines compare;
+/// half of it of 64 TiB, whose dump would else not fit in memory beside its bitmaps.
 fn sample(size: u64, level: DumpLevel) -> u64 {
-    match (size >= 1 << 40, level == DumpLevel::NONE) {
+    let share = match (size >= 1 << 40, level == DumpLevel::NONE) {
         (false, _) => (size >> 33).next_power_of_two(),
         (true, false) => 512,
         (true, true) => 4096,
-    }
+    };
+    if size > 32 << 40 { 2 * share } else { share }
 }
 
 fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentError> {
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn samples_grow_with_the_machine_and_then_stay() {
         let all = DumpLevel::ALL;
-        assert_eq!(SIZES.map(|size| sample(size, all)), [1, 1, 8, 32, 512, 512, 512, 512, 512, 512, 512]);
-        assert_eq!(sample(1 << 40, DumpLevel::NONE), sample(64 << 40, DumpLevel::NONE));
+        assert_eq!(SIZES.map(|size| sample(size, all)), [1, 1, 8, 32, 512, 512, 512, 512, 512, 512, 1024]);
+        assert_eq!(sample(1 << 40, DumpLevel::NONE), sample(32 << 40, DumpLevel::NONE));
     }
 }

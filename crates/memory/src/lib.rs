@@ -19,7 +19,7 @@ mod view;
 
 pub use arch::Arch;
 pub use error::{OpenError, ReadError};
-pub use mapping::{Access, MapPolicy, MappedFile, Window};
+pub use mapping::{Access, MapPolicy, MappedFile, WholeFile, Window};
 pub use ranges::{Piece, RangeMap};
 pub use state::PageState;
 pub use view::{KernelMapping, PageBuf, PhysMemory, View};

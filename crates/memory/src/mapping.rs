@@ -205,6 +205,39 @@ impl Window<'_> {
     }
 }
 
+/// All of a file in the address space, once for all threads: for small files that are read here and there.
+pub struct WholeFile {
+    file: PlainFile,
+    mapping: Mapping,
+}
+
+impl WholeFile {
+    /// Maps an open file that is not empty, and has every page brought in.
+    pub fn new(file: PlainFile) -> io::Result<Self> {
+        let mapping = Mapping::new(&file, 0..file.size())?;
+        let whole = Self { file, mapping };
+        for page in whole.bytes().chunks(GRAIN as usize) {
+            std::hint::black_box(page.first());
+        }
+        Ok(whole)
+    }
+
+    /// The file itself.
+    pub fn file(&self) -> &PlainFile {
+        &self.file
+    }
+
+    /// Its bytes. What could not be read is zeros, and counted in [`faults`](Self::faults).
+    pub fn bytes(&self) -> &[u8] {
+        self.mapping.slice(self.mapping.range.clone())
+    }
+
+    /// How often bytes turned out to be unreadable.
+    pub fn faults(&self) -> u64 {
+        self.mapping.faults()
+    }
+}
+
 /// A stretch of the file in the address space.
 struct Mapping {
     range: Range<u64>,
@@ -214,6 +247,9 @@ struct Mapping {
 
 // SAFETY: the mapping is private to its owner and read-only; moving it between threads changes nothing.
 unsafe impl Send for Mapping {}
+
+// SAFETY: it is only read, and its count of faults is atomic.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(file: &PlainFile, range: Range<u64>) -> Result<Self, rustix::io::Errno> {

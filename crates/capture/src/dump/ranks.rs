@@ -6,12 +6,12 @@ use crate::CaptureError;
 use crate::batch::Bitmap;
 
 /// Words of bitmap looked at together.
-const WORDS: usize = 512;
+const WORDS: usize = 2048;
 /// Pages that these stand for.
-pub(super) const BLOCK: u64 = WORDS as u64 * 64;
+const BLOCK: u64 = WORDS as u64 * 64;
 
 /// How many kept pages come before a page. Asked for pages in ascending order, it reads the bitmap once; it remembers 8
-/// bytes for 32,768 pages, 4 MiB for 64 TiB.
+/// bytes for 131,072 pages, 1 MiB for 64 TiB.
 pub(super) struct Ranks {
     bitmap: Bitmap,
     /// Kept pages before each block.
@@ -27,7 +27,7 @@ impl Ranks {
     /// Counts the pages below `max_pfn` that are set in `bitmap`.
     pub(super) fn new(bitmap: Bitmap, max_pfn: u64) -> Result<Self, CaptureError> {
         let mut words = vec![0; WORDS];
-        let mut before = Vec::new();
+        let mut before = Vec::with_capacity(max_pfn.div_ceil(BLOCK) as usize);
         let mut sum = 0;
         for first in (0..max_pfn).step_by(BLOCK as usize) {
             bitmap.load(first, &mut words)?;

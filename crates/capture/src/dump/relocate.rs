@@ -13,7 +13,6 @@ use zerocopy::FromBytes;
 
 use super::Recorded;
 use super::kdump::KdumpDump;
-use super::ranks::BLOCK;
 use crate::Watch;
 use crate::sink::{Sink, WriteError};
 use crate::stream::Stream;
@@ -21,7 +20,10 @@ use crate::worth::Worth;
 
 /// Bytes per write.
 const CHUNK: usize = 256 << 10;
-const WORDS: usize = BLOCK as usize / 64;
+/// Words of bitmap looked at together.
+const WORDS: usize = 512;
+/// Pages that these stand for: 768 KiB of descriptors.
+const BLOCK: u64 = WORDS as u64 * 64;
 
 /// Bytes of new tables for `pages` pages.
 pub(super) fn bytes(dump: &KdumpDump<'_>, pages: u64) -> u64 {

@@ -14,10 +14,7 @@ use std::io::Write;
 use std::path::Path;
 
 use pagehaul_memory::file::{PlainFile, ReadAt};
-use pagehaul_memory::{
-    Access, MapPolicy, MappedFile, PAGE_SHIFT, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View,
-    Window, bits,
-};
+use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View, WholeFile, bits};
 
 use crate::InstrumentError;
 use crate::pages::{self, Noise, mix};
@@ -45,7 +42,7 @@ pub struct Simulated {
     ranges: RangeMap,
     notes: Vec<u8>,
     /// Struct pages of every pattern, then contents.
-    file: MappedFile,
+    file: WholeFile,
     /// Of so many page blocks, the contents of one are there.
     sample: u64,
 }
@@ -64,8 +61,12 @@ impl Simulated {
         let piece = |start, end| Piece { start, end, stored: end - start, offset: start };
         let high = (bytes > low).then(|| piece(HOLE.end, HOLE.end + bytes - low));
         let ranges = RangeMap::new([piece(0x1000, 0xa0000), piece(1 << 20, low)].into_iter().chain(high));
-        let window = (PATTERNS * SECTION_MEMMAP + CONTENTS * PAGE_SIZE as u64).next_power_of_two();
-        let file = MappedFile::new(precompute(folder)?, MapPolicy { window, access: Access::Map });
+        let failed = |source| InstrumentError::Io {
+            path: folder.to_owned(),
+            action: "map a temporary file in",
+            source,
+        };
+        let file = WholeFile::new(precompute(folder)?).map_err(failed)?;
         Ok(Self { ranges, notes: info::notes(), file, sample: sample.max(1) })
     }
 
@@ -121,11 +122,7 @@ impl PhysMemory for Simulated {
     }
 
     fn view(&self) -> Box<dyn View + '_> {
-        let mut window = self.file.window();
-        // All of it is mapped at once, and stays: who jumps to and fro would otherwise map anew for every section, and the
-        // faults would take as long as the scan. Where it fails, whoever asks for bytes is told.
-        let _ = window.bytes(0, usize::MAX);
-        Box::new(SimulatedView { machine: self, window, page: [0; PAGE_SIZE] })
+        Box::new(SimulatedView { machine: self, page: [0; PAGE_SIZE], faults: self.file.faults() })
     }
 
     fn notes(&self) -> &[u8] {
@@ -139,9 +136,10 @@ impl PhysMemory for Simulated {
 
 struct SimulatedView<'a> {
     machine: &'a Simulated,
-    window: Window<'a>,
     /// A page of the kernel's own tables, made when asked for.
     page: [u8; PAGE_SIZE],
+    /// Faults before the view was made.
+    faults: u64,
 }
 
 impl View for SimulatedView<'_> {
@@ -161,10 +159,9 @@ impl View for SimulatedView<'_> {
                 (PATTERNS * SECTION_MEMMAP + contents + paddr % run, run - paddr % run)
             }
         };
-        self.window.bytes(offset, (most as usize).min(len)).map_err(|source| {
-            let path = machine.file.file().path().to_owned();
-            ReadError::Io { path, offset, source }
-        })
+        let bytes = machine.file.bytes().get(offset as usize..);
+        let bytes = bytes.and_then(|bytes| bytes.get(..(most as usize).min(len)));
+        bytes.ok_or(ReadError::NotPresent { paddr })
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {
@@ -172,7 +169,7 @@ impl View for SimulatedView<'_> {
     }
 
     fn intact(&mut self) -> bool {
-        self.window.faults() == 0
+        self.machine.file.faults() == self.faults
     }
 }
 

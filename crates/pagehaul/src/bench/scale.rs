@@ -32,7 +32,7 @@ pub(crate) struct ScaleArguments {
     /// Threads that scan and pack [default: every CPU this process may use]
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
-    /// Runs of each machine of less than 8 TiB; the median counts
+    /// Runs of each machine of less than 16 TiB; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
     /// Folder for the dumps: up to 10 GB, in memory best
