@@ -91,7 +91,7 @@ class Stillness(threading.Thread):
         self.longest = max(self.longest, time.monotonic() - since)
 
 
-def measure(command, subject, outputs, said=lambda: {}):
+def measure(command, subject, outputs, said=lambda _: {}):
     for output in outputs:
         if output.is_dir():
             shutil.rmtree(output)
