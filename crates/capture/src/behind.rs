@@ -203,71 +203,11 @@ impl Drop for Behind<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
-    use std::sync::{Arc, Mutex};
-
-    /// A disk of `room` bytes that takes a write only when it is told to.
-    struct Disk {
-        room: u64,
-        turns: Receiver<()>,
-        file: Arc<Mutex<Written>>,
-    }
-
-    #[derive(Default)]
-    struct Written {
-        bytes: Vec<u8>,
-        writes: Vec<(u64, usize)>,
-    }
-
-    impl Sink for Disk {
-        fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-            let _ = self.turns.recv();
-            let written = (self.room.saturating_sub(offset) as usize).min(bytes.len());
-            let mut file = self.file.lock().unwrap();
-            let end = offset as usize + written;
-            let size = file.bytes.len().max(end);
-            file.bytes.resize(size, 0);
-            file.bytes[offset as usize..end].copy_from_slice(&bytes[..written]);
-            file.writes.push((offset, written));
-            if written < bytes.len() {
-                return Err(WriteError { written, error: io::ErrorKind::StorageFull.into() });
-            }
-            Ok(())
-        }
-
-        fn reserve(&mut self, _: u64, _: u64) -> Result<(), WriteError> {
-            Ok(())
-        }
-
-        fn sync(&mut self) -> Result<(), WriteError> {
-            Ok(())
-        }
-
-        fn is_sparse(&self) -> bool {
-            false
-        }
-
-        fn can_rewrite(&self) -> bool {
-            true
-        }
-
-        fn path(&self) -> &Path {
-            Path::new("disk")
-        }
-    }
-
-    /// The disk, its turns and what is on it.
-    fn disk(room: u64) -> (Disk, Sender<()>, Arc<Mutex<Written>>) {
-        let (turn, turns) = unbounded();
-        let file = Arc::default();
-        (Disk { room, turns, file: Arc::clone(&file) }, turn, file)
-    }
+    use crate::sink::Disk;
 
     #[test]
     fn writes_end_on_chunk_boundaries_and_come_in_order() {
-        let (disk, turn, file) = disk(u64::MAX);
-        // Every write may go ahead.
-        drop(turn);
+        let (disk, file) = Disk::new(u64::MAX);
         let watch = Watch::default();
         let mut behind = Behind::new(disk, 100, 64, &watch).unwrap();
         let sample: Vec<u8> = (0..=255).collect();
@@ -283,7 +223,7 @@ mod tests {
 
     #[test]
     fn bytes_are_gathered_while_the_disk_is_at_work() {
-        let (disk, turn, file) = disk(u64::MAX);
+        let (disk, turn, file) = Disk::in_turns(u64::MAX);
         let watch = Watch::default();
         let mut behind = Behind::new(disk, 0, 64, &watch).unwrap();
         assert!(!behind.is_busy());
@@ -300,8 +240,7 @@ mod tests {
     #[test]
     fn a_failure_noticed_on_the_way_is_told_at_the_next_chance() {
         for push in [true, false] {
-            let (disk, turn, _) = disk(80);
-            drop(turn);
+            let (disk, _) = Disk::new(80);
             let watch = Watch::default();
             let mut behind = Behind::new(disk, 0, 64, &watch).unwrap();
             behind.push(&[7; 140]).unwrap();
@@ -316,8 +255,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_behind_a_write_that_failed() {
-        let (disk, turn, file) = disk(80);
-        drop(turn);
+        let (disk, file) = Disk::new(80);
         let watch = Watch::default();
         let mut behind = Behind::new(disk, 0, 64, &watch).unwrap();
         let error = behind.push(&[7; 300]).and_then(|()| behind.flush()).unwrap_err();

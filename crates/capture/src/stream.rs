@@ -113,53 +113,11 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
-    use std::path::Path;
-
-    /// A disk of `room` bytes that remembers its writes.
-    struct Disk {
-        room: u64,
-        bytes: Vec<u8>,
-        writes: Vec<(u64, usize)>,
-    }
-
-    impl Sink for Disk {
-        fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-            let written = (self.room.saturating_sub(offset) as usize).min(bytes.len());
-            let end = offset as usize + written;
-            self.bytes.resize(self.bytes.len().max(end), 0);
-            self.bytes[offset as usize..end].copy_from_slice(&bytes[..written]);
-            self.writes.push((offset, written));
-            if written < bytes.len() {
-                return Err(WriteError { written, error: io::ErrorKind::StorageFull.into() });
-            }
-            Ok(())
-        }
-
-        fn reserve(&mut self, _: u64, _: u64) -> Result<(), WriteError> {
-            Ok(())
-        }
-
-        fn sync(&mut self) -> Result<(), WriteError> {
-            Ok(())
-        }
-
-        fn is_sparse(&self) -> bool {
-            false
-        }
-
-        fn can_rewrite(&self) -> bool {
-            true
-        }
-
-        fn path(&self) -> &Path {
-            Path::new("disk")
-        }
-    }
+    use crate::sink::Disk;
 
     #[test]
     fn writes_end_on_chunk_boundaries() {
-        let mut disk = Disk { room: u64::MAX, bytes: Vec::new(), writes: Vec::new() };
+        let (mut disk, file) = Disk::new(u64::MAX);
         let watch = Watch::default();
         let mut stream = Stream::new(100, 64);
         let sample: Vec<u8> = (0..=255).collect();
@@ -167,14 +125,15 @@ mod tests {
             stream.push(piece, &mut disk, &watch).unwrap();
         }
         stream.flush(&mut disk, &watch).unwrap();
-        assert_eq!(disk.writes, [(100, 28), (128, 64), (192, 64), (256, 64), (320, 36)]);
-        assert_eq!(&disk.bytes[100..], sample);
+        let file = file.lock().unwrap();
+        assert_eq!(file.writes, [(100, 28), (128, 64), (192, 64), (256, 64), (320, 36)]);
+        assert_eq!(&file.bytes[100..], sample);
         assert_eq!((stream.end(), stream.flushed(), watch.written()), (356, 356, 256));
     }
 
     #[test]
     fn a_full_disk_leaves_what_did_not_fit() {
-        let mut disk = Disk { room: 80, bytes: Vec::new(), writes: Vec::new() };
+        let (mut disk, _) = Disk::new(80);
         let watch = Watch::default();
         let mut stream = Stream::new(0, 64);
         let error = stream.push(&[7; 150], &mut disk, &watch).unwrap_err();

@@ -1,8 +1,12 @@
 //! Where bytes end up: files, written at any offset, and streams, which carry the offsets along.
 
+#[cfg(test)]
+mod disk;
 mod file;
 mod flat;
 
+#[cfg(test)]
+pub(crate) use disk::Disk;
 pub(crate) use file::{FileSink, admit, create, spool};
 pub(crate) use flat::FlatSink;
 
