@@ -82,10 +82,9 @@ impl MappedFile {
 
     /// One thread's window on the file.
     pub fn window(&self) -> Window<'_> {
-        let reopen = || PlainFile::open(self.file.path()).map_err(|error| error.to_string());
         Window {
             source: self,
-            own: self.in_proc.then(reopen),
+            own: None,
             mapping: None,
             length: 0,
             refused: 0..0,
@@ -104,9 +103,10 @@ fn is_in_proc(file: &PlainFile) -> bool {
 /// One thread's sliding window.
 pub struct Window<'a> {
     source: &'a MappedFile,
-    /// A file in /proc, opened once more for this thread: all who read through one opening of /proc/kcore share a buffer in
-    /// the kernel (commit df04abfd181a, "fs/proc/kcore.c: Add bounce buffer for ktext data"), and get each other's pages.
-    own: Option<Result<PlainFile, String>>,
+    /// A file in /proc that is read, opened once more for this thread: all who read through one opening of /proc/kcore share
+    /// a buffer in the kernel (commit df04abfd181a, "fs/proc/kcore.c: Add bounce buffer for ktext data"), and get each
+    /// other's pages.
+    own: Option<PlainFile>,
     mapping: Option<Mapping>,
     /// How long the last mapping was to be.
     length: u64,
@@ -187,11 +187,10 @@ impl Window<'_> {
     /// processor's second cache holds: 1 MiB makes a capture 8 % slower (`-d 0 -c lzo`).
     fn read(&mut self, offset: u64, end: u64) -> io::Result<&[u8]> {
         const MOST: usize = 128 << 10;
-        let file = match &self.own {
-            None => &self.source.file,
-            Some(Ok(file)) => file,
-            Some(Err(error)) => return Err(io::Error::other(error.clone())),
-        };
+        if self.source.in_proc && self.own.is_none() {
+            self.own = Some(PlainFile::open(self.source.file.path()).map_err(io::Error::other)?);
+        }
+        let file = self.own.as_ref().unwrap_or(&self.source.file);
         if !self.buffered.contains(&offset) {
             let sequential = offset == self.buffered.end;
             let last = (self.buffered.end - self.buffered.start) as usize;
