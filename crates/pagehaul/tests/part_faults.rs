@@ -8,8 +8,6 @@ mod common {
 
 use common::faulty::{Faulty, Plan};
 use common::setup::Setup;
-use pagehaul_capture::Source;
-use pagehaul_memory::MapPolicy;
 
 /// One part on the disk that fails, one beside the vmcore.
 const PARTS: [&str; 2] = ["disk/a", "b"];
@@ -35,21 +33,11 @@ fn capture(setup: &Setup, faulty: &Faulty, plan: Plan) -> Done {
     Done { code: output.status.code(), said: String::from_utf8(output.stderr).unwrap(), writes }
 }
 
-/// The pages that the files `names` hold together, and whether they claim to be all; asserts that none is wrong. None: they are
-/// no dump.
+/// The pages that those of the files `names` that are there hold together, and whether they claim to be all. None: they are no
+/// dump.
 fn held(setup: &Setup, names: &[&str]) -> Option<(u64, bool)> {
-    let paths: Vec<_> = names.iter().map(|name| setup.path(name)).filter(|path| path.exists()).collect();
-    let set = Source::open_all(&paths, MapPolicy::default()).ok()?;
-    let mut view = set.memory().view();
-    let mut scratch = [0; 4096];
-    let mut pages = 0;
-    for pfn in setup.image.pfns() {
-        if let Ok(page) = view.page(pfn, &mut scratch) {
-            assert!(*page == setup.image.page(pfn), "{names:?}: PFN {pfn:#x} has other contents");
-            pages += 1;
-        }
-    }
-    Some((pages, !set.is_incomplete()))
+    let there: Vec<_> = names.iter().copied().filter(|name| setup.path(name).exists()).collect();
+    setup.right_pages_of(&there).ok()
 }
 
 /// Some of `0..count`, from the first to beyond the last.

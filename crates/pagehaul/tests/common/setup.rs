@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use pagehaul_memory::MapPolicy;
+use pagehaul_open::{Source, SourceError};
 use pagehaul_synth::{Content, Era, Image, Machine};
 
 /// The program under test.
@@ -93,17 +95,22 @@ impl Setup {
 
     /// How many pages the dump holds; asserts that none differs from memory.
     pub fn right_pages(&self, name: &str) -> u64 {
-        let source =
-            pagehaul_capture::Source::open(&self.path(name), pagehaul_memory::MapPolicy::default()).unwrap();
+        self.right_pages_of(&[name]).unwrap().0
+    }
+
+    /// How many pages files hold together, and whether they claim to be all; asserts that none differs from memory.
+    pub fn right_pages_of(&self, names: &[&str]) -> Result<(u64, bool), SourceError> {
+        let paths: Vec<_> = names.iter().map(|name| self.path(name)).collect();
+        let source = Source::open_all(&paths, MapPolicy::default())?;
         let mut view = source.memory().view();
         let mut scratch = [0; 4096];
         let mut held = 0;
         for pfn in self.image.pfns() {
             if let Ok(page) = view.page(pfn, &mut scratch) {
-                assert!(*page == self.image.page(pfn), "{name}: PFN {pfn:#x} has other contents");
+                assert!(*page == self.image.page(pfn), "{names:?}: PFN {pfn:#x} has other contents");
                 held += 1;
             }
         }
-        held
+        Ok((held, !source.is_incomplete()))
     }
 }
