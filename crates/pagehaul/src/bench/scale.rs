@@ -35,7 +35,7 @@ pub(crate) struct ScaleArguments {
     /// Runs of each machine of less than 16 TiB; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Folder for the dumps: up to 10 GB, in memory best
+    /// Folder for the dumps: up to 10 GB, 20 GB from 64 TiB on; in memory best
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     scratch: PathBuf,
     /// Speeds of disks to predict for, in MB/s
