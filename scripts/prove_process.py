@@ -137,6 +137,18 @@ class Proof:
         assert state(pid) in "RSD", "it does not go on after a snapshot"
         return core
 
+    def restarts(self, child, before=lambda: None):
+        """Saves a program and restarts it, twice in a row; between them the caller looks at it."""
+        file = self.folder / "checkpoint"
+        for turn in ("first", "second"):
+            before()
+            run(self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu, child.pid, file)
+            if turn == "first":
+                # Only this one was started from here.
+                child.wait()
+            run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
+            yield turn
+
     def gdb(self, program, core, *commands):
         options = [word for command in commands for word in ("-ex", command)]
         return run("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", *options, program, core).stdout
@@ -324,12 +336,7 @@ sys.stdin.read()
         if not self.args.criu:
             print("not proved: checkpoints (no CRIU given)")
             return
-        file = self.folder / "checkpoint"
-        for turn in ("first", "second"):
-            run(self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu, pid, file)
-            if turn == "first":
-                child.wait()
-            run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
+        for turn in self.restarts(child):
             goes_on(f"after the {turn} restart")
         say(f"{mib} MiB: checkpoint, end, restart: the program's checksums hold, twice in a row")
 
@@ -398,12 +405,7 @@ print(len(list(program.threads())), hashlib.sha256(program.read(int(sys.argv[2])
         assert (ask("DBSIZE"), ask("DEBUG", "DIGEST")) == (":200001", digest), "keys were lost"
         say("redis-server: all threads have backtraces, all keys are there afterwards")
         if self.args.criu:
-            file = self.folder / "redis.ckpt"
-            for turn in ("first", "second"):
-                run(self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu, pid, file)
-                if turn == "first":
-                    child.wait()
-                run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
+            for turn in self.restarts(child):
                 assert (ask("DBSIZE"), ask("GET", "last"), ask("DEBUG", "DIGEST")) == (":200001", "word", digest), \
                     f"keys were lost in the {turn} restart"
             say("redis-server: answers with all its keys after two checkpoints and restarts")
@@ -465,14 +467,9 @@ print(len(list(program.threads())), hashlib.sha256(program.read(int(sys.argv[2])
         tool = [self.args.pagehaul, "checkpoint", "-q", "--force", "--criu", self.args.criu]
         run(*tool, "--leave-running", pid, file)
         goes_on("after --leave-running")
-        for turn in range(2):
-            # A snapshot's zombie, which init has yet to wait for, must not keep the PID from being used again.
-            self.core(pid, "--snapshot")
-            run(*tool, pid, file)
-            if turn == 0:
-                child.wait()
-            run(self.args.pagehaul, "restart", "-q", "--criu", self.args.criu, file)
-            goes_on(f"after restart {turn + 1}")
+        # A snapshot's zombie, which init has yet to wait for, must not keep the PID from being used again.
+        for turn in self.restarts(child, before=lambda: self.core(pid, "--snapshot")):
+            goes_on(f"after the {turn} restart")
         say("checkpoint, restart: the program's checksums hold, twice in a row")
         good = file.read_bytes()
         bad = self.folder / "bad"
