@@ -145,6 +145,8 @@ impl Apt {
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".into()),
             ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".into()),
             ("Acquire::Retries", "3".into()),
+            // Lists of a mirror that lags are signed all the same, and what is fetched is pinned or checked.
+            ("Acquire::Check-Valid-Until", "false".into()),
         ] {
             command.arg(format!("-o{option}={value}"));
         }
