@@ -145,7 +145,7 @@ impl Apt {
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".into()),
             ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".into()),
             ("Acquire::Retries", "3".into()),
-            // Lists of a mirror that lags are signed all the same, and what is fetched is pinned or checked.
+            // A mirror that lags has old lists, but signed ones.
             ("Acquire::Check-Valid-Until", "false".into()),
         ] {
             command.arg(format!("-o{option}={value}"));
