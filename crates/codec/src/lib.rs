@@ -6,6 +6,7 @@
 
 mod compress;
 mod decompress;
+mod deflate;
 mod error;
 mod frame;
 mod lzo;

@@ -1,7 +1,7 @@
-//! What the LZO encoder writes to, and the words it reads and writes.
+//! What the encoders of LZO and DEFLATE write to, and the words they read and write.
 
-/// Masks an index of the output. The worst case, literals only, is some 260 bytes longer than the longest input.
-const MASK: usize = 2 * crate::search::MAX_INPUT - 1;
+/// Masks an index of the output. LZO's worst case, literals only, is some 260 bytes longer than the longest input.
+pub(crate) const MASK: usize = 2 * crate::search::MAX_INPUT - 1;
 const SLACK: usize = 16;
 
 /// A stream being written. Larger than any index can become, and indices are masked: whole words are written without
