@@ -22,9 +22,8 @@ enum Engine {
 
 /// Level 1 of pages of 4 KiB is our own; libdeflate makes the rest.
 struct Zlib {
-    small: Option<deflate::Encoder>,
-    plain: libdeflater::Compressor,
-    sparse: libdeflater::Compressor,
+    own: Option<deflate::Encoder>,
+    library: libdeflater::Compressor,
 }
 
 impl Compressor {
@@ -52,16 +51,15 @@ impl Compressor {
         let size = match &mut self.engine {
             Engine::None => return None,
             Engine::Lzo(encoder) => lzo(encoder, page, out)?,
-            Engine::Zlib(Zlib { small, plain, sparse }) => {
-                if let (Some(encoder), Ok(page)) = (small, page.try_into()) {
+            Engine::Zlib(Zlib { own, library }) => {
+                if let (Some(encoder), Ok(page)) = (own, page.try_into()) {
                     let stream = encoder.encode(page)?;
                     out.get_mut(..stream.len())?.copy_from_slice(stream);
                     return Some(stream.len());
                 }
-                let context = if is_sparse(page) { sparse } else { plain };
-                let bound = context.zlib_compress_bound(page.len());
+                let bound = library.zlib_compress_bound(page.len());
                 with_room(bound, &mut self.scratch, out, page.len(), |room| {
-                    context.zlib_compress(page, room).ok()
+                    library.zlib_compress(page, room).ok()
                 })?
             }
             Engine::Snappy(encoder) => {
@@ -115,29 +113,10 @@ fn with_room(
 }
 
 fn zlib(method: Method) -> Result<Zlib, CodecError> {
-    let is_fast = method.level() == 1;
-    // libdeflate's level 1 looks at few candidates and misses much in arrays of small structures (struct pages): dumps
-    // at level 31 were 0.9 % larger than with zlib's level 1. Level 2 for such pages makes them 1.3 % smaller and takes
-    // 9 % longer.
-    let sparse = if is_fast { 2 } else { method.level() };
-    Ok(Zlib {
-        small: is_fast.then(deflate::Encoder::new),
-        plain: libdeflate(method, method.level())?,
-        sparse: libdeflate(method, sparse)?,
-    })
-}
-
-fn libdeflate(method: Method, level: i32) -> Result<libdeflater::Compressor, CodecError> {
-    let level = libdeflater::CompressionLvl::new(level);
+    let level = libdeflater::CompressionLvl::new(method.level());
     let level = level.map_err(|_| failed(method, "libdeflate does not know the level"))?;
-    Ok(libdeflater::Compressor::new(level))
-}
-
-/// Whether at least half of the bytes are zeros, as in arrays of structures.
-fn is_sparse(page: &[u8]) -> bool {
-    // Counted in bytes, as many as a byte can count: one instruction adds up sixteen of them.
-    let zeros = |block: &[u8]| block.iter().fold(0_u8, |count, &byte| count + u8::from(byte == 0));
-    page.chunks(128).map(|block| usize::from(zeros(block))).sum::<usize>() >= page.len() / 2
+    let own = (method.level() == 1).then(deflate::Encoder::new);
+    Ok(Zlib { own, library: libdeflater::Compressor::new(level) })
 }
 
 fn failed(method: Method, reason: &'static str) -> CodecError {
@@ -159,21 +138,4 @@ fn zstd_context(method: Method) -> Result<CCtx<'static>, CodecError> {
         context.set_parameter(parameter).map_err(|code| failed(method, zstd_safe::get_error_name(code)))?;
     }
     Ok(context)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_a_page_of_zeros_is_sparse() {
-        for length in [2, 128, 300, 4096, 65536] {
-            let mut page = vec![0; length];
-            assert!(is_sparse(&page));
-            page[..length / 2].fill(1);
-            assert!(is_sparse(&page), "{length}");
-            page[length - 1] = 1;
-            assert!(!is_sparse(&page), "{length}");
-        }
-    }
 }
