@@ -1,7 +1,7 @@
 use zstd_safe::{CCtx, CParameter, ParamSwitch};
 
 use crate::search::{Encoder, MAX_INPUT};
-use crate::{Codec, CodecError, Method, deflate};
+use crate::{Codec, CodecError, Method, deflate, zstd};
 
 /// Compresses pages with one method. Belongs to one thread; nothing is allocated per page once the largest page size
 /// was seen.
@@ -14,16 +14,22 @@ pub struct Compressor {
 
 enum Engine {
     None,
-    Zlib(Zlib),
+    Zlib(Small<deflate::Encoder, libdeflater::Compressor>),
     Lzo(Encoder),
     Snappy(Box<snap::raw::Encoder>),
-    Zstd(CCtx<'static>),
+    Zstd(Small<zstd::Encoder, CCtx<'static>>),
 }
 
-/// Level 1 of pages of 4 KiB is our own; libdeflate makes the rest.
-struct Zlib {
-    own: Option<deflate::Encoder>,
-    library: libdeflater::Compressor,
+/// Level 1 of pages of 4 KiB is our own; a library makes the rest.
+struct Small<E, L> {
+    own: Option<Box<E>>,
+    library: L,
+}
+
+impl<E, L> Small<E, L> {
+    fn new(method: Method, own: fn() -> E, library: L) -> Self {
+        Self { own: (method.level() == 1).then(|| Box::new(own())), library }
+    }
 }
 
 impl Compressor {
@@ -31,10 +37,10 @@ impl Compressor {
     pub fn new(method: Method) -> Result<Self, CodecError> {
         let engine = match method.codec() {
             Codec::None => Engine::None,
-            Codec::Zlib => Engine::Zlib(zlib(method)?),
+            Codec::Zlib => Engine::Zlib(Small::new(method, deflate::Encoder::new, zlib_context(method)?)),
             Codec::Lzo => Engine::Lzo(Encoder::new()),
             Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
-            Codec::Zstd => Engine::Zstd(zstd_context(method)?),
+            Codec::Zstd => Engine::Zstd(Small::new(method, zstd::Encoder::new, zstd_context(method)?)),
         };
         Ok(Self { method, engine, scratch: Vec::new() })
     }
@@ -51,7 +57,7 @@ impl Compressor {
         let size = match &mut self.engine {
             Engine::None => return None,
             Engine::Lzo(encoder) => lzo(encoder, page, out)?,
-            Engine::Zlib(Zlib { own, library }) => {
+            Engine::Zlib(Small { own, library }) => {
                 if let (Some(encoder), Ok(page)) = (own, page.try_into()) {
                     let stream = encoder.encode(page)?;
                     out.get_mut(..stream.len())?.copy_from_slice(stream);
@@ -68,10 +74,15 @@ impl Compressor {
                     encoder.compress(page, room).ok()
                 })?
             }
-            Engine::Zstd(context) => {
+            Engine::Zstd(Small { own, library }) => {
+                if let (Some(encoder), Ok(page)) = (own, page.try_into()) {
+                    let frame = encoder.encode(page)?;
+                    out.get_mut(..frame.len())?.copy_from_slice(frame);
+                    return Some(frame.len());
+                }
                 let bound = zstd_safe::compress_bound(page.len());
                 with_room(bound, &mut self.scratch, out, page.len(), |room| {
-                    context.compress2(room, page).ok()
+                    library.compress2(room, page).ok()
                 })?
             }
         };
@@ -112,11 +123,10 @@ fn with_room(
     Some(size)
 }
 
-fn zlib(method: Method) -> Result<Zlib, CodecError> {
+fn zlib_context(method: Method) -> Result<libdeflater::Compressor, CodecError> {
     let level = libdeflater::CompressionLvl::new(method.level());
     let level = level.map_err(|_| failed(method, "libdeflate does not know the level"))?;
-    let own = (method.level() == 1).then(deflate::Encoder::new);
-    Ok(Zlib { own, library: libdeflater::Compressor::new(level) })
+    Ok(libdeflater::Compressor::new(level))
 }
 
 fn failed(method: Method, reason: &'static str) -> CodecError {

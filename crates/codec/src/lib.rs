@@ -15,6 +15,7 @@ mod output;
 mod search;
 mod unlzo;
 mod zero;
+mod zstd;
 
 pub use compress::Compressor;
 pub use decompress::Decompressor;
