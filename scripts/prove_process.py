@@ -189,7 +189,8 @@ class Proof:
                    "-o", "thread backtrace all",
                    "-o", f"memory read --force --binary --outfile {held} --count {length} {address:#x}").stdout
         threads = re.split(r"\n[ *] thread #", text)[1:]
-        workers = [thread for thread in threads if "`worker_loop" in thread and "start_thread" in thread]
+        # Without libc6-dbg the C library's own functions have no names: threads start in the standard library's.
+        workers = [thread for thread in threads if "`worker_loop" in thread and "::thread_start" in thread]
         if len(threads) != 5 or len(workers) != 4 or "`main" not in threads[0]:
             sys.exit(f"lldb does not see the backtraces of 5 threads:\n{text}")
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
