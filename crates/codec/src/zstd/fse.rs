@@ -149,6 +149,7 @@ impl Table {
         Self { log: 0, steps: [Step { width: 0, find: 0 }; SYMBOLS], next: [0; MAX_STATES] }
     }
 
+    #[inline(always)]
     pub(crate) fn fill(&mut self, shares: &Shares) {
         self.log = shares.log;
         let size = 1_usize << shares.log;

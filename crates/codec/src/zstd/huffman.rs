@@ -68,6 +68,7 @@ impl Code {
     }
 
     /// Makes the best code for bytes of which at least two differ.
+    #[inline(always)]
     pub(crate) fn fit(&mut self, histogram: &Histogram) {
         let Scratch { present, sorted, nodes } = &mut *self.scratch;
         let count = compact(histogram, present);
@@ -124,6 +125,7 @@ impl Code {
     }
 
     /// Describes the code. Returns where the output ends; `None`: the description would be too long.
+    #[inline(always)]
     pub(crate) fn describe(&mut self, output: &mut Output, at: usize) -> Option<usize> {
         // The last byte's is known: it fills up the code.
         let count = self.end - 1;
@@ -152,6 +154,7 @@ impl Code {
         Some(at + direct)
     }
 
+    #[inline(always)]
     fn describe_entropy(
         &mut self,
         weights: &[u8; 256],
@@ -207,6 +210,7 @@ impl Code {
     }
 
     /// Writes a stream of bytes, from the last to the first. Returns where it ends.
+    #[inline(always)]
     pub(crate) fn write(&self, bytes: &[u8], output: &mut Output, at: usize) -> usize {
         let mut bits = Bits::new(at);
         let (head, groups) = bytes.as_rchunks::<5>();

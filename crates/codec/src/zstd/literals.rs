@@ -23,12 +23,14 @@ impl Coder {
     }
 
     /// Writes the section and returns where it ends. `None`: that is behind a whole page.
+    #[inline(always)]
     pub(crate) fn encode(&mut self, literals: &[u8], output: &mut Output, at: usize) -> Option<usize> {
         let end = if literals.len() < WORTH_CODING { None } else { self.code(literals, output, at) };
         end.or_else(|| raw(literals, output, at))
     }
 
     /// Codes literals, if that saves anything.
+    #[inline(always)]
     fn code(&mut self, literals: &[u8], output: &mut Output, at: usize) -> Option<usize> {
         let len = literals.len();
         let histogram = count(literals);

@@ -39,6 +39,8 @@ pub(crate) struct Encoder {
     literals: literals::Coder,
     sequences: sequences::Coder,
     output: Box<Output>,
+    #[cfg(target_arch = "x86_64")]
+    is_modern: bool,
 }
 
 impl Encoder {
@@ -49,16 +51,37 @@ impl Encoder {
             literals: literals::Coder::new(),
             sequences: sequences::Coder::new(),
             output: zeroed(),
+            #[cfg(target_arch = "x86_64")]
+            is_modern: is_modern(),
         }
     }
 
     /// Encodes a page as a frame. `None`: it does not shrink.
     pub(crate) fn encode(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
+        #[cfg(target_arch = "x86_64")]
+        if self.is_modern {
+            // SAFETY: the processor was found to have all that this is compiled for.
+            return unsafe { self.encode_modern(page) };
+        }
+        self.encode_any(page)
+    }
+
+    /// The same with instructions that not every processor has, of which those that shift and count bits matter: 3 %
+    /// faster.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,avx2")]
+    fn encode_modern(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
+        self.encode_any(page)
+    }
+
+    #[inline(always)]
+    fn encode_any(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
         self.searcher.search(page, &mut self.parse);
         self.encode_parse()
     }
 
     /// Encodes what a search left in `parse`.
+    #[inline(always)]
     fn encode_parse(&mut self) -> Option<&[u8]> {
         let Self { parse, literals, sequences, output, .. } = self;
         let at = literals.encode(parse.literals(), output, BLOCK)?;
@@ -71,4 +94,13 @@ impl Encoder {
         output[..HEADER.len()].copy_from_slice(&HEADER);
         Some(&output[..end])
     }
+}
+
+/// Whether [`Encoder::encode_modern`] may be called.
+#[cfg(target_arch = "x86_64")]
+fn is_modern() -> bool {
+    is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("avx2")
 }

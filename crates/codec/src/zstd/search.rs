@@ -1,7 +1,8 @@
 //! The search for repeated bytes: greedy, over one table of hashes, meant to find what libzstd's level 1 finds.
 //!
 //! Most of the time goes into wrong guesses: where the next match begins and how long it is. The length is measured
-//! without branches; telling all matches of four positions at once by arithmetic was slower than guessing.
+//! without branches; telling all matches of four positions at once by arithmetic was slower than guessing. Matches are
+//! not extended to bytes before them: that makes pages 0.5 % smaller and takes 4 % longer.
 
 use super::parse::{PAGE, Parse};
 use crate::output::zeroed;
@@ -27,6 +28,7 @@ impl Searcher {
         Self { table: zeroed() }
     }
 
+    #[inline(always)]
     pub(crate) fn search(&mut self, page: &Page, parse: &mut Parse) {
         let table = &mut *self.table;
         // An empty entry names position 0, which is as good a candidate as any: candidates are compared.
@@ -67,7 +69,6 @@ impl Searcher {
             let mut end = measure(page, candidate, found, differ);
             let inside = end.min(LAST) - 2;
             table[hash(word8(page, inside))] = inside as u16;
-            let found = found - agree_before(page, candidate, found).min(found - pending);
             parse.add_literals(page, pending, found - pending);
             parse.codes.add(found - pending, end - found, offset);
             // Structures one after the other differ in a field, whose value came before: their offsets alternate.
@@ -132,15 +133,6 @@ fn agree(page: &Page, mut a: usize, mut b: usize) -> usize {
         b += 1;
     }
     b
-}
-
-/// How many bytes, up to 8, agree before `a` and `b` > `a`.
-#[inline(always)]
-fn agree_before(page: &Page, a: usize, b: usize) -> usize {
-    if a < 8 {
-        return 0;
-    }
-    (word8(page, b - 8) ^ word8(page, a - 8)).leading_zeros() as usize / 8
 }
 
 /// The eight bytes at an index, 0 beyond the end.

@@ -47,6 +47,7 @@ impl Coder {
     }
 
     /// Writes the section of sequences and returns where it ends.
+    #[inline(always)]
     pub(crate) fn encode(&mut self, codes: &Codes, output: &mut Output, at: usize) -> usize {
         let count = codes.sequences().len();
         if count == 0 {
@@ -82,6 +83,7 @@ impl Alphabet {
     }
 
     /// Chooses the cheapest way to code the counted symbols, describes it and makes its table.
+    #[inline(always)]
     fn choose(
         &self,
         counts: &Counts,
@@ -118,6 +120,7 @@ impl Alphabet {
 }
 
 /// Writes the sequences from the last to the first.
+#[inline(always)]
 fn write(packed: &[Packed], tables: &Tables, output: &mut Output, at: usize) -> usize {
     let mut bits = Bits::new(at);
     let Tables { literals, lengths, offsets } = tables;
