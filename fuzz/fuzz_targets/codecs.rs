@@ -10,9 +10,11 @@ const PAGE: usize = 4096;
 
 thread_local! {
     static COMPRESSORS: RefCell<Vec<Compressor>> = RefCell::new(
+        // Level 1 of zstd is an encoder of its own.
         Codec::ALL
             .into_iter()
             .map(Method::from)
+            .chain(Method::new(Codec::Zstd, 1))
             .map(|method| Compressor::new(method).expect("memory for a context"))
             .collect(),
     );
