@@ -257,7 +257,8 @@ mod tests {
                 }
                 sizes.push(flat.entries.len());
             }
-            prop_assert!(sizes.is_sorted());
+            // Which of the two tight ones needs more is chance.
+            prop_assert!(sizes[0].max(sizes[1]) <= sizes[2], "{sizes:?}");
         }
     }
 }
