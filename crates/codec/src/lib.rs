@@ -4,11 +4,13 @@
 //! allocate is allocated once. A page's compressed bytes depend on the page and the [`Method`] alone, never on what
 //! was compressed before, so a dump comes out the same however its pages are spread over threads.
 
+mod bits;
 mod compress;
 mod decompress;
 mod deflate;
 mod error;
 mod frame;
+mod lengths;
 mod lzo;
 mod method;
 mod output;

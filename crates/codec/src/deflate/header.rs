@@ -1,9 +1,9 @@
 //! How a block's codes are written down (RFC 1951, 3.2.7): the lengths of one after the other, with repeated ones put
 //! together, in a code of their own.
 
-use super::bits::Bits;
 use super::prefix::{Codes, Prefix};
-use super::symbols::{END, FIRST_LENGTH, Token};
+use super::symbols::{self, END, FIRST_LENGTH, Token};
+use crate::bits::{Bits, Output};
 
 /// Symbols of the code that lengths are written in.
 const SYMBOLS: usize = 19;
@@ -137,17 +137,17 @@ impl Header {
     }
 
     #[inline(never)]
-    pub(super) fn write(&self, codes: &mut Codes, bits: &mut Bits<'_>) {
+    pub(super) fn write(&self, codes: &mut Codes, bits: &mut Bits, output: &mut Output) {
         bits.add((self.symbols - (END + 1)) as u64, 5);
         bits.add((self.distances - 1) as u64, 5);
         bits.add((self.written - 4) as u64, 4);
-        bits.flush();
+        bits.flush(output);
         for &symbol in &ORDER[..self.written] {
             bits.add(self.lengths[usize::from(symbol)].into(), 3);
-            bits.flush();
+            bits.flush(output);
         }
         self.code.write(codes, FIRST_LENGTH);
-        bits.tokens(&self.tokens[..self.count], codes);
+        symbols::write(&self.tokens[..self.count], codes, bits, output);
     }
 }
 

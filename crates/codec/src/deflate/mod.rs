@@ -4,19 +4,18 @@
 //! A page is one block, its bytes are all within reach of each other, and tables of 12 KiB know enough of them. From
 //! the search on, pages are tokens, which are written without a branch.
 
-mod bits;
 mod header;
 mod parse;
 mod prefix;
 mod symbols;
 
-use bits::Bits;
 use header::Header;
 use parse::{PAGE, Parse};
 use prefix::{Codes, Prefix};
 use symbols::{DISTANCES, FIRST_DISTANCE, LITERALS_AND_LENGTHS, SYMBOLS};
 
-use crate::output::{Output, zeroed};
+use crate::bits::{Bits, Output};
+use crate::output::zeroed;
 
 /// Of zlib: method 8 with a window of 32 KiB, the fastest level.
 const HEADER: [u8; 2] = [0x78, 0x01];
@@ -70,18 +69,19 @@ impl Encoder {
         if length >= PAGE {
             return None;
         }
-        let mut bits = Bits::new(output, &HEADER);
+        output[..HEADER.len()].copy_from_slice(&HEADER);
+        let mut bits = Bits::new(HEADER.len());
         if fixed_bits <= own_bits {
             bits.add(FIXED, 3);
-            bits.tokens(parse.tokens(), fixed);
+            symbols::write(parse.tokens(), fixed, &mut bits, output);
         } else {
             bits.add(OWN, 3);
-            header.write(own, &mut bits);
+            header.write(own, &mut bits, output);
             symbols.write(own, 0);
             distances.write(own, FIRST_DISTANCE);
-            bits.tokens(parse.tokens(), own);
+            symbols::write(parse.tokens(), own, &mut bits, output);
         }
-        let at = bits.finish();
+        let at = bits.finish(output);
         debug_assert_eq!(at + CHECKSUM, length);
         let stream = &mut output[..at + CHECKSUM];
         stream[at..].copy_from_slice(&libdeflater::adler32(page).to_be_bytes());

@@ -1,9 +1,8 @@
 //! Prefix codes of least length (RFC 1951, 3.2.2).
 
 use super::symbols::{END, FIRST_DISTANCE, FIRST_LENGTH, SYMBOLS};
+use crate::lengths::Tree;
 
-/// More than the longest code without a limit has, of so few symbols as a page's.
-const DEPTHS: usize = 32;
 /// Counts from this on are rare, and sorted apart.
 const MANY: usize = 32;
 
@@ -17,14 +16,15 @@ pub(super) struct Prefix<const N: usize> {
     count: usize,
     /// The same, the rarest first.
     sorted: [u32; N],
-    nodes: [u32; N],
+    /// How often these occur, and the tree.
+    tree: Tree,
     /// Bits of the symbols that have a code.
     lengths: [u8; N],
 }
 
 impl<const N: usize> Prefix<N> {
     pub(super) fn new() -> Self {
-        Self { used: [0; N], count: 0, sorted: [0; N], nodes: [0; N], lengths: [0; N] }
+        Self { used: [0; N], count: 0, sorted: [0; N], tree: Tree::new(), lengths: [0; N] }
     }
 
     /// The symbols that have a code, in ascending order, how often each occurs and its bits.
@@ -72,11 +72,10 @@ impl<const N: usize> Prefix<N> {
             return;
         }
         self.sort();
-        let mut leaves_at = self.depths();
-        cut(&mut leaves_at, limit);
+        let per_length = self.tree.lengths(used, limit);
         let mut at = 0;
         for length in (1..=limit).rev() {
-            let end = (at + leaves_at[length] as usize).min(N);
+            let end = (at + usize::from(per_length[length])).min(N);
             for &leaf in &self.sorted[at..end] {
                 self.lengths[(leaf & 0xffff) as usize % N] = length as u8;
             }
@@ -102,43 +101,9 @@ impl<const N: usize> Prefix<N> {
             *place += 1;
         }
         self.sorted[many..self.count].sort_unstable();
-    }
-
-    /// How many leaves the tree of least weight has at each depth. After Moffat and Katajainen, "In-place calculation
-    /// of minimum-redundancy codes" (1995).
-    fn depths(&mut self) -> [u32; DEPTHS] {
-        let Self { count, sorted, nodes, .. } = self;
-        // Weights of inner nodes, each made of two nodes of least weight; then their parents; then their depths.
-        let inner = *count - 1;
-        let (mut leaf, mut node) = (0, 0);
-        for next in 0..inner {
-            let mut weight = 0;
-            for _ in 0..2 {
-                let leaf_weight = sorted[leaf % N] >> 16;
-                if leaf < *count && (node >= next || leaf_weight <= nodes[node % N]) {
-                    weight += leaf_weight;
-                    leaf += 1;
-                } else {
-                    weight += nodes[node % N];
-                    nodes[node % N] = next as u32;
-                    node += 1;
-                }
-            }
-            nodes[next % N] = weight;
+        for (count, leaf) in self.tree.counts.iter_mut().zip(&self.sorted[..self.count]) {
+            *count = leaf >> 16;
         }
-        let mut inner_at = [0_u32; DEPTHS];
-        nodes[(inner - 1) % N] = 0;
-        inner_at[0] = 1;
-        for at in (0..inner - 1).rev() {
-            let depth = nodes[nodes[at % N] as usize % N] + 1;
-            nodes[at % N] = depth;
-            inner_at[depth as usize % DEPTHS] += 1;
-        }
-        let mut leaves_at = [0; DEPTHS];
-        for depth in 1..DEPTHS {
-            leaves_at[depth] = 2 * inner_at[depth - 1] - inner_at[depth];
-        }
-        leaves_at
     }
 
     /// The codes of these lengths, of which the first symbol's is the `first` of all.
@@ -159,26 +124,6 @@ impl<const N: usize> Prefix<N> {
             *place += 1;
             codes[(first + symbol) % SYMBOLS] = u32::from(length) << 16 | u32::from(reversed);
         }
-    }
-}
-
-/// Moves leaves that are too deep up, and as few others as that takes down.
-fn cut(leaves_at: &mut [u32; DEPTHS], limit: usize) {
-    let deep: u32 = leaves_at[limit + 1..].iter().sum();
-    if deep == 0 {
-        return;
-    }
-    leaves_at[limit + 1..].fill(0);
-    leaves_at[limit] += deep;
-    // Codes of the longest length that all of them take, of those there are.
-    let mut taken: u32 = (1..=limit).map(|depth| leaves_at[depth] << (limit - depth)).sum();
-    while taken > 1 << limit {
-        let Some(depth) = (1..limit).rev().find(|&depth| leaves_at[depth] > 0) else { return };
-        // A leaf becomes a node with two: itself, and one of the deepest.
-        leaves_at[depth] -= 1;
-        leaves_at[depth + 1] += 2;
-        leaves_at[limit] -= 1;
-        taken -= 1;
     }
 }
 

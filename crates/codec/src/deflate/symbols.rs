@@ -1,5 +1,8 @@
 //! Symbols of DEFLATE: literals, lengths, distances (RFC 1951, 3.2.5), and the tokens that pages become.
 
+use super::prefix::Codes;
+use crate::bits::{Bits, Output};
+
 /// The end of a block.
 pub(super) const END: usize = 256;
 /// The longest match.
@@ -62,6 +65,27 @@ impl Token {
     #[inline(always)]
     pub(super) fn extra_bits(self) -> u32 {
         self.0 >> 9 & 15
+    }
+}
+
+/// Writes tokens in these codes. A flush per two of them: a length and a distance take 48 bits at most.
+#[inline(always)]
+pub(super) fn write(tokens: &[Token], codes: &Codes, bits: &mut Bits, output: &mut Output) {
+    let add = |bits: &mut Bits, token: Token| {
+        let code = codes[token.symbol()];
+        let length = code >> 16;
+        let word = u64::from(code & 0xffff) | u64::from(token.extra()) << length;
+        bits.add(word, length + token.extra_bits());
+    };
+    let (pairs, rest) = tokens.as_chunks::<2>();
+    for &[a, b] in pairs {
+        add(bits, a);
+        add(bits, b);
+        bits.flush(output);
+    }
+    for &token in rest {
+        add(bits, token);
+        bits.flush(output);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Finite state entropy: counts made to add up to a power of two, their description, and the encoder's tables.
 
-use super::bits::{Bits, Output};
+use crate::bits::{Bits, Output};
 
 /// More than any alphabet here has.
 pub(crate) const SYMBOLS: usize = 64;

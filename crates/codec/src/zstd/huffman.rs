@@ -1,7 +1,8 @@
 //! The code of the literals: the best lengths for how often each byte occurs, and their description.
 
-use super::bits::{Bits, Output, put4};
 use super::fse::{self, SYMBOLS, Table};
+use crate::bits::{Bits, Output, put4};
+use crate::lengths::{LENGTHS, Tree};
 
 /// The longest code. The format allows 11 bits, but with the description pages are smaller with 10.
 const MAX_LENGTH: usize = 10;
@@ -20,7 +21,7 @@ pub(crate) struct Code {
     codes: [u16; 256],
     lengths: [u8; 256],
     /// How many codes have each length.
-    per_length: [u16; MAX_LENGTH + 1],
+    per_length: [u16; LENGTHS],
     longest: usize,
     /// Bytes from here on do not occur.
     end: usize,
@@ -28,26 +29,14 @@ pub(crate) struct Code {
     scratch: Box<Scratch>,
 }
 
-/// Bytes that occur, the rarest first. What stands behind them in `counts` is larger than any count.
-struct Sorted {
-    counts: [u16; 512],
-    bytes: [u8; 256],
-    len: usize,
-}
-
-/// Of each inner node of the tree, in the order they are made.
-struct Nodes {
-    counts: [u16; 258],
-    /// The first node not yet taken when it was made.
-    firsts: [u8; 256],
-}
-
 /// What is only needed to make a code.
 struct Scratch {
     /// The bytes that occur, each below how often it does.
     present: [u32; 256],
-    sorted: Sorted,
-    nodes: Nodes,
+    /// The same, the rarest first, and how often each occurs.
+    sorted: [u8; 256],
+    tree: Tree,
+    count: usize,
 }
 
 impl Code {
@@ -55,32 +44,27 @@ impl Code {
         Self {
             codes: [0; 256],
             lengths: [0; 256],
-            per_length: [0; MAX_LENGTH + 1],
+            per_length: [0; LENGTHS],
             longest: 0,
             end: 0,
             table: Table::new(),
-            scratch: Box::new(Scratch {
-                present: [0; 256],
-                sorted: Sorted { counts: [0; 512], bytes: [0; 256], len: 0 },
-                nodes: Nodes { counts: [0; 258], firsts: [0; 256] },
-            }),
+            scratch: Box::new(Scratch { present: [0; 256], sorted: [0; 256], tree: Tree::new(), count: 0 }),
         }
     }
 
     /// Makes the best code for bytes of which at least two differ.
     #[inline(always)]
     pub(crate) fn fit(&mut self, histogram: &Histogram) {
-        let Scratch { present, sorted, nodes } = &mut *self.scratch;
-        let count = compact(histogram, present);
-        let present = &present[..count];
-        sort(present, sorted);
-        self.per_length = count_lengths(sorted, nodes);
+        let Scratch { present, sorted, tree, count } = &mut *self.scratch;
+        *count = compact(histogram, present);
+        sort(&present[..*count], sorted, &mut tree.counts);
+        self.per_length = tree.lengths(*count, MAX_LENGTH);
         self.assign();
     }
 
     fn assign(&mut self) {
-        let Scratch { present, sorted, .. } = &*self.scratch;
-        let present = &present[..sorted.len];
+        let Scratch { present, sorted, count, .. } = &*self.scratch;
+        let present = &present[..*count];
         // Lengths of the rarest, the next and so on: written in steps, each over what the last wrote too much.
         let mut by_rank = [0_u8; 256 + 16];
         let mut at = 0;
@@ -103,7 +87,7 @@ impl Code {
             at += count;
         }
         self.lengths = [0; 256];
-        for (&byte, &length) in sorted.bytes.iter().zip(&by_rank).take(sorted.len) {
+        for (&byte, &length) in sorted.iter().zip(&by_rank).take(*count) {
             self.lengths[usize::from(byte)] = length;
         }
         for &key in present {
@@ -247,11 +231,7 @@ fn compact(histogram: &Histogram, present: &mut [u32; 256]) -> usize {
     len
 }
 
-fn sort(present: &[u32], sorted: &mut Sorted) {
-    sorted.len = present.len();
-    // The largest value stands for none.
-    sorted.counts[sorted.len] = u16::MAX;
-    sorted.counts[sorted.len + 1] = u16::MAX;
+fn sort(present: &[u32], bytes: &mut [u8; 256], counts: &mut [u32]) {
     let bucket = |key: u32| ((key >> 8) as usize).min(FEW - 1);
     // Where bytes that occur so often go; first, how many there are.
     let mut starts = [0_u8; FEW];
@@ -270,90 +250,19 @@ fn sort(present: &[u32], sorted: &mut Sorted) {
         let start = &mut starts[bucket(key)];
         let at = usize::from(*start);
         *start = start.wrapping_add(1);
-        sorted.counts[at] = (key >> 8) as u16;
-        sorted.bytes[at] = key as u8;
+        counts[at] = key >> 8;
+        bytes[at] = key as u8;
     }
     // The few frequent ones by insertion.
-    for index in often + 1..sorted.len {
-        let (count, byte) = (sorted.counts[index % 256], sorted.bytes[index % 256]);
+    for index in often + 1..present.len() {
+        let (count, byte) = (counts[index % 256], bytes[index % 256]);
         let mut to = index;
-        while to > often && sorted.counts[(to - 1) % 256] > count {
-            sorted.counts[to % 256] = sorted.counts[(to - 1) % 256];
-            sorted.bytes[to % 256] = sorted.bytes[(to - 1) % 256];
+        while to > often && counts[(to - 1) % 256] > count {
+            counts[to % 256] = counts[(to - 1) % 256];
+            bytes[to % 256] = bytes[(to - 1) % 256];
             to -= 1;
         }
-        sorted.counts[to % 256] = count;
-        sorted.bytes[to % 256] = byte;
-    }
-}
-
-/// How many codes of each length are best.
-///
-/// Huffman's algorithm on two queues, the sorted bytes and the nodes made of them, which come out sorted as well. Nodes
-/// of one depth stand side by side, so their number is known without following each node to the root.
-fn count_lengths(sorted: &Sorted, nodes: &mut Nodes) -> [u16; MAX_LENGTH + 1] {
-    let Nodes { counts: nodes, firsts } = nodes;
-    nodes[..2].fill(u16::MAX);
-    let (mut leaf, mut first) = (0, 0);
-    let inner = sorted.len - 1;
-    for node in 0..inner {
-        firsts[node % 256] = first as u8;
-        let [leaf1, leaf2] = [sorted.counts[leaf % 512], sorted.counts[(leaf + 1) % 512]];
-        let [node1, node2] = [nodes[first % 256], nodes[first % 256 + 1]];
-        // Two leaves, two nodes or one of each; the largest value stands for none. Mostly as the time before.
-        nodes[node % 256] = if leaf2 <= node1 {
-            leaf += 2;
-            leaf1 + leaf2
-        } else if node2 < leaf1 {
-            first += 2;
-            node1 + node2
-        } else {
-            leaf += 1;
-            first += 1;
-            leaf1 + node1
-        };
-        nodes[node % 256 + 2] = u16::MAX;
-    }
-    let mut per_length = [0_u16; MAX_LENGTH + 1];
-    let (mut low, mut high) = (inner - 1, inner);
-    let mut depth = 1;
-    let mut too_long = 0;
-    loop {
-        let below = usize::from(firsts[low % 256]);
-        let leaves = (2 * (high - low) - (low - below)) as u16;
-        if depth <= MAX_LENGTH {
-            per_length[depth] = leaves;
-        } else {
-            too_long += leaves;
-        }
-        depth += 1;
-        if below == low {
-            break;
-        }
-        (low, high) = (below, low);
-    }
-    if too_long > 0 {
-        limit(&mut per_length, too_long);
-    }
-    per_length
-}
-
-/// Gives codes that would be too long the greatest length, and lengthens others for the room that takes.
-#[cold]
-fn limit(per_length: &mut [u16; MAX_LENGTH + 1], too_long: u16) {
-    per_length[MAX_LENGTH] += too_long;
-    let taken: usize = per_length
-        .iter()
-        .enumerate()
-        .skip(1)
-        .map(|(length, &count)| usize::from(count) << (MAX_LENGTH - length))
-        .sum();
-    for _ in 1 << MAX_LENGTH..taken {
-        // One code becomes two that are longer by one, the second of which a longest code moves to.
-        if let Some(length) = (1..MAX_LENGTH).rev().find(|&length| per_length[length] > 0) {
-            per_length[length] -= 1;
-            per_length[length + 1] += 2;
-            per_length[MAX_LENGTH] -= 1;
-        }
+        counts[to % 256] = count;
+        bytes[to % 256] = byte;
     }
 }

@@ -1,8 +1,8 @@
 //! The section of literals: as they are, one repeated, or coded.
 
-use super::bits::{Output, put4};
 use super::huffman::{Code, Histogram};
 use super::parse::PAGE;
+use crate::bits::{Output, put4};
 
 /// Fewer literals are not worth the description of a code.
 const WORTH_CODING: usize = 48;

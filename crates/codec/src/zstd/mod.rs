@@ -7,7 +7,6 @@
 //! [`search`] makes a [`Parse`] of a page, which is all that the entropy coder ([`literals`], [`sequences`]) sees. Any
 //! other search can stand in its place: it clears the parse, then adds literals and sequences in order.
 
-mod bits;
 mod codes;
 mod fse;
 mod huffman;
@@ -19,8 +18,8 @@ mod sequences;
 #[cfg(test)]
 mod tests;
 
+use crate::bits::{Output, put4};
 use crate::output::zeroed;
-use bits::{Output, put4};
 use parse::{PAGE, Parse};
 
 /// Magic number, then a descriptor without flags, then a window of 4 KiB: what libzstd writes for a page when told to

@@ -1,8 +1,8 @@
 //! The section of sequences: how the three alphabets are coded, then one stream of all codes and their extra bits.
 
-use super::bits::{Bits, Output, put4};
 use super::codes::{Codes, Packed};
 use super::fse::{self, Counts, SYMBOLS, Table};
+use crate::bits::{Bits, Output, put4};
 
 /// log2 of the states of tables made of a page's own counts. The format allows 9 and 8, which make pages no smaller.
 const LENGTH_LOG: u32 = 6;
