@@ -1,7 +1,7 @@
-//! What the encoders of LZO and DEFLATE write to, and the words they read and write.
+//! What the encoder of LZO writes to, and what all encoders read words with.
 
 /// Masks an index of the output. LZO's worst case, literals only, is some 260 bytes longer than the longest input.
-pub(crate) const MASK: usize = 2 * crate::search::MAX_INPUT - 1;
+const MASK: usize = 2 * crate::search::MAX_INPUT - 1;
 const SLACK: usize = 16;
 
 /// A stream being written. Larger than any index can become, and indices are masked: whole words are written without
@@ -75,4 +75,22 @@ pub(crate) fn word4(input: &[u8], at: usize) -> u32 {
 #[inline(always)]
 pub(crate) fn word8(input: &[u8], at: usize) -> u64 {
     input.get(at..at + 8).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// Where the bytes from `a` and those from `b` > `a` stop to agree, told for `b`.
+#[inline(always)]
+pub(crate) fn agree(input: &[u8], mut a: usize, mut b: usize) -> usize {
+    while b + 8 <= input.len() {
+        let differ = word8(input, a) ^ word8(input, b);
+        if differ != 0 {
+            return b + differ.trailing_zeros() as usize / 8;
+        }
+        a += 8;
+        b += 8;
+    }
+    while b < input.len() && input[a] == input[b] {
+        a += 1;
+        b += 1;
+    }
+    b
 }

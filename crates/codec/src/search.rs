@@ -6,7 +6,7 @@
 //! all of it by arithmetic, or comparing wider words, was measured to be slower by a tenth to a third.
 
 use crate::lzo;
-use crate::output::{Literals, Output, word4, word8, zeroed};
+use crate::output::{Literals, Output, agree, word4, word8, zeroed};
 
 /// Longest input in bytes: positions must fit the table's `u16`.
 pub(crate) const MAX_INPUT: usize = 1 << 16;
@@ -115,27 +115,4 @@ fn find<const BITS: u32>(
 #[inline(always)]
 fn hash<const BITS: u32>(word: u32) -> usize {
     (word.wrapping_mul(0x9e37_79b1) >> (32 - BITS)) as usize
-}
-
-/// Where the bytes from `a` and those from `b` > `a` stop to agree, told for `b`, which lies before [`TAIL`].
-#[inline(always)]
-fn agree(input: &[u8], a: usize, b: usize) -> usize {
-    let differ = word8(input, a) ^ word8(input, b);
-    if differ != 0 {
-        return b + (differ.trailing_zeros() / 8) as usize;
-    }
-    let (mut a, mut b) = (a + 8, b + 8);
-    while b + 8 <= input.len() {
-        let differ = word8(input, a) ^ word8(input, b);
-        if differ != 0 {
-            return b + (differ.trailing_zeros() / 8) as usize;
-        }
-        a += 8;
-        b += 8;
-    }
-    while b < input.len() && input[a] == input[b] {
-        a += 1;
-        b += 1;
-    }
-    b
 }

@@ -5,7 +5,7 @@
 //! not extended to bytes before them: that makes pages 0.5 % smaller and takes 4 % longer.
 
 use super::parse::{PAGE, Parse};
-use crate::output::zeroed;
+use crate::output::{agree, word8, zeroed};
 
 /// log2 of the table's entries. 13 bits make pages smaller by 0.1 % and take 1 % longer.
 const BITS: u32 = 12;
@@ -115,30 +115,6 @@ fn measure(page: &Page, a: usize, b: usize, differ: u64) -> usize {
     } else {
         agree(page, a + AHEAD, b + AHEAD)
     }
-}
-
-/// The same, word by word.
-#[inline(always)]
-fn agree(page: &Page, mut a: usize, mut b: usize) -> usize {
-    while b <= LAST {
-        let differ = word8(page, a) ^ word8(page, b);
-        if differ != 0 {
-            return b + differ.trailing_zeros() as usize / 8;
-        }
-        a += 8;
-        b += 8;
-    }
-    while b < PAGE && page[a] == page[b] {
-        a += 1;
-        b += 1;
-    }
-    b
-}
-
-/// The eight bytes at an index, 0 beyond the end.
-#[inline(always)]
-fn word8(page: &Page, at: usize) -> u64 {
-    page.get(at..at + 8).map_or(0, |bytes| word_of(bytes, 0))
 }
 
 #[inline(always)]
