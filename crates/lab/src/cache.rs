@@ -45,6 +45,22 @@ pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     result
 }
 
+/// Fails where a folder has less room than a thing takes, before the thing is begun.
+pub fn room(folder: &Path, bytes: u64) -> Result<()> {
+    let disk = rustix::fs::statvfs(folder).with_context(|| folder.display().to_string())?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < bytes {
+        let mib = |bytes: u64| bytes >> 20;
+        bail!(
+            "{} MiB are free in {}, and {} MiB may be needed: make room, or set PAGEHAUL_LAB_CACHE to a folder that has it",
+            mib(free),
+            folder.display(),
+            mib(bytes)
+        );
+    }
+    Ok(())
+}
+
 /// Removes what processes that were killed left of this folder, and an earlier one with this process's id.
 fn remove_drafts_of_the_dead(parent: &Path, name: &str) {
     let prefix = format!(".{name}.");
@@ -108,6 +124,15 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_named_with_what_to_do() {
+        let place = tempfile::tempdir().unwrap();
+        room(place.path(), 1).unwrap();
+        let said = room(place.path(), u64::MAX).unwrap_err().to_string();
+        assert!(said.contains(&place.path().display().to_string()), "{said}");
+        assert!(said.contains("make room, or set PAGEHAUL_LAB_CACHE"), "{said}");
+    }
 
     #[test]
     fn keys_tell_where_parts_end() {

@@ -81,6 +81,8 @@ impl Default for Config {
 /// Results that other versions of the programs made stay for so long after their last use: somebody may be at work with
 /// them.
 const IN_USE: Duration = Duration::from_secs(3600);
+/// Any result stays for so long after its last use.
+const WANTED: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The panic that the guest is to have.
 const ORDERED_PANIC: &str = "sysrq triggered crash";
 /// Room for a manifest.
@@ -118,11 +120,19 @@ pub fn crash(config: &Config) -> Result<Crash> {
         }
         let initramfs = initramfs::build(&kernel, &tools, &guest, pagehaul.as_deref(), &order)?;
         let job = Job { config, tools: &tools, kernel: &kernel, draft };
-        job.run(&initramfs).inspect_err(|_| keep_console(draft, &crashes, &name))
+        // The vmcore, dumps of about as much, and the rest: an estimate, since disks grow as they are written.
+        cache::room(&crashes, (2 * config.memory_mib + 1024) << 20)?;
+        job.run(&initramfs).inspect_err(|_| keep_console(draft, &crashes, &name)).map_err(|error| {
+            // QEMU stops a guest whose disks find no room, which looks like a guest that hangs.
+            match cache::room(&crashes, 64 << 20) {
+                Ok(()) => error,
+                Err(full) => error.context(full),
+            }
+        })
     })
     .with_context(|| format!("crashing {}", kernel.release))?;
     touch(&folder);
-    forget(&crashes, &name);
+    forget(&crashes, &name, &folder);
     Crash::open(folder, kernel)
 }
 
@@ -231,9 +241,9 @@ impl Job<'_> {
         .start()?;
         let result = self.follow(&mut vm);
         drop(vm);
-        fs::copy(socket_folder.0.join("console.log"), self.draft.join("console.log"))
-            .context("keeping the console's log")?;
+        let kept = fs::copy(socket_folder.0.join("console.log"), self.draft.join("console.log"));
         result?;
+        kept.context("keeping the console's log")?;
         self.collect(&disks)
     }
 
@@ -394,28 +404,21 @@ fn touch(folder: &Path) {
     let _ = File::open(folder).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
-/// Removes results that programs since changed have made, but for those in use.
-fn forget(crashes: &Path, name: &str) {
+/// Removes results that programs since changed have made, but for those in use, and what nobody has asked for in a while.
+/// The one just asked for stays.
+fn forget(crashes: &Path, name: &str, asked: &Path) {
     let prefix = format!("{name}-");
     let Ok(entries) = fs::read_dir(crashes) else { return };
-    let mut found: Vec<_> = entries
-        .flatten()
-        .filter(|entry| {
-            let file = entry.file_name();
-            // A key of twelve digits follows; "…-runs_…" has more.
-            file.to_str()
-                .and_then(|f| f.strip_prefix(&prefix))
-                .is_some_and(|key| key.len() == 12 && !key.contains('-'))
-        })
-        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-        .collect();
-    found.sort();
-    // The newest is the one just asked for.
-    found.pop();
-    for (used, path) in found {
-        if used.elapsed().is_ok_and(|ago| ago > IN_USE) {
+    for entry in entries.flatten().filter(|entry| entry.path() != asked) {
+        let file = entry.file_name();
+        // A key of twelve digits follows; "…-runs_…" has more.
+        let key = file.to_str().and_then(|file| file.strip_prefix(&prefix));
+        let older = key.is_some_and(|key| key.len() == 12 && !key.contains('-'));
+        let kept = if older { IN_USE } else { WANTED };
+        let used = entry.metadata().and_then(|metadata| metadata.modified());
+        if used.is_ok_and(|used| used.elapsed().is_ok_and(|ago| ago > kept)) {
             // Somebody else may be removing it as well.
-            let _ = fs::remove_dir_all(path);
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -480,20 +483,24 @@ mod tests {
             ("6.12-a-0123456789ac", 0),
             ("6.12-a-runs_0123-0123456789ad", 5),
             ("6.12-a-0123456789ad", 2),
+            ("6.1-b-0123456789ad", 8 * 24),
+            ("6.1-b-0123456789ae", 6 * 24),
         ] {
             let path = crashes.path().join(name);
             fs::create_dir(&path).unwrap();
             File::open(&path).unwrap().set_modified(hours(age)).unwrap();
         }
-        touch(&crashes.path().join("6.12-a-0123456789ac"));
-        forget(crashes.path(), "6.12-a");
+        let asked = crashes.path().join("6.12-a-0123456789ac");
+        touch(&asked);
+        forget(crashes.path(), "6.12-a", &asked);
         let mut left: Vec<_> =
             fs::read_dir(crashes.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["6.12-a-0123456789aa", "6.12-a-0123456789ac", "6.12-a-runs_0123-0123456789ad"]);
-        // An hour without use, and a newer one.
-        forget(crashes.path(), "6.12-a-runs_0123");
-        assert_eq!(fs::read_dir(crashes.path()).unwrap().count(), 3);
+        let runs = "6.12-a-runs_0123-0123456789ad";
+        assert_eq!(left, ["6.1-b-0123456789ae", "6.12-a-0123456789aa", "6.12-a-0123456789ac", runs]);
+        // Hours without use, but the one that is asked for.
+        forget(crashes.path(), "6.12-a-runs_0123", &crashes.path().join(runs));
+        assert_eq!(fs::read_dir(crashes.path()).unwrap().count(), 4);
     }
 
     #[test]
