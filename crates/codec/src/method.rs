@@ -50,8 +50,7 @@ impl Codec {
     /// The level that suits a capture kernel: the most bytes saved for the time, 0 for codecs without levels.
     pub const fn default_level(self) -> i32 {
         match self {
-            Self::Zlib => 1,
-            Self::Zstd => -1,
+            Self::Zlib | Self::Zstd => 1,
             Self::None | Self::Lzo | Self::Snappy => 0,
         }
     }
@@ -155,7 +154,7 @@ mod tests {
             ("zlib:12", Codec::Zlib, 12),
             ("lzo", Codec::Lzo, 0),
             ("snappy", Codec::Snappy, 0),
-            ("zstd", Codec::Zstd, -1),
+            ("zstd", Codec::Zstd, 1),
             ("zstd:-5", Codec::Zstd, -5),
             ("zstd:22", Codec::Zstd, 22),
         ] {

@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use pagehaul_codec::{Codec, Method, zstd_level};
+use pagehaul_codec::{Method, zstd_level};
 use pagehaul_process::{
     CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, RestartOptions, RestartReport, Watch,
     checkpoint, restart,
@@ -38,7 +38,7 @@ pub(crate) struct CheckpointArguments {
     #[arg(long)]
     pub(crate) leave_running: bool,
     /// zstd, with a level: zstd:3, zstd:-5
-    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
+    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value = "zstd:-1")]
     pub(crate) compress: Method,
     /// Memory the images may take before they are compressed. If that is too little, the processes stay frozen until the
     /// rest is compressed [default: half of the available memory]
