@@ -11,6 +11,8 @@ mod core;
 #[cfg(feature = "process")]
 mod core_info;
 mod dmesg;
+#[cfg(any(feature = "pages", feature = "stalls", feature = "instruments"))]
+mod files;
 mod generate;
 mod info;
 #[cfg(feature = "stalls")]

@@ -13,6 +13,7 @@ use pagehaul_kernel::{Hints, Kernel};
 use pagehaul_memory::{MapPolicy, PAGE_SHIFT};
 use pagehaul_pages::{Census, Heading, html, take};
 
+use crate::files;
 use crate::units::{bytes, count};
 
 /// Say where memory was: pages per class, node and zone, block size and address
@@ -54,7 +55,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     census.remarks.splice(0..0, source.remarks());
     if let Some(path) = &arguments.html {
         let page = html(&census).context("cannot make the page")?;
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = io::stdout().lock();

@@ -201,6 +201,27 @@ fn pages_say_where_memory_was() {
 }
 
 #[test]
+fn no_page_or_chart_is_written_over_its_source() {
+    let setup = Setup::new();
+    let before = std::fs::read(setup.path("dump")).unwrap();
+    std::os::unix::fs::symlink("dump", setup.path("link")).unwrap();
+    std::fs::hard_link(setup.path("part.1"), setup.path("hard")).unwrap();
+    for arguments in [
+        &["pages", "--html", "dump", "dump"][..],
+        &["pages", "--html", "link", "dump"],
+        &["pages", "--html", "hard", "part.0", "part.1", "part.2"],
+        &["bench", "codec", "--time", "1", "--plot", "dump", "dump"],
+        &["bench", "read", "--time", "1", "--plot", "./dump", "dump"],
+    ] {
+        let said = setup.ends(arguments, 1).1;
+        assert!(said.contains("is the source itself; name another output"), "{arguments:?}: {said}");
+    }
+    assert!(std::fs::read(setup.path("dump")).unwrap() == before);
+    setup.ends(&["pages", "--html", "page.html", "dump"], 0);
+    setup.ends(&["pages", "--html", "page.html", "dump"], 0);
+}
+
+#[test]
 fn info_describes_sets_maps_and_processors() {
     let setup = Setup::new();
     let text = setup.text(&["info", "--classes", "--notes", "part.1", "part.0", "part.2"]);

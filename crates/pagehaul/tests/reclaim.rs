@@ -35,6 +35,22 @@ fn reports_come_as_text_json_and_page() {
     assert!(std::fs::read_to_string(page).unwrap().ends_with("</html>\n"));
 }
 
+#[test]
+fn no_page_is_written_over_its_recording() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("a.pht");
+    std::fs::copy(data("guest-7.2.pht"), &file).unwrap();
+    let before = std::fs::read(&file).unwrap();
+    let name = file.to_str().unwrap();
+    let column = format!("name={name}");
+    for arguments in [&["report", "--html", name, name][..], &["compare", "--html", name, &column, name]] {
+        let output = pagehaul(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("is the source itself"), "{}", text(&output.stderr));
+    }
+    assert!(std::fs::read(&file).unwrap() == before);
+}
+
 /// The same report of a file by its name, of one that standard input is, of the rest of one, and of a pipe.
 #[test]
 fn standard_input_is_a_trace_too() {

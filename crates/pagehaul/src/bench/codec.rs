@@ -8,7 +8,8 @@ use pagehaul_instruments::codecs::{self, CodecRate, DIRTINESS, METHODS, ZeroTest
 use pagehaul_instruments::plot::{Axis, Chart, Series, svg};
 use serde::Serialize;
 
-use super::{gib, print_json, print_table, write_plot};
+use super::{gib, print_json, print_table};
+use crate::files;
 
 /// Share of the sum's speed that the zero test is to reach.
 const ZERO_GOAL: f64 = 0.9;
@@ -48,6 +49,10 @@ struct Measured {
 
 pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
     let time = Duration::from_millis(arguments.time);
+    if let Some(path) = &arguments.plot {
+        // Before minutes are spent.
+        files::not_a_source(path, arguments.sample.as_deref())?;
+    }
     let sample = match &arguments.sample {
         Some(path) => codecs::sample(path, arguments.pages)
             .with_context(|| format!("cannot sample {}", path.display()))?,
@@ -64,7 +69,7 @@ pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
         },
     };
     if let Some(path) = &arguments.plot {
-        write_plot(path, &charts(&measured, &arguments.codecs))?;
+        files::write(path, &charts(&measured, &arguments.codecs), arguments.sample.as_deref())?;
     }
     if arguments.json { print_json(&measured) } else { print(&measured, arguments) }
 }

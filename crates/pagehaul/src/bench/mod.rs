@@ -46,11 +46,6 @@ fn print_json(measured: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[cfg(feature = "instruments")]
-fn write_plot(path: &std::path::Path, svg: &str) -> anyhow::Result<()> {
-    std::fs::write(path, svg).with_context(|| format!("cannot write the plot to {}", path.display()))
-}
-
 /// Prints a table without rules, numbers to the right.
 fn print_table<R: Into<comfy_table::Row>>(header: &[&str], rows: impl IntoIterator<Item = R>) {
     let mut table = Table::new();

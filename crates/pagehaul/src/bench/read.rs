@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
     let sweep = sweep(&arguments.source, Duration::from_millis(arguments.time), &mut progress)?;
     #[cfg(feature = "instruments")]
     if let Some(path) = &arguments.plot {
-        super::write_plot(path, &chart(&sweep))?;
+        crate::files::write(path, &chart(&sweep), [arguments.source.as_path()])?;
     }
     if arguments.json {
         return print_json(&sweep);

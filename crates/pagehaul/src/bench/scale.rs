@@ -8,7 +8,8 @@ use pagehaul_instruments::scale::{self, Config, Run, SIZES, tib};
 use pagehaul_kernel::DumpLevel;
 use serde::Serialize;
 
-use super::{print_json, print_table, write_plot};
+use super::{print_json, print_table};
+use crate::files;
 use crate::units::{bytes, seconds, size};
 
 /// The largest time per TiB may be so many times the smallest, from 1 TiB up.
@@ -90,7 +91,7 @@ pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
     let predictions = predict::table(&rates, &disks);
     let measured = Measured { runs, rates, predictions, assumptions: ASSUMPTIONS };
     if let Some(path) = &arguments.plot {
-        write_plot(path, &charts(&measured))?;
+        files::write(path, &charts(&measured), [])?;
     }
     if arguments.json { print_json(&measured) } else { print(&measured, arguments) }
 }

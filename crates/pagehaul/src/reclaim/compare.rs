@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -5,13 +6,15 @@ use pagehaul_reclaim::{Comparison, render};
 
 use super::args::CompareArguments;
 use super::load;
+use crate::files;
 
 pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let reports = arguments.columns.iter().map(|column| load::column(column)).collect::<Result<Vec<_>>>()?;
     let comparison = Comparison::new(&reports);
     if let Some(path) = &arguments.html {
         let page = render::comparison_page(&comparison, &reports);
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        let files = arguments.columns.iter().flat_map(|column| load::files(column).1);
+        files::write(path, &page, files.map(Path::new))?;
     } else if arguments.json {
         println!("{}", serde_json::to_string_pretty(&comparison).context("cannot make the comparison")?);
     } else {

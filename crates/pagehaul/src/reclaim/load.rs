@@ -14,11 +14,7 @@ pub(super) fn report(path: &Path, label: &str) -> Result<Report> {
 
 /// The report of a column: `[NAME=]FILE[,FILE]`. A file whose own name has a `=` or a comma is taken as it is.
 pub(super) fn column(text: &str) -> Result<Report> {
-    let (label, files) = match text.split_once('=') {
-        Some((label, files)) if !Path::new(text).exists() => (Some(label), files),
-        _ => (None, text),
-    };
-    let files: Vec<&str> = if Path::new(files).exists() { vec![files] } else { files.split(',').collect() };
+    let (label, files) = files(text);
     let stem = Path::new(files.first().copied().unwrap_or_default()).file_stem();
     let stem = stem.map_or_else(|| text.to_owned(), |stem| stem.to_string_lossy().into_owned());
     let label = label.map_or(stem, str::to_owned);
@@ -27,4 +23,14 @@ pub(super) fn column(text: &str) -> Result<Report> {
         Some(report) => Ok(report),
         None => bail!("{text:?} names no file"),
     }
+}
+
+/// The name and the files of a column.
+pub(super) fn files(text: &str) -> (Option<&str>, Vec<&str>) {
+    let (label, files) = match text.split_once('=') {
+        Some((label, files)) if !Path::new(text).exists() => (Some(label), files),
+        _ => (None, text),
+    };
+    let files = if Path::new(files).exists() { vec![files] } else { files.split(',').collect() };
+    (label, files)
 }

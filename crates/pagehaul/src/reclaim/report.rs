@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -5,16 +6,17 @@ use pagehaul_reclaim::render;
 
 use super::args::ReportArguments;
 use super::load;
+use crate::files;
 
 pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
-    let report = |path: &std::path::PathBuf| {
+    let report = |path: &PathBuf| {
         let label = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
         load::report(path, &label)
     };
     let reports = arguments.files.iter().map(report).collect::<Result<Vec<_>>>()?;
     if let Some(path) = &arguments.html {
         let page = render::report_page(&reports);
-        std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(path, &page, arguments.files.iter().map(PathBuf::as_path))?;
     } else if arguments.json {
         let json = match &reports[..] {
             [one] => serde_json::to_string_pretty(one),
