@@ -21,6 +21,8 @@ const MOST_NOTES: u64 = 256 << 20;
 
 /// Bytes of notes that are read where their size cannot be true.
 const SOME_NOTES: u64 = 1 << 20;
+/// Memory that a segment may have beyond what the file holds of it: what page tables of 4 levels reach.
+const MOST_LEFT_OUT: u64 = 64 << 40;
 /// `p_paddr` of segments of /proc/kcore that are no RAM: vmalloc, vmemmap, modules.
 const NO_MEMORY: u64 = u64::MAX;
 /// Faults of headers that are told in full; of more, how many.
@@ -54,7 +56,7 @@ impl ElfVmcore {
             match object::elf::ProgramType(segment.kind) {
                 PT_NOTE => append_notes(&file, &segment, &mut notes, &mut faults)?,
                 PT_LOAD if segment.paddr == NO_MEMORY => {}
-                PT_LOAD => match piece(&segment) {
+                PT_LOAD => match piece(&segment, &mut faults) {
                     Ok(piece) => {
                         pieces.push(piece);
                         let Segment { vaddr, paddr, memory_size: size, .. } = segment;
@@ -210,9 +212,17 @@ impl View for ElfView<'_> {
 }
 
 /// The memory of a PT_LOAD, or what is wrong with it.
-fn piece(segment: &Segment) -> Result<Piece, String> {
+fn piece(segment: &Segment, faults: &mut Vec<String>) -> Result<Piece, String> {
     let Segment { at, paddr: start, offset, file_size, .. } = *segment;
-    let size = segment.memory_size.max(file_size);
+    let mut size = segment.memory_size.max(file_size);
+    if size - file_size > MOST_LEFT_OUT {
+        // One flipped bit, most likely: whoever looks at all memory would look for hours at what there never was.
+        faults.push(format!(
+            "the program header at {at:#x} has {size:#x} bytes of memory, more than any machine: only the {file_size:#x} in \
+             the file are read"
+        ));
+        size = file_size;
+    }
     match (start.checked_add(size), offset.checked_add(file_size)) {
         (Some(end), Some(_)) => Ok(Piece { start, end, stored: file_size, offset }),
         _ => Err(format!(
