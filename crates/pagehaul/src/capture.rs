@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use pagehaul_capture::{
     Compression, Format, Limits, Options, Report, Source, Target, Watch, capture, estimate,
 };
@@ -13,7 +13,7 @@ use pagehaul_memory::{Access, MapPolicy};
 
 use crate::args::{CaptureArguments, FormatArgument};
 use crate::printed::{Manner, print};
-use crate::{progress, signals, summary};
+use crate::{progress, signals, summary, usage};
 
 /// Exit status of a capture that left an incomplete dump.
 pub(crate) const INCOMPLETE: u8 = 3;
@@ -71,11 +71,11 @@ pub(crate) fn take(
     let report = result?;
     let to_stdout = target == Some(Target::Stdout);
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
-    print(&report, Some(peak), manner, || summary::render(&report, peak, arguments.verbose))?;
+    print(&report, Some(peak), manner, || summary::render(&report, peak, arguments.verbose));
     let code = match summary::failure(&report) {
         None => ExitCode::SUCCESS,
         Some(sentence) => {
-            eprintln!("pagehaul: {sentence}");
+            tell!("pagehaul: {sentence}");
             ExitCode::from(INCOMPLETE)
         }
     };
@@ -96,14 +96,21 @@ fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, 
         return Ok((None, format));
     }
     if to_stdout && arguments.json {
-        bail!("--json and the dump cannot both go to standard output; name an output file");
+        return Err(usage("--json and the dump cannot both go to standard output; name an output file"));
     }
     let overwrite = arguments.force;
+    if to_stdout && arguments.checksums {
+        return Err(usage(
+            "--checksums go to a file beside the output, and standard output has none; name a file",
+        ));
+    }
     let target = match &*arguments.output {
         [_] if to_stdout => Target::Stdout,
-        _ if to_stdout => bail!("`-` writes all of the dump to standard output; parts have to be files"),
+        _ if to_stdout => {
+            return Err(usage("`-` writes all of the dump to standard output; parts have to be files"));
+        }
         [path] => Target::File { path: path.clone(), overwrite },
-        [] => bail!("name an output file, or ask for --dry-run"),
+        [] => return Err(usage("name an output file, or ask for --dry-run")),
         paths => Target::Parts { paths: paths.to_vec(), overwrite },
     };
     Ok((Some(target), format))
@@ -113,7 +120,9 @@ fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, 
 fn compression(arguments: &CaptureArguments) -> anyhow::Result<Compression> {
     match (arguments.compress, arguments.codecs) {
         (Compression::Auto(_), Some(codecs)) => Ok(Compression::Auto(codecs)),
-        (Compression::Fixed(_), Some(_)) => bail!("--codecs says what --compress auto may use; add -c auto"),
+        (Compression::Fixed(_), Some(_)) => {
+            Err(usage("--codecs says what --compress auto may use; add -c auto"))
+        }
         (compression, None) => Ok(compression),
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
 use pagehaul_process::{
@@ -15,7 +15,7 @@ use pagehaul_process::{
 
 use crate::printed::{Manner, print};
 use crate::units::{bytes, count, seconds, size, time};
-use crate::{progress, signals};
+use crate::{progress, signals, usage};
 
 /// Save a process and its descendants with CRIU, compressed, in one file with checksums
 ///
@@ -91,7 +91,7 @@ pub(crate) struct RestartArguments {
 
 pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> {
     let Some(level) = zstd_level(arguments.compress) else {
-        bail!("checkpoints are compressed with zstd; use --compress zstd:LEVEL");
+        return Err(usage("checkpoints are compressed with zstd; use --compress zstd:LEVEL"));
     };
     let options = CheckpointOptions {
         leave_running: arguments.leave_running,
@@ -105,7 +105,7 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
     let run = |watch: &Watch| checkpoint(arguments.pid, &arguments.output, &options, watch);
     let report = watched(arguments.quiet, run)??;
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
-    print(&report, None, manner, || render(&report))?;
+    print(&report, None, manner, || render(&report));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
     };
     let report = watched(arguments.quiet, |watch| restart(&arguments.checkpoint, &options, watch))??;
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
-    print(&report, None, manner, || render_restart(&report))?;
+    print(&report, None, manner, || render_restart(&report));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -93,9 +93,9 @@ pub(crate) fn run(arguments: ConvertArguments) -> anyhow::Result<ExitCode> {
     }
     let lost = report.unreadable_pages;
     if lost > 0 {
-        eprintln!("pagehaul: {lost} pages could not be read and are lost; the output is marked incomplete");
+        tell!("pagehaul: {lost} pages could not be read and are lost; the output is marked incomplete");
     } else if source.is_incomplete() {
-        eprintln!("pagehaul: the source is not whole, so the output is marked incomplete");
+        tell!("pagehaul: the source is not whole, so the output is marked incomplete");
     }
     Ok(if lost > 0 || source.is_incomplete() { ExitCode::from(capture::INCOMPLETE) } else { code })
 }

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
 use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, Watch, core};
 
 use crate::printed::{Manner, print};
 use crate::units::{bytes, count, seconds, size};
-use crate::{progress, signals};
+use crate::{progress, signals, usage};
 
 /// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
 const LEVEL: i32 = 3;
@@ -79,7 +79,7 @@ pub(crate) struct CoreArguments {
 pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     let to_stdout = arguments.output == Path::new("-");
     if to_stdout && arguments.json {
-        bail!("--json and the core cannot both go to standard output; name an output file");
+        return Err(usage("--json and the core cannot both go to standard output; name an output file"));
     }
     let target = if to_stdout {
         Target::Stdout
@@ -119,11 +119,11 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     });
     let report = result?;
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
-    print(&report, Some(peak), manner, || render(&report, peak))?;
+    print(&report, Some(peak), manner, || render(&report, peak));
     match failure(&report) {
         None => Ok(ExitCode::SUCCESS),
         Some(sentence) => {
-            eprintln!("pagehaul: {sentence}");
+            tell!("pagehaul: {sentence}");
             Ok(ExitCode::from(INCOMPLETE))
         }
     }
@@ -144,7 +144,7 @@ fn level(arguments: &CoreArguments) -> anyhow::Result<Option<i32>> {
         Some(method) if method.codec() == Codec::None => Ok(None),
         Some(method) => match zstd_level(method) {
             Some(level) => Ok(Some(level)),
-            None => bail!("cores are compressed with zstd or not at all; use --compress zstd or none"),
+            None => Err(usage("cores are compressed with zstd or not at all; use --compress zstd or none")),
         },
     }
 }

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use pagehaul_process::{CoreInfo, describe, describe_checkpoint};
 use serde::Serialize;
 
-use crate::checkpoint;
 use crate::units::{bytes, count};
+use crate::{checkpoint, printed};
 
 /// Describes a core or a checkpoint; none if the file is something else, or cannot be opened.
 pub(crate) fn run(path: &Path, json: bool) -> anyhow::Result<Option<ExitCode>> {
@@ -23,9 +22,9 @@ pub(crate) fn run(path: &Path, json: bool) -> anyhow::Result<Option<ExitCode>> {
 
 fn print<I: Serialize>(info: &I, json: bool, render: fn(&I) -> String) -> anyhow::Result<ExitCode> {
     if json {
-        println!("{}", serde_json::to_string_pretty(info).context("cannot make the description")?);
+        printed::json(info)?;
     } else {
-        print!("{}", render(info));
+        printed::text(&render(info))?;
     }
     Ok(ExitCode::SUCCESS)
 }

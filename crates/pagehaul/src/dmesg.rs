@@ -1,6 +1,6 @@
 //! `pagehaul dmesg`.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +10,8 @@ use pagehaul_capture::Source;
 use pagehaul_kernel::{Caller, Hints, KernelLog, Record};
 use pagehaul_memory::MapPolicy;
 use serde::Serialize;
+
+use crate::printed;
 
 /// Print the kernel's log
 ///
@@ -44,15 +46,9 @@ pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
     let mut log = KernelLog::read(memory, Hints::from_memory(memory))
         .with_context(|| source.path().display().to_string())?;
     log.records.retain(|record| record.level <= arguments.level);
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = if arguments.json { json(&log, &mut out) } else { plain(&log, arguments, &mut out) };
-    match written.and_then(|()| out.flush()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-        result => result.context("cannot print the log")?,
-    }
+    printed::out(|out| if arguments.json { json(&log, out) } else { plain(&log, arguments, out) })?;
     if log.damaged > 0 {
-        eprintln!("pagehaul: {} records make no sense or cannot be read, and are left out", log.damaged);
+        tell!("pagehaul: {} records make no sense or cannot be read, and are left out", log.damaged);
     }
     Ok(ExitCode::SUCCESS)
 }

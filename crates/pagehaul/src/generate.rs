@@ -7,9 +7,13 @@ use anyhow::Context;
 use clap::CommandFactory;
 
 use crate::args::Arguments;
+use crate::printed;
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
-    clap_complete::generate(shell, &mut Arguments::command(), "pagehaul", &mut std::io::stdout());
+    // To memory first: the generator panics where it cannot write.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "pagehaul", &mut text);
+    printed::out(|out| out.write_all(&text))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,6 +14,7 @@ use pagehaul_memory::{MapPolicy, PAGE_SHIFT, PhysMemory, bits, notes};
 use serde::Serialize;
 
 use crate::args::InfoArguments;
+use crate::printed;
 use crate::registers::{self, Cpu};
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
@@ -29,9 +30,9 @@ pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
         description.classes = classes(&source)?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&description).context("cannot make the description")?);
+        printed::json(&description)?;
     } else {
-        print!("{}", render::text(&description, arguments.notes));
+        printed::text(&render::text(&description, arguments.notes))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,5 @@
 //! `pagehaul latency`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use pagehaul_latency::{
 use pagehaul_trace::live::Tracefs;
 use pagehaul_trace::{Recording, TraceInfo};
 
+use crate::printed;
 use crate::units::{bytes, count};
 use crate::until::End;
 
@@ -155,7 +155,7 @@ fn mechanism(arguments: &LatencyArguments, tracefs: &Tracefs) -> anyhow::Result<
 
 fn tell_left_out(functions: &[(String, String)]) {
     for (function, why) in functions {
-        eprintln!("pagehaul: {function} is left out: {why}");
+        tell!("pagehaul: {function} is left out: {why}");
     }
 }
 
@@ -189,13 +189,9 @@ fn record(arguments: &LatencyArguments, setup: Setup, path: &Path, mut end: End)
         std::thread::sleep(POLL);
     }
     let summary = recording.finish()?;
-    println!(
-        "{}: {} events, {} lost, {}",
-        path.display(),
-        count(summary.events),
-        count(summary.lost),
-        bytes(summary.file_bytes)
-    );
+    let (events, lost) = (count(summary.events), count(summary.lost));
+    let size = bytes(summary.file_bytes);
+    say!("{}: {events} events, {lost} lost, {size}", path.display())?;
     Ok(end.code)
 }
 
@@ -218,22 +214,17 @@ fn from_recording(arguments: &LatencyArguments, path: &Path, options: &Options) 
 }
 
 fn print(arguments: &LatencyArguments, report: &Report, time: impl FnOnce() -> String) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
     let now = arguments.timestamp.then(time);
     if arguments.json {
         let mut value = serde_json::to_value(report)?;
         if let (Some(now), Some(object)) = (now, value.as_object_mut()) {
             object.insert("time".into(), now.into());
         }
-        writeln!(out, "{value}")?;
+        printed::line(value)
     } else {
-        if let Some(now) = now {
-            writeln!(out, "{now}")?;
-        }
-        write!(out, "{}", report.text(arguments.function))?;
+        let now = now.map_or_else(String::new, |now| now + "\n");
+        printed::text(&(now + &report.text(arguments.function)))
     }
-    out.flush()?;
-    Ok(())
 }
 
 /// The time of day, in UTC: `13:59:59`.

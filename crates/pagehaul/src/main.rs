@@ -1,5 +1,21 @@
 //! pagehaul gets the memory of a Linux machine out, fast, and makes sense of it.
 
+/// A line on standard error. That it cannot be written (a full disk, a terminal that is gone) changes nothing about what
+/// the command does, where `eprintln!` would panic.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
+/// A line on standard output, or why it cannot be written.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::printed::line(format_args!($($text)*))
+    };
+}
+
 mod args;
 mod bench;
 mod capture;
@@ -45,6 +61,26 @@ use clap::Parser;
 
 use args::{Arguments, Command};
 
+/// Exit status of a wrong command line, the same as clap's.
+const WRONG_USAGE: u8 = 2;
+
+/// A command line whose parts do not go together in a way that clap does not see.
+#[derive(Debug)]
+pub(crate) struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The error of a wrong command line.
+pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
+    Usage(what.into()).into()
+}
+
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Bench(arguments) => bench::run(&arguments),
@@ -77,8 +113,14 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
+        // Whoever reads has seen enough.
+        Err(error) if error.is::<printed::Closed>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<Usage>() => {
+            tell!("pagehaul: {}", sentence(&error));
+            ExitCode::from(WRONG_USAGE)
+        }
         Err(error) => {
-            eprintln!("pagehaul: {}", sentence(&error));
+            tell!("pagehaul: {}", sentence(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,6 @@
 //! `pagehaul mount`.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use pagehaul_mount::{Absent, CoreFile, Options, mount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{dmesg, info};
+use crate::{dmesg, info, printed};
 
 /// Show a dump as a folder with a plain ELF vmcore in it
 ///
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     // For as long as the process lives: the file system's threads use it.
     let source: &'static Source = Box::leak(Box::new(Source::open_all(dumps, MapPolicy::default())?));
     for remark in source.remarks() {
-        eprintln!("pagehaul: {remark}");
+        tell!("pagehaul: {remark}");
     }
     let memory = source.memory();
     let hints = Hints::from_memory(memory);
@@ -92,8 +92,8 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     // Before anything is mounted, so that no signal leaves it behind.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot set up signal handlers")?;
     let mounted = mount(core, files, folder, &options)?;
-    println!("{MOUNTED}{}", folder.display());
-    let _ = std::io::stdout().flush();
+    // It is mounted, whether anybody hears of it or not.
+    let _ = say!("{MOUNTED}{}", folder.display());
     while !mounted.is_over() && signals.pending().next().is_none() {
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -115,14 +115,14 @@ fn in_background() -> anyhow::Result<ExitCode> {
         BufReader::new(out).read_line(&mut line)?;
     }
     if line.starts_with(MOUNTED) {
-        print!("{line}");
+        printed::unless_closed(printed::text(&line))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut said = String::new();
     if let Some(mut error) = child.stderr.take() {
         error.read_to_string(&mut said)?;
     }
-    eprint!("{said}");
+    tell!("{}", said.trim_end());
     child.wait()?;
     Ok(ExitCode::FAILURE)
 }

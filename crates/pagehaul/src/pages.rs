@@ -13,8 +13,8 @@ use pagehaul_kernel::{Hints, Kernel};
 use pagehaul_memory::{MapPolicy, PAGE_SHIFT};
 use pagehaul_pages::{Census, Heading, html, take};
 
-use crate::files;
 use crate::units::{bytes, count};
+use crate::{files, printed};
 
 /// Say where memory was: pages per class, node and zone, block size and address
 ///
@@ -58,13 +58,13 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
         files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut out = io::stdout().lock();
-    if arguments.json {
-        serde_json::to_writer(&mut out, &census).context("cannot print")?;
-        writeln!(out)?;
-    } else {
-        print(&census, &mut out)?;
-    }
+    printed::out(|out| {
+        if !arguments.json {
+            return print(&census, out);
+        }
+        serde_json::to_writer(&mut *out, &census)?;
+        writeln!(out)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

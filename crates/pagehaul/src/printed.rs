@@ -1,7 +1,57 @@
 //! What a command says at its end: a text for people, or JSON.
 
+use std::fmt::{self, Display};
+use std::io::{self, BufWriter, Write};
+
 use anyhow::Context;
 use serde::Serialize;
+
+/// Whoever read standard output closed it: `| head`.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+impl Display for Closed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("standard output was closed")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Writes to standard output. The print macros panic where it cannot be written to.
+pub(crate) fn out(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
+        written => written.context("cannot write to standard output"),
+    }
+}
+
+/// Writes a line to standard output.
+pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
+    out(|out| writeln!(out, "{text}"))
+}
+
+/// Writes text that has its own ends of lines.
+pub(crate) fn text(text: &str) -> anyhow::Result<()> {
+    out(|out| out.write_all(text.as_bytes()))
+}
+
+/// Writes JSON, for people to read as well.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    out(|out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        writeln!(out)
+    })
+}
+
+/// A reader that has seen enough is no error; for commands whose exit status says more than that all was printed.
+pub(crate) fn unless_closed(written: anyhow::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.is::<Closed>() => Ok(()),
+        written => written,
+    }
+}
 
 /// The report and what only this program knows.
 #[derive(Serialize)]
@@ -22,23 +72,25 @@ pub(crate) struct Manner {
     pub(crate) output_taken: bool,
 }
 
-/// Prints `report` as `manner` asks; `render` makes the text for people.
+/// Prints `report` as `manner` asks; `render` makes the text for people. What it is about is made: that it cannot be
+/// printed is said, and does not change the exit status.
 pub(crate) fn print<R: Serialize>(
     report: &R,
     peak: Option<u64>,
     manner: Manner,
     render: impl FnOnce() -> String,
-) -> anyhow::Result<()> {
-    if manner.json {
-        let printed = Printed { report, peak_anonymous_bytes: peak };
-        println!("{}", serde_json::to_string_pretty(&printed).context("cannot make the report")?);
-    } else if !manner.quiet {
-        let text = render();
-        if manner.output_taken {
-            eprint!("{text}");
-        } else {
-            print!("{text}");
-        }
+) {
+    let printed = if manner.json {
+        json(&Printed { report, peak_anonymous_bytes: peak })
+    } else if manner.quiet {
+        Ok(())
+    } else if manner.output_taken {
+        tell!("{}", render().trim_end());
+        Ok(())
+    } else {
+        text(&render())
+    };
+    if let Err(error) = unless_closed(printed) {
+        tell!("pagehaul: the report is lost: {error:#}");
     }
-    Ok(())
 }

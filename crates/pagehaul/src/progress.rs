@@ -78,7 +78,7 @@ impl Display {
                     return;
                 }
                 *next = now + LINE;
-                eprintln!("pagehaul: {}", line(phase, done, total, now - *begun));
+                tell!("pagehaul: {}", line(phase, done, total, now - *begun));
             }
         }
     }

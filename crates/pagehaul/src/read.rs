@@ -5,12 +5,14 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_capture::Source;
 use pagehaul_kernel::{Hints, Kernel, TranslateError};
 use pagehaul_memory::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError};
 use pagehaul_open::sweep::sweep;
+
+use crate::usage;
 
 /// Print what is at an address
 ///
@@ -70,18 +72,18 @@ pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
             })?;
             virtual_memory(&source, &kernel, vaddr, arguments.len, &mut out)
         }
-        (None, None) => bail!("name an address with --phys or --virt"),
+        (None, None) => return Err(usage("name an address with --phys or --virt")),
     };
     let state = match stopped.and_then(|()| out.finish().map_err(Stop::Write)) {
         Ok(()) => return Ok(ExitCode::SUCCESS),
         Err(Stop::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         Err(Stop::Write(error)) => return Err(error).context("cannot print"),
         Err(Stop::Read(error)) => {
-            eprintln!("pagehaul: {error}");
+            tell!("pagehaul: {}: {error}", source.path().display());
             error.state()
         }
         Err(Stop::Unmapped(error)) => {
-            eprintln!("pagehaul: {error}");
+            tell!("pagehaul: {}: {error}", source.path().display());
             match &error {
                 TranslateError::Contents { source, .. } | TranslateError::Unreadable { source, .. } => {
                     source.state()

@@ -34,7 +34,7 @@ impl End {
             let child = Command::new(program).args(rest).spawn();
             self.command = Some(child.with_context(|| format!("starting {program}"))?);
         } else if seconds.is_none() {
-            eprintln!("Tracing... Hit Ctrl-C to end.");
+            tell!("Tracing... Hit Ctrl-C to end.");
         }
         self.begin = Instant::now();
         self.limit = seconds.map(|seconds| Duration::from_secs(seconds.into()));

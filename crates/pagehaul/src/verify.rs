@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use pagehaul_capture::Source;
@@ -14,6 +13,7 @@ use pagehaul_memory::{MapPolicy, PageState};
 use pagehaul_open::verify::{Findings, verify};
 use serde::Serialize;
 
+use crate::printed;
 use crate::units::{bytes, count};
 
 /// Exit status of a dump that is not whole.
@@ -59,14 +59,9 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let findings = findings?;
     let classes = classes(&source, &findings);
-    let printed = Printed::new(&findings, &classes, arguments);
-    let mut out = io::stdout().lock();
-    if arguments.json {
-        serde_json::to_writer_pretty(&mut out, &printed).context("cannot print")?;
-        writeln!(out)?;
-    } else {
-        printed.print(&mut out)?;
-    }
+    let report = Printed::new(&findings, &classes, arguments);
+    let written = if arguments.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
+    printed::unless_closed(written)?;
     Ok(if findings.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) })
 }
 

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use pagehaul_process::{Verified, verify, verify_checkpoint};
 use serde::Serialize;
 
 use crate::checkpoint::watched;
+use crate::printed;
 use crate::units::{bytes, count};
 use crate::verify::NOT_WHOLE;
 
@@ -26,14 +26,12 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
         found => Ok(found),
     };
     let Some(found) = watched(false, look)?? else { return Ok(None) };
-    let mut out = io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, &Printed { whole: found.is_whole(), found: &found })
-            .context("cannot print")?;
-        writeln!(out)?;
+    let written = if json {
+        printed::json(&Printed { whole: found.is_whole(), found: &found })
     } else {
-        print(&mut out, &found)?;
-    }
+        printed::out(|out| print(out, &found))
+    };
+    printed::unless_closed(written)?;
     Ok(Some(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }))
 }
 

@@ -12,6 +12,7 @@ use pagehaul_vmalloc::{
     Interval, Monitor, Snapshot, from_trace, interval_header, interval_row, record, summary,
 };
 
+use crate::printed;
 use crate::units::{bytes, count};
 use crate::until::End;
 
@@ -70,15 +71,16 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
         }
         let summary = recorder.finish()?;
         let (events, lost) = (count(summary.events), count(summary.lost));
-        println!("{}: {events} events, {lost} lost, {}", path.display(), bytes(summary.file_bytes));
+        let size = bytes(summary.file_bytes);
+        say!("{}: {events} events, {lost} lost, {size}", path.display())?;
         return Ok(end.code);
     }
     if arguments.interval.is_none() && arguments.duration.is_none() && arguments.command.is_empty() {
         let snapshot = Snapshot::take()?;
         if arguments.json {
-            println!("{}", serde_json::to_string(&snapshot)?);
+            printed::line(serde_json::to_string(&snapshot)?)?;
         } else {
-            print!("{}", snapshot.text());
+            printed::text(&snapshot.text())?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -111,9 +113,9 @@ fn watch(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     monitor.advance(Duration::ZERO)?;
     show(monitor.take()?)?;
     if !arguments.json {
-        print!("{}", summary(&all, purge));
+        printed::text(&summary(&all, purge))?;
         if purge.is_none() {
-            println!("\nhow long purges took is unknown: this kernel has no probes for functions");
+            printed::line("\nhow long purges took is unknown: this kernel has no probes for functions")?;
         }
     }
     Ok(end.code)
@@ -129,7 +131,7 @@ fn from_recording(arguments: &VmallocArguments, path: &Path) -> anyhow::Result<(
         print(arguments, interval, at == 0, None)?;
     }
     if !arguments.json {
-        print!("{}", summary(&intervals, None));
+        printed::text(&summary(&intervals, None))?;
     }
     Ok(())
 }
@@ -142,10 +144,9 @@ fn print(
 ) -> anyhow::Result<()> {
     if !arguments.json {
         if first {
-            println!("{}", interval_header());
+            printed::line(interval_header())?;
         }
-        println!("{}", interval_row(interval));
-        return Ok(());
+        return printed::line(interval_row(interval));
     }
     let mut value = serde_json::to_value(interval)?;
     if let Some(object) = value.as_object_mut() {
@@ -160,6 +161,5 @@ fn print(
         };
         object.insert("purge_times".into(), serde_json::to_value(&report)?);
     }
-    println!("{value}");
-    Ok(())
+    printed::line(value)
 }

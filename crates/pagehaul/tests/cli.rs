@@ -91,7 +91,9 @@ fn outputs_that_could_do_harm_are_refused() {
     );
     assert!(setup.fails(&["capture", "vmcore", "none/dump"], 1).contains("none/dump"));
     assert!(setup.fails(&["capture", "-f", "elf", "vmcore", "-"], 1).contains("flattened"));
-    assert!(setup.fails(&["capture", "--json", "vmcore", "-"], 1).contains("standard output"));
+    assert!(setup.fails(&["capture", "--json", "vmcore", "-"], 2).contains("standard output"));
+    assert!(setup.fails(&["capture", "vmcore", "-", "part"], 2).contains("parts have to be files"));
+    assert!(setup.fails(&["capture", "--checksums", "vmcore", "-"], 2).contains("name a file"));
     assert!(setup.fails(&["capture", "vmcore"], 2).contains("OUTPUT"));
 }
 
@@ -249,7 +251,7 @@ fn verbose_says_what_the_machine_is() {
 #[test]
 fn codecs_restrict_auto_alone() {
     let setup = Setup::small();
-    assert!(setup.fails(&["capture", "--codecs", "lzo", "vmcore", "dump"], 1).contains("add -c auto"));
+    assert!(setup.fails(&["capture", "--codecs", "lzo", "vmcore", "dump"], 2).contains("add -c auto"));
     let said = setup.succeeds(&["capture", "-c", "auto", "--codecs", "zlib", "vmcore", "dump"]);
     assert!(said.contains("(auto, "), "{said}");
     assert!(setup.succeeds(&["info", "dump"]).contains("zlib"));

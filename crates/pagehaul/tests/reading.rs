@@ -221,6 +221,55 @@ fn no_page_or_chart_is_written_over_its_source() {
     setup.ends(&["pages", "--html", "page.html", "dump"], 0);
 }
 
+/// Each command that prints, with standard output and standard error as given.
+fn commands_that_print() -> Vec<Vec<&'static str>> {
+    let lines = [
+        "info dump",
+        "info --json dump",
+        "dmesg dump",
+        "pages dump",
+        "pages --json dump",
+        "read vmcore --phys 0x5000000",
+        "verify dump",
+        "completions bash",
+        "bench codec --time 1 -c lzo",
+    ];
+    lines.iter().map(|line| line.split(' ').collect()).collect()
+}
+
+#[test]
+fn output_that_cannot_be_written_is_one_sentence() {
+    let setup = Setup::new();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for arguments in commands_that_print() {
+        let output = setup.command(&arguments).stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let sentence = "No space left on device";
+        assert!(said.lines().count() == 1 && said.contains(sentence), "{arguments:?}: {said}");
+    }
+    // The dump is there: its exit status says so, whoever hears of it.
+    for errors in [Stdio::null(), Stdio::from(full())] {
+        let mut capture = setup.command(&["capture", "--force", "vmcore", "made"]);
+        let status = capture.stdout(full()).stderr(errors).status().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+    let status = setup.command(&["info", "vmcore.missing"]).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let setup = Setup::new();
+    for arguments in commands_that_print() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = setup.command(&arguments).stdout(writer).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
 #[test]
 fn info_describes_sets_maps_and_processors() {
     let setup = Setup::new();

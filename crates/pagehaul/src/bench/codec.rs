@@ -77,12 +77,12 @@ pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
 fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> {
     let zero = &measured.zero_test;
     let share = zero.test / zero.sum;
-    println!(
+    say!(
         "zero test {} GiB/s, a plain sum {} GiB/s: {share:.2} of it; goal {ZERO_GOAL}: {}",
         gib(Some(zero.test)),
         gib(Some(zero.sum)),
         if share >= ZERO_GOAL { "met" } else { "MISSED" }
-    );
+    )?;
     for (title, cell) in [
         (
             "MB/s of memory, by percent of dirty bytes",
@@ -90,7 +90,7 @@ fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> 
         ),
         ("ratio", |rate| format!("{:.2}", rate.ratio)),
     ] {
-        println!("\n{title}");
+        say!("\n{title}")?;
         let dirtiness: Vec<String> = DIRTINESS.iter().map(u8::to_string).collect();
         let header: Vec<&str> =
             std::iter::once("codec").chain(dirtiness.iter().map(String::as_str)).collect();
@@ -99,16 +99,16 @@ fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> 
             let cells = measured.by_dirtiness.iter().filter(|rate| rate.method == name).map(cell);
             std::iter::once(name.clone()).chain(cells).collect::<Vec<_>>()
         });
-        print_table(&header, rows);
+        print_table(&header, rows)?;
     }
     if let Some(path) = &arguments.sample {
-        println!("\n{} pages of {}", measured.sampled_pages, path.display());
+        say!("\n{} pages of {}", measured.sampled_pages, path.display())?;
         let rows = measured.on_sample.iter().map(|rate| {
             let numbers = [rate.speed / 1e6, rate.ratio, rate.raw * 100.0];
             let [speed, ratio, raw] = numbers;
             [rate.method.clone(), format!("{speed:.0}"), format!("{ratio:.2}"), format!("{raw:.1}")]
         });
-        print_table(&["codec", "MB/s", "ratio", "raw %"], rows);
+        print_table(&["codec", "MB/s", "ratio", "raw %"], rows)?;
     }
     Ok(())
 }

@@ -8,10 +8,11 @@ mod scale;
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+
+use crate::printed;
 
 /// Measure what a capture is made of: reading memory, compressing it, and the size of the machine
 #[derive(Debug, Args)]
@@ -42,12 +43,14 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
 
 /// Prints what was measured as JSON.
 fn print_json(measured: &impl Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(measured).context("cannot write what was measured as JSON")?);
-    Ok(())
+    printed::json(measured)
 }
 
 /// Prints a table without rules, numbers to the right.
-fn print_table<R: Into<comfy_table::Row>>(header: &[&str], rows: impl IntoIterator<Item = R>) {
+fn print_table<R: Into<comfy_table::Row>>(
+    header: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header);
@@ -58,8 +61,9 @@ fn print_table<R: Into<comfy_table::Row>>(header: &[&str], rows: impl IntoIterat
         column.set_cell_alignment(CellAlignment::Right);
     }
     for line in table.to_string().lines() {
-        println!("{}", line.trim_end());
+        say!("{}", line.trim_end())?;
     }
+    Ok(())
 }
 
 /// "6.2" for bytes per second, in GiB.

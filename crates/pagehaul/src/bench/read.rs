@@ -29,7 +29,7 @@ pub(crate) struct ReadArguments {
 }
 
 pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
-    let mut progress = |window| eprintln!("pagehaul: windows of {}", bytes(window));
+    let mut progress = |window| tell!("pagehaul: windows of {}", bytes(window));
     let sweep = sweep(&arguments.source, Duration::from_millis(arguments.time), &mut progress)?;
     #[cfg(feature = "instruments")]
     if let Some(path) = &arguments.plot {
@@ -38,18 +38,18 @@ pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
     if arguments.json {
         return print_json(&sweep);
     }
-    println!("{} ({}), GiB/s", sweep.source, bytes(sweep.bytes));
+    say!("{} ({}), GiB/s", sweep.source, bytes(sweep.bytes))?;
     let rows = sweep.rows.iter().map(|row| {
         let rates = [row.mapped, row.touched, row.summed, row.read].map(gib);
         [vec![bytes(row.window), bytes(row.page_table)], rates.to_vec()].concat()
     });
-    print_table(&["window", "page table", "mapped", "touched", "summed", "read"], rows);
+    print_table(&["window", "page table", "mapped", "touched", "summed", "read"], rows)?;
     match sweep.advised {
-        Some(window) => println!(
+        Some(window) => say!(
             "the smallest window within 5 % of the fastest, every word looked at: {}; the default is 4 MiB (--map-size)",
             bytes(window)
-        ),
-        None => println!("it cannot be mapped"),
+        )?,
+        None => say!("it cannot be mapped")?,
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
         rounds: arguments.rounds,
     };
     let mut told = |run: &Run| {
-        eprintln!(
+        tell!(
             "pagehaul: {} at level {}: scan {}, pack {}",
             bytes(run.memory),
             run.level,
@@ -140,21 +140,21 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
         "RssAnon MiB",
         "offsets checked",
     ];
-    print_table(&header, rows);
+    print_table(&header, rows)?;
     let within = measured.runs.iter().all(|run| run.peak_anonymous <= run.bound);
-    println!("\ngoal: anonymous memory within 32 MiB + 8 MiB per thread: {}", met(within));
+    say!("\ngoal: anonymous memory within 32 MiB + 8 MiB per thread: {}", met(within))?;
     for level in &arguments.dump_levels {
         if let Some(spread) = scale::spread(&measured.runs, level.bits()) {
-            println!(
+            say!(
                 "goal: time per TiB within {:.0} % from 1 TiB up, level {level}: {:.1} %, {}",
                 (SPREAD_GOAL - 1.0) * 100.0,
                 (spread - 1.0) * 100.0,
                 met(spread <= SPREAD_GOAL)
-            );
+            )?;
         }
     }
     for rates in &measured.rates {
-        println!(
+        say!(
             "\nrates of one CPU at level {}: scan {:.0} million struct pages/s, pack {:.0} MB/s ({:.2} to 1); {:.1} % of memory kept; \
              the writing thread places {:.0} MB/s at most",
             rates.level,
@@ -163,7 +163,7 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
             rates.ratio,
             rates.kept * 100.0,
             rates.place / 1e6
-        );
+        )?;
         let cpus: Vec<String> = CPUS.iter().map(|cpus| format!("{cpus} CPU")).collect();
         let header: Vec<&str> =
             ["memory", "disk MB/s"].into_iter().chain(cpus.iter().map(String::as_str)).collect();
@@ -173,11 +173,11 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
             let head = [format!("{:.0} TiB", tib(first.memory)), (first.disk / 1_000_000).to_string()];
             Some(head.into_iter().chain(row.iter().map(|p| seconds(p.seconds))).collect::<Vec<_>>())
         });
-        print_table(&header, rows);
+        print_table(&header, rows)?;
     }
-    println!("\nassumed:");
+    say!("\nassumed:")?;
     for assumption in ASSUMPTIONS {
-        println!("- {assumption}");
+        say!("- {assumption}")?;
     }
     Ok(())
 }

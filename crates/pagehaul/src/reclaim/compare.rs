@@ -1,12 +1,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pagehaul_reclaim::{Comparison, render};
 
 use super::args::CompareArguments;
 use super::load;
-use crate::files;
+use crate::{files, printed};
 
 pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let reports = arguments.columns.iter().map(|column| load::column(column)).collect::<Result<Vec<_>>>()?;
@@ -16,9 +16,9 @@ pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
         let files = arguments.columns.iter().flat_map(|column| load::files(column).1);
         files::write(path, &page, files.map(Path::new))?;
     } else if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&comparison).context("cannot make the comparison")?);
+        printed::json(&comparison)?;
     } else {
-        print!("{}", render::comparison(&comparison));
+        printed::text(&render::comparison(&comparison))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let options = RecorderOptions { command: arguments.command.clone(), ..RecorderOptions::default() };
     let recorder = Recorder::start(instance, &arguments.output, &options)?;
     if !arguments.quiet && arguments.command.is_empty() && arguments.duration.is_none() {
-        eprintln!("recording; Ctrl-C ends it");
+        tell!("recording; Ctrl-C ends it");
     }
     let over = || {
         let late = arguments.duration.is_some_and(|duration| begin.elapsed() >= duration);
@@ -119,7 +119,7 @@ fn say(arguments: &RecordArguments, summary: &RecordSummary, elapsed: Duration) 
     } else {
         String::new()
     };
-    eprintln!(
+    tell!(
         "{}: {} events in {:.2} s, {} ({} of trace), {:.1} ms of CPU{lost}",
         arguments.output.display(),
         count(summary.events),

@@ -6,7 +6,7 @@ use pagehaul_reclaim::render;
 
 use super::args::ReportArguments;
 use super::load;
-use crate::files;
+use crate::{files, printed};
 
 pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
     let report = |path: &PathBuf| {
@@ -22,13 +22,13 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
             [one] => serde_json::to_string_pretty(one),
             all => serde_json::to_string_pretty(all),
         };
-        println!("{}", json.context("cannot make the report")?);
+        printed::line(json.context("cannot make the report")?)?;
     } else {
         for (at, report) in reports.iter().enumerate() {
             if at > 0 {
-                println!("\n{}\n", "=".repeat(100));
+                say!("\n{}\n", "=".repeat(100))?;
             }
-            print!("{}", render::report(report));
+            printed::text(&render::report(report))?;
         }
     }
     Ok(ExitCode::SUCCESS)
