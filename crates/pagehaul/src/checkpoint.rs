@@ -122,21 +122,26 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
 }
 
 /// Runs something with progress shown and signals heeded.
-pub(crate) fn watched<T>(quiet: bool, run: impl FnOnce(&Watch) -> T) -> anyhow::Result<T> {
+fn watched<T>(quiet: bool, run: impl FnOnce(&Watch) -> T) -> anyhow::Result<T> {
     let watch = Arc::new(Watch::default());
     let stop = Arc::clone(&watch);
     signals::on_stop(move || stop.stop()).context("cannot set up signal handlers")?;
-    Ok(thread::scope(|scope| {
+    Ok(followed(&watch, quiet, run))
+}
+
+/// Runs something with progress shown.
+pub(crate) fn followed<T>(watch: &Watch, quiet: bool, run: impl FnOnce(&Watch) -> T) -> T {
+    thread::scope(|scope| {
         let (alive, end) = mpsc::channel::<()>();
         let look = || {
             let (phase, done, total) = watch.progress();
             (phase.name(), done, total)
         };
         scope.spawn(move || progress::follow(look, &end, quiet));
-        let result = run(&watch);
+        let result = run(watch);
         drop(alive);
         result
-    }))
+    })
 }
 
 fn threads(given: Option<u16>) -> usize {

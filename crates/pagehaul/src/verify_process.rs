@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use pagehaul_process::{Verified, verify, verify_checkpoint};
+use pagehaul_process::{Verified, Watch, verify, verify_checkpoint};
 use serde::Serialize;
 
-use crate::checkpoint::watched;
+use crate::checkpoint::followed;
 use crate::printed;
 use crate::units::{bytes, count};
 use crate::verify::NOT_WHOLE;
@@ -25,7 +25,9 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
         None if path.is_file() => verify(path, threads, watch),
         found => Ok(found),
     };
-    let Some(found) = watched(false, look)?? else { return Ok(None) };
+    // Signals end the program as they would any: nothing is written, and a handler would outlive this look at a file that may
+    // well be a dump of a kernel.
+    let Some(found) = followed(&Watch::default(), false, look)? else { return Ok(None) };
     let written = if json {
         printed::json(&Printed { whole: found.is_whole(), found: &found })
     } else {

@@ -221,6 +221,29 @@ fn no_page_or_chart_is_written_over_its_source() {
     setup.ends(&["pages", "--html", "page.html", "dump"], 0);
 }
 
+#[test]
+fn verifying_is_ended_by_the_first_signal() {
+    use std::os::unix::process::ExitStatusExt;
+    let setup = Setup::new();
+    let mut bytes = std::fs::read(setup.path("vmcore")).unwrap();
+    let headers = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
+    let last = 64 + 56 * (headers - 1);
+    // 1 TiB that is not in the file: looking at it takes its time, but ends.
+    bytes[last + 40..last + 48].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    std::fs::write(setup.path("huge"), bytes).unwrap();
+    let threads = 4;
+    let mut child =
+        setup.command(&["verify", "-t", &threads.to_string(), "huge"]).stdout(Stdio::null()).spawn().unwrap();
+    let tasks = format!("/proc/{}/task", child.id());
+    // Until it reads the dump: the main thread and all that read.
+    while std::fs::read_dir(&tasks).unwrap().count() <= threads && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+}
+
 /// Each command that prints, with standard output and standard error as given.
 fn commands_that_print() -> Vec<Vec<&'static str>> {
     let lines = [
