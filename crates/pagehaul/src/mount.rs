@@ -35,6 +35,9 @@ pub(crate) struct MountArguments {
     /// Go on in the background once it is mounted
     #[arg(short, long)]
     background: bool,
+    /// What the process that --background starts is told
+    #[arg(long = IN_BACKGROUND, hide = true)]
+    in_background: bool,
     /// Let other users read it too
     #[arg(long)]
     allow_other: bool,
@@ -51,6 +54,8 @@ enum Excluded {
     Zero,
 }
 
+/// The option of a process in the background that says that it is there.
+const IN_BACKGROUND: &str = "in-background";
 /// What the process in the background says once it is mounted.
 const MOUNTED: &str = "mounted on ";
 
@@ -59,7 +64,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     if !folder.is_dir() {
         bail!("{} is not a folder to mount on", folder.display());
     }
-    if arguments.background {
+    if arguments.background && !arguments.in_background {
         return in_background();
     }
     // For as long as the process lives: the file system's threads use it.
@@ -101,12 +106,13 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts this program again, without --background, and waits until it has mounted.
+/// Starts this program again and waits until it has mounted.
 fn in_background() -> anyhow::Result<ExitCode> {
-    let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    arguments.retain(|argument| argument != "--background" && argument != "-b");
+    let mut arguments = std::env::args_os().skip(1);
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.args(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Right behind `mount`: --background may be written in many ways, and options may have ended.
+    command.args(arguments.next()).arg(format!("--{IN_BACKGROUND}")).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Of its own, so that what ends the shell's jobs does not end it.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().context("cannot start the process in the background")?;

@@ -344,6 +344,11 @@ fn a_mounted_dump_is_a_vmcore() {
     setup.holds("copied", &setup.image.pfns());
     assert!(Command::new("umount").arg(&folder).status().unwrap().success());
 
+    // However --background is written.
+    setup.text(&["mount", "-bt2", "--", "all", "mnt"]);
+    assert_eq!(setup.text(&["dmesg", "mnt/vmcore"]), setup.text(&["dmesg", "vmcore"]));
+    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+
     // At the same place, while the process of the last mount still ends: it must leave the new one alone.
     for _ in 0..20 {
         setup.text(&["mount", "--background", "all", "mnt"]);
