@@ -1,5 +1,6 @@
 //! `pagehaul capture`.
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -7,7 +8,7 @@ use std::thread;
 
 use anyhow::Context;
 use pagehaul_capture::{
-    Compression, Format, Limits, Options, Report, Source, Target, Watch, capture, estimate,
+    CaptureError, Compression, Format, Limits, Options, Report, Source, Target, Watch, capture, estimate,
 };
 use pagehaul_memory::{Access, MapPolicy};
 
@@ -68,7 +69,12 @@ pub(crate) fn take(
         drop(alive);
         (result, follower.join().unwrap_or(0))
     });
-    let report = result?;
+    let report = result.map_err(|error| {
+        // What is wrong with the output names it; what is wrong with the source may not.
+        let of_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));
+        let error = anyhow::Error::from(error);
+        if of_source { error.context(source.path().display().to_string()) } else { error }
+    })?;
     let to_stdout = target == Some(Target::Stdout);
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
     print(&report, Some(peak), manner, || summary::render(&report, peak, arguments.verbose));
@@ -99,6 +105,9 @@ fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, 
         return Err(usage("--json and the dump cannot both go to standard output; name an output file"));
     }
     let overwrite = arguments.force;
+    if to_stdout && io::stdout().is_terminal() {
+        return Err(usage("a terminal is no place for a dump; redirect standard output, or name a file"));
+    }
     if to_stdout && arguments.checksums {
         return Err(usage(
             "--checksums go to a file beside the output, and standard output has none; name a file",

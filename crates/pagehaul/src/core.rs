@@ -1,5 +1,6 @@
 //! `pagehaul core`.
 
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -80,6 +81,9 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     let to_stdout = arguments.output == Path::new("-");
     if to_stdout && arguments.json {
         return Err(usage("--json and the core cannot both go to standard output; name an output file"));
+    }
+    if to_stdout && io::stdout().is_terminal() {
+        return Err(usage("a terminal is no place for a core; redirect standard output, or name a file"));
     }
     let target = if to_stdout {
         Target::Stdout

@@ -163,7 +163,8 @@ fn stretches(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
 /// Pages per class, by the struct pages.
 fn classes(source: &Source) -> anyhow::Result<Vec<ClassCount>> {
     let memory = source.memory();
-    let kernel = Kernel::discover(memory, Hints::from_memory(memory))?;
+    let kernel = Kernel::discover(memory, Hints::from_memory(memory))
+        .with_context(|| source.path().display().to_string())?;
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let mut counts = [(0u64, 0u64); PageClass::COUNT];
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];

@@ -81,6 +81,35 @@ fn bad_inputs_get_one_sentence() {
 }
 
 #[test]
+fn a_kernel_that_is_not_understood_is_named_by_its_file() {
+    let setup = Setup::small();
+    let mut bytes = std::fs::read(setup.path("vmcore")).unwrap();
+    let key = b"OFFSET(page.mapping)";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    bytes[at] = b'X';
+    std::fs::write(setup.path("odd"), bytes).unwrap();
+    for arguments in [&["capture", "odd", "x"][..], &["capture", "--dry-run", "odd"], &["info", "-c", "odd"]]
+    {
+        let said = setup.fails(arguments, 1);
+        assert!(said.contains("odd: VMCOREINFO has no OFFSET(page.mapping)"), "{said}");
+    }
+}
+
+#[test]
+fn no_dump_goes_to_a_terminal() {
+    let setup = Setup::small();
+    let mut script = Command::new("script");
+    script.args(["-qec", &format!("{BINARY} capture vmcore -"), "/dev/null"]).current_dir(setup.path("."));
+    let Ok(output) = script.stdin(Stdio::null()).output() else {
+        eprintln!("not tested: there is no script(1)");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("a terminal is no place for a dump"), "{said}");
+}
+
+#[test]
 fn outputs_that_could_do_harm_are_refused() {
     let setup = Setup::small();
     setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
@@ -89,6 +118,7 @@ fn outputs_that_could_do_harm_are_refused() {
     assert!(
         setup.fails(&["capture", "--force", "vmcore", "/dev/null"], 1).contains("neither a file nor a disk")
     );
+    assert!(setup.fails(&["capture", "--force", "vmcore", "."], 1).contains(". is a folder; name a file"));
     assert!(setup.fails(&["capture", "vmcore", "none/dump"], 1).contains("none/dump"));
     assert!(setup.fails(&["capture", "-f", "elf", "vmcore", "-"], 1).contains("flattened"));
     assert!(setup.fails(&["capture", "--json", "vmcore", "-"], 2).contains("standard output"));

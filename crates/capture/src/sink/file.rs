@@ -34,9 +34,16 @@ pub(crate) fn admit(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Res
                     path.display()
                 )));
             }
+            if found.is_dir() {
+                return Err(CaptureError::Refused(format!(
+                    "{0} is a folder; name a file, such as {0}/vmcore",
+                    path.display()
+                )));
+            }
             if !found.is_file() && !found.file_type().is_block_device() {
                 return Err(CaptureError::Refused(format!(
-                    "{} is neither a file nor a disk; use `-` as the output to write a flattened stream to a pipe",
+                    "{} is neither a file nor a disk; use `-` as the output to write a flattened stream to a pipe, \
+                     or --dry-run to write nothing",
                     path.display()
                 )));
             }
