@@ -30,6 +30,7 @@ mod dmesg;
 #[cfg(any(feature = "pages", feature = "stalls", feature = "instruments"))]
 mod files;
 mod generate;
+mod habits;
 mod info;
 #[cfg(feature = "stalls")]
 mod latency;
@@ -58,6 +59,7 @@ mod vmalloc;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use args::{Arguments, Command};
 
@@ -81,8 +83,38 @@ pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
     Usage(what.into()).into()
 }
 
+/// The command line, or clap's explanation of what is wrong with it, and its exit status.
+fn parse() -> Result<Arguments, ExitCode> {
+    Arguments::try_parse().map_err(|error| {
+        // On standard output where help was asked for. That it cannot be written changes nothing.
+        let _ = error.print();
+        let what = match error.get(ContextKind::InvalidArg) {
+            Some(ContextValue::String(option))
+                if error.kind() == ErrorKind::UnknownArgument || lacks_value(&error) =>
+            {
+                Some((option, habits::instead_of(option)))
+            }
+            _ => None,
+        };
+        if let Some((option, Some(instead))) = what {
+            let option = if option.starts_with("--compress") { "-c" } else { option };
+            tell!("\nIf this is makedumpfile's {option}: here it is {instead}.");
+        }
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG_USAGE))
+    })
+}
+
+/// Whether an option was given without its value.
+fn lacks_value(error: &clap::Error) -> bool {
+    matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty())
+}
+
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(code) => return code,
+    };
+    let result = match arguments.command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Capture(arguments) => capture::run(&arguments),
         #[cfg(feature = "process")]

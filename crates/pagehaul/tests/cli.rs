@@ -96,6 +96,25 @@ fn a_kernel_that_is_not_understood_is_named_by_its_file() {
 }
 
 #[test]
+fn habits_of_makedumpfile_are_answered() {
+    let setup = Setup::small();
+    for (arguments, answer) in [
+        (&["capture", "-l", "-d", "31", "vmcore", "x"][..], "makedumpfile's -l: here it is -c lzo."),
+        (&["-l", "--message-level", "7", "-d", "31", "vmcore", "x"], "makedumpfile's -l: here it is -c lzo."),
+        (&["capture", "-c", "-d", "31", "vmcore", "x"], "makedumpfile's -c: here it is -c zlib."),
+        (&["capture", "-F", "vmcore"], "the output `-`"),
+        (&["--dump-dmesg", "vmcore"], "`pagehaul dmesg`"),
+    ] {
+        let said = setup.fails(arguments, 2);
+        assert!(said.contains(answer), "{arguments:?}: {said}");
+    }
+    for arguments in [&["capture", "-c", "rar", "vmcore", "x"][..], &["capture", "--nonsense"]] {
+        let said = setup.fails(arguments, 2);
+        assert!(!said.contains("makedumpfile's"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn no_dump_goes_to_a_terminal() {
     let setup = Setup::small();
     let mut script = Command::new("script");
