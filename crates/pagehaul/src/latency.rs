@@ -79,7 +79,7 @@ pub(crate) struct LatencyArguments {
     #[arg(long, value_enum, conflicts_with = "between")]
     mechanism: Option<MechanismArgument>,
     /// KiB of the kernel's buffer for each CPU
-    #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    #[arg(long, visible_alias = "buffer-size", value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
     buffer: u32,
     /// Print JSON: one object for each histogram, on a line of its own
     #[arg(long)]

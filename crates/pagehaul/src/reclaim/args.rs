@@ -39,7 +39,7 @@ pub(super) struct RecordArguments {
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub(super) duration: Option<Duration>,
     /// KiB of kernel buffer for each CPU: larger ones lose fewer events
-    #[arg(short, long, value_name = "KIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(16..=4_194_304))]
+    #[arg(short, long, visible_alias = "buffer", value_name = "KIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(16..=4_194_304))]
     pub(super) buffer_size: u32,
     /// Clock of the kernel's time stamps; with another than mono, runs cannot be told apart
     #[arg(long, value_name = "NAME", default_value = "mono")]
