@@ -9,8 +9,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{memory_use, units};
 
-/// Between two looks at the counters.
+/// Between two looks at the counters; at first less, since small machines are done before the first would come.
 const TICK: Duration = Duration::from_millis(100);
+const FIRST_TICK: Duration = Duration::from_millis(5);
 /// Between two lines where there is no bar.
 const LINE: Duration = Duration::from_secs(5);
 
@@ -21,9 +22,11 @@ pub(crate) type Progress = (&'static str, u64, u64);
 pub(crate) fn follow(look: impl Fn() -> Progress, end: &Receiver<()>, quiet: bool) -> u64 {
     let mut display = Display::new(quiet);
     let mut peak = 0;
+    let mut tick = FIRST_TICK;
     loop {
         peak = peak.max(memory_use::anonymous().unwrap_or(0));
-        let over = !matches!(end.recv_timeout(TICK), Err(RecvTimeoutError::Timeout));
+        let over = !matches!(end.recv_timeout(tick), Err(RecvTimeoutError::Timeout));
+        tick = (tick * 2).min(TICK);
         if over {
             display.clear();
             return peak;
@@ -110,6 +113,22 @@ fn line(phase: &str, done: u64, total: u64, spent: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_runs_are_looked_at_too() {
+        let looks = std::cell::Cell::new(0);
+        let (alive, end) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            std::thread::sleep(TICK - TICK / 10);
+            drop(alive);
+        });
+        let look = || {
+            looks.set(looks.get() + 1);
+            ("scan", 0, 0)
+        };
+        assert!(follow(look, &end, true) > 0);
+        assert!(looks.get() > 0);
+    }
 
     #[test]
     fn lines_tell_rate_and_what_is_left() {

@@ -22,7 +22,7 @@ use crate::usage;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul read dump --phys 0x100000 --len 256
-  pagehaul read dump --virt 0xffffffff81000000 --len 4096 --format raw > text
+  pagehaul read dump --virt 0xffff888000100000 --len 4096 --format raw > text
   pagehaul read part.1 part.2 --phys 0 --len 1073741824 --format raw | sha256sum")]
 pub(crate) struct ReadArguments {
     /// The dump, or the parts of a split set
