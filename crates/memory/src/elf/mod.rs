@@ -23,6 +23,8 @@ const MOST_NOTES: u64 = 256 << 20;
 const SOME_NOTES: u64 = 1 << 20;
 /// Memory that a segment may have beyond what the file holds of it: what page tables of 4 levels reach.
 const MOST_LEFT_OUT: u64 = 64 << 40;
+/// Physical addresses have 52 bits at most, on x86_64 as on arm64.
+const END_OF_MEMORY: u64 = 1 << 52;
 /// `p_paddr` of segments of /proc/kcore that are no RAM: vmalloc, vmemmap, modules.
 const NO_MEMORY: u64 = u64::MAX;
 /// Faults of headers that are told in full; of more, how many.
@@ -223,7 +225,8 @@ fn piece(segment: &Segment, faults: &mut Vec<String>) -> Result<Piece, String> {
         ));
         size = file_size;
     }
-    match (start.checked_add(size), offset.checked_add(file_size)) {
+    let end = start.checked_add(size).filter(|end| *end <= END_OF_MEMORY);
+    match (end, offset.checked_add(file_size)) {
         (Some(end), Some(_)) => Ok(Piece { start, end, stored: file_size, offset }),
         _ => Err(format!(
             "the program header at {at:#x} has {size:#x} bytes at {start:#x}, past the end of the address space: it is \
