@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crossbeam_channel::bounded;
-use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory, ReadError, View};
+use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits};
 
 /// Pages of a batch: 1 MiB.
 pub const BATCH: usize = 256;
@@ -16,6 +16,9 @@ pub struct Batch {
     sequence: u64,
     pfns: Range<u64>,
     bytes: Vec<u8>,
+    /// Which pages of `bytes` are zeros for sure. Most of a dump's pages are left out, and filling them takes longer than
+    /// all else about them.
+    zeros: [bool; BATCH],
     states: Vec<PageState>,
     /// Why pages could not be read that should be there, by PFN.
     pub failures: Vec<(u64, ReadError)>,
@@ -27,6 +30,7 @@ impl Batch {
             sequence: 0,
             pfns: 0..0,
             bytes: vec![0; BATCH * PAGE_SIZE],
+            zeros: [true; BATCH],
             states: Vec::with_capacity(BATCH),
             failures: Vec::new(),
         }
@@ -51,30 +55,53 @@ impl Batch {
         &self.bytes[..self.states.len() * PAGE_SIZE]
     }
 
-    fn fill(&mut self, view: &mut dyn View) {
+    fn fill(&mut self, memory: &dyn PhysMemory, view: &mut dyn View) {
         self.states.clear();
         self.failures.clear();
-        for (pfn, out) in self.pfns.clone().zip(self.bytes.as_chunks_mut().0) {
-            let state = view.copy_page(pfn, out).and_then(|()| match view.intact() {
-                true => Ok(()),
-                false => Err(ReadError::Damaged {
-                    paddr: pfn << PAGE_SHIFT,
-                    reason: "the file failed while it was read".into(),
-                }),
-            });
-            self.states.push(match state {
-                Ok(()) => PageState::Present,
-                Err(error) => {
-                    out.fill(0);
-                    let state = error.state();
-                    if matches!(state, PageState::Missing | PageState::Damaged) {
-                        self.failures.push((pfn, error));
+        let mut stored = [0; BATCH / 64];
+        if memory.mark_stored(self.pfns.start, &mut stored).is_err() {
+            // Each page says why.
+            stored.fill(!0);
+        }
+        let pages = self.bytes.as_chunks_mut().0.iter_mut().zip(&mut self.zeros);
+        for (at, (pfn, (out, zeros))) in self.pfns.clone().zip(pages).enumerate() {
+            let state = if bits::get(&stored, at) { None } else { left_out(view, pfn) };
+            let state = state.unwrap_or_else(|| {
+                *zeros = false;
+                match read(view, pfn, out) {
+                    Ok(()) => PageState::Present,
+                    Err(error) => {
+                        let state = error.state();
+                        if matches!(state, PageState::Missing | PageState::Damaged) {
+                            self.failures.push((pfn, error));
+                        }
+                        state
                     }
-                    state
                 }
             });
+            if state != PageState::Present && !*zeros {
+                out.fill(0);
+                *zeros = true;
+            }
+            self.states.push(state);
         }
     }
+}
+
+fn read(view: &mut dyn View, pfn: u64, out: &mut PageBuf) -> Result<(), ReadError> {
+    view.copy_page(pfn, out)?;
+    if view.intact() {
+        Ok(())
+    } else {
+        let reason = "the file failed while it was read".into();
+        Err(ReadError::Damaged { paddr: pfn << PAGE_SHIFT, reason })
+    }
+}
+
+/// The state of a page that was left out on purpose; none if it was not.
+fn left_out(view: &mut dyn View, pfn: u64) -> Option<PageState> {
+    let state = view.window(pfn << PAGE_SHIFT, 1).err()?.state();
+    (state == PageState::Excluded).then_some(state)
 }
 
 /// Reads the pages of `pfns` that are memory with `threads` threads, and gives them to `each` in ascending order, until
@@ -105,7 +132,7 @@ pub fn sweep<B>(
                     let Some((sequence, pfns)) = next else { return };
                     batch.sequence = sequence as u64;
                     batch.pfns = pfns;
-                    batch.fill(view.as_mut());
+                    batch.fill(memory, view.as_mut());
                     if done.send(batch).is_err() {
                         return;
                     }
