@@ -156,6 +156,9 @@ fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
     let file = saved(folder.path(), FREE);
     let output = tool(&["restart", "--criu", "/nonexistent/criu"]).arg(&file).output().unwrap();
     assert!(said(&output).contains("is not there: checkpoints need CRIU"), "{}", said(&output));
+    // But of a file that is none, whether there is a CRIU or not.
+    let output = tool(&["restart", "--criu", "/nonexistent/criu", "/nonexistent/file"]).output().unwrap();
+    assert!(said(&output).contains("/nonexistent/file"), "{}", said(&output));
     let output = with_criu("restart").arg(&file).env("PRETEND", "fail").output().unwrap();
     assert!(said(&output).contains("cannot restart it: (x.c:7): no such luck"), "{}", said(&output));
 }

@@ -48,9 +48,9 @@ pub struct RestartReport {
 /// Restarts the processes of a checkpoint; they are this program's no more when it returns.
 pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
+    let container = Container::open(&place(path))?;
     let criu = Criu::find(options.criu.as_deref())?;
     criu.check_arguments(&options.arguments)?;
-    let container = Container::open(&place(path))?;
     let image_bytes = container.image_bytes();
     // Looked at once for the checksums, and again for CRIU.
     watch.expect(2 * image_bytes);
