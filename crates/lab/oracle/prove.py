@@ -131,8 +131,8 @@ class Proof:
     def formats(self):
         """Every codec and format holds the same pages, and opens in the readers."""
         truth = answers.drgn_answers(self.args.vmcore, self.args.vmlinux)
-        # Level 1 of zlib and zstd are encoders of our own.
-        ways = [("zstd", "kdump"), ("zstd:1", "kdump"), ("zstd", "flattened"), ("none", "elf")]
+        # Without a level zlib and zstd are encoders of our own; zstd:-1 is libzstd.
+        ways = [("zstd", "kdump"), ("zstd:-1", "kdump"), ("zstd", "flattened"), ("none", "elf")]
         more = [(codec, "kdump") for codec in ("none", "zlib", "lzo", "snappy", "zstd:3")]
         for codec, format_ in ways + (more if self.args.thorough else []):
             what = f"{format_} {codec}"
@@ -192,7 +192,7 @@ class Proof:
     def crash(self):
         if not self.args.crash:
             return
-        for codec, format_ in (("zstd", "kdump"), ("zstd:1", "kdump"), ("lzo", "kdump"), ("snappy", "kdump"),
+        for codec, format_ in (("zstd", "kdump"), ("zstd:-1", "kdump"), ("lzo", "kdump"), ("snappy", "kdump"),
                                ("zlib", "kdump"), ("zstd", "flattened"), ("none", "elf")):
             path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
             self.same_in_crash(f"{format_} {codec}", path)
