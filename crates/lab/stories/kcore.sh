@@ -4,7 +4,8 @@ cd /out
 uname -r > release
 pagehaul info /proc/kcore --json > info.json
 pagehaul dmesg /proc/kcore > log
-dmesg > log.kernel
+# As the kernel formats it: of records of several lines, each has its time, which dmesg's own way leaves out.
+dmesg -S > log.kernel
 banner=0x$(awk '$3 == "linux_banner" { print $1; exit }' /proc/kallsyms)
 length=$(wc -c < /proc/version)
 pagehaul read /proc/kcore --virt "$banner" --len "$length" --format raw > version
