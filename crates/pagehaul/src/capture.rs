@@ -102,24 +102,30 @@ fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, 
         return Ok((None, format));
     }
     if to_stdout && arguments.json {
-        return Err(usage("--json and the dump cannot both go to standard output; name an output file"));
+        return Err(usage::wrong(
+            "--json and the dump cannot both go to standard output; name an output file",
+        ));
     }
     let overwrite = arguments.force;
     if to_stdout && io::stdout().is_terminal() {
-        return Err(usage("a terminal is no place for a dump; redirect standard output, or name a file"));
+        return Err(usage::wrong(
+            "a terminal is no place for a dump; redirect standard output, or name a file",
+        ));
     }
     if to_stdout && arguments.checksums {
-        return Err(usage(
+        return Err(usage::wrong(
             "--checksums go to a file beside the output, and standard output has none; name a file",
         ));
     }
     let target = match &*arguments.output {
         [_] if to_stdout => Target::Stdout,
         _ if to_stdout => {
-            return Err(usage("`-` writes all of the dump to standard output; parts have to be files"));
+            return Err(usage::wrong(
+                "`-` writes all of the dump to standard output; parts have to be files",
+            ));
         }
         [path] => Target::File { path: path.clone(), overwrite },
-        [] => return Err(usage("name an output file, or ask for --dry-run")),
+        [] => return Err(usage::wrong("name an output file, or ask for --dry-run")),
         paths => Target::Parts { paths: paths.to_vec(), overwrite },
     };
     Ok((Some(target), format))
@@ -130,7 +136,7 @@ fn compression(arguments: &CaptureArguments) -> anyhow::Result<Compression> {
     match (arguments.compress, arguments.codecs) {
         (Compression::Auto(_), Some(codecs)) => Ok(Compression::Auto(codecs)),
         (Compression::Fixed(_), Some(_)) => {
-            Err(usage("--codecs says what --compress auto may use; add -c auto"))
+            Err(usage::wrong("--codecs says what --compress auto may use; add -c auto"))
         }
         (compression, None) => Ok(compression),
     }

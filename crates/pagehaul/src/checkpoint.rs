@@ -38,6 +38,8 @@ pub(crate) struct CheckpointArguments {
     #[arg(long)]
     pub(crate) leave_running: bool,
     /// zstd, with a level: zstd:3, zstd:-5
+    // Processes wait for it, and frames of a MiB are libzstd's: the encoder that makes level 1 the default elsewhere is for
+    // pages.
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value = "zstd:-1")]
     pub(crate) compress: Method,
     /// Memory the images may take before they are compressed. If that is too little, the processes stay frozen until the
@@ -91,7 +93,7 @@ pub(crate) struct RestartArguments {
 
 pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> {
     let Some(level) = zstd_level(arguments.compress) else {
-        return Err(usage("checkpoints are compressed with zstd; use --compress zstd:LEVEL"));
+        return Err(usage::wrong("checkpoints are compressed with zstd; use --compress zstd:LEVEL"));
     };
     let options = CheckpointOptions {
         leave_running: arguments.leave_running,

@@ -80,10 +80,14 @@ pub(crate) struct CoreArguments {
 pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     let to_stdout = arguments.output == Path::new("-");
     if to_stdout && arguments.json {
-        return Err(usage("--json and the core cannot both go to standard output; name an output file"));
+        return Err(usage::wrong(
+            "--json and the core cannot both go to standard output; name an output file",
+        ));
     }
     if to_stdout && io::stdout().is_terminal() {
-        return Err(usage("a terminal is no place for a core; redirect standard output, or name a file"));
+        return Err(usage::wrong(
+            "a terminal is no place for a core; redirect standard output, or name a file",
+        ));
     }
     let target = if to_stdout {
         Target::Stdout
@@ -148,7 +152,9 @@ fn level(arguments: &CoreArguments) -> anyhow::Result<Option<i32>> {
         Some(method) if method.codec() == Codec::None => Ok(None),
         Some(method) => match zstd_level(method) {
             Some(level) => Ok(Some(level)),
-            None => Err(usage("cores are compressed with zstd or not at all; use --compress zstd or none")),
+            None => {
+                Err(usage::wrong("cores are compressed with zstd or not at all; use --compress zstd or none"))
+            }
         },
     }
 }

@@ -1,5 +1,8 @@
 //! pagehaul gets the memory of a Linux machine out, fast, and makes sense of it.
 
+// They panic where nothing can be written; `say!` and `tell!` don't.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 /// A line on standard error. That it cannot be written (a full disk, a terminal that is gone) changes nothing about what
 /// the command does, where `eprintln!` would panic.
 macro_rules! tell {
@@ -50,6 +53,7 @@ mod summary;
 mod units;
 #[cfg(feature = "stalls")]
 mod until;
+mod usage;
 mod verify;
 #[cfg(feature = "process")]
 mod verify_process;
@@ -58,59 +62,10 @@ mod vmalloc;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-
-use args::{Arguments, Command};
-
-/// Exit status of a wrong command line, the same as clap's.
-const WRONG_USAGE: u8 = 2;
-
-/// A command line whose parts do not go together in a way that clap does not see.
-#[derive(Debug)]
-pub(crate) struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
-/// The error of a wrong command line.
-pub(crate) fn usage(what: impl Into<String>) -> anyhow::Error {
-    Usage(what.into()).into()
-}
-
-/// The command line, or clap's explanation of what is wrong with it, and its exit status.
-fn parse() -> Result<Arguments, ExitCode> {
-    Arguments::try_parse().map_err(|error| {
-        // On standard output where help was asked for. That it cannot be written changes nothing.
-        let _ = error.print();
-        let what = match error.get(ContextKind::InvalidArg) {
-            Some(ContextValue::String(option))
-                if error.kind() == ErrorKind::UnknownArgument || lacks_value(&error) =>
-            {
-                Some((option, habits::instead_of(option)))
-            }
-            _ => None,
-        };
-        if let Some((option, Some(instead))) = what {
-            let option = if option.starts_with("--compress") { "-c" } else { option };
-            tell!("\nIf this is makedumpfile's {option}: here it is {instead}.");
-        }
-        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG_USAGE))
-    })
-}
-
-/// Whether an option was given without its value.
-fn lacks_value(error: &clap::Error) -> bool {
-    matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty())
-}
+use args::Command;
 
 fn main() -> ExitCode {
-    let arguments = match parse() {
+    let arguments = match usage::parse() {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
@@ -147,9 +102,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         // Whoever reads has seen enough.
         Err(error) if error.is::<printed::Closed>() => ExitCode::SUCCESS,
-        Err(error) if error.is::<Usage>() => {
+        Err(error) if error.is::<usage::Wrong>() => {
             tell!("pagehaul: {}", sentence(&error));
-            ExitCode::from(WRONG_USAGE)
+            ExitCode::from(usage::WRONG)
         }
         Err(error) => {
             tell!("pagehaul: {}", sentence(&error));

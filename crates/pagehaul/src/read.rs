@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
             })?;
             virtual_memory(&source, &kernel, vaddr, arguments.len, &mut out)
         }
-        (None, None) => return Err(usage("name an address with --phys or --virt")),
+        (None, None) => return Err(usage::wrong("name an address with --phys or --virt")),
     };
     let state = match stopped.and_then(|()| out.finish().map_err(Stop::Write)) {
         Ok(()) => return Ok(ExitCode::SUCCESS),

@@ -8,8 +8,8 @@ use pagehaul_instruments::codecs::{self, CodecRate, DIRTINESS, METHODS, ZeroTest
 use pagehaul_instruments::plot::{Axis, Chart, Series, svg};
 use serde::Serialize;
 
-use super::{gib, print_json, print_table};
-use crate::files;
+use super::{gib, print_table};
+use crate::{files, printed};
 
 /// Share of the sum's speed that the zero test is to reach.
 const ZERO_GOAL: f64 = 0.9;
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
     if let Some(path) = &arguments.plot {
         files::write(path, &charts(&measured, &arguments.codecs), arguments.sample.as_deref())?;
     }
-    if arguments.json { print_json(&measured) } else { print(&measured, arguments) }
+    if arguments.json { printed::json(&measured) } else { print(&measured, arguments) }
 }
 
 fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> {

@@ -10,9 +10,6 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
-
-use crate::printed;
 
 /// Measure what a capture is made of: reading memory, compressing it, and the size of the machine
 #[derive(Debug, Args)]
@@ -39,11 +36,6 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
         Instrument::Scale(arguments) => scale::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints what was measured as JSON.
-fn print_json(measured: &impl Serialize) -> anyhow::Result<()> {
-    printed::json(measured)
 }
 
 /// Prints a table without rules, numbers to the right.

@@ -4,7 +4,10 @@ use std::time::Duration;
 use clap::Args;
 use pagehaul_instruments::read::sweep;
 
-use super::{gib, print_json, print_table};
+use super::{gib, print_table};
+#[cfg(feature = "instruments")]
+use crate::files;
+use crate::printed;
 use crate::units::bytes;
 
 /// Sweep the map size: how fast memory is mapped, touched and read through windows of 4 KiB to 64 MiB
@@ -29,14 +32,19 @@ pub(crate) struct ReadArguments {
 }
 
 pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
+    #[cfg(feature = "instruments")]
+    if let Some(path) = &arguments.plot {
+        // Before minutes are spent.
+        files::not_a_source(path, [arguments.source.as_path()])?;
+    }
     let mut progress = |window| tell!("pagehaul: windows of {}", bytes(window));
     let sweep = sweep(&arguments.source, Duration::from_millis(arguments.time), &mut progress)?;
     #[cfg(feature = "instruments")]
     if let Some(path) = &arguments.plot {
-        crate::files::write(path, &chart(&sweep), [arguments.source.as_path()])?;
+        files::write(path, &chart(&sweep), [arguments.source.as_path()])?;
     }
     if arguments.json {
-        return print_json(&sweep);
+        return printed::json(&sweep);
     }
     say!("{} ({}), GiB/s", sweep.source, bytes(sweep.bytes))?;
     let rows = sweep.rows.iter().map(|row| {

@@ -8,9 +8,9 @@ use pagehaul_instruments::scale::{self, Config, Run, SIZES, tib};
 use pagehaul_kernel::DumpLevel;
 use serde::Serialize;
 
-use super::{print_json, print_table};
-use crate::files;
+use super::print_table;
 use crate::units::{bytes, seconds, size};
+use crate::{files, printed};
 
 /// The largest time per TiB may be so many times the smallest, from 1 TiB up.
 const SPREAD_GOAL: f64 = 1.1;
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
     if let Some(path) = &arguments.plot {
         files::write(path, &charts(&measured), [])?;
     }
-    if arguments.json { print_json(&measured) } else { print(&measured, arguments) }
+    if arguments.json { printed::json(&measured) } else { print(&measured, arguments) }
 }
 
 /// The rates of one CPU, from the largest machine.
