@@ -92,7 +92,7 @@ lab-vmalloc: setup
 lab-agree: setup
 	cargo build --release --locked -p lab
 	$(TARGET)/release/lab run --kernel $(KERNEL) --memory 512M --package trace-cmd --package linux-perf --package procps \
-		--package mount --out $(abspath $(TARGET))/agree-$(KERNEL) crates/lab/stories/agree.sh
+		--package mount --out $(abspath $(TARGET))/agree-$(KERNEL) tools/lab/stories/agree.sh
 	AGREE=$(abspath $(TARGET))/agree-$(KERNEL) cargo test --locked -p pagehaul-trace --test agree -- --ignored --nocapture
 
 fuzz: setup

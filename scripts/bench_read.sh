@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 cargo build --release --locked --quiet -p pagehaul -p lab
-cargo build --release --locked --quiet -p pagehaul-open --example reading
+cargo build --release --locked --quiet -p pagehaul-vmcore --example reading
 vmcore=$(scripts/bench_vmcore.sh "${1:-}")
 [ $# -gt 0 ] && shift
 mkdir -p "$target/bench"

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use pagehaul_fuzz::{Base, FIRST_PFN, MemoryFile};
-use pagehaul_open::sums::Sums;
+use pagehaul_vmcore::sums::Sums;
 use pagehaul_trace::native::{MachineInfo, NativeWriter};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 

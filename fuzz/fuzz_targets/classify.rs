@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::Simulation;
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
-use pagehaul_memory::PhysMemory;
+use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::Era;
 
 fuzz_target!(|data: &[u8]| {

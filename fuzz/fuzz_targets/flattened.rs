@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::KdumpFile;
 use pagehaul_kdump::flat::Flattened;
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::file::ReadAt;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = Flattened::open(MemoryFile::new(data)) else { return };

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::KdumpFile;
-use pagehaul_memory::{PAGE_SIZE, PhysMemory};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(dump) = KdumpFile::open(Box::new(MemoryFile::new(data))) else { return };

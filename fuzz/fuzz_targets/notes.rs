@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagehaul_memory::notes;
+use pagehaul_physmem::notes;
 
 fuzz_target!(|data: &[u8]| {
     let mut end = 0;

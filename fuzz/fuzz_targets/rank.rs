@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::KdumpFile;
-use pagehaul_memory::{PAGE_SIZE, PhysMemory, ReadError};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError};
 
 /// Page frames: more than three of the reader's chunks.
 const PFNS: usize = 800_000;

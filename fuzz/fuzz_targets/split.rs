@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::{KdumpFile, SplitSet};
-use pagehaul_memory::{PAGE_SIZE, PhysMemory};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 use pagehaul_synth::{Era, Machine};
 
 fn parts() -> &'static [Vec<u8>] {

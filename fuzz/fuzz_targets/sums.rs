@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagehaul_open::sums::Sums;
+use pagehaul_vmcore::sums::Sums;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(sums) = Sums::decode(&String::from_utf8_lossy(data)) {

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use pagehaul_memory::file::ReadAt;
-use pagehaul_memory::{KernelMapping, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View};
+use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::{KernelMapping, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message, note};
 
 /// A file whose bytes are at hand.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::file::ReadAt;
 
 use crate::CaptureError;
 use crate::select::{Chosen, Selector};

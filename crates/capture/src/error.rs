@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use pagehaul_codec::CodecError;
 use pagehaul_kdump::LayoutError;
 use pagehaul_kernel::KernelError;
-use pagehaul_memory::{OpenError, ReadError};
-use pagehaul_open::sums::SumsError;
+use pagehaul_physmem::{OpenError, ReadError};
+use pagehaul_vmcore::sums::SumsError;
 
 /// Why there is no dump at all. What ends a dump early but leaves a part of it is no error of this kind:
 /// [`Ended`](crate::Ended) tells it.

@@ -1,7 +1,7 @@
 //! What a dump would hold and how large it would be, without one being written.
 
 use pagehaul_kdump::PageDesc;
-use pagehaul_memory::PAGE_SIZE;
+use pagehaul_physmem::PAGE_SIZE;
 
 use crate::Source;
 use crate::batch::{Batcher, KeptPages};

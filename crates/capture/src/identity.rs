@@ -2,7 +2,7 @@
 
 use pagehaul_kdump::UtsName;
 use pagehaul_kernel::Kernel;
-use pagehaul_memory::PhysMemory;
+use pagehaul_physmem::PhysMemory;
 
 use crate::Source;
 

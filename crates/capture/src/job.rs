@@ -5,7 +5,7 @@ use std::path::Path;
 use pagehaul_codec::Method;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{Hints, Kernel, OwnPages};
-use pagehaul_memory::{Arch, notes};
+use pagehaul_physmem::{Arch, notes};
 
 use crate::Source;
 use crate::batch::Bitmap;

@@ -35,7 +35,7 @@ pub use compression::{Codecs, Compression};
 pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Limits, Options, Target};
-pub use pagehaul_open::{Source, SourceKind};
+pub use pagehaul_vmcore::{Source, SourceKind};
 pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
 pub use run::capture;
 pub use watch::{Phase, Watch};

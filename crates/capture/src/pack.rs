@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use pagehaul_codec::{Compressor, Method, is_zero};
-use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
 
 use crate::batch::{BATCH_PAGES, Batcher};
 use crate::pace::Pace;
@@ -234,9 +234,9 @@ mod tests {
     use std::collections::HashSet;
 
     use pagehaul_codec::Decompressor;
-    use pagehaul_memory::MapPolicy;
-    use pagehaul_open::Source;
+    use pagehaul_physmem::MapPolicy;
     use pagehaul_synth::{Era, Machine};
+    use pagehaul_vmcore::Source;
 
     #[test]
     fn batches_between_two_rungs_are_of_either_codec() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crossbeam_channel::bounded;
 use pagehaul_codec::Method;
-use pagehaul_memory::PAGE_SIZE;
+use pagehaul_physmem::PAGE_SIZE;
 
 use crate::batch::{Batcher, KeptPages};
 use crate::dump::DumpWriter;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_memory::PAGE_SHIFT;
+use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::Source;
 use crate::batch::{Bitmap, KeptPages, Pass};

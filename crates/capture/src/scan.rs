@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crossbeam_channel::bounded;
-use pagehaul_memory::PAGE_SHIFT;
+use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::select::{Chosen, Selection, Tally};
 use crate::{CaptureError, Watch};

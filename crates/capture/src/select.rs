@@ -1,7 +1,7 @@
 //! Which pages of a block are kept.
 
 use pagehaul_kernel::{DumpLevel, Kernel, OwnPages, PageClass, PageScanner, Trouble};
-use pagehaul_memory::{PAGE_SHIFT, PhysMemory, bits};
+use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, bits};
 
 use crate::CaptureError;
 use crate::worth::Worth;

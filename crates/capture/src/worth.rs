@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pagehaul_kernel::{OwnPages, PageClass};
-use pagehaul_memory::bits;
+use pagehaul_physmem::bits;
 use serde::Serialize;
 
 /// How much is lost with a page, most first: pages are written in this order where the format allows, so that a dump

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Bench, assert_complete, assert_holds, machine, options};
 use pagehaul_capture::{Compression, Format, Options, Source, Watch, estimate};
-use pagehaul_memory::{Access, MapPolicy};
+use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_synth::{Class, Codec, Content, Era, Machine};
 
 /// Zero pages stay in a dump: they take no room, and read as zeros.

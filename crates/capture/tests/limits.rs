@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Bench, Page, assert_holds, machine, options, read_all};
 use pagehaul_capture::{Ended, Format, Limits, Options, Source, Target, Watch, Worth, capture};
-use pagehaul_memory::MapPolicy;
+use pagehaul_physmem::MapPolicy;
 use pagehaul_synth::{Class, Content, Era, Machine};
 
 /// 32 MiB of noise among everything else, which no codec makes smaller.

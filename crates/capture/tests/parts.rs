@@ -9,7 +9,7 @@ use common::{Bench, assert_complete, machine, options};
 use pagehaul_capture::{
     CaptureError, Ended, Format, Limits, Options, Phase, Report, Source, Target, Watch, capture,
 };
-use pagehaul_memory::{MapPolicy, PAGE_SIZE, ReadError};
+use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_synth::{Content, Era, Image, Machine};
 
 fn names(bench: &Bench, count: usize) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Bench, Page, machine, options, read_all};
 use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Phase, Source, Target, Watch, capture};
-use pagehaul_memory::MapPolicy;
+use pagehaul_physmem::MapPolicy;
 use pagehaul_synth::{Content, Era, Machine};
 
 /// A machine that takes a while: noise, which the slowest level tries hard to compress.

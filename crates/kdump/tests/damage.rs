@@ -8,7 +8,7 @@ use common::{PAGE, Spec, downgrade, mixed, noise, open, page};
 use pagehaul_codec::Codec;
 use pagehaul_kdump::PageDesc;
 use pagehaul_kdump::format::{DiskDumpHeader, KdumpSubHeader, flags};
-use pagehaul_memory::{OpenError, PageState, PhysMemory, ReadError};
+use pagehaul_physmem::{OpenError, PageState, PhysMemory, ReadError};
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 

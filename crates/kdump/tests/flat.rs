@@ -7,8 +7,8 @@ use std::io;
 use common::{MemFile, PAGE, mixed};
 use pagehaul_kdump::flat::Flattened;
 use pagehaul_kdump::{FlatWriter, KdumpFile, STATUS_OFFSET};
-use pagehaul_memory::PhysMemory;
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::file::ReadAt;
 use proptest::prelude::*;
 
 fn stream(records: &[(u64, Vec<u8>)]) -> Vec<u8> {

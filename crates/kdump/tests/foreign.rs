@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use pagehaul_memory::{PAGE_SIZE, PageState, PhysMemory, bits, notes};
+use pagehaul_physmem::{PAGE_SIZE, PageState, PhysMemory, bits, notes};
 use pagehaul_synth::Foreign;
 
 #[test]

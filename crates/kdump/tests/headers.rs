@@ -5,7 +5,7 @@ mod common;
 use common::open;
 use pagehaul_kdump::format::{BLOCK_SIZE, flags};
 use pagehaul_kdump::{Header, Layout, LayoutError, NOTES_OFFSET, PageDesc, STATUS_OFFSET, UtsName};
-use pagehaul_memory::PhysMemory;
+use pagehaul_physmem::PhysMemory;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 

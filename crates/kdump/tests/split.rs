@@ -4,7 +4,7 @@ mod common;
 
 use common::{PAGE, Spec, mixed, open};
 use pagehaul_kdump::{KdumpFile, PageDesc, SplitError, SplitSet};
-use pagehaul_memory::{PageState, PhysMemory, bits};
+use pagehaul_physmem::{PageState, PhysMemory, bits};
 
 const PARTS: [std::ops::Range<u64>; 3] = [0..0x300, 0x300..0x500, 0x500..40_000];
 

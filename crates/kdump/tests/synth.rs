@@ -4,8 +4,8 @@ use std::io::Write;
 
 use pagehaul_kdump::KdumpFile;
 use pagehaul_kdump::flat::Flattened;
-use pagehaul_memory::file::PlainFile;
-use pagehaul_memory::{PAGE_SIZE, PhysMemory, ReadError, bits, notes};
+use pagehaul_physmem::file::PlainFile;
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError, bits, notes};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten};
 
 fn machine() -> Image {

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use machine::{Layout, Machine};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
-use pagehaul_memory::PhysMemory;
+use pagehaul_physmem::PhysMemory;
 
 const SECTIONS: u64 = 64;
 const PAGES: u64 = SECTIONS << 15;

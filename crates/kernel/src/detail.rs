@@ -1,6 +1,6 @@
 //! What struct pages say beside the class: node, zone, and how large a block they are part of.
 
-use pagehaul_memory::View;
+use pagehaul_physmem::View;
 
 use crate::rules::{Head, Words, half, word};
 use crate::{Kernel, PageClass};

@@ -1,6 +1,6 @@
 //! Why a kernel's memory could not be understood.
 
-use pagehaul_memory::ReadError;
+use pagehaul_physmem::ReadError;
 
 /// One sentence each: what was looked for, where, and what to do.
 #[derive(Debug, thiserror::Error)]

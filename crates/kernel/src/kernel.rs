@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pagehaul_memory::{KernelMapping, PhysMemory};
+use pagehaul_physmem::{KernelMapping, PhysMemory};
 
 use crate::rules::Rules;
 use crate::sections::Sections;
@@ -52,7 +52,7 @@ impl Kernel {
     /// Finds out everything needed to classify pages, or what is missing.
     pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
         let (_, text) =
-            pagehaul_memory::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
+            pagehaul_physmem::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
         let info = VmcoreInfo::parse(text);
         machine::check(&info)?;
         // Before any memory is read: a kernel whose pages cannot be told apart need not be searched for.

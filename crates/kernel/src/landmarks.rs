@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pagehaul_memory::View;
+use pagehaul_physmem::View;
 
 use crate::Kernel;
 

@@ -2,7 +2,7 @@
 //!
 //! [`Kernel::discover`] finds out from a source's VMCOREINFO how its kernel keeps its books; a [`PageScanner`] per
 //! thread then tells what each page was used for, and [`DumpLevel`] which of these uses a dump leaves out. Everything
-//! here reads physical memory through [`pagehaul_memory`] and takes it for what it is: what a crashed kernel left
+//! here reads physical memory through [`pagehaul_physmem`] and takes it for what it is: what a crashed kernel left
 //! behind. Nothing read can make it panic, loop or allocate by the gigabyte; what contradicts itself is kept.
 //!
 //! Kernels 4.4 to 7.3 for x86_64. What changed between them is decided by the keys that VMCOREINFO has, not by the

@@ -1,6 +1,6 @@
 //! Whether this is a machine and a memory model that can be read at all, told by the keys only such kernels export.
 
-use pagehaul_memory::PAGE_SIZE;
+use pagehaul_physmem::PAGE_SIZE;
 
 use crate::{KernelError, VmcoreInfo};
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use pagehaul_memory::{PAGE_SHIFT, PhysMemory, View};
+use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, View};
 
 use crate::Kernel;
 use crate::translate::Entry;

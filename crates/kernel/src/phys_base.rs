@@ -1,6 +1,6 @@
 //! Where the kernel image lies in physical memory.
 
-use pagehaul_memory::{PhysMemory, View};
+use pagehaul_physmem::{PhysMemory, View};
 
 use crate::translate::START_KERNEL_MAP;
 use crate::{Hints, KernelError, VmcoreInfo};

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pagehaul_memory::{PAGE_SHIFT, View};
+use pagehaul_physmem::{PAGE_SHIFT, View};
 
 use crate::{KernelError, TranslateError, Translator, VmcoreInfo};
 

@@ -1,6 +1,6 @@
 //! Virtual to physical addresses: the page tables of x86_64, of 4 and 5 levels (Intel SDM volume 3, chapter 5).
 
-use pagehaul_memory::{ReadError, View};
+use pagehaul_physmem::{ReadError, View};
 
 use crate::{KernelError, TranslateError, VmcoreInfo};
 

@@ -1,6 +1,6 @@
 //! Runs of physical memory behind virtual ones, for one thread that goes through the struct pages in order.
 
-use pagehaul_memory::View;
+use pagehaul_physmem::View;
 
 use crate::TranslateError;
 use crate::translate::{Extent, Step, Translator};

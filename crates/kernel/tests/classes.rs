@@ -16,7 +16,7 @@ fn scan(machine: &mut Machine, block: u64) -> (Vec<PageClass>, Option<String>) {
     let kernel = Kernel::discover(machine, Hints::default()).unwrap();
     let mut out = vec![Absent; kernel.pages_per_block()];
     let report =
-        PageScanner::new(&kernel, pagehaul_memory::PhysMemory::view(machine)).scan(block, &mut out).unwrap();
+        PageScanner::new(&kernel, pagehaul_physmem::PhysMemory::view(machine)).scan(block, &mut out).unwrap();
     assert_eq!(report.pages.iter().sum::<u64>(), out.len() as u64);
     for class in PageClass::ALL {
         assert_eq!(report.pages[class as usize], out.iter().filter(|found| **found == class).count() as u64);
@@ -320,6 +320,6 @@ fn struct_pages_that_are_not_there() {
     }
     machine.finish();
     let kernel = Kernel::discover(&machine, Hints::default()).unwrap();
-    let mut scanner = PageScanner::new(&kernel, pagehaul_memory::PhysMemory::view(&machine));
+    let mut scanner = PageScanner::new(&kernel, pagehaul_physmem::PhysMemory::view(&machine));
     assert!(scanner.scan(u64::MAX, &mut [Absent; 8]).is_err());
 }

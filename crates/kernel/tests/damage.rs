@@ -4,7 +4,7 @@ mod machine;
 
 use machine::{Layout, Machine};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
-use pagehaul_memory::PhysMemory;
+use pagehaul_physmem::PhysMemory;
 use proptest::prelude::*;
 
 fn scan_all(machine: &Machine) -> Vec<PageClass> {

@@ -4,7 +4,7 @@ mod machine;
 
 use machine::{Layout, Machine, START_KERNEL_MAP};
 use pagehaul_kernel::{Hints, Kernel, KernelError, PageClass, PageScanner, TranslateError};
-use pagehaul_memory::PhysMemory;
+use pagehaul_physmem::PhysMemory;
 
 fn discover(machine: &mut Machine) -> Result<Kernel, KernelError> {
     machine.finish();

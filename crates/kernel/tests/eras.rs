@@ -1,9 +1,9 @@
 //! Every era × every use of a page × every memory model, on machines made to order.
 
 use pagehaul_kernel::{DumpLevel, Hints, Kernel, PageClass, PageScanner};
-use pagehaul_memory::elf::ElfVmcore;
-use pagehaul_memory::file::PlainFile;
-use pagehaul_memory::{MapPolicy, PhysMemory};
+use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_physmem::file::PlainFile;
+use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_synth::{Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
 
 const SAMPLER: u64 = 0x4000;

@@ -3,9 +3,9 @@
 use std::os::unix::fs::FileExt;
 
 use pagehaul_kernel::{Caller, Hints, KernelLog};
-use pagehaul_memory::elf::ElfVmcore;
-use pagehaul_memory::file::PlainFile;
-use pagehaul_memory::{MapPolicy, PhysMemory};
+use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_physmem::file::PlainFile;
+use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message};
 
 const LOG: u64 = 0x2800;

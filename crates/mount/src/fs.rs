@@ -10,7 +10,7 @@ use fuser::{
     KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry,
     ReplyLseek, ReplyOpen, Request,
 };
-use pagehaul_memory::View;
+use pagehaul_physmem::View;
 
 use crate::layout::CoreFile;
 

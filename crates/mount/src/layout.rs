@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use pagehaul_memory::elf::encode::{self, ProgramHeader};
-use pagehaul_memory::{
+use pagehaul_physmem::elf::encode::{self, ProgramHeader};
+use pagehaul_physmem::{
     KernelMapping, PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits,
 };
 

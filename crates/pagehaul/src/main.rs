@@ -19,34 +19,13 @@ macro_rules! say {
     };
 }
 
-mod args;
-mod bench;
-mod capture;
-#[cfg(feature = "process")]
-mod checkpoint;
-mod convert;
-#[cfg(feature = "process")]
-mod core;
-#[cfg(feature = "process")]
-mod core_info;
-mod dmesg;
-#[cfg(any(feature = "pages", feature = "stalls", feature = "instruments"))]
+mod cli;
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 mod files;
-mod generate;
-mod habits;
-mod info;
-#[cfg(feature = "stalls")]
-mod latency;
+mod makedumpfile_hints;
 mod memory_use;
-#[cfg(feature = "mount")]
-mod mount;
-#[cfg(feature = "pages")]
-mod pages;
 mod printed;
 mod progress;
-mod read;
-#[cfg(feature = "stalls")]
-mod reclaim;
 mod registers;
 mod signals;
 mod summary;
@@ -54,15 +33,10 @@ mod units;
 #[cfg(feature = "stalls")]
 mod until;
 mod usage;
-mod verify;
-#[cfg(feature = "process")]
-mod verify_process;
-#[cfg(feature = "stalls")]
-mod vmalloc;
 
 use std::process::ExitCode;
 
-use args::Command;
+use cli::Command;
 
 fn main() -> ExitCode {
     let arguments = match usage::parse() {
@@ -70,33 +44,33 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let result = match arguments.command {
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Capture(arguments) => capture::run(&arguments),
+        Command::Bench(arguments) => cli::bench::run(&arguments),
+        Command::Capture(arguments) => cli::capture::run(&arguments),
         #[cfg(feature = "process")]
-        Command::Checkpoint(arguments) => checkpoint::save(&arguments),
+        Command::Checkpoint(arguments) => cli::checkpoint::save(&arguments),
         #[cfg(feature = "process")]
-        Command::Restart(arguments) => checkpoint::restore(&arguments),
+        Command::Restart(arguments) => cli::checkpoint::restore(&arguments),
         #[cfg(feature = "process")]
-        Command::Core(arguments) => core::run(&arguments),
+        Command::Core(arguments) => cli::core::run(&arguments),
         #[cfg(feature = "process")]
-        Command::HoldSnapshot { pid, state } => core::hold_snapshot(pid, state),
-        Command::Info(arguments) => info::run(&arguments),
+        Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
+        Command::Info(arguments) => cli::info::run(&arguments),
         #[cfg(feature = "stalls")]
-        Command::Reclaim(arguments) => reclaim::run(&arguments),
-        Command::Convert(arguments) => convert::run(arguments),
-        Command::Dmesg(arguments) => dmesg::run(&arguments),
+        Command::Reclaim(arguments) => cli::reclaim::run(&arguments),
+        Command::Convert(arguments) => cli::convert::run(arguments),
+        Command::Dmesg(arguments) => cli::dmesg::run(&arguments),
         #[cfg(feature = "mount")]
-        Command::Mount(arguments) => mount::run(&arguments),
-        #[cfg(feature = "pages")]
-        Command::Pages(arguments) => pages::run(&arguments),
-        Command::Read(arguments) => read::run(&arguments),
-        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Mount(arguments) => cli::mount::run(&arguments),
+        #[cfg(feature = "census")]
+        Command::Pages(arguments) => cli::pages::run(&arguments),
+        Command::Read(arguments) => cli::read::run(&arguments),
+        Command::Verify(arguments) => cli::verify::run(&arguments),
         #[cfg(feature = "stalls")]
-        Command::Latency(arguments) => latency::run(&arguments),
+        Command::Latency(arguments) => cli::latency::run(&arguments),
         #[cfg(feature = "stalls")]
-        Command::Vmalloc(arguments) => vmalloc::run(&arguments),
-        Command::Completions { shell } => generate::completions(shell),
-        Command::Man { directory } => generate::man_pages(&directory),
+        Command::Vmalloc(arguments) => cli::vmalloc::run(&arguments),
+        Command::Completions { shell } => cli::generate::completions(shell),
+        Command::Man { directory } => cli::generate::man_pages(&directory),
     };
     match result {
         Ok(code) => code,
@@ -130,7 +104,7 @@ fn sentence(error: &anyhow::Error) -> String {
 mod tests {
     use std::io;
 
-    use pagehaul_memory::OpenError;
+    use pagehaul_physmem::OpenError;
 
     use super::*;
 

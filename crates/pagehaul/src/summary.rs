@@ -8,7 +8,7 @@ use pagehaul_capture::{Ended, Report};
 use crate::units::{bytes, count, seconds, time};
 
 /// Bytes of a page.
-const PAGE: u64 = pagehaul_memory::PAGE_SIZE as u64;
+const PAGE: u64 = pagehaul_physmem::PAGE_SIZE as u64;
 
 /// The report as people read it.
 pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {

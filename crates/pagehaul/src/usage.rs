@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::args::Arguments;
-use crate::habits;
+use crate::cli::Arguments;
+use crate::makedumpfile_hints;
 
 /// Exit status of a wrong command line, the same as clap's.
 pub(crate) const WRONG: u8 = 2;
@@ -47,7 +47,7 @@ fn habit(error: &clap::Error) -> Option<(&str, &'static str)> {
     if error.kind() != ErrorKind::UnknownArgument && !lacks_value(error) {
         return None;
     }
-    let instead = habits::instead_of(option)?;
+    let instead = makedumpfile_hints::instead_of(option)?;
     // A `-c` without a codec: clap calls it by its long name.
     Some((if option.starts_with("--compress") { "-c" } else { option }, instead))
 }

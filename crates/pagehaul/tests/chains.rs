@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pagehaul_memory::{MapPolicy, PAGE_SIZE};
-use pagehaul_open::Source;
+use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
 use pagehaul_synth::{Content, Era, Image, Machine, Records, flatten};
+use pagehaul_vmcore::Source;
 use proptest::prelude::*;
 
 /// 24 MiB with pages of every kind.

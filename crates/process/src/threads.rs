@@ -195,7 +195,7 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagehaul_memory::notes as elf_notes;
+    use pagehaul_physmem::notes as elf_notes;
 
     fn thread() -> ThreadState {
         ThreadState {

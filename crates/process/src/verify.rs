@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pagehaul_memory::notes;
+use pagehaul_physmem::notes;
 use serde::Serialize;
 
 use crate::elf;

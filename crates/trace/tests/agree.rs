@@ -1,4 +1,4 @@
-//! Three recorders of the same events at the same time, in a guest under memory pressure (`crates/lab/stories/agree.sh`): our own
+//! Three recorders of the same events at the same time, in a guest under memory pressure (`tools/lab/stories/agree.sh`): our own
 //! recording against trace-cmd's trace.dat, what trace-cmd prints of it, and what `perf script` prints of perf's.
 //!
 //! `make lab-agree KERNEL=6.1` runs the story and this.

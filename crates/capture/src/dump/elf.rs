@@ -1,6 +1,6 @@
 //! ELF dumps: pages as they are, at places that follow from the set of kept pages alone.
 
-use pagehaul_memory::PAGE_SIZE;
+use pagehaul_physmem::PAGE_SIZE;
 
 use super::elf_segments::Segments;
 use super::{DumpWriter, Recorded};

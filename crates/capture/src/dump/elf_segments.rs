@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use pagehaul_memory::{KernelMapping, PAGE_SHIFT, PAGE_SIZE, PhysMemory};
+use pagehaul_physmem::{KernelMapping, PAGE_SHIFT, PAGE_SIZE, PhysMemory};
 
 use crate::CaptureError;
 use crate::batch::Bitmap;
-use pagehaul_memory::elf::encode::{self as elf_header, ProgramHeader};
+use pagehaul_physmem::elf::encode::{self as elf_header, ProgramHeader};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -198,8 +198,8 @@ impl<'a> BitCursor<'a> {
                 self.first = first;
             }
             let index = (at - first) as usize;
-            let value = *value.get_or_insert_with(|| pagehaul_memory::bits::get(&self.words, index));
-            match pagehaul_memory::bits::next(&self.words, index, !value) {
+            let value = *value.get_or_insert_with(|| pagehaul_physmem::bits::get(&self.words, index));
+            match pagehaul_physmem::bits::next(&self.words, index, !value) {
                 Some(change) => return Ok((value, (first + change as u64).min(end))),
                 None => at = first + bits,
             }

@@ -16,7 +16,7 @@ pub(crate) use kdump::KdumpDump;
 use pagehaul_codec::Codec;
 use pagehaul_kdump::PageDesc;
 use pagehaul_kdump::format::flags;
-use pagehaul_memory::PAGE_SIZE;
+use pagehaul_physmem::PAGE_SIZE;
 
 use crate::pack::{Batch, Stored};
 use crate::sink::WriteError;

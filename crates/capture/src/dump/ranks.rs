@@ -1,6 +1,6 @@
 //! From a PFN to the place of its descriptor.
 
-use pagehaul_memory::bits;
+use pagehaul_physmem::bits;
 
 use crate::CaptureError;
 use crate::batch::Bitmap;

@@ -7,8 +7,8 @@
 
 use pagehaul_kdump::format::BLOCK_SIZE;
 use pagehaul_kdump::{PageDesc, SUB_BLOCKS_OFFSET};
-use pagehaul_memory::bits;
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::bits;
+use pagehaul_physmem::file::ReadAt;
 use zerocopy::FromBytes;
 
 use super::Recorded;

@@ -1,7 +1,7 @@
 //! The table of descriptors while pages come in the order of their worth, not of their PFNs.
 
 use pagehaul_kdump::{Layout, PageDesc};
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::file::ReadAt;
 use zerocopy::IntoBytes;
 
 use crate::aligned::Aligned;

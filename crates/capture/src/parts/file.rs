@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use pagehaul_kdump::{Header, Layout, PageDesc};
-use pagehaul_memory::PAGE_SIZE;
+use pagehaul_physmem::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
 use crate::batch::Bitmap;

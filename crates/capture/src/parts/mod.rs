@@ -20,8 +20,8 @@ use std::sync::Mutex;
 use std::thread;
 
 use crossbeam_channel::unbounded;
-use pagehaul_memory::PAGE_SIZE;
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_physmem::file::ReadAt;
 
 use crate::job::Job;
 use crate::limits::Deadline;

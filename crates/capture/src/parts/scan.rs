@@ -1,7 +1,7 @@
 //! One scan writes the bitmaps of all parts.
 
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_memory::PAGE_SHIFT;
+use pagehaul_physmem::PAGE_SHIFT;
 
 use super::report::Outcome;
 use super::units::Units;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pagehaul_kdump::format::BLOCK_SIZE;
 use pagehaul_kdump::{PageDesc, STATUS_OFFSET};
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::file::ReadAt;
 
 use super::file::PartFile;
 use crate::aligned::Aligned;

@@ -1,7 +1,7 @@
 //! Packing threads.
 
 use crossbeam_channel::Sender;
-use pagehaul_memory::{PhysMemory, bits};
+use pagehaul_physmem::{PhysMemory, bits};
 
 use super::file::UnitPages;
 use super::pool::{Pool, Step, Task};

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use pagehaul_memory::PAGE_SIZE;
+use pagehaul_physmem::PAGE_SIZE;
 
 use super::file::{PartFile, UnitPages};
 use super::pool::Pool;

@@ -4,8 +4,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pagehaul_memory::file::ReadAt;
-use pagehaul_open::sums::{Growing, Sums, SumsError};
+use pagehaul_physmem::file::ReadAt;
+use pagehaul_vmcore::sums::{Growing, Sums, SumsError};
 
 use super::{Sink, WriteError};
 use crate::CaptureError;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use pagehaul_capture::{Ended, Format, Limits, Options, Report, Source, Target, Watch, capture};
-use pagehaul_memory::{MapPolicy, PAGE_SIZE, ReadError};
+use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_synth::{Content, Era, Image, Machine};
 
 /// A folder with a vmcore in it.

@@ -2,8 +2,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use pagehaul_memory::OpenError;
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::OpenError;
+use pagehaul_physmem::file::ReadAt;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::index::{Builder, Entry, MOST_WALKED, ROOMY};
@@ -214,7 +214,7 @@ fn changed() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use pagehaul_memory::file::PlainFile;
+    use pagehaul_physmem::file::PlainFile;
     use proptest::prelude::*;
 
     use super::*;

@@ -4,9 +4,9 @@
 
 use std::io;
 
-use pagehaul_memory::bits;
-use pagehaul_memory::file::ReadAt;
-use pagehaul_memory::{OpenError, Piece, RangeMap};
+use pagehaul_physmem::bits;
+use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::{OpenError, Piece, RangeMap};
 use zerocopy::IntoBytes;
 
 use super::Sections;

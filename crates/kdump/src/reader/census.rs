@@ -1,5 +1,5 @@
 use pagehaul_codec::Codec;
-use pagehaul_memory::ReadError;
+use pagehaul_physmem::ReadError;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::KdumpFile;

@@ -14,8 +14,8 @@ mod walk;
 
 use std::path::Path;
 
-use pagehaul_memory::file::ReadAt;
-use pagehaul_memory::{Arch, KernelMapping, OpenError, PAGE_SHIFT, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::{Arch, KernelMapping, OpenError, PAGE_SHIFT, PhysMemory, RangeMap, ReadError, View};
 
 use crate::encoding::{Encoding, Places};
 use crate::flat::Flattened;
@@ -187,8 +187,8 @@ impl KdumpFile {
         bits.fill(0);
         for at in 0..bits.len() * 64 {
             let page = ((first_pfn + at as u64) >> larger) - first;
-            if pagehaul_memory::bits::get(&own, page as usize) {
-                pagehaul_memory::bits::set_range(bits, at, at + 1);
+            if pagehaul_physmem::bits::get(&own, page as usize) {
+                pagehaul_physmem::bits::set_range(bits, at, at + 1);
             }
         }
         Ok(())
@@ -212,8 +212,8 @@ impl PhysMemory for KdumpFile {
         let part = self.part();
         let end = bits.len() * 64;
         let place = |pfn: u64| usize::try_from(pfn.saturating_sub(first_pfn)).unwrap_or(usize::MAX).min(end);
-        pagehaul_memory::bits::clear_range(bits, 0, place(part.start));
-        pagehaul_memory::bits::clear_range(bits, place(part.end), end);
+        pagehaul_physmem::bits::clear_range(bits, 0, place(part.start));
+        pagehaul_physmem::bits::clear_range(bits, place(part.end), end);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The parts of variable size that are not pages: ELF notes, VMCOREINFO, the record of erased data.
 
-use pagehaul_memory::OpenError;
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::OpenError;
+use pagehaul_physmem::file::ReadAt;
 
 use super::parse::{Parsed, format_error, read_part};
 use crate::format::MAX_NOTES;
@@ -26,9 +26,9 @@ pub(super) fn load(file: &dyn ReadAt, parsed: &Parsed) -> (Vec<u8>, Vec<String>)
         };
     let mut notes = attempt(parsed.notes, MAX_NOTES, "the ELF notes");
     if parsed.shape.big_endian {
-        pagehaul_memory::notes::normalise(&mut notes);
+        pagehaul_physmem::notes::normalise(&mut notes);
     }
-    if pagehaul_memory::notes::vmcoreinfo(&notes).is_some() {
+    if pagehaul_physmem::notes::vmcoreinfo(&notes).is_some() {
         return (notes, faults);
     }
     let text = attempt(parsed.vmcoreinfo, MAX_VMCOREINFO, "VMCOREINFO");

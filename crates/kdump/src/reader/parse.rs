@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-use pagehaul_memory::file::ReadAt;
-use pagehaul_memory::{Arch, OpenError};
+use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::{Arch, OpenError};
 
 use crate::UtsName;
 use crate::format::{

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pagehaul_memory::{Arch, KernelMapping, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_physmem::{Arch, KernelMapping, PhysMemory, RangeMap, ReadError, View};
 
 use super::KdumpFile;
 use super::set_view::SetView;

@@ -1,6 +1,6 @@
 //! Reading a split set: each page from the part that has it.
 
-use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, ReadError, View, bits};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, ReadError, View, bits};
 
 use super::SplitSet;
 use super::view::at_address;

@@ -1,6 +1,6 @@
 use std::io;
 
-use pagehaul_memory::file::ReadAt;
+use pagehaul_physmem::file::ReadAt;
 
 /// Places in the file that are read in order at the same time. Page data need not be in PFN order: a writer may put
 /// kernel pages first, and all pages of zeros share one place.

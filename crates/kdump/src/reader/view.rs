@@ -1,7 +1,7 @@
 use std::io;
 
 use pagehaul_codec::{Codec, Decompressor};
-use pagehaul_memory::{PAGE_SHIFT, PAGE_SIZE, PageBuf, ReadError, View, bits};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, ReadError, View, bits};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::KdumpFile;

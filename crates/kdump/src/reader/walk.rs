@@ -1,5 +1,5 @@
-use pagehaul_memory::ReadError;
-use pagehaul_memory::bits;
+use pagehaul_physmem::ReadError;
+use pagehaul_physmem::bits;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::KdumpFile;

@@ -15,9 +15,9 @@ use std::time::Instant;
 
 use machine::{Layout, Machine};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
-use pagehaul_memory::PhysMemory;
-use pagehaul_memory::elf::ElfVmcore;
-use pagehaul_memory::file::PlainFile;
+use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_physmem::file::PlainFile;
 
 const SECTIONS: u64 = 128;
 const PAGES: u64 = SECTIONS << 15;

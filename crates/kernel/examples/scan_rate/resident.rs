@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
-use pagehaul_memory::elf::ElfVmcore;
-use pagehaul_memory::{PhysMemory, RangeMap, ReadError, View};
+use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_physmem::{PhysMemory, RangeMap, ReadError, View};
 
 const CHUNK: u64 = 2 << 20;
 
@@ -59,7 +59,7 @@ macro_rules! as_the_vmcore {
             self.vmcore.files()
         }
 
-        fn kernel_mapping(&self) -> Option<pagehaul_memory::KernelMapping> {
+        fn kernel_mapping(&self) -> Option<pagehaul_physmem::KernelMapping> {
             self.vmcore.kernel_mapping()
         }
     };

@@ -5,7 +5,7 @@
 mod records;
 mod ring;
 
-use pagehaul_memory::{PhysMemory, View};
+use pagehaul_physmem::{PhysMemory, View};
 
 use crate::{Hints, KernelError, TranslateError, Translator, VmcoreInfo, machine, phys_base};
 
@@ -60,7 +60,7 @@ impl KernelLog {
     /// Reads the log of the kernel in `memory`.
     pub fn read(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
         let (_, text) =
-            pagehaul_memory::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
+            pagehaul_physmem::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
         let info = VmcoreInfo::parse(text);
         machine::check(&info)?;
         let tables = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;

@@ -74,7 +74,7 @@ impl Block<'_> {
         }
         let done = self.next.min(first + GROUP) - first;
         let poisoned = kinds.poisoned & u64::MAX.checked_shr((GROUP - done) as u32).unwrap_or(0);
-        for index in pagehaul_memory::bits::ones(&[poisoned]) {
+        for index in pagehaul_physmem::bits::ones(&[poisoned]) {
             if let Some(class) = self.out.get_mut(first + index) {
                 *class = PageClass::HwPoison;
             }

@@ -9,7 +9,7 @@ mod resolve;
 #[cfg(test)]
 mod same;
 
-use pagehaul_memory::View;
+use pagehaul_physmem::View;
 
 use self::block::{Block, Stop};
 use self::kinds::Look;

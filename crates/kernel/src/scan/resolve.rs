@@ -1,6 +1,6 @@
 //! Heads of compound pages that lie outside the struct pages at hand: in an earlier block, or past the end of a window.
 
-use pagehaul_memory::View;
+use pagehaul_physmem::View;
 
 use super::block::Block;
 use crate::Kernel;

@@ -2,7 +2,7 @@
 //! them. What the tests say about a page is said with the setters of [`Machine`]; everything else is zeros.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use pagehaul_memory::{PhysMemory, Piece, RangeMap, ReadError, View};
+use pagehaul_physmem::{PhysMemory, Piece, RangeMap, ReadError, View};
 
 pub const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 pub const VMEMMAP: u64 = 0xffff_ea00_0000_0000;

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use pagehaul_memory::MapPolicy;
-use pagehaul_open::{Source, SourceError};
+use pagehaul_physmem::MapPolicy;
 use pagehaul_synth::{Content, Era, Image, Machine};
+use pagehaul_vmcore::{Source, SourceError};
 
 /// The program under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");

@@ -1,0 +1,129 @@
+//! Pages that look like memory, of a given dirtiness: the share of their bytes that no codec can make smaller.
+
+use pagehaul_physmem::{PAGE_SIZE, PageBuf};
+
+/// Dirt comes in lines of so many bytes.
+const LINE: usize = 64;
+
+/// A generator of pseudo-random words (splitmix64): the same words for the same seed.
+#[derive(Debug, Clone)]
+pub struct Noise(u64);
+
+impl Noise {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next word.
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// The next number below `limit`, which is not 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.word() % limit.max(1)
+    }
+}
+
+/// Spreads the bits of a number over a word.
+pub(crate) fn mix(number: u64) -> u64 {
+    let z = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A page of which `dirtiness` percent are noise; the rest is, by turns, pointers and counters, text, or small numbers.
+pub fn page(dirtiness: u8, noise: &mut Noise) -> PageBuf {
+    let mut page = [0; PAGE_SIZE];
+    match noise.below(3) {
+        0 => objects(&mut page, noise),
+        1 => text(&mut page, noise),
+        _ => numbers(&mut page, noise),
+    }
+    let lines = PAGE_SIZE / LINE;
+    let dirty = lines * usize::from(dirtiness.min(100)) / 100;
+    // Every line is dirty with the same probability, and exactly `dirty` of them are.
+    let mut left = dirty;
+    for (index, line) in page.chunks_exact_mut(LINE).enumerate() {
+        if noise.below((lines - index) as u64) < left as u64 {
+            left -= 1;
+            for word in line.as_chunks_mut::<8>().0 {
+                *word = noise.word().to_le_bytes();
+            }
+        }
+    }
+    page
+}
+
+/// Objects of 64 bytes: a list's pointers, a reference count, flags.
+fn objects(page: &mut PageBuf, noise: &mut Noise) {
+    let heap = 0xffff_8881_0000_0000 | noise.below(1 << 20) << 12;
+    for object in page.as_chunks_mut::<LINE>().0 {
+        let fields = [
+            heap + noise.below(64) * 64,
+            heap + noise.below(64) * 64,
+            noise.below(4),
+            0,
+            heap,
+            0,
+            0x2f,
+            noise.below(16),
+        ];
+        for (place, field) in object.as_chunks_mut::<8>().0.iter_mut().zip(fields) {
+            *place = field.to_le_bytes();
+        }
+    }
+}
+
+fn text(page: &mut PageBuf, noise: &mut Noise) {
+    const WORDS: [&str; 16] = [
+        "memory ",
+        "page ",
+        "of ",
+        "the ",
+        "kernel ",
+        "error: ",
+        "0x",
+        "return ",
+        "struct ",
+        "int ",
+        "if (",
+        ");\n",
+        "/usr/lib/",
+        "information ",
+        "and ",
+        "section ",
+    ];
+    let mut at = 0;
+    while let Some(rest) = page.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        let word = WORDS[noise.below(WORDS.len() as u64) as usize].as_bytes();
+        let len = word.len().min(rest.len());
+        rest[..len].copy_from_slice(&word[..len]);
+        at += len;
+    }
+}
+
+fn numbers(page: &mut PageBuf, noise: &mut Noise) {
+    for place in page.as_chunks_mut::<4>().0 {
+        *place = (noise.below(4) as u32 * 3).to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_noise_is_what_was_asked_for() {
+        for dirtiness in [0, 25, 50, 100] {
+            let (mut one, mut other) = (Noise::new(7), Noise::new(7));
+            let clean = page(0, &mut one);
+            let dirty = page(dirtiness, &mut other);
+            let differ = clean.chunks(LINE).zip(dirty.chunks(LINE)).filter(|(a, b)| a != b).count();
+            assert_eq!(differ, 64 * usize::from(dirtiness) / 100);
+        }
+        assert_eq!(page(40, &mut Noise::new(1)), page(40, &mut Noise::new(1)));
+    }
+}

@@ -1,0 +1,143 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use pagehaul_bench::codecs::{self, CodecRate, DIRTINESS, METHODS, ZeroTest};
+use pagehaul_bench::plot::{Axis, Chart, Series, svg};
+use pagehaul_codec::Method;
+use serde::Serialize;
+
+use super::{gib, print_table};
+use crate::{files, printed};
+
+/// Share of the sum's speed that the zero test is to reach.
+const ZERO_GOAL: f64 = 0.9;
+
+/// Measure speed and ratio of codecs and levels against the dirtiness of the data, and on real pages
+///
+/// One thread. Dirtiness is the share of bytes that no codec can make smaller.
+#[derive(Debug, Args)]
+pub(crate) struct CodecArguments {
+    /// Dump or vmcore to take a sample of pages from
+    sample: Option<PathBuf>,
+    /// Codecs and levels, as in zstd:-1,lzo
+    #[arg(short, long, value_name = "CODEC[:LEVEL],…", default_value = METHODS, value_delimiter = ',')]
+    codecs: Vec<Method>,
+    /// Pages to sample
+    #[arg(long, value_name = "N", default_value_t = 8192)]
+    pages: usize,
+    /// Milliseconds for each figure
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    time: u64,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write charts to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    zero_test: ZeroTest,
+    by_dirtiness: Vec<CodecRate>,
+    /// Pages with anything in them that were sampled.
+    sampled_pages: usize,
+    on_sample: Vec<CodecRate>,
+}
+
+pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
+    let time = Duration::from_millis(arguments.time);
+    if let Some(path) = &arguments.plot {
+        // Before minutes are spent.
+        files::not_a_source(path, arguments.sample.as_deref())?;
+    }
+    let sample = match &arguments.sample {
+        Some(path) => codecs::sample(path, arguments.pages)
+            .with_context(|| format!("cannot sample {}", path.display()))?,
+        None => Vec::new(),
+    };
+    let measured = Measured {
+        zero_test: codecs::zero_test(time),
+        by_dirtiness: codecs::by_dirtiness(&arguments.codecs, time)?,
+        sampled_pages: sample.len(),
+        on_sample: if sample.is_empty() {
+            Vec::new()
+        } else {
+            codecs::on_pages(&arguments.codecs, &sample, time)?
+        },
+    };
+    if let Some(path) = &arguments.plot {
+        files::write(path, &charts(&measured, &arguments.codecs), arguments.sample.as_deref())?;
+    }
+    if arguments.json { printed::json(&measured) } else { print(&measured, arguments) }
+}
+
+fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> {
+    let zero = &measured.zero_test;
+    let share = zero.test / zero.sum;
+    say!(
+        "zero test {} GiB/s, a plain sum {} GiB/s: {share:.2} of it; goal {ZERO_GOAL}: {}",
+        gib(Some(zero.test)),
+        gib(Some(zero.sum)),
+        if share >= ZERO_GOAL { "met" } else { "MISSED" }
+    )?;
+    for (title, cell) in [
+        (
+            "MB/s of memory, by percent of dirty bytes",
+            (|rate| format!("{:.0}", rate.speed / 1e6)) as fn(&CodecRate) -> String,
+        ),
+        ("ratio", |rate| format!("{:.2}", rate.ratio)),
+    ] {
+        say!("\n{title}")?;
+        let dirtiness: Vec<String> = DIRTINESS.iter().map(u8::to_string).collect();
+        let header: Vec<&str> =
+            std::iter::once("codec").chain(dirtiness.iter().map(String::as_str)).collect();
+        let rows = arguments.codecs.iter().map(|method| {
+            let name = method.to_string();
+            let cells = measured.by_dirtiness.iter().filter(|rate| rate.method == name).map(cell);
+            std::iter::once(name.clone()).chain(cells).collect::<Vec<_>>()
+        });
+        print_table(&header, rows)?;
+    }
+    if let Some(path) = &arguments.sample {
+        say!("\n{} pages of {}", measured.sampled_pages, path.display())?;
+        let rows = measured.on_sample.iter().map(|rate| {
+            let numbers = [rate.speed / 1e6, rate.ratio, rate.raw * 100.0];
+            let [speed, ratio, raw] = numbers;
+            [rate.method.clone(), format!("{speed:.0}"), format!("{ratio:.2}"), format!("{raw:.1}")]
+        });
+        print_table(&["codec", "MB/s", "ratio", "raw %"], rows)?;
+    }
+    Ok(())
+}
+
+fn charts(measured: &Measured, methods: &[Method]) -> String {
+    let lines = |number: fn(&CodecRate) -> f64| {
+        methods
+            .iter()
+            .map(|method| {
+                let name = method.to_string();
+                let of = measured.by_dirtiness.iter().filter(|rate| rate.method == name);
+                let points = of.filter_map(|rate| Some((f64::from(rate.dirtiness?), number(rate)))).collect();
+                Series { name, points, dashed: false }
+            })
+            .collect()
+    };
+    let x = Axis { title: "incompressible bytes, %", logarithmic: false, label: |n| format!("{n:.0}") };
+    svg(&[
+        Chart {
+            title: "Speed of codecs by dirtiness, one thread",
+            x,
+            y: Axis { title: "MB/s of memory", logarithmic: true, label: |n| format!("{n:.0}") },
+            series: lines(|rate| rate.speed / 1e6),
+        },
+        Chart {
+            title: "Ratio of codecs by dirtiness",
+            x,
+            y: Axis { title: "bytes in / bytes stored", logarithmic: true, label: |n| format!("{n:.0}") },
+            series: lines(|rate| rate.ratio),
+        },
+    ])
+}

@@ -1,0 +1,93 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use pagehaul_bench::read::sweep;
+
+use super::{gib, print_table};
+#[cfg(feature = "bench")]
+use crate::files;
+use crate::printed;
+use crate::units::bytes;
+
+/// Sweep the map size: how fast memory is mapped, touched and read through windows of 4 KiB to 64 MiB
+///
+/// Columns are GiB/s: mapped and left alone; a word of every page looked at; every word looked at; read into a buffer.
+/// Run it in a capture kernel to choose --map-size there.
+#[derive(Debug, Args)]
+pub(crate) struct ReadArguments {
+    /// File to sweep over
+    #[arg(default_value = "/proc/vmcore")]
+    source: PathBuf,
+    /// Milliseconds for each figure
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    time: u64,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a chart to this file, as SVG
+    #[cfg(feature = "bench")]
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
+    #[cfg(feature = "bench")]
+    if let Some(path) = &arguments.plot {
+        // Before minutes are spent.
+        files::not_a_source(path, [arguments.source.as_path()])?;
+    }
+    let mut progress = |window| tell!("pagehaul: windows of {}", bytes(window));
+    let sweep = sweep(&arguments.source, Duration::from_millis(arguments.time), &mut progress)?;
+    #[cfg(feature = "bench")]
+    if let Some(path) = &arguments.plot {
+        files::write(path, &chart(&sweep), [arguments.source.as_path()])?;
+    }
+    if arguments.json {
+        return printed::json(&sweep);
+    }
+    say!("{} ({}), GiB/s", sweep.source, bytes(sweep.bytes))?;
+    let rows = sweep.rows.iter().map(|row| {
+        let rates = [row.mapped, row.touched, row.summed, row.read].map(gib);
+        [vec![bytes(row.window), bytes(row.page_table)], rates.to_vec()].concat()
+    });
+    print_table(&["window", "page table", "mapped", "touched", "summed", "read"], rows)?;
+    match sweep.advised {
+        Some(window) => say!(
+            "the smallest window within 5 % of the fastest, every word looked at: {}; the default is 4 MiB (--map-size)",
+            bytes(window)
+        )?,
+        None => say!("it cannot be mapped")?,
+    }
+    Ok(())
+}
+
+#[cfg(feature = "bench")]
+fn chart(sweep: &pagehaul_bench::read::Sweep) -> String {
+    use pagehaul_bench::plot::{Axis, Chart, Series, svg};
+    use pagehaul_bench::read::WindowRate;
+    let line = |name: &str, rate: fn(&WindowRate) -> Option<f64>| Series {
+        name: name.into(),
+        points: sweep
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.window as f64, rate(row)? / f64::from(1 << 30))))
+            .collect(),
+        dashed: false,
+    };
+    svg(&[Chart {
+        title: &format!("{} by size of the window", sweep.source),
+        x: Axis { title: "window", logarithmic: true, label: |n| bytes(n as u64) },
+        y: Axis {
+            title: "GiB/s",
+            logarithmic: true,
+            label: |n| format!("{n:.3}").trim_end_matches(['0', '.']).to_owned(),
+        },
+        series: vec![
+            line("mapped, left alone", |row| row.mapped),
+            line("a word of every page", |row| row.touched),
+            line("every word", |row| row.summed),
+            line("read", |row| row.read),
+        ],
+    }])
+}

@@ -1,0 +1,242 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use pagehaul_bench::plot::{Axis, Chart, Series, svg};
+use pagehaul_bench::predict::{self, ASSUMPTIONS, CPUS, Prediction, Rates};
+use pagehaul_bench::scale::{self, Config, Run, SIZES, tib};
+use pagehaul_codec::{Codec, Method};
+use pagehaul_kernel::DumpLevel;
+use serde::Serialize;
+
+use super::print_table;
+use crate::units::{bytes, seconds, size};
+use crate::{files, printed};
+
+/// The largest time per TiB may be so many times the smallest, from 1 TiB up.
+const SPREAD_GOAL: f64 = 1.1;
+
+/// Capture simulated machines from 1 GiB to 64 TiB, and predict how long real ones take
+///
+/// Every struct page of the machine is classified. Where packing every page would take too long, one page block in so
+/// many is packed (column "packed"), evenly spread. The dump goes to a temporary file, whose every descriptor is checked.
+#[derive(Debug, Args)]
+pub(crate) struct ScaleArguments {
+    /// Largest machine
+    #[arg(long, value_name = "SIZE", default_value = "64T", value_parser = size)]
+    max: u64,
+    /// Dump levels
+    #[arg(short, long, value_name = "LEVEL,…", default_value = "31,0", value_delimiter = ',')]
+    dump_levels: Vec<DumpLevel>,
+    /// Codec and level
+    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
+    compress: Method,
+    /// Threads that scan and pack [default: every CPU this process may use]
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+    /// Runs of each machine of less than 16 TiB; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// Folder for the dumps: up to 10 GB, 20 GB from 64 TiB on; in memory best
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    scratch: PathBuf,
+    /// Speeds of disks to predict for, in MB/s
+    #[arg(long, value_name = "MB/S,…", default_value = "200,1000,3000,10000", value_delimiter = ',')]
+    disks: Vec<u64>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write charts to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    runs: Vec<Run>,
+    rates: Vec<Rates>,
+    predictions: Vec<Prediction>,
+    assumptions: [&'static str; ASSUMPTIONS.len()],
+}
+
+pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into))
+        .max(1);
+    let config = Config {
+        sizes: SIZES.into_iter().filter(|size| *size <= arguments.max).collect(),
+        levels: arguments.dump_levels.clone(),
+        method: arguments.compress,
+        threads,
+        scratch: arguments.scratch.clone(),
+        rounds: arguments.rounds,
+    };
+    let mut told = |run: &Run| {
+        tell!(
+            "pagehaul: {} at level {}: scan {}, pack {}",
+            bytes(run.memory),
+            run.level,
+            seconds(run.scan),
+            seconds(run.pack)
+        );
+    };
+    let runs = scale::run(&config, &mut told)?;
+    // What the writing thread can do, seen where nothing else is in its way: pages as they are.
+    let plain =
+        Config { sizes: vec![8 << 30], levels: vec![DumpLevel::NONE], method: Method::NONE, ..config };
+    let place = scale::run(&plain, &mut told)?.first().map_or(f64::INFINITY, Run::pack_rate);
+    let rates: Vec<Rates> =
+        arguments.dump_levels.iter().filter_map(|level| rates(&runs, *level, place)).collect();
+    let disks: Vec<u64> = arguments.disks.iter().map(|disk| disk * 1_000_000).collect();
+    let predictions = predict::table(&rates, &disks);
+    let measured = Measured { runs, rates, predictions, assumptions: ASSUMPTIONS };
+    if let Some(path) = &arguments.plot {
+        files::write(path, &charts(&measured), [])?;
+    }
+    if arguments.json { printed::json(&measured) } else { print(&measured, arguments) }
+}
+
+/// The rates of one CPU, from the largest machine.
+fn rates(runs: &[Run], level: DumpLevel, place: f64) -> Option<Rates> {
+    let run = runs.iter().filter(|run| run.level == level.bits()).max_by_key(|run| run.memory)?;
+    let threads = run.threads as f64;
+    Some(Rates {
+        level: run.level,
+        scan: run.scan_rate() / threads,
+        pack: run.pack_rate() / threads,
+        place,
+        ratio: run.ratio(),
+        kept: run.kept(),
+    })
+}
+
+fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> {
+    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let rows = measured.runs.iter().map(|run| {
+        vec![
+            bytes(run.memory),
+            run.level.to_string(),
+            format!("1/{}", run.sample),
+            format!("{:.2}", run.scan),
+            format!("{:.2}", run.pack),
+            format!("{:.0}", run.scan_rate() / 1e6),
+            format!("{:.0}", run.pack_rate() / 1e6),
+            format!("{:.2}", run.scan_per_tib()),
+            format!("{:.0}", run.pack_per_tib()),
+            format!("{} of {}", mib(run.peak_anonymous), mib(run.bound)),
+            run.offsets.checked.to_string(),
+        ]
+    });
+    let header = [
+        "memory",
+        "-d",
+        "packed",
+        "scan s",
+        "pack s",
+        "Mpages/s",
+        "MB/s",
+        "scan s/TiB",
+        "pack s/TiB",
+        "RssAnon MiB",
+        "offsets checked",
+    ];
+    print_table(&header, rows)?;
+    let within = measured.runs.iter().all(|run| run.peak_anonymous <= run.bound);
+    say!("\ngoal: anonymous memory within 32 MiB + 8 MiB per thread: {}", met(within))?;
+    for level in &arguments.dump_levels {
+        if let Some(spread) = scale::spread(&measured.runs, level.bits()) {
+            say!(
+                "goal: time per TiB within {:.0} % from 1 TiB up, level {level}: {:.1} %, {}",
+                (SPREAD_GOAL - 1.0) * 100.0,
+                (spread - 1.0) * 100.0,
+                met(spread <= SPREAD_GOAL)
+            )?;
+        }
+    }
+    for rates in &measured.rates {
+        say!(
+            "\nrates of one CPU at level {}: scan {:.0} million struct pages/s, pack {:.0} MB/s ({:.2} to 1); {:.1} % of memory kept; \
+             the writing thread places {:.0} MB/s at most",
+            rates.level,
+            rates.scan / 1e6,
+            rates.pack / 1e6,
+            rates.ratio,
+            rates.kept * 100.0,
+            rates.place / 1e6
+        )?;
+        let cpus: Vec<String> = CPUS.iter().map(|cpus| format!("{cpus} CPU")).collect();
+        let header: Vec<&str> =
+            ["memory", "disk MB/s"].into_iter().chain(cpus.iter().map(String::as_str)).collect();
+        let of_level: Vec<_> = measured.predictions.iter().filter(|p| p.level == rates.level).collect();
+        let rows = of_level.chunks(CPUS.len()).filter_map(|row| {
+            let first = row.first()?;
+            let head = [format!("{:.0} TiB", tib(first.memory)), (first.disk / 1_000_000).to_string()];
+            Some(head.into_iter().chain(row.iter().map(|p| seconds(p.seconds))).collect::<Vec<_>>())
+        });
+        print_table(&header, rows)?;
+    }
+    say!("\nassumed:")?;
+    for assumption in ASSUMPTIONS {
+        say!("- {assumption}")?;
+    }
+    Ok(())
+}
+
+fn met(is: bool) -> &'static str {
+    if is { "met" } else { "MISSED" }
+}
+
+fn charts(measured: &Measured) -> String {
+    let memory = Axis { title: "memory of the machine", logarithmic: true, label: |n| bytes(n as u64) };
+    let line = |name: String, level: u8, number: fn(&Run) -> f64| {
+        let of = measured.runs.iter().filter(|run| run.level == level);
+        Series { name, points: of.map(|run| (run.memory as f64, number(run))).collect(), dashed: false }
+    };
+    let levels: Vec<u8> = measured.rates.iter().map(|rates| rates.level).collect();
+    let each = |name: &str, number: fn(&Run) -> f64| -> Vec<Series> {
+        levels.iter().map(|level| line(format!("{name}, -d {level}"), *level, number)).collect()
+    };
+    let mut memory_lines = each("in use", |run| run.peak_anonymous as f64 / f64::from(1 << 20));
+    if let Some(level) = levels.first() {
+        let bound = line("bound".into(), *level, |run| run.bound as f64 / f64::from(1 << 20));
+        memory_lines.push(Series { dashed: true, ..bound });
+    }
+    let target = 12u64 << 40;
+    let by_cpus = levels.first().into_iter().flat_map(|level| {
+        let of = measured.predictions.iter().filter(move |p| p.level == *level && p.memory == target);
+        let mut disks: Vec<u64> = of.clone().map(|p| p.disk).collect();
+        disks.dedup();
+        disks.into_iter().map(move |disk| Series {
+            name: format!("{} MB/s, -d {level}", disk / 1_000_000),
+            points: of
+                .clone()
+                .filter(|p| p.disk == disk)
+                .map(|p| (f64::from(p.cpus), p.seconds / 60.0))
+                .collect(),
+            dashed: false,
+        })
+    });
+    svg(&[
+        Chart {
+            title: "Time per TiB, by stage",
+            x: memory,
+            y: Axis { title: "seconds per TiB", logarithmic: true, label: |n| format!("{n:.1}") },
+            series: [each("scan", Run::scan_per_tib), each("pack", Run::pack_per_tib)]
+                .into_iter()
+                .flatten()
+                .collect(),
+        },
+        Chart {
+            title: "Anonymous memory",
+            x: memory,
+            y: Axis { title: "MiB", logarithmic: false, label: |n| format!("{n:.0}") },
+            series: memory_lines,
+        },
+        Chart {
+            title: "Predicted: a machine of 12 TiB, by disk",
+            x: Axis { title: "CPUs of the capture kernel", logarithmic: true, label: |n| format!("{n:.0}") },
+            y: Axis { title: "minutes", logarithmic: true, label: |n| format!("{n:.0}") },
+            series: by_cpus.collect(),
+        },
+    ])
+}

@@ -1,0 +1,299 @@
+//! `pagehaul info`.
+
+mod render;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use pagehaul_capture::{Source, SourceKind};
+use pagehaul_kdump::format::flags;
+use pagehaul_kdump::{KdumpFile, SplitSet};
+use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
+use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits, notes};
+use serde::Serialize;
+
+use crate::cli::InfoArguments;
+use crate::printed;
+use crate::registers::{self, Cpu};
+
+pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "process")]
+    if let [core] = arguments.dumps.as_slice()
+        && let Some(code) = crate::cli::core_info::run(core, arguments.json)?
+    {
+        return Ok(code);
+    }
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let mut description = describe(&source)?;
+    if arguments.classes {
+        description.classes = classes(&source)?;
+    }
+    if arguments.json {
+        printed::json(&description)?;
+    } else {
+        printed::text(&render::text(&description, arguments.notes))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a dump says of itself, as JSON.
+#[cfg(feature = "mount")]
+pub(crate) fn json(source: &Source) -> anyhow::Result<String> {
+    let mut text = serde_json::to_string_pretty(&describe(source)?).context("cannot make the description")?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// What a dump says of itself.
+#[derive(Debug, Default, Serialize)]
+struct Description {
+    path: String,
+    format: String,
+    version: Option<u32>,
+    complete: bool,
+    /// Why it is not complete.
+    incomplete_because: Option<String>,
+    release: Option<String>,
+    kernel_version: Option<String>,
+    hostname: Option<String>,
+    machine: String,
+    build_id: Option<String>,
+    /// Seconds since 1970.
+    crash_time: Option<u64>,
+    cpus: u32,
+    /// The field's bits; unknown for ELF files.
+    dump_level: Option<u32>,
+    memory_bytes: u64,
+    /// Pages whose contents the file holds.
+    pages: u64,
+    first_pfn: u64,
+    /// One more than the highest PFN.
+    end_pfn: u64,
+    /// The PFNs of this part of a split set.
+    split: Option<(u64, u64)>,
+    codecs: Vec<CodecCount>,
+    zero_pages: u64,
+    missing_pages: u64,
+    stored_bytes: Option<u64>,
+    erased: Option<String>,
+    /// What is wrong with it as a whole.
+    faults: Vec<String>,
+    /// Stretches of memory, by physical address: first byte, first byte after.
+    memory_map: Vec<(u64, u64)>,
+    notes: Vec<NoteInfo>,
+    cpu_registers: Vec<Cpu>,
+    /// Pages per class, where they were asked for.
+    classes: Vec<ClassCount>,
+}
+
+/// A note.
+#[derive(Debug, Serialize)]
+struct NoteInfo {
+    name: String,
+    kind: u32,
+    bytes: usize,
+}
+
+/// Pages of one class.
+#[derive(Debug, Serialize)]
+struct ClassCount {
+    class: &'static str,
+    pages: u64,
+    in_dump: u64,
+}
+
+/// Pages stored in one way.
+#[derive(Debug, Serialize)]
+struct CodecCount {
+    codec: &'static str,
+    pages: u64,
+}
+
+fn describe(source: &Source) -> anyhow::Result<Description> {
+    let memory = source.memory();
+    let info = notes::vmcoreinfo(memory.notes()).map(|(_, text)| VmcoreInfo::parse(text));
+    let key = |name| info.as_ref().and_then(|info| info.get(name)).map(str::to_owned);
+    let pieces = memory.ranges().pieces();
+    let arch = memory.arch();
+    let mut description = Description {
+        faults: source.remarks(),
+        memory_map: stretches(memory),
+        notes: notes::iter(memory.notes())
+            .map(|note| NoteInfo {
+                name: String::from_utf8_lossy(note.name).into_owned(),
+                kind: note.kind,
+                bytes: note.desc.len(),
+            })
+            .collect(),
+        cpu_registers: registers::of(memory.notes(), arch.machine),
+        path: source.path().display().to_string(),
+        release: key("OSRELEASE"),
+        build_id: key("BUILD-ID"),
+        crash_time: info.as_ref().and_then(|info| info.unsigned("CRASHTIME")),
+        machine: arch.name(),
+        cpus: notes::cpu_count(memory.notes()),
+        memory_bytes: memory.ranges().bytes(),
+        first_pfn: pieces.first().map_or(0, |piece| piece.start >> PAGE_SHIFT),
+        end_pfn: memory.ranges().end().div_ceil(1 << PAGE_SHIFT),
+        ..Description::default()
+    };
+    match source.kind() {
+        SourceKind::Elf(vmcore) => describe_elf(vmcore, &mut description),
+        SourceKind::Kdump(dump) => describe_kdump(dump, "kdump-compressed", &mut description)?,
+        SourceKind::Flattened(dump) => describe_kdump(dump, "flattened kdump-compressed", &mut description)?,
+        SourceKind::Split(set) => describe_set(set, &mut description)?,
+        SourceKind::Simulated(_) => {}
+    }
+    Ok(description)
+}
+
+/// The machine's memory without the seams between neighbouring segments.
+fn stretches(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for piece in memory.ranges().pieces() {
+        match out.last_mut() {
+            Some(last) if last.1 == piece.start => last.1 = piece.end,
+            _ => out.push((piece.start, piece.end)),
+        }
+    }
+    out
+}
+
+/// Pages per class, by the struct pages.
+fn classes(source: &Source) -> anyhow::Result<Vec<ClassCount>> {
+    let memory = source.memory();
+    let kernel = Kernel::discover(memory, Hints::from_memory(memory))
+        .with_context(|| source.path().display().to_string())?;
+    let mut scanner = PageScanner::new(&kernel, memory.view());
+    let mut counts = [(0u64, 0u64); PageClass::COUNT];
+    let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
+    let mut exists = vec![0; classes.len().div_ceil(64)];
+    let mut stored = exists.clone();
+    for block in 0..kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT)) {
+        let first = kernel.block_pfns(block).start;
+        memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
+        if exists.iter().all(|word| *word == 0) {
+            continue;
+        }
+        memory.mark_stored(first, &mut stored)?;
+        scanner.scan(block, &mut classes)?;
+        for page in bits::ones(&exists) {
+            let count = &mut counts[classes[page] as usize];
+            *count = (count.0 + 1, count.1 + u64::from(bits::get(&stored, page)));
+        }
+    }
+    let named = PageClass::ALL.into_iter().zip(counts).filter(|(_, (pages, _))| *pages > 0);
+    Ok(named.map(|(class, (pages, in_dump))| ClassCount { class: class.name(), pages, in_dump }).collect())
+}
+
+/// The parts together: what they say alike of the first, and the sums of what they hold.
+fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result<()> {
+    let format = format!("split set of {} kdump-compressed files", set.parts().len());
+    let mut codecs = Vec::<CodecCount>::new();
+    let (mut pages, mut missing, mut stored) = (0, 0, 0);
+    for part in set.parts() {
+        describe_kdump(part, &format, description)?;
+        pages += description.pages;
+        missing += description.missing_pages;
+        stored += description.stored_bytes.unwrap_or(0);
+        for found in description.codecs.drain(..) {
+            match codecs.iter_mut().find(|known| known.codec == found.codec) {
+                Some(known) => known.pages += found.pages,
+                None => codecs.push(found),
+            }
+        }
+    }
+    if set.overlaps() {
+        // Each counts the others' pages as missing.
+        let present = pages.saturating_sub(missing);
+        let larger = set.parts().first().map_or(1, |part| part.info().block_size >> PAGE_SHIFT);
+        pages = stored_pages(set)? / u64::from(larger).max(1);
+        missing = pages.saturating_sub(present);
+    }
+    description.split = None;
+    (description.pages, description.missing_pages, description.stored_bytes) = (pages, missing, Some(stored));
+    description.codecs = codecs;
+    description.zero_pages = 0;
+    description.complete = !set.is_incomplete() && missing == 0;
+    description.incomplete_because = (!description.complete).then(|| match set.faults().first() {
+        Some(fault) => fault.clone(),
+        None => format!("{missing} pages are missing"),
+    });
+    Ok(())
+}
+
+/// Pages that should be in the file or files of `memory`.
+fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
+    let mut words = [0; 512];
+    let mut pages = 0;
+    for first in (0..memory.ranges().end().div_ceil(1 << PAGE_SHIFT)).step_by(words.len() * 64) {
+        memory.mark_stored(first, &mut words)?;
+        pages += bits::count(&words);
+    }
+    Ok(pages)
+}
+
+fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
+    description.format = if vmcore.arch().wide { "ELF64" } else { "ELF32" }.into();
+    let stored = vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0);
+    // Fractional pages count once for each piece that has a part of them.
+    description.pages =
+        stored.map(|piece| piece.end.div_ceil(1 << PAGE_SHIFT) - (piece.start >> PAGE_SHIFT)).sum();
+    let missing = vmcore.missing_bytes();
+    description.incomplete_because = if vmcore.is_incomplete() {
+        Some("its writer did not finish".into())
+    } else {
+        (missing > 0).then(|| format!("it is cut: {missing} bytes are missing at its end"))
+    };
+    description.complete = description.incomplete_because.is_none();
+}
+
+fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description) -> anyhow::Result<()> {
+    let info = dump.info();
+    let census = dump.census()?;
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    description.format = format.into();
+    description.version = Some(info.version);
+    description.release = text(&info.uts.release).or(description.release.take());
+    description.kernel_version = text(&info.uts.version);
+    description.hostname = text(&info.uts.nodename);
+    description.machine = info.uts.machine.clone();
+    if info.crash_time > 0 {
+        description.crash_time = Some(info.crash_time as u64);
+    }
+    description.cpus = info.nr_cpus;
+    description.dump_level = Some(info.dump_level);
+    description.pages = info.dumped_pages;
+    description.split = info.split.as_ref().map(|pfns| (pfns.start, pfns.end));
+    description.codecs = [
+        ("none", census.raw - census.shared.min(census.raw)),
+        ("zlib", census.zlib),
+        ("lzo", census.lzo),
+        ("snappy", census.snappy),
+        ("zstd", census.zstd),
+    ]
+    .into_iter()
+    .filter(|(_, pages)| *pages > 0)
+    .map(|(codec, pages)| CodecCount { codec, pages })
+    .collect();
+    description.zero_pages = census.shared;
+    description.missing_pages = census.missing + census.cut_off + census.damaged;
+    description.stored_bytes = Some(census.stored_bytes);
+    let erased = dump.eraseinfo()?;
+    description.erased = (!erased.is_empty()).then(|| String::from_utf8_lossy(&erased).into_owned());
+    description.incomplete_because = if dump.is_incomplete() {
+        Some("its writer did not finish".into())
+    } else if census.cut_off > 0 {
+        Some(format!("it is cut: {} pages are behind its end", census.cut_off))
+    } else if census.damaged > 0 {
+        Some(format!("{} page descriptors make no sense", census.damaged))
+    } else {
+        None
+    };
+    description.complete = description.incomplete_because.is_none();
+    if info.status & flags::EXCLUDED_VMEMMAP != 0 {
+        description.erased.get_or_insert_default().push_str("struct pages of pages left out\n");
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+use pagehaul_physmem::PAGE_SHIFT;
+
+use super::Description;
+use crate::units::{bytes, count, time};
+
+/// What `info` prints; with `all_notes`, every note and all registers too.
+pub(super) fn text(found: &Description, all_notes: bool) -> String {
+    let mut out = String::new();
+    let mut row = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            out.push_str(&format!("{name:14}{value}\n"));
+        }
+    };
+    let version = found.version.map_or(String::new(), |version| format!(", version {version}"));
+    row("format", Some(format!("{}{version}", found.format)));
+    row("complete", Some(found.incomplete_because.as_ref().map_or("yes".into(), |why| format!("no: {why}"))));
+    row("kernel", found.release.clone());
+    row("", found.kernel_version.clone());
+    row("machine", Some(found.machine.clone()));
+    row("host", found.hostname.clone());
+    row("build ID", found.build_id.clone());
+    row("crash time", found.crash_time.map(time));
+    row("CPUs", Some(found.cpus.to_string()));
+    row("dump level", found.dump_level.map(level));
+    row("memory", Some(bytes(found.memory_bytes)));
+    row("PFNs", Some(format!("{:#x} to {:#x}", found.first_pfn, found.end_pfn.saturating_sub(1))));
+    row("part", found.split.map(|(start, end)| format!("PFNs {start:#x} to {:#x}", end.saturating_sub(1))));
+    row("pages", Some(format!("{} ({})", count(found.pages), bytes(found.pages << PAGE_SHIFT))));
+    for codec in &found.codecs {
+        row("", Some(format!("{} {}", count(codec.pages), codec.codec)));
+    }
+    if found.zero_pages > 0 {
+        row("", Some(format!("{} share one page (zeros)", count(found.zero_pages))));
+    }
+    if found.missing_pages > 0 {
+        row("", Some(format!("{} missing", count(found.missing_pages))));
+    }
+    row("stored", found.stored_bytes.map(bytes));
+    row("erased", found.erased.clone().map(|text| text.trim_end().replace('\n', "; ")));
+    for class in &found.classes {
+        let kept = count(class.in_dump);
+        row(
+            "class",
+            Some(format!("{:14}{:>12} pages, {kept:>12} in the dump", class.class, count(class.pages))),
+        );
+    }
+    for (start, end) in &found.memory_map {
+        row("RAM", Some(format!("{start:#014x} to {:#014x}  {}", end - 1, bytes(end - start))));
+    }
+    for cpu in &found.cpu_registers {
+        let value = |name| cpu.get(name);
+        row(
+            &format!("CPU {}", cpu.cpu),
+            Some(format!(
+                "PID {}, rip {:#018x}, rsp {:#018x}, rflags {:#x}",
+                cpu.pid,
+                value("rip"),
+                value("rsp"),
+                value("rflags")
+            )),
+        );
+        for four in cpu.registers.chunks(4).filter(|_| all_notes) {
+            let four = four.iter().map(|(name, value)| format!("{name:>8} {value:016x}"));
+            row("", Some(four.collect::<Vec<_>>().join(" ")));
+        }
+    }
+    for note in found.notes.iter().filter(|_| all_notes) {
+        row("note", Some(format!("{}, type {:#x}, {} bytes", note.name, note.kind, note.bytes)));
+    }
+    for fault in &found.faults {
+        row("fault", Some(fault.clone()));
+    }
+    out
+}
+
+/// "31 (zero, cache, cache-private, user, free)".
+fn level(bits: u32) -> String {
+    let names = ["zero", "cache", "cache-private", "user", "free"];
+    let set: Vec<&str> = (0..5).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit as usize]).collect();
+    if set.is_empty() { bits.to_string() } else { format!("{bits} ({})", set.join(", ")) }
+}

@@ -1,0 +1,135 @@
+//! `pagehaul mount`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use pagehaul_capture::Source;
+use pagehaul_kernel::{Hints, Kernel, KernelLog};
+use pagehaul_mount::{Absent, CoreFile, Options, mount};
+use pagehaul_physmem::{MapPolicy, notes};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cli::{dmesg, info};
+use crate::printed;
+
+/// Show a dump as a folder with a plain ELF vmcore in it
+///
+/// DIR then has `vmcore`, an ELF64 file laid out as /proc/vmcore is, which drgn, crash, gdb, cp --sparse and whatever
+/// else reads or maps as they would a saved one; beside it `dmesg`, `vmcoreinfo` and `info.json`. Nothing is written or
+/// unpacked anywhere. Ends, and unmounts, on SIGINT, SIGTERM and SIGHUP, and when DIR is unmounted.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul mount dump /mnt
+  pagehaul mount --background part.1 part.2 part.3 /mnt && drgn -c /mnt/vmcore; umount /mnt")]
+pub(crate) struct MountArguments {
+    /// The dump, or the parts of a split set in any order; last, an empty folder
+    #[arg(required = true, num_args = 2.., value_names = ["DUMP", "DIR"])]
+    files: Vec<PathBuf>,
+    /// What to show of pages that were left out of the dump. Missing and damaged ones are errors in any case
+    #[arg(long, value_enum, value_name = "AS", default_value = "error")]
+    excluded: Excluded,
+    /// Go on in the background once it is mounted
+    #[arg(short, long)]
+    background: bool,
+    /// What the process that --background starts is told
+    #[arg(long = IN_BACKGROUND, hide = true)]
+    in_background: bool,
+    /// Let other users read it too
+    #[arg(long)]
+    allow_other: bool,
+    /// Threads that decompress [default: every CPU this process may use]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Excluded {
+    /// I/O errors
+    Error,
+    /// Zeros
+    Zero,
+}
+
+/// The option of a process in the background that says that it is there.
+const IN_BACKGROUND: &str = "in-background";
+/// What the process in the background says once it is mounted.
+const MOUNTED: &str = "mounted on ";
+
+pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
+    let Some((folder, dumps)) = arguments.files.split_last() else { bail!("name a dump and a folder") };
+    if !folder.is_dir() {
+        bail!("{} is not a folder to mount on", folder.display());
+    }
+    if arguments.background && !arguments.in_background {
+        return in_background();
+    }
+    // For as long as the process lives: the file system's threads use it.
+    let source: &'static Source = Box::leak(Box::new(Source::open_all(dumps, MapPolicy::default())?));
+    for remark in source.remarks() {
+        tell!("pagehaul: {remark}");
+    }
+    let memory = source.memory();
+    let hints = Hints::from_memory(memory);
+    let kernel = Kernel::discover(memory, hints).ok();
+    let absent = match arguments.excluded {
+        Excluded::Error => Absent::Error,
+        Excluded::Zero => Absent::Zeros,
+    };
+    let core = CoreFile::new(memory, kernel.as_ref().and_then(Kernel::direct_map), absent);
+    let mut files = Vec::new();
+    if let Ok(log) = KernelLog::read(memory, hints) {
+        files.push(("dmesg".to_owned(), dmesg::lines(&log)));
+    }
+    if let Some((_, text)) = notes::vmcoreinfo(memory.notes()) {
+        files.push(("vmcoreinfo".to_owned(), text.to_vec()));
+    }
+    files.push(("info.json".to_owned(), info::json(source)?.into_bytes()));
+    let options = Options {
+        threads: arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from),
+        allow_other: arguments.allow_other,
+        name: source.path().display().to_string(),
+        time: kernel.as_ref().and_then(Kernel::crash_time),
+    };
+    // Before anything is mounted, so that no signal leaves it behind.
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot set up signal handlers")?;
+    let mounted = mount(core, files, folder, &options)?;
+    // It is mounted, whether anybody hears of it or not.
+    let _ = say!("{MOUNTED}{}", folder.display());
+    while !mounted.is_over() && signals.pending().next().is_none() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    mounted.unmount()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts this program again and waits until it has mounted.
+fn in_background() -> anyhow::Result<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    // Right behind `mount`: --background may be written in many ways, and options may have ended.
+    command.args(arguments.next()).arg(format!("--{IN_BACKGROUND}")).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Of its own, so that what ends the shell's jobs does not end it.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut child = command.spawn().context("cannot start the process in the background")?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.starts_with(MOUNTED) {
+        printed::unless_closed(printed::text(&line))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut said = String::new();
+    if let Some(mut error) = child.stderr.take() {
+        error.read_to_string(&mut said)?;
+    }
+    tell!("{}", said.trim_end());
+    child.wait()?;
+    Ok(ExitCode::FAILURE)
+}

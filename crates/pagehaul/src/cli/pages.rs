@@ -1,0 +1,135 @@
+//! `pagehaul pages`.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use comfy_table::{CellAlignment, Table};
+use pagehaul_capture::Source;
+use pagehaul_census::{Census, Heading, html, take};
+use pagehaul_kernel::{Hints, Kernel};
+use pagehaul_physmem::{MapPolicy, PAGE_SHIFT};
+
+use crate::units::{bytes, count};
+use crate::{files, printed};
+
+/// Say where memory was: pages per class, node and zone, block size and address
+///
+/// Struct pages tell it, so a filtered dump tells as much as a whole one. Memory that the kernel has none for is called
+/// no-struct-page; pages whose struct page is not in the dump, or contradicts itself, are undecided.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul pages dump
+  pagehaul pages dump --html memory.html")]
+pub(crate) struct PagesArguments {
+    /// The dump, or the parts of a split set
+    #[arg(required = true, value_name = "DUMP")]
+    dumps: Vec<PathBuf>,
+    /// Print it as JSON, the map included
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
+    /// Write it as one HTML page with a map of physical memory
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Threads that count [default: every CPU this process may use]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let memory = source.memory();
+    let place = || source.path().display().to_string();
+    let kernel = Kernel::discover(memory, Hints::from_memory(memory)).with_context(place)?;
+    let threads = arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from);
+    let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
+    let heading = Heading {
+        dump: name.unwrap_or_else(place),
+        release: Some(kernel.release().to_owned()),
+        crash_time: kernel.crash_time(),
+    };
+    let mut census = take(memory, &kernel, heading, threads).with_context(place)?;
+    census.remarks.splice(0..0, source.remarks());
+    if let Some(path) = &arguments.html {
+        let page = html(&census).context("cannot make the page")?;
+        files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    printed::out(|out| {
+        if !arguments.json {
+            return print(&census, out);
+        }
+        serde_json::to_writer(&mut *out, &census)?;
+        writeln!(out)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(census: &Census, out: &mut dyn Write) -> io::Result<()> {
+    let size = |pages: u64| bytes(pages << PAGE_SHIFT);
+    let mut table = plain(["class", "pages", "size", "share", "in the dump"]);
+    for class in &census.classes {
+        let share = 100.0 * class.pages as f64 / census.pages.max(1) as f64;
+        let kept = count(class.in_dump);
+        table.add_row([
+            class.class,
+            &count(class.pages),
+            &size(class.pages),
+            &format!("{share:.1} %"),
+            &kept,
+        ]);
+    }
+    let kept: u64 = census.classes.iter().map(|class| class.in_dump).sum();
+    table.add_row(["all", &count(census.pages), &size(census.pages), "", &count(kept)]);
+    show(table, 1, out)?;
+    if !census.zones.is_empty() {
+        writeln!(out)?;
+        let names: BTreeSet<&str> =
+            census.zones.iter().flat_map(|zone| zone.classes.keys().copied()).collect();
+        let used: Vec<&str> =
+            census.class_names.iter().copied().filter(|name| names.contains(name)).collect();
+        let mut table = plain(["node", "zone", "size"].into_iter().chain(used.iter().copied()));
+        for zone in &census.zones {
+            let mut row = vec![zone.node.to_string(), zone.zone.into(), size(zone.classes.values().sum())];
+            row.extend(
+                used.iter().map(|class| zone.classes.get(class).map_or(String::new(), |pages| count(*pages))),
+            );
+            table.add_row(row);
+        }
+        show(table, 2, out)?;
+    }
+    writeln!(out)?;
+    let orders: BTreeSet<u32> = census.orders.values().flat_map(|orders| orders.keys().copied()).collect();
+    let mut table = plain(std::iter::once("blocks of order".into()).chain(orders.iter().map(u32::to_string)));
+    for class in &census.class_names {
+        let Some(found) = census.orders.get(class) else { continue };
+        let cell = |order: &u32| found.get(order).map_or(String::new(), |blocks| count(*blocks));
+        table.add_row(std::iter::once((*class).to_owned()).chain(orders.iter().map(cell)));
+    }
+    show(table, 1, out)?;
+    for remark in &census.remarks {
+        writeln!(out, "note: {remark}")?;
+    }
+    Ok(())
+}
+
+fn plain<T: Into<comfy_table::Cell>>(header: impl IntoIterator<Item = T>) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(header.into_iter().map(Into::into).collect::<Vec<_>>());
+    table
+}
+
+/// Prints a table; columns from number `right` on are numbers.
+fn show(mut table: Table, right: usize, out: &mut dyn Write) -> io::Result<()> {
+    for column in table.column_iter_mut().skip(right) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for line in table.to_string().lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}

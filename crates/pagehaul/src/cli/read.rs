@@ -1,0 +1,240 @@
+//! `pagehaul read`.
+
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use pagehaul_capture::Source;
+use pagehaul_kernel::{Hints, Kernel, TranslateError};
+use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError};
+use pagehaul_vmcore::sweep::sweep;
+
+use crate::usage;
+
+/// Print what is at an address
+///
+/// Stops at the first byte that cannot be had, and says why. Exit status: 0, all bytes were there; 4, the page was left
+/// out of the dump; 5, it is missing (the dump is cut, incomplete or lacks a part); 6, it is damaged; 7, no memory is
+/// there, or nothing is mapped; 1 and 2, as for other commands.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul read dump --phys 0x100000 --len 256
+  pagehaul read dump --virt 0xffff888000100000 --len 4096 --format raw > text
+  pagehaul read part.1 part.2 --phys 0 --len 1073741824 --format raw | sha256sum")]
+pub(crate) struct ReadArguments {
+    /// The dump, or the parts of a split set
+    #[arg(required = true, value_name = "DUMP")]
+    dumps: Vec<PathBuf>,
+    /// Physical address, in decimal or with 0x
+    #[arg(long, value_name = "ADDR", value_parser = number, required_unless_present = "virt", conflicts_with = "virt")]
+    phys: Option<u64>,
+    /// Virtual address of the kernel
+    #[arg(long, value_name = "ADDR", value_parser = number)]
+    virt: Option<u64>,
+    /// How many bytes
+    #[arg(long, value_name = "N", default_value = "256", value_parser = number)]
+    len: u64,
+    /// How to print them
+    #[arg(long, value_enum, default_value = "hex")]
+    format: ReadFormat,
+    /// Threads that decompress [default: every CPU this process may use]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReadFormat {
+    /// Address, 16 bytes and their characters per line
+    Hex,
+    /// The bytes
+    Raw,
+}
+
+/// Why reading stopped before its end.
+enum Stop {
+    Read(ReadError),
+    Unmapped(TranslateError),
+    Write(io::Error),
+}
+
+pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let mut out = Printer::new(arguments);
+    let stopped = match (arguments.phys, arguments.virt) {
+        (Some(paddr), _) => physical(&source, paddr, arguments, &mut out),
+        (_, Some(vaddr)) => {
+            let memory = source.memory();
+            let kernel = Kernel::discover(memory, Hints::from_memory(memory)).with_context(|| {
+                format!("{}: virtual addresses need the kernel's page tables", source.path().display())
+            })?;
+            virtual_memory(&source, &kernel, vaddr, arguments.len, &mut out)
+        }
+        (None, None) => return Err(usage::wrong("name an address with --phys or --virt")),
+    };
+    let state = match stopped.and_then(|()| out.finish().map_err(Stop::Write)) {
+        Ok(()) => return Ok(ExitCode::SUCCESS),
+        Err(Stop::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        Err(Stop::Write(error)) => return Err(error).context("cannot print"),
+        Err(Stop::Read(error)) => {
+            tell!("pagehaul: {}: {error}", source.path().display());
+            error.state()
+        }
+        Err(Stop::Unmapped(error)) => {
+            tell!("pagehaul: {}: {error}", source.path().display());
+            match &error {
+                TranslateError::Contents { source, .. } | TranslateError::Unreadable { source, .. } => {
+                    source.state()
+                }
+                _ => PageState::Absent,
+            }
+        }
+    };
+    Ok(ExitCode::from(match state {
+        PageState::Present => 0,
+        PageState::Excluded => 4,
+        PageState::Missing => 5,
+        PageState::Damaged => 6,
+        PageState::Absent => 7,
+    }))
+}
+
+/// Pages are decompressed on every CPU ahead of the one that prints.
+fn physical(source: &Source, start: u64, arguments: &ReadArguments, out: &mut Printer) -> Result<(), Stop> {
+    let memory = source.memory();
+    let absent = |paddr| Stop::Read(ReadError::NotPresent { paddr });
+    let end = start.checked_add(arguments.len).ok_or_else(|| absent(start))?;
+    let mut at = start;
+    let pfns = start >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64);
+    let threads = arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from);
+    let stop = sweep(memory, pfns, threads, |batch| {
+        let mut failures = batch.failures.iter();
+        for (pfn, state, bytes) in batch.pages() {
+            let page = pfn << PAGE_SHIFT;
+            if page > at {
+                return ControlFlow::Break(absent(at));
+            }
+            if state != PageState::Present {
+                let error = failures.find(|(failed, _)| *failed == pfn).map(|(_, error)| error);
+                return ControlFlow::Break(Stop::Read(match (state, error) {
+                    (_, Some(ReadError::Missing { reason, .. })) => {
+                        ReadError::Missing { paddr: at, reason: reason.clone() }
+                    }
+                    (_, Some(ReadError::Damaged { reason, .. })) => {
+                        ReadError::Damaged { paddr: at, reason: reason.clone() }
+                    }
+                    (_, Some(error)) => ReadError::Damaged { paddr: at, reason: error.to_string() },
+                    (PageState::Excluded, None) => ReadError::NotInDump { paddr: at },
+                    (_, None) => ReadError::NotPresent { paddr: at },
+                }));
+            }
+            let from = (at - page) as usize;
+            let to = (end - page).min(PAGE_SIZE as u64) as usize;
+            if let Err(error) = out.put(at, &bytes[from..to]) {
+                return ControlFlow::Break(Stop::Write(error));
+            }
+            at = page + to as u64;
+        }
+        ControlFlow::Continue(())
+    });
+    match stop {
+        Some(stop) => Err(stop),
+        None if at < end => Err(absent(at)),
+        None => Ok(()),
+    }
+}
+
+fn virtual_memory(
+    source: &Source,
+    kernel: &Kernel,
+    start: u64,
+    len: u64,
+    out: &mut Printer,
+) -> Result<(), Stop> {
+    let mut view = source.memory().view();
+    let mut done = 0;
+    let mut buffer = vec![0; PAGE_SIZE];
+    while done < len {
+        let at = start.wrapping_add(done);
+        // To the end of the page: what follows may be mapped elsewhere.
+        let count = (PAGE_SIZE as u64 - at % PAGE_SIZE as u64).min(len - done) as usize;
+        let part = &mut buffer[..count];
+        kernel.translator().read(view.as_mut(), at, part).map_err(Stop::Unmapped)?;
+        out.put(at, part).map_err(Stop::Write)?;
+        done += count as u64;
+    }
+    Ok(())
+}
+
+/// Prints bytes as they come.
+struct Printer {
+    out: BufWriter<io::Stdout>,
+    raw: bool,
+    /// The line being made, and the address of its first byte.
+    line: Vec<u8>,
+    start: u64,
+}
+
+impl Printer {
+    fn new(arguments: &ReadArguments) -> Self {
+        let raw = arguments.format == ReadFormat::Raw;
+        Self { out: BufWriter::with_capacity(1 << 20, io::stdout()), raw, line: Vec::new(), start: 0 }
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.raw {
+            return self.out.write_all(bytes);
+        }
+        for (offset, byte) in bytes.iter().enumerate() {
+            if self.line.is_empty() {
+                self.start = at + offset as u64;
+            }
+            self.line.push(*byte);
+            if self.line.len() == 16 {
+                self.print_line()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_line(&mut self) -> io::Result<()> {
+        let hex: Vec<String> = self.line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text: String = self
+            .line
+            .iter()
+            .map(|byte| match byte {
+                b' '..=b'~' => char::from(*byte),
+                _ => '.',
+            })
+            .collect();
+        let halves = hex.chunks(8).map(|half| half.join(" ")).collect::<Vec<_>>().join("  ");
+        writeln!(self.out, "{:016x}  {halves:48}  |{text}|", self.start)?;
+        self.line.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if !self.line.is_empty() {
+            self.print_line()?;
+        }
+        self.out.flush()
+    }
+}
+
+impl Drop for Printer {
+    fn drop(&mut self) {
+        // What came before an error is still of use; that it cannot be printed has been said.
+        let _ = self.finish();
+    }
+}
+
+/// A number in decimal, or in hexadecimal after 0x.
+pub(crate) fn number(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "expected a number such as 4096 or 0x1000".into())
+}

@@ -1,0 +1,223 @@
+//! `pagehaul verify`.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use pagehaul_capture::Source;
+use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_physmem::{MapPolicy, PageState};
+use pagehaul_vmcore::verify::{Findings, verify};
+use serde::Serialize;
+
+use crate::printed;
+use crate::units::{bytes, count};
+
+/// Exit status of a dump that is not whole.
+pub(crate) const NOT_WHOLE: u8 = 3;
+/// Pages named one by one unless all are asked for.
+const SHOWN: usize = 10;
+
+/// Check that a dump is whole: its structure, every page, and its checksums if there are any
+///
+/// Cores and checkpoints of processes are checked, too. Cores in zstd frames and checkpoints have checksums in them.
+///
+/// Checksums are written by `capture --checksums` to a file beside the dump, FILE.sums; copy it along. Without them, a
+/// changed byte in a page that is stored as it is, or compressed by a codec that does not notice, cannot be found.
+///
+/// Exit status: 0, all is as it should be; 1, it cannot be checked; 3, it is not whole.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// The dump, or the parts of a split set
+    #[arg(required = true, value_name = "DUMP")]
+    dumps: Vec<PathBuf>,
+    /// Threads that decompress [default: every CPU this process may use]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// List every page that is missing or damaged
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
+    let threads = arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from);
+    #[cfg(feature = "process")]
+    if let [file] = arguments.dumps.as_slice()
+        && let Some(code) = crate::cli::verify_process::run(file, threads, arguments.json)?
+    {
+        return Ok(code);
+    }
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let bar = progress(source.memory().ranges().bytes());
+    let findings = verify(&source, threads, |done| bar.set_position(done));
+    bar.finish_and_clear();
+    let findings = findings?;
+    let classes = classes(&source, &findings);
+    let report = Printed::new(&findings, &classes, arguments);
+    let written = if arguments.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
+    printed::unless_closed(written)?;
+    Ok(if findings.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) })
+}
+
+fn progress(total: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("verify {bar:40} {binary_bytes} of {binary_total_bytes} ({eta})");
+    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What the pages held that cannot be read, where the rest of the dump tells.
+fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
+    let mut out = BTreeMap::new();
+    let memory = source.memory();
+    if findings.failures.is_empty() {
+        return out;
+    }
+    let Ok(kernel) = Kernel::discover(memory, Hints::from_memory(memory)) else { return out };
+    let mut scanner = PageScanner::new(&kernel, memory.view());
+    let pages = kernel.pages_per_block();
+    let mut here = None;
+    let mut classes = vec![PageClass::Absent; pages];
+    for (pfn, _, _) in &findings.failures {
+        let block = pfn / pages as u64;
+        if here != Some(block) {
+            if scanner.scan(block, &mut classes).is_err() {
+                continue;
+            }
+            here = Some(block);
+        }
+        out.insert(*pfn, classes[(pfn % pages as u64) as usize]);
+    }
+    out
+}
+
+#[derive(Serialize)]
+struct Printed {
+    whole: bool,
+    faults: Vec<String>,
+    present: u64,
+    excluded: u64,
+    missing: u64,
+    damaged: u64,
+    /// Of the pages that are missing or damaged, how many held what.
+    held: BTreeMap<&'static str, u64>,
+    pages: Vec<Page>,
+    checksums: Vec<String>,
+    changed: Vec<Changed>,
+    #[serde(skip)]
+    verbose: bool,
+}
+
+#[derive(Serialize)]
+struct Page {
+    pfn: u64,
+    state: &'static str,
+    held: Option<&'static str>,
+    why: String,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    file: String,
+    start: u64,
+    end: u64,
+    holds: Vec<&'static str>,
+    first_pfn: Option<u64>,
+    last_pfn: Option<u64>,
+    pages: u64,
+}
+
+impl Printed {
+    fn new(findings: &Findings, classes: &BTreeMap<u64, PageClass>, arguments: &VerifyArguments) -> Self {
+        let mut held = BTreeMap::new();
+        for class in classes.values() {
+            *held.entry(class.name()).or_insert(0) += 1;
+        }
+        Self {
+            whole: findings.is_whole(),
+            faults: findings.faults.clone(),
+            present: findings.present,
+            excluded: findings.excluded,
+            missing: findings.missing,
+            damaged: findings.damaged,
+            held,
+            pages: findings
+                .failures
+                .iter()
+                .map(|(pfn, state, why)| Page {
+                    pfn: *pfn,
+                    state: PageState::name(*state),
+                    held: classes.get(pfn).map(|class| class.name()),
+                    why: why.clone(),
+                })
+                .collect(),
+            checksums: findings.summed.iter().map(|path| path.display().to_string()).collect(),
+            changed: findings
+                .changed
+                .iter()
+                .map(|changed| Changed {
+                    file: changed.path.display().to_string(),
+                    start: changed.bytes.start,
+                    end: changed.bytes.end,
+                    holds: changed.holds.clone(),
+                    first_pfn: changed.pages.map(|(first, _, _)| first),
+                    last_pfn: changed.pages.map(|(_, last, _)| last),
+                    pages: changed.pages.map_or(0, |(_, _, count)| count),
+                })
+                .collect(),
+            verbose: arguments.verbose,
+        }
+    }
+
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        for fault in &self.faults {
+            writeln!(out, "fault: {fault}")?;
+        }
+        let of = |pages: u64| format!("{} ({})", count(pages), bytes(pages << pagehaul_physmem::PAGE_SHIFT));
+        writeln!(out, "{} pages read well, {} were left out", of(self.present), of(self.excluded))?;
+        for (name, pages) in [("missing", self.missing), ("damaged", self.damaged)] {
+            if pages > 0 {
+                writeln!(out, "{} pages are {name}", of(pages))?;
+            }
+        }
+        if !self.held.is_empty() {
+            let held: Vec<String> =
+                self.held.iter().map(|(class, pages)| format!("{} {class}", count(*pages))).collect();
+            writeln!(out, "they held: {}", held.join(", "))?;
+        }
+        let shown = if self.verbose { self.pages.len() } else { SHOWN };
+        for page in self.pages.iter().take(shown) {
+            let held = page.held.map_or(String::new(), |class| format!(" ({class})"));
+            writeln!(out, "  PFN {:#x}{held}: {}", page.pfn, page.why)?;
+        }
+        let more = (self.missing + self.damaged).saturating_sub(shown.min(self.pages.len()) as u64);
+        if more > 0 {
+            writeln!(out, "  and {} more", count(more))?;
+        }
+        for changed in &self.changed {
+            let pages = match (changed.first_pfn, changed.last_pfn) {
+                (Some(first), Some(last)) => {
+                    format!(": {} pages, PFNs {first:#x} to {last:#x}", count(changed.pages))
+                }
+                _ => String::new(),
+            };
+            let (start, end) = (changed.start, changed.end - 1);
+            let holds = changed.holds.join(", ");
+            writeln!(out, "{}: bytes {start:#x} to {end:#x} changed ({holds}){pages}", changed.file)?;
+        }
+        match (self.checksums.is_empty(), self.changed.is_empty()) {
+            (true, _) => writeln!(out, "no checksums: a change that still decodes is not noticed")?,
+            (false, true) => writeln!(out, "checksums: all as they were")?,
+            (false, false) => {}
+        }
+        writeln!(out, "{}", if self.whole { "whole" } else { "NOT WHOLE" })
+    }
+}

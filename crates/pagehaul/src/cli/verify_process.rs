@@ -1,0 +1,58 @@
+//! `pagehaul verify` for cores and checkpoints of processes.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use pagehaul_process::{Verified, Watch, verify, verify_checkpoint};
+use serde::Serialize;
+
+use crate::cli::checkpoint::followed;
+use crate::cli::verify::NOT_WHOLE;
+use crate::printed;
+use crate::units::{bytes, count};
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    whole: bool,
+    #[serde(flatten)]
+    found: &'a Verified,
+}
+
+/// Checks a core or a checkpoint; none if the file is something else, or cannot be opened.
+pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Option<ExitCode>> {
+    let look = |watch: &_| match verify_checkpoint(path, threads, watch)? {
+        None if path.is_file() => verify(path, threads, watch),
+        found => Ok(found),
+    };
+    // Signals end the program as they would any: nothing is written, and a handler would outlive this look at a file that may
+    // well be a dump of a kernel.
+    let Some(found) = followed(&Watch::default(), false, look)? else { return Ok(None) };
+    let written = if json {
+        printed::json(&Printed { whole: found.is_whole(), found: &found })
+    } else {
+        printed::out(|out| print(out, &found))
+    };
+    printed::unless_closed(written)?;
+    Ok(Some(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }))
+}
+
+fn print(out: &mut dyn Write, found: &Verified) -> io::Result<()> {
+    for fault in &found.faults {
+        writeln!(out, "fault: {fault}")?;
+    }
+    let more = found.fault_count - found.faults.len() as u64;
+    if more > 0 {
+        writeln!(out, "  and {} more", count(more))?;
+    }
+    if found.frames > 0 {
+        let blocks = count(found.frames);
+        writeln!(out, "{}: {blocks} blocks looked at, {} decompressed", found.format, bytes(found.bytes))?;
+    } else {
+        writeln!(out, "{}: {}", found.format, bytes(found.bytes))?;
+    }
+    if !found.has_checksums {
+        writeln!(out, "no checksums: a change to memory is not noticed")?;
+    }
+    writeln!(out, "{}", if found.is_whole() { "whole" } else { "NOT WHOLE" })
+}

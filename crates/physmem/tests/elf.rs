@@ -1,0 +1,179 @@
+//! ELF vmcores of every layout, made by a second implementation of it.
+
+use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_physmem::file::PlainFile;
+use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits, notes};
+use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine};
+
+fn machine() -> Image {
+    Machine::new(Era::V6_12)
+        .populate(0x4000, 0x400, 1)
+        .fill(0x9f, Content::Stamp)
+        .fill(0x9000, Content::Random)
+        .fill(0x9800, Content::Random)
+        .kaslr(0x1a00_0000)
+        .load_at(0x240_0000)
+        .build()
+}
+
+fn open(elf: &Elf, policy: MapPolicy) -> (tempfile::NamedTempFile, ElfVmcore) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    elf.write(file.path()).unwrap();
+    let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), policy).unwrap();
+    (file, memory)
+}
+
+/// Every page of the machine reads as it is, holes do not read at all.
+fn check(image: &Image, memory: &ElfVmcore) {
+    let mut view = memory.view();
+    let mut scratch = [0; PAGE_SIZE];
+    let pfns = image.pfns();
+    for &pfn in &pfns {
+        let page = view.page(pfn, &mut scratch).unwrap();
+        assert!(page == &image.page(pfn), "PFN {pfn:#x}");
+    }
+    for pfn in [0, 0xa0, 0xff, 0x6400, 0x8fff, 0x9801, 1 << 40] {
+        assert!(matches!(view.page(pfn, &mut scratch), Err(ReadError::NotPresent { .. })), "PFN {pfn:#x}");
+    }
+    let mut stored = vec![0; 0x9900 / 64];
+    memory.mark_stored(0, &mut stored).unwrap();
+    assert!(bits::ones(&stored).map(|pfn| pfn as u64).eq(pfns));
+    let bytes: u64 = image.ram().iter().map(|(start, end)| end - start).sum();
+    assert_eq!(memory.ranges().bytes(), bytes);
+    let (_, text) = notes::vmcoreinfo(memory.notes()).unwrap();
+    assert_eq!(text, image.vmcoreinfo().as_bytes());
+    assert_eq!(notes::cpu_count(memory.notes()), 2);
+}
+
+const POLICIES: [MapPolicy; 3] = [
+    MapPolicy { window: 4 << 20, access: Access::Map },
+    MapPolicy { window: 4096, access: Access::Map },
+    MapPolicy { window: 1 << 20, access: Access::Read },
+];
+
+#[test]
+fn proc_vmcore_and_qemu_layouts_read_alike() {
+    let image = machine();
+    for policy in POLICIES {
+        for elf in [image.elf(), image.qemu_elf()] {
+            let (_file, memory) = open(&elf, policy);
+            check(&image, &memory);
+        }
+    }
+}
+
+#[test]
+fn the_kernel_is_where_its_segment_says() {
+    let image = machine();
+    let (_file, memory) = open(&image.elf(), MapPolicy::default());
+    let mapping = memory.kernel_mapping().unwrap();
+    assert_eq!((mapping.vaddr, mapping.paddr), image.text());
+    assert_eq!(memory.direct_map(), Some(image.page_offset()));
+    let (_file, memory) = open(&image.qemu_elf(), MapPolicy::default());
+    assert_eq!(memory.kernel_mapping(), None);
+    assert_eq!(memory.direct_map(), None);
+}
+
+#[test]
+fn as_many_segments_as_pn_xnum_is_for() {
+    let image = machine();
+    for mut elf in [image.elf(), image.qemu_elf()] {
+        // Pieces of an odd size: most pages are in two segments, of which neither holds the whole.
+        elf.cut(1712);
+        assert!(elf.segments.len() > 0xffff);
+        let (_file, memory) = open(&elf, MapPolicy::default());
+        check(&image, &memory);
+    }
+}
+
+#[test]
+fn segments_may_come_twice_and_in_any_order() {
+    let image = machine();
+    let mut elf = image.elf();
+    elf.overlap(0x63f_e800, 0x640_0000).overlap(0x400_0123, 0x410_0456).segments.reverse();
+    let (_file, memory) = open(&elf, MapPolicy::default());
+    check(&image, &memory);
+}
+
+#[test]
+fn what_a_segment_does_not_store_is_not_in_the_dump() {
+    let image = machine();
+    let mut elf = image.elf();
+    let last = elf.segments.len() - 1;
+    elf.store_only(last, 0x1000);
+    let (_file, memory) = open(&elf, MapPolicy::default());
+    let mut view = memory.view();
+    let mut scratch = [0; PAGE_SIZE];
+    assert!(view.page(0x9000, &mut scratch).unwrap() == &image.page(0x9000));
+    assert!(matches!(view.page(0x9002, &mut scratch), Err(ReadError::NotInDump { .. })));
+    let mut stored = [0; 0x9900 / 64];
+    memory.mark_stored(0, &mut stored).unwrap();
+    assert!(bits::get(&stored, 0x9000) && !bits::get(&stored, 0x9002));
+}
+
+#[test]
+fn cores_of_other_machines_read_alike() {
+    for machine in Foreign::ALL {
+        let segments = [(0x1000, machine.page(1)), (0x20_0800, machine.page(2))];
+        let bytes = machine.elf(&segments, &machine.vmcoreinfo("A=1\n"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
+        let arch = memory.arch();
+        assert_eq!(
+            (arch.machine, arch.wide, arch.big_endian),
+            (machine.elf_machine, machine.wide, machine.big_endian)
+        );
+        assert_eq!(notes::vmcoreinfo(memory.notes()).unwrap().1, b"A=1\n");
+        assert_eq!(memory.faults(), Vec::<String>::new());
+        let mut view = memory.view();
+        for (paddr, bytes) in segments {
+            let mut found = vec![0; bytes.len()];
+            view.read(paddr, &mut found).unwrap();
+            assert!(found == bytes, "{machine:?}");
+        }
+    }
+}
+
+/// Segments of /proc/kcore that are no memory have no physical address; one that cannot be does not hide the others.
+#[test]
+fn segments_that_are_no_memory_are_passed_over() {
+    let machine = Foreign { machine: "x86_64", elf_machine: 62, ..Foreign::ALL[5] };
+    let segments = [
+        (u64::MAX, vec![1; 4096]),
+        (0x1000, vec![2; 4096]),
+        (u64::MAX - 0x100, vec![3; 4096]),
+        (1 << 60, vec![4; 4096]),
+    ];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), machine.elf(&segments, &[])).unwrap();
+    let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
+    assert_eq!(memory.ranges().bytes(), 4096);
+    assert_eq!(memory.view().window(0x1000, 4096).unwrap(), [2; 4096]);
+    let faults = memory.faults();
+    assert!(
+        faults.len() == 2 && faults.iter().all(|fault| fault.contains("past the end of the address space")),
+        "{faults:?}"
+    );
+}
+
+/// One flipped bit must not turn a machine into one of petabytes, at which every look at all memory would take for ever.
+#[test]
+fn memory_that_no_machine_has_is_left_out() {
+    let machine = Foreign { machine: "x86_64", elf_machine: 62, ..Foreign::ALL[5] };
+    let bytes = machine.elf(&[(0x1000, vec![1; 4096]), (0x8000, vec![2; 4096])], &[]);
+    let headers = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
+    let last = 64 + 56 * (headers - 1) + 40;
+    for (bit, ranges, faults) in [(46, 2 * 4096 + (1u64 << 46), 0), (47, 2 * 4096, 1), (62, 2 * 4096, 1)] {
+        let mut changed = bytes.clone();
+        // With the 4 KiB of the file, 64 TiB beyond it are just not too much.
+        let size = (1u64 << bit) + if bit == 46 { 4096 } else { 0 };
+        changed[last..last + 8].copy_from_slice(&size.to_le_bytes());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), changed).unwrap();
+        let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
+        assert_eq!(memory.ranges().bytes(), ranges, "bit {bit}");
+        assert_eq!(memory.view().window(0x8000, 4096).unwrap(), [2; 4096]);
+        assert_eq!(memory.faults().len(), faults, "bit {bit}: {:?}", memory.faults());
+    }
+}

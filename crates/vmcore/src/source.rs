@@ -1,0 +1,164 @@
+//! Sources: whatever kind of file memory is read from.
+
+use std::path::{Path, PathBuf};
+
+use pagehaul_kdump::flat::Flattened;
+use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
+use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_physmem::{MapPolicy, OpenError, PhysMemory};
+
+/// What kind of file a source is.
+pub enum SourceKind {
+    /// An ELF vmcore.
+    Elf(ElfVmcore),
+    /// A kdump-compressed file.
+    Kdump(KdumpFile),
+    /// A kdump-compressed file in flattened form.
+    Flattened(KdumpFile),
+    /// The parts of a split dump.
+    Split(SplitSet),
+    /// Memory that is in no file: a simulated machine.
+    Simulated(Box<dyn PhysMemory>),
+}
+
+/// Memory of one machine, in one file or several.
+pub struct Source {
+    paths: Vec<PathBuf>,
+    kind: SourceKind,
+}
+
+/// Why files are no source.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// One of them cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// They do not belong together.
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    /// More than one was given, and this one cannot be a part.
+    #[error("{path} is {kind}, which cannot be part of a split set: give it alone", path = path.display())]
+    Alone {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+}
+
+impl Source {
+    /// Opens `path`, whatever it is.
+    pub fn open(path: &Path, policy: MapPolicy) -> Result<Self, OpenError> {
+        Ok(Self { paths: vec![path.to_owned()], kind: open_kind(path, policy)? })
+    }
+
+    /// Memory that is in no file, called `name` in messages.
+    pub fn simulated(name: &Path, memory: Box<dyn PhysMemory>) -> Self {
+        Self { paths: vec![name.to_owned()], kind: SourceKind::Simulated(memory) }
+    }
+
+    /// Opens one file, or the parts of a split set in any order, flattened or not.
+    pub fn open_all(paths: &[PathBuf], policy: MapPolicy) -> Result<Self, SourceError> {
+        if let [path] = paths {
+            return Ok(Self::open(path, policy)?);
+        }
+        let part = |path: &PathBuf| match open_kind(path, policy)? {
+            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
+            SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
+                Err(SourceError::Alone { path: path.clone(), kind: "an ELF file" })
+            }
+        };
+        let parts = paths.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { paths: paths.to_vec(), kind: SourceKind::Split(SplitSet::new(parts)?) })
+    }
+
+    /// Its path, of several files the first.
+    pub fn path(&self) -> &Path {
+        self.paths.first().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    /// Every file of it.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> &SourceKind {
+        &self.kind
+    }
+
+    /// The memory in it.
+    pub fn memory(&self) -> &dyn PhysMemory {
+        match &self.kind {
+            SourceKind::Elf(vmcore) => vmcore,
+            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => dump,
+            SourceKind::Split(set) => set,
+            SourceKind::Simulated(memory) => &**memory,
+        }
+    }
+
+    /// The dumps in kdump format it consists of; none for an ELF file.
+    pub fn dumps(&self) -> &[KdumpFile] {
+        match &self.kind {
+            SourceKind::Elf(_) | SourceKind::Simulated(_) => &[],
+            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => std::slice::from_ref(dump),
+            SourceKind::Split(set) => set.parts(),
+        }
+    }
+
+    /// The level of the dump it is, 0 for a vmcore.
+    pub fn level(&self) -> u32 {
+        self.dumps().first().map_or(0, KdumpFile::dump_level)
+    }
+
+    /// Whether it lacks pages that it should have, as far as can be told without looking at each.
+    pub fn is_incomplete(&self) -> bool {
+        match &self.kind {
+            SourceKind::Elf(vmcore) => vmcore.is_incomplete() || vmcore.missing_bytes() > 0,
+            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => {
+                dump.is_incomplete() || dump.info().split.is_some()
+            }
+            SourceKind::Split(set) => set.is_incomplete(),
+            SourceKind::Simulated(_) => false,
+        }
+    }
+
+    /// What is wrong with it as a whole, each with the file's name.
+    pub fn remarks(&self) -> Vec<String> {
+        let name = match self.paths.len() {
+            0 | 1 => self.path().display().to_string(),
+            count => format!("the set of {count} files"),
+        };
+        self.memory().faults().into_iter().map(|fault| format!("{name}: {fault}")).collect()
+    }
+}
+
+fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
+    let file = PlainFile::open(path)?;
+    let mut magic = [0; 16];
+    let got = file.read_at(0, &mut magic).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        action: "read the first bytes of",
+        source,
+    })?;
+    let magic = &magic[..got];
+    if magic.starts_with(b"\x7fELF") {
+        return Ok(SourceKind::Elf(ElfVmcore::open(file, policy)?));
+    }
+    if magic.starts_with(b"makedumpfile") {
+        return Ok(SourceKind::Flattened(KdumpFile::open_flattened(Flattened::open(file)?)?));
+    }
+    if magic.starts_with(b"KDUMP   ") || magic.starts_with(b"DISKDUMP") {
+        return Ok(SourceKind::Kdump(KdumpFile::open(Box::new(file))?));
+    }
+    Err(OpenError::Format {
+        path: path.to_owned(),
+        offset: 0,
+        what: if magic.is_empty() {
+            "the file is empty; expected a vmcore or a dump".into()
+        } else {
+            "neither an ELF vmcore nor a kdump-compressed or flattened dump starts here".into()
+        },
+    })
+}

@@ -1,0 +1,249 @@
+//! Is a dump what it was? Everything that can be told without the machine it is of.
+
+use std::ops::{ControlFlow, Range};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use pagehaul_kdump::{KdumpFile, Structure};
+use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, ReadError};
+
+use crate::sums::{self, Sums, SumsError};
+use crate::sweep::sweep;
+use crate::{Source, SourceKind};
+
+/// Failures that are named; the others are counted.
+pub const NAMED: usize = 1 << 16;
+/// Descriptors compared at a time: 256 MiB of memory at most.
+const COMPARED: u64 = 1 << 24;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What is wrong with the dump as a whole.
+    pub faults: Vec<String>,
+    /// Pages that can be read.
+    pub present: u64,
+    /// Pages left out on purpose.
+    pub excluded: u64,
+    /// Pages that should be there and aren't.
+    pub missing: u64,
+    /// Pages that do not decode, or whose descriptors cannot be.
+    pub damaged: u64,
+    /// The first of those that are missing or damaged, by PFN, and why.
+    pub failures: Vec<(u64, PageState, String)>,
+    /// Files whose checksums were found.
+    pub summed: Vec<PathBuf>,
+    /// Stretches of files that are not what they were when their checksums were taken.
+    pub changed: Vec<Changed>,
+}
+
+/// A stretch of a file that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The file.
+    pub path: PathBuf,
+    /// Byte offsets.
+    pub bytes: Range<u64>,
+    /// What is there, where the format tells.
+    pub holds: Vec<&'static str>,
+    /// PFNs of the pages there: the first and the last, and how many.
+    pub pages: Option<(u64, u64, u64)>,
+}
+
+/// Why nothing could be found out.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// A file cannot be opened again.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Checksums that cannot be used.
+    #[error(transparent)]
+    Sums(#[from] SumsError),
+}
+
+impl Findings {
+    /// Whether all is as it should be.
+    pub fn is_whole(&self) -> bool {
+        self.faults.is_empty() && self.missing == 0 && self.damaged == 0 && self.changed.is_empty()
+    }
+}
+
+/// Checks structure, contents and, where there are any, checksums, with `threads` threads. `progress` is told how many
+/// bytes of memory were looked at.
+pub fn verify(
+    source: &Source,
+    threads: usize,
+    mut progress: impl FnMut(u64),
+) -> Result<Findings, VerifyError> {
+    let mut findings = Findings { faults: source.remarks(), ..Findings::default() };
+    for dump in source.dumps() {
+        findings.faults.extend(overlaps(dump)?);
+    }
+    let mut done = 0;
+    let none: Option<()> = sweep(source.memory(), 0..u64::MAX, threads, |batch| {
+        for (_, state, _) in batch.pages() {
+            *match state {
+                PageState::Present => &mut findings.present,
+                PageState::Excluded => &mut findings.excluded,
+                PageState::Missing => &mut findings.missing,
+                PageState::Damaged => &mut findings.damaged,
+                PageState::Absent => continue,
+            } += 1;
+        }
+        let room = NAMED - findings.failures.len();
+        let named = batch.failures.iter().take(room);
+        findings.failures.extend(named.map(|(pfn, error)| (*pfn, error.state(), error.to_string())));
+        done += batch.bytes().len() as u64;
+        progress(done);
+        ControlFlow::Continue(())
+    });
+    debug_assert!(none.is_none());
+    for (index, path) in source.paths().iter().enumerate() {
+        let Some(sums) = Sums::read(&Sums::path_of(path))? else { continue };
+        findings.summed.push(path.clone());
+        let file = PlainFile::open(path)?;
+        if file.size() != sums.size {
+            findings.faults.push(format!(
+                "{}: {} bytes, but {} when its checksums were taken",
+                path.display(),
+                file.size(),
+                sums.size
+            ));
+        }
+        for bytes in changes(&file, &sums, threads) {
+            findings.changed.push(describe(source, index, path.clone(), bytes)?);
+        }
+    }
+    Ok(findings)
+}
+
+/// The extents of `file` that are not what they were, neighbours joined.
+fn changes(file: &PlainFile, sums: &Sums, threads: usize) -> Vec<Range<u64>> {
+    let next = AtomicU64::new(0);
+    let wrong = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                let mut buffer = vec![0; sums::EXTENT];
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(expected) = sums.hashes.get(index as usize) else { return };
+                    let start = index * sums.extent;
+                    let part = &mut buffer[..(sums.size - start).min(sums.extent) as usize];
+                    let same = file.read_exact_at(start, part).is_ok() && sums::hash(part) == *expected;
+                    if !same {
+                        wrong.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+                    }
+                }
+            });
+        }
+    });
+    let mut wrong = wrong.into_inner().unwrap_or_else(PoisonError::into_inner);
+    wrong.sort_unstable();
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for index in wrong {
+        let start = index * sums.extent;
+        let end = (start + sums.extent).min(sums.size);
+        match out.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => out.push(start..end),
+        }
+    }
+    out
+}
+
+/// What is in `bytes` of file number `index` of the source.
+fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> Result<Changed, ReadError> {
+    let mut holds = Vec::new();
+    let mut pages: Option<(u64, u64, u64)> = None;
+    let mut add = |first: u64, last: u64| match &mut pages {
+        None => pages = Some((first, last, last - first + 1)),
+        Some((low, high, count)) => {
+            *low = first.min(*low);
+            *high = last.max(*high);
+            *count += last - first + 1;
+        }
+    };
+    match source.kind() {
+        // In no file.
+        SourceKind::Simulated(_) => {}
+        // Offsets of the stream are not those of the file in it.
+        SourceKind::Flattened(_) => holds.push("flattened records"),
+        SourceKind::Elf(vmcore) => {
+            for piece in vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0) {
+                let start = piece.offset.max(bytes.start);
+                let end = (piece.offset + piece.stored).min(bytes.end);
+                if start < end {
+                    let paddr = |offset: u64| (piece.start + (offset - piece.offset)) >> PAGE_SHIFT;
+                    add(paddr(start), paddr(end - 1));
+                }
+            }
+            holds.push(if pages.is_some() { "page data" } else { "headers" });
+        }
+        SourceKind::Kdump(_) | SourceKind::Split(_) => {
+            let Some(dump) =
+                source.dumps().iter().find(|dump| dump.path() == path).or(source.dumps().get(index))
+            else {
+                return Ok(Changed { path, bytes, holds, pages });
+            };
+            let (first, last) =
+                (dump.structure_at(bytes.start), dump.structure_at(bytes.end.saturating_sub(1)));
+            let all = [
+                Structure::Headers,
+                Structure::Bitmap1,
+                Structure::Bitmap2,
+                Structure::Descriptors,
+                Structure::Data,
+            ];
+            holds.extend(all.into_iter().filter(|at| (first..=last).contains(at)).map(Structure::name));
+            let larger = u64::from(dump.info().block_size >> PAGE_SHIFT);
+            dump.for_each_descriptor(|pfn, desc| {
+                let start = desc.offset.get() as u64;
+                if start < bytes.end && start.saturating_add(desc.size.get().into()) > bytes.start {
+                    add(pfn * larger, (pfn + 1) * larger - 1);
+                }
+            })?;
+        }
+    }
+    Ok(Changed { path, bytes, holds, pages })
+}
+
+/// Pages whose data overlaps that of others. Many may share one place, but none may have a part of another's.
+fn overlaps(dump: &KdumpFile) -> Result<Option<String>, ReadError> {
+    let passes = dump.info().dumped_pages.div_ceil(COMPARED).max(1);
+    let size = dump.file().size();
+    let (mut count, mut first) = (0u64, None);
+    for pass in 0..passes {
+        // Of a very large dump, one stretch of the file after the other.
+        let here =
+            size / passes * pass..if pass + 1 == passes { u64::MAX } else { size / passes * (pass + 1) };
+        let mut places: Vec<(u64, u32)> = Vec::new();
+        dump.for_each_descriptor(|_, desc| {
+            let offset = desc.offset.get() as u64;
+            if offset > 0 && here.contains(&offset) {
+                places.push((offset, desc.size.get()));
+            }
+        })?;
+        places.sort_unstable();
+        places.dedup();
+        for pair in places.windows(2) {
+            if pair[0].0.saturating_add(pair[0].1.into()) > pair[1].0 {
+                count += 1;
+                first.get_or_insert(pair[1].0);
+            }
+        }
+    }
+    Ok(first.map(|offset| {
+        format!(
+            "{}: the data of {count} pages overlaps other pages', first at {offset:#x}",
+            dump.path().display()
+        )
+    }))
+}

@@ -1,0 +1,131 @@
+//! Building the lab's kernel module against Debian's headers.
+
+use crate::apt::Apt;
+use crate::cache::{self, Key};
+use crate::kernels::{self, Kernel};
+use crate::tools::unpack;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The module's name; its sources are in `tools/lab/module`.
+pub const NAME: &str = "vmalloc_stress";
+
+/// Headers' programs that choose among others for the machine they build for, and the one they choose here. They are
+/// linked to the suite's own C library, which may be newer than this machine's.
+const PROGRAMS: [(&str, &str); 2] =
+    [("tools/objtool/objtool", "objtool.real-x86"), ("scripts/mod/modpost", "modpost.real-lsb-64")];
+const LIBRARIES: [&str; 4] = ["libc6", "libelf1t64", "zlib1g", "libzstd1"];
+const LIBRARY_SUITE: &str = "trixie";
+
+/// The module for a kernel of the lab, built if the cache doesn't have it. 6.12 and later: earlier suites lay their
+/// headers out differently, and lack the trace events that make it worthwhile.
+pub fn vmalloc_stress(kernel: &Kernel) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("module");
+    let key = Key::default()
+        .with(&kernel.release)
+        .with_file(&source.join(format!("{NAME}.c")))?
+        .with_file(&source.join("Kbuild"))?;
+    let modules = cache::folder()?.join("modules");
+    let folder = modules.join(format!("{}-{}", kernel.release, key.short()));
+    cache::once(&folder, |draft| {
+        let headers = headers(kernel)?;
+        let work = draft.join("build");
+        cache::make(&work)?;
+        for file in [&format!("{NAME}.c"), "Kbuild"] {
+            fs::copy(source.join(file), work.join(file)).with_context(|| format!("copying {file}"))?;
+        }
+        make(kernel, &headers, &work)?;
+        let module = format!("{NAME}.ko");
+        fs::rename(work.join(&module), draft.join(&module)).context("keeping the module")?;
+        fs::remove_dir_all(&work).context("removing what make left")
+    })
+    .with_context(|| format!("building {NAME} for {}", kernel.release))?;
+    Ok(folder.join(format!("{NAME}.ko")))
+}
+
+fn make(kernel: &Kernel, headers: &Path, work: &Path) -> Result<()> {
+    let output = Command::new("make")
+        .arg("-s")
+        .arg("-C")
+        .arg(headers.join("usr/src").join(format!("linux-headers-{}", kernel.release)))
+        .arg(format!("M={}", work.display()))
+        // The machine's compiler is older than the kernel's: what it doesn't know is left out. Type information would
+        // need pahole, and nothing here reads it.
+        .args([
+            "CC=gcc",
+            "CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=",
+            "CONFIG_DEBUG_INFO_BTF_MODULES=",
+            "modules",
+        ])
+        .stdin(Stdio::null())
+        .output()
+        .context("running make")?;
+    if !output.status.success() {
+        bail!("make failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// A folder with the kernel's headers, and programs that run here.
+fn headers(kernel: &Kernel) -> Result<PathBuf> {
+    let version =
+        kernel.release.strip_suffix("-cloud-amd64").context("the lab's kernels are cloud kernels")?;
+    let folder = cache::folder()?.join("headers").join(&kernel.release);
+    cache::once(&folder, |draft| {
+        let suite = kernels::series(&kernel.series)?.suite;
+        let apt = Apt::new(&[suite], false)?;
+        let packages = [
+            format!("linux-headers-{}", kernel.release),
+            format!("linux-headers-{version}-common"),
+            format!("linux-kbuild-{version}"),
+        ];
+        for package in &packages {
+            take(&apt, package, draft)?;
+        }
+        let libraries = Apt::new(&[LIBRARY_SUITE], false)?;
+        for package in LIBRARIES {
+            take(&libraries, package, &draft.join("libraries"))?;
+        }
+        Ok(())
+    })?;
+    // Paths are absolute, and known only now that the folder has its name.
+    let makefile = folder.join("usr/src").join(format!("linux-headers-{}", kernel.release)).join("Makefile");
+    let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
+    let ours = format!("{}/usr/src/", folder.display());
+    if !text.contains(&ours) {
+        let text = text.replace("/usr/src/", &ours);
+        fs::write(&makefile, text).with_context(|| makefile.display().to_string())?;
+    }
+    let kbuild = folder.join("usr/lib").join(format!("linux-kbuild-{version}"));
+    for (program, real) in PROGRAMS {
+        let path = kbuild.join(program);
+        wrap(&folder, &path, &path.with_file_name(real))?;
+    }
+    Ok(folder)
+}
+
+fn take(apt: &Apt, package: &str, into: &Path) -> Result<()> {
+    let path = apt.download(package)?;
+    cache::make(into)?;
+    unpack(&path, into)?;
+    fs::remove_file(&path).context("removing an unpacked package")
+}
+
+/// Puts a script in a program's place that runs another one on its own loader.
+fn wrap(folder: &Path, program: &Path, real: &Path) -> Result<()> {
+    let libraries = folder.join("libraries/usr/lib/x86_64-linux-gnu");
+    let script = format!(
+        "#!/bin/sh\nexec {0}/ld-linux-x86-64.so.2 --library-path {0} {1} \"$@\"\n",
+        libraries.display(),
+        real.display()
+    );
+    // Not in place: where it is a link, others use what it points to.
+    let fail = || program.display().to_string();
+    let new = program.with_extension("new");
+    fs::write(&new, script).with_context(fail)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).with_context(fail)?;
+    fs::rename(&new, program).with_context(fail)
+}
