@@ -6,13 +6,13 @@ MUSL := x86_64-unknown-linux-musl
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup check test demo prove bench bench-read bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process lab-reclaim lab-vmalloc lab-agree
+.PHONY: help setup check test demo validate bench bench-read bench-scan lab-capture-kernel lab-power-cut fuzz static man clean prove-process bench-process lab-reclaim lab-vmalloc lab-agree
 
 help:
 	@echo "make demo    crash a real kernel in a virtual machine, capture it, open the dump with drgn"
 	@echo "make check   fmt, clippy, unit and integration tests: the everyday loop"
 	@echo "make test    check, fuzz targets built, the proofs on real crashes of all lab kernels and on real processes"
-	@echo "make prove   the proof on one kernel: make prove KERNEL=6.1"
+	@echo "make validate   validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make bench   against makedumpfile on a vmcore of several GiB: make bench VMCORE=..."
 	@echo "make bench-read          reading dumps, against libkdumpfile and drgn: make bench-read VMCORE=..."
 	@echo "make bench-scan          the scan beside a plain sum and makedumpfile's: make bench-scan VMCORE=..."
@@ -39,12 +39,12 @@ test: setup check static
 	fuzz/build.sh
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
 	cargo build --release --locked -p pagehaul -p lab
-	$(TARGET)/release/lab prove --kernel all
+	$(TARGET)/release/lab validate --kernel all
 	scripts/prove_process.sh
 
-prove: setup
+validate: setup
 	cargo build --release --locked -p pagehaul -p lab
-	$(TARGET)/release/lab prove --kernel $(KERNEL)
+	$(TARGET)/release/lab validate --kernel $(KERNEL)
 
 demo: setup
 	scripts/demo.sh $(KERNEL)
@@ -92,7 +92,7 @@ lab-vmalloc: setup
 lab-agree: setup
 	cargo build --release --locked -p lab
 	$(TARGET)/release/lab run --kernel $(KERNEL) --memory 512M --package trace-cmd --package linux-perf --package procps \
-		--package mount --out $(abspath $(TARGET))/agree-$(KERNEL) tools/lab/stories/agree.sh
+		--package mount --out $(abspath $(TARGET))/agree-$(KERNEL) tools/lab/scenarios/agree.sh
 	AGREE=$(abspath $(TARGET))/agree-$(KERNEL) cargo test --locked -p pagehaul-trace --test agree -- --ignored --nocapture
 
 fuzz: setup

@@ -4,7 +4,7 @@
     bench/reclaim.py PAGEHAUL [--text REPORT] [--perl SCRIPT [--formats FOLDER]] [--trace TRACE_DAT] [--events N] [--rounds N] [--json FILE]
 
 Binary events are those of a trace.dat of version 6 (by default a committed one of Linux 6.18), again and again, each copy later
-than the one before. The text is REPORT, what `trace-cmd report` printed (`lab run tools/lab/stories/agree.sh` makes one), made long in
+than the one before. The text is REPORT, what `trace-cmd report` printed (`lab run tools/lab/scenarios/agree.sh` makes one), made long in
 the same way: all of its events, and once more those only that the Perl script understands; others it skips. The script is the kernel's
 Documentation/trace/postprocess/trace-vmscan-postprocess.pl, which is not part of this project; it looks for event formats in
 /sys/kernel/debug/tracing, where it is given FOLDER (with events/vmscan/EVENT/format in it), those of the traced kernel, or nothing: then it

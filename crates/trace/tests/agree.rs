@@ -1,7 +1,7 @@
-//! Three recorders of the same events at the same time, in a guest under memory pressure (`tools/lab/stories/agree.sh`): our own
+//! Three recorders of the same events at the same time, in a guest under memory pressure (`tools/lab/scenarios/agree.sh`): our own
 //! recording against trace-cmd's trace.dat, what trace-cmd prints of it, and what `perf script` prints of perf's.
 //!
-//! `make lab-agree KERNEL=6.1` runs the story and this.
+//! `make lab-agree KERNEL=6.1` runs the scenario and this.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

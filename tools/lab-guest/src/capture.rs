@@ -1,16 +1,16 @@
 //! The capture kernel: run pagehaul on /proc/vmcore, save the raw vmcore, report.
 
 use crate::system::{mount_disk, release, unmount};
-use crate::{Result, run, save, tell};
-use lab_guest::order::{Order, disk, say};
+use crate::{Result, notify_host, run, save};
+use lab_guest::plan::{Plan, disk, message};
 use lab_guest::results::Report;
 use std::fs;
 
 const OUT: &str = "/out";
 
 /// Does everything the order asks of the capture kernel.
-pub fn capture(order: &Order) -> Result<()> {
-    tell(say::CAPTURE, "");
+pub fn capture(plan: &Plan) -> Result<()> {
+    notify_host(message::CAPTURE, "");
     mount_disk(disk::OUT, OUT)?;
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let mut report = Report {
@@ -20,17 +20,17 @@ pub fn capture(order: &Order) -> Result<()> {
         ..Report::default()
     };
     // The runs come first: they find memory as a capture kernel's boot left it.
-    for run in &order.runs {
-        tell(say::STEP, &format!("pagehaul run {}", run.name));
+    for run in &plan.runs {
+        notify_host(message::STEP, &format!("pagehaul run {}", run.name));
         report.runs.push(run::run(run, OUT)?);
     }
-    if order.save_vmcore {
-        tell(say::STEP, &format!("saving {} KiB of /proc/vmcore", report.vmcore_bytes >> 10));
+    if plan.save_vmcore {
+        notify_host(message::STEP, &format!("saving {} KiB of /proc/vmcore", report.vmcore_bytes >> 10));
         report.vmcore = Some(save::save(report.vmcore_bytes)?);
     }
     let json = serde_json::to_vec_pretty(&report).map_err(|e| format!("writing the report: {e}"))?;
     fs::write(format!("{OUT}/report.json"), json).map_err(|e| format!("{OUT}/report.json: {e}"))?;
     unmount(OUT)?;
-    tell(say::DONE, "");
+    notify_host(message::DONE, "");
     Ok(())
 }

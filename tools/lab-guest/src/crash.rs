@@ -1,21 +1,17 @@
 //! The first kernel: fill memory, load the capture kernel, panic.
 
 use crate::system::{disk, pin_to_cpu, set};
-use crate::{Result, fill, kernel, tasks, tell};
-use lab_guest::order::{self, Order, say};
+use crate::{Result, fill, kernel, notify_host, tasks};
+use lab_guest::plan::{self, Plan, message};
 use lab_guest::results::Manifest;
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// Fills memory and crashes. Returns only on failure.
-pub fn crash(order: &Order, percent: u32) -> Result<()> {
+pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     tasks::populate()?;
-    kernel::load_capture_kernel(
-        order::CAPTURE_KERNEL,
-        order::CAPTURE_INITRAMFS,
-        &order.capture_command_line,
-    )?;
-    for path in [order::CAPTURE_KERNEL, order::CAPTURE_INITRAMFS] {
+    kernel::load_capture_kernel(plan::CAPTURE_KERNEL, plan::CAPTURE_INITRAMFS, &plan.capture_command_line)?;
+    for path in [plan::CAPTURE_KERNEL, plan::CAPTURE_INITRAMFS] {
         // They stand in memory: 30 MB that are better filled with stamps.
         fs::remove_file(path).map_err(|e| format!("{path}: {e}"))?;
     }
@@ -25,12 +21,12 @@ pub fn crash(order: &Order, percent: u32) -> Result<()> {
     manifest.modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     manifest.tasks = processes();
     post(&manifest)?;
-    tell(say::FILLED, "");
+    notify_host(message::FILLED, "");
     // The capture kernel starts on the CPU that panics. With more than one CPU that must be the boot CPU, which
     // resets the machine if it is sent INIT by another.
     pin_to_cpu(0)?;
     set("/proc/sys/kernel/sysrq", "1")?;
-    tell(say::PANIC, "");
+    notify_host(message::PANIC, "");
     held.free();
     set("/proc/sysrq-trigger", "c")?;
     Err("the kernel survived sysrq-c".into())
@@ -53,10 +49,10 @@ fn processes() -> Vec<(u32, String)> {
 /// Puts the manifest on its disk, past every cache: the kernel won't get to write anything back.
 fn post(manifest: &Manifest) -> Result<()> {
     let json = serde_json::to_vec(manifest).map_err(|e| format!("writing the manifest: {e}"))?;
-    let device = disk(order::disk::MANIFEST)?;
+    let device = disk(plan::disk::MANIFEST)?;
     let fail = |e: std::io::Error| format!("{}: {e}", device.display());
     let file = fs::OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(&device).map_err(fail)?;
-    let mut header = order::BOX_HEADER.to_vec();
+    let mut header = plan::MANIFEST_MAGIC.to_vec();
     header.extend((json.len() as u64).to_le_bytes());
     file.write_all_at(&json, 4096).and_then(|()| file.write_all_at(&header, 0)).map_err(fail)
 }

@@ -1,8 +1,8 @@
 //! Loading modules and the capture kernel.
 
 use crate::system::check;
-use crate::{Result, tell};
-use lab_guest::order::say;
+use crate::{Result, notify_host};
+use lab_guest::plan::message;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -26,7 +26,7 @@ pub fn load_modules(directory: &Path) -> Result<()> {
             if !matches!(why.raw_os_error(), Some(libc::ENODEV | libc::EEXIST)) {
                 return Err(format!("loading {}: {why}", path.display()));
             }
-            tell(say::STEP, &format!("{} not loaded: {why}", path.display()));
+            notify_host(message::STEP, &format!("{} not loaded: {why}", path.display()));
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! and in the capture kernel.
 
 pub mod class;
-pub mod order;
+pub mod plan;
 pub mod results;
 pub mod stamp;
 pub mod workload;

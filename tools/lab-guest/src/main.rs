@@ -9,13 +9,14 @@ mod crash;
 mod fill;
 mod kernel;
 mod pages;
-mod perform;
+
 mod run;
+mod run_workload;
 mod save;
 mod system;
 mod tasks;
 
-use lab_guest::order::{self, Fill, Order, say};
+use lab_guest::plan::{self, Fill, Plan, message};
 use lab_guest::workload::{self, Workload};
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     if let Err(why) = init() {
-        tell(say::ERROR, &why);
+        notify_host(message::ERROR, &why);
     }
     system::power_off();
     ExitCode::FAILURE
@@ -43,16 +44,16 @@ fn main() -> ExitCode {
 
 fn init() -> Result<()> {
     system::mount_basics()?;
-    kernel::load_modules(Path::new(order::MODULES))?;
+    kernel::load_modules(Path::new(plan::MODULES))?;
     if Path::new(workload::PATH).exists() {
-        return perform::perform(&read::<Workload>(workload::PATH)?);
+        return run_workload::run_workload(&read::<Workload>(workload::PATH)?);
     }
-    let order: Order = read(order::PATH)?;
+    let plan: Plan = read(plan::PATH)?;
     if Path::new("/proc/vmcore").exists() {
-        return capture::capture(&order);
+        return capture::capture(&plan);
     }
-    match order.fill {
-        Fill::Stamps(percent) => crash::crash(&order, percent),
+    match plan.fill {
+        Fill::Stamps(percent) => crash::crash(&plan, percent),
         Fill::Files { cache_mib, anon_mib } => fill::files::wait_for_dump(cache_mib, anon_mib),
     }
 }
@@ -64,10 +65,10 @@ fn read<T: serde::de::DeserializeOwned>(path: &str) -> Result<T> {
 }
 
 /// Prints a line for the host.
-fn tell(what: &str, detail: &str) {
+fn notify_host(what: &str, detail: &str) {
     use std::io::Write;
     // On its own line even where the kernel was in the middle of one.
-    let line = format!("\n{}{what} {detail}\n", say::PREFIX);
+    let line = format!("\n{}{what} {detail}\n", message::PREFIX);
     let mut out = std::io::stdout().lock();
     // Without a console there is nobody to tell.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());

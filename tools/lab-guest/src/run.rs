@@ -2,7 +2,7 @@
 
 use crate::system::{self, field};
 use crate::{Result, child};
-use lab_guest::order::{PAGEHAUL, Run, disk};
+use lab_guest::plan::{PAGEHAUL, Run, disk};
 use lab_guest::results::RunReport;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 const SAMPLE: Duration = Duration::from_millis(10);
 
 /// Runs pagehaul and samples its memory until it ends.
-pub fn run(order: &Run, out: &str) -> Result<RunReport> {
-    let path = |suffix: &str| format!("{out}/{}.{suffix}", order.name);
+pub fn run(run: &Run, out: &str) -> Result<RunReport> {
+    let path = |suffix: &str| format!("{out}/{}.{suffix}", run.name);
     let dump = path("dump");
-    let mut arguments: Vec<String> = order.arguments.iter().map(|a| a.replace("{out}", &dump)).collect();
+    let mut arguments: Vec<String> = run.arguments.iter().map(|a| a.replace("{out}", &dump)).collect();
     if arguments.iter().any(|a| a == "{disk}") {
         let device = system::disk(disk::DUMP)?.display().to_string();
         arguments.iter_mut().filter(|a| *a == "{disk}").for_each(|a| a.clone_from(&device));
     }
-    let (program, first) = match order.program.split_first() {
+    let (program, first) = match run.program.split_first() {
         Some((program, first)) => (program.as_str(), first),
         None => (PAGEHAUL, [].as_slice()),
     };
@@ -37,9 +37,9 @@ pub fn run(order: &Run, out: &str) -> Result<RunReport> {
         .stderr(stderr)
         .spawn()
         .map_err(|e| format!("starting {program}: {e}"))?;
-    let mut report = RunReport { name: order.name.clone(), arguments, ..RunReport::default() };
+    let mut report = RunReport { name: run.name.clone(), arguments, ..RunReport::default() };
     let pid = i32::try_from(child.id()).map_err(|e| format!("{program}: {e}"))?;
-    let limit = Duration::from_secs(order.time_limit);
+    let limit = Duration::from_secs(run.time_limit);
     let status_path = format!("/proc/{pid}/status");
     loop {
         if let Ok(status) = fs::read_to_string(&status_path) {
@@ -67,7 +67,7 @@ pub fn run(order: &Run, out: &str) -> Result<RunReport> {
     report.seconds = start.elapsed().as_secs_f64();
     keep("/proc/vmstat", &path("vmstat-after"))?;
     report.dump_bytes = fs::metadata(&dump).map_or(0, |m| m.len());
-    if order.discard && report.dump_bytes > 0 {
+    if run.discard && report.dump_bytes > 0 {
         fs::remove_file(&dump).map_err(|e| format!("{dump}: {e}"))?;
     }
     Ok(report)

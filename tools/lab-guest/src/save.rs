@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::system::disk;
-use lab_guest::order;
+use lab_guest::plan;
 use lab_guest::results::Saved;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,7 +20,7 @@ const PIECE: usize = 64 << 10;
 pub fn save(length: u64) -> Result<Saved> {
     let start = Instant::now();
     let vmcore = File::open("/proc/vmcore").map_err(|e| format!("/proc/vmcore: {e}"))?;
-    let device = disk(order::disk::VMCORE)?;
+    let device = disk(plan::disk::VMCORE)?;
     let target = OpenOptions::new()
         .write(true)
         .custom_flags(libc::O_DIRECT)

@@ -27,13 +27,13 @@ pub struct Stamp {
 
 /// What a page turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum StampCheck {
     /// No stamp: the magic number or the class is missing.
-    Nothing,
+    Missing,
     /// A stamp whose pattern holds through the whole page.
-    Whole(Stamp),
+    Intact(Stamp),
     /// A stamp whose pattern breaks at this byte offset.
-    Broken(Stamp, usize),
+    Corrupt(Stamp, usize),
 }
 
 /// The words of a stamped page, in order.
@@ -68,20 +68,20 @@ pub fn fill(page: &mut [u8], stamp: Stamp) {
 }
 
 /// Reads the stamp of `page`, and checks the pattern as far as the slice goes.
-pub fn identify(page: &[u8]) -> Found {
+pub fn identify(page: &[u8]) -> StampCheck {
     let word = |i: usize| page.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
     if word(0) != Some(MAGIC) {
-        return Found::Nothing;
+        return StampCheck::Missing;
     }
     let class = word(1).and_then(|n| u32::try_from(n).ok()).and_then(Class::from_number);
-    let (Some(class), Some(sequence)) = (class, word(2)) else { return Found::Nothing };
+    let (Some(class), Some(sequence)) = (class, word(2)) else { return StampCheck::Missing };
     let stamp = Stamp { class, sequence };
     for (i, (bytes, expected)) in page.chunks_exact(8).zip(words(stamp)).enumerate() {
         if bytes != expected.to_le_bytes() {
-            return Found::Broken(stamp, i * 8);
+            return StampCheck::Corrupt(stamp, i * 8);
         }
     }
-    Found::Whole(stamp)
+    StampCheck::Intact(stamp)
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     fn a_stamp_reads_back() {
         for class in Class::ALL {
             let stamp = Stamp { class, sequence: 77 };
-            assert_eq!(identify(&stamped(class, 77)), Found::Whole(stamp));
+            assert_eq!(identify(&stamped(class, 77)), StampCheck::Intact(stamp));
         }
     }
 
@@ -108,7 +108,7 @@ mod tests {
         for offset in (24..PAGE).step_by(8) {
             let mut page = stamped(stamp.class, stamp.sequence);
             page[offset] ^= 1;
-            assert_eq!(identify(&page), Found::Broken(stamp, offset));
+            assert_eq!(identify(&page), StampCheck::Corrupt(stamp, offset));
         }
     }
 
@@ -116,13 +116,13 @@ mod tests {
     fn a_page_joined_from_two_is_noticed() {
         let mut page = stamped(Class::Anon, 1);
         page[2048..].copy_from_slice(&stamped(Class::Anon, 2)[2048..]);
-        assert_eq!(identify(&page), Found::Broken(Stamp { class: Class::Anon, sequence: 1 }, 2048));
+        assert_eq!(identify(&page), StampCheck::Corrupt(Stamp { class: Class::Anon, sequence: 1 }, 2048));
     }
 
     #[test]
     fn other_pages_have_no_stamp() {
-        assert_eq!(identify(&[0; PAGE]), Found::Nothing);
-        assert_eq!(identify(&[]), Found::Nothing);
-        assert_eq!(identify(b"PHSTAMP1"), Found::Nothing);
+        assert_eq!(identify(&[0; PAGE]), StampCheck::Missing);
+        assert_eq!(identify(&[]), StampCheck::Missing);
+        assert_eq!(identify(b"PHSTAMP1"), StampCheck::Missing);
     }
 }

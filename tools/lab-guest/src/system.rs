@@ -1,7 +1,7 @@
 //! Mounts, disks, power.
 
-use crate::{Result, tell};
-use lab_guest::order::say;
+use crate::{Result, notify_host};
+use lab_guest::plan::message;
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -98,5 +98,5 @@ pub fn power_off() {
         // Where ACPI doesn't work the machine stays on; QEMU runs with -no-reboot.
         libc::reboot(libc::RB_AUTOBOOT);
     }
-    tell(say::ERROR, "the kernel neither powers off nor reboots");
+    notify_host(message::ERROR, "the kernel neither powers off nor reboots");
 }

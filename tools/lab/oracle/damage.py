@@ -1,6 +1,6 @@
 """What pagehaul, drgn and crash do with damaged dumps of one vmcore. Prints the table of docs/damage.md.
 
-Usage: damage.py VMCORE OTHER VMLINUX PAGEHAUL STATES FOLDER [--makedumpfile PATH] [--crash PATH]
+Usage: damage.py VMCORE OTHER VMLINUX PAGEHAUL STATES DIRECTORY [--makedumpfile PATH] [--crash PATH]
 OTHER is a vmcore of another crash; STATES is crates/vmcore's example of that name.
 """
 
@@ -42,18 +42,18 @@ print(right, wrong, error)
 class Matrix:
     def __init__(self, args):
         self.args = args
-        self.folder = pathlib.Path(args.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory = pathlib.Path(args.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.noise = random.Random(1)
         self.raw = Raw(args.vmcore)
         self.good = self.capture("good", "-c", "zlib").read_bytes()
-        kept = sized(Dump(str(self.folder / "good")).kept, self.raw.pages)
+        kept = sized(Dump(str(self.directory / "good")).kept, self.raw.pages)
         self.pfns = numpy.flatnonzero(kept)
-        numpy.save(self.folder / "pfns.npy", self.pfns)
+        numpy.save(self.directory / "pfns.npy", self.pfns)
         self.truth = self.crash_lines([args.vmcore])[1] if args.crash else []
 
     def capture(self, name, *arguments, vmcore=None):
-        path = self.folder / name
+        path = self.directory / name
         subprocess.run([self.args.pagehaul, "capture", "-q", "--force", "-d", "31", *arguments, vmcore or self.args.vmcore, path],
                        check=True)
         return path
@@ -76,7 +76,7 @@ class Matrix:
         return ", ".join(parts)
 
     def drgn(self, path):
-        done = subprocess.run([sys.executable, "-c", DRGN, self.args.vmcore, path, self.folder / "pfns.npy"],
+        done = subprocess.run([sys.executable, "-c", DRGN, self.args.vmcore, path, self.directory / "pfns.npy"],
                               capture_output=True, text=True, cwd=pathlib.Path(__file__).parent)
         if done.returncode < 0:
             return f"dies of signal {-done.returncode}"
@@ -87,7 +87,7 @@ class Matrix:
         return ", ".join(parts)
 
     def crash_lines(self, paths):
-        script = self.folder / "commands"
+        script = self.directory / "commands"
         script.write_text("\n".join(["set scroll off", *CRASH_COMMANDS, "quit", ""]))
         try:
             done = subprocess.run([self.args.crash, "-s", "-i", script, self.args.vmlinux, *paths], capture_output=True,
@@ -116,7 +116,7 @@ class Matrix:
         print("| " + " | ".join(cells) + " |", flush=True)
 
     def bytes(self, what, content):
-        path = self.folder / "damaged"
+        path = self.directory / "damaged"
         path.write_bytes(content)
         self.row(what, [path])
 
@@ -127,7 +127,7 @@ class Matrix:
 
     def cuts(self):
         """Random places, by us and drgn: sums, since there are many."""
-        path = self.folder / "damaged"
+        path = self.directory / "damaged"
         ours, theirs = [], []
         for _ in range(RANDOM_CUTS):
             path.write_bytes(self.good[: self.noise.randrange(len(self.good))])
@@ -175,7 +175,7 @@ class Matrix:
             return
         sets = []
         for name, vmcore in (("part", self.args.vmcore), ("other", self.args.other)):
-            parts = [self.folder / f"{name}.{index}" for index in range(3)]
+            parts = [self.directory / f"{name}.{index}" for index in range(3)]
             for path in parts:
                 path.unlink(missing_ok=True)
             subprocess.run([self.args.makedumpfile, "--message-level", "0", "-d", "31", "-l", "--split", "--splitblock-size",
@@ -191,7 +191,7 @@ class Matrix:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("vmcore", "other", "vmlinux", "pagehaul", "states", "folder"):
+    for name in ("vmcore", "other", "vmlinux", "pagehaul", "states", "directory"):
         parser.add_argument(name)
     parser.add_argument("--makedumpfile")
     parser.add_argument("--crash")

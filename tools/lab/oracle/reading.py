@@ -40,15 +40,15 @@ def can_mount():
 
 
 @contextlib.contextmanager
-def mounted(pagehaul, folder, *dumps):
-    """The dump, or the parts of one, as a vmcore in a folder."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(exist_ok=True)
-    subprocess.run([pagehaul, "mount", "--background", *dumps, folder], check=True, stdout=subprocess.DEVNULL)
+def mounted(pagehaul, directory, *dumps):
+    """The dump, or the parts of one, as a vmcore in a directory."""
+    directory = pathlib.Path(directory)
+    directory.mkdir(exist_ok=True)
+    subprocess.run([pagehaul, "mount", "--background", *dumps, directory], check=True, stdout=subprocess.DEVNULL)
     try:
-        yield str(folder / "vmcore")
+        yield str(directory / "vmcore")
     finally:
-        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["umount", directory], check=True)
 
 
 def compare(vmcore, kept, raw):

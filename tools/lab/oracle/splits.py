@@ -43,8 +43,8 @@ class FileSet:
 
 def bundled():
     """The library in drgn's wheel."""
-    folder = pathlib.Path(drgn.__file__).parent.parent / "drgn.libs"
-    return next(folder.glob("libkdumpfile-*"))
+    directory = pathlib.Path(drgn.__file__).parent.parent / "drgn.libs"
+    return next(directory.glob("libkdumpfile-*"))
 
 
 def compare(paths, kept, raw):

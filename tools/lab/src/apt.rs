@@ -25,15 +25,15 @@ impl Apt {
     /// Sets up apt for these suites; packages come from the last of them where it has them. The package lists are
     /// fetched once, and again with `refresh`.
     pub fn new(suites: &[&str], refresh: bool) -> Result<Apt> {
-        let root = cache::folder()?.join("apt").join(suites.join("+"));
+        let root = cache::directory()?.join("apt").join(suites.join("+"));
         let apt = Apt { root, default_suite: (*suites.last().context("no suite named")?).to_owned() };
         let _guard = cache::lock("apt")?;
         let ready = apt.root.join("ready");
         if ready.exists() && !refresh {
             return Ok(apt);
         }
-        for folder in ["lists/partial", "cache/archives/partial", "debs"] {
-            cache::make(&apt.root.join(folder))?;
+        for directory in ["lists/partial", "cache/archives/partial", "debs"] {
+            cache::make(&apt.root.join(directory))?;
         }
         let mirror = mirror()?;
         let sources: String =
@@ -59,35 +59,35 @@ impl Apt {
     pub fn download(&self, package: &str) -> Result<PathBuf> {
         let uris = self.run("apt-get", &["download", "--print-uris", package])?;
         let file = uris.split_whitespace().nth(1).with_context(|| format!("{package}: no such package"))?;
-        let folder = self.root.join("debs");
-        let path = folder.join(file);
+        let directory = self.root.join("debs");
+        let path = directory.join(file);
         if !path.exists() {
             eprintln!("fetching {package}");
-            self.run_in(&folder, "apt-get", &["download", package])
+            self.run_in(&directory, "apt-get", &["download", package])
                 .with_context(|| format!("fetching the package {package}"))?;
         }
         Ok(path)
     }
 
-    /// Unpacks packages with all they depend on into a folder, and gives the package files' names.
+    /// Unpacks packages with all they depend on into a directory, and gives the package files' names.
     pub fn unpack_closure(&self, packages: &[&str], into: &Path) -> Result<Vec<String>> {
-        // A folder of their own: what is in it in the end is what was asked for.
+        // A directory of their own: what is in it in the end is what was asked for.
         let key = packages.iter().fold(Key::default(), |key, package| key.with(package)).short();
-        let folder = self.root.join("closures").join(key);
-        cache::make(&folder.join("partial"))?;
+        let directory = self.root.join("closures").join(key);
+        cache::make(&directory.join("partial"))?;
         let suite = format!("-oAPT::Default-Release={}", self.default_suite);
-        let archives = format!("-oDir::Cache::archives={}", folder.display());
+        let archives = format!("-oDir::Cache::archives={}", directory.display());
         let mut arguments =
             vec![suite.as_str(), &archives, "install", "--download-only", "--no-install-recommends", "-y"];
         arguments.extend(packages);
         eprintln!("fetching {}", packages.join(", "));
         self.run("apt-get", &arguments).with_context(|| format!("fetching {}", packages.join(", ")))?;
-        let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+        let entries = fs::read_dir(&directory).with_context(|| directory.display().to_string())?;
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|e| e == "deb"));
         paths.sort();
         paths.iter().try_for_each(|path| unpack(path, into))?;
-        fs::remove_dir_all(&folder).context("removing unpacked packages")?;
+        fs::remove_dir_all(&directory).context("removing unpacked packages")?;
         Ok(paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
@@ -122,10 +122,10 @@ impl Apt {
         self.run_in(&self.root, tool, arguments)
     }
 
-    fn run_in(&self, folder: &Path, tool: &str, arguments: &[&str]) -> Result<String> {
+    fn run_in(&self, directory: &Path, tool: &str, arguments: &[&str]) -> Result<String> {
         let root = self.root.display();
         let mut command = Command::new(tool);
-        command.current_dir(folder).stdin(Stdio::null());
+        command.current_dir(directory).stdin(Stdio::null());
         for (option, value) in [
             ("Dir::State", format!("{root}")),
             ("Dir::State::lists", format!("{root}/lists")),

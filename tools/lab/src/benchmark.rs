@@ -2,14 +2,14 @@
 
 use crate::build;
 use crate::cache::{self, Key};
-use crate::crash::SocketFolder;
 use crate::disk;
 use crate::initramfs;
 use crate::kernels::Kernel;
+use crate::socket_directory::SocketDirectory;
 use crate::tools::Tools;
 use crate::vm::{Accelerator, Machine, Vm};
 use anyhow::{Context, Result, bail};
-use lab_guest::order::{self, Fill, Order, say};
+use lab_guest::plan::{self, Fill, Plan, message};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ pub struct Config {
     pub kernel: String,
     /// MiB of guest memory.
     pub memory_mib: u64,
-    /// Folder whose files fill the guest's memory.
+    /// Directory whose files fill the guest's memory.
     pub files: PathBuf,
     /// See [`Accelerator`].
     pub accelerator: Accelerator,
@@ -38,7 +38,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
     let guest = build::guest()?;
-    let order = Order {
+    let plan = Plan {
         // The rest stays free, and holds the kernel.
         fill: Fill::Files { cache_mib: config.memory_mib * 40 / 100, anon_mib: config.memory_mib * 35 / 100 },
         capture_command_line: String::new(),
@@ -48,20 +48,20 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
     // Not of the guest program: another build of it fills memory no differently, and inputs this large stay.
     let key = Key::default()
         .with(&kernel.release)
-        .with(serde_json::to_vec(&order).context("writing the guest's order")?)
+        .with(serde_json::to_vec(&plan).context("writing the guest's plan")?)
         .with(config.files.display().to_string())
         .short();
     let name = format!("{}-{}M-{key}", config.kernel, config.memory_mib);
-    let folder = cache::folder()?.join("benchmark").join(name);
-    cache::once(&folder, |draft| {
-        let image = initramfs::build(&kernel, &tools, &guest, None, &order)?;
+    let directory = cache::directory()?.join("benchmark").join(name);
+    cache::once(&directory, |draft| {
+        let image = initramfs::build(&kernel, &tools, &guest, None, &plan)?;
         let path = draft.join("initramfs");
         fs::write(&path, image).context("writing the initramfs")?;
         boot(config, &tools, &kernel, draft)?;
         fs::remove_file(path).context("removing the initramfs")
     })
     .with_context(|| format!("dumping a guest with {}", kernel.release))?;
-    Ok(folder.join("vmcore"))
+    Ok(directory.join("vmcore"))
 }
 
 fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result<()> {
@@ -70,9 +70,9 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
     let bytes = gather(&config.files, &source, wanted / 100 * 85)?;
     eprintln!("{} MiB of files from {}", bytes >> 20, config.files.display());
     let files =
-        disk::ext4(tools, draft, order::disk::FILES, bytes + bytes / 10 + (256 << 20), 4096, Some(&source))?;
+        disk::ext4(tools, draft, plan::disk::FILES, bytes + bytes / 10 + (256 << 20), 4096, Some(&source))?;
     fs::remove_dir_all(&source).context("removing the gathered files")?;
-    let sockets = SocketFolder::new()?;
+    let sockets = SocketDirectory::new()?;
     let mut vm = Machine {
         tools,
         kernel: &kernel.image()?,
@@ -84,7 +84,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
         accelerator: config.accelerator,
         disks: std::slice::from_ref(&files),
         devices: &["vmcoreinfo"],
-        folder: &sockets.0,
+        directory: &sockets.0,
         silence: Duration::from_secs(900),
         limit: Duration::from_secs(1800),
     }
@@ -104,17 +104,17 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
 
 fn wait_until_filled(vm: &mut Vm) -> Result<()> {
     loop {
-        let Some((what, detail)) = vm.listen(|panic| bail!("{panic}"))? else {
-            bail!("the guest ended before it was filled{}", vm.where_to_look());
+        let Some((what, detail)) = vm.next_message(|panic| bail!("{panic}"))? else {
+            bail!("the guest ended before it was filled{}", vm.console_tail());
         };
         eprintln!("{:6.1} s  {what} {detail}", vm.seconds());
-        if what == say::FILLED {
+        if what == message::FILLED {
             return Ok(());
         }
     }
 }
 
-/// Copies files below `from` until there are `wanted` bytes; names are not kept, folders of a thousand each are
+/// Copies files below `from` until there are `wanted` bytes; names are not kept, directories of a thousand each are
 /// made. Files that can't be read are passed over.
 fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
     let mut paths = Vec::new();
@@ -127,13 +127,13 @@ fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
         if bytes >= wanted {
             break;
         }
-        let folder = into.join(format!("{:03}", i / 1000));
-        cache::make(&folder)?;
-        bytes += fs::copy(path, folder.join(format!("{:03}", i % 1000))).unwrap_or(0);
+        let directory = into.join(format!("{:03}", i / 1000));
+        cache::make(&directory)?;
+        bytes += fs::copy(path, directory.join(format!("{:03}", i % 1000))).unwrap_or(0);
     }
     if bytes < wanted {
         bail!(
-            "{} holds only {} MiB of files, {} are wanted: name another folder with --files",
+            "{} holds only {} MiB of files, {} are wanted: name another directory with --files",
             from.display(),
             bytes >> 20,
             wanted >> 20
@@ -142,9 +142,9 @@ fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Files below a folder, on the same file system, that hold something.
-fn list(folder: &Path, device: u64, paths: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+/// Files below a directory, on the same file system, that hold something.
+fn list(directory: &Path, device: u64, paths: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.dev() != device {

@@ -1,37 +1,38 @@
-//! The folder where everything fetched or made is kept: `$PAGEHAUL_LAB_CACHE`, or `pagehaul-lab` in the user's cache.
+//! The directory where everything fetched or made is kept: `$PAGEHAUL_LAB_CACHE`, or `pagehaul-lab` in the user's cache.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The cache folder, made if need be.
-pub fn folder() -> Result<PathBuf> {
+/// The cache directory, made if need be.
+pub fn directory() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let path = match (set("PAGEHAUL_LAB_CACHE"), set("XDG_CACHE_HOME"), set("HOME")) {
         (Some(path), _, _) => path,
         (_, Some(path), _) => path.join("pagehaul-lab"),
         (_, _, Some(home)) => home.join(".cache/pagehaul-lab"),
-        _ => bail!("no place for the lab's cache: set PAGEHAUL_LAB_CACHE to a folder"),
+        _ => bail!("no place for the lab's cache: set PAGEHAUL_LAB_CACHE to a directory"),
     };
-    // Programs run in other folders are given paths below it.
-    let path = std::path::absolute(&path).with_context(|| format!("cache folder {}", path.display()))?;
+    // Programs run in other directories are given paths below it.
+    let path = std::path::absolute(&path).with_context(|| format!("cache directory {}", path.display()))?;
     make(&path)?;
     Ok(path)
 }
 
-/// Makes a folder and those above it.
+/// Makes a directory and those above it.
 pub fn make(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("making the folder {}", path.display()))
+    fs::create_dir_all(path).with_context(|| format!("making the directory {}", path.display()))
 }
 
-/// A folder of the cache that appears whole or not at all: `fill` gets a new folder beside it, which is renamed once
+/// A directory of the cache that appears whole or not at all: `fill` gets a new directory beside it, which is renamed once
 /// `fill` has succeeded. Nothing is done where it exists already.
 pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let name = path.file_name().and_then(|name| name.to_str()).context("a folder of the cache has a name")?;
-    let parent = path.parent().context("a folder of the cache is in the cache")?;
+    let name =
+        path.file_name().and_then(|name| name.to_str()).context("a directory of the cache has a name")?;
+    let parent = path.parent().context("a directory of the cache is in the cache")?;
     make(parent)?;
     let draft = parent.join(format!(".{name}.{}", std::process::id()));
     remove_drafts_of_the_dead(parent, name);
@@ -45,23 +46,23 @@ pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     result
 }
 
-/// Fails where a folder has less room than a thing takes, before the thing is begun.
-pub fn room(folder: &Path, bytes: u64) -> Result<()> {
-    let disk = rustix::fs::statvfs(folder).with_context(|| folder.display().to_string())?;
+/// Fails where a directory has less room than a thing takes, before the thing is begun.
+pub fn room(directory: &Path, bytes: u64) -> Result<()> {
+    let disk = rustix::fs::statvfs(directory).with_context(|| directory.display().to_string())?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if free < bytes {
         let mib = |bytes: u64| bytes >> 20;
         bail!(
-            "{} MiB are free in {}, and {} MiB may be needed: make room, or set PAGEHAUL_LAB_CACHE to a folder that has it",
+            "{} MiB are free in {}, and {} MiB may be needed: make room, or set PAGEHAUL_LAB_CACHE to a directory that has it",
             mib(free),
-            folder.display(),
+            directory.display(),
             mib(bytes)
         );
     }
     Ok(())
 }
 
-/// Removes what processes that were killed left of this folder, and an earlier one with this process's id.
+/// Removes what processes that were killed left of this directory, and an earlier one with this process's id.
 fn remove_drafts_of_the_dead(parent: &Path, name: &str) {
     let prefix = format!(".{name}.");
     let Ok(entries) = fs::read_dir(parent) else { return };
@@ -79,7 +80,7 @@ fn remove_drafts_of_the_dead(parent: &Path, name: &str) {
 
 /// Waits until no other process does what this lock stands for. Released when dropped, and when the process ends.
 pub fn lock(name: &str) -> Result<File> {
-    let path = folder()?.join(format!("{name}.lock"));
+    let path = directory()?.join(format!("{name}.lock"));
     let file = File::create(&path).with_context(|| path.display().to_string())?;
     if file.try_lock().is_err() {
         eprintln!("waiting for another process that holds {}", path.display());

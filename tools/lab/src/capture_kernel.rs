@@ -3,7 +3,7 @@
 
 use crate::{Config, Crash, Dump, crash, oracle, tree};
 use anyhow::{Context, Result};
-use lab_guest::order::Run;
+use lab_guest::plan::Run;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -95,8 +95,8 @@ fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Co
             run("cp", cp, "/proc/vmcore {out}"),
         ]);
     }
-    let folder = oracle::makedumpfile()?;
-    let folder = folder.parent().context("makedumpfile is in no folder")?.to_owned();
+    let directory = oracle::makedumpfile()?;
+    let directory = directory.parent().context("makedumpfile is in no directory")?.to_owned();
     Ok(Config {
         kernel: kernel.into(),
         memory_mib: MEMORY_MIB,
@@ -104,7 +104,7 @@ fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Co
         fill: FILL,
         pagehaul: pagehaul.map(Path::to_owned),
         runs,
-        tools: vec![(folder, PEER), (tree::get(&[])?, BASE)],
+        tools: vec![(directory, PEER), (tree::get(&[])?, BASE)],
         write_rate: Some(WRITE_RATE),
         save_vmcore: false,
         ..Config::default()

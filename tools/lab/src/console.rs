@@ -1,6 +1,6 @@
 //! What a guest's serial console says.
 
-use lab_guest::order::say;
+use lab_guest::plan::message;
 
 /// One line, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Line {
 /// Understands a line.
 pub fn parse(line: &str) -> Line {
     let line = line.trim_end_matches(['\r', '\n']);
-    if let Some(rest) = line.strip_prefix(say::PREFIX) {
+    if let Some(rest) = line.strip_prefix(message::PREFIX) {
         let (what, detail) = rest.split_once(' ').unwrap_or((rest, ""));
         return Line::Said(what.to_owned(), detail.trim().to_owned());
     }

@@ -5,23 +5,23 @@
 #[derive(Default)]
 pub struct Archive {
     bytes: Vec<u8>,
-    folders: Vec<String>,
+    directories: Vec<String>,
     entries: u32,
 }
 
-const FOLDER: u32 = 0o040_755;
+const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const DEVICE: u32 = 0o020_600;
 
 impl Archive {
-    /// Adds a file (executable, as modes don't matter to anyone here) and the folders above it.
+    /// Adds a file (executable, as modes don't matter to anyone here) and the directories above it.
     pub fn file(&mut self, path: &str, content: &[u8]) {
         let path = path.trim_start_matches('/');
         for (at, _) in path.match_indices('/') {
-            let folder = path.get(..at).unwrap_or_default().to_owned();
-            if !self.folders.contains(&folder) {
-                self.entry(&folder, FOLDER, (0, 0), &[]);
-                self.folders.push(folder);
+            let directory = path.get(..at).unwrap_or_default().to_owned();
+            if !self.directories.contains(&directory) {
+                self.entry(&directory, DIRECTORY, (0, 0), &[]);
+                self.directories.push(directory);
             }
         }
         self.entry(path, PROGRAM, (0, 0), content);
@@ -29,8 +29,8 @@ impl Archive {
 
     /// Adds /dev/console, which init's standard output is opened from before anything is mounted.
     pub fn console(&mut self) {
-        self.entry("dev", FOLDER, (0, 0), &[]);
-        self.folders.push("dev".into());
+        self.entry("dev", DIRECTORY, (0, 0), &[]);
+        self.directories.push("dev".into());
         self.entry("dev/console", DEVICE, (5, 1), &[]);
     }
 
@@ -42,7 +42,7 @@ impl Archive {
 
     fn entry(&mut self, name: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         self.entries += 1;
-        let links = if mode == FOLDER { 2 } else { 1 };
+        let links = if mode == DIRECTORY { 2 } else { 1 };
         let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
         let name_size = u32::try_from(name.len() + 1).unwrap_or(u32::MAX);
         self.bytes.extend(b"070701");

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Fetches CRIU unless it is there, and gives the path of a program that runs it on that tree's own libraries.
 pub fn criu() -> Result<PathBuf> {
-    let tree = cache::folder()?.join("tools").join("criu-trixie");
+    let tree = cache::directory()?.join("tools").join("criu-trixie");
     cache::once(&tree, |draft| {
         Apt::new(&["trixie"], false)?.unpack_closure(&["criu"], draft)?;
         let script = "#!/bin/sh\ntree=$(dirname \"$(readlink -f \"$0\")\")/usr\nlibraries=$tree/lib/x86_64-linux-gnu\n\

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub struct DebugInfo {
     /// The kernel.
     pub vmlinux: PathBuf,
-    /// Folder with the symbols of those modules the guests load, as `<name>.ko` or `<name>.ko.debug`.
+    /// Directory with the symbols of those modules the guests load, as `<name>.ko` or `<name>.ko.debug`.
     pub modules: PathBuf,
 }
 
@@ -30,10 +30,10 @@ const MODULES: [&str; 7] = [
 
 /// Fetches a kernel's debug symbols (300 to 400 MB, of which vmlinux is kept) unless the cache has them.
 pub fn get(kernel: &Kernel) -> Result<DebugInfo> {
-    let folder = cache::folder()?.join("debug").join(&kernel.release);
-    cache::once(&folder, |draft| fetch(kernel, draft))
+    let directory = cache::directory()?.join("debug").join(&kernel.release);
+    cache::once(&directory, |draft| fetch(kernel, draft))
         .with_context(|| format!("debug symbols of {}", kernel.release))?;
-    Ok(DebugInfo { vmlinux: folder.join("vmlinux"), modules: folder.join("modules") })
+    Ok(DebugInfo { vmlinux: directory.join("vmlinux"), modules: directory.join("modules") })
 }
 
 fn fetch(kernel: &Kernel, into: &Path) -> Result<()> {
@@ -90,10 +90,10 @@ fn unpack_some(package: &Path, into: &Path, release: &str) -> Result<()> {
     Ok(())
 }
 
-/// All files below a folder. Links are left out: the packages link one name of vmlinux to another.
-fn list(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let entry = entry.with_context(|| folder.display().to_string())?;
+/// All files below a directory. Links are left out: the packages link one name of vmlinux to another.
+fn list(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let entry = entry.with_context(|| directory.display().to_string())?;
         let kind = entry.file_type().with_context(|| entry.path().display().to_string())?;
         if kind.is_dir() {
             list(&entry.path(), found)?;

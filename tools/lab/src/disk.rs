@@ -2,7 +2,7 @@
 
 use crate::tools::Tools;
 use anyhow::{Context, Result, bail};
-use lab_guest::order::BOX_HEADER;
+use lab_guest::plan::MANIFEST_MAGIC;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -53,8 +53,8 @@ pub(crate) fn log(disk: &Path) -> PathBuf {
 }
 
 /// An empty disk of `bytes`.
-pub fn raw(folder: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
-    let path = folder.join(format!("{serial}.disk"));
+pub fn raw(directory: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
+    let path = directory.join(format!("{serial}.disk"));
     File::create(&path)
         .and_then(|f| f.set_len(bytes))
         .with_context(|| format!("making {}", path.display()))?;
@@ -70,20 +70,20 @@ const FOR_POWER_CUTS: &str = "has_journal,^metadata_csum,^orphan_file";
 /// A disk with ext4 on it, and the content of `source` if given.
 pub fn ext4(
     tools: &Tools,
-    folder: &Path,
+    directory: &Path,
     serial: &'static str,
     bytes: u64,
     block: u32,
     source: Option<&Path>,
 ) -> Result<Disk> {
-    let disk = raw(folder, serial, bytes)?;
+    let disk = raw(directory, serial, bytes)?;
     format(tools, &disk, FOR_ONE_BOOT, block, source)?;
     Ok(disk)
 }
 
 /// A disk with ext4 on it whose journal lets it survive power cuts.
-pub fn ext4_with_journal(tools: &Tools, folder: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
-    let disk = raw(folder, serial, bytes)?;
+pub fn ext4_with_journal(tools: &Tools, directory: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
+    let disk = raw(directory, serial, bytes)?;
     format(tools, &disk, FOR_POWER_CUTS, 4096, None)?;
     Ok(disk)
 }
@@ -125,14 +125,14 @@ pub fn recover(tools: &Tools, image: &Path) -> Result<()> {
 }
 
 /// Takes one file out of an ext4 disk; says whether it is there.
-pub fn take_file(tools: &Tools, image: &Path, name: &str, to: &Path) -> Result<bool> {
+pub fn extract_file(tools: &Tools, image: &Path, name: &str, to: &Path) -> Result<bool> {
     let _ = fs::remove_file(to);
     tools.run("debugfs", &["-R", &format!("dump /{name} {}", to.display()), &image.display().to_string()])?;
     Ok(to.exists())
 }
 
 /// Takes all files out of an ext4 disk.
-pub fn take_out(tools: &Tools, disk: &Disk, into: &Path) -> Result<()> {
+pub fn extract_all(tools: &Tools, disk: &Disk, into: &Path) -> Result<()> {
     let request = format!("rdump / {}", into.display());
     // debugfs ends well whatever happens; that it worked shows in the files.
     tools.run("debugfs", &["-R", &request, &disk.path.display().to_string()])?;
@@ -141,13 +141,13 @@ pub fn take_out(tools: &Tools, disk: &Disk, into: &Path) -> Result<()> {
 }
 
 /// Reads what the first kernel put on its manifest disk.
-pub fn open_box(disk: &Disk) -> Result<Vec<u8>> {
+pub fn read_manifest(disk: &Disk) -> Result<Vec<u8>> {
     let fail = || format!("reading {}", disk.path.display());
     let mut file = File::open(&disk.path).with_context(fail)?;
     let mut header = [0; 16];
     file.read_exact(&mut header).with_context(fail)?;
     let (magic, length) = header.split_at(8);
-    if magic != BOX_HEADER {
+    if magic != MANIFEST_MAGIC {
         bail!("the guest crashed without leaving its manifest");
     }
     let length = u64::from_le_bytes(length.try_into().unwrap_or_default());
@@ -166,15 +166,15 @@ mod tests {
 
     #[test]
     fn a_box_without_content_or_with_too_much_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = raw(folder.path(), "manifest", 8192).unwrap();
-        assert!(open_box(&disk).unwrap_err().to_string().contains("without leaving"));
+        let directory = tempfile::tempdir().unwrap();
+        let disk = raw(directory.path(), "manifest", 8192).unwrap();
+        assert!(read_manifest(&disk).unwrap_err().to_string().contains("without leaving"));
         let file = File::options().write(true).open(&disk.path).unwrap();
-        let header = |length: u64| [BOX_HEADER, length.to_le_bytes()].concat();
+        let header = |length: u64| [MANIFEST_MAGIC, length.to_le_bytes()].concat();
         file.write_all_at(&header(u64::MAX), 0).unwrap();
-        assert!(open_box(&disk).unwrap_err().to_string().contains("longer than its disk"));
+        assert!(read_manifest(&disk).unwrap_err().to_string().contains("longer than its disk"));
         file.write_all_at(&header(2), 0).unwrap();
         file.write_all_at(b"{}", 4096).unwrap();
-        assert_eq!(open_box(&disk).unwrap(), b"{}");
+        assert_eq!(read_manifest(&disk).unwrap(), b"{}");
     }
 }

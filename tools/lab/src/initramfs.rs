@@ -5,7 +5,7 @@ use crate::kernels::Kernel;
 use crate::modules::{self, Module};
 use crate::tools::Tools;
 use anyhow::{Context, Result};
-use lab_guest::order::{self, Order};
+use lab_guest::plan::{self, Plan};
 use lab_guest::workload::{self, Workload};
 use std::fs;
 use std::path::Path;
@@ -21,19 +21,19 @@ pub fn build(
     tools: &Tools,
     guest: &Path,
     pagehaul: Option<&Path>,
-    order: &Order,
+    plan: &Plan,
 ) -> Result<Vec<u8>> {
     let modules = modules::load_order(kernel, tools, &WANTED)?;
-    let json = serde_json::to_vec(order).context("writing the guest's order")?;
+    let json = serde_json::to_vec(plan).context("writing the guest's plan")?;
     let mut capture = base(guest, &modules)?;
-    capture.file(order::PATH, &json);
+    capture.file(plan::PATH, &json);
     if let Some(path) = pagehaul {
-        capture.file(order::PAGEHAUL, &read(path)?);
+        capture.file(plan::PAGEHAUL, &read(path)?);
     }
     let mut first = base(guest, &modules)?;
-    first.file(order::PATH, &json);
-    first.file(order::CAPTURE_KERNEL, &read(&kernel.image()?)?);
-    first.file(order::CAPTURE_INITRAMFS, &capture.finish());
+    first.file(plan::PATH, &json);
+    first.file(plan::CAPTURE_KERNEL, &read(&kernel.image()?)?);
+    first.file(plan::CAPTURE_INITRAMFS, &capture.finish());
     Ok(first.finish())
 }
 
@@ -50,7 +50,7 @@ fn base(guest: &Path, modules: &[Module]) -> Result<Archive> {
     archive.console();
     archive.file("/init", &read(guest)?);
     for (i, Module { name, content }) in modules.iter().enumerate() {
-        archive.file(&format!("{}/{i:02}-{name}.ko", order::MODULES), content);
+        archive.file(&format!("{}/{i:02}-{name}.ko", plan::MODULES), content);
     }
     Ok(archive)
 }

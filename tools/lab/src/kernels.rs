@@ -46,9 +46,9 @@ pub struct Kernel {
     pub suite: String,
     /// Package files it came from.
     pub packages: Vec<String>,
-    /// Folder with the unpacked packages, relative to the kernel's own.
+    /// Directory with the unpacked packages, relative to the kernel's own.
     #[serde(skip)]
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 /// The series with this name.
@@ -64,12 +64,12 @@ impl Kernel {
     /// The kernel of a series, fetched if the cache doesn't have one.
     pub fn get(name: &str) -> Result<Kernel> {
         let series = series(name)?;
-        let folder = cache::folder()?.join("kernels").join(series.name);
-        cache::once(&folder, |draft| fetch(series, draft)).with_context(|| format!("kernel {name}"))?;
-        let path = folder.join("kernel.json");
+        let directory = cache::directory()?.join("kernels").join(series.name);
+        cache::once(&directory, |draft| fetch(series, draft)).with_context(|| format!("kernel {name}"))?;
+        let path = directory.join("kernel.json");
         let text = fs::read(&path).with_context(|| path.display().to_string())?;
         let mut kernel: Kernel = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
-        kernel.folder = folder;
+        kernel.directory = directory;
         Ok(kernel)
     }
 
@@ -86,7 +86,7 @@ impl Kernel {
         self.root().join(format!("boot/config-{}", self.release))
     }
 
-    /// Folder of its modules.
+    /// Directory of its modules.
     pub fn modules(&self) -> Result<PathBuf> {
         let places =
             ["usr/lib/modules", "lib/modules"].map(|place| self.root().join(place).join(&self.release));
@@ -94,9 +94,9 @@ impl Kernel {
         found.with_context(|| format!("the packages of {} hold no modules", self.release))
     }
 
-    /// Folder with the unpacked packages.
+    /// Directory with the unpacked packages.
     pub fn root(&self) -> PathBuf {
-        self.folder.join("root")
+        self.directory.join("root")
     }
 }
 
@@ -128,7 +128,7 @@ fn fetch(series: &Series, into: &Path) -> Result<()> {
         release,
         suite: series.suite.to_owned(),
         packages,
-        folder: PathBuf::new(),
+        directory: PathBuf::new(),
     };
     let json = serde_json::to_vec_pretty(&kernel).context("describing the kernel")?;
     fs::write(into.join("kernel.json"), json).context("describing the kernel")

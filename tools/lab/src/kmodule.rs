@@ -28,9 +28,9 @@ pub fn vmalloc_stress(kernel: &Kernel) -> Result<PathBuf> {
         .with(&kernel.release)
         .with_file(&source.join(format!("{NAME}.c")))?
         .with_file(&source.join("Kbuild"))?;
-    let modules = cache::folder()?.join("modules");
-    let folder = modules.join(format!("{}-{}", kernel.release, key.short()));
-    cache::once(&folder, |draft| {
+    let modules = cache::directory()?.join("modules");
+    let directory = modules.join(format!("{}-{}", kernel.release, key.short()));
+    cache::once(&directory, |draft| {
         let headers = headers(kernel)?;
         let work = draft.join("build");
         cache::make(&work)?;
@@ -43,7 +43,7 @@ pub fn vmalloc_stress(kernel: &Kernel) -> Result<PathBuf> {
         fs::remove_dir_all(&work).context("removing what make left")
     })
     .with_context(|| format!("building {NAME} for {}", kernel.release))?;
-    Ok(folder.join(format!("{NAME}.ko")))
+    Ok(directory.join(format!("{NAME}.ko")))
 }
 
 fn make(kernel: &Kernel, headers: &Path, work: &Path) -> Result<()> {
@@ -69,12 +69,12 @@ fn make(kernel: &Kernel, headers: &Path, work: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder with the kernel's headers, and programs that run here.
+/// A directory with the kernel's headers, and programs that run here.
 fn headers(kernel: &Kernel) -> Result<PathBuf> {
     let version =
         kernel.release.strip_suffix("-cloud-amd64").context("the lab's kernels are cloud kernels")?;
-    let folder = cache::folder()?.join("headers").join(&kernel.release);
-    cache::once(&folder, |draft| {
+    let directory = cache::directory()?.join("headers").join(&kernel.release);
+    cache::once(&directory, |draft| {
         let suite = kernels::series(&kernel.series)?.suite;
         let apt = Apt::new(&[suite], false)?;
         let packages = [
@@ -91,20 +91,21 @@ fn headers(kernel: &Kernel) -> Result<PathBuf> {
         }
         Ok(())
     })?;
-    // Paths are absolute, and known only now that the folder has its name.
-    let makefile = folder.join("usr/src").join(format!("linux-headers-{}", kernel.release)).join("Makefile");
+    // Paths are absolute, and known only now that the directory has its name.
+    let makefile =
+        directory.join("usr/src").join(format!("linux-headers-{}", kernel.release)).join("Makefile");
     let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
-    let ours = format!("{}/usr/src/", folder.display());
+    let ours = format!("{}/usr/src/", directory.display());
     if !text.contains(&ours) {
         let text = text.replace("/usr/src/", &ours);
         fs::write(&makefile, text).with_context(|| makefile.display().to_string())?;
     }
-    let kbuild = folder.join("usr/lib").join(format!("linux-kbuild-{version}"));
+    let kbuild = directory.join("usr/lib").join(format!("linux-kbuild-{version}"));
     for (program, real) in PROGRAMS {
         let path = kbuild.join(program);
-        wrap(&folder, &path, &path.with_file_name(real))?;
+        wrap(&directory, &path, &path.with_file_name(real))?;
     }
-    Ok(folder)
+    Ok(directory)
 }
 
 fn take(apt: &Apt, package: &str, into: &Path) -> Result<()> {
@@ -115,8 +116,8 @@ fn take(apt: &Apt, package: &str, into: &Path) -> Result<()> {
 }
 
 /// Puts a script in a program's place that runs another one on its own loader.
-fn wrap(folder: &Path, program: &Path, real: &Path) -> Result<()> {
-    let libraries = folder.join("libraries/usr/lib/x86_64-linux-gnu");
+fn wrap(directory: &Path, program: &Path, real: &Path) -> Result<()> {
+    let libraries = directory.join("libraries/usr/lib/x86_64-linux-gnu");
     let script = format!(
         "#!/bin/sh\nexec {0}/ld-linux-x86-64.so.2 --library-path {0} {1} \"$@\"\n",
         libraries.display(),

@@ -7,7 +7,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 //!
-//! Everything that is fetched or made is kept in a cache folder (see [`cache`]), so that a crash that was asked for
+//! Everything that is fetched or made is kept in a cache directory (see [`cache`]), so that a crash that was asked for
 //! before is there at once.
 
 pub mod apt;
@@ -19,7 +19,7 @@ mod console;
 mod cpio;
 mod crash;
 pub mod criu;
-mod cuts;
+
 pub mod debuginfo;
 mod disk;
 mod initramfs;
@@ -27,21 +27,21 @@ pub mod kernels;
 pub mod kmodule;
 mod modules;
 pub mod oracle;
-mod outcome;
+
 pub mod power;
-pub mod prove;
 mod qmp;
-pub mod stories;
+pub mod scenarios;
+mod socket_directory;
 pub mod tools;
 mod tree;
+pub mod validate;
 mod vm;
 pub mod vmcore;
 pub mod workload;
-mod write_log;
 
-pub use crash::{Config, crash};
+pub use crash::{Config, Crash, Dump, crash};
 pub use lab_guest::{class, results, stamp};
-pub use outcome::{Crash, Dump};
+
 pub use vm::Accelerator;
 
 /// Whether tests that boot virtual machines are to run: `PAGEHAUL_LAB=1` in the environment, as `make test` sets it.

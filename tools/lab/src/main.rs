@@ -5,8 +5,8 @@ mod work;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, Config, Crash, benchmark, capture_kernel, criu, debuginfo, kernels, oracle, power, prove,
-    tools::Tools,
+    Accelerator, Config, Crash, benchmark, capture_kernel, criu, debuginfo, kernels, oracle, power,
+    tools::Tools, validate,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ enum Command {
         kernel: String,
     },
     /// Hold pagehaul's dumps of real crashes against the crash, debug symbols, drgn, crash and makedumpfile.
-    Prove {
+    Validate {
         /// Kernel series, see `lab kernels`; or all.
         #[arg(long, default_value = "6.12")]
         kernel: String,
@@ -88,9 +88,9 @@ enum Command {
         pagehaul: Option<PathBuf>,
     },
     /// Page reclaim under pressure on several kernels, and how they compare.
-    Reclaim(work::StoryArguments),
+    Reclaim(work::ScenarioArguments),
     /// Purges of vmalloc areas freed by many threads.
-    Vmalloc(work::StoryArguments),
+    Vmalloc(work::ScenarioArguments),
     /// Make a large vmcore for benchmarks.
     DumpGuest {
         /// Kernel series, see `lab kernels`.
@@ -99,7 +99,7 @@ enum Command {
         /// Guest memory.
         #[arg(long, default_value = "6G", value_parser = mebibytes)]
         memory: u64,
-        /// Folder whose files fill the memory.
+        /// Directory whose files fill the memory.
         #[arg(long, default_value = "/usr")]
         files: PathBuf,
         /// What executes the guest's instructions.
@@ -183,8 +183,8 @@ fn run() -> Result<()> {
             println!("{}", debuginfo::get(&kernels::Kernel::get(&kernel)?)?.vmlinux.display());
             Ok(())
         }
-        Command::Prove { kernel, pagehaul } => prove::prove(&kernel, &binary(pagehaul)?),
-        Command::Show { kernel, pagehaul } => prove::show(&kernel, &binary(pagehaul)?),
+        Command::Validate { kernel, pagehaul } => validate::validate(&kernel, &binary(pagehaul)?),
+        Command::Show { kernel, pagehaul } => validate::show(&kernel, &binary(pagehaul)?),
         Command::Run(arguments) => work::run(arguments),
         Command::CaptureKernel { kernel, crashkernel, pagehaul } => {
             print!("{}", capture_kernel::table(&kernel, &crashkernel, pagehaul.as_deref())?);
@@ -194,7 +194,7 @@ fn run() -> Result<()> {
             print!("{}", capture_kernel::bench_read(&kernel, pagehaul.as_deref())?);
             Ok(())
         }
-        Command::PowerCut { kernel, pagehaul } => power::prove(&kernel, &binary(pagehaul)?).map(drop),
+        Command::PowerCut { kernel, pagehaul } => power::validate(&kernel, &binary(pagehaul)?).map(drop),
         Command::Reclaim(arguments) => work::reclaim(&arguments),
         Command::Vmalloc(arguments) => work::vmalloc(&arguments),
         Command::DumpGuest { kernel, memory, files, accel } => {

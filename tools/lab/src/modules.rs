@@ -58,9 +58,9 @@ fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 
-fn find(folder: &Path, paths: &mut HashMap<String, PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let path = entry.with_context(|| folder.display().to_string())?.path();
+fn find(directory: &Path, paths: &mut HashMap<String, PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let path = entry.with_context(|| directory.display().to_string())?.path();
         if path.is_dir() {
             find(&path, paths)?;
         } else if let Some((name, _)) =

@@ -12,15 +12,15 @@ const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
 /// Where makedumpfile is new enough for every kernel of the lab.
 const PEER_SUITE: &str = "sid";
 
-/// The folder of the Python programs.
+/// The directory of the Python programs.
 pub fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle")
 }
 
 /// A Python that has drgn, in the cache.
 pub fn python() -> Result<PathBuf> {
-    let folder = cache::folder()?.join("python").join(Key::default().with(REQUIREMENTS).short());
-    cache::once(&folder, |draft| {
+    let directory = cache::directory()?.join("python").join(Key::default().with(REQUIREMENTS).short());
+    cache::once(&directory, |draft| {
         run(Command::new("python3").args(["-m", "venv"]).arg(draft), "making a Python environment")?;
         let requirements = draft.join("requirements.txt");
         fs::write(&requirements, REQUIREMENTS).with_context(|| requirements.display().to_string())?;
@@ -28,7 +28,7 @@ pub fn python() -> Result<PathBuf> {
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements);
         run(&mut pip, "installing drgn from PyPI")
     })?;
-    Ok(folder.join("bin/python"))
+    Ok(directory.join("bin/python"))
 }
 
 /// makedumpfile: from PATH, or Debian's newest with its own libraries.
@@ -36,8 +36,8 @@ pub fn makedumpfile() -> Result<PathBuf> {
     if let Some(path) = on_path("makedumpfile") {
         return Ok(path);
     }
-    let folder = cache::folder()?.join("tools").join(format!("makedumpfile-{PEER_SUITE}"));
-    cache::once(&folder, |draft| {
+    let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{PEER_SUITE}"));
+    cache::once(&directory, |draft| {
         Apt::new(&[PEER_SUITE], false)?.unpack_closure(&["makedumpfile"], draft)?;
         // Its libraries are newer than the machine's, so it runs on its own loader.
         let script = "#!/bin/sh\n\
@@ -54,7 +54,7 @@ pub fn makedumpfile() -> Result<PathBuf> {
             .with_context(|| path.display().to_string())
     })
     .context("fetching makedumpfile")?;
-    Ok(folder.join("makedumpfile"))
+    Ok(directory.join("makedumpfile"))
 }
 
 /// crash 8.0.2 of Debian 12 knows kernels up to 6.1.
@@ -70,7 +70,7 @@ pub fn crash_for(kernel: &str) -> Result<Option<PathBuf>> {
 
 fn on_path(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
-    std::env::split_paths(&paths).map(|folder| folder.join(program)).find(|path| path.is_file())
+    std::env::split_paths(&paths).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 /// Runs a command whose output only matters if it fails.

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 const SUITES: [&str; 2] = ["bookworm", "bookworm-backports"];
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "e2fsprogs", "xz-utils", "zstd"];
 const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
-const FOLDERS: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
+const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
 
 /// The unpacked tree.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Tools {
     /// Fetches and unpacks the programs, unless they are there.
     pub fn get() -> Result<Tools> {
         let key = Key::default().with(SUITES.join(" ")).with(PACKAGES.join(" ")).short();
-        let tree = cache::folder()?.join("tools").join(key);
+        let tree = cache::directory()?.join("tools").join(key);
         cache::once(&tree, |draft| Apt::new(&SUITES, false)?.unpack_closure(&PACKAGES, draft).map(drop))
             .context("setting up QEMU and the other host programs")?;
         Ok(Tools { tree })
@@ -36,20 +36,20 @@ impl Tools {
 
     /// A command that runs a program of the tree.
     pub fn command(&self, program: &str) -> Result<Command> {
-        let path = FOLDERS
+        let path = PROGRAM_DIRECTORIES
             .iter()
-            .map(|folder| self.tree.join(folder).join(program))
+            .map(|directory| self.tree.join(directory).join(program))
             .find(|path| path.exists())
             .with_context(|| format!("{program} is not among the lab's tools in {}", self.tree.display()))?;
         let libraries: Vec<String> =
-            LIBRARIES.iter().map(|folder| self.tree.join(folder).display().to_string()).collect();
+            LIBRARIES.iter().map(|directory| self.tree.join(directory).display().to_string()).collect();
         // Not through lib64: there it is a link to the machine's own loader.
         let mut command = Command::new(self.tree.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(libraries.join(":")).arg(path);
         Ok(command)
     }
 
-    /// Folders with QEMU's firmware.
+    /// Directories with QEMU's firmware.
     pub fn firmware(&self) -> [PathBuf; 2] {
         ["qemu", "seabios"].map(|name| self.tree.join("usr/share").join(name))
     }
@@ -101,7 +101,7 @@ impl Tools {
     }
 }
 
-/// Unpacks a package into a folder.
+/// Unpacks a package into a directory.
 pub fn unpack(package: &Path, into: &Path) -> Result<()> {
     let output = Command::new("dpkg-deb")
         .arg("-x")

@@ -15,14 +15,14 @@ const BASE: [&str; 6] = ["bash", "coreutils", "util-linux", "grep", "sed", "gawk
 pub fn get(packages: &[&str]) -> Result<PathBuf> {
     let wanted: Vec<&str> = BASE.iter().chain(packages).copied().collect();
     let key = Key::default().with(SUITE).with(wanted.join(" ")).short();
-    let folder = cache::folder()?.join("trees").join(key);
-    cache::once(&folder, |draft| {
+    let directory = cache::directory()?.join("trees").join(key);
+    cache::once(&directory, |draft| {
         let names = Apt::new(&[SUITE], false)?.unpack_closure(&wanted, &draft.join("root"))?;
         finish(&draft.join("root"))?;
         std::fs::write(draft.join("packages"), names.join("\n") + "\n").context("listing the packages")
     })
     .with_context(|| format!("a Debian tree with {}", packages.join(", ")))?;
-    Ok(folder.join("root"))
+    Ok(directory.join("root"))
 }
 
 /// What Debian's installation scripts would have done, as far as the programs need it.

@@ -6,7 +6,7 @@ use crate::disk::Disk;
 use crate::qmp::Qmp;
 use crate::tools::Tools;
 use anyhow::{Context, Result, bail};
-use lab_guest::order::say;
+use lab_guest::plan::message;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -48,8 +48,8 @@ pub struct Machine<'a> {
     pub disks: &'a [Disk],
     /// Further devices.
     pub devices: &'a [&'a str],
-    /// Folder for console log and control socket. The socket's path must be short.
-    pub folder: &'a Path,
+    /// Directory for console log and control socket. The socket's path must be short.
+    pub directory: &'a Path,
     /// How long the console may be silent.
     pub silence: Duration,
     /// How long it may take in all.
@@ -73,7 +73,7 @@ impl Machine<'_> {
     /// Boots it, once no other of the lab's machines runs.
     pub fn start(&self) -> Result<Vm> {
         let only_one = cache::lock("vm")?;
-        let socket = self.folder.join("qmp");
+        let socket = self.directory.join("qmp");
         let mut command = self.command(&socket)?;
         let parent = std::process::id();
         // SAFETY: prctl and getppid are async-signal-safe, and nothing is allocated.
@@ -90,7 +90,7 @@ impl Machine<'_> {
         }
         let started = Instant::now();
         let mut child = command.spawn().context("starting QEMU")?;
-        let log = self.folder.join("console.log");
+        let log = self.directory.join("console.log");
         let file = File::create(&log).with_context(|| log.display().to_string())?;
         let output = child.stdout.take().context("QEMU's output is a pipe")?;
         let lines = follow(output, file);
@@ -100,8 +100,8 @@ impl Machine<'_> {
 
     fn command(&self, socket: &Path) -> Result<Command> {
         let mut command = self.tools.command("qemu-system-x86_64")?;
-        for folder in self.tools.firmware() {
-            command.arg("-L").arg(folder);
+        for directory in self.tools.firmware() {
+            command.arg("-L").arg(directory);
         }
         let accelerator = match self.accelerator {
             Accelerator::Tcg => "tcg,thread=multi",
@@ -163,13 +163,13 @@ fn follow(output: ChildStdout, mut log: File) -> Receiver<String> {
 impl Vm {
     /// The next thing the guest says to the host; panics on the way are given to `panicked`, which may end the wait
     /// with an error. `None` when QEMU has ended.
-    pub fn listen(
+    pub fn next_message(
         &mut self,
         mut panicked: impl FnMut(&str) -> Result<()>,
     ) -> Result<Option<(String, String)>> {
         loop {
             let Some(left) = self.limit.checked_sub(self.started.elapsed()) else {
-                bail!("the guest isn't done after {} s{}", self.limit.as_secs(), self.where_to_look());
+                bail!("the guest isn't done after {} s{}", self.limit.as_secs(), self.console_tail());
             };
             let line = match self.lines.recv_timeout(left.min(self.silence)) {
                 Ok(line) => line,
@@ -177,17 +177,17 @@ impl Vm {
                 Err(RecvTimeoutError::Timeout) if left <= self.silence => continue,
                 Err(RecvTimeoutError::Timeout) => {
                     let seconds = self.silence.as_secs();
-                    bail!("the guest has said nothing for {seconds} s{}", self.where_to_look());
+                    bail!("the guest has said nothing for {seconds} s{}", self.console_tail());
                 }
             };
             self.remember(&line);
             match console::parse(&line) {
-                Line::Said(what, detail) if what == say::ERROR => {
-                    bail!("the guest gave up: {detail}{}", self.where_to_look())
+                Line::Said(what, detail) if what == message::ERROR => {
+                    bail!("the guest gave up: {detail}{}", self.console_tail())
                 }
                 Line::Said(what, detail) => return Ok(Some((what, detail))),
                 Line::Panic(line) => {
-                    panicked(&line).with_context(|| format!("the guest panicked{}", self.where_to_look()))?
+                    panicked(&line).with_context(|| format!("the guest panicked{}", self.console_tail()))?
                 }
                 Line::Other => {}
             }
@@ -205,7 +205,7 @@ impl Vm {
     }
 
     /// The last lines of the console, for errors.
-    pub fn where_to_look(&self) -> String {
+    pub fn console_tail(&self) -> String {
         format!("; the console's last lines:\n  {}", self.tail.join("\n  "))
     }
 

@@ -4,7 +4,7 @@ use crate::{binary, mebibytes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::workload::{self, Config, Report, Step};
-use lab::{cache, stories};
+use lab::{cache, scenarios};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub struct RunArguments {
     /// Seconds a script may take.
     #[arg(long, default_value_t = 600)]
     time_limit: u64,
-    /// Folder for what the scripts leave in /out; by default one in the cache.
+    /// Directory for what the scripts leave in /out; by default one in the cache.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Scripts for bash, run one after the other.
@@ -48,8 +48,8 @@ pub struct RunArguments {
 }
 
 #[derive(Args)]
-pub struct StoryArguments {
-    /// Kernel series, see `lab kernels`; or all that the story is told on.
+pub struct ScenarioArguments {
+    /// Kernel series, see `lab kernels`; or all that the scenario is told on.
     #[arg(long, default_value = "all")]
     kernel: String,
     /// The pagehaul that reports; by default the release build beside this program.
@@ -66,9 +66,9 @@ pub struct StoryArguments {
     out: Option<PathBuf>,
 }
 
-impl StoryArguments {
-    fn runs(&self) -> stories::Runs {
-        stories::Runs { guest_pagehaul: self.guest_pagehaul.clone(), earlier: self.earlier }
+impl ScenarioArguments {
+    fn runs(&self) -> scenarios::Runs {
+        scenarios::Runs { guest_pagehaul: self.guest_pagehaul.clone(), earlier: self.earlier }
     }
 
     fn kernels<'a>(&'a self, all: &'a [&'a str]) -> Vec<&'a str> {
@@ -86,19 +86,19 @@ impl StoryArguments {
     }
 }
 
-/// The story of page reclaim.
-pub fn reclaim(from: &StoryArguments) -> Result<()> {
+/// The scenario of page reclaim.
+pub fn reclaim(from: &ScenarioArguments) -> Result<()> {
     let pagehaul = binary(from.pagehaul.clone())?;
-    let kernels = from.kernels(&stories::RECLAIM);
-    let (report, unequal) = stories::reclaim(&kernels, &pagehaul, &from.runs())?;
+    let kernels = from.kernels(&scenarios::RECLAIM);
+    let (report, unequal) = scenarios::reclaim(&kernels, &pagehaul, &from.runs())?;
     from.give(&report)?;
     ensure!(unequal == 0, "{unequal} totals of pages are not what /proc/vmstat counted: see the report");
     Ok(())
 }
 
-/// The story of vmalloc.
-pub fn vmalloc(from: &StoryArguments) -> Result<()> {
-    from.give(&stories::vmalloc(&from.kernels(&stories::VMALLOC), &from.runs())?)
+/// The scenario of vmalloc.
+pub fn vmalloc(from: &ScenarioArguments) -> Result<()> {
+    from.give(&scenarios::vmalloc(&from.kernels(&scenarios::VMALLOC), &from.runs())?)
 }
 
 /// Runs scripts in a guest, and says how they ended.
@@ -119,7 +119,7 @@ pub fn run(from: RunArguments) -> Result<()> {
     let out = match from.out {
         Some(out) => out,
         None => {
-            cache::folder()?.join("workloads").join(format!("{}-{}", config.kernel, config.steps[0].name))
+            cache::directory()?.join("workloads").join(format!("{}-{}", config.kernel, config.steps[0].name))
         }
     };
     let report = workload::run(&config, &out)?;

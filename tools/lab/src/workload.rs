@@ -1,14 +1,14 @@
 //! Guests that work: boot a kernel, run scripts on a Debian tree with pagehaul in it, bring files out.
 
 use crate::cache;
-use crate::crash::SocketFolder;
 use crate::disk::{self, Disk};
 use crate::kernels::Kernel;
+use crate::socket_directory::SocketDirectory;
 use crate::tools::Tools;
 use crate::vm::{Accelerator, Machine, Vm};
 use crate::{build, initramfs, tree};
 use anyhow::{Context, Result, bail};
-use lab_guest::order::say;
+use lab_guest::plan::message;
 use lab_guest::workload::{self, Workload};
 pub use lab_guest::workload::{Report, Step, StepReport};
 use std::fs;
@@ -62,7 +62,7 @@ const OUT_BYTES: u64 = 1 << 30;
 /// Time for the boot and for what the guest does between steps.
 const SLACK: Duration = Duration::from_secs(180);
 
-/// Boots the guest, runs the steps, and puts what they left in `/out` into the folder `out`, with the console's log.
+/// Boots the guest, runs the steps, and puts what they left in `/out` into the directory `out`, with the console's log.
 /// What was there before is removed.
 pub fn run(config: &Config, out: &Path) -> Result<Report> {
     let tools = Tools::get()?;
@@ -84,7 +84,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
     let initramfs = initramfs::build_for_work(&kernel, &tools, &guest, &workload)?;
     fs::write(&path, initramfs).context("writing the initramfs")?;
     let disks = disks(config, &tools, &tree, &pagehaul, &draft.0)?;
-    let sockets = SocketFolder::new()?;
+    let sockets = SocketDirectory::new()?;
     let longest = config.steps.iter().map(|step| step.time_limit).max().unwrap_or(0);
     let total: u64 = config.steps.iter().map(|step| step.time_limit).sum();
     let mut vm = Machine {
@@ -102,7 +102,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
         accelerator: Accelerator::Tcg,
         disks: &disks,
         devices: &[],
-        folder: &sockets.0,
+        directory: &sockets.0,
         silence: Duration::from_secs(longest) + SLACK,
         limit: Duration::from_secs(total) + SLACK,
     }
@@ -112,7 +112,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
     fs::copy(sockets.0.join("console.log"), out.join("console.log")).context("keeping the console's log")?;
     result.with_context(|| format!("a workload on {}", kernel.release))?;
     let disk = disks.iter().find(|disk| disk.serial == workload::disk::OUT).context("a disk of the guest")?;
-    disk::take_out(&tools, disk, out)?;
+    disk::extract_all(&tools, disk, out)?;
     let path = out.join(workload::REPORT);
     let text = fs::read(&path).with_context(|| path.display().to_string())?;
     serde_json::from_slice(&text).with_context(|| path.display().to_string())
@@ -121,12 +121,12 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
 fn disks(config: &Config, tools: &Tools, tree: &Path, pagehaul: &Path, draft: &Path) -> Result<Vec<Disk>> {
     let root = draft.join("tree");
     tree::share(tree, &root)?;
-    let mut bytes = folder_bytes(tree);
+    let mut bytes = directory_bytes(tree);
     let place = [(pagehaul.to_owned(), "/usr/local/bin/pagehaul".to_owned())];
     for (from, to) in place.iter().chain(&config.files) {
         let to = root.join(to.trim_start_matches('/'));
-        if let Some(folder) = to.parent() {
-            cache::make(folder)?;
+        if let Some(directory) = to.parent() {
+            cache::make(directory)?;
         }
         bytes += fs::copy(from, &to).with_context(|| format!("copying {}", from.display()))?;
     }
@@ -143,33 +143,33 @@ fn disks(config: &Config, tools: &Tools, tree: &Path, pagehaul: &Path, draft: &P
 
 fn follow(vm: &mut Vm) -> Result<()> {
     loop {
-        let Some((what, detail)) = vm.listen(|panic| bail!("{panic}"))? else {
-            bail!("the guest ended before its work was done{}", vm.where_to_look());
+        let Some((what, detail)) = vm.next_message(|panic| bail!("{panic}"))? else {
+            bail!("the guest ended before its work was done{}", vm.console_tail());
         };
         eprintln!("{:6.1} s  {what} {detail}", vm.seconds());
-        if what == say::DONE {
+        if what == message::DONE {
             return Ok(());
         }
     }
 }
 
-/// Space that a folder's files take in blocks of 4 KiB.
-fn folder_bytes(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+/// Space that a directory's files take in blocks of 4 KiB.
+fn directory_bytes(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let of_one = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => 4096 + folder_bytes(&entry.path()),
+        Ok(metadata) if metadata.is_dir() => 4096 + directory_bytes(&entry.path()),
         Ok(metadata) => metadata.len().next_multiple_of(4096),
         Err(_) => 0,
     };
     entries.flatten().map(of_one).sum()
 }
 
-/// A folder of the cache for disks, which are gone when it is dropped.
+/// A directory of the cache for disks, which are gone when it is dropped.
 struct Draft(PathBuf);
 
 impl Draft {
     fn new() -> Result<Draft> {
-        let path = cache::folder()?.join("workloads").join(format!(".{}", std::process::id()));
+        let path = cache::directory()?.join("workloads").join(format!(".{}", std::process::id()));
         cache::make(&path)?;
         Ok(Draft(path))
     }

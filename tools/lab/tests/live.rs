@@ -5,7 +5,7 @@
 use lab::workload::{self, Config, Step};
 use serde_json::Value;
 
-const SCRIPT: &str = include_str!("../stories/kcore.sh");
+const SCRIPT: &str = include_str!("../scenarios/kcore.sh");
 
 #[test]
 fn kcore_says_what_the_kernel_says() {
@@ -14,8 +14,8 @@ fn kcore_says_what_the_kernel_says() {
         return;
     }
     for kernel in ["6.1", "7.2"] {
-        let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("out");
+        let directory = tempfile::tempdir().unwrap();
+        let out = directory.path().join("out");
         let config = Config {
             kernel: kernel.into(),
             memory_mib: 512,

@@ -3,7 +3,7 @@
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
 use lab::class::Class;
-use lab::stamp::{Found, Stamp, identify};
+use lab::stamp::{Stamp, StampCheck, identify};
 use lab::vmcore::Vmcore;
 use lab::{Config, Crash, kernels};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn check(crash: &Crash) {
             );
             let right = match filled.class {
                 Class::AnonZero => page.iter().all(|byte| *byte == 0),
-                class => identify(&page) == Found::Whole(Stamp { class, sequence }),
+                class => identify(&page) == StampCheck::Intact(Stamp { class, sequence }),
             };
             wrong += u64::from(!right);
         }
@@ -40,7 +40,7 @@ fn check(crash: &Crash) {
     let mut found: BTreeMap<Class, u64> = BTreeMap::new();
     for pfn in vmcore.frames() {
         vmcore.page(pfn, &mut page).unwrap();
-        if let Found::Whole(stamp) = identify(&page) {
+        if let StampCheck::Intact(stamp) = identify(&page) {
             *found.entry(stamp.class).or_default() += 1;
         }
     }

@@ -1,9 +1,9 @@
 //! Pages given to the hypervisor, which the kernel marks as offline.
 
+use crate::notify_host;
 use crate::system::field;
-use crate::tell;
 use lab_guest::Class;
-use lab_guest::order::say;
+use lab_guest::plan::message;
 use lab_guest::results::{Filled, Manifest};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub fn inflate(manifest: &mut Manifest) {
         manifest.missing.push((Class::Offline, "the kernel has no driver for the balloon".into()));
         return;
     }
-    tell(say::BALLOON, &MIB.to_string());
+    notify_host(message::BALLOON, &MIB.to_string());
     let wanted = MIB << 8;
     let start = Instant::now();
     let mut pages = 0;

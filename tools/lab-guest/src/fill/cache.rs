@@ -4,7 +4,7 @@ use crate::Result;
 use crate::pages::Mapping;
 use crate::system::mount_disk;
 use lab_guest::Class;
-use lab_guest::order::disk;
+use lab_guest::plan::disk;
 use lab_guest::results::Filled;
 use lab_guest::stamp::{self, PAGE, Stamp};
 use std::fs::{File, OpenOptions};

@@ -2,8 +2,8 @@
 
 use crate::pages::Mapping;
 use crate::system::mount_disk;
-use crate::{Result, tell};
-use lab_guest::order::{disk, say};
+use crate::{Result, notify_host};
+use lab_guest::plan::{disk, message};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,10 @@ pub fn wait_for_dump(cache_mib: u64, anon_mib: u64) -> Result<()> {
     let mut paths = Vec::new();
     list(Path::new("/files"), &mut paths)?;
     paths.sort();
-    tell(say::STEP, &format!("{} files; reading {anon_mib} MiB into a program's memory", paths.len()));
+    notify_host(
+        message::STEP,
+        &format!("{} files; reading {anon_mib} MiB into a program's memory", paths.len()),
+    );
     // From the end of the list, so that memory and cache hold different files where there are enough.
     let mut heap = Mapping::anonymous(usize::try_from(anon_mib << 20).unwrap_or(0).max(BUFFER), 0)?;
     let (mut used, mut rest) = (0, paths.as_slice());
@@ -36,7 +39,7 @@ pub fn wait_for_dump(cache_mib: u64, anon_mib: u64) -> Result<()> {
     }
     // What was read on the way stays out of the count: only what is read from here on is page cache on purpose.
     crate::system::set("/proc/sys/vm/drop_caches", "1")?;
-    tell(say::STEP, &format!("reading {cache_mib} MiB into the page cache"));
+    notify_host(message::STEP, &format!("reading {cache_mib} MiB into the page cache"));
     let mut buffer = vec![0; BUFFER];
     let mut left = cache_mib << 20;
     for path in &paths {
@@ -48,7 +51,7 @@ pub fn wait_for_dump(cache_mib: u64, anon_mib: u64) -> Result<()> {
             break;
         }
     }
-    tell(say::FILLED, &fs::read_to_string("/proc/meminfo").unwrap_or_default().replace('\n', ";"));
+    notify_host(message::FILLED, &fs::read_to_string("/proc/meminfo").unwrap_or_default().replace('\n', ";"));
     crate::tasks::wait()
 }
 

@@ -10,9 +10,9 @@ mod shmem;
 
 use crate::pages::{HUGE, Mapping};
 use crate::system::field;
-use crate::{Result, tell};
+use crate::{Result, notify_host};
 use lab_guest::Class;
-use lab_guest::order::say;
+use lab_guest::plan::message;
 use lab_guest::results::{Filled, Manifest};
 
 /// What keeps the filled pages alive until the crash.
@@ -35,7 +35,7 @@ impl Held {
 
 /// How much of the budget each class gets, in percent. The order is the order of filling: huge pages want memory
 /// that isn't in pieces yet, and stamped pages that are freed must not be taken by what comes after.
-const PLAN: [(Class, u64); 14] = [
+const SHARES: [(Class, u64); 14] = [
     (Class::HugeTlb, 8),
     (Class::AnonHuge, 16),
     (Class::ShmemHuge, 6),
@@ -59,9 +59,9 @@ pub fn fill(percent: u32) -> Result<(Manifest, Held)> {
     let mut manifest = Manifest { release: crate::system::release(), ..Manifest::default() };
     let mut held = Held::default();
     anonymous::prepare();
-    for (class, share) in PLAN {
+    for (class, share) in SHARES {
         let bytes = usize::try_from(budget / 100 * share).unwrap_or(0).next_multiple_of(HUGE);
-        tell(say::STEP, &format!("filling {} KiB of {class}", bytes >> 10));
+        notify_host(message::STEP, &format!("filling {} KiB of {class}", bytes >> 10));
         match one(class, bytes, &mut held) {
             Ok(filled) => manifest.classes.push(filled),
             Err(why) => manifest.missing.push((class, why)),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// A crash and all that was brought out of it.
 #[derive(Debug)]
 pub struct Crash {
-    folder: PathBuf,
+    directory: PathBuf,
     kernel: Kernel,
     manifest: Manifest,
     report: Report,
@@ -34,19 +34,19 @@ pub struct Dump {
 }
 
 impl Crash {
-    pub(crate) fn open(folder: PathBuf, kernel: Kernel) -> Result<Crash> {
-        let path = folder.join("manifest.json");
+    pub(crate) fn open(directory: PathBuf, kernel: Kernel) -> Result<Crash> {
+        let path = directory.join("manifest.json");
         let text = fs::read(&path).with_context(|| path.display().to_string())?;
         let manifest = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
-        let out = folder.join("out");
+        let out = directory.join("out");
         let report = read_report(&out)?;
         let dumps = report.runs.iter().map(|run| Dump::open(&out, run)).collect::<Result<_>>()?;
-        Ok(Crash { folder, kernel, manifest, report, dumps })
+        Ok(Crash { directory, kernel, manifest, report, dumps })
     }
 
-    /// Folder with everything below.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Directory with everything below.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// `uname -r` of the kernel that crashed.
@@ -61,7 +61,7 @@ impl Crash {
 
     /// The whole of /proc/vmcore, as a sparse file.
     pub fn vmcore(&self) -> PathBuf {
-        self.folder.join("vmcore")
+        self.directory.join("vmcore")
     }
 
     /// The pages the guest stamped before it crashed.
@@ -86,7 +86,7 @@ impl Crash {
 
     /// Log of the serial console, both kernels.
     pub fn console(&self) -> PathBuf {
-        self.folder.join("console.log")
+        self.directory.join("console.log")
     }
 }
 

@@ -1,5 +1,5 @@
 # A guest under memory pressure: each test is recorded, and comes out as a file of its own.
-# WRITERS, FILE_MIB, HUGE_MIB, SECONDS_EACH: see stories/reclaim.rs.
+# WRITERS, FILE_MIB, HUGE_MIB, SECONDS_EACH: see scenarios/reclaim.rs.
 set -u
 mkswap "$SWAP" >/dev/null && swapon "$SWAP"
 echo always > /sys/kernel/mm/transparent_hugepage/enabled

@@ -15,13 +15,13 @@ const COUNTERS: [(&str, &str); 5] = [
 ];
 
 /// A table of what each of them counted: calls whose number is known, and purges.
-pub fn table(folder: &Path) -> String {
+pub fn table(directory: &Path) -> String {
     let mut table = String::from(
         "\n| counted by | 300 calls of `nice` (`__x64_sys_getpriority`) | `purge_vmap_node` |\n|---|---|---|\n",
     );
     for (who, file) in COUNTERS {
         let of = |run: &str| {
-            let text = text(folder, &format!("{run}-{file}.txt"));
+            let text = text(directory, &format!("{run}-{file}.txt"));
             let count = if file == "perf" { Some(sum_of_rows(&text)) } else { said(&text) };
             count.map_or("none: it failed".into(), |count| count.to_string())
         };

@@ -1,4 +1,4 @@
-//! The stories the lab tells again: page reclaim under pressure, and purges of vmalloc areas.
+//! The scenarios the lab tells again: page reclaim under pressure, and purges of vmalloc areas.
 
 mod checks;
 mod counts;
@@ -12,11 +12,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Kernels with a story of reclaim: the classic lists, the first Debian kernel with multi-generational lists, the newest.
+/// Kernels with a scenario of reclaim: the classic lists, the first Debian kernel with multi-generational lists, the newest.
 pub const RECLAIM: [&str; 3] = ["6.1", "6.12", "7.2"];
 /// Kernels with vmalloc trace events.
 pub const VMALLOC: [&str; 2] = ["6.12", "7.2"];
-/// Tests of the story of reclaim, each a recording.
+/// Tests of the scenario of reclaim, each a recording.
 const TESTS: [(&str, &str); 4] = [
     ("writeback", "dd threads write twice the memory, each with fsync"),
     (
@@ -28,8 +28,8 @@ const TESTS: [(&str, &str); 4] = [
 ];
 
 const MEMORY_MIB: u64 = 512;
-const RECLAIM_SCRIPT: &str = include_str!("../stories/reclaim.sh");
-const VMALLOC_SCRIPT: &str = include_str!("../stories/vmalloc.sh");
+const RECLAIM_SCRIPT: &str = include_str!("../scenarios/reclaim.sh");
+const VMALLOC_SCRIPT: &str = include_str!("../scenarios/vmalloc.sh");
 
 /// Whose results to tell of.
 #[derive(Clone, Debug, Default)]
@@ -40,13 +40,13 @@ pub struct Runs {
     pub earlier: bool,
 }
 
-/// Runs the story of reclaim on kernels, and compares them with `pagehaul` of the host; gives the report as Markdown, and how
+/// Runs the scenario of reclaim on kernels, and compares them with `pagehaul` of the host; gives the report as Markdown, and how
 /// many totals of pages are not what the kernels counted.
 pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String, usize)> {
     let settings =
         format!("WRITERS=4\nFILE_MIB={}\nHUGE_MIB={}\nSECONDS_EACH=15\n", MEMORY_MIB * 2, MEMORY_MIB / 2);
     let packages = ["fio", "sysbench", "mount", "procps"].map(str::to_owned).to_vec();
-    let mut folders = Vec::new();
+    let mut directories = Vec::new();
     for kernel in kernels {
         let config = Config {
             kernel: (*kernel).to_owned(),
@@ -56,7 +56,7 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String
             pagehaul: runs.guest_pagehaul.clone(),
             ..Config::default()
         };
-        folders.push(run("reclaim", &config, runs.earlier)?);
+        directories.push(run("reclaim", &config, runs.earlier)?);
     }
     let mut report = String::from("# Page reclaim in the lab\n");
     let _ = write!(
@@ -64,18 +64,18 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String
         "\n`make lab-reclaim`: guests of {MEMORY_MIB} MiB and 2 CPUs under software emulation (TCG), scratch disk ext4 without \
          a journal, swap on a disk of its own. Times are those of an emulated machine: compare columns, not with hardware.\n\n"
     );
-    for folder in &folders {
-        let lists = match text(folder, "lru_gen").trim() {
+    for directory in &directories {
+        let lists = match text(directory, "lru_gen").trim() {
             "" => "classic lists".to_owned(),
             "0x0000" => "multi-generational lists built in, off".to_owned(),
             bits => format!("multi-generational lists on ({bits})"),
         };
-        let _ = writeln!(report, "- {}: {lists}", text(folder, "release").trim());
+        let _ = writeln!(report, "- {}: {lists}", text(directory, "release").trim());
     }
     for (test, what) in TESTS {
         let _ = write!(report, "\n## {test}\n{what}\n");
-        for (kernel, folder) in kernels.iter().zip(&folders) {
-            let log = text(folder, &format!("{test}.log"));
+        for (kernel, directory) in kernels.iter().zip(&directories) {
+            let log = text(directory, &format!("{test}.log"));
             let lines: Vec<&str> = log.lines().filter(|line| is_result(line)).collect();
             if !lines.is_empty() {
                 let _ = write!(report, "\n{kernel}:\n```\n{}\n```\n", lines.join("\n"));
@@ -83,8 +83,10 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String
         }
         let columns: Vec<String> = kernels
             .iter()
-            .zip(&folders)
-            .map(|(kernel, folder)| format!("{kernel}={}", folder.join(format!("{test}.pht")).display()))
+            .zip(&directories)
+            .map(|(kernel, directory)| {
+                format!("{kernel}={}", directory.join(format!("{test}.pht")).display())
+            })
             .collect();
         let arguments: Vec<&str> = match columns.as_slice() {
             [one] => vec!["reclaim", "report", one.split_once('=').map_or(one, |(_, path)| path)],
@@ -94,9 +96,9 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String
     }
     let files: Vec<_> = kernels
         .iter()
-        .zip(&folders)
-        .flat_map(|(kernel, folder)| {
-            TESTS.map(|(test, _)| (*kernel, test, folder.join(format!("{test}.pht"))))
+        .zip(&directories)
+        .flat_map(|(kernel, directory)| {
+            TESTS.map(|(test, _)| (*kernel, test, directory.join(format!("{test}.pht"))))
         })
         .collect();
     let recordings: Vec<_> =
@@ -105,7 +107,7 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String
     Ok((report + &section, unequal))
 }
 
-/// Runs the story of purges on kernels; gives the report as Markdown.
+/// Runs the scenario of purges on kernels; gives the report as Markdown.
 pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
     let mut report = String::from("# Purging vmalloc areas in the lab\n");
     let _ = write!(
@@ -116,7 +118,7 @@ pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
     for kernel in kernels {
         if !VMALLOC.contains(kernel) {
             bail!(
-                "kernel {kernel} has no vmalloc trace events: the story is told on {}",
+                "kernel {kernel} has no vmalloc trace events: the scenario is told on {}",
                 VMALLOC.join(" and ")
             );
         }
@@ -132,8 +134,8 @@ pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
             pagehaul: runs.guest_pagehaul.clone(),
             ..Config::default()
         };
-        let folder = run("vmalloc", &config, runs.earlier)?;
-        let _ = write!(report, "\n## {}\n{}", text(&folder, "release").trim(), counts::table(&folder));
+        let directory = run("vmalloc", &config, runs.earlier)?;
+        let _ = write!(report, "\n## {}\n{}", text(&directory, "release").trim(), counts::table(&directory));
         for (file, title) in [
             (
                 "calls-kprobe.txt",
@@ -159,7 +161,7 @@ pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
                 "areas allocated and freed in 4 s by two threads, while alloc_vmap_area is timed",
             ),
         ] {
-            let _ = write!(report, "\n{title}:\n```\n{}\n```\n", text(&folder, file).trim_end());
+            let _ = write!(report, "\n{title}:\n```\n{}\n```\n", text(&directory, file).trim_end());
         }
     }
     Ok(report)
@@ -169,9 +171,9 @@ fn step(name: &str, script: String) -> Step {
     Step { name: name.to_owned(), script, time_limit: 900 }
 }
 
-/// Runs a guest; gives the folder with what came out.
-fn run(story: &str, config: &Config, earlier: bool) -> Result<PathBuf> {
-    let out = cache::folder()?.join("workloads").join(format!("{story}-{}", config.kernel));
+/// Runs a guest; gives the directory with what came out.
+fn run(scenario: &str, config: &Config, earlier: bool) -> Result<PathBuf> {
+    let out = cache::directory()?.join("workloads").join(format!("{scenario}-{}", config.kernel));
     if earlier && out.join("release").exists() {
         return Ok(out);
     }
@@ -197,8 +199,8 @@ fn is_result(line: &str) -> bool {
     WORDS.iter().any(|word| line.contains(word))
 }
 
-fn text(folder: &Path, name: &str) -> String {
-    fs::read_to_string(folder.join(name)).unwrap_or_default()
+fn text(directory: &Path, name: &str) -> String {
+    fs::read_to_string(directory.join(name)).unwrap_or_default()
 }
 
 fn output(program: &Path, arguments: &[&str]) -> Result<String> {

@@ -3,12 +3,15 @@
 //! QEMU records what the guest's disks are told, flushes included. That gives every state a power cut can leave, without
 //! cutting one: what was written before the last flush is there, of the rest any part, down to single sectors.
 
-use crate::cuts::Cuts;
+mod cuts;
+mod write_log;
+
 use crate::disk;
 use crate::tools::Tools;
 use crate::{Config, Crash, crash, oracle};
 use anyhow::{Context, Result, bail, ensure};
-use lab_guest::order::{self, Run};
+use cuts::Cuts;
+use lab_guest::plan::{self, Run};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +46,7 @@ enum Told {
 
 /// Runs captures in a capture kernel, cuts its power at many moments, kills some, and looks at what is left. Every disk or
 /// file is written twice: an older dump is the worst case, since its remains look like a dump.
-pub fn prove(kernel: &str, pagehaul: &Path) -> Result<Seen> {
+pub fn validate(kernel: &str, pagehaul: &Path) -> Result<Seen> {
     let crash = crash(&Config {
         kernel: kernel.into(),
         runs: runs(),
@@ -53,7 +56,7 @@ pub fn prove(kernel: &str, pagehaul: &Path) -> Result<Seen> {
         ..Config::default()
     })?;
     let tools = Tools::get()?;
-    let scratch = crash.folder().join("cuts");
+    let scratch = crash.directory().join("cuts");
     fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
     let mut look =
         Look { pagehaul, scratch: &scratch, seen: Seen::default(), to_read: Vec::new(), ordered: 0 };
@@ -119,17 +122,17 @@ impl Look<'_> {
             }
         }
         let image = self.scratch.join("image");
-        let disk = |serial: &str| crash.folder().join(format!("{serial}.disk"));
-        let mut cuts = Cuts::open(&disk(order::disk::DUMP), self.scratch)?;
+        let disk = |serial: &str| crash.directory().join(format!("{serial}.disk"));
+        let mut cuts = Cuts::open(&disk(plan::disk::DUMP), self.scratch)?;
         while let Some(cut) = cuts.next(&image)? {
             self.at(&image, &format!("raw-{cut}"), cut.ordered())?;
         }
-        let mut cuts = Cuts::open(&disk(order::disk::OUT), self.scratch)?;
+        let mut cuts = Cuts::open(&disk(plan::disk::OUT), self.scratch)?;
         let taken = self.scratch.join("taken");
         while let Some(cut) = cuts.next(&image)? {
             disk::recover(tools, &image)?;
             for name in ["file", "limited"] {
-                if disk::take_file(tools, &image, &format!("{name}.dump"), &taken)? {
+                if disk::extract_file(tools, &image, &format!("{name}.dump"), &taken)? {
                     self.at(&taken, &format!("{name}-{cut}"), cut.ordered())?;
                 }
             }

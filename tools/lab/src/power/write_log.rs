@@ -118,7 +118,7 @@ impl WriteLog {
 mod tests {
     use super::*;
 
-    fn log(folder: &Path, entries: &[(u64, u64, u64)]) -> PathBuf {
+    fn log(directory: &Path, entries: &[(u64, u64, u64)]) -> PathBuf {
         let words = |words: [u64; 4]| {
             let mut block = words.map(u64::to_le_bytes).concat();
             block.resize(SECTOR as usize, 0);
@@ -131,22 +131,22 @@ mod tests {
                 bytes.resize(bytes.len() + (sectors * SECTOR) as usize, number as u8 + 1);
             }
         }
-        let path = folder.join("log");
+        let path = directory.join("log");
         std::fs::write(&path, bytes).unwrap();
         path
     }
 
     #[test]
     fn writes_are_replayed_sector_by_sector() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let log =
-            WriteLog::open(&log(folder.path(), &[(0, 4, 0), (0, 0, FLUSH), (1, 2, 0), (3, 1, DISCARD)]))
+            WriteLog::open(&log(directory.path(), &[(0, 4, 0), (0, 0, FLUSH), (1, 2, 0), (3, 1, DISCARD)]))
                 .unwrap();
         assert_eq!(
             log.entries.iter().map(|entry| entry.flush).collect::<Vec<_>>(),
             [false, true, false, false]
         );
-        let path = folder.path().join("disk");
+        let path = directory.path().join("disk");
         let disk = File::create(&path).unwrap();
         for (number, entry) in log.entries.iter().enumerate() {
             log.apply(entry, &disk, |sector| number != 2 || sector == 1).unwrap();
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_log_that_is_none_or_cut_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = log(folder.path(), &[(u64::MAX, 4, 0)]);
+        let directory = tempfile::tempdir().unwrap();
+        let path = log(directory.path(), &[(u64::MAX, 4, 0)]);
         assert!(WriteLog::open(&path).is_err());
         std::fs::write(&path, vec![0; 4096]).unwrap();
         assert!(WriteLog::open(&path).is_err());

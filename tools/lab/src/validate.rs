@@ -17,7 +17,7 @@ const VARIANTS: [(&str, &str, &str); 3] = [
 const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
 
 /// Proves all lab kernels and variants (`all`), or one kernel. `pagehaul` is the binary to prove.
-pub fn prove(kernel: &str, pagehaul: &Path) -> Result<()> {
+pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
     let mut failed = Vec::new();
     for (series, cpu, append) in crashes(kernel) {
         let name = [series, cpu, append].join(" ").trim_end().to_owned();
@@ -29,13 +29,13 @@ pub fn prove(kernel: &str, pagehaul: &Path) -> Result<()> {
             captures: captures(),
             ..Config::default()
         };
-        if let Err(why) = prove_one(&config, pagehaul) {
+        if let Err(why) = validate_one(&config, pagehaul) {
             println!("FAIL {name}: {why:#}");
             failed.push(name);
         }
     }
     if !failed.is_empty() {
-        bail!("not proved: {}", failed.join(", "));
+        bail!("validation failed: {}", failed.join(", "));
     }
     Ok(())
 }
@@ -52,15 +52,15 @@ fn crashes(kernel: &str) -> Vec<(&str, &str, &str)> {
     plain.chain(VARIANTS).collect()
 }
 
-fn prove_one(config: &Config, pagehaul: &Path) -> Result<()> {
+fn validate_one(config: &Config, pagehaul: &Path) -> Result<()> {
     let crash = crash(config)?;
-    let scratch = crate::cache::folder()?.join(format!("proof-{}", std::process::id()));
+    let scratch = crate::cache::directory()?.join(format!("validate-{}", std::process::id()));
     crate::cache::make(&scratch)?;
     same_as_in_the_capture_kernel(&crash, pagehaul, &scratch)?;
     let mut command = Command::new(oracle::python()?);
     command.env("PYTHONDONTWRITEBYTECODE", "1");
-    command.arg(oracle::scripts().join("prove.py"));
-    command.args([crash.vmcore(), crash.vmlinux()?, crash.folder().join("manifest.json")]);
+    command.arg(oracle::scripts().join("validate.py"));
+    command.args([crash.vmcore(), crash.vmlinux()?, crash.directory().join("manifest.json")]);
     command.args([pagehaul, &scratch]).arg("--makedumpfile").arg(oracle::makedumpfile()?);
     if let Some(path) = oracle::crash_for(&config.kernel)? {
         command.arg("--crash").arg(path);
@@ -68,7 +68,7 @@ fn prove_one(config: &Config, pagehaul: &Path) -> Result<()> {
     if config.kernel == "6.12" {
         command.arg("--thorough");
     }
-    let status = command.status().context("running prove.py")?;
+    let status = command.status().context("running validate.py")?;
     fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
     if !status.success() {
         bail!("see above");

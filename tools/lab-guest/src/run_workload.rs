@@ -1,8 +1,8 @@
 //! A workload: scripts on a Debian tree, with a disk to work on and one for results.
 
 use crate::system::{self, mount, mount_disk, release, unmount};
-use crate::{Result, child, run, tell};
-use lab_guest::order::say;
+use crate::{Result, child, notify_host, run};
+use lab_guest::plan::message;
 use lab_guest::workload::{REPORT, Report, Step, StepReport, Workload, disk};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs every step and leaves the report.
-pub fn perform(workload: &Workload) -> Result<()> {
+pub fn run_workload(workload: &Workload) -> Result<()> {
     mount_disk(disk::ROOT, ROOT)?;
     let inside = |path: &str| format!("{ROOT}{path}");
     mount("proc", &inside("/proc"), "proc", "")?;
@@ -26,7 +26,7 @@ pub fn perform(workload: &Workload) -> Result<()> {
     mount("tmpfs", &inside("/tmp"), "tmpfs", "")?;
     // Named by neither 5.10 nor any other kernel if it was built without tracing: the scripts will say so.
     if let Err(why) = mount("tracefs", &inside("/sys/kernel/tracing"), "tracefs", "") {
-        tell(say::STEP, &why);
+        notify_host(message::STEP, &why);
     }
     // Where perf looks for kernels' own files.
     let _ = mount("debugfs", &inside("/sys/kernel/debug"), "debugfs", "");
@@ -35,24 +35,24 @@ pub fn perform(workload: &Workload) -> Result<()> {
     mount_disk(disk::SCRATCH, &inside("/scratch"))?;
     let mut report = Report { release: release(), steps: Vec::new() };
     for step in &workload.steps {
-        tell(say::STEP, &step.name);
-        let done = perform_step(step, &out)?;
+        notify_host(message::STEP, &step.name);
+        let done = run_step(step, &out)?;
         let end = match (done.exit_code, done.timed_out) {
             (_, true) => "killed: out of time".to_owned(),
             (Some(code), _) => format!("exit code {code}"),
             (None, _) => format!("signal {}", done.signal.unwrap_or(0)),
         };
-        tell(say::STEP, &format!("{} ended after {:.1} s: {end}", step.name, done.seconds));
+        notify_host(message::STEP, &format!("{} ended after {:.1} s: {end}", step.name, done.seconds));
         report.steps.push(done);
     }
     let json = serde_json::to_vec_pretty(&report).map_err(|e| format!("writing the report: {e}"))?;
     fs::write(format!("{out}/{REPORT}"), json).map_err(|e| format!("{out}/{REPORT}: {e}"))?;
     unmount(&out)?;
-    tell(say::DONE, "");
+    notify_host(message::DONE, "");
     Ok(())
 }
 
-fn perform_step(step: &Step, out: &str) -> Result<StepReport> {
+fn run_step(step: &Step, out: &str) -> Result<StepReport> {
     let path = |suffix: &str| format!("{out}/{}.{suffix}", step.name);
     let create = |path: String| File::create(&path).map_err(|e| format!("{path}: {e}"));
     let mut command = Command::new("/bin/bash");

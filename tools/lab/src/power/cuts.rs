@@ -1,7 +1,7 @@
 //! Moments at which the power fails, and what a disk may hold then.
 
+use super::write_log::WriteLog;
 use crate::disk;
-use crate::write_log::WriteLog;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -19,7 +19,7 @@ pub mod disk {
     pub const OUT: &str = "out";
     /// Raw: the whole of /proc/vmcore from byte 0.
     pub const VMCORE: &str = "vmcore";
-    /// Raw: the manifest of the first kernel (a [`BOX_HEADER`](super::BOX_HEADER) block, then JSON).
+    /// Raw: the manifest of the first kernel (a [`MANIFEST_MAGIC`](super::MANIFEST_MAGIC) block, then JSON).
     pub const MANIFEST: &str = "manifest";
     /// ext4 with 4 KiB blocks, for page cache without buffer heads.
     pub const CACHE: &str = "cache";
@@ -33,10 +33,10 @@ pub mod disk {
 
 /// The first block of the manifest disk: these eight bytes, then the JSON's length in bytes as a little-endian u64.
 /// The JSON starts at the next block (byte 4096).
-pub const BOX_HEADER: [u8; 8] = *b"PHLABBOX";
+pub const MANIFEST_MAGIC: [u8; 8] = *b"PHLABBOX";
 
 /// Lines on the console that the host follows.
-pub mod say {
+pub mod message {
     /// Starts each line that is meant for the host.
     pub const PREFIX: &str = "PHLAB ";
     /// Memory is filled; what follows is the panic, or for a benchmark input the dump from outside.
@@ -57,7 +57,7 @@ pub mod say {
 
 /// What the guest is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct Plan {
     /// What to do before the crash.
     pub fill: Fill,
     /// Command line of the capture kernel.

@@ -1,6 +1,6 @@
 """Holds pagehaul's dumps of one vmcore against the vmcore, the kernel's debug symbols, drgn, crash and makedumpfile.
 
-Usage: prove.py VMCORE VMLINUX MANIFEST PAGEHAUL FOLDER [--makedumpfile PATH] [--crash PATH] [--thorough]
+Usage: validate.py VMCORE VMLINUX MANIFEST PAGEHAUL DIRECTORY [--makedumpfile PATH] [--crash PATH] [--thorough]
 Prints what holds; exits with 1 if anything does not.
 """
 
@@ -32,14 +32,14 @@ STAMPS = {
 }
 
 
-class Proof:
+class Validator:
     """One vmcore and what is known of it."""
 
     def __init__(self, args):
         self.args = args
         self.failures = 0
-        self.folder = pathlib.Path(args.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory = pathlib.Path(args.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.raw = Raw(args.vmcore)
         prog = drgn.Program()
         prog.set_core_dump(args.vmcore)
@@ -72,7 +72,7 @@ class Proof:
 
     def capture(self, name, *arguments):
         """A dump made now by the binary under test."""
-        path = self.folder / name
+        path = self.directory / name
         command = [self.args.pagehaul, "capture", "-q", "--force", *arguments, self.args.vmcore, str(path)]
         subprocess.run(command, check=True)
         return str(path)
@@ -114,7 +114,7 @@ class Proof:
         self.check(f"level {level}: {count} stamped pages are where their class says", problems)
 
     def peer(self, level, kept):
-        path = self.folder / "peer"
+        path = self.directory / "peer"
         path.unlink(missing_ok=True)
         subprocess.run([self.args.makedumpfile, "--message-level", "0", "-d", str(level), "-l", self.args.vmcore, path],
                        check=True, stdout=subprocess.DEVNULL)
@@ -161,7 +161,7 @@ class Proof:
     def shown(self, what, kept, *paths):
         """Every page that pagehaul reads of a dump, through a mount."""
         if reading.can_mount():
-            with reading.mounted(self.args.pagehaul, self.folder / "mnt", *paths) as vmcore:
+            with reading.mounted(self.args.pagehaul, self.directory / "mnt", *paths) as vmcore:
                 self.check(f"{what}: {int(kept.sum())} pages mapped from a mount equal the vmcore",
                            reading.compare(vmcore, kept, self.raw))
 
@@ -172,9 +172,9 @@ class Proof:
                    reading.log_differences(reading.log(pagehaul, path), log))
         self.check(f"{what}: pagehaul verify finds it whole", reading.verify(pagehaul, path))
         if not reading.can_mount():
-            print("     mounting is not proved: it needs /dev/fuse and root")
+            print("     mounting is not validated: it needs /dev/fuse and root")
             return
-        with reading.mounted(pagehaul, self.folder / "mnt", path) as vmcore:
+        with reading.mounted(pagehaul, self.directory / "mnt", path) as vmcore:
             self.check(f"{what}: {int(kept.sum())} pages mapped from a mount equal the vmcore",
                        reading.compare(vmcore, kept, self.raw))
             found = reading.log(pagehaul, vmcore)
@@ -198,7 +198,7 @@ class Proof:
             self.same_in_crash(f"{format_} {codec}", path)
         if reading.can_mount():
             path = self.capture("format", "-d", "31")
-            with reading.mounted(self.args.pagehaul, self.folder / "mnt", path) as vmcore:
+            with reading.mounted(self.args.pagehaul, self.directory / "mnt", path) as vmcore:
                 self.same_in_crash("mounted", vmcore)
 
     def same_in_crash(self, what, *paths):
@@ -210,7 +210,7 @@ class Proof:
 
     def parts(self):
         """A dump in parts is one dump to everybody."""
-        paths = [self.folder / f"part-{number}" for number in range(3)]
+        paths = [self.directory / f"part-{number}" for number in range(3)]
         subprocess.run([self.args.pagehaul, "capture", "-q", "--force", "-d", "31", "-c", "lzo", self.args.vmcore, *paths],
                        check=True)
         kept = self.expected(31)
@@ -220,7 +220,7 @@ class Proof:
                        splits.compare(order, kept, self.raw))
             if self.args.crash:
                 self.same_in_crash(numbers, *order)
-        whole = self.folder / "reassembled"
+        whole = self.directory / "reassembled"
         whole.unlink(missing_ok=True)
         subprocess.run([self.args.pagehaul, "convert", "-q", "-c", "lzo", *paths, whole], check=True)
         self.check("parts made one file: contents equal the vmcore, through drgn",
@@ -235,7 +235,7 @@ class Proof:
     def damage(self):
         """What is salvaged of a dump that was cut is what the vmcore holds, and no page is invented."""
         data = pathlib.Path(self.capture("whole", "-d", "31", "-c", "zlib")).read_bytes()
-        cut, salvaged = self.folder / "cut", self.folder / "salvaged"
+        cut, salvaged = self.directory / "cut", self.directory / "salvaged"
         for quarters in (1, 3):
             cut.write_bytes(data[: len(data) * quarters // 4])
             done = subprocess.run([self.args.pagehaul, "convert", "-q", "--json", "--force", cut, salvaged],
@@ -272,19 +272,19 @@ def members(kind):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("vmcore", "vmlinux", "manifest", "pagehaul", "folder"):
+    for name in ("vmcore", "vmlinux", "manifest", "pagehaul", "directory"):
         parser.add_argument(name)
     parser.add_argument("--makedumpfile")
     parser.add_argument("--crash")
     parser.add_argument("--thorough", action="store_true", help="what drgn says of every codec, not of one")
-    proof = Proof(parser.parse_args())
-    proof.levels()
-    proof.formats()
-    proof.threads()
-    proof.parts()
-    proof.damage()
-    print(f"{proof.failures} of the checks failed" if proof.failures else "all checks passed")
-    sys.exit(proof.failures != 0)
+    validator = Validator(parser.parse_args())
+    validator.levels()
+    validator.formats()
+    validator.threads()
+    validator.parts()
+    validator.damage()
+    print(f"{validator.failures} of the checks failed" if validator.failures else "all checks passed")
+    sys.exit(validator.failures != 0)
 
 
 if __name__ == "__main__":

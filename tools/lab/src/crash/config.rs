@@ -1,0 +1,191 @@
+//! What to crash: the configuration of a guest, and what the guest program is told to do.
+
+use crate::cache::Key;
+use crate::vm::Accelerator;
+use anyhow::{Result, bail};
+use lab_guest::plan::{Fill, Plan, Run};
+use std::path::PathBuf;
+
+/// The machine to crash, and what to run in its capture kernel.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of a kernel series, as in [`kernels::SERIES`](crate::kernels::SERIES).
+    pub kernel: String,
+    /// Guest memory in MiB.
+    pub memory_mib: u64,
+    /// CPUs of both kernels.
+    pub cpus: u32,
+    /// QEMU's CPU model. `Haswell-noTSX` works with every kernel here; `max` has 5-level page tables.
+    pub cpu: String,
+    /// How QEMU executes the guest's instructions.
+    pub accelerator: Accelerator,
+    /// Appended to the first kernel's command line.
+    pub append: String,
+    /// Value of `crashkernel=`.
+    pub crashkernel: String,
+    /// Percent of available memory to fill with stamped pages.
+    pub fill: u32,
+    /// Arguments of each run of `pagehaul capture` in the capture kernel, without source and output. Arguments that
+    /// contain `{out}` are the whole command line instead.
+    pub captures: Vec<Vec<String>>,
+    /// The pagehaul to run. By default the lab builds it from this workspace.
+    pub pagehaul: Option<PathBuf>,
+    /// Time limit of each capture in seconds.
+    pub time_limit: u64,
+    /// Runs of any program after the captures.
+    pub runs: Vec<Run>,
+    /// Directories to copy to the disk for results, with their names there.
+    pub tools: Vec<(PathBuf, &'static str)>,
+    /// Maximum write rate of the disks for results and dumps, in bytes per second.
+    pub write_rate: Option<u64>,
+    /// Size of the raw disk for dumps in MiB. 0: no such disk.
+    pub dump_disk_mib: u64,
+    /// Whether the capture kernel saves all of /proc/vmcore.
+    pub save_vmcore: bool,
+    /// Whether to keep the initial contents of the disks for results and dumps, and a log of all writes to them.
+    pub record: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            kernel: "6.12".into(),
+            memory_mib: 640,
+            cpus: 2,
+            cpu: "Haswell-noTSX".into(),
+            accelerator: Accelerator::default(),
+            append: String::new(),
+            crashkernel: "256M".into(),
+            fill: 60,
+            captures: Vec::new(),
+            pagehaul: None,
+            time_limit: 300,
+            runs: Vec::new(),
+            tools: Vec::new(),
+            write_rate: None,
+            dump_disk_mib: 0,
+            save_vmcore: true,
+            record: false,
+        }
+    }
+}
+
+impl Config {
+    /// Refuses machines that QEMU or the guest program cannot handle.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.memory_mib < 512 || self.memory_mib > 1 << 20 {
+            bail!("guest memory of {} MiB: the lab supports 512 MiB to 1 TiB", self.memory_mib);
+        }
+        if self.cpus == 0 || self.cpus > 64 {
+            bail!("{} CPUs: the lab supports 1 to 64", self.cpus);
+        }
+        if let Some(path) = &self.pagehaul
+            && !path.is_file()
+        {
+            bail!("pagehaul binary {} does not exist", path.display());
+        }
+        Ok(())
+    }
+
+    /// Returns what the guest program has to do.
+    pub(super) fn plan(&self) -> Plan {
+        let mut runs: Vec<Run> = Vec::new();
+        for arguments in &self.captures {
+            let name = run_name(arguments, &runs);
+            let complete = arguments.iter().any(|a| a.contains("{out}"));
+            let arguments = if complete {
+                arguments.clone()
+            } else {
+                let ends = |words: [&str; 2]| words.map(str::to_owned);
+                [vec!["capture".to_owned()], arguments.clone(), ends(["/proc/vmcore", "{out}"]).to_vec()]
+                    .concat()
+            };
+            runs.push(Run { name, arguments, time_limit: self.time_limit, ..Run::default() });
+        }
+        runs.extend(self.runs.iter().cloned());
+        Plan {
+            fill: Fill::Stamps(self.fill),
+            // Both kernels run without watchdogs and the timer check: under translation a CPU can seem stuck for
+            // longer than a watchdog allows, and a kernel that counts ticks for a moment can miss its timer.
+            capture_command_line: format!(
+                "console=ttyS0 panic=-1 nowatchdog no_timer_check reset_devices nr_cpus={} cgroup_disable=memory",
+                self.cpus
+            ),
+            save_vmcore: self.save_vmcore,
+            runs,
+        }
+    }
+
+    /// Returns the command line of the first kernel.
+    pub(super) fn command_line(&self) -> String {
+        let base = "console=ttyS0 panic=-1 nowatchdog no_timer_check random.trust_cpu=on";
+        format!("{base} crashkernel={} {}", self.crashkernel, self.append).trim_end().to_owned()
+    }
+
+    /// Returns the part of a result's directory name that is the same for all versions of the programs.
+    pub(super) fn name(&self, runs: &[Run]) -> String {
+        let mut parts = vec![self.kernel.clone(), format!("{}M", self.memory_mib)];
+        if self.cpus != 2 {
+            parts.push(format!("{}cpus", self.cpus));
+        }
+        parts.push(self.cpu.clone());
+        if !self.append.is_empty() {
+            parts.push(self.append.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+        }
+        if self.crashkernel != "256M" {
+            parts.push(self.crashkernel.clone());
+        }
+        if !runs.is_empty() {
+            // Different runs serve different purposes: they do not replace each other's results.
+            let lines = runs.iter().map(|run| format!("{} {}", run.name, run.arguments.join(" ")));
+            let key = lines.fold(Key::default(), |key, line| key.with(line)).short();
+            parts.push(format!("runs_{}", key.get(..4).unwrap_or_default()));
+        }
+        parts.join("-")
+    }
+
+    /// Returns the sum of the time limits of all runs, in seconds.
+    pub(super) fn total_time_limit(&self) -> u64 {
+        let others: u64 = self.runs.iter().map(|run| run.time_limit).sum();
+        self.time_limit * self.captures.len() as u64 + others
+    }
+}
+
+/// Makes a file name of a capture's arguments, different from those of `runs`.
+fn run_name(arguments: &[String], runs: &[Run]) -> String {
+    let name = arguments.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let name = name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+    if name.is_empty() || runs.iter().any(|run| run.name == name) {
+        return format!("{name}-{}", runs.len()).trim_start_matches('-').to_owned();
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_get_names_and_complete_command_lines() {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let captures =
+            vec![words("-d 31 -c zstd:-3"), words("-d 31 -c zstd:3"), words(""), words("info {out}")];
+        let plan = Config { captures, ..Config::default() }.plan();
+        let names: Vec<&str> = plan.runs.iter().map(|run| run.name.as_str()).collect();
+        assert_eq!(names, ["d-31-c-zstd-3", "d-31-c-zstd-3-1", "2", "info-out"]);
+        assert_eq!(plan.runs[0].arguments, words("capture -d 31 -c zstd:-3 /proc/vmcore {out}"));
+        assert_eq!(plan.runs[3].arguments, words("info {out}"));
+    }
+
+    #[test]
+    fn impossible_machines_are_refused() {
+        for config in [
+            Config { memory_mib: 64, ..Config::default() },
+            Config { cpus: 0, ..Config::default() },
+            Config { pagehaul: Some("/nonexistent/pagehaul".into()), ..Config::default() },
+        ] {
+            assert!(config.check().is_err(), "{config:?}");
+        }
+        assert!(Config::default().check().is_ok());
+    }
+}

@@ -1,0 +1,91 @@
+//! Boots the guest, and follows it from the first kernel through the panic to the end of the capture.
+
+use super::{Config, disks};
+use crate::kernels::Kernel;
+use crate::socket_directory::SocketDirectory;
+use crate::tools::Tools;
+use crate::vm::{Machine, Vm};
+use anyhow::{Context, Result, bail};
+use lab_guest::plan::message;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// The panic that the guest program triggers.
+const EXPECTED_PANIC: &str = "sysrq triggered crash";
+
+/// Runs the guest with its disks in `draft`, and leaves only results there.
+pub(super) fn run(
+    config: &Config,
+    tools: &Tools,
+    kernel: &Kernel,
+    draft: &Path,
+    initramfs: &[u8],
+) -> Result<()> {
+    let path = draft.join("initramfs");
+    fs::write(&path, initramfs).context("writing the initramfs")?;
+    let disks = disks::make(config, tools, draft)?;
+    let socket_directory = SocketDirectory::new()?;
+    let mut vm = Machine {
+        tools,
+        kernel: &kernel.image()?,
+        initramfs: &path,
+        command_line: &config.command_line(),
+        memory_mib: config.memory_mib,
+        cpus: config.cpus,
+        cpu: &config.cpu,
+        accelerator: config.accelerator,
+        disks: &disks,
+        devices: &["virtio-balloon-pci"],
+        directory: &socket_directory.0,
+        silence: Duration::from_secs(120.max(config.time_limit + 30)),
+        limit: Duration::from_secs(600 + config.total_time_limit()),
+    }
+    .start()?;
+    let result = follow(config, &mut vm);
+    drop(vm);
+    let kept = fs::copy(socket_directory.0.join("console.log"), draft.join("console.log"));
+    result?;
+    kept.context("copying the console log")?;
+    disks::collect(config, tools, draft, &disks)
+}
+
+/// Follows the guest's messages until the capture kernel has finished.
+fn follow(config: &Config, vm: &mut Vm) -> Result<()> {
+    let mut crashing = false;
+    let mut captured = false;
+    loop {
+        let received = vm.next_message(|panic| {
+            if captured || !panic.contains(EXPECTED_PANIC) {
+                bail!("{panic}");
+            }
+            // The panic can swallow the guest's last message.
+            crashing = true;
+            Ok(())
+        })?;
+        let Some((what, detail)) = received else {
+            let state = match (crashing, captured) {
+                (false, _) => "before the crash",
+                (true, false) => "without starting its capture kernel",
+                (true, true) => "in the capture kernel",
+            };
+            bail!("the guest ended {state}{}", vm.console_tail());
+        };
+        let now = vm.seconds();
+        match what.as_str() {
+            message::DONE => {
+                eprintln!("{now:6.1} s  done");
+                return Ok(());
+            }
+            message::PANIC => crashing = true,
+            message::CAPTURE => captured = true,
+            message::BALLOON => {
+                let mib: u64 = detail.parse().with_context(|| format!("balloon of {detail} MiB"))?;
+                let rest = config.memory_mib.saturating_sub(mib) << 20;
+                vm.qmp()?.execute("balloon", &serde_json::json!({ "value": rest }))?;
+            }
+            _ => {}
+        }
+        eprintln!("{now:6.1} s  {what} {detail}");
+    }
+}
