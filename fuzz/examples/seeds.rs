@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pagehaul_fuzz::{Base, FIRST_PFN, MemoryFile};
 use pagehaul_vmcore::sums::Sums;
-use pagehaul_trace::native::{MachineInfo, NativeWriter};
+use pagehaul_trace::pht::{MachineInfo, PhtWriter};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 
 fn main() -> std::io::Result<()> {
@@ -134,12 +134,12 @@ fn traces(save: &dyn Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
 
     let error = |error: pagehaul_trace::TraceError| std::io::Error::other(error.to_string());
     let path = Path::new("seed");
-    let mut native = NativeWriter::new(Vec::new(), path, 1).map_err(error)?;
-    native.machine(&MachineInfo { clock: "mono".into(), ..MachineInfo::default() }).map_err(error)?;
-    native.header_page(HEADER_PAGE).map_err(error)?;
-    native.format("vmscan", FORMAT).map_err(error)?;
-    native.pages(0, &page).map_err(error)?;
-    save("trace_file", "native", &native.finish(&Default::default()).map_err(error)?)?;
+    let mut writer = PhtWriter::new(Vec::new(), path, 1).map_err(error)?;
+    writer.machine(&MachineInfo { clock: "mono".into(), ..MachineInfo::default() }).map_err(error)?;
+    writer.header_page(HEADER_PAGE).map_err(error)?;
+    writer.format("vmscan", FORMAT).map_err(error)?;
+    writer.pages(0, &page).map_err(error)?;
+    save("trace_file", "pht", &writer.finish(&Default::default()).map_err(error)?)?;
     save("trace_file", "v6", &trace_dat(&page))?;
     let text = "# tracer: nop\n kswapd0-45 [001] d..1. 12.345678: mm_vmscan_kswapd_wake: nid=0 order=3\n\
         dd  12/13 [000] 12.4: vmscan:mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_KERNEL\nCPU:1 [LOST 22 EVENTS]\n\

@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_reclaim::{Comparison, analyse, render};
-use pagehaul_trace::{EventSource, Input, Recording};
+use pagehaul_trace::{EventSource, Input, TraceFile};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(mut recording) = Recording::from_input(Input::memory(data.to_vec(), "fuzzed")) else { return };
+    let Ok(mut recording) = TraceFile::from_input(Input::memory(data.to_vec(), "fuzzed")) else { return };
     while let Ok(Some(event)) = recording.next_event() {
         event.pid();
         event.comm();
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     recording.losses();
-    let Ok(mut recording) = Recording::from_input(Input::memory(data.to_vec(), "fuzzed")) else { return };
+    let Ok(mut recording) = TraceFile::from_input(Input::memory(data.to_vec(), "fuzzed")) else { return };
     if let Ok(report) = analyse(&mut recording, "fuzzed", "fuzzed") {
         render::report(&report);
         let reports = [report.clone(), report];

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_trace::EventFormat;
-use pagehaul_trace::ring::PageLayout;
+use pagehaul_trace::ring::SubBufferLayout;
 
 fuzz_target!(|text: &str| {
     if let Ok(format) = EventFormat::parse("fuzz", text) {
@@ -15,7 +15,7 @@ fuzz_target!(|text: &str| {
             }
         }
     }
-    if let Ok(layout) = PageLayout::parse(text, false) {
+    if let Ok(layout) = SubBufferLayout::parse(text, false) {
         assert!(layout.data_offset <= layout.page_size);
     }
 });

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use pagehaul_trace::EventSource;
-use pagehaul_trace::live::{RecordSummary, Recorder, RecorderOptions};
+use pagehaul_trace::live::{Recorder, RecorderOptions, RecordingSummary};
 
 use crate::LatencyError;
 use crate::between::{EventName, Key, check_known};
@@ -137,7 +137,7 @@ impl Recording {
     ///
     /// # Errors
     /// [`LatencyError`] of what failed; the file then says that it is cut.
-    pub fn finish(self) -> Result<RecordSummary, LatencyError> {
+    pub fn finish(self) -> Result<RecordingSummary, LatencyError> {
         let summary = self.recorder.finish()?;
         drop(self.probes);
         Ok(summary)

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use pagehaul_latency::recorded::{self, Stretches};
 use pagehaul_latency::{LatencyError, Options, Unit};
-use pagehaul_trace::native::{MachineInfo, NativeWriter};
-use pagehaul_trace::{EventSource, Input, Recording, Symbols};
+use pagehaul_trace::pht::{MachineInfo, PhtWriter};
+use pagehaul_trace::{EventSource, Input, Symbols, TraceFile};
 
 const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
     \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
@@ -55,7 +55,7 @@ const VFS_READ: u64 = 0xffff_ffff_8100_0100;
 const VFS_WRITE: u64 = 0xffff_ffff_8100_0200;
 
 /// A recording of calls: function, begin, end; nanoseconds.
-fn recording(layout: &Layout, calls: &[(u64, u64, u64)]) -> Recording {
+fn recording(layout: &Layout, calls: &[(u64, u64, u64)]) -> TraceFile {
     let mut data = Vec::new();
     for &(function, began, ended) in calls {
         let mut payload = vec![10, 0, 0, 0, 42, 0, 0, 0];
@@ -70,16 +70,16 @@ fn recording(layout: &Layout, calls: &[(u64, u64, u64)]) -> Recording {
     page.extend((data.len() as u64).to_le_bytes());
     page.extend(data);
     page.resize(4096, 0);
-    let mut native = NativeWriter::new(Vec::new(), Path::new("graph"), 1).unwrap();
-    native.machine(&MachineInfo { clock: "mono".into(), ..MachineInfo::default() }).unwrap();
-    native.header_page(HEADER_PAGE).unwrap();
+    let mut writer = PhtWriter::new(Vec::new(), Path::new("graph"), 1).unwrap();
+    writer.machine(&MachineInfo { clock: "mono".into(), ..MachineInfo::default() }).unwrap();
+    writer.header_page(HEADER_PAGE).unwrap();
     let format =
         format!("name: funcgraph_exit\nID: 10\nformat:\n{COMMON}{}\nprint fmt: \"\"\n", layout.fields);
-    native.format("ftrace", &format).unwrap();
-    native.symbols(&Symbols::from_kallsyms(KALLSYMS.into())).unwrap();
-    native.pages(0, &page).unwrap();
-    let bytes = native.finish(&BTreeMap::new()).unwrap();
-    Recording::from_input(Input::memory(bytes, "graph")).unwrap()
+    writer.format("ftrace", &format).unwrap();
+    writer.symbols(&Symbols::from_kallsyms(KALLSYMS.into())).unwrap();
+    writer.pages(0, &page).unwrap();
+    let bytes = writer.finish(&BTreeMap::new()).unwrap();
+    TraceFile::from_input(Input::memory(bytes, "graph")).unwrap()
 }
 
 fn options(by_function: bool) -> Options {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagehaul_trace::Snapshot;
+use pagehaul_trace::KernelCounters;
 
 /// `/proc/vmstat` before and after.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +15,7 @@ pub struct VmstatDelta {
 
 impl VmstatDelta {
     /// The difference of two snapshots; none if one has no `/proc/vmstat`.
-    pub fn new(before: &Snapshot, after: &Snapshot) -> Option<Self> {
+    pub fn new(before: &KernelCounters, after: &KernelCounters) -> Option<Self> {
         let (before, after) = (before.files.get("/proc/vmstat")?, after.files.get("/proc/vmstat")?);
         let old: BTreeMap<&str, u64> = pairs(before).collect();
         let deltas = pairs(after).map(|(name, value)| {
@@ -64,7 +64,7 @@ pub struct Pressure {
 
 impl Pressure {
     /// The difference of two snapshots; none without PSI.
-    pub fn delta(before: &Snapshot, after: &Snapshot) -> Option<Self> {
+    pub fn delta(before: &KernelCounters, after: &KernelCounters) -> Option<Self> {
         let (old, new) = (Self::parse(before)?, Self::parse(after)?);
         Some(Self {
             some_us: new.some_us.saturating_sub(old.some_us),
@@ -72,7 +72,7 @@ impl Pressure {
         })
     }
 
-    fn parse(snapshot: &Snapshot) -> Option<Self> {
+    fn parse(snapshot: &KernelCounters) -> Option<Self> {
         let text = snapshot.files.get("/proc/pressure/memory")?;
         let total = |kind: &str| {
             let line = text.lines().find(|line| line.starts_with(kind))?;
@@ -83,8 +83,8 @@ impl Pressure {
 }
 
 /// Seconds of CPU of the whole machine in user mode and in the kernel, from `/proc/stat` (100 ticks a second on x86).
-pub fn machine_cpu(before: &Snapshot, after: &Snapshot) -> Option<(f64, f64)> {
-    let parse = |snapshot: &Snapshot| {
+pub fn machine_cpu(before: &KernelCounters, after: &KernelCounters) -> Option<(f64, f64)> {
+    let parse = |snapshot: &KernelCounters| {
         let text = snapshot.files.get("/proc/stat")?;
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -97,7 +97,7 @@ pub fn machine_cpu(before: &Snapshot, after: &Snapshot) -> Option<(f64, f64)> {
 }
 
 /// Names of zones by the number events have, from `/proc/zoneinfo`: every node lists all zones in order.
-pub fn zone_names(snapshot: &Snapshot) -> Vec<String> {
+pub fn zone_names(snapshot: &KernelCounters) -> Vec<String> {
     let Some(text) = snapshot.files.get("/proc/zoneinfo") else { return Vec::new() };
     let mut names: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -117,8 +117,8 @@ pub fn zone_names(snapshot: &Snapshot) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn snapshot(file: &str, text: &str) -> Snapshot {
-        Snapshot { files: [(file.to_owned(), text.to_owned())].into(), ..Snapshot::default() }
+    fn snapshot(file: &str, text: &str) -> KernelCounters {
+        KernelCounters { files: [(file.to_owned(), text.to_owned())].into(), ..KernelCounters::default() }
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         assert!(!delta.includes_memcg);
         let new = snapshot("/proc/vmstat", "nr_free_pages 2\npgscan_direct 10\npgpgin 9\n");
         assert!(VmstatDelta::new(&new, &new).unwrap().includes_memcg);
-        assert!(VmstatDelta::new(&before, &Snapshot::default()).is_none());
+        assert!(VmstatDelta::new(&before, &KernelCounters::default()).is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pagehaul_reclaim::{analyse, render};
-use pagehaul_trace::{Input, Recording};
+use pagehaul_trace::{Input, TraceFile};
 use proptest::prelude::*;
 
 fn bytes(name: &str) -> Vec<u8> {
@@ -12,7 +12,7 @@ fn bytes(name: &str) -> Vec<u8> {
 }
 
 fn read(bytes: Vec<u8>) {
-    let Ok(mut recording) = Recording::from_input(Input::memory(bytes, "damaged")) else { return };
+    let Ok(mut recording) = TraceFile::from_input(Input::memory(bytes, "damaged")) else { return };
     if let Ok(report) = analyse(&mut recording, "damaged", "damaged") {
         assert!(!render::report(&report).is_empty() && !render::report_page(&[report]).is_empty());
     }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use pagehaul_reclaim::report::{Verdict, analyse};
 use pagehaul_reclaim::{Comparison, Report, render};
-use pagehaul_trace::{Input, Recording};
+use pagehaul_trace::{Input, TraceFile};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
 fn report(name: &str, label: &str) -> Report {
-    analyse(&mut Recording::open(&data(name)).unwrap(), name, label).unwrap()
+    analyse(&mut TraceFile::open(&data(name)).unwrap(), name, label).unwrap()
 }
 
 fn golden(name: &str, found: &str) {
@@ -153,7 +153,7 @@ fn cut_recordings_are_read_up_to_the_cut() {
     let mut most = 0;
     for part in 1..50 {
         let cut = bytes[..bytes.len() * part / 50].to_vec();
-        match Recording::from_input(Input::memory(cut, "cut.pht")) {
+        match TraceFile::from_input(Input::memory(cut, "cut.pht")) {
             Ok(mut recording) => {
                 // Cut before the formats, nothing is known of reclaim.
                 let Ok(report) = analyse(&mut recording, "cut.pht", "cut") else { continue };
@@ -173,14 +173,14 @@ fn damaged_recordings_say_so() {
     // In the middle of the events.
     let middle = bytes.len() / 2;
     bytes[middle..middle + 8].iter_mut().for_each(|byte| *byte ^= 0x55);
-    let mut recording = Recording::from_input(Input::memory(bytes, "damaged.pht")).unwrap();
+    let mut recording = TraceFile::from_input(Input::memory(bytes, "damaged.pht")).unwrap();
     let report = analyse(&mut recording, "damaged.pht", "damaged").unwrap();
     assert!(report.lost.damaged > 0 || report.remarks.iter().any(|remark| remark.contains("damaged")));
 }
 
 #[test]
 fn what_is_no_trace_of_reclaim_is_refused() {
-    let of = |text: &str| match Recording::from_input(Input::memory(text.as_bytes().to_vec(), "x.txt")) {
+    let of = |text: &str| match TraceFile::from_input(Input::memory(text.as_bytes().to_vec(), "x.txt")) {
         Ok(mut recording) => analyse(&mut recording, "x.txt", "x").unwrap_err().to_string(),
         Err(error) => error.to_string(),
     };

@@ -2,11 +2,11 @@
 
 use pagehaul_reclaim::report::analyse;
 use pagehaul_reclaim::{Report, render};
-use pagehaul_trace::{Input, Recording};
+use pagehaul_trace::{Input, TraceFile};
 
 fn report(lines: &[&str]) -> Report {
     let text = lines.join("\n");
-    let mut recording = Recording::from_input(Input::memory(text.into_bytes(), "trace.txt")).unwrap();
+    let mut recording = TraceFile::from_input(Input::memory(text.into_bytes(), "trace.txt")).unwrap();
     analyse(&mut recording, "trace.txt", "trace").unwrap()
 }
 

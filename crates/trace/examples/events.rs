@@ -3,11 +3,11 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use pagehaul_trace::{EventSource, Recording};
+use pagehaul_trace::{EventSource, TraceFile};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: events FILE")?;
-    let mut recording = Recording::open(Path::new(&path))?;
+    let mut recording = TraceFile::open(Path::new(&path))?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     while let Some(event) = recording.next_event()? {
         let format = event.format();

@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use crate::format::{EventFormat, Kind, Slot};
+use crate::format::{EventFormat, FieldKind, Slot};
 use crate::{Abi, Comms};
 
 /// One event, borrowed from the buffer it lies in.
@@ -84,13 +84,13 @@ impl<'a> Event<'a> {
     #[inline]
     pub fn u64(&self, slot: Slot) -> Option<u64> {
         match (slot.kind, self.body) {
-            (Kind::Integer { signed }, Body::Binary { data, abi, .. }) => {
+            (FieldKind::Integer { signed }, Body::Binary { data, abi, .. }) => {
                 let bytes = data.get(slot.offset as usize..)?.get(..slot.size as usize)?;
                 let value = abi.unsigned(bytes)?;
                 let spare = 64 - slot.size * 8;
                 Some(if signed { ((value << spare) as i64 >> spare) as u64 } else { value })
             }
-            (Kind::Text, Body::Text { values, .. }) => values.get(slot.offset as usize)?.number,
+            (FieldKind::Text, Body::Text { values, .. }) => values.get(slot.offset as usize)?.number,
             _ => None,
         }
     }
@@ -106,7 +106,7 @@ impl<'a> Event<'a> {
         match self.body {
             Body::Text { .. } => self.spelling(slot).map(String::from_utf8_lossy),
             Body::Binary { .. } => match slot.kind {
-                Kind::Chars | Kind::DataLoc { element: 1 } | Kind::RelLoc { element: 1 } => {
+                FieldKind::Chars | FieldKind::DataLoc { element: 1 } | FieldKind::RelLoc { element: 1 } => {
                     let bytes = self.bytes(slot)?;
                     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
                     Some(String::from_utf8_lossy(&bytes[..end]))
@@ -129,8 +129,8 @@ impl<'a> Event<'a> {
         let Body::Binary { data, abi, .. } = self.body else { return None };
         let own = data.get(slot.offset as usize..)?.get(..slot.size as usize)?;
         let base = match slot.kind {
-            Kind::DataLoc { .. } => 0,
-            Kind::RelLoc { .. } => slot.offset as usize + slot.size as usize,
+            FieldKind::DataLoc { .. } => 0,
+            FieldKind::RelLoc { .. } => slot.offset as usize + slot.size as usize,
             _ => return Some(own),
         };
         let word = abi.unsigned(own.get(..4)?)?;
@@ -140,7 +140,9 @@ impl<'a> Event<'a> {
 
     /// The elements of an array or a dynamic array of numbers; none in text.
     pub fn elements(&self, slot: Slot) -> Option<impl Iterator<Item = u64> + 'a> {
-        let (Kind::Array { element, .. } | Kind::DataLoc { element } | Kind::RelLoc { element }) = slot.kind
+        let (FieldKind::Array { element, .. }
+        | FieldKind::DataLoc { element }
+        | FieldKind::RelLoc { element }) = slot.kind
         else {
             return None;
         };

@@ -17,7 +17,7 @@ pub struct CpuLosses {
     /// Gaps of which the kernel said only that there is one.
     pub gaps: u64,
     /// Sub-buffers left unread from some byte on, because what they hold cannot be.
-    pub damaged_pages: u64,
+    pub damaged_sub_buffers: u64,
     /// What was wrong with the first of them.
     pub first_damage: Option<String>,
 }
@@ -46,12 +46,12 @@ impl Losses {
     }
 
     /// Sub-buffers that could not be read to their end.
-    pub fn damaged_pages(&self) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.damaged_pages).sum()
+    pub fn damaged_sub_buffers(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.damaged_sub_buffers).sum()
     }
 
     /// Nothing is known to be missing.
     pub fn none(&self) -> bool {
-        self.events() == 0 && self.gaps() == 0 && self.damaged_pages() == 0
+        self.events() == 0 && self.gaps() == 0 && self.damaged_sub_buffers() == 0
     }
 }

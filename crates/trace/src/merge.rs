@@ -4,21 +4,21 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::event::Body;
-use crate::ring::{Missed, PageCursor, PageLayout, Record};
+use crate::ring::{MissedEvents, Record, SubBufferCursor, SubBufferLayout};
 use crate::{Comms, CpuLosses, Event, Formats, Losses, TraceError};
 
 /// The sub-buffers of one CPU, in order.
-pub trait PageSource: Send {
+pub trait SubBufferSource: Send {
     /// Fills `page` with the next sub-buffer; false at the end.
     ///
     /// # Errors
     /// [`TraceError`] if the source cannot be read on.
-    fn next_page(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError>;
+    fn next_sub_buffer(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError>;
 }
 
-/// The events of several [`PageSource`]s, merged by time. Ties go to the lower CPU.
+/// The events of several [`SubBufferSource`]s, merged by time. Ties go to the lower CPU.
 pub struct Merge<S> {
-    layout: PageLayout,
+    layout: SubBufferLayout,
     /// Where records name their event.
     id_offset: usize,
     id_size: usize,
@@ -66,7 +66,7 @@ impl TimeScale {
 struct Stream<S> {
     pages: S,
     page: Vec<u8>,
-    cursor: Option<PageCursor>,
+    cursor: Option<SubBufferCursor>,
     record: Record,
     losses: CpuLosses,
     /// Something is missing before the next record.
@@ -75,9 +75,13 @@ struct Stream<S> {
     after_gap: bool,
 }
 
-impl<S: PageSource> Merge<S> {
+impl<S: SubBufferSource> Merge<S> {
     /// Merges CPUs and their sub-buffers. `formats` tells where records name their event.
-    pub fn new(sources: impl IntoIterator<Item = (u32, S)>, layout: PageLayout, formats: &Formats) -> Self {
+    pub fn new(
+        sources: impl IntoIterator<Item = (u32, S)>,
+        layout: SubBufferLayout,
+        formats: &Formats,
+    ) -> Self {
         let streams = sources.into_iter().map(|(cpu, pages)| Stream {
             pages,
             page: Vec::new(),
@@ -138,7 +142,7 @@ impl<S: PageSource> Merge<S> {
     /// What was missing in the sub-buffers read so far.
     pub fn losses(&self) -> Losses {
         let cpus = self.streams.iter().map(|stream| &stream.losses);
-        let cpus = cpus.filter(|cpu| cpu.events + cpu.gaps + cpu.damaged_pages > 0);
+        let cpus = cpus.filter(|cpu| cpu.events + cpu.gaps + cpu.damaged_sub_buffers > 0);
         Losses { cpus: cpus.cloned().collect(), unknown_events: self.unknown_events }
     }
 
@@ -192,7 +196,7 @@ impl<S: PageSource> Merge<S> {
     }
 }
 
-impl<S: PageSource> Stream<S> {
+impl<S: SubBufferSource> Stream<S> {
     #[inline]
     fn data(&self) -> &[u8] {
         self.page.get(self.record.start..self.record.end).unwrap_or_default()
@@ -200,7 +204,7 @@ impl<S: PageSource> Stream<S> {
 
     /// Steps to the next record; `cursor` is none if there is none.
     #[inline]
-    fn step(&mut self, layout: PageLayout) -> Result<(), TraceError> {
+    fn step(&mut self, layout: SubBufferLayout) -> Result<(), TraceError> {
         loop {
             if let Some(cursor) = &mut self.cursor {
                 match cursor.next_record(&self.page) {
@@ -214,16 +218,18 @@ impl<S: PageSource> Stream<S> {
                 }
                 self.cursor = None;
             }
-            if !self.pages.next_page(&mut self.page)? {
+            if !self.pages.next_sub_buffer(&mut self.page)? {
                 return Ok(());
             }
-            match PageCursor::new(&self.page, layout) {
+            match SubBufferCursor::new(&self.page, layout) {
                 Ok(cursor) => {
-                    self.gap |= cursor.missed() != Missed::No;
+                    self.gap |= cursor.missed() != MissedEvents::No;
                     match cursor.missed() {
-                        Missed::No => {}
-                        Missed::Count(count) => self.losses.events = self.losses.events.saturating_add(count),
-                        Missed::Unknown => self.losses.gaps += 1,
+                        MissedEvents::No => {}
+                        MissedEvents::Count(count) => {
+                            self.losses.events = self.losses.events.saturating_add(count)
+                        }
+                        MissedEvents::Unknown => self.losses.gaps += 1,
                     }
                     self.cursor = Some(cursor);
                 }
@@ -233,9 +239,9 @@ impl<S: PageSource> Stream<S> {
     }
 
     #[cold]
-    fn damaged(&mut self, fault: &crate::ring::PageFault) {
+    fn damaged(&mut self, fault: &crate::ring::SubBufferError) {
         self.gap = true;
-        self.losses.damaged_pages += 1;
+        self.losses.damaged_sub_buffers += 1;
         self.losses.first_damage.get_or_insert_with(|| fault.to_string());
     }
 }

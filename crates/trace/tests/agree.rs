@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pagehaul_trace::{Event, EventSource, Recording};
+use pagehaul_trace::{Event, EventSource, TraceFile};
 
 /// A value, as far as a recorder tells it.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +53,7 @@ fn values(
     all
 }
 
-fn events(recording: &mut Recording, window: (u64, u64)) -> ByTask {
+fn events(recording: &mut TraceFile, window: (u64, u64)) -> ByTask {
     let symbols = recording.info().symbols.clone();
     let mut all = ByTask::new();
     while let Some(event) = recording.next_event().unwrap() {
@@ -110,7 +110,7 @@ fn compare(ours: &ByTask, theirs: &ByTask, what: &str) -> Agreement {
 
 /// Compares all recordings in a folder with ours; gives the number of events.
 fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
-    let mut ours = Recording::open(&of("pagehaul.pht")).unwrap();
+    let mut ours = TraceFile::open(&of("pagehaul.pht")).unwrap();
     let info = ours.info();
     let window = (info.begin.as_ref().unwrap().monotonic_ns, info.end.as_ref().unwrap().monotonic_ns);
     let release = info.release.clone().unwrap_or_default();
@@ -121,7 +121,7 @@ fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
         if !path.exists() {
             continue;
         }
-        let theirs = events(&mut Recording::open(&path).unwrap(), window);
+        let theirs = events(&mut TraceFile::open(&path).unwrap(), window);
         let agreement = compare(&ours, &theirs, name);
         println!("{release}: {name}: {agreement:?}");
         assert!(agreement.fields > 3 * agreement.events);

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pagehaul_trace::{EventSource, Input, Origin, Recording, TraceError};
+use pagehaul_trace::{EventSource, Input, Origin, TraceError, TraceFile};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-fn open(name: &str) -> Recording {
-    Recording::open(&data(name)).unwrap()
+fn open(name: &str) -> TraceFile {
+    TraceFile::open(&data(name)).unwrap()
 }
 
 /// Everything of all events, as lines.
-fn lines(recording: &mut Recording) -> Vec<String> {
+fn lines(recording: &mut TraceFile) -> Vec<String> {
     let mut lines = Vec::new();
     while let Some(event) = recording.next_event().unwrap() {
         let fields = event.format().fields.iter().map(|field| match event.text(field.slot) {
@@ -65,7 +65,7 @@ fn cut_files_are_read_up_to_the_cut_or_say_what_is_missing() {
         let bytes = input.exactly(0, input.len(), "all").unwrap();
         for part in 0..40 {
             let cut = &bytes[..bytes.len() * part / 40];
-            match Recording::from_input(Input::memory(cut.to_vec(), "cut.dat")) {
+            match TraceFile::from_input(Input::memory(cut.to_vec(), "cut.dat")) {
                 Ok(mut recording) => {
                     let whole = lines(&mut recording).len();
                     let known = !recording.losses().none() || !recording.info().remarks.is_empty();
@@ -99,7 +99,7 @@ fn trace_cmd_agrees_event_by_event() {
         std::fs::write(plain.path(), input.exactly(0, input.len(), "all").unwrap()).unwrap();
         let output =
             Command::new("trace-cmd").args(["report", "-t", "-R"]).arg(plain.path()).output().unwrap();
-        let mut theirs = Recording::from_input(Input::memory(output.stdout, "report")).unwrap();
+        let mut theirs = TraceFile::from_input(Input::memory(output.stdout, "report")).unwrap();
         let mut ours = open(name);
         let mut count = 0;
         let mut fields = 0;

@@ -11,7 +11,7 @@ use pagehaul_latency::{
     recorded::{self, Stretches},
 };
 use pagehaul_trace::live::Tracefs;
-use pagehaul_trace::{Recording, TraceInfo};
+use pagehaul_trace::{TraceFile, TraceInfo};
 
 use crate::printed;
 use crate::units::{bytes, count};
@@ -196,7 +196,7 @@ fn record(arguments: &LatencyArguments, setup: Setup, path: &Path, mut end: End)
 }
 
 fn from_recording(arguments: &LatencyArguments, path: &Path, options: &Options) -> anyhow::Result<()> {
-    let mut recording = Recording::open(path)?;
+    let mut recording = TraceFile::open(path)?;
     let time = |seconds: Option<u32>| seconds.map(|seconds| Duration::from_secs(seconds.into()));
     let stretches = Stretches { interval: time(arguments.interval), duration: time(arguments.duration) };
     let clock = RecordedClock::of(recording.info());

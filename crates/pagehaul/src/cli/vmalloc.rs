@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use pagehaul_trace::Recording;
+use pagehaul_trace::TraceFile;
 use pagehaul_trace::live::Tracefs;
 use pagehaul_vmalloc::{
     Interval, Monitor, Snapshot, from_trace, interval_header, interval_row, record, summary,
@@ -122,7 +122,7 @@ fn watch(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn from_recording(arguments: &VmallocArguments, path: &Path) -> anyhow::Result<()> {
-    let mut recording = Recording::open(path)?;
+    let mut recording = TraceFile::open(path)?;
     let kallsyms = recording.info().symbols.text().to_owned();
     let interval = arguments.interval.map(|seconds| Duration::from_secs(seconds.into()));
     let intervals =

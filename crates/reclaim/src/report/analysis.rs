@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pagehaul_trace::{EventSource, Origin, Recording, Run, TraceError, TraceInfo};
+use pagehaul_trace::{EventSource, Origin, Run, TraceError, TraceFile, TraceInfo};
 
 use super::{CommandResult, LostReport, Report, SourceInfo, TimelineReport, check, rows, tables};
 use crate::counters::{Pressure, VmstatDelta, machine_cpu};
@@ -57,7 +57,7 @@ impl Context {
     pub(super) fn missing(&self, events: &[&str]) -> Option<String> {
         let missing = events.iter().find(|event| !self.decoder.has(event))?;
         Some(match self.origin {
-            Origin::Native | Origin::Live => format!("this kernel has no event {missing}"),
+            Origin::Recording | Origin::Live => format!("this kernel has no event {missing}"),
             // Text says what happened, not what could have.
             Origin::Text => return None,
             Origin::TraceDat(_) => format!("the trace knows no event {missing}"),
@@ -96,7 +96,7 @@ impl Model {
 ///
 /// # Errors
 /// [`ReportError`] if it cannot be read, or has nothing to report.
-pub fn analyse(recording: &mut Recording, name: &str, label: &str) -> Result<Report, ReportError> {
+pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Report, ReportError> {
     let mut decoder = Decoder::default();
     decoder.announce(recording.formats().iter());
     let runs = recording.info().runs.clone();
@@ -136,8 +136,8 @@ pub fn analyse(recording: &mut Recording, name: &str, label: &str) -> Result<Rep
         lost: LostReport {
             events: losses.events(),
             gaps: losses.gaps(),
-            damaged: losses.damaged_pages(),
-            counted_by_kernel: info.kernel_lost.values().sum(),
+            damaged: losses.damaged_sub_buffers(),
+            counted_by_kernel: info.lost_by_cpu.values().sum(),
             unknown_events: losses.unknown_events,
             unfinished: whole.limits.unfinished,
             unmatched: whole.limits.unmatched_begins + whole.limits.unmatched_ends,
@@ -221,7 +221,7 @@ fn context(info: &TraceInfo, decoder: Decoder, whole: &Model, vmstat: Option<&Vm
     // Bit 0 is the switch; the kernel prints hexadecimal.
     let switched = setting.and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
     let seen = whole.limits.mglru_seen.then_some(true);
-    let native = info.origin == Origin::Native;
+    let native = info.origin == Origin::Recording;
     // A kernel without the file has no MGLRU.
     let mglru = switched.map(|bits| bits & 1 != 0).or(seen).or(native.then_some(false));
     let pages: u64 = whole.tallies.values().map(|tally| tally.all().scanned + tally.all().taken).sum();

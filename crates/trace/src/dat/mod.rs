@@ -1,16 +1,16 @@
 //! trace-cmd's `trace.dat`, versions 6 and 7 (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
 
+mod compression;
+mod cpu_data;
 mod cursor;
-mod head;
+mod metadata;
 mod options;
-mod pages;
 mod reader;
-mod unpack;
 mod v6;
 mod v7;
 
+pub(crate) use compression::zstd_bound;
 pub(crate) use reader::DatReader;
-pub(crate) use unpack::zstd_bound;
 
 /// Three bytes, and a word.
 pub(crate) const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";

@@ -1,7 +1,7 @@
 //! The options both versions have.
 
 use super::cursor::Cursor;
-use super::head::Head;
+use super::metadata::Metadata;
 use crate::{Input, TraceError};
 
 /// Numbers of options.
@@ -21,7 +21,7 @@ pub(super) mod id {
     pub(in crate::dat) const CMDLINES: u16 = 21;
 }
 
-impl Head {
+impl Metadata {
     /// An option that stands for itself. Unknown ones are skipped, as the format wants it.
     pub(super) fn option(&mut self, number: u16, data: &Input, big_endian: bool) -> Result<(), TraceError> {
         let mut cursor = Cursor::new(data, 0, big_endian);
@@ -51,7 +51,7 @@ impl Head {
         let lost =
             ["overrun", "commit overrun", "dropped events"].iter().filter_map(|name| value(name)).sum();
         if let Some(cpu) = value("CPU").and_then(|cpu| u32::try_from(cpu).ok()) {
-            self.info.kernel_lost.insert(cpu, lost);
+            self.info.lost_by_cpu.insert(cpu, lost);
         }
     }
 

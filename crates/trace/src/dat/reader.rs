@@ -1,11 +1,11 @@
+use super::compression::Codec;
+use super::cpu_data::CpuData;
 use super::cursor::Cursor;
-use super::head::{Buffer, Head};
-use super::pages::Pages;
-use super::unpack::Codec;
+use super::metadata::{Buffer, Metadata};
 use super::{v6, v7};
+use crate::info::{Origin, TraceInfo};
 use crate::merge::TimeScale;
-use crate::recording::{Origin, TraceInfo};
-use crate::ring::MAX_PAGE;
+use crate::ring::MAX_SUB_BUFFER;
 use crate::{Comms, Event, EventSource, Formats, Input, Losses, Merge, TraceError};
 
 /// Reads `trace.dat` files.
@@ -13,7 +13,7 @@ pub(crate) struct DatReader {
     info: TraceInfo,
     formats: Formats,
     comms: Comms,
-    merge: Merge<Pages>,
+    merge: Merge<CpuData>,
 }
 
 impl DatReader {
@@ -24,26 +24,26 @@ impl DatReader {
         cursor.set_big_endian(big_endian);
         cursor.u8("the size of long")?;
         cursor.u32("the page size")?;
-        let (mut head, codec, number) = match version.as_str() {
+        let (mut metadata, codec, number) = match version.as_str() {
             "6" => (v6::read(&input, &mut cursor, big_endian)?, Codec::None, 6),
             "7" => {
-                let (head, codec) = v7::read(&input, &mut cursor, big_endian)?;
-                (head, codec, 7)
+                let (metadata, codec) = v7::read(&input, &mut cursor, big_endian)?;
+                (metadata, codec, 7)
             }
             _ => {
                 let what = format!("it is a trace.dat of version {version:?}; versions 6 and 7 are read");
                 return Err(TraceError::Unsupported { path: input.path().into(), what });
             }
         };
-        head.info.origin = Origin::TraceDat(number);
-        let Some(mut layout) = head.layout else {
+        metadata.info.origin = Origin::TraceDat(number);
+        let Some(mut layout) = metadata.layout else {
             return Err(input.fault(0, "the file does not say how events are laid out: it is cut or damaged"));
         };
-        let buffer = head.choose_buffer();
+        let buffer = metadata.choose_buffer();
         if let Some(size) =
-            buffer.page_size.filter(|&size| (layout.data_offset + 1..=MAX_PAGE).contains(&size))
+            buffer.sub_buffer_size.filter(|&size| (layout.data_offset + 1..=MAX_SUB_BUFFER).contains(&size))
         {
-            layout.page_size = size;
+            layout.sub_buffer_size = size;
         }
         let mut sources = Vec::new();
         let mut missing = 0;
@@ -52,9 +52,9 @@ impl DatReader {
                 missing += 1;
             }
             let pages = if buffer.compressed {
-                Pages::chunks(input.clone(), layout.page_size, offset, codec, big_endian)
+                CpuData::chunks(input.clone(), layout.sub_buffer_size, offset, codec, big_endian)
             } else {
-                Ok(Pages::plain(input.clone(), layout.page_size, offset, size))
+                Ok(CpuData::plain(input.clone(), layout.sub_buffer_size, offset, size))
             };
             match pages {
                 Ok(pages) => sources.push((cpu, pages)),
@@ -65,13 +65,14 @@ impl DatReader {
         }
         if missing > 0 {
             let of = buffer.cpus.len();
-            head.info
+            metadata
+                .info
                 .remarks
                 .push(format!("the file is cut: data of {missing} of {of} CPUs reaches beyond its end"));
         }
-        let mut merge = Merge::new(sources, layout, &head.formats);
-        merge.set_time_scale(TimeScale::new(head.tsc, head.offset));
-        Ok(Self { info: head.info, formats: head.formats, comms: head.comms, merge })
+        let mut merge = Merge::new(sources, layout, &metadata.formats);
+        merge.set_time_scale(TimeScale::new(metadata.tsc, metadata.offset));
+        Ok(Self { info: metadata.info, formats: metadata.formats, comms: metadata.comms, merge })
     }
 
     pub(crate) fn info(&self) -> &TraceInfo {
@@ -79,7 +80,7 @@ impl DatReader {
     }
 }
 
-impl Head {
+impl Metadata {
     /// The top instance if it has events, else the first that has; what is left out is remarked.
     fn choose_buffer(&mut self) -> Buffer {
         let filled = self.buffers.iter().position(|buffer| !buffer.cpus.is_empty());
@@ -94,8 +95,8 @@ impl Head {
         if chosen.clock.is_some() {
             self.info.clock.clone_from(&chosen.clock);
         }
-        if self.odd_formats > 0 {
-            let count = self.odd_formats;
+        if self.unparsed_formats > 0 {
+            let count = self.unparsed_formats;
             self.info
                 .remarks
                 .push(format!("{count} event formats of the file cannot be understood, and are left out"));

@@ -1,28 +1,28 @@
 //! Version 6: everything in order, the options before the offsets of the CPUs' data.
 
 use super::cursor::Cursor;
-use super::head::{Buffer, Head};
+use super::metadata::{Buffer, Metadata};
 use super::options::{clock, id};
 use crate::{Input, TraceError};
 
 /// CPUs a file may claim: no kernel supports more.
 const MAX_CPUS: u32 = 1 << 16;
 
-pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Result<Head, TraceError> {
-    let mut head = Head::default();
-    head.headers(cursor, big_endian)?;
-    head.ftrace_formats(cursor)?;
-    head.event_formats(cursor)?;
-    head.symbols(cursor)?;
-    Head::printk(cursor)?;
-    head.tasks(cursor)?;
+pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Result<Metadata, TraceError> {
+    let mut metadata = Metadata::default();
+    metadata.headers(cursor, big_endian)?;
+    metadata.ftrace_formats(cursor)?;
+    metadata.event_formats(cursor)?;
+    metadata.symbols(cursor)?;
+    Metadata::printk(cursor)?;
+    metadata.tasks(cursor)?;
     let cpus = cursor.u32("the count of CPUs")?;
     if cpus > MAX_CPUS {
         return Err(
             cursor.fault(format!("{cpus} CPUs are more than any kernel supports: the file is damaged"))
         );
     }
-    head.info.cpus = Some(cpus);
+    metadata.info.cpus = Some(cpus);
     let mut instances = Vec::new();
     let mut kind = cursor.bytes(10, "the kind of data")?;
     if kind == b"options  \0" {
@@ -38,7 +38,7 @@ pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Resu
                 instances
                     .push((inner.u64("the place of an instance")?, inner.string("the name of an instance")?));
             } else {
-                head.option(number, &data, big_endian)?;
+                metadata.option(number, &data, big_endian)?;
             }
         }
         kind = cursor.bytes(10, "the kind of data")?;
@@ -52,13 +52,13 @@ pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Resu
         let found = String::from_utf8_lossy(&kind).into_owned();
         return Err(cursor.fault(format!("expected \"flyrecord\", found {found:?}")));
     }
-    head.buffers.push(buffer(cursor, cpus, String::new())?);
+    metadata.buffers.push(buffer(cursor, cpus, String::new())?);
     for (at, name) in instances {
         let mut cursor = Cursor::new(input, at, big_endian);
         cursor.expect("flyrecord\0")?;
-        head.buffers.push(buffer(&mut cursor, cpus, name)?);
+        metadata.buffers.push(buffer(&mut cursor, cpus, name)?);
     }
-    Ok(head)
+    Ok(metadata)
 }
 
 /// Offset and size of every CPU's data, then, in files of some trace-cmd versions, the clock with its length.

@@ -1,9 +1,9 @@
 //! Version 7: sections anywhere in the file, found through chained tables of options; sections may be compressed.
 
+use super::compression::Codec;
 use super::cursor::Cursor;
-use super::head::{Buffer, Head};
+use super::metadata::{Buffer, Metadata};
 use super::options::{clock, id};
-use super::unpack::Codec;
 use super::{MAX_CHUNK, MAX_SECTION};
 use crate::{Input, TraceError};
 
@@ -25,7 +25,7 @@ pub(super) fn read(
     input: &Input,
     cursor: &mut Cursor,
     big_endian: bool,
-) -> Result<(Head, Codec), TraceError> {
+) -> Result<(Metadata, Codec), TraceError> {
     let name = cursor.string("the name of the compression")?;
     cursor.string("the version of the compression")?;
     let codec = Codec::named(&name).ok_or_else(|| TraceError::Unsupported {
@@ -34,7 +34,7 @@ pub(super) fn read(
             "it is compressed with {name:?}, which is not known here: `trace-cmd convert --compression none`"
         ),
     })?;
-    let mut head = Head::default();
+    let mut metadata = Metadata::default();
     let sections = Sections { input, codec, big_endian };
     let mut next = cursor.u64("the place of the options")?;
     let mut tables = 0;
@@ -44,7 +44,7 @@ pub(super) fn read(
         if tables > MAX_TABLES {
             return Err(input.fault(next, "the tables of options lead in a circle"));
         }
-        next = sections.options(next, &mut head, &mut places)?;
+        next = sections.options(next, &mut metadata, &mut places)?;
     }
     // Headers first: the layout is needed to understand the rest.
     places.sort_by_key(|&(number, _)| number);
@@ -52,19 +52,24 @@ pub(super) fn read(
         let (section, _) = sections.open(at)?;
         let mut cursor = Cursor::new(&section, 0, big_endian);
         match number {
-            id::HEADER_INFO => head.headers(&mut cursor, big_endian)?,
-            id::FTRACE_EVENTS => head.ftrace_formats(&mut cursor)?,
-            id::EVENT_FORMATS => head.event_formats(&mut cursor)?,
-            id::KALLSYMS => head.symbols(&mut cursor)?,
-            _ => head.tasks(&mut cursor)?,
+            id::HEADER_INFO => metadata.headers(&mut cursor, big_endian)?,
+            id::FTRACE_EVENTS => metadata.ftrace_formats(&mut cursor)?,
+            id::EVENT_FORMATS => metadata.event_formats(&mut cursor)?,
+            id::KALLSYMS => metadata.symbols(&mut cursor)?,
+            _ => metadata.tasks(&mut cursor)?,
         }
     }
-    Ok((head, codec))
+    Ok((metadata, codec))
 }
 
 impl Sections<'_> {
     /// Reads one table of options; the offset of the next, 0 at the end.
-    fn options(&self, at: u64, head: &mut Head, places: &mut Vec<(u16, u64)>) -> Result<u64, TraceError> {
+    fn options(
+        &self,
+        at: u64,
+        metadata: &mut Metadata,
+        places: &mut Vec<(u16, u64)>,
+    ) -> Result<u64, TraceError> {
         let (section, _) = self.open(at)?;
         let mut cursor = Cursor::new(&section, 0, self.big_endian);
         loop {
@@ -74,11 +79,11 @@ impl Sections<'_> {
             let mut inner = Cursor::new(&data, 0, self.big_endian);
             match number {
                 id::DONE => return inner.u64("the place of the next options"),
-                id::BUFFER => head.buffers.push(self.buffer(&mut inner)?),
+                id::BUFFER => metadata.buffers.push(self.buffer(&mut inner)?),
                 id::HEADER_INFO | id::FTRACE_EVENTS | id::EVENT_FORMATS | id::KALLSYMS | id::CMDLINES => {
                     places.push((number, inner.u64("the place of a section")?));
                 }
-                _ => head.option(number, &data, self.big_endian)?,
+                _ => metadata.option(number, &data, self.big_endian)?,
             }
         }
     }
@@ -88,7 +93,7 @@ impl Sections<'_> {
         let name = option.string("the name of an instance")?;
         let clock = clock(&option.string("the clock of an instance")?);
         // trace-cmd writes the size of sub-buffers here; the manual page, and files that follow it, do not have it.
-        let page_size =
+        let sub_buffer_size =
             if option.left() % CPU_ENTRY == 8 { Some(option.u32("the size of sub-buffers")?) } else { None };
         let count = option.u32("the count of CPUs")?;
         let mut cpus = Vec::new();
@@ -101,7 +106,7 @@ impl Sections<'_> {
             }
         }
         let flags = self.header(at)?.0;
-        Ok(Buffer { name, clock, page_size, cpus, compressed: flags & COMPRESSED != 0 })
+        Ok(Buffer { name, clock, sub_buffer_size, cpus, compressed: flags & COMPRESSED != 0 })
     }
 
     /// Flags, where the contents begin, and their size. (The manual page says 4 bytes of size; trace-cmd writes 8.)
@@ -133,7 +138,7 @@ impl Sections<'_> {
             return Err(self.input.fault(at, format!("{raw} bytes are more than a section can hold")));
         }
         let bytes = cursor.bytes(stored.into(), "compressed data")?;
-        self.codec.unpack(&bytes, raw as usize).map_err(|what| self.input.fault(at, what))
+        self.codec.decompress(&bytes, raw as usize).map_err(|what| self.input.fault(at, what))
     }
 
     /// The next chunk of trace data.

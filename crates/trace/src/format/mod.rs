@@ -45,12 +45,12 @@ pub struct Slot {
     /// Bytes; 0 in text lines.
     pub size: u32,
     /// How to read it.
-    pub kind: Kind,
+    pub kind: FieldKind,
 }
 
 /// How a field's bytes are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     /// A number of `size` bytes.
     Integer {
         /// Two's complement.

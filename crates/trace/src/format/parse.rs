@@ -1,6 +1,6 @@
 //! The text of `events/SYSTEM/EVENT/format`.
 
-use super::{EventFormat, Field, Kind, Slot};
+use super::{EventFormat, Field, FieldKind, Slot};
 use crate::TraceError;
 
 /// No record is larger than the largest sub-buffer the kernel allows: order 7 of 64 KiB pages.
@@ -83,23 +83,23 @@ fn split(declaration: &str) -> Option<(&str, &str, Option<&str>)> {
     (!name.is_empty()).then_some((type_name.trim(), name, brackets))
 }
 
-fn kind(type_name: &str, count: Option<&str>, size: u32, signed: bool) -> Kind {
+fn kind(type_name: &str, count: Option<&str>, size: u32, signed: bool) -> FieldKind {
     if let Some(of) = type_name.strip_prefix("__data_loc") {
-        return Kind::DataLoc { element: element_size(of) };
+        return FieldKind::DataLoc { element: element_size(of) };
     }
     if let Some(of) = type_name.strip_prefix("__rel_loc") {
-        return Kind::RelLoc { element: element_size(of) };
+        return FieldKind::RelLoc { element: element_size(of) };
     }
-    let Some(count) = count else { return Kind::Integer { signed } };
+    let Some(count) = count else { return FieldKind::Integer { signed } };
     if matches!(type_name, "char" | "const char" | "unsigned char") {
-        return Kind::Chars;
+        return FieldKind::Chars;
     }
     // The count may be an expression the kernel was too lazy to evaluate: then the type tells.
     let element = match count.parse::<u32>() {
         Ok(count) if count > 0 && size.is_multiple_of(count) => size / count,
         _ => element_size(type_name),
     };
-    Kind::Array { element, signed }
+    FieldKind::Array { element, signed }
 }
 
 /// Bytes of a C type on 64-bit machines; 1 for what is unknown.
@@ -143,13 +143,16 @@ mod tests {
         assert_eq!((format.name.as_str(), format.id, format.system.as_str()), ("mm_sample", 640, "vmscan"));
         assert_eq!(format.print, "\"%s %d\", REC->comm, 3");
         let slot = |name| format.slot(name).unwrap();
-        assert_eq!(slot("common_pid"), Slot { offset: 4, size: 4, kind: Kind::Integer { signed: true } });
-        assert_eq!(slot("shr"), Slot { offset: 8, size: 8, kind: Kind::Integer { signed: false } });
-        assert_eq!(slot("comm").kind, Kind::Chars);
-        assert_eq!(slot("name").kind, Kind::DataLoc { element: 1 });
-        assert_eq!(slot("words").kind, Kind::RelLoc { element: 4 });
-        assert_eq!(slot("pair").kind, Kind::Array { element: 8, signed: false });
-        assert_eq!(slot("mac").kind, Kind::Array { element: 1, signed: false });
+        assert_eq!(
+            slot("common_pid"),
+            Slot { offset: 4, size: 4, kind: FieldKind::Integer { signed: true } }
+        );
+        assert_eq!(slot("shr"), Slot { offset: 8, size: 8, kind: FieldKind::Integer { signed: false } });
+        assert_eq!(slot("comm").kind, FieldKind::Chars);
+        assert_eq!(slot("name").kind, FieldKind::DataLoc { element: 1 });
+        assert_eq!(slot("words").kind, FieldKind::RelLoc { element: 4 });
+        assert_eq!(slot("pair").kind, FieldKind::Array { element: 8, signed: false });
+        assert_eq!(slot("mac").kind, FieldKind::Array { element: 1, signed: false });
         assert_eq!(format.any_slot(&["missing", "pair"]), format.slot("pair"));
     }
 

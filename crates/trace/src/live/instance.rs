@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::tracefs::{self, Tracefs};
 use super::{CpuPipe, tracefs::refused};
-use crate::ring::PageLayout;
+use crate::ring::SubBufferLayout;
 use crate::{EventFormat, Formats, TraceError};
 
 /// How a private instance is set up.
@@ -142,8 +142,8 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if `header_page` cannot be read or understood.
-    pub fn layout(&self) -> Result<PageLayout, TraceError> {
-        PageLayout::parse(&self.header_page()?, crate::Abi::host().big_endian)
+    pub fn layout(&self) -> Result<SubBufferLayout, TraceError> {
+        SubBufferLayout::parse(&self.header_page()?, crate::Abi::host().big_endian)
     }
 
     /// The text of `events/header_page`: the instance's own where it has one (sub-buffers may have a size of their own).
@@ -171,8 +171,8 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if the kernel refuses.
-    pub fn pipe(&self, cpu: u32, page_size: u32) -> Result<CpuPipe, TraceError> {
-        CpuPipe::open(&self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw")), page_size)
+    pub fn pipe(&self, cpu: u32, sub_buffer_size: u32) -> Result<CpuPipe, TraceError> {
+        CpuPipe::open(&self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw")), sub_buffer_size)
     }
 
     /// Events the kernel overwrote or dropped on a CPU since the instance was made.

@@ -1,16 +1,16 @@
 //! Events of the running kernel, from a private tracefs instance.
 
 mod instance;
+mod machine;
 mod pipe;
 mod reader;
 mod record;
-mod seen;
-mod system;
+mod references;
 mod tracefs;
 
 pub use instance::{Instance, InstanceOptions};
+pub use machine::{machine_info, read_counters};
 pub use pipe::CpuPipe;
 pub use reader::{LiveReader, monotonic};
-pub use record::{RecordSummary, Recorder, RecorderOptions};
-pub use system::{machine_info, snapshot};
+pub use record::{Recorder, RecorderOptions, RecordingSummary};
 pub use tracefs::Tracefs;

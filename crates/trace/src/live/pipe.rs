@@ -11,15 +11,15 @@ use crate::TraceError;
 pub struct CpuPipe {
     file: File,
     path: PathBuf,
-    page_size: usize,
+    sub_buffer_size: usize,
 }
 
 impl CpuPipe {
-    pub(super) fn open(path: &Path, page_size: u32) -> Result<Self, TraceError> {
+    pub(super) fn open(path: &Path, sub_buffer_size: u32) -> Result<Self, TraceError> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = file.map_err(|error| refused(path, "open", error))?;
-        Ok(Self { file, path: path.to_owned(), page_size: page_size as usize })
+        Ok(Self { file, path: path.to_owned(), sub_buffer_size: sub_buffer_size as usize })
     }
 
     /// Reads one sub-buffer into `page`; false if there is none now.
@@ -27,7 +27,7 @@ impl CpuPipe {
     /// # Errors
     /// [`TraceError`] if the kernel refuses.
     pub fn read(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
-        page.resize(self.page_size, 0);
+        page.resize(self.sub_buffer_size, 0);
         loop {
             return match self.file.read(page) {
                 Ok(0) => Ok(false),

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{CpuPipe, Instance};
-use crate::{Comms, Event, EventSource, Formats, Losses, Merge, PageSource, TraceError};
+use crate::{Comms, Event, EventSource, Formats, Losses, Merge, SubBufferSource, TraceError};
 
 /// Reads the events switched on in an instance, in the order of time over all CPUs.
 ///
@@ -29,8 +29,8 @@ struct Queue {
     spare: Vec<Vec<u8>>,
 }
 
-impl PageSource for Queue {
-    fn next_page(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
+impl SubBufferSource for Queue {
+    fn next_sub_buffer(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
         let Some(next) = self.pages.pop_front() else { return Ok(false) };
         self.spare.push(std::mem::replace(page, next));
         Ok(true)
@@ -47,14 +47,14 @@ impl LiveReader {
         let layout = instance.layout()?;
         let mut queues = Vec::new();
         for cpu in instance.cpus()? {
-            let pipe = instance.pipe(cpu, layout.page_size)?;
+            let pipe = instance.pipe(cpu, layout.sub_buffer_size)?;
             queues.push((cpu, Queue { pipe, pages: VecDeque::new(), spare: Vec::new() }));
         }
         let merge = Merge::new(queues, layout, &formats);
         // All that a buffer holds when a poll begins, with the page being read and the one being written. What comes meanwhile
         // is for the next poll: where reading itself is traced, there would be no end of it.
         let kib = instance.read("buffer_size_kb")?.trim().parse::<usize>().unwrap_or(1 << 20);
-        let most = kib.saturating_mul(1024) / (layout.page_size as usize).max(1) + 2;
+        let most = kib.saturating_mul(1024) / (layout.sub_buffer_size as usize).max(1) + 2;
         Ok(Self { merge, formats, comms: Comms::default(), limit: 0, started: false, most, instance })
     }
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::seen::Seen;
-use super::system::{cgroup_ids, machine_info, snapshot};
+use super::machine::{cgroup_ids, machine_info, read_counters};
+use super::references::References;
 use super::{CpuPipe, Instance};
-use crate::native::{NativeWriter, Packer};
-use crate::ring::PageLayout;
+use crate::pht::{BlockEncoder, PhtWriter};
+use crate::ring::SubBufferLayout;
 use crate::{Comms, Run, Symbols, TraceError};
 
 /// How to record.
@@ -33,7 +33,7 @@ impl Default for RecorderOptions {
 
 /// What a recording came to.
 #[derive(Debug, Clone, Default)]
-pub struct RecordSummary {
+pub struct RecordingSummary {
     /// Events written.
     pub events: u64,
     /// Bytes of sub-buffers.
@@ -66,14 +66,14 @@ struct Shared {
 }
 
 struct Out {
-    writer: Option<NativeWriter<File>>,
+    writer: Option<PhtWriter<File>>,
     /// Bytes whose pages were given back.
     dropped: u64,
 }
 
 /// What one thread did.
 struct Part {
-    seen: Seen,
+    seen: References,
     raw_bytes: u64,
     cpu_ns: u64,
 }
@@ -89,14 +89,14 @@ const IDLE: Duration = Duration::from_millis(50);
 const BUSY: Duration = Duration::from_millis(5);
 
 impl Recorder {
-    /// Begins: writes what is known of the machine, takes the first snapshot, then switches tracing on. The events are
+    /// Begins: writes what is known of the machine, takes the first read_counters, then switches tracing on. The events are
     /// switched on in `instance` already.
     ///
     /// # Errors
     /// [`TraceError`] if the instance cannot be read or the file not be written.
     pub fn start(instance: Instance, path: &Path, options: &RecorderOptions) -> Result<Self, TraceError> {
         let file = File::create(path).map_err(TraceError::io(path, "make"))?;
-        let mut writer = NativeWriter::new(file, path, options.level)?;
+        let mut writer = PhtWriter::new(file, path, options.level)?;
         writer.machine(&machine_info(&instance, &options.command)?)?;
         writer.header_page(&instance.header_page()?)?;
         for (system, event) in instance.enabled()? {
@@ -105,16 +105,16 @@ impl Recorder {
         let (formats, layout) = (instance.formats()?, instance.layout()?);
         let mut pipes = Vec::new();
         for cpu in instance.cpus()? {
-            pipes.push((cpu, instance.pipe(cpu, layout.page_size)?));
+            pipes.push((cpu, instance.pipe(cpu, layout.sub_buffer_size)?));
         }
         lock_memory();
-        writer.begin(&snapshot())?;
+        writer.begin(&read_counters())?;
         let out = Mutex::new(Out { writer: Some(writer), dropped: 0 });
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), failed: AtomicBool::new(false), out });
         let mut threads = Vec::new();
         while !pipes.is_empty() {
             let part: Vec<_> = pipes.drain(..pipes.len().min(CPUS_PER_THREAD)).collect();
-            let (shared, seen, level) = (shared.clone(), Seen::new(&formats, layout), options.level);
+            let (shared, seen, level) = (shared.clone(), References::new(&formats, layout), options.level);
             let thread = std::thread::Builder::new().name("record".into()).spawn(move || {
                 let result = read(&shared, part, seen, layout, level);
                 shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
@@ -150,11 +150,11 @@ impl Recorder {
     ///
     /// # Errors
     /// [`TraceError`] of the first thing that failed; the file then says that it is cut.
-    pub fn finish(self) -> Result<RecordSummary, TraceError> {
+    pub fn finish(self) -> Result<RecordingSummary, TraceError> {
         let stopped = self.instance.write("tracing_on", "0");
-        let end = snapshot();
+        let end = read_counters();
         self.shared.stop.store(true, Ordering::Relaxed);
-        let mut summary = RecordSummary::default();
+        let mut summary = RecordingSummary::default();
         let (mut addresses, mut ids, mut tasks) = (Default::default(), Default::default(), BTreeMap::new());
         let mut failure = stopped.err();
         for thread in self.threads {
@@ -218,11 +218,11 @@ fn comms(instance: &Instance, tasks: &BTreeMap<i32, String>) -> Result<Comms, Tr
 fn read(
     shared: &Shared,
     mut pipes: Vec<(u32, CpuPipe)>,
-    mut seen: Seen,
-    layout: PageLayout,
+    mut seen: References,
+    layout: SubBufferLayout,
     level: i32,
 ) -> Result<Part, TraceError> {
-    let mut packer = Packer::new(level);
+    let mut packer = BlockEncoder::new(level);
     let (mut page, mut block) = (Vec::new(), Vec::new());
     let mut raw_bytes = 0;
     loop {
@@ -235,11 +235,13 @@ fn read(
                 let more = pipe.read(&mut page)?;
                 if more {
                     seen.page(&page);
-                    page.resize(layout.page_size as usize, 0);
+                    page.resize(layout.sub_buffer_size as usize, 0);
                     block.extend_from_slice(&page);
                     count += 1;
                 }
-                if block.len() >= BLOCK_PAGES * layout.page_size as usize || (!more && !block.is_empty()) {
+                if block.len() >= BLOCK_PAGES * layout.sub_buffer_size as usize
+                    || (!more && !block.is_empty())
+                {
                     raw_bytes += block.len() as u64;
                     let packed = packer.pages(*cpu, &block);
                     let packed = packed.map_err(TraceError::io(Path::new("sub-buffers"), "pack"))?;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::head::{Head, Note};
-use super::shape::Shape;
+use super::header::{LineHeader, LossNotice};
+use super::line_format::LineFormat;
 use crate::event::Value;
 
 /// A piece of text, and what its lines say. Batches go round: their room is used again.
@@ -18,9 +18,9 @@ pub(super) struct Batch {
     /// The values of all events.
     pub(super) values: Vec<Value>,
     /// Lines that are no events but say something, and which event comes next.
-    pub(super) notes: Vec<(usize, Note)>,
+    pub(super) notes: Vec<(usize, LossNotice)>,
     /// The kinds of events in this batch, in the order of their first lines.
-    pub(super) shapes: Vec<Arc<Shape>>,
+    pub(super) formats: Vec<Arc<LineFormat>>,
 }
 
 /// An event.
@@ -28,9 +28,9 @@ pub(super) struct Batch {
 pub(super) struct Line {
     /// Where the line begins.
     pub(super) start: usize,
-    pub(super) head: Head,
-    /// Its kind: a place in the batch's shapes.
-    pub(super) shape: usize,
+    pub(super) head: LineHeader,
+    /// Its kind: a place in the batch's formats.
+    pub(super) format: usize,
     /// Its first value, and how many it has.
     pub(super) first: usize,
     pub(super) count: usize,

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::args::{self, Pair};
 use super::batch::{Batch, Line};
-use super::head::{self, Head};
-use super::shape::Shape;
+use super::fields::{self, Pair};
+use super::header::{self, LineHeader};
+use super::line_format::LineFormat;
 use crate::Span;
 use crate::event::{Value, number};
 
@@ -34,8 +34,8 @@ struct Named {
 const RECENT: usize = 64;
 
 struct TextKind {
-    shape: Arc<Shape>,
-    /// The last batch that had it, and its place among the shapes of that.
+    format: Arc<LineFormat>,
+    /// The last batch that had it, and its place among the formats of that.
     batch: u64,
     place: usize,
 }
@@ -62,7 +62,7 @@ impl Parser {
         batch.lines.clear();
         batch.values.clear();
         batch.notes.clear();
-        batch.shapes.clear();
+        batch.formats.clear();
         self.batch += 1;
         let bytes = std::mem::take(&mut batch.bytes);
         let text = bytes.get(..batch.end).unwrap_or_default();
@@ -85,8 +85,8 @@ impl Parser {
         if line.len() > self.longest {
             return;
         }
-        let Some(head) = head::parse(line) else {
-            if let Some(note) = head::note(line) {
+        let Some(head) = header::parse(line) else {
+            if let Some(note) = header::note(line) {
                 batch.notes.push((batch.lines.len(), note));
             }
             return;
@@ -96,28 +96,28 @@ impl Parser {
         let args = part(head.args);
         let first = batch.values.len();
         for kind in &mut self.named[at].kinds {
-            let count = kind.shape.before.len();
+            let count = kind.format.before.len();
             batch.values.resize(first + count, Value::default());
             let values = &mut batch.values[first..];
-            if args::expected(args, &kind.shape.before, values)
-                && (!kind.shape.shrinker || args::cut_shrinker(args, values))
+            if fields::expected(args, &kind.format.before, values)
+                && (!kind.format.shrinker || fields::cut_shrinker(args, values))
             {
                 if kind.batch != self.batch {
-                    (kind.batch, kind.place) = (self.batch, batch.shapes.len());
-                    batch.shapes.push(Arc::clone(&kind.shape));
+                    (kind.batch, kind.place) = (self.batch, batch.formats.len());
+                    batch.formats.push(Arc::clone(&kind.format));
                 }
-                batch.lines.push(Line { start, head, shape: kind.place, first, count });
+                batch.lines.push(Line { start, head, format: kind.place, first, count });
                 return;
             }
         }
         batch.values.truncate(first);
-        let shape = self.learn(at, line, &head, batch);
-        batch.lines.push(Line { start, head, shape, first, count: batch.values.len() - first });
+        let format = self.learn(at, line, &head, batch);
+        batch.lines.push(Line { start, head, format, first, count: batch.values.len() - first });
     }
 
-    /// Takes the fields of a line apart that is not as known; the place of its kind among the batch's shapes.
+    /// Takes the fields of a line apart that is not as known; the place of its kind among the batch's formats.
     #[cold]
-    fn learn(&mut self, at: usize, line: &[u8], head: &Head, batch: &mut Batch) -> usize {
+    fn learn(&mut self, at: usize, line: &[u8], head: &LineHeader, batch: &mut Batch) -> usize {
         let part = |span: Span| &line[span.start as usize..span.end as usize];
         let (name, args) = (part(head.name), part(head.args));
         let system = line.get(head.system.start as usize..head.system.end as usize).unwrap_or_default();
@@ -125,9 +125,9 @@ impl Parser {
         // `trace-cmd report -R` has all fields as pairs.
         let shrinker = name.starts_with(b"mm_shrink_slab_") && !args.contains(&b'=');
         if shrinker {
-            args::shrinker(args, &mut self.pairs);
+            fields::shrinker(args, &mut self.pairs);
         } else {
-            args::pairs(args, &mut self.pairs);
+            fields::pairs(args, &mut self.pairs);
         }
         let before = |&(name, value): &Pair| {
             let own = name.end > name.start;
@@ -136,25 +136,25 @@ impl Parser {
         let before: Box<[Box<[u8]>]> = self.pairs.iter().map(before).collect();
         let values = self.pairs.iter().enumerate().map(|(at, &(_, span))| {
             // The shrinker and its address are words.
-            let word = shrinker && at < args::SHRINKER_NAMES.len();
+            let word = shrinker && at < fields::SHRINKER_NAMES.len();
             Value { span, number: if word { None } else { number(part(span)) } }
         });
         batch.values.extend(values);
         let (known, own) = (&mut self.named[at].kinds, self.batch);
-        let place = batch.shapes.len();
-        if let Some(kind) = known.iter_mut().find(|kind| kind.shape.before == before) {
+        let place = batch.formats.len();
+        if let Some(kind) = known.iter_mut().find(|kind| kind.format.before == before) {
             if kind.batch == own {
                 return kind.place;
             }
             (kind.batch, kind.place) = (own, place);
-            batch.shapes.push(Arc::clone(&kind.shape));
+            batch.formats.push(Arc::clone(&kind.format));
             return place;
         }
-        let shape = Arc::new(Shape { name: name.into(), before, system: system.into(), shrinker });
+        let format = Arc::new(LineFormat { name: name.into(), before, system: system.into(), shrinker });
         if known.len() < MAX_KINDS {
-            known.push(TextKind { shape: Arc::clone(&shape), batch: own, place });
+            known.push(TextKind { format: Arc::clone(&format), batch: own, place });
         }
-        batch.shapes.push(shape);
+        batch.formats.push(format);
         place
     }
 }
@@ -170,7 +170,8 @@ fn place(
     let end = name.last_chunk::<4>().map_or(0, |end| u32::from_le_bytes(*end));
     let hash = (end.wrapping_mul(0x9e37_79b1) >> 26) as usize ^ (name.len() % RECENT);
     let at = recent[hash % RECENT];
-    if named.get(at).is_some_and(|known| known.name.len() == name.len() && args::begins(name, &known.name)) {
+    if named.get(at).is_some_and(|known| known.name.len() == name.len() && fields::begins(name, &known.name))
+    {
         return at;
     }
     let at = match kinds.get(name) {

@@ -1,28 +1,28 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::ahead::{Ahead, all_threads};
 use super::batch::Batch;
-use super::head::Note;
+use super::chunks::Chunks;
+use super::header::LossNotice;
+use super::line_format::LineFormats;
 use super::parser::Parser;
-use super::pieces::Pieces;
-use super::shape::Shapes;
-use super::tasks::TaskNames;
+use super::parser_threads::{ParserThreads, all_threads};
+use super::task_names::TaskNames;
 use crate::event::Body;
-use crate::recording::{Origin, TraceInfo};
+use crate::info::{Origin, TraceInfo};
 use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError};
 
 /// Reads text traces. Lines are taken apart by threads of their own, unless there are few.
 pub(crate) struct TextReader {
     /// Where batches come from, if there are more.
-    ahead: Option<Ahead>,
+    threads: Option<ParserThreads>,
     /// The batch whose events come now; its next event, and its next note.
     batch: Batch,
     line: usize,
     note: usize,
     /// The formats of the batch's kinds; none for those beyond what is kept.
     kinds: Vec<Option<usize>>,
-    shapes: Shapes,
+    line_formats: LineFormats,
     info: TraceInfo,
     formats: Formats,
     comms: Comms,
@@ -37,15 +37,15 @@ const SEARCHED: u64 = 1 << 20;
 
 impl TextReader {
     pub(crate) fn open(input: Input) -> Result<Self, TraceError> {
-        Self::of_pieces(&Pieces::new(input), all_threads())
+        Self::of_chunks(&Chunks::new(input), all_threads())
     }
 
-    pub(super) fn of_pieces(pieces: &Pieces, threads: usize) -> Result<Self, TraceError> {
-        let (mut parser, mut batch) = (Parser::new(pieces.longest()), Batch::default());
+    pub(super) fn of_chunks(chunks: &Chunks, threads: usize) -> Result<Self, TraceError> {
+        let (mut parser, mut batch) = (Parser::new(chunks.longest()), Batch::default());
         let mut next = 0;
         let mut trace = false;
-        while next < pieces.of_first(SEARCHED) && batch.is_empty() {
-            pieces.fill(next, &mut batch)?;
+        while next < chunks.of_first(SEARCHED) && batch.is_empty() {
+            chunks.fill(next, &mut batch)?;
             parser.parse(&mut batch);
             // An empty trace says that it is one.
             let text = batch.text();
@@ -53,15 +53,15 @@ impl TextReader {
             next += 1;
         }
         if batch.is_empty() && !trace {
-            return Err(no_trace(pieces.input().path()));
+            return Err(no_trace(chunks.input().path()));
         }
         let mut reader = Self {
-            ahead: None,
+            threads: None,
             batch: Batch::default(),
             line: 0,
             note: 0,
             kinds: Vec::new(),
-            shapes: Shapes::default(),
+            line_formats: LineFormats::default(),
             info: TraceInfo { origin: Origin::Text, ..TraceInfo::default() },
             formats: Formats::default(),
             comms: Comms::default(),
@@ -70,8 +70,8 @@ impl TextReader {
             tasks: TaskNames::default(),
         };
         reader.begin(batch);
-        if next < pieces.count() {
-            reader.ahead = Some(Ahead::start(pieces, next, threads)?);
+        if next < chunks.count() {
+            reader.threads = Some(ParserThreads::start(chunks, next, threads)?);
         }
         Ok(reader)
     }
@@ -82,8 +82,8 @@ impl TextReader {
 
     fn begin(&mut self, batch: Batch) {
         self.kinds.clear();
-        for shape in &batch.shapes {
-            self.kinds.push(self.shapes.format(shape, &mut self.formats));
+        for format in &batch.formats {
+            self.kinds.push(self.line_formats.index(format, &mut self.formats));
         }
         (self.batch, self.line, self.note) = (batch, 0, 0);
     }
@@ -91,15 +91,15 @@ impl TextReader {
     /// Goes on to the next batch; false at the end.
     #[cold]
     fn next_batch(&mut self) -> Result<bool, TraceError> {
-        let Some(ahead) = &mut self.ahead else { return Ok(false) };
-        match ahead.next(std::mem::take(&mut self.batch))? {
+        let Some(threads) = &mut self.threads else { return Ok(false) };
+        match threads.next(std::mem::take(&mut self.batch))? {
             Some(batch) => self.begin(batch),
             None => {
-                self.ahead = None;
+                self.threads = None;
                 (self.line, self.note) = (0, 0);
             }
         }
-        Ok(self.ahead.is_some())
+        Ok(self.threads.is_some())
     }
 
     /// Takes the notes before the next event; whether there is an event in this batch.
@@ -111,7 +111,7 @@ impl TextReader {
             }
             self.note += 1;
             match note {
-                Note::Lost { cpu, events } => {
+                LossNotice::Lost { cpu, events } => {
                     self.gaps.insert(cpu);
                     let losses = self.losses.cpu(cpu);
                     match events {
@@ -119,8 +119,8 @@ impl TextReader {
                         None => losses.gaps += 1,
                     }
                 }
-                Note::Overwritten(0) => {}
-                Note::Overwritten(events) => {
+                LossNotice::Overwritten(0) => {}
+                LossNotice::Overwritten(events) => {
                     let what =
                         format!("{events} events were overwritten in the kernel's buffer before it was read");
                     self.info.remarks.push(what);
@@ -148,7 +148,7 @@ impl EventSource for TextReader {
             }
             let Some(line) = self.batch.lines.get(self.line) else { return Ok(None) };
             self.line += 1;
-            match self.kinds.get(line.shape).copied().flatten() {
+            match self.kinds.get(line.format).copied().flatten() {
                 Some(format) => break (line, format),
                 None => self.losses.unknown_events += 1,
             }

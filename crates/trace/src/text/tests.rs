@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 
-use super::pieces::Pieces;
+use super::chunks::Chunks;
 use super::reader::TextReader;
 use crate::{EventSource, Input};
 
 /// Bytes of the longest line that counts, here.
 const LONGEST: usize = 300;
 
-/// Everything there is to know of a text, cut into pieces of `size` bytes.
+/// Everything there is to know of a text, cut into chunks of `size` bytes.
 fn all(text: &[u8], size: usize, threads: usize) -> String {
-    let pieces = Pieces::of_size(Input::memory(text.to_vec(), "text"), size, LONGEST);
-    let mut reader = match TextReader::of_pieces(&pieces, threads) {
+    let chunks = Chunks::of_size(Input::memory(text.to_vec(), "text"), size, LONGEST);
+    let mut reader = match TextReader::of_chunks(&chunks, threads) {
         Ok(reader) => reader,
         Err(error) => return error.to_string(),
     };

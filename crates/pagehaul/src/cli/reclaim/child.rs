@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pagehaul_trace::Run;
-use pagehaul_trace::live::{monotonic, snapshot};
+use pagehaul_trace::live::{monotonic, read_counters};
 
 /// Runs the command once. `stop` is asked a few times a second; once it says so, the command is asked to end.
 pub(super) fn run(command: &[String], stop: &dyn Fn() -> bool) -> Result<Run> {
     let (program, arguments) = command.split_first().context("no command was given")?;
-    let before = snapshot();
+    let before = read_counters();
     let spent = children();
     let begin_ns = monotonic();
     let child =
@@ -28,7 +28,7 @@ pub(super) fn run(command: &[String], stop: &dyn Fn() -> bool) -> Result<Run> {
         signal: status.signal(),
         max_rss_kib: after_spent.max_rss_kib,
         before,
-        after: snapshot(),
+        after: read_counters(),
     })
 }
 

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use pagehaul_reclaim::{Report, analyse};
-use pagehaul_trace::Recording;
+use pagehaul_trace::TraceFile;
 
 /// The report of one file.
 pub(super) fn report(path: &Path, label: &str) -> Result<Report> {
-    let mut recording = Recording::open(path)?;
+    let mut recording = TraceFile::open(path)?;
     Ok(analyse(&mut recording, &path.display().to_string(), label)?)
 }
 

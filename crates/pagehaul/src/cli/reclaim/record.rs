@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use pagehaul_trace::Run;
-use pagehaul_trace::live::{Instance, InstanceOptions, RecordSummary, Recorder, RecorderOptions, Tracefs};
+use pagehaul_trace::live::{Instance, InstanceOptions, Recorder, RecorderOptions, RecordingSummary, Tracefs};
 
 use super::args::RecordArguments;
 use super::child;
@@ -113,7 +113,7 @@ fn run_all(arguments: &RecordArguments, recorder: &Recorder, over: &dyn Fn() -> 
     Ok(runs)
 }
 
-fn say(arguments: &RecordArguments, summary: &RecordSummary, elapsed: Duration) {
+fn say(arguments: &RecordArguments, summary: &RecordingSummary, elapsed: Duration) {
     let lost = if summary.lost > 0 {
         format!("; {} events were LOST: record with a larger --buffer-size", count(summary.lost))
     } else {

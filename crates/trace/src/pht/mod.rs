@@ -11,7 +11,7 @@
 //! | 4 pages | the CPU | ring-buffer sub-buffers, each of the size `header_page` says, in order |
 //! | 5 tasks | 0 | lines of PID and name |
 //! | 6 symbols | 0 | lines as in `/proc/kallsyms`, those that events name |
-//! | 7 begin, 8 end | 0 | JSON: a [`crate::Snapshot`] |
+//! | 7 begin, 8 end | 0 | JSON: a [`crate::KernelCounters`] |
 //! | 9 run | 0 | JSON: a [`crate::Run`] |
 //! | 11 cgroups | 0 | lines `pid PID PATH` and `id INODE PATH` |
 //! | 10 done | 0 | JSON: lost events by CPU; the recording is complete |
@@ -22,6 +22,6 @@ mod block;
 mod read;
 mod write;
 
-pub use block::{BlockHeader, Kind, MAGIC};
-pub use read::NativeReader;
-pub use write::{MachineInfo, NativeWriter, Packer};
+pub use block::{BlockHeader, BlockKind, MAGIC};
+pub use read::PhtReader;
+pub use write::{BlockEncoder, MachineInfo, PhtWriter};

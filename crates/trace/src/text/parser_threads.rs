@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::batch::Batch;
+use super::chunks::Chunks;
 use super::parser::Parser;
-use super::pieces::Pieces;
 use crate::TraceError;
 
 /// Batches of each thread, of about 1 MiB each with all that is made of them.
@@ -14,11 +14,11 @@ const BATCHES: usize = 4;
 const MOST_THREADS: usize = 8;
 
 /// Batches in the order of the text. The threads take turns, piece by piece, so that it is known whose batch is next.
-pub(super) struct Ahead {
+pub(super) struct ParserThreads {
     threads: Vec<Thread>,
     /// Whose turn it is.
     turn: usize,
-    /// Pieces to come.
+    /// Chunks to come.
     left: u64,
     /// Whose batch was given last.
     given: Option<usize>,
@@ -35,13 +35,13 @@ pub(super) fn all_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
 }
 
-impl Ahead {
+impl ParserThreads {
     /// Begins at a piece.
-    pub(super) fn start(pieces: &Pieces, first: u64, threads: usize) -> Result<Self, TraceError> {
-        let left = pieces.count().saturating_sub(first);
+    pub(super) fn start(chunks: &Chunks, first: u64, threads: usize) -> Result<Self, TraceError> {
+        let left = chunks.count().saturating_sub(first);
         let count = left.min(threads.max(1) as u64);
-        let path = pieces.input().path().to_owned();
-        let start = |turn| Thread::start(pieces.clone(), first.saturating_add(turn), count);
+        let path = chunks.input().path().to_owned();
+        let start = |turn| Thread::start(chunks.clone(), first.saturating_add(turn), count);
         let threads = (0..count).map(start).collect::<Result<_, _>>();
         let threads = threads.map_err(TraceError::io(&path, "start a thread to read"))?;
         Ok(Self { threads, turn: 0, left, given: None, path })
@@ -70,7 +70,7 @@ impl Ahead {
 
 impl Thread {
     /// Takes apart a piece of every `count`.
-    fn start(pieces: Pieces, first: u64, count: u64) -> std::io::Result<Self> {
+    fn start(chunks: Chunks, first: u64, count: u64) -> std::io::Result<Self> {
         let (full_sender, full) = channel();
         let (empty, empties) = channel::<Batch>();
         for _ in 0..BATCHES {
@@ -78,13 +78,13 @@ impl Thread {
             let _ = empty.send(Batch::default());
         }
         std::thread::Builder::new().name("text".into()).spawn(move || {
-            let mut parser = Parser::new(pieces.longest());
+            let mut parser = Parser::new(chunks.longest());
             let mut number = first;
             // Ends with the text, or with the reader.
-            while number < pieces.count()
+            while number < chunks.count()
                 && let Ok(mut batch) = empties.recv()
             {
-                let filled = pieces.fill(number, &mut batch);
+                let filled = chunks.fill(number, &mut batch);
                 let failed = filled.is_err();
                 parser.parse(&mut batch);
                 if full_sender.send(filled.map(|()| batch)).is_err() || failed {

@@ -10,7 +10,7 @@ pub(super) const MAX_RAW: u32 = 64 << 20;
 /// What a block holds. See the [module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Kind {
+pub enum BlockKind {
     /// JSON of the machine.
     Machine = 1,
     /// `header_page`.
@@ -35,9 +35,9 @@ pub enum Kind {
     Cgroups = 11,
 }
 
-impl Kind {
+impl BlockKind {
     fn from_number(number: u16) -> Option<Self> {
-        use Kind::{Begin, Cgroups, Done, End, Format, HeaderPage, Machine, Pages, Run, Symbols, Tasks};
+        use BlockKind::{Begin, Cgroups, Done, End, Format, HeaderPage, Machine, Pages, Run, Symbols, Tasks};
         [Machine, HeaderPage, Format, Pages, Tasks, Symbols, Begin, End, Run, Done, Cgroups]
             .into_iter()
             .find(|kind| *kind as u16 == number)
@@ -48,7 +48,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHeader {
     /// What it holds; none if this program does not know.
-    pub kind: Option<Kind>,
+    pub kind: Option<BlockKind>,
     /// The CPU, for pages.
     pub cpu: u32,
     /// Bytes of the zstd frame that follows.
@@ -65,7 +65,7 @@ impl BlockHeader {
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let header = Self {
-            kind: Kind::from_number(u16::from_le_bytes([bytes[4], bytes[5]])),
+            kind: BlockKind::from_number(u16::from_le_bytes([bytes[4], bytes[5]])),
             cpu: word(8),
             stored: word(12),
             raw: word(16),
@@ -73,7 +73,7 @@ impl BlockHeader {
         (word(0) == BLOCK_MAGIC && header.raw <= MAX_RAW).then_some(header)
     }
 
-    pub(super) fn bytes(kind: Kind, cpu: u32, stored: u32, raw: u32) -> [u8; Self::SIZE] {
+    pub(super) fn bytes(kind: BlockKind, cpu: u32, stored: u32, raw: u32) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..4].copy_from_slice(&BLOCK_MAGIC.to_le_bytes());
         bytes[4..6].copy_from_slice(&(kind as u16).to_le_bytes());

@@ -19,7 +19,7 @@ impl Codec {
     }
 
     /// Unpacks `packed` to exactly `raw` bytes.
-    pub(super) fn unpack(self, packed: &[u8], raw: usize) -> Result<Vec<u8>, String> {
+    pub(super) fn decompress(self, packed: &[u8], raw: usize) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
         match self {
             Self::None => return Err("data is marked as compressed in a file without compression".into()),

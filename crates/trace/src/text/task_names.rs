@@ -1,6 +1,6 @@
 //! Names of the tasks seen last, so that no line has to be checked for UTF-8 and no name copied but when it is a new one.
 
-use super::args::begins;
+use super::fields::begins;
 
 /// Names by PID, in places that PIDs share.
 #[derive(Default)]

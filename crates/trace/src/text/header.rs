@@ -4,7 +4,7 @@ use crate::Span;
 
 /// A line that is an event. Spans are bytes of the line: what they hold may be no UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct LineHeader {
     pub(super) comm: Span,
     pub(super) pid: i32,
     pub(super) cpu: u32,
@@ -19,7 +19,7 @@ pub(super) struct Head {
 
 /// A line that is no event, but says something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Note {
+pub(super) enum LossNotice {
     /// Events were lost on a CPU; none if the line does not say how many.
     Lost { cpu: u32, events: Option<u64> },
     /// `entries-in-buffer/entries-written: A/B`: B - A were overwritten.
@@ -29,7 +29,7 @@ pub(super) enum Note {
 /// Understands `COMM-PID [CPU] FLAGS TIME: EVENT: ARGS` and `COMM PID [CPU] TIME: SYSTEM:EVENT: ARGS`. Walks bytes, each
 /// once: text traces have gigabytes.
 #[inline]
-pub(super) fn parse(line: &[u8]) -> Option<Head> {
+pub(super) fn parse(line: &[u8]) -> Option<LineHeader> {
     let (task_end, cpu, at) = split_cpu(line)?;
     let (comm, pid) = split_task(line, task_end)?;
     let (ts, at) = split_time(line, at)?;
@@ -46,7 +46,15 @@ pub(super) fn parse(line: &[u8]) -> Option<Head> {
     if start == end || memchr::memchr(b' ', line.get(at..end)?).is_some() {
         return None;
     }
-    Some(Head { comm, pid, cpu, ts, system, name: span(start, end), args: trim(line, end + 1, line.len()) })
+    Some(LineHeader {
+        comm,
+        pid,
+        cpu,
+        ts,
+        system,
+        name: span(start, end),
+        args: trim(line, end + 1, line.len()),
+    })
 }
 
 fn span(start: usize, end: usize) -> Span {
@@ -186,20 +194,20 @@ fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 /// `CPU:1 [LOST 22 EVENTS]` of ftrace, `CPU:1 [22 EVENTS DROPPED]` of trace-cmd, `# entries-in-buffer/…` of ftrace.
-pub(super) fn note(line: &[u8]) -> Option<Note> {
+pub(super) fn note(line: &[u8]) -> Option<LossNotice> {
     let line = std::str::from_utf8(line).ok()?.trim();
     let decimal = |text: &str| decimal(text.as_bytes());
     if let Some((_, counts)) =
         line.strip_prefix('#').and_then(|line| line.split_once("entries-in-buffer/entries-written:"))
     {
         let (held, written) = counts.split_whitespace().next()?.split_once('/')?;
-        return Some(Note::Overwritten(decimal(written)?.saturating_sub(decimal(held)?)));
+        return Some(LossNotice::Overwritten(decimal(written)?.saturating_sub(decimal(held)?)));
     }
     let (cpu, rest) = line.strip_prefix("CPU:")?.split_once(' ')?;
     let inner = rest.trim().strip_prefix('[')?.strip_suffix(']')?;
     let lost = inner.contains("LOST") || inner.contains("DROPPED");
     lost.then_some(())?;
-    Some(Note::Lost { cpu: cpu.parse().ok()?, events: inner.split(' ').find_map(decimal) })
+    Some(LossNotice::Lost { cpu: cpu.parse().ok()?, events: inner.split(' ').find_map(decimal) })
 }
 
 #[cfg(test)]
@@ -264,12 +272,12 @@ mod tests {
 
     #[test]
     fn losses_are_noted() {
-        assert_eq!(note(b"CPU:1 [LOST 22 EVENTS]"), Some(Note::Lost { cpu: 1, events: Some(22) }));
-        assert_eq!(note(b"CPU:3 [7 EVENTS DROPPED]"), Some(Note::Lost { cpu: 3, events: Some(7) }));
-        assert_eq!(note(b"CPU:3 [EVENTS DROPPED]"), Some(Note::Lost { cpu: 3, events: None }));
+        assert_eq!(note(b"CPU:1 [LOST 22 EVENTS]"), Some(LossNotice::Lost { cpu: 1, events: Some(22) }));
+        assert_eq!(note(b"CPU:3 [7 EVENTS DROPPED]"), Some(LossNotice::Lost { cpu: 3, events: Some(7) }));
+        assert_eq!(note(b"CPU:3 [EVENTS DROPPED]"), Some(LossNotice::Lost { cpu: 3, events: None }));
         assert_eq!(
             note(b"# entries-in-buffer/entries-written: 205/305   #P:4"),
-            Some(Note::Overwritten(100))
+            Some(LossNotice::Overwritten(100))
         );
         assert_eq!(note(b"CPU 3 is empty"), None);
     }

@@ -1,6 +1,6 @@
 //! One sub-buffer: a time stamp, the count of bytes, then records of a 5-bit type or length, a 27-bit time delta and data.
 
-use super::PageLayout;
+use super::SubBufferLayout;
 
 /// The kernel's `type_len` values above the lengths (`events/header_event` prints them).
 mod kind {
@@ -23,7 +23,7 @@ const STAMP_BITS: u32 = 59;
 
 /// Events lost before a sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missed {
+pub enum MissedEvents {
     /// None.
     No,
     /// So many.
@@ -46,7 +46,7 @@ pub struct Record {
 /// What in a sub-buffer cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {what}")]
-pub struct PageFault {
+pub struct SubBufferError {
     /// Byte in the sub-buffer.
     pub offset: usize,
     /// What was found.
@@ -55,44 +55,46 @@ pub struct PageFault {
 
 /// Walks the records of one sub-buffer.
 #[derive(Debug, Clone)]
-pub struct PageCursor {
-    layout: PageLayout,
+pub struct SubBufferCursor {
+    layout: SubBufferLayout,
     ts: u64,
     at: usize,
     end: usize,
-    missed: Missed,
+    missed: MissedEvents,
 }
 
-impl PageCursor {
+impl SubBufferCursor {
     /// Starts at the first record. `page` may be cut behind its last record.
     ///
     /// # Errors
-    /// [`PageFault`] if the header is cut off or says there is more data than bytes.
-    pub fn new(page: &[u8], layout: PageLayout) -> Result<Self, PageFault> {
+    /// [`SubBufferError`] if the header is cut off or says there is more data than bytes.
+    pub fn new(page: &[u8], layout: SubBufferLayout) -> Result<Self, SubBufferError> {
         let abi = layout.abi;
         let word = |at: usize, size: usize| page.get(at..)?.get(..size).and_then(|bytes| abi.unsigned(bytes));
         let long = usize::from(abi.long_size);
         let (Some(ts), Some(commit)) = (word(0, 8), word(layout.commit_offset as usize, long)) else {
-            return Err(PageFault { offset: page.len(), what: "the sub-buffer's header is cut off" });
+            return Err(SubBufferError { offset: page.len(), what: "the sub-buffer's header is cut off" });
         };
         let at = layout.data_offset as usize;
         let end = at + (commit & COMMIT_MASK) as usize;
         if end > page.len() {
-            return Err(PageFault {
+            return Err(SubBufferError {
                 offset: layout.commit_offset as usize,
                 what: "more data than the sub-buffer has bytes",
             });
         }
         let missed = match commit & (MISSED_EVENTS | MISSED_STORED) {
-            0 => Missed::No,
-            bits if bits & MISSED_STORED != 0 => word(end, long).map_or(Missed::Unknown, Missed::Count),
-            _ => Missed::Unknown,
+            0 => MissedEvents::No,
+            bits if bits & MISSED_STORED != 0 => {
+                word(end, long).map_or(MissedEvents::Unknown, MissedEvents::Count)
+            }
+            _ => MissedEvents::Unknown,
         };
         Ok(Self { layout, ts, at, end, missed })
     }
 
     /// What was lost before this sub-buffer.
-    pub fn missed(&self) -> Missed {
+    pub fn missed(&self) -> MissedEvents {
         self.missed
     }
 
@@ -101,12 +103,12 @@ impl PageCursor {
         self.ts
     }
 
-    /// The next record with data; `page` is the one given to [`PageCursor::new`].
+    /// The next record with data; `page` is the one given to [`SubBufferCursor::new`].
     ///
     /// # Errors
-    /// [`PageFault`] if a record reaches beyond the data; what follows cannot be read.
+    /// [`SubBufferError`] if a record reaches beyond the data; what follows cannot be read.
     #[inline]
-    pub fn next_record(&mut self, page: &[u8]) -> Result<Option<Record>, PageFault> {
+    pub fn next_record(&mut self, page: &[u8]) -> Result<Option<Record>, SubBufferError> {
         while self.at < self.end {
             let header = self.word(page, self.at)?;
             let (type_len, delta) = if self.layout.abi.big_endian {
@@ -162,13 +164,13 @@ impl PageCursor {
     }
 
     #[inline]
-    fn word(&self, page: &[u8], at: usize) -> Result<u32, PageFault> {
+    fn word(&self, page: &[u8], at: usize) -> Result<u32, SubBufferError> {
         let bytes = page.get(..self.end).and_then(|page| page.get(at..)?.first_chunk::<4>());
         let Some(&bytes) = bytes else { return Err(self.fault("a record's header is cut off")) };
         Ok(if self.layout.abi.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 
-    fn skip_to(&mut self, to: usize) -> Result<(), PageFault> {
+    fn skip_to(&mut self, to: usize) -> Result<(), SubBufferError> {
         if to > self.end {
             return Err(self.fault("padding that reaches beyond the data"));
         }
@@ -176,8 +178,8 @@ impl PageCursor {
         Ok(())
     }
 
-    fn fault(&self, what: &'static str) -> PageFault {
-        PageFault { offset: self.at, what }
+    fn fault(&self, what: &'static str) -> SubBufferError {
+        SubBufferError { offset: self.at, what }
     }
 }
 
@@ -206,8 +208,8 @@ mod tests {
         page
     }
 
-    fn records(page: &[u8]) -> (Vec<(u64, Vec<u8>)>, Option<PageFault>) {
-        let mut cursor = PageCursor::new(page, PageLayout::le64(4096)).unwrap();
+    fn records(page: &[u8]) -> (Vec<(u64, Vec<u8>)>, Option<SubBufferError>) {
+        let mut cursor = SubBufferCursor::new(page, SubBufferLayout::le64(4096)).unwrap();
         let mut out = Vec::new();
         loop {
             match cursor.next_record(page) {
@@ -261,11 +263,11 @@ mod tests {
     fn losses_are_counted_or_known_unknown() {
         let missed = |flags, behind: &[u8]| {
             let page = page(0, flags, &[&header(1, 0), b"data"], behind);
-            PageCursor::new(&page, PageLayout::le64(4096)).unwrap().missed()
+            SubBufferCursor::new(&page, SubBufferLayout::le64(4096)).unwrap().missed()
         };
-        assert_eq!(missed(0, &[]), Missed::No);
-        assert_eq!(missed(MISSED_EVENTS, &[]), Missed::Unknown);
-        assert_eq!(missed(MISSED_EVENTS | MISSED_STORED, &123u64.to_le_bytes()), Missed::Count(123));
+        assert_eq!(missed(0, &[]), MissedEvents::No);
+        assert_eq!(missed(MISSED_EVENTS, &[]), MissedEvents::Unknown);
+        assert_eq!(missed(MISSED_EVENTS | MISSED_STORED, &123u64.to_le_bytes()), MissedEvents::Count(123));
     }
 
     #[test]
@@ -277,7 +279,7 @@ mod tests {
         let (_, fault) = records(&page(0, 0, &[&header(0, 1), &3u32.to_le_bytes()], &[]));
         assert!(fault.unwrap().what.contains("shorter"));
         let long = page(0, 0, &[&header(1, 1), b"good"], &[]);
-        assert!(PageCursor::new(&long[..20], PageLayout::le64(4096)).is_err());
-        assert!(PageCursor::new(&long[..15], PageLayout::le64(4096)).is_err());
+        assert!(SubBufferCursor::new(&long[..20], SubBufferLayout::le64(4096)).is_err());
+        assert!(SubBufferCursor::new(&long[..15], SubBufferLayout::le64(4096)).is_err());
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::{Instance, monotonic};
-use crate::native::MachineInfo;
-use crate::{Snapshot, TraceError};
+use crate::pht::MachineInfo;
+use crate::{KernelCounters, TraceError};
 
 /// Counters worth having before and after.
 const FILES: [&str; 7] = [
@@ -36,12 +36,12 @@ const SETTINGS: [&str; 12] = [
 
 /// Reads the kernel's counters. Node counters are first collected from the CPUs, which keep up to some dozens each to
 /// themselves: since 7.x pages scanned and reclaimed are among them.
-pub fn snapshot() -> Snapshot {
+pub fn read_counters() -> KernelCounters {
     // Only root may; what is read then is a little less exact.
     let _ = fs::read("/proc/sys/vm/stat_refresh");
     let files = FILES.iter().filter_map(|&file| Some((file.to_owned(), fs::read_to_string(file).ok()?)));
     let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    Snapshot {
+    KernelCounters {
         monotonic_ns: monotonic(),
         realtime_ns: (realtime.tv_sec as u64)
             .wrapping_mul(1_000_000_000)

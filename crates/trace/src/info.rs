@@ -24,9 +24,9 @@ pub struct TraceInfo {
     /// Every time the command ran.
     pub runs: Vec<Run>,
     /// The kernel's counters before tracing began.
-    pub begin: Option<Snapshot>,
+    pub begin: Option<KernelCounters>,
     /// And after it ended.
-    pub end: Option<Snapshot>,
+    pub end: Option<KernelCounters>,
     /// Functions named by events.
     pub symbols: Symbols,
     /// The control group of tasks that were seen in reclaim.
@@ -34,7 +34,7 @@ pub struct TraceInfo {
     /// Paths of control groups by the id that events name (the inode of their folder).
     pub cgroup_ids: BTreeMap<u64, String>,
     /// Events the kernel counted as lost, by CPU, where the recorder asked.
-    pub kernel_lost: BTreeMap<u32, u64>,
+    pub lost_by_cpu: BTreeMap<u32, u64>,
     /// The names of kernel settings that matter for reclaim, and their values.
     pub settings: BTreeMap<String, String>,
     /// What a reader should know: a cut file, parts left out. One sentence each.
@@ -48,8 +48,8 @@ pub enum Origin {
     /// The running kernel.
     #[default]
     Live,
-    /// Our own recording.
-    Native,
+    /// A pagehaul recording (`.pht`).
+    Recording,
     /// trace-cmd's `trace.dat` of this version.
     TraceDat(u8),
     /// Text: ftrace's `trace` and `trace_pipe`, `trace-cmd report`, `perf script`.
@@ -60,7 +60,7 @@ impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Live => f.write_str("live"),
-            Self::Native => f.write_str("pagehaul recording"),
+            Self::Recording => f.write_str("pagehaul recording"),
             Self::TraceDat(version) => write!(f, "trace.dat v{version}"),
             Self::Text => f.write_str("text"),
         }
@@ -69,7 +69,7 @@ impl std::fmt::Display for Origin {
 
 /// The text of the kernel's counter files at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct KernelCounters {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub monotonic_ns: u64,
     /// Nanoseconds since 1970.
@@ -96,9 +96,9 @@ pub struct Run {
     /// Largest resident set of one of its processes, KiB.
     pub max_rss_kib: u64,
     /// Counters before it.
-    pub before: Snapshot,
+    pub before: KernelCounters,
     /// Counters after it.
-    pub after: Snapshot,
+    pub after: KernelCounters,
 }
 
 impl Run {

@@ -1,11 +1,11 @@
-use super::unpack::Codec;
+use super::compression::Codec;
 use super::v7::Sections;
-use crate::{Input, PageSource, TraceError};
+use crate::{Input, SubBufferSource, TraceError};
 
 /// The sub-buffers of one CPU in a `trace.dat`.
-pub(super) struct Pages {
+pub(super) struct CpuData {
     input: Input,
-    page_size: usize,
+    sub_buffer_size: usize,
     kind: Data,
 }
 
@@ -26,33 +26,33 @@ struct Ahead {
 /// Bytes read at a time.
 const READ_AHEAD: u64 = 256 << 10;
 
-impl Pages {
-    pub(super) fn plain(input: Input, page_size: u32, offset: u64, size: u64) -> Self {
+impl CpuData {
+    pub(super) fn plain(input: Input, sub_buffer_size: u32, offset: u64, size: u64) -> Self {
         let end = offset.saturating_add(size);
         let kind = Data::Plain { at: offset, end, ahead: Ahead::default() };
-        Self { input, page_size: page_size as usize, kind }
+        Self { input, sub_buffer_size: sub_buffer_size as usize, kind }
     }
 
     pub(super) fn chunks(
         input: Input,
-        page_size: u32,
+        sub_buffer_size: u32,
         offset: u64,
         codec: Codec,
         big_endian: bool,
     ) -> Result<Self, TraceError> {
         let count = super::cursor::Cursor::new(&input, offset, big_endian).u32("the count of chunks")?;
         let kind = Data::Chunks { at: offset + 4, left: count, codec, big_endian, ahead: Ahead::default() };
-        Ok(Self { input, page_size: page_size as usize, kind })
+        Ok(Self { input, sub_buffer_size: sub_buffer_size as usize, kind })
     }
 }
 
-impl PageSource for Pages {
-    fn next_page(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
+impl SubBufferSource for CpuData {
+    fn next_sub_buffer(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
         page.clear();
         let ahead = match &mut self.kind {
             Data::Plain { at, end, ahead } => {
                 if ahead.at >= ahead.bytes.len() {
-                    let whole = READ_AHEAD.next_multiple_of(self.page_size as u64);
+                    let whole = READ_AHEAD.next_multiple_of(self.sub_buffer_size as u64);
                     ahead.bytes.resize(end.saturating_sub(*at).min(whole) as usize, 0);
                     let count = self.input.read_at(*at, &mut ahead.bytes)?;
                     // A cut file: its last sub-buffer counts as damaged if its data is cut.
@@ -81,7 +81,7 @@ impl PageSource for Pages {
                 ahead
             }
         };
-        let end = ahead.bytes.len().min(ahead.at + self.page_size);
+        let end = ahead.bytes.len().min(ahead.at + self.sub_buffer_size);
         page.extend_from_slice(ahead.bytes.get(ahead.at..end).unwrap_or_default());
         ahead.at = end;
         Ok(!page.is_empty())

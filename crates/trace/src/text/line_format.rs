@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::args::SHRINKER_NAMES;
-use super::names::field_name;
-use crate::{EventFormat, Field, Formats, Kind, Slot};
+use super::field_names::field_name;
+use super::fields::SHRINKER_NAMES;
+use crate::{EventFormat, Field, FieldKind, Formats, Slot};
 
 /// A kind of event, as a line has it.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub(super) struct LineFormat {
     pub(super) name: Box<[u8]>,
     /// What stands before each value: `order=`, or `objects to shrink `.
     pub(super) before: Fields,
@@ -25,31 +25,31 @@ const MOST: usize = 1 << 16;
 
 /// The formats made for kinds so far.
 #[derive(Default)]
-pub(super) struct Shapes {
+pub(super) struct LineFormats {
     names: HashMap<Box<[u8]>, HashMap<Fields, usize>>,
 }
 
 /// What stands before each value.
 type Fields = Box<[Box<[u8]>]>;
 
-impl Shapes {
+impl LineFormats {
     /// The number of a kind's format, which is made for the first of a kind. None if there are too many of that name.
-    pub(super) fn format(&mut self, shape: &Shape, formats: &mut Formats) -> Option<usize> {
-        let known = self.names.get(&shape.name);
-        if let Some(&format) = known.and_then(|known| known.get(&shape.before)) {
-            return Some(format);
+    pub(super) fn index(&mut self, line: &LineFormat, formats: &mut Formats) -> Option<usize> {
+        let known = self.names.get(&line.name);
+        if let Some(&index) = known.and_then(|known| known.get(&line.before)) {
+            return Some(index);
         }
         if known.is_some_and(|known| known.len() >= MOST_OF_NAME) || formats.iter().len() >= MOST {
             return None;
         }
-        let format = formats.add(shape.format());
-        self.names.entry(shape.name.clone()).or_default().insert(shape.before.clone(), format);
-        Some(format)
+        let index = formats.add(line.event_format());
+        self.names.entry(line.name.clone()).or_default().insert(line.before.clone(), index);
+        Some(index)
     }
 }
 
-impl Shape {
-    fn format(&self) -> EventFormat {
+impl LineFormat {
+    fn event_format(&self) -> EventFormat {
         let name = String::from_utf8_lossy(&self.name);
         let field = |(at, before): (usize, &[u8])| {
             let printed = match SHRINKER_NAMES.get(at) {
@@ -59,7 +59,7 @@ impl Shape {
             Field {
                 name: field_name(&name, &printed).to_owned(),
                 type_name: "text".into(),
-                slot: Slot { offset: at as u32, size: 0, kind: Kind::Text },
+                slot: Slot { offset: at as u32, size: 0, kind: FieldKind::Text },
             }
         };
         EventFormat {

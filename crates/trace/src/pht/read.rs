@@ -2,17 +2,18 @@ use std::collections::BTreeMap;
 
 use zstd_safe::DCtx;
 
-use super::block::{BlockHeader, Kind, MAGIC};
+use super::block::{BlockHeader, BlockKind, MAGIC};
 use super::write::MachineInfo;
 use crate::dat::zstd_bound;
-use crate::recording::{Origin, Run, TraceInfo};
-use crate::ring::PageLayout;
+use crate::info::{Origin, Run, TraceInfo};
+use crate::ring::SubBufferLayout;
 use crate::{
-    Comms, Event, EventFormat, EventSource, Formats, Input, Losses, Merge, PageSource, Symbols, TraceError,
+    Comms, Event, EventFormat, EventSource, Formats, Input, Losses, Merge, SubBufferSource, Symbols,
+    TraceError,
 };
 
 /// Reads our own recordings.
-pub struct NativeReader {
+pub struct PhtReader {
     info: TraceInfo,
     formats: Formats,
     comms: Comms,
@@ -27,13 +28,13 @@ struct Place {
     header: BlockHeader,
 }
 
-impl NativeReader {
+impl PhtReader {
     /// Opens a recording: looks through its blocks, and reads all but the events.
     ///
     /// # Errors
     /// [`TraceError`] if it does not say how its events are laid out. A cut file is read up to the cut, with a remark.
     pub fn open(input: Input) -> Result<Self, TraceError> {
-        let mut info = TraceInfo { origin: Origin::Native, ..TraceInfo::default() };
+        let mut info = TraceInfo { origin: Origin::Recording, ..TraceInfo::default() };
         let places = places(&input, &mut info.remarks)?;
         let mut zstd = DCtx::create();
         let mut reader =
@@ -42,7 +43,7 @@ impl NativeReader {
         let mut big_endian = false;
         for place in places {
             let Some(kind) = place.header.kind else { continue };
-            if kind == Kind::Pages {
+            if kind == BlockKind::Pages {
                 cpus.entry(place.header.cpu).or_default().push(place);
                 continue;
             }
@@ -79,20 +80,20 @@ impl NativeReader {
 struct Parts {
     formats: Formats,
     comms: Comms,
-    layout: Option<PageLayout>,
+    layout: Option<SubBufferLayout>,
     done: bool,
 }
 
 impl Parts {
     fn take(
         &mut self,
-        kind: Kind,
+        kind: BlockKind,
         text: &str,
         info: &mut TraceInfo,
         big_endian: &mut bool,
     ) -> Result<(), String> {
         match kind {
-            Kind::Machine => {
+            BlockKind::Machine => {
                 let machine: MachineInfo = json(text, "the machine")?;
                 *big_endian = machine.big_endian;
                 info.release = Some(machine.release);
@@ -103,20 +104,21 @@ impl Parts {
                 info.command = machine.command;
                 info.settings = machine.settings;
             }
-            Kind::HeaderPage => {
-                self.layout = Some(PageLayout::parse(text, *big_endian).map_err(|error| error.to_string())?);
+            BlockKind::HeaderPage => {
+                self.layout =
+                    Some(SubBufferLayout::parse(text, *big_endian).map_err(|error| error.to_string())?);
             }
-            Kind::Format => {
+            BlockKind::Format => {
                 let (system, text) = text.split_once('\0').ok_or("expected a subsystem and a zero byte")?;
                 self.formats.add(EventFormat::parse(system, text).map_err(|error| error.to_string())?);
             }
-            Kind::Tasks => {
+            BlockKind::Tasks => {
                 for (pid, name) in Comms::parse(text).iter() {
                     self.comms.insert(pid, name);
                 }
             }
-            Kind::Symbols => info.symbols = Symbols::from_kallsyms(text.to_owned()),
-            Kind::Cgroups => {
+            BlockKind::Symbols => info.symbols = Symbols::from_kallsyms(text.to_owned()),
+            BlockKind::Cgroups => {
                 for line in text.lines() {
                     let mut words = line.splitn(3, ' ');
                     match (words.next(), words.next(), words.next()) {
@@ -134,14 +136,14 @@ impl Parts {
                     }
                 }
             }
-            Kind::Begin => info.begin = Some(json(text, "the counters")?),
-            Kind::End => info.end = Some(json(text, "the counters")?),
-            Kind::Run => info.runs.push(json::<Run>(text, "a run")?),
-            Kind::Done => {
-                info.kernel_lost = json(text, "the lost events")?;
+            BlockKind::Begin => info.begin = Some(json(text, "the counters")?),
+            BlockKind::End => info.end = Some(json(text, "the counters")?),
+            BlockKind::Run => info.runs.push(json::<Run>(text, "a run")?),
+            BlockKind::Done => {
+                info.lost_by_cpu = json(text, "the lost events")?;
                 self.done = true;
             }
-            Kind::Pages => {}
+            BlockKind::Pages => {}
         }
         Ok(())
     }
@@ -200,18 +202,25 @@ struct Blocks {
     zstd: DCtx<'static>,
     raw: Vec<u8>,
     at: usize,
-    page_size: usize,
+    sub_buffer_size: usize,
 }
 
 impl Blocks {
-    fn new(input: Input, places: Vec<Place>, layout: PageLayout) -> Self {
-        let page_size = layout.page_size as usize;
-        Self { input, places: places.into_iter(), zstd: DCtx::create(), raw: Vec::new(), at: 0, page_size }
+    fn new(input: Input, places: Vec<Place>, layout: SubBufferLayout) -> Self {
+        let sub_buffer_size = layout.sub_buffer_size as usize;
+        Self {
+            input,
+            places: places.into_iter(),
+            zstd: DCtx::create(),
+            raw: Vec::new(),
+            at: 0,
+            sub_buffer_size,
+        }
     }
 }
 
-impl PageSource for Blocks {
-    fn next_page(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
+impl SubBufferSource for Blocks {
+    fn next_sub_buffer(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
         page.clear();
         while self.at >= self.raw.len() {
             let Some(place) = self.places.next() else { return Ok(false) };
@@ -222,14 +231,14 @@ impl PageSource for Blocks {
                 return Ok(true);
             }
         }
-        let end = self.raw.len().min(self.at + self.page_size);
+        let end = self.raw.len().min(self.at + self.sub_buffer_size);
         page.extend_from_slice(&self.raw[self.at..end]);
         self.at = end;
         Ok(true)
     }
 }
 
-impl EventSource for NativeReader {
+impl EventSource for PhtReader {
     #[inline]
     fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         self.merge.next_event(&self.formats, &self.comms, u64::MAX)

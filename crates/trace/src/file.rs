@@ -1,26 +1,22 @@
 //! A recorded trace of any format.
 
-mod info;
-
 use std::path::Path;
 
-pub use info::{Origin, Run, Snapshot, TraceInfo};
-
 use crate::dat::DatReader;
-use crate::native::NativeReader;
+use crate::pht::PhtReader;
 use crate::text::TextReader;
-use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError, dat, native};
+use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError, TraceInfo, dat, pht};
 
 /// An open recording: our own file, a `trace.dat`, or text.
-pub struct Recording(Reader);
+pub struct TraceFile(Reader);
 
 enum Reader {
-    Native(Box<NativeReader>),
+    Pht(Box<PhtReader>),
     Dat(Box<DatReader>),
     Text(Box<TextReader>),
 }
 
-impl Recording {
+impl TraceFile {
     /// Opens a file, or standard input for `-`, and finds out what it is.
     ///
     /// # Errors
@@ -37,8 +33,8 @@ impl Recording {
         let mut magic = [0; 16];
         let count = input.read_at(0, &mut magic)?;
         let magic = &magic[..count];
-        let reader = if magic.starts_with(native::MAGIC) {
-            Reader::Native(Box::new(NativeReader::open(input)?))
+        let reader = if magic.starts_with(pht::MAGIC) {
+            Reader::Pht(Box::new(PhtReader::open(input)?))
         } else if magic.starts_with(dat::MAGIC) {
             Reader::Dat(Box::new(DatReader::open(input)?))
         } else if magic.starts_with(b"PERFILE2") {
@@ -55,18 +51,18 @@ impl Recording {
     /// What the file says of the machine and the recording. For text traces, of what was read so far.
     pub fn info(&self) -> &TraceInfo {
         match &self.0 {
-            Reader::Native(reader) => reader.info(),
+            Reader::Pht(reader) => reader.info(),
             Reader::Dat(reader) => reader.info(),
             Reader::Text(reader) => reader.info(),
         }
     }
 }
 
-impl EventSource for Recording {
+impl EventSource for TraceFile {
     #[inline]
     fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         match &mut self.0 {
-            Reader::Native(reader) => reader.next_event(),
+            Reader::Pht(reader) => reader.next_event(),
             Reader::Dat(reader) => reader.next_event(),
             Reader::Text(reader) => reader.next_event(),
         }
@@ -74,7 +70,7 @@ impl EventSource for Recording {
 
     fn formats(&self) -> &Formats {
         match &self.0 {
-            Reader::Native(reader) => reader.formats(),
+            Reader::Pht(reader) => reader.formats(),
             Reader::Dat(reader) => reader.formats(),
             Reader::Text(reader) => reader.formats(),
         }
@@ -82,7 +78,7 @@ impl EventSource for Recording {
 
     fn comms(&self) -> &Comms {
         match &self.0 {
-            Reader::Native(reader) => reader.comms(),
+            Reader::Pht(reader) => reader.comms(),
             Reader::Dat(reader) => reader.comms(),
             Reader::Text(reader) => reader.comms(),
         }
@@ -90,7 +86,7 @@ impl EventSource for Recording {
 
     fn losses(&self) -> Losses {
         match &self.0 {
-            Reader::Native(reader) => reader.losses(),
+            Reader::Pht(reader) => reader.losses(),
             Reader::Dat(reader) => reader.losses(),
             Reader::Text(reader) => reader.losses(),
         }

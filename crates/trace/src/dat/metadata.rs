@@ -1,24 +1,24 @@
 //! The parts both versions share: headers, formats, symbols, tasks.
 
 use super::cursor::Cursor;
-use crate::recording::TraceInfo;
-use crate::ring::PageLayout;
+use crate::info::TraceInfo;
+use crate::ring::SubBufferLayout;
 use crate::{Comms, EventFormat, Formats, Symbols, TraceError};
 
 /// What the file says before its events.
 #[derive(Default)]
-pub(super) struct Head {
+pub(super) struct Metadata {
     pub(super) info: TraceInfo,
     pub(super) formats: Formats,
     pub(super) comms: Comms,
-    pub(super) layout: Option<PageLayout>,
+    pub(super) layout: Option<SubBufferLayout>,
     /// Multiply, shift right and add: cycles to nanoseconds (TSC2NSEC).
     pub(super) tsc: Option<(u32, u32, u64)>,
     /// Added to every time stamp, in nanoseconds.
     pub(super) offset: i64,
     pub(super) buffers: Vec<Buffer>,
     /// Formats that could not be understood.
-    pub(super) odd_formats: u64,
+    pub(super) unparsed_formats: u64,
 }
 
 /// The trace data of one instance.
@@ -28,20 +28,20 @@ pub(super) struct Buffer {
     pub(super) name: String,
     pub(super) clock: Option<String>,
     /// Bytes of its sub-buffers, where the file says so for each instance.
-    pub(super) page_size: Option<u32>,
+    pub(super) sub_buffer_size: Option<u32>,
     /// CPU, offset and size in the file.
     pub(super) cpus: Vec<(u32, u64, u64)>,
     pub(super) compressed: bool,
 }
 
-impl Head {
+impl Metadata {
     /// `header_page` and `header_event`, each with its size.
     pub(super) fn headers(&mut self, cursor: &mut Cursor, big_endian: bool) -> Result<(), TraceError> {
         cursor.expect("header_page\0")?;
         let size = cursor.u64("the size of header_page")?;
         let text = cursor.text(size, "header_page")?;
         self.layout =
-            Some(PageLayout::parse(&text, big_endian).map_err(|error| cursor.fault(error.to_string()))?);
+            Some(SubBufferLayout::parse(&text, big_endian).map_err(|error| cursor.fault(error.to_string()))?);
         cursor.expect("header_event\0")?;
         let size = cursor.u64("the size of header_event")?;
         cursor.bytes(size, "header_event")?;
@@ -71,7 +71,7 @@ impl Head {
         match EventFormat::parse(system, &text) {
             Ok(format) => drop(self.formats.add(format)),
             // One odd event of thousands is no reason to read none.
-            Err(_) => self.odd_formats += 1,
+            Err(_) => self.unparsed_formats += 1,
         }
         Ok(())
     }

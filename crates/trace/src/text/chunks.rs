@@ -1,29 +1,29 @@
-//! Text in pieces of equal size, each of which can be read without the others: a line belongs to the piece it begins in.
+//! Text in chunks of equal size, each of which can be read without the others: a line belongs to the piece it begins in.
 
 use super::batch::Batch;
 use crate::{Input, TraceError};
 
 /// Bytes of a piece: with what is made of it, it fits into a CPU's second cache.
-const PIECE: usize = 256 << 10;
+const CHUNK: usize = 256 << 10;
 /// A line that is longer is left out.
 const LONGEST: usize = 1 << 20;
 /// Bytes read beyond a piece, for the end of its last line.
 const BEYOND: usize = 4 << 10;
 
-/// A file cut into pieces.
+/// A file cut into chunks.
 #[derive(Clone)]
-pub(super) struct Pieces {
+pub(super) struct Chunks {
     input: Input,
     size: usize,
     longest: usize,
 }
 
-impl Pieces {
+impl Chunks {
     pub(super) fn new(input: Input) -> Self {
-        Self { input, size: PIECE, longest: LONGEST }
+        Self { input, size: CHUNK, longest: LONGEST }
     }
 
-    /// Pieces of `size` bytes, and lines of up to `longest`: for tests of borders.
+    /// Chunks of `size` bytes, and lines of up to `longest`: for tests of borders.
     #[cfg(test)]
     pub(super) fn of_size(input: Input, size: usize, longest: usize) -> Self {
         Self { input, size, longest }
@@ -38,7 +38,7 @@ impl Pieces {
         self.longest
     }
 
-    /// How many pieces there are.
+    /// How many chunks there are.
     pub(super) fn count(&self) -> u64 {
         self.input.len().div_ceil(self.size as u64)
     }

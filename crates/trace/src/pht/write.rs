@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use zstd_safe::{CCtx, CParameter};
 
-use super::block::{BlockHeader, Kind, MAGIC};
-use crate::{Comms, Run, Snapshot, Symbols, TraceError};
+use super::block::{BlockHeader, BlockKind, MAGIC};
+use crate::{Comms, KernelCounters, Run, Symbols, TraceError};
 
 /// What a recording says of the machine.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -31,12 +31,12 @@ pub struct MachineInfo {
 }
 
 /// Makes blocks: a thread's own, so that packing needs no lock.
-pub struct Packer {
+pub struct BlockEncoder {
     zstd: CCtx<'static>,
     bytes: Vec<u8>,
 }
 
-impl Packer {
+impl BlockEncoder {
     /// Packs with this level of zstd's.
     pub fn new(level: i32) -> Self {
         let mut zstd = CCtx::create();
@@ -52,10 +52,10 @@ impl Packer {
     /// # Errors
     /// [`io::Error`] if there are more bytes than a block holds.
     pub fn pages(&mut self, cpu: u32, pages: &[u8]) -> io::Result<&[u8]> {
-        self.block(Kind::Pages, cpu, pages)
+        self.block(BlockKind::Pages, cpu, pages)
     }
 
-    fn block(&mut self, kind: Kind, cpu: u32, raw: &[u8]) -> io::Result<&[u8]> {
+    fn block(&mut self, kind: BlockKind, cpu: u32, raw: &[u8]) -> io::Result<&[u8]> {
         let len = u32::try_from(raw.len()).ok().filter(|&len| len <= super::block::MAX_RAW);
         let len =
             len.ok_or_else(|| io::Error::other(format!("{} bytes are more than a block holds", raw.len())))?;
@@ -70,21 +70,21 @@ impl Packer {
 }
 
 /// Writes a recording, block by block.
-pub struct NativeWriter<W> {
+pub struct PhtWriter<W> {
     out: W,
     path: PathBuf,
-    packer: Packer,
+    packer: BlockEncoder,
     written: u64,
 }
 
-impl<W: Write> NativeWriter<W> {
+impl<W: Write> PhtWriter<W> {
     /// Begins the file. `level` is zstd's.
     ///
     /// # Errors
     /// [`TraceError::Io`] if it cannot be written; `path` is for messages.
     pub fn new(mut out: W, path: &Path, level: i32) -> Result<Self, TraceError> {
         out.write_all(MAGIC).map_err(TraceError::io(path, "write"))?;
-        Ok(Self { out, path: path.to_owned(), packer: Packer::new(level), written: MAGIC.len() as u64 })
+        Ok(Self { out, path: path.to_owned(), packer: BlockEncoder::new(level), written: MAGIC.len() as u64 })
     }
 
     /// Bytes written so far.
@@ -97,7 +97,7 @@ impl<W: Write> NativeWriter<W> {
         &self.out
     }
 
-    /// A block that a [`Packer`] made.
+    /// A block that a [`BlockEncoder`] made.
     ///
     /// # Errors
     /// [`TraceError::Io`], as for all that follow.
@@ -111,7 +111,7 @@ impl<W: Write> NativeWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn machine(&mut self, machine: &MachineInfo) -> Result<(), TraceError> {
-        self.json(Kind::Machine, machine)
+        self.json(BlockKind::Machine, machine)
     }
 
     /// The text of `header_page`.
@@ -119,7 +119,7 @@ impl<W: Write> NativeWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn header_page(&mut self, text: &str) -> Result<(), TraceError> {
-        self.block(Kind::HeaderPage, 0, text.as_bytes())
+        self.block(BlockKind::HeaderPage, 0, text.as_bytes())
     }
 
     /// The text of a `format` file.
@@ -127,7 +127,7 @@ impl<W: Write> NativeWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn format(&mut self, system: &str, text: &str) -> Result<(), TraceError> {
-        self.block(Kind::Format, 0, &[system.as_bytes(), b"\0", text.as_bytes()].concat())
+        self.block(BlockKind::Format, 0, &[system.as_bytes(), b"\0", text.as_bytes()].concat())
     }
 
     /// Sub-buffers of a CPU, later than those given before.
@@ -135,7 +135,7 @@ impl<W: Write> NativeWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn pages(&mut self, cpu: u32, pages: &[u8]) -> Result<(), TraceError> {
-        self.block(Kind::Pages, cpu, pages)
+        self.block(BlockKind::Pages, cpu, pages)
     }
 
     /// Control groups: tasks in them, and their ids.
@@ -150,7 +150,7 @@ impl<W: Write> NativeWriter<W> {
         let tasks = tasks.iter().map(|(pid, path)| format!("pid {pid} {path}\n"));
         let ids = ids.iter().map(|(id, path)| format!("id {id} {path}\n"));
         let text: String = tasks.chain(ids).collect();
-        self.block(Kind::Cgroups, 0, text.as_bytes())
+        self.block(BlockKind::Cgroups, 0, text.as_bytes())
     }
 
     /// Names of tasks.
@@ -161,7 +161,7 @@ impl<W: Write> NativeWriter<W> {
         let mut lines: Vec<_> = comms.iter().collect();
         lines.sort_unstable();
         let text: String = lines.iter().map(|(pid, name)| format!("{pid} {name}\n")).collect();
-        self.block(Kind::Tasks, 0, text.as_bytes())
+        self.block(BlockKind::Tasks, 0, text.as_bytes())
     }
 
     /// Functions that events name.
@@ -169,23 +169,23 @@ impl<W: Write> NativeWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn symbols(&mut self, symbols: &Symbols) -> Result<(), TraceError> {
-        self.block(Kind::Symbols, 0, symbols.text().as_bytes())
+        self.block(BlockKind::Symbols, 0, symbols.text().as_bytes())
     }
 
     /// Counters before tracing.
     ///
     /// # Errors
     /// [`TraceError::Io`].
-    pub fn begin(&mut self, snapshot: &Snapshot) -> Result<(), TraceError> {
-        self.json(Kind::Begin, snapshot)
+    pub fn begin(&mut self, snapshot: &KernelCounters) -> Result<(), TraceError> {
+        self.json(BlockKind::Begin, snapshot)
     }
 
     /// Counters after tracing.
     ///
     /// # Errors
     /// [`TraceError::Io`].
-    pub fn end(&mut self, snapshot: &Snapshot) -> Result<(), TraceError> {
-        self.json(Kind::End, snapshot)
+    pub fn end(&mut self, snapshot: &KernelCounters) -> Result<(), TraceError> {
+        self.json(BlockKind::End, snapshot)
     }
 
     /// A run of the command.
@@ -193,7 +193,7 @@ impl<W: Write> NativeWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn run(&mut self, run: &Run) -> Result<(), TraceError> {
-        self.json(Kind::Run, run)
+        self.json(BlockKind::Run, run)
     }
 
     /// Ends the file: without this, readers say that it is cut. `lost` are events by CPU.
@@ -201,12 +201,12 @@ impl<W: Write> NativeWriter<W> {
     /// # Errors
     /// [`TraceError::Io`].
     pub fn finish(mut self, lost: &BTreeMap<u32, u64>) -> Result<W, TraceError> {
-        self.json(Kind::Done, lost)?;
+        self.json(BlockKind::Done, lost)?;
         self.out.flush().map_err(TraceError::io(&self.path, "write"))?;
         Ok(self.out)
     }
 
-    fn json(&mut self, kind: Kind, value: &impl Serialize) -> Result<(), TraceError> {
+    fn json(&mut self, kind: BlockKind, value: &impl Serialize) -> Result<(), TraceError> {
         let text = serde_json::to_vec(value).map_err(|error| TraceError::Io {
             path: self.path.clone(),
             action: "describe the machine in",
@@ -215,7 +215,7 @@ impl<W: Write> NativeWriter<W> {
         self.block(kind, 0, &text)
     }
 
-    fn block(&mut self, kind: Kind, cpu: u32, raw: &[u8]) -> Result<(), TraceError> {
+    fn block(&mut self, kind: BlockKind, cpu: u32, raw: &[u8]) -> Result<(), TraceError> {
         let block =
             self.packer.block(kind, cpu, raw).map_err(TraceError::io(&self.path, "pack a block of"))?;
         self.written += block.len() as u64;

@@ -3,7 +3,7 @@ use crate::{Abi, TraceError};
 
 /// How the kernel lays out a sub-buffer, from `events/header_page`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PageLayout {
+pub struct SubBufferLayout {
     /// The machine's words.
     pub abi: Abi,
     /// Byte offset of the word that says how many bytes of data there are, with flags in its upper bits.
@@ -11,13 +11,13 @@ pub struct PageLayout {
     /// Byte offset of the data.
     pub data_offset: u32,
     /// Bytes of the whole sub-buffer.
-    pub page_size: u32,
+    pub sub_buffer_size: u32,
 }
 
 /// Bytes of the largest sub-buffer: the kernel's limit is order 7 of its largest page.
-pub(crate) const MAX_PAGE: u32 = 1 << 23;
+pub(crate) const MAX_SUB_BUFFER: u32 = 1 << 23;
 
-impl PageLayout {
+impl SubBufferLayout {
     /// Parses `events/header_page`. The width of `commit`, a `local_t`, is the machine's `long`.
     ///
     /// # Errors
@@ -37,10 +37,10 @@ impl PageLayout {
         let (Some(timestamp), Some(commit), Some(data)) = (timestamp, commit, data) else {
             return Err(fail("expected the fields timestamp, commit and data".into()));
         };
-        let page_size = data.offset.checked_add(data.size).filter(|&size| size <= MAX_PAGE);
+        let sub_buffer_size = data.offset.checked_add(data.size).filter(|&size| size <= MAX_SUB_BUFFER);
         let fits = timestamp.offset == 0 && timestamp.size == 8 && commit.offset >= 8;
-        let (4 | 8, true, Some(page_size)) =
-            (commit.size, fits && commit.offset + commit.size <= data.offset, page_size)
+        let (4 | 8, true, Some(sub_buffer_size)) =
+            (commit.size, fits && commit.offset + commit.size <= data.offset, sub_buffer_size)
         else {
             return Err(fail(format!(
                 "expected 8 bytes of timestamp, 4 or 8 of commit, then data; found {timestamp:?}, {commit:?}, {data:?}"
@@ -50,13 +50,13 @@ impl PageLayout {
             abi: Abi { big_endian, long_size: commit.size as u8 },
             commit_offset: commit.offset,
             data_offset: data.offset,
-            page_size,
+            sub_buffer_size,
         })
     }
 
-    /// The layout of 64-bit little-endian kernels with sub-buffers of `page_size` bytes.
-    pub fn le64(page_size: u32) -> Self {
-        Self { abi: Abi::LE64, commit_offset: 8, data_offset: 16, page_size }
+    /// The layout of 64-bit little-endian kernels with sub-buffers of `sub_buffer_size` bytes.
+    pub fn le64(sub_buffer_size: u32) -> Self {
+        Self { abi: Abi::LE64, commit_offset: 8, data_offset: 16, sub_buffer_size }
     }
 }
 
@@ -70,13 +70,13 @@ mod tests {
             \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
             \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
             \tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n";
-        assert_eq!(PageLayout::parse(text, false).unwrap(), PageLayout::le64(4096));
+        assert_eq!(SubBufferLayout::parse(text, false).unwrap(), SubBufferLayout::le64(4096));
         let narrow = text
             .replace("offset:8;\tsize:8", "offset:8;\tsize:4")
             .replace("offset:16;\tsize:4080", "offset:12;\tsize:4084");
-        let layout = PageLayout::parse(&narrow, true).unwrap();
-        assert_eq!((layout.abi.long_size, layout.abi.big_endian, layout.page_size), (4, true, 4096));
-        assert!(PageLayout::parse(&text.replace("size:4080", "size:4294967295"), false).is_err());
-        assert!(PageLayout::parse("", false).unwrap_err().to_string().contains("header_page"));
+        let layout = SubBufferLayout::parse(&narrow, true).unwrap();
+        assert_eq!((layout.abi.long_size, layout.abi.big_endian, layout.sub_buffer_size), (4, true, 4096));
+        assert!(SubBufferLayout::parse(&text.replace("size:4080", "size:4294967295"), false).is_err());
+        assert!(SubBufferLayout::parse("", false).unwrap_err().to_string().contains("header_page"));
     }
 }

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::system;
-use crate::ring::{PageCursor, PageLayout};
-use crate::{Abi, Formats, Kind, Slot};
+use super::machine;
+use crate::ring::{SubBufferCursor, SubBufferLayout};
+use crate::{Abi, FieldKind, Formats, Slot};
 
 /// Fields of interest in one kind of event.
 #[derive(Default, Clone, Copy)]
@@ -17,8 +17,8 @@ struct Interest {
 }
 
 /// Collects from sub-buffers.
-pub(super) struct Seen {
-    layout: PageLayout,
+pub(super) struct References {
+    layout: SubBufferLayout,
     interests: Vec<Interest>,
     id: Slot,
     pid: Slot,
@@ -32,11 +32,11 @@ pub(super) struct Seen {
 /// Fields that hold the address of a function.
 const SYMBOLS: [&str; 2] = ["shrink", "function"];
 
-impl Seen {
-    pub(super) fn new(formats: &Formats, layout: PageLayout) -> Self {
+impl References {
+    pub(super) fn new(formats: &Formats, layout: SubBufferLayout) -> Self {
         let slot = |name: &str, offset, size| {
             let found = formats.iter().find_map(|format| format.slot(name));
-            found.unwrap_or(Slot { offset, size, kind: Kind::Integer { signed: false } })
+            found.unwrap_or(Slot { offset, size, kind: FieldKind::Integer { signed: false } })
         };
         let mut interests = Vec::new();
         for format in formats.iter() {
@@ -69,7 +69,7 @@ impl Seen {
 
     /// Looks through a sub-buffer. What cannot be read here is left to the reader of the recording.
     pub(super) fn page(&mut self, page: &[u8]) {
-        let Ok(mut cursor) = PageCursor::new(page, self.layout) else { return };
+        let Ok(mut cursor) = SubBufferCursor::new(page, self.layout) else { return };
         let abi = self.layout.abi;
         while let Ok(Some(record)) = cursor.next_record(page) {
             self.events += 1;
@@ -91,7 +91,7 @@ impl Seen {
                 && pid != self.last_pid
             {
                 self.last_pid = pid;
-                self.tasks.entry(pid).or_insert_with(|| system::cgroup_of(pid).unwrap_or_default());
+                self.tasks.entry(pid).or_insert_with(|| machine::cgroup_of(pid).unwrap_or_default());
             }
         }
     }
