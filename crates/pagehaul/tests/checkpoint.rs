@@ -228,8 +228,13 @@ fn a_signal_ends_it_and_the_process_goes_on() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Pages are coming.
-    while fs::metadata(&path).map_or(0, |meta| meta.len()) < 1 << 20 {
+    // Pages are coming: it has written a MiB of them, to a file that has no name yet.
+    let written = |pid: u32| {
+        let counts = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let line = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
+        line.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    while written(child.id()) < 1 << 20 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was told to");
         std::thread::yield_now();
     }
@@ -264,4 +269,39 @@ fn a_full_disk_leaves_no_file_and_the_process_running() {
     assert!(said(&output).contains("No space left on device"), "{}", said(&output));
     assert_eq!(output.stdout, b"", "a file is left");
     subject.goes_on();
+}
+
+#[test]
+fn a_failed_checkpoint_destroys_nothing() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    let mut fails = |path: &Path, part: &str| {
+        let output = with_criu("checkpoint")
+            .args(["--force", &subject.pid()])
+            .arg(path)
+            .env("PRETEND", "fail")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
+        subject.goes_on();
+    };
+    // The checkpoint that was to be replaced.
+    let path = saved(folder.path(), FREE);
+    let good = fs::read(&path).unwrap();
+    fails(&path, "no such luck");
+    assert!(fs::read(&path).unwrap() == good, "the previous checkpoint is not what it was");
+    // A pipe, and a device, which only root can make.
+    for kind in [&["p"][..], &["c", "1", "3"]] {
+        let special = folder.path().join(kind[0]);
+        if !Command::new("mknod").arg(&special).args(kind).output().unwrap().status.success() {
+            assert!(kind.len() > 1 && !rustix::process::geteuid().is_root(), "mknod failed");
+            continue;
+        }
+        fails(&special, "is a device or pipe; name a regular file");
+        assert!(!fs::symlink_metadata(&special).unwrap().is_file());
+        fs::remove_file(&special).unwrap();
+    }
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, [path], "a temporary file is left");
 }

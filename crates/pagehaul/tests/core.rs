@@ -387,6 +387,28 @@ fn a_full_disk_leaves_a_marked_core_and_the_process_running() {
 }
 
 #[test]
+fn an_incomplete_core_does_not_replace_another() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["40", "2"]);
+    // A disk of 6 MiB that only the command sees, with a file on it that is to be replaced.
+    let script = format!(
+        "mount -t tmpfs -o size=6m none . && cd . && echo precious > core && \
+         {BINARY} core -q --force {} core; code=$?; cat core; {BINARY} info core.incomplete; exit $code",
+        subject.pid()
+    );
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script.replace("cd .", "cd \"$PWD\"")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let (out, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("core.incomplete is incomplete and marked so"), "{said}");
+    assert!(out.starts_with("precious\n") && out.contains("complete      no"), "{out}");
+    subject.goes_on();
+}
+
+#[test]
 fn killing_it_at_any_moment_leaves_the_process_as_it_was() {
     let folder = tempdir().unwrap();
     let mut subject = Subject::start(&["60", "3"]);

@@ -24,6 +24,7 @@ mod limits;
 mod mapping;
 mod options;
 mod output;
+mod output_file;
 mod pack;
 mod pagemap;
 mod pipeline;

@@ -1,13 +1,14 @@
 //! The file a core goes to.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::ProcessError;
+use crate::output_file::{OutputFile, Unfinished, failed};
 use crate::pack::{Layout, Packed};
 use crate::seekable::{self, Table, Zeros};
 
@@ -25,11 +26,15 @@ pub enum Target {
     Stdout,
 }
 
+/// What standard output is called in messages.
+const STDOUT: &str = "standard output";
+
 /// An open output. Frames and streams are appended to it in order; parts of sparse files go their own way.
 pub(crate) struct Output {
     file: Arc<File>,
-    path: PathBuf,
-    /// A file that can be cut, has holes, and goes away if nothing comes of it.
+    /// None: standard output.
+    named: Option<OutputFile>,
+    /// A file that can be cut and has holes.
     regular: bool,
     /// None: the core as it is.
     level: Option<i32>,
@@ -43,22 +48,21 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn open(target: &Target, level: Option<i32>) -> Result<Self, ProcessError> {
-        let (path, file, regular) = match target {
+        let (file, named, regular) = match target {
             Target::File { path, overwrite } => {
-                let file = create(path, *overwrite)?;
-                let meta = file.metadata().map_err(failed(path, "examine"))?;
-                (path.clone(), file, meta.is_file())
+                let named = OutputFile::open(path, *overwrite, Unfinished::Useful)?;
+                let meta = named.file().metadata().map_err(failed(path, "examine"))?;
+                (Arc::clone(named.file()), Some(named), meta.is_file())
             }
             Target::Stdout => {
-                let path = PathBuf::from("standard output");
                 let file = std::io::stdout().as_fd().try_clone_to_owned();
-                let file = File::from(file.map_err(failed(&path, "write to"))?);
-                (path, file, false)
+                let file = file.map_err(failed(Path::new(STDOUT), "write to"))?;
+                (Arc::new(File::from(file)), None, false)
             }
         };
         Ok(Self {
-            file: Arc::new(file),
-            path,
+            file,
+            named,
             regular,
             level,
             table: Table::default(),
@@ -83,7 +87,7 @@ impl Output {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.named.as_ref().map_or(Path::new(STDOUT), OutputFile::path)
     }
 
     /// Bytes given to it so far.
@@ -151,40 +155,20 @@ impl Output {
         Ok(self.appended)
     }
 
+    /// Gives a core that is whole its name, where it has none yet.
+    pub(crate) fn commit(&mut self) -> Result<(), ProcessError> {
+        self.named.as_mut().map_or(Ok(()), OutputFile::commit)
+    }
+
+    /// Keeps a core that was left incomplete; [`path`](Self::path) then says where.
+    pub(crate) fn keep(&mut self) -> Result<(), ProcessError> {
+        self.named.as_mut().map_or(Ok(()), OutputFile::keep)
+    }
+
     /// Removes a file in which there is nothing of use.
     pub(crate) fn discard(&self) {
-        if self.regular {
-            // One that cannot be removed is empty or marked incomplete; there is nothing more to do.
-            let _ = std::fs::remove_file(&self.path);
+        if let Some(named) = &self.named {
+            named.discard();
         }
     }
-}
-
-fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> ProcessError {
-    move |source| ProcessError::Output { path: path.to_owned(), action, source }
-}
-
-/// Makes a file that only its owner may read. Refuses one that exists unless `overwrite`, and what is neither a file
-/// nor a disk, nor a pipe.
-pub(crate) fn create(path: &Path, overwrite: bool) -> Result<File, ProcessError> {
-    match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => {
-            return Err(ProcessError::Refused(format!("{} is a folder; name a file", path.display())));
-        }
-        Ok(found) if !overwrite && !found.file_type().is_fifo() => {
-            return Err(ProcessError::Refused(format!(
-                "{} exists; remove it, or replace it with --force",
-                path.display()
-            )));
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(path, "examine")(error)),
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600).create(true);
-    if overwrite {
-        options.truncate(true);
-    }
-    options.open(path).map_err(failed(path, "create"))
 }

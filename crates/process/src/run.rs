@@ -113,7 +113,6 @@ impl Job<'_> {
         if !ended.is_success() && totals.placed <= outcome.header.len() as u64 {
             return Err(self.nothing(ended, output));
         }
-        let path = output.path().display().to_string();
         let mut output_bytes = output.appended();
         self.watch.enter(Phase::Finish);
         let finishing = Instant::now();
@@ -123,6 +122,12 @@ impl Job<'_> {
                 Err(error) => ended = crate::pipeline::write_error(&error),
             }
         }
+        // In a file that cannot get its name there is nothing for anybody.
+        if ended.is_success() {
+            output.commit()?
+        } else {
+            output.keep()?
+        }
         seconds.finish = finishing.elapsed().as_secs_f64();
         Ok(Report {
             ended,
@@ -130,7 +135,7 @@ impl Job<'_> {
             name: String::new(),
             mode: self.options.mode.name(),
             threads_saved: outcome.threads,
-            output: path,
+            output: output.path().display().to_string(),
             codec: self.options.level.map_or("none".into(), |level| format!("zstd:{level}")),
             threads: self.options.threads,
             kinds: self.kinds.to_string(),

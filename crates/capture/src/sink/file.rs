@@ -22,6 +22,8 @@ pub(crate) struct FileSink {
     sums: Option<Arc<Mutex<Growing>>>,
     /// A file, not a disk: it was empty at first, has holes and can be cut.
     regular: bool,
+    /// Whether this capture made the file, rather than emptying one that existed.
+    created: bool,
 }
 
 /// Refuses a file that exists unless `overwrite`, and always one that is being read (`sources`: device and inode).
@@ -62,23 +64,25 @@ pub(crate) fn admit(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Res
     Ok(())
 }
 
-/// Makes the file of a dump, where [`admit`] allows it.
+/// Makes the file of a dump, where [`admit`] allows it. One that exists is emptied and written in place: the disk of a
+/// capture kernel often has no room for two dumps.
 pub(crate) fn create(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<FileSink, CaptureError> {
     let fail = |action| move |source| CaptureError::Output { path: path.to_owned(), action, source };
     admit(path, overwrite, sources)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true);
-    if overwrite {
-        options.create(true).truncate(true);
-    } else {
-        options.create_new(true);
-    }
     // A dump holds everything the machine knew: only its owner may read it.
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path).map_err(fail("create"))?;
+    let (opened, created) = match options.clone().create_new(true).open(path) {
+        Err(error) if overwrite && error.kind() == io::ErrorKind::AlreadyExists => {
+            (options.create(true).truncate(true).open(path), false)
+        }
+        opened => (opened, true),
+    };
+    let file = opened.map_err(fail("create"))?;
     let regular = file.metadata().map_err(fail("examine"))?.is_file();
     let direct = open_direct(path, &file);
-    Ok(FileSink { file: Arc::new(file), direct, sums: None, path: path.to_owned(), regular })
+    Ok(FileSink { file: Arc::new(file), direct, sums: None, path: path.to_owned(), regular, created })
 }
 
 /// What direct writes have to be multiples of: enough for every disk in use.
@@ -128,6 +132,7 @@ pub(crate) fn spool(path: &Path) -> Result<FileSink, CaptureError> {
         sums: None,
         path: folder.join("(temporary bitmap)"),
         regular: true,
+        created: false,
     })
 }
 
@@ -193,12 +198,16 @@ impl FileSink {
         growing.finish(self).map_err(fail)?.write(&Sums::path_of(&self.path))
     }
 
-    /// Removes a file in which there is nothing of use.
+    /// Removes a file in which there is nothing of use, if this capture made it. One that existed is left empty, so that
+    /// nobody takes it for a dump.
     pub(crate) fn discard(&self) {
-        if self.regular {
-            // A file that cannot be removed is marked incomplete; there is nothing more to do.
-            let _ = std::fs::remove_file(&self.path);
+        if !self.regular {
+            return;
         }
+        let there = std::fs::symlink_metadata(&self.path);
+        let is_ours = self.created && there.is_ok_and(|there| (there.dev(), there.ino()) == self.identity());
+        // What cannot be removed or emptied is marked incomplete; there is nothing more to do.
+        let _ = if is_ours { std::fs::remove_file(&self.path) } else { self.file.set_len(0) };
     }
 
     /// The open file.
@@ -295,5 +304,31 @@ impl ReadAt for FileSink {
 
     fn identity(&self) -> (u64, u64) {
         self.file.metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_was_made_here_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dump");
+        create(&path, true, &[]).unwrap().discard();
+        assert!(!path.exists());
+        // One that existed has lost its contents, and must not pass for a dump.
+        std::fs::write(&path, "old").unwrap();
+        let mut file = create(&path, true, &[]).unwrap();
+        file.write(0, b"new").unwrap();
+        file.discard();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        // Somebody else's, put there meanwhile.
+        std::fs::remove_file(&path).unwrap();
+        let file = create(&path, false, &[]).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "other").unwrap();
+        file.discard();
+        assert_eq!(std::fs::read(&path).unwrap(), b"other");
     }
 }

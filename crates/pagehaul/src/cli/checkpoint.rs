@@ -52,7 +52,7 @@ pub(crate) struct CheckpointArguments {
     /// CRIU's program [default: criu on PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) criu: Option<PathBuf>,
-    /// Replace the output if it exists
+    /// Replace the output if it exists, once the new checkpoint is whole
     #[arg(long)]
     pub(crate) force: bool,
     /// Print the report as JSON on standard output

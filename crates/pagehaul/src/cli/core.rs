@@ -66,7 +66,7 @@ pub(crate) struct CoreArguments {
     /// Threads that copy and compress [default: every CPU this process may use]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Replace the output if it exists
+    /// Replace the output if it exists, once the new core is whole. One left incomplete goes to OUTPUT.incomplete
     #[arg(long)]
     pub(crate) force: bool,
     /// Print the report as JSON on standard output

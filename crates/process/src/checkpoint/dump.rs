@@ -19,8 +19,9 @@ use super::container::{self, BLOCK, Block, HEADER, Image, Index};
 use super::criu::{self, Criu};
 use super::{place, tree, wire, work_folder};
 use crate::arena::{Arena, Slice};
+use crate::output_file::{OutputFile, Unfinished};
 use crate::procfs::{self, Pid};
-use crate::{Phase, ProcessError, Watch, limits, output};
+use crate::{Phase, ProcessError, Watch, limits};
 
 /// Bytes of a pipe where the system allows it: fewer turns between CRIU and us.
 const PIPE: usize = 1 << 20;
@@ -126,14 +127,11 @@ pub fn checkpoint(
     criu.check_arguments(&options.arguments)?;
     let family = tree::of(pid);
     let path = place(path);
-    let file = output::create(&path, options.overwrite)?;
+    // A checkpoint that is not whole is of no use.
+    let mut output = OutputFile::open(&path, options.overwrite, Unfinished::Useless)?;
+    let file = Arc::clone(output.file());
     let run = Run { pid, options, watch, criu, path: &path, file: &file };
-    let result = run.take(&family, begun);
-    if result.is_err() {
-        // Nothing is in it that could be of use.
-        let _ = std::fs::remove_file(&path);
-    }
-    result
+    run.take(&family, &mut output, begun)
 }
 
 struct Run<'a> {
@@ -146,7 +144,12 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn take(&self, family: &[Pid], begun: Instant) -> Result<CheckpointReport, ProcessError> {
+    fn take(
+        &self,
+        family: &[Pid],
+        output: &mut OutputFile,
+        begun: Instant,
+    ) -> Result<CheckpointReport, ProcessError> {
         let expected = tree::resident(family);
         self.watch.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
@@ -174,6 +177,7 @@ impl Run<'_> {
         let count = images.len();
         self.watch.enter(Phase::Finish);
         let output_bytes = self.finish(images, end, family).map_err(|source| self.output_error(source))?;
+        output.commit()?;
         guard.release = false;
         if !self.options.leave_running {
             tree::end(family);
