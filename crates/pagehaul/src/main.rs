@@ -29,7 +29,6 @@ mod progress;
 mod registers;
 mod signals;
 mod summary;
-mod units;
 #[cfg(feature = "stalls")]
 mod until;
 mod usage;

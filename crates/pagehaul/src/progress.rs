@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{memory_use, units};
+use pagehaul_present::{number, time};
+
+use crate::memory_use;
 
 /// Between two looks at the counters; at first less, since small machines are done before the first would come.
 const TICK: Duration = Duration::from_millis(100);
@@ -103,10 +105,10 @@ fn line(phase: &str, done: u64, total: u64, spent: Duration) -> String {
         "{} {:.1}%, {} of {}, {}/s, {} left",
         phase,
         done as f64 * 100.0 / total as f64,
-        units::bytes(done),
-        units::bytes(total),
-        units::bytes(rate as u64),
-        units::seconds(rest),
+        number::bytes(done),
+        number::bytes(total),
+        number::bytes(rate as u64),
+        time::seconds(rest),
     )
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
 use pagehaul_capture::{Ended, Report};
-
-use crate::units::{bytes, count, seconds, time};
+use pagehaul_present::Table;
+use pagehaul_present::number::{bytes, bytes_per_second, count};
+use pagehaul_present::time::{seconds, utc};
 
 /// Bytes of a page.
 const PAGE: u64 = pagehaul_physmem::PAGE_SIZE as u64;
@@ -22,9 +22,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     if verbose {
         write_found(out, report)?;
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["class", "kept", "", "dropped", ""]);
+    let mut table = Table::new(["class", "kept", "", "dropped", ""]);
     let row = |name: &str, kept: u64, dropped: u64| {
         let cells = |pages: u64| match pages {
             0 => ["".to_owned(), "".to_owned()],
@@ -34,13 +32,13 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         [name.to_owned(), kept, kept_bytes, dropped, dropped_bytes]
     };
     for class in &report.classes {
-        table.add_row(row(class.class, class.kept, class.dropped));
+        table.row(row(class.class, class.kept, class.dropped));
     }
     if report.missing_from_source > 0 {
-        table.add_row(row("left out of the source", 0, report.missing_from_source));
+        table.row(row("left out of the source", 0, report.missing_from_source));
     }
-    table.add_row(row("all", report.pages_kept, report.pages_dropped + report.missing_from_source));
-    write_table(out, table)?;
+    table.row(row("all", report.pages_kept, report.pages_dropped + report.missing_from_source));
+    write!(out, "{table}")?;
     if report.zero_pages > 0 {
         writeln!(
             out,
@@ -55,7 +53,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     match &report.output {
         None => writeln!(out, "estimate: {size} as {} ({stored}, from a sample)", report.format)?,
         Some(_) if !report.parts.is_empty() => {
-            write_table(out, parts(report))?;
+            write!(out, "{}", parts(report))?;
             writeln!(out, "{} parts: {size} as {} ({stored})", report.parts.len(), report.format)?;
         }
         Some(output) => writeln!(out, "{output}: {size} as {} ({stored})", report.format)?,
@@ -65,15 +63,14 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         writeln!(out, "pages compressed with {}", counts.collect::<Vec<_>>().join(", "))?;
     }
     let spent = &report.seconds;
-    let rate = |amount: u64, seconds: f64| bytes((amount as f64 / seconds.max(1e-9)) as u64);
     writeln!(
         out,
-        "prepare {}, scan {} ({}/s of memory), pack {} ({}/s), finish {}; {} threads, {} anonymous memory at most",
+        "prepare {}, scan {} ({} of memory), pack {} ({}), finish {}; {} threads, {} anonymous memory at most",
         seconds(spent.prepare),
         seconds(spent.scan),
-        rate(report.memory_bytes, spent.scan),
+        bytes_per_second(report.memory_bytes, spent.scan),
         seconds(spent.pack),
-        rate((report.zero_pages + report.raw_pages + report.compressed_pages) * PAGE, spent.pack),
+        bytes_per_second((report.zero_pages + report.raw_pages + report.compressed_pages) * PAGE, spent.pack),
         seconds(spent.finish),
         report.threads,
         bytes(peak),
@@ -90,13 +87,11 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         }
     }
     if !report.left_out.is_empty() {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_header(["worth", "to be kept", "", "not written", ""]);
+        let mut table = Table::new(["worth", "to be kept", "", "not written", ""]);
         for part in &report.left_out {
-            table.add_row(row(part.worth.name(), part.kept, part.left_out));
+            table.row(row(part.worth.name(), part.kept, part.left_out));
         }
-        write_table(out, table)?;
+        write!(out, "{table}")?;
     }
     for remark in &report.remarks {
         writeln!(out, "note: {remark}")?;
@@ -121,7 +116,7 @@ fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
         "kernel {}, build ID {}, crashed {}",
         report.kernel.as_deref().unwrap_or("unknown"),
         found.build_id.as_deref().unwrap_or("unknown"),
-        report.crash_time.map_or("at an unknown time".to_owned(), time),
+        report.crash_time.map_or("at an unknown time".to_owned(), utc),
     )?;
     writeln!(
         out,
@@ -134,12 +129,10 @@ fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
 
 /// Who has what of a dump in parts.
 fn parts(report: &Report) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["part", "PFNs from", "to", "pages", "size"]);
+    let mut table = Table::new(["part", "PFNs from", "to", "pages", "size"]);
     for part in &report.parts {
         let output = part.output.clone();
-        table.add_row(if part.exists {
+        table.row(if part.exists {
             let last = part.end_pfn.saturating_sub(1).max(part.start_pfn);
             let pfns = [part.start_pfn, last].map(|pfn| format!("{pfn:#x}"));
             let [first, last] = pfns;
@@ -149,17 +142,6 @@ fn parts(report: &Report) -> Table {
         });
     }
     table
-}
-
-/// A table of names and numbers.
-fn write_table(out: &mut String, mut table: Table) -> std::fmt::Result {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for line in table.to_string().lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
 }
 
 /// What went wrong, in one sentence; none if nothing did.

@@ -8,13 +8,14 @@ use std::thread;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
+use pagehaul_present::number::{bytes, count, parse_bytes};
+use pagehaul_present::time::{seconds, utc};
 use pagehaul_process::{
     CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, RestartOptions, RestartReport, Watch,
     checkpoint, restart,
 };
 
 use crate::printed::{Manner, print};
-use crate::units::{bytes, count, seconds, size, time};
 use crate::{progress, signals, usage};
 
 /// Save a process and its descendants with CRIU, compressed, in one file with checksums
@@ -44,7 +45,7 @@ pub(crate) struct CheckpointArguments {
     pub(crate) compress: Method,
     /// Memory the images may take before they are compressed. If that is too little, the processes stay frozen until the
     /// rest is compressed [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_memory: Option<u64>,
     /// Threads that compress [default: every CPU this process may use]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -197,7 +198,7 @@ pub(crate) fn describe(info: &CheckpointInfo) -> String {
         ("complete", "yes".into()),
         ("process", format!("{} ({})", text("pid"), text("name"))),
         ("processes", text("processes")),
-        ("time", time(info.about["time"].as_u64().unwrap_or(0))),
+        ("time", utc(info.about["time"].as_u64().unwrap_or(0))),
         ("CRIU", text("criu")),
         ("images", format!("{} ({})", info.images.len(), bytes(info.image_bytes))),
         ("file", bytes(info.file_bytes)),

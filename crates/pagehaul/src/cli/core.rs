@@ -9,10 +9,11 @@ use std::thread;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
+use pagehaul_present::number::{bytes, count, parse_bytes};
+use pagehaul_present::time::seconds;
 use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, Watch, core};
 
 use crate::printed::{Manner, print};
-use crate::units::{bytes, count, seconds, size};
 use crate::{progress, signals, usage};
 
 /// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
@@ -61,7 +62,7 @@ pub(crate) struct CoreArguments {
     pub(crate) exclude: Kinds,
     /// Memory the copy may take while the process is stopped. If that is too little, the process stays stopped until the
     /// rest is written [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_memory: Option<u64>,
     /// Threads that copy and compress [default: every CPU this process may use]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use pagehaul_present::number::{bytes, count};
 use pagehaul_process::{CoreInfo, describe, describe_checkpoint};
 use serde::Serialize;
 
 use crate::cli::checkpoint;
 use crate::printed;
-use crate::units::{bytes, count};
 
 /// Describes a core or a checkpoint; none if the file is something else, or cannot be opened.
 pub(crate) fn run(path: &Path, json: bool) -> anyhow::Result<Option<ExitCode>> {

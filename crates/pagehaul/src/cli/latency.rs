@@ -10,11 +10,11 @@ use pagehaul_latency::{
     EventName, EventSession, InKernel, Key, Mechanism, Options, ProbeKind, Report, Session, Setup, Unit,
     recorded::{self, Stretches},
 };
+use pagehaul_present::number::{bytes, count};
 use pagehaul_trace::live::Tracefs;
 use pagehaul_trace::{TraceFile, TraceInfo};
 
 use crate::printed;
-use crate::units::{bytes, count};
 use crate::until::End;
 
 /// How often the kernel's buffers are emptied.

@@ -34,7 +34,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pagehaul_capture::{Codecs, Compression};
 use pagehaul_kernel::DumpLevel;
 
-use crate::units;
+use pagehaul_present::{number, time};
 
 /// Gets the memory of a Linux machine out, fast, and makes sense of it
 #[derive(Debug, Parser)]
@@ -130,11 +130,11 @@ pub(crate) struct CaptureArguments {
     /// Be done by then, with the most important pages: 90s, 10m, 1h30m. Pages are written in this order: kernel data,
     /// stacks and page tables; slab; kernel text; struct pages; other kernel memory; page cache; processes; free memory.
     /// In streams, ELF dumps and several parts, and on raw disks, they come as they lie in memory
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
     pub(crate) time_limit: Option<Duration>,
     /// Take no more room on disk than this, for the most important pages: 500M, 20G. Until the end, 24 bytes more for each
     /// page that was to be kept. Of several outputs, each may take so much
-    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", value_parser = number::parse_bytes)]
     pub(crate) size_limit: Option<u64>,
     /// Classify and estimate the size, but write nothing
     #[arg(long)]
@@ -191,7 +191,7 @@ pub(crate) enum FormatArgument {
 }
 
 fn map_size(text: &str) -> Result<u64, String> {
-    let size = units::size(text)?;
+    let size = number::parse_bytes(text)?;
     if size.is_power_of_two() && (4096..=1 << 30).contains(&size) {
         Ok(size)
     } else {

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use comfy_table::{CellAlignment, Table};
 use pagehaul_capture::Source;
 use pagehaul_census::{Census, Heading, html, take};
 use pagehaul_kernel::{Hints, Kernel};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT};
+use pagehaul_present::Table;
+use pagehaul_present::number::{bytes, count, percent};
 
-use crate::units::{bytes, count};
 use crate::{files, printed};
 
 /// Say where memory was: pages per class, node and zone, block size and address
@@ -70,66 +70,48 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
 
 fn print(census: &Census, out: &mut dyn Write) -> io::Result<()> {
     let size = |pages: u64| bytes(pages << PAGE_SHIFT);
-    let mut table = plain(["class", "pages", "size", "share", "in the dump"]);
+    let mut table = Table::new(["class", "pages", "size", "share", "in the dump"]);
     for class in &census.classes {
-        let share = 100.0 * class.pages as f64 / census.pages.max(1) as f64;
-        let kept = count(class.in_dump);
-        table.add_row([
+        table.row([
             class.class,
             &count(class.pages),
             &size(class.pages),
-            &format!("{share:.1} %"),
-            &kept,
+            &percent(class.pages, census.pages),
+            &count(class.in_dump),
         ]);
     }
     let kept: u64 = census.classes.iter().map(|class| class.in_dump).sum();
-    table.add_row(["all", &count(census.pages), &size(census.pages), "", &count(kept)]);
-    show(table, 1, out)?;
+    table.row(["all", &count(census.pages), &size(census.pages), "", &count(kept)]);
+    write!(out, "{table}")?;
     if !census.zones.is_empty() {
         writeln!(out)?;
         let names: BTreeSet<&str> =
             census.zones.iter().flat_map(|zone| zone.classes.keys().copied()).collect();
         let used: Vec<&str> =
             census.class_names.iter().copied().filter(|name| names.contains(name)).collect();
-        let mut table = plain(["node", "zone", "size"].into_iter().chain(used.iter().copied()));
+        let mut table =
+            Table::new(["node", "zone", "size"].into_iter().chain(used.iter().copied())).left([0, 1]);
         for zone in &census.zones {
             let mut row = vec![zone.node.to_string(), zone.zone.into(), size(zone.classes.values().sum())];
             row.extend(
                 used.iter().map(|class| zone.classes.get(class).map_or(String::new(), |pages| count(*pages))),
             );
-            table.add_row(row);
+            table.row(row);
         }
-        show(table, 2, out)?;
+        write!(out, "{table}")?;
     }
     writeln!(out)?;
     let orders: BTreeSet<u32> = census.orders.values().flat_map(|orders| orders.keys().copied()).collect();
-    let mut table = plain(std::iter::once("blocks of order".into()).chain(orders.iter().map(u32::to_string)));
+    let mut table =
+        Table::new(std::iter::once("blocks of order".into()).chain(orders.iter().map(u32::to_string)));
     for class in &census.class_names {
         let Some(found) = census.orders.get(class) else { continue };
         let cell = |order: &u32| found.get(order).map_or(String::new(), |blocks| count(*blocks));
-        table.add_row(std::iter::once((*class).to_owned()).chain(orders.iter().map(cell)));
+        table.row(std::iter::once((*class).to_owned()).chain(orders.iter().map(cell)));
     }
-    show(table, 1, out)?;
+    write!(out, "{table}")?;
     for remark in &census.remarks {
         writeln!(out, "note: {remark}")?;
-    }
-    Ok(())
-}
-
-fn plain<T: Into<comfy_table::Cell>>(header: impl IntoIterator<Item = T>) -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(header.into_iter().map(Into::into).collect::<Vec<_>>());
-    table
-}
-
-/// Prints a table; columns from number `right` on are numbers.
-fn show(mut table: Table, right: usize, out: &mut dyn Write) -> io::Result<()> {
-    for column in table.column_iter_mut().skip(right) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for line in table.to_string().lines() {
-        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }

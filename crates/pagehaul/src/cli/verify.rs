@@ -10,11 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pagehaul_capture::Source;
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{MapPolicy, PageState};
+use pagehaul_present::number::{bytes, count};
 use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 
 use crate::printed;
-use crate::units::{bytes, count};
 
 /// Exit status of a dump that is not whole.
 pub(crate) const NOT_WHOLE: u8 = 3;

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use pagehaul_present::number::{bytes, count};
 use pagehaul_process::{Verified, Watch, verify, verify_checkpoint};
 use serde::Serialize;
 
 use crate::cli::checkpoint::followed;
 use crate::cli::verify::NOT_WHOLE;
 use crate::printed;
-use crate::units::{bytes, count};
 
 #[derive(Serialize)]
 struct Printed<'a> {

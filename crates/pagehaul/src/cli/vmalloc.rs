@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use pagehaul_present::number::{bytes, count};
 use pagehaul_trace::TraceFile;
 use pagehaul_trace::live::Tracefs;
 use pagehaul_vmalloc::{
@@ -13,7 +14,6 @@ use pagehaul_vmalloc::{
 };
 
 use crate::printed;
-use crate::units::{bytes, count};
 use crate::until::End;
 
 /// How often the kernel's buffers are emptied.

@@ -6,9 +6,10 @@ use clap::Args;
 use pagehaul_bench::codecs::{self, CodecRate, DIRTINESS, METHODS, ZeroTest};
 use pagehaul_bench::plot::{Axis, Chart, Series, svg};
 use pagehaul_codec::Method;
+use pagehaul_present::Table;
 use serde::Serialize;
 
-use super::{gib, print_table};
+use super::gib;
 use crate::{files, printed};
 
 /// Share of the sum's speed that the zero test is to reach.
@@ -91,24 +92,24 @@ fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> 
         ("ratio", |rate| format!("{:.2}", rate.ratio)),
     ] {
         say!("\n{title}")?;
-        let dirtiness: Vec<String> = DIRTINESS.iter().map(u8::to_string).collect();
-        let header: Vec<&str> =
-            std::iter::once("codec").chain(dirtiness.iter().map(String::as_str)).collect();
-        let rows = arguments.codecs.iter().map(|method| {
+        let mut table =
+            Table::new(std::iter::once("codec".to_owned()).chain(DIRTINESS.iter().map(u8::to_string)));
+        table.rows(arguments.codecs.iter().map(|method| {
             let name = method.to_string();
             let cells = measured.by_dirtiness.iter().filter(|rate| rate.method == name).map(cell);
             std::iter::once(name.clone()).chain(cells).collect::<Vec<_>>()
-        });
-        print_table(&header, rows)?;
+        }));
+        printed::text(&table.to_string())?;
     }
     if let Some(path) = &arguments.sample {
         say!("\n{} pages of {}", measured.sampled_pages, path.display())?;
-        let rows = measured.on_sample.iter().map(|rate| {
+        let mut table = Table::new(["codec", "MB/s", "ratio", "raw %"]);
+        table.rows(measured.on_sample.iter().map(|rate| {
             let numbers = [rate.speed / 1e6, rate.ratio, rate.raw * 100.0];
             let [speed, ratio, raw] = numbers;
             [rate.method.clone(), format!("{speed:.0}"), format!("{ratio:.2}"), format!("{raw:.1}")]
-        });
-        print_table(&["codec", "MB/s", "ratio", "raw %"], rows)?;
+        }));
+        printed::text(&table.to_string())?;
     }
     Ok(())
 }

@@ -9,7 +9,6 @@ mod scale;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
 
 /// Measure what a capture is made of: reading memory, compressing it, and the size of the machine
 #[derive(Debug, Args)]
@@ -36,26 +35,6 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
         Instrument::Scale(arguments) => scale::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints a table without rules, numbers to the right.
-fn print_table<R: Into<comfy_table::Row>>(
-    header: &[&str],
-    rows: impl IntoIterator<Item = R>,
-) -> anyhow::Result<()> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for line in table.to_string().lines() {
-        say!("{}", line.trim_end())?;
-    }
-    Ok(())
 }
 
 /// "6.2" for bytes per second, in GiB.

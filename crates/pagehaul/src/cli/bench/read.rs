@@ -3,12 +3,13 @@ use std::time::Duration;
 
 use clap::Args;
 use pagehaul_bench::read::sweep;
+use pagehaul_present::Table;
+use pagehaul_present::number::bytes;
 
-use super::{gib, print_table};
+use super::gib;
 #[cfg(feature = "bench")]
 use crate::files;
 use crate::printed;
-use crate::units::bytes;
 
 /// Sweep the map size: how fast memory is mapped, touched and read through windows of 4 KiB to 64 MiB
 ///
@@ -47,11 +48,12 @@ pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
         return printed::json(&sweep);
     }
     say!("{} ({}), GiB/s", sweep.source, bytes(sweep.bytes))?;
-    let rows = sweep.rows.iter().map(|row| {
+    let mut table = Table::new(["window", "page table", "mapped", "touched", "summed", "read"]);
+    table.rows(sweep.rows.iter().map(|row| {
         let rates = [row.mapped, row.touched, row.summed, row.read].map(gib);
         [vec![bytes(row.window), bytes(row.page_table)], rates.to_vec()].concat()
-    });
-    print_table(&["window", "page table", "mapped", "touched", "summed", "read"], rows)?;
+    }));
+    printed::text(&table.to_string())?;
     match sweep.advised {
         Some(window) => say!(
             "the smallest window within 5 % of the fastest, every word looked at: {}; the default is 4 MiB (--map-size)",

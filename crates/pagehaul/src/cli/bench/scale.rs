@@ -6,10 +6,11 @@ use pagehaul_bench::predict::{self, ASSUMPTIONS, CPUS, Prediction, Rates};
 use pagehaul_bench::scale::{self, Config, Run, SIZES, tib};
 use pagehaul_codec::{Codec, Method};
 use pagehaul_kernel::DumpLevel;
+use pagehaul_present::Table;
+use pagehaul_present::number::{bytes, parse_bytes};
+use pagehaul_present::time::seconds;
 use serde::Serialize;
 
-use super::print_table;
-use crate::units::{bytes, seconds, size};
 use crate::{files, printed};
 
 /// The largest time per TiB may be so many times the smallest, from 1 TiB up.
@@ -22,7 +23,7 @@ const SPREAD_GOAL: f64 = 1.1;
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArguments {
     /// Largest machine
-    #[arg(long, value_name = "SIZE", default_value = "64T", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "64T", value_parser = parse_bytes)]
     max: u64,
     /// Dump levels
     #[arg(short, long, value_name = "LEVEL,…", default_value = "31,0", value_delimiter = ',')]
@@ -112,7 +113,20 @@ fn rates(runs: &[Run], level: DumpLevel, place: f64) -> Option<Rates> {
 
 fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> {
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-    let rows = measured.runs.iter().map(|run| {
+    let mut table = Table::new([
+        "memory",
+        "-d",
+        "packed",
+        "scan s",
+        "pack s",
+        "Mpages/s",
+        "MB/s",
+        "scan s/TiB",
+        "pack s/TiB",
+        "RssAnon MiB",
+        "offsets checked",
+    ]);
+    table.rows(measured.runs.iter().map(|run| {
         vec![
             bytes(run.memory),
             run.level.to_string(),
@@ -126,21 +140,8 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
             format!("{} of {}", mib(run.peak_anonymous), mib(run.bound)),
             run.offsets.checked.to_string(),
         ]
-    });
-    let header = [
-        "memory",
-        "-d",
-        "packed",
-        "scan s",
-        "pack s",
-        "Mpages/s",
-        "MB/s",
-        "scan s/TiB",
-        "pack s/TiB",
-        "RssAnon MiB",
-        "offsets checked",
-    ];
-    print_table(&header, rows)?;
+    }));
+    printed::text(&table.to_string())?;
     let within = measured.runs.iter().all(|run| run.peak_anonymous <= run.bound);
     say!("\ngoal: anonymous memory within 32 MiB + 8 MiB per thread: {}", met(within))?;
     for level in &arguments.dump_levels {
@@ -164,16 +165,15 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
             rates.kept * 100.0,
             rates.place / 1e6
         )?;
-        let cpus: Vec<String> = CPUS.iter().map(|cpus| format!("{cpus} CPU")).collect();
-        let header: Vec<&str> =
-            ["memory", "disk MB/s"].into_iter().chain(cpus.iter().map(String::as_str)).collect();
+        let cpus = CPUS.iter().map(|cpus| format!("{cpus} CPU"));
+        let mut table = Table::new(["memory", "disk MB/s"].map(str::to_owned).into_iter().chain(cpus));
         let of_level: Vec<_> = measured.predictions.iter().filter(|p| p.level == rates.level).collect();
-        let rows = of_level.chunks(CPUS.len()).filter_map(|row| {
+        table.rows(of_level.chunks(CPUS.len()).filter_map(|row| {
             let first = row.first()?;
             let head = [format!("{:.0} TiB", tib(first.memory)), (first.disk / 1_000_000).to_string()];
             Some(head.into_iter().chain(row.iter().map(|p| seconds(p.seconds))).collect::<Vec<_>>())
-        });
-        print_table(&header, rows)?;
+        }));
+        printed::text(&table.to_string())?;
     }
     say!("\nassumed:")?;
     for assumption in ASSUMPTIONS {

@@ -1,7 +1,8 @@
 use pagehaul_physmem::PAGE_SHIFT;
+use pagehaul_present::number::{bytes, count};
+use pagehaul_present::time::utc;
 
 use super::Description;
-use crate::units::{bytes, count, time};
 
 /// What `info` prints; with `all_notes`, every note and all registers too.
 pub(super) fn text(found: &Description, all_notes: bool) -> String {
@@ -19,7 +20,7 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
     row("machine", Some(found.machine.clone()));
     row("host", found.hostname.clone());
     row("build ID", found.build_id.clone());
-    row("crash time", found.crash_time.map(time));
+    row("crash time", found.crash_time.map(utc));
     row("CPUs", Some(found.cpus.to_string()));
     row("dump level", found.dump_level.map(level));
     row("memory", Some(bytes(found.memory_bytes)));

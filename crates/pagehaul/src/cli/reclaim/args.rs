@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use pagehaul_present::time::parse_duration;
 
 /// Say who waited for memory, how long and why: record page reclaim, report on it, compare kernels and settings
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ pub(super) struct RecordArguments {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "command")]
     pub(super) repeat: u32,
     /// Stop after this time: 500ms, 30s, 5m. Without a command and this, recording lasts until Ctrl-C
-    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
     /// KiB of kernel buffer for each CPU: larger ones lose fewer events
     #[arg(short, long, visible_alias = "buffer", value_name = "KIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(16..=4_194_304))]
@@ -94,30 +95,4 @@ pub(super) struct CompareArguments {
     /// Write one self-contained web page
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        unit => return Err(format!("{unit:?} is no unit of time: expected ms, s, m or h")),
-    };
-    let value: f64 = digits.parse().map_err(|_| "expected a time such as 500ms, 30s, 5m".to_owned())?;
-    Duration::try_from_secs_f64(value * factor).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert!(duration("3 weeks").is_err() && duration("-1s").is_err() && duration("").is_err());
-    }
 }

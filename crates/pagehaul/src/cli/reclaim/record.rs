@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use pagehaul_present::number::{bytes, count};
 use pagehaul_trace::Run;
 use pagehaul_trace::live::{Instance, InstanceOptions, Recorder, RecorderOptions, RecordingSummary, Tracefs};
 
 use super::args::RecordArguments;
 use super::child;
-use crate::units::{bytes, count};
 
 /// Events beside all of vmscan's that say why reclaim took long. Kernels lack some of them.
 const BESIDE: [(&str, &str); 9] = [
