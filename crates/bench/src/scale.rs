@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pagehaul_capture::{Format, Limits, Options, Report, Target, Watch, capture};
+use pagehaul_capture::{Format, Limits, Options, Report, Target, capture};
 use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
+use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
@@ -172,7 +173,7 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentEr
         format: Format::Kdump,
         limits: Limits::default(),
     };
-    let (report, peak) = watched(|watch| capture(&source, &target, &options, watch));
+    let (report, peak) = watched(|progress| capture(&source, &target, &options, progress));
     let report = report?;
     if !report.ended.is_success() {
         return Err(InstrumentError::Wrong(format!(
@@ -185,9 +186,9 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentEr
 }
 
 /// Runs `work`, and looks at the memory in use meanwhile. Gives the most that was.
-fn watched<T>(work: impl FnOnce(&Watch) -> T) -> (T, u64) {
+fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
     give_back();
-    let watch = Watch::default();
+    let progress = Progress::default();
     let (over, peak) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -197,7 +198,7 @@ fn watched<T>(work: impl FnOnce(&Watch) -> T) -> (T, u64) {
                 thread::sleep(LOOK);
             }
         });
-        let result = work(&watch);
+        let result = work(&progress);
         over.store(true, Ordering::Relaxed);
         (result, peak.load(Ordering::Relaxed))
     })

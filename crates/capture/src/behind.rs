@@ -6,8 +6,8 @@ use std::io;
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use pagehaul_run::Progress;
 
-use crate::Watch;
 use crate::aligned::Aligned;
 use crate::sink::{Sink, WriteError};
 
@@ -17,7 +17,7 @@ const CHUNKS: usize = 5;
 
 /// A stretch of the file that is written from its start to its end.
 pub(crate) struct Behind<'a> {
-    watch: &'a Watch,
+    progress: &'a Progress,
     /// Writes end at multiples of this, but for the last before a [`flush`](Self::flush).
     chunk: usize,
     gathered: Chunk,
@@ -51,7 +51,7 @@ impl<'a> Behind<'a> {
         mut sink: impl Sink + Send + 'static,
         offset: u64,
         chunk: usize,
-        watch: &'a Watch,
+        progress: &'a Progress,
     ) -> io::Result<Self> {
         let (work, chunks) = unbounded::<Chunk>();
         let (finished, done) = unbounded();
@@ -68,7 +68,7 @@ impl<'a> Behind<'a> {
         };
         let thread = Builder::new().name("write".into()).spawn(write)?;
         Ok(Self {
-            watch,
+            progress,
             chunk,
             gathered: Chunk { buffer: Aligned::new(chunk), used: 0, offset },
             free: (1..CHUNKS).map(|_| Aligned::new(chunk)).collect(),
@@ -177,7 +177,7 @@ impl<'a> Behind<'a> {
         let used = self.on_the_way.pop_front().unwrap_or(0);
         let written = result.as_ref().map_or_else(|error| error.written, |()| used);
         self.flushed += written as u64;
-        self.watch.wrote(written as u64);
+        self.progress.wrote(written as u64);
         self.free.push(buffer);
         result.inspect_err(|_| self.forget())
     }
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn writes_end_on_chunk_boundaries_and_come_in_order() {
         let (disk, file) = Disk::new(u64::MAX);
-        let watch = Watch::default();
-        let mut behind = Behind::new(disk, 100, 64, &watch).unwrap();
+        let progress = Progress::default();
+        let mut behind = Behind::new(disk, 100, 64, &progress).unwrap();
         let sample: Vec<u8> = (0..=255).collect();
         for piece in sample.chunks(7) {
             behind.push(piece).unwrap();
@@ -218,14 +218,14 @@ mod tests {
         let file = file.lock().unwrap();
         assert_eq!(file.writes, [(100, 28), (128, 64), (192, 64), (256, 64), (320, 36)]);
         assert_eq!(&file.bytes[100..], sample);
-        assert_eq!((behind.end(), behind.flushed(), watch.written()), (356, 356, 256));
+        assert_eq!((behind.end(), behind.flushed(), progress.written()), (356, 356, 256));
     }
 
     #[test]
     fn bytes_are_gathered_while_the_disk_is_at_work() {
         let (disk, turn, file) = Disk::in_turns(u64::MAX);
-        let watch = Watch::default();
-        let mut behind = Behind::new(disk, 0, 64, &watch).unwrap();
+        let progress = Progress::default();
+        let mut behind = Behind::new(disk, 0, 64, &progress).unwrap();
         assert!(!behind.is_busy());
         behind.push(&[7; 64 * (CHUNKS - 1) + 63]).unwrap();
         assert!(behind.is_busy());
@@ -241,8 +241,8 @@ mod tests {
     fn a_failure_noticed_on_the_way_is_told_at_the_next_chance() {
         for push in [true, false] {
             let (disk, _) = Disk::new(80);
-            let watch = Watch::default();
-            let mut behind = Behind::new(disk, 0, 64, &watch).unwrap();
+            let progress = Progress::default();
+            let mut behind = Behind::new(disk, 0, 64, &progress).unwrap();
             behind.push(&[7; 140]).unwrap();
             while behind.is_busy() {
                 std::thread::yield_now();
@@ -256,11 +256,11 @@ mod tests {
     #[test]
     fn nothing_is_written_behind_a_write_that_failed() {
         let (disk, file) = Disk::new(80);
-        let watch = Watch::default();
-        let mut behind = Behind::new(disk, 0, 64, &watch).unwrap();
+        let progress = Progress::default();
+        let mut behind = Behind::new(disk, 0, 64, &progress).unwrap();
         let error = behind.push(&[7; 300]).and_then(|()| behind.flush()).unwrap_err();
         assert!(error.is_full());
-        assert_eq!((behind.flushed(), behind.end(), watch.written()), (80, 80, 80));
+        assert_eq!((behind.flushed(), behind.end(), progress.written()), (80, 80, 80));
         assert!(!behind.is_busy());
         assert_eq!(file.lock().unwrap().writes, [(0, 64), (64, 16)]);
         // Whoever goes on is told so.

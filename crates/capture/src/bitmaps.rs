@@ -1,8 +1,8 @@
 //! The header and both bitmaps of a kdump file, written while the scan goes on.
 
 use pagehaul_kdump::{Layout, STATUS_OFFSET};
+use pagehaul_run::Progress;
 
-use crate::Watch;
 use crate::sink::{Sink, WriteError};
 use crate::stream::Stream;
 
@@ -50,17 +50,17 @@ impl Bitmaps {
         exists: &[u64],
         kept: &[u64],
         sink: &mut dyn Sink,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<(), WriteError> {
-        self.exists.push_bits(exists, self.exists_end, sink, watch)?;
-        self.kept.push_bits(kept, self.kept_end, sink, watch)
+        self.exists.push_bits(exists, self.exists_end, sink, progress)?;
+        self.kept.push_bits(kept, self.kept_end, sink, progress)
     }
 
     /// Fills up both: the last block of pages may end before the last block of bitmap does.
-    pub(crate) fn finish(&mut self, sink: &mut dyn Sink, watch: &Watch) -> Result<(), WriteError> {
-        self.exists.push_zeros(self.exists_end - self.exists.end(), sink, watch)?;
-        self.exists.flush(sink, watch)?;
-        self.kept.push_zeros(self.kept_end - self.kept.end(), sink, watch)?;
-        self.kept.flush(sink, watch)
+    pub(crate) fn finish(&mut self, sink: &mut dyn Sink, progress: &Progress) -> Result<(), WriteError> {
+        self.exists.push_zeros(self.exists_end - self.exists.end(), sink, progress)?;
+        self.exists.flush(sink, progress)?;
+        self.kept.push_zeros(self.kept_end - self.kept.end(), sink, progress)?;
+        self.kept.flush(sink, progress)
     }
 }

@@ -2,6 +2,7 @@
 
 use pagehaul_kdump::PageDesc;
 use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_run::{Phase, Progress};
 
 use crate::Source;
 use crate::batch::{Batcher, KeptPages};
@@ -11,23 +12,23 @@ use crate::pack::{Batch, Packer};
 use crate::place::Placed;
 use crate::report::Clock;
 use crate::scan::scan;
-use crate::{CaptureError, Ended, Format, Options, Phase, Report, Watch};
+use crate::{CaptureError, Ended, Format, Options, Report};
 
 /// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.
 const SAMPLES: u64 = 64;
 
 /// Classifies everything, compresses a sample, and says what a capture would write.
-pub fn estimate(source: &Source, options: &Options, watch: &Watch) -> Result<Report, CaptureError> {
+pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Result<Report, CaptureError> {
     let mut clock = Clock::start();
-    let job = Job::prepare(source, options, watch)?;
+    let job = Job::prepare(source, options, progress)?;
     let selection = job.selection();
     clock.lap(Phase::Prepare);
     let pages_per_block = selection.pages_per_block();
-    watch.enter(Phase::Scan, selection.blocks() * (pages_per_block * PAGE_SIZE) as u64);
-    let tally = scan(&selection, options.threads, watch, |_, _| Ok::<(), CaptureError>(()))?;
+    progress.begin(Phase::Scan, selection.blocks() * (pages_per_block * PAGE_SIZE) as u64);
+    let tally = scan(&selection, options.threads, progress, |_, _| Ok::<(), CaptureError>(()))?;
     clock.lap(Phase::Scan);
     let pages = tally.pages_kept();
-    watch.enter(Phase::Pack, pages * PAGE_SIZE as u64);
+    progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
     let kept = KeptPages::Again(Box::new(selection.selector()));
     let mut batcher = Batcher::new(kept, selection.blocks(), pages_per_block);
     // What a fast disk makes of `auto`.
@@ -38,14 +39,14 @@ pub fn estimate(source: &Source, options: &Options, watch: &Watch) -> Result<Rep
     let batches = pages.div_ceil(crate::batch::BATCH_PAGES as u64);
     let step = batches.div_ceil(SAMPLES).max(1);
     while let Some(sequence) = batcher.next(&mut batch.pfns)? {
-        if watch.stopped() {
+        if progress.is_cancelled() {
             return Err(CaptureError::Stopped);
         }
         if sequence % step == 0 {
             packer.pack(&mut batch);
             sample.add(&batch);
         }
-        watch.advance((batch.pfns.len() * PAGE_SIZE) as u64);
+        progress.advance(Phase::Pack, (batch.pfns.len() * PAGE_SIZE) as u64);
     }
     clock.lap(Phase::Pack);
     let compressed: u64 = sample.packed.iter().map(|(_, pages)| pages).sum();

@@ -6,6 +6,7 @@ use pagehaul_codec::Method;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{Hints, Kernel, OwnPages};
 use pagehaul_physmem::{Arch, notes};
+use pagehaul_run::{Phase, Progress};
 
 use crate::Source;
 use crate::batch::Bitmap;
@@ -14,15 +15,14 @@ use crate::place::Placed;
 use crate::report::{Clock, class_counts};
 use crate::select::{Selection, Tally};
 use crate::{
-    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Phase, Report, Watch, Worth,
-    dump, identity,
+    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Report, Worth, dump, identity,
 };
 
 /// A capture that is about to be made.
 pub(crate) struct Job<'a> {
     pub(crate) source: &'a Source,
     pub(crate) options: &'a Options,
-    pub(crate) watch: &'a Watch,
+    pub(crate) progress: &'a Progress,
     kernel: Option<Kernel>,
     /// What the kernel maps for itself; none where the order of pages does not matter.
     own: Option<OwnPages>,
@@ -34,9 +34,9 @@ impl<'a> Job<'a> {
     pub(crate) fn prepare(
         source: &'a Source,
         options: &'a Options,
-        watch: &'a Watch,
+        progress: &'a Progress,
     ) -> Result<Self, CaptureError> {
-        watch.enter(Phase::Prepare, 0);
+        progress.begin(Phase::Prepare, 0);
         let memory = source.memory();
         check_machine(memory.arch())?;
         let mut remarks = source.remarks();
@@ -59,7 +59,7 @@ impl<'a> Job<'a> {
                 gap.consequence
             ));
         }
-        Ok(Self { source, options, watch, kernel, own: None, remarks })
+        Ok(Self { source, options, progress, kernel, own: None, remarks })
     }
 
     /// Has pages told apart by what they are worth.

@@ -28,7 +28,6 @@ mod scan;
 mod select;
 mod sink;
 mod stream;
-mod watch;
 mod worth;
 
 pub use compression::{Codecs, Compression};
@@ -38,5 +37,4 @@ pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_vmcore::{Source, SourceKind};
 pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
 pub use run::capture;
-pub use watch::{Phase, Watch};
 pub use worth::Worth;

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use pagehaul_run::Progress;
+
 use crate::dump::DumpWriter;
 use crate::pack::Batch;
 use crate::report::Clock;
-use crate::{Ended, Limits, Watch};
+use crate::{Ended, Limits};
 
 /// Writing tables may be slower than writing pages was.
 const CAUTION: u32 = 2;
@@ -15,12 +17,12 @@ pub(crate) struct Deadline<'a> {
     limits: Limits,
     start: Instant,
     phase: Instant,
-    watch: &'a Watch,
+    progress: &'a Progress,
 }
 
 impl<'a> Deadline<'a> {
-    pub(crate) fn new(limits: Limits, clock: &Clock, watch: &'a Watch) -> Self {
-        Self { limits, start: clock.start_time(), phase: clock.phase_time(), watch }
+    pub(crate) fn new(limits: Limits, clock: &Clock, progress: &'a Progress) -> Self {
+        Self { limits, start: clock.start_time(), phase: clock.phase_time(), progress }
     }
 
     /// Why the capture has to end before `batch` is placed in `dump`, if it has.
@@ -28,7 +30,7 @@ impl<'a> Deadline<'a> {
         if self.no_room(dump.size_with(batch)) {
             return Some(Ended::SizeLimit);
         }
-        self.no_time(dump.finish_bytes(), self.watch.written()).then_some(Ended::TimeLimit)
+        self.no_time(dump.finish_bytes(), self.progress.written()).then_some(Ended::TimeLimit)
     }
 
     /// Whether a dump of `size` bytes is too large.

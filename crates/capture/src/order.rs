@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use pagehaul_run::Progress;
+
 use crate::CaptureError;
-use crate::Watch;
 use crate::batch::{Bitmap, Pass};
 use crate::select::{Chosen, Tally};
 use crate::sink::{self, FileSink, Sink, WriteError};
@@ -29,19 +30,21 @@ impl Order {
     }
 
     /// Adds the next block.
-    pub(crate) fn push(&mut self, chosen: &Chosen, watch: &Watch) -> Result<(), WriteError> {
+    pub(crate) fn push(&mut self, chosen: &Chosen, progress: &Progress) -> Result<(), WriteError> {
         for ((index, bitmap), bits) in self.bitmaps.iter_mut().enumerate().zip(&chosen.by_worth) {
-            bitmap.push_bits(bits, (index as u64 + 1) * self.length, &mut self.spool, watch)?;
+            bitmap.push_bits(bits, (index as u64 + 1) * self.length, &mut self.spool, progress)?;
         }
         Ok(())
     }
 
     /// The passes over the pages that `tally` counted.
-    pub(crate) fn finish(mut self, tally: &Tally, watch: &Watch) -> Result<Vec<Pass>, CaptureError> {
+    pub(crate) fn finish(mut self, tally: &Tally, progress: &Progress) -> Result<Vec<Pass>, CaptureError> {
         let failed =
             |path: &Path, source| CaptureError::Output { path: path.to_owned(), action: "write to", source };
         for bitmap in &mut self.bitmaps {
-            bitmap.flush(&mut self.spool, watch).map_err(|error| failed(self.spool.path(), error.error))?;
+            bitmap
+                .flush(&mut self.spool, progress)
+                .map_err(|error| failed(self.spool.path(), error.error))?;
         }
         let end = Worth::COUNT as u64 * self.length;
         self.spool.set_size(end).map_err(|error| failed(self.spool.path(), error))?;

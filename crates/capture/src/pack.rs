@@ -7,10 +7,11 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 use pagehaul_codec::{Compressor, Method, is_zero};
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
+use pagehaul_run::Progress;
 
+use crate::CaptureError;
 use crate::batch::{BATCH_PAGES, Batcher};
 use crate::pace::Pace;
-use crate::{CaptureError, Watch};
 
 /// Most pages asked of the source at once: what is read, not mapped, is then packed out of the processor's own cache.
 const RUN_PAGES: usize = 32;
@@ -182,12 +183,12 @@ impl<'a> Packer<'a> {
         batcher: &Mutex<Batcher<'_>>,
         free: &Receiver<Batch>,
         done: &Sender<Result<Batch, CaptureError>>,
-        watch: &Watch,
+        progress: &Progress,
     ) {
         // A buffer first, the batch's number after it: so the lowest number outstanding always has its buffer, and
         // the writer, who waits for it, gives the others back.
         while let Some(mut batch) = self.buffer(free) {
-            if watch.stopped() {
+            if progress.is_cancelled() {
                 return;
             }
             let taken = batcher.lock().unwrap_or_else(PoisonError::into_inner).next(&mut batch.pfns);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use crossbeam_channel::bounded;
 use pagehaul_codec::Method;
 use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_run::{Phase, Progress};
 
 use crate::batch::{Batcher, KeptPages};
 use crate::dump::DumpWriter;
@@ -18,7 +19,7 @@ use crate::report::Clock;
 use crate::select::Selection;
 use crate::sink::WriteError;
 use crate::worth::Worth;
-use crate::{CaptureError, Compression, Ended, Limits, Phase, Unreadable, Watch};
+use crate::{CaptureError, Compression, Ended, Limits, Unreadable};
 
 /// Unreadable pages that a report names; the others are counted.
 const NAMED: usize = 16;
@@ -118,24 +119,24 @@ pub(crate) fn write_pages(
     work: Work<'_>,
     dump: &mut dyn DumpWriter,
     name: &str,
-    watch: &Watch,
+    progress: &Progress,
     clock: &mut Clock,
 ) -> Result<Placed, CaptureError> {
     let pace = Pace::new(work.compression.ladder());
     // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
     Packer::new(work.selection.memory, &pace)?;
-    watch.enter(Phase::Pack, work.pages * PAGE_SIZE as u64);
-    let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, watch));
+    progress.begin(Phase::Pack, work.pages * PAGE_SIZE as u64);
+    let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
     let mut placed = Placed::nothing(Ended::Complete);
     let result = match dump.begin() {
-        Ok(()) => place_all(work, &pace, dump, &mut placed, &deadline, watch),
+        Ok(()) => place_all(work, &pace, dump, &mut placed, &deadline, progress),
         Err(error) => Err(Failure::Write(error)),
     };
     clock.lap(Phase::Pack);
-    watch.enter(Phase::Finish, 0);
+    progress.begin(Phase::Finish, 0);
     placed.ended = match result {
         Ok((_, Some(limit))) => limit,
-        Ok((count, None)) if count < pages && watch.stopped() => Ended::Stopped,
+        Ok((count, None)) if count < pages && progress.is_cancelled() => Ended::Stopped,
         Ok((count, None)) if count != pages => Ended::ReadFailed(format!(
             "the source changed while it was read: {pages} pages were to be kept, then {count}"
         )),
@@ -174,7 +175,7 @@ fn place_all(
     dump: &mut dyn DumpWriter,
     placed: &mut Placed,
     deadline: &Deadline<'_>,
-    watch: &Watch,
+    progress: &Progress,
 ) -> Result<(u64, Option<Ended>), Failure> {
     let Work { selection, kept, pages: most, threads, .. } = work;
     let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
@@ -190,7 +191,7 @@ fn place_all(
         for _ in 0..threads {
             let (free, done, batcher) = (free_rx.clone(), done_tx.clone(), &batcher);
             scope.spawn(move || match Packer::new(selection.memory, pace) {
-                Ok(packer) => packer.run(batcher, &free, &done, watch),
+                Ok(packer) => packer.run(batcher, &free, &done, progress),
                 Err(error) => drop(done.send(Err(error))),
             });
         }
@@ -221,7 +222,7 @@ fn place_all(
                 dump.place(&batch).map_err(Failure::Write)?;
                 placed.add(&batch);
                 governor.placed();
-                watch.advance((batch.stored.len() * PAGE_SIZE) as u64);
+                progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);
                 expected += 1;
                 // Fails only when every thread is gone.
                 let _ = free_tx.send(batch);

@@ -1,9 +1,10 @@
 use std::time::Instant;
 
 use pagehaul_kernel::PageClass;
+use pagehaul_run::Phase;
 use serde::Serialize;
 
-use crate::{Phase, Worth};
+use crate::Worth;
 
 /// How a capture ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -243,7 +244,7 @@ impl Clock {
         match phase {
             Phase::Prepare => self.seconds.prepare += lap,
             Phase::Scan => self.seconds.scan += lap,
-            Phase::Pack => self.seconds.pack += lap,
+            Phase::Copy | Phase::Pack => self.seconds.pack += lap,
             Phase::Finish => self.seconds.finish += lap,
         }
     }

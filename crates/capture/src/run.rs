@@ -6,6 +6,7 @@ use std::path::Path;
 
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_physmem::PAGE_SHIFT;
+use pagehaul_run::{Phase, Progress};
 
 use crate::Source;
 use crate::batch::{Bitmap, KeptPages, Pass};
@@ -20,7 +21,7 @@ use crate::scan::scan;
 use crate::select::{Selection, Tally};
 use crate::sink::{self, FlatSink, Sink, WriteError};
 use crate::stream::Stream;
-use crate::{CaptureError, Format, Options, Phase, Report, Target, Watch};
+use crate::{CaptureError, Format, Options, Report, Target};
 
 /// Takes a dump of `source`. A capture that ends early, but leaves a dump of what was written, gives a report that says
 /// so; an error means that there is no dump.
@@ -28,7 +29,7 @@ pub fn capture(
     source: &Source,
     target: &Target,
     options: &Options,
-    watch: &Watch,
+    progress: &Progress,
 ) -> Result<Report, CaptureError> {
     let mut clock = Clock::start();
     if let (Target::Stdout, Format::Kdump | Format::Elf) = (target, options.format) {
@@ -37,7 +38,7 @@ pub fn capture(
             options.format.name()
         )));
     }
-    let mut job = Job::prepare(source, options, watch)?;
+    let mut job = Job::prepare(source, options, progress)?;
     clock.lap(Phase::Prepare);
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
@@ -74,13 +75,13 @@ fn kdump(job: &mut Job<'_>, mut file: sink::FileSink, clock: &mut Clock) -> Resu
     let tally = write_bitmaps(job, &mut file, (&header, &layout), order.as_mut(), clock)?;
     let bitmap = Bitmap { file: file.reader(), offset: layout.bitmap2_offset(), length: layout.bitmap_len() };
     let passes = match order {
-        Some(order) => order.finish(&tally, job.watch)?,
+        Some(order) => order.finish(&tally, job.progress)?,
         None => vec![Pass { worth: None, bitmap: bitmap.clone() }],
     };
     let pages = tally.pages_kept();
     // The bitmap is read back, also where it ends in a hole.
     file.set_size(layout.descriptors_offset()).map_err(|error| output_error(&path, error.into()))?;
-    let mut dump = KdumpDump::new(&mut file, &header, layout, (bitmap, passes.clone()), pages, job.watch)?;
+    let mut dump = KdumpDump::new(&mut file, &header, layout, (bitmap, passes.clone()), pages, job.progress)?;
     let selection = job.selection();
     let kept = KeptPages::Passes(passes);
     let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
@@ -112,7 +113,7 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     let header = job.header();
     let tally = write_bitmaps(job, &mut stream, (&header, &layout), None, clock)?;
     let pages = tally.pages_kept();
-    let mut dump = FlatDump::new(&mut stream, &header, layout, pages, job.watch)?;
+    let mut dump = FlatDump::new(&mut stream, &header, layout, pages, job.progress)?;
     let selection = job.selection();
     let kept = KeptPages::Again(Box::new(selection.selector()));
     let mut placed = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
@@ -130,19 +131,19 @@ fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report,
     let path = file.path().to_owned();
     let mut spool = sink::spool(&path)?;
     let selection = job.selection();
-    job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
+    job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
     let mut bits = Stream::new(0, bitmaps::CHUNK);
-    let tally = scan(&selection, job.options.threads, job.watch, |_, chosen| {
-        bits.push_bits(&chosen.kept, u64::MAX, &mut spool, job.watch)
+    let tally = scan(&selection, job.options.threads, job.progress, |_, chosen| {
+        bits.push_bits(&chosen.kept, u64::MAX, &mut spool, job.progress)
             .map_err(|error| output_error(spool.path(), error))
     })?;
-    bits.flush(&mut spool, job.watch).map_err(|error| output_error(spool.path(), error))?;
+    bits.flush(&mut spool, job.progress).map_err(|error| output_error(spool.path(), error))?;
     clock.lap(Phase::Scan);
     spool.set_size(bits.end()).map_err(|error| output_error(spool.path(), error.into()))?;
     let bitmap = Bitmap { file: spool.reader(), offset: 0, length: bits.end() };
     let segments = job.segments(bitmap.clone());
     let pages = tally.pages_kept();
-    let mut dump = ElfDump::new(file, segments, pages, job.watch)?;
+    let mut dump = ElfDump::new(file, segments, pages, job.progress)?;
     let kept = KeptPages::Passes(vec![Pass { worth: None, bitmap }]);
     let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
@@ -160,7 +161,7 @@ fn pack<'a>(
 ) -> Result<Placed, CaptureError> {
     let Options { threads, limits, .. } = *job.options;
     let work = Work { selection, kept, pages, compression: job.compression(), threads, limits };
-    write_pages(work, dump, &path.display().to_string(), job.watch, clock)
+    write_pages(work, dump, &path.display().to_string(), job.progress, clock)
 }
 
 /// Scans, and writes the header and both bitmaps.
@@ -175,17 +176,17 @@ fn write_bitmaps(
     let failed = |error| output_error(&path, error);
     let selection = job.selection();
     let pages = selection.pages_per_block();
-    job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(pages));
+    job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(pages));
     let mut bitmaps = Bitmaps::begin(&header.encode(layout, true)?, layout, sink).map_err(failed)?;
     let mut exists = vec![0; pages / 64];
-    let tally = scan(&selection, job.options.threads, job.watch, |block, chosen| {
+    let tally = scan(&selection, job.options.threads, job.progress, |block, chosen| {
         selection.memory.ranges().mark_pages(block * pages as u64, PAGE_SHIFT, false, &mut exists);
         bitmaps
-            .push(&exists, &chosen.kept, sink, job.watch)
-            .and_then(|()| order.as_mut().map_or(Ok(()), |order| order.push(chosen, job.watch)))
+            .push(&exists, &chosen.kept, sink, job.progress)
+            .and_then(|()| order.as_mut().map_or(Ok(()), |order| order.push(chosen, job.progress)))
             .map_err(failed)
     })?;
-    bitmaps.finish(sink, job.watch).map_err(failed)?;
+    bitmaps.finish(sink, job.progress).map_err(failed)?;
     clock.lap(Phase::Scan);
     Ok(tally)
 }

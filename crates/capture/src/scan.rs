@@ -6,9 +6,10 @@ use std::thread;
 
 use crossbeam_channel::bounded;
 use pagehaul_physmem::PAGE_SHIFT;
+use pagehaul_run::{Phase, Progress};
 
+use crate::CaptureError;
 use crate::select::{Chosen, Selection, Tally};
-use crate::{CaptureError, Watch};
 
 /// Blocks a worker may be ahead of the collector.
 const AHEAD: usize = 4;
@@ -23,7 +24,7 @@ struct Scanned {
 pub(crate) fn scan<E: From<CaptureError>>(
     selection: &Selection<'_>,
     threads: usize,
-    watch: &Watch,
+    progress: &Progress,
     mut collect: impl FnMut(u64, &Chosen) -> Result<(), E>,
 ) -> Result<Tally, E> {
     let blocks = selection.blocks();
@@ -43,11 +44,11 @@ pub(crate) fn scan<E: From<CaptureError>>(
                 // A buffer first, the number after it: so the lowest number outstanding always has its buffer.
                 while let Ok(mut chosen) = free_rx.recv() {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= blocks || watch.stopped() {
+                    if index >= blocks || progress.is_cancelled() {
                         return;
                     }
                     let result = selector.select(index, &mut chosen);
-                    watch.advance(block_bytes);
+                    progress.advance(Phase::Scan, block_bytes);
                     if done_tx.send(result.map(|tally| Scanned { index, chosen, tally })).is_err() {
                         return;
                     }

@@ -1,8 +1,8 @@
 //! Bytes that follow each other in the file, gathered into large aligned writes.
 
-use crate::Watch;
 use crate::aligned::Aligned;
 use crate::sink::{Sink, WriteError};
+use pagehaul_run::Progress;
 
 static ZEROS: [u8; 4096] = [0; 4096];
 
@@ -37,7 +37,7 @@ impl Stream {
         &mut self,
         mut bytes: &[u8],
         sink: &mut dyn Sink,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<(), WriteError> {
         while !bytes.is_empty() {
             let end = (self.offset + 1).next_multiple_of(self.chunk as u64);
@@ -47,7 +47,7 @@ impl Stream {
             self.used += now.len();
             bytes = later;
             if now.len() == room {
-                self.flush(sink, watch)?;
+                self.flush(sink, progress)?;
             }
         }
         Ok(())
@@ -58,17 +58,17 @@ impl Stream {
         &mut self,
         length: u64,
         sink: &mut dyn Sink,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<(), WriteError> {
         if sink.is_sparse() {
-            self.flush(sink, watch)?;
+            self.flush(sink, progress)?;
             self.offset += length;
             return Ok(());
         }
         let mut rest = length;
         while rest > 0 {
             let now = rest.min(ZEROS.len() as u64);
-            self.push(&ZEROS[..now as usize], sink, watch)?;
+            self.push(&ZEROS[..now as usize], sink, progress)?;
             rest -= now;
         }
         Ok(())
@@ -80,18 +80,18 @@ impl Stream {
         bits: &[u64],
         end: u64,
         sink: &mut dyn Sink,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<(), WriteError> {
         let length = (size_of_val(bits) as u64).min(end - self.end());
         if bits.iter().all(|&word| word == 0) {
-            return self.push_zeros(length, sink, watch);
+            return self.push_zeros(length, sink, progress);
         }
         let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.push(&bytes[..length as usize], sink, watch)
+        self.push(&bytes[..length as usize], sink, progress)
     }
 
     /// Writes what is gathered. After an error, what got there is no longer part of the buffer.
-    pub(crate) fn flush(&mut self, sink: &mut dyn Sink, watch: &Watch) -> Result<(), WriteError> {
+    pub(crate) fn flush(&mut self, sink: &mut dyn Sink, progress: &Progress) -> Result<(), WriteError> {
         if self.used == 0 {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl Stream {
         self.buffer.bytes_mut().copy_within(written..self.used, 0);
         self.used -= written;
         self.offset += written as u64;
-        watch.wrote(written as u64);
+        progress.wrote(written as u64);
         result
     }
 
@@ -118,25 +118,25 @@ mod tests {
     #[test]
     fn writes_end_on_chunk_boundaries() {
         let (mut disk, file) = Disk::new(u64::MAX);
-        let watch = Watch::default();
+        let progress = Progress::default();
         let mut stream = Stream::new(100, 64);
         let sample: Vec<u8> = (0..=255).collect();
         for piece in sample.chunks(7) {
-            stream.push(piece, &mut disk, &watch).unwrap();
+            stream.push(piece, &mut disk, &progress).unwrap();
         }
-        stream.flush(&mut disk, &watch).unwrap();
+        stream.flush(&mut disk, &progress).unwrap();
         let file = file.lock().unwrap();
         assert_eq!(file.writes, [(100, 28), (128, 64), (192, 64), (256, 64), (320, 36)]);
         assert_eq!(&file.bytes[100..], sample);
-        assert_eq!((stream.end(), stream.flushed(), watch.written()), (356, 356, 256));
+        assert_eq!((stream.end(), stream.flushed(), progress.written()), (356, 356, 256));
     }
 
     #[test]
     fn a_full_disk_leaves_what_did_not_fit() {
         let (mut disk, _) = Disk::new(80);
-        let watch = Watch::default();
+        let progress = Progress::default();
         let mut stream = Stream::new(0, 64);
-        let error = stream.push(&[7; 150], &mut disk, &watch).unwrap_err();
+        let error = stream.push(&[7; 150], &mut disk, &progress).unwrap_err();
         assert!(error.is_full());
         assert_eq!((stream.flushed(), stream.end()), (80, 128));
         stream.cut(90);

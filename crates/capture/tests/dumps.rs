@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Bench, assert_complete, assert_holds, machine, options};
-use pagehaul_capture::{Compression, Format, Options, Source, Watch, estimate};
+use pagehaul_capture::{Compression, Format, Options, Source, estimate};
 use pagehaul_physmem::{Access, MapPolicy};
+use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Codec, Content, Era, Machine};
 
 /// Zero pages stay in a dump: they take no room, and read as zeros.
@@ -160,7 +161,7 @@ fn a_source_that_is_mapped_gives_the_same_as_one_that_is_read() {
 fn an_estimate_counts_what_a_capture_writes() {
     let bench = Bench::new(machine().build());
     let options = options("31", "zstd", Format::Kdump);
-    let estimated = estimate(&bench.source(), &options, &Watch::default()).unwrap();
+    let estimated = estimate(&bench.source(), &options, &Progress::default()).unwrap();
     let (path, report) = bench.capture("dump", &options);
     assert_eq!(estimated.pages_kept, report.pages_kept);
     assert_eq!(estimated.classes, report.classes);

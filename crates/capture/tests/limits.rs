@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Bench, Page, assert_holds, machine, options, read_all};
-use pagehaul_capture::{Ended, Format, Limits, Options, Source, Target, Watch, Worth, capture};
+use pagehaul_capture::{Ended, Format, Limits, Options, Source, Target, Worth, capture};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Content, Era, Machine};
 
 /// 32 MiB of noise among everything else, which no codec makes smaller.
@@ -132,7 +133,8 @@ fn a_dump_that_ended_early_is_a_source_like_any_other() {
     let (path, first) = bench.capture("first", &limited(12 << 20));
     let source = Source::open(&path, MapPolicy::default()).unwrap();
     let target = Target::File { path: bench.path("again"), overwrite: false };
-    let report = capture(&source, &target, &options("0", "zstd", Format::Kdump), &Watch::default()).unwrap();
+    let report =
+        capture(&source, &target, &options("0", "zstd", Format::Kdump), &Progress::default()).unwrap();
     assert_eq!(report.pages_kept, first.pages_written);
     assert!(report.remarks.iter().any(|remark| remark.contains("incomplete")), "{:?}", report.remarks);
 }

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{Bench, assert_complete, machine, options};
-use pagehaul_capture::{
-    CaptureError, Ended, Format, Limits, Options, Phase, Report, Source, Target, Watch, capture,
-};
+use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Report, Source, Target, capture};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
+use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Content, Era, Image, Machine};
 
 fn names(bench: &Bench, count: usize) -> Vec<PathBuf> {
@@ -18,7 +17,7 @@ fn names(bench: &Bench, count: usize) -> Vec<PathBuf> {
 
 fn into_parts(bench: &Bench, paths: &[PathBuf], options: &Options) -> Result<Report, CaptureError> {
     let target = Target::Parts { paths: paths.to_vec(), overwrite: false };
-    capture(&bench.source(), &target, options, &Watch::default())
+    capture(&bench.source(), &target, options, &Progress::default())
 }
 
 /// What became of each page of `image` in the set: the PFNs that it holds, all with the right contents, and those that
@@ -174,16 +173,16 @@ fn a_part_that_cannot_be_made_is_no_loss() {
 fn a_stopped_capture_leaves_parts_that_are_marked() {
     let bench = noisy();
     let paths = names(&bench, 2);
-    let watch = Watch::default();
+    let progress = Progress::default();
     let source = bench.source();
     let target = Target::Parts { paths: paths.clone(), overwrite: false };
     let options = Options { threads: 1, ..options("0", "zstd:22", Format::Kdump) };
     let report = std::thread::scope(|scope| {
-        let running = scope.spawn(|| capture(&source, &target, &options, &watch).unwrap());
-        while !matches!(watch.progress(), (Phase::Pack, 1.., _)) && !running.is_finished() {
+        let running = scope.spawn(|| capture(&source, &target, &options, &progress).unwrap());
+        while !matches!(progress.current(), (Phase::Pack, 1.., _)) && !running.is_finished() {
             std::hint::spin_loop();
         }
-        watch.stop();
+        progress.cancel_token().cancel();
         running.join().unwrap()
     });
     assert_eq!(report.ended, Ended::Stopped);
@@ -223,7 +222,7 @@ fn each_output_is_held_to_what_one_is_held_to() {
     let plain = options("31", "lzo", Format::Kdump);
     let refused = |paths: &[PathBuf], overwrite, options: &Options| {
         let target = Target::Parts { paths: paths.to_vec(), overwrite };
-        match capture(&bench.source(), &target, options, &Watch::default()) {
+        match capture(&bench.source(), &target, options, &Progress::default()) {
             Err(CaptureError::Refused(why)) => why,
             other => panic!("{other:?}"),
         }
@@ -246,7 +245,7 @@ fn each_output_is_held_to_what_one_is_held_to() {
     assert!(refused(&many, false, &plain).contains("at most 16"));
     let checksums = Options { checksums: true, ..plain };
     let target = Target::Parts { paths: both.to_vec(), overwrite: true };
-    assert_complete(&capture(&bench.source(), &target, &checksums, &Watch::default()).unwrap());
+    assert_complete(&capture(&bench.source(), &target, &checksums, &Progress::default()).unwrap());
     assert_eq!(held(&both, &bench.image), (bench.image.expected(31), Vec::new()));
     for path in ["one.sums", "two.sums"] {
         assert!(bench.path(path).exists(), "{path}");

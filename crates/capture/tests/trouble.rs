@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Bench, Page, machine, options, read_all};
-use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Phase, Source, Target, Watch, capture};
+use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Source, Target, capture};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Content, Era, Machine};
 
 /// A machine that takes a while: noise, which the slowest level tries hard to compress.
@@ -18,16 +19,16 @@ fn slow_machine() -> Machine {
 
 /// Captures, and stops once pages are being packed.
 fn stopped(bench: &Bench, name: &str, format: Format) -> pagehaul_capture::Report {
-    let watch = Watch::default();
+    let progress = Progress::default();
     let source = bench.source();
     let target = Target::File { path: bench.path(name), overwrite: false };
     let options = Options { threads: 1, ..options("0", "zstd:22", format) };
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| capture(&source, &target, &options, &watch).unwrap());
-        while !matches!(watch.progress(), (Phase::Pack, 1.., _)) && !running.is_finished() {
+        let running = scope.spawn(|| capture(&source, &target, &options, &progress).unwrap());
+        while !matches!(progress.current(), (Phase::Pack, 1.., _)) && !running.is_finished() {
             std::hint::spin_loop();
         }
-        watch.stop();
+        progress.cancel_token().cancel();
         running.join().unwrap()
     })
 }
@@ -51,7 +52,7 @@ fn a_stopped_capture_leaves_what_was_written() {
         let source = Source::open(&bench.path(format.name()), MapPolicy::default()).unwrap();
         let again = Target::File { path: bench.path("again"), overwrite: true };
         let report =
-            capture(&source, &again, &options("0", "lzo", Format::Kdump), &Watch::default()).unwrap();
+            capture(&source, &again, &options("0", "lzo", Format::Kdump), &Progress::default()).unwrap();
         assert!(report.remarks.iter().any(|remark| remark.contains("incomplete")), "{:?}", report.remarks);
     }
 }
@@ -105,7 +106,7 @@ fn outputs_are_not_overwritten_and_sources_never() {
     let before = std::fs::read(&bench.vmcore).unwrap();
     let refused = |path: &std::path::Path, overwrite| {
         let target = Target::File { path: path.to_owned(), overwrite };
-        match capture(&bench.source(), &target, &options, &Watch::default()) {
+        match capture(&bench.source(), &target, &options, &Progress::default()) {
             Err(CaptureError::Refused(why)) => why,
             other => panic!("{other:?}"),
         }
@@ -120,7 +121,7 @@ fn outputs_are_not_overwritten_and_sources_never() {
     assert!(std::fs::read(&bench.vmcore).unwrap() == before);
     let target = Target::File { path: dump, overwrite: true };
     assert_eq!(
-        capture(&bench.source(), &target, &options, &Watch::default()).unwrap().ended,
+        capture(&bench.source(), &target, &options, &Progress::default()).unwrap().ended,
         Ended::Complete
     );
 }
@@ -134,7 +135,7 @@ fn without_vmcoreinfo_only_levels_that_need_none_work() {
     bytes[at] = b'X';
     std::fs::write(&bench.vmcore, bytes).unwrap();
     let target = Target::File { path: bench.path("dump"), overwrite: false };
-    let error = capture(&bench.source(), &target, &options("31", "lzo", Format::Kdump), &Watch::default())
+    let error = capture(&bench.source(), &target, &options("31", "lzo", Format::Kdump), &Progress::default())
         .unwrap_err();
     assert!(error.to_string().contains("VMCOREINFO"), "{error}");
     assert!(!bench.path("dump").exists());

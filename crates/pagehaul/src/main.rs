@@ -27,6 +27,7 @@ mod memory_use;
 mod printed;
 mod progress;
 mod registers;
+mod run;
 mod signals;
 mod summary;
 #[cfg(feature = "stalls")]

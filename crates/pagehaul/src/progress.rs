@@ -1,27 +1,25 @@
-//! How far a capture is: a bar on a terminal, a line every few seconds elsewhere, for the serial consoles of capture
-//! kernels.
+//! Progress on standard error: a bar on a terminal; elsewhere, such as on a capture kernel's serial console, a line every
+//! few seconds.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pagehaul_run::Progress;
 
 use pagehaul_present::{number, time};
 
 use crate::memory_use;
 
-/// Between two looks at the counters; at first less, since small machines are done before the first would come.
+/// Interval between two samples; the first ones are shorter, since small machines are done before 100 ms.
 const TICK: Duration = Duration::from_millis(100);
 const FIRST_TICK: Duration = Duration::from_millis(5);
-/// Between two lines where there is no bar.
+/// Interval between two lines, where there is no bar.
 const LINE: Duration = Duration::from_secs(5);
 
-/// How far something is: the phase's name, and how many bytes of how many are dealt with in it.
-pub(crate) type Progress = (&'static str, u64, u64);
-
-/// Shows what `look` says until the other end of `end` is dropped. Gives the most anonymous memory seen in use.
-pub(crate) fn follow(look: impl Fn() -> Progress, end: &Receiver<()>, quiet: bool) -> u64 {
+/// Shows how far a run is until the other end of `end` is dropped. Returns the most anonymous memory seen in use, in bytes.
+pub(crate) fn show(progress: &Progress, end: &Receiver<()>, quiet: bool) -> u64 {
     let mut display = Display::new(quiet);
     let mut peak = 0;
     let mut tick = FIRST_TICK;
@@ -33,7 +31,8 @@ pub(crate) fn follow(look: impl Fn() -> Progress, end: &Receiver<()>, quiet: boo
             display.clear();
             return peak;
         }
-        display.show(look());
+        let (phase, done, total) = progress.current();
+        display.show(phase.name(), done, total);
     }
 }
 
@@ -63,7 +62,7 @@ impl Display {
         }
     }
 
-    fn show(&mut self, (phase, done, total): Progress) {
+    fn show(&mut self, phase: &'static str, done: u64, total: u64) {
         match self {
             Self::Nothing => {}
             Self::Bar(bar) => {
@@ -117,10 +116,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_end_at_once_are_looked_at_too() {
+    fn a_run_that_ends_at_once_has_a_memory_peak_too() {
         let (alive, end) = std::sync::mpsc::channel::<()>();
         drop(alive);
-        assert!(follow(|| ("scan", 0, 0), &end, true) > 0);
+        assert!(show(&Progress::default(), &end, true) > 0);
     }
 
     #[test]

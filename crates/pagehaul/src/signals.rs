@@ -1,20 +1,39 @@
-//! Signals that ask for an end.
+//! Signals that ask a run to end.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use pagehaul_run::CancelToken;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level;
 
-/// Makes the first signal call `stop`, which may do no more than a signal handler may, and the second end the program
-/// at once.
-pub(crate) fn on_stop(stop: impl Fn() + Clone + Send + Sync + 'static) -> std::io::Result<()> {
-    let again = Arc::new(AtomicBool::new(false));
+/// How long after the first signal further ones change nothing. timeout(1) sends two at once, systemd may send SIGTERM and
+/// SIGHUP, and an impatient user presses Ctrl-C twice: none of them means that the dump is to be lost.
+const GRACE_MILLIS: u64 = 3000;
+
+/// Makes the first SIGINT, SIGTERM or SIGHUP cancel the run. Later ones end the program at once, but not within
+/// [`GRACE_MILLIS`].
+pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
+    let first = Arc::new(AtomicU64::new(0));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&again))?;
-        signal_hook::flag::register(signal, Arc::clone(&again))?;
-        let stop = stop.clone();
-        // SAFETY: the handlers given store to an atomic and do nothing else, which is allowed in a signal handler.
-        unsafe { signal_hook::low_level::register(signal, stop)? };
+        let (cancel, first) = (cancel.clone(), Arc::clone(&first));
+        let handler = move || {
+            let now = monotonic_millis();
+            cancel.cancel();
+            let earlier = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+            if earlier.is_err_and(|first| now - first > GRACE_MILLIS) {
+                let _ = low_level::emulate_default_handler(signal);
+            }
+        };
+        // SAFETY: the handler reads a clock, stores to atomics, and calls a function documented as safe in a signal handler.
+        unsafe { low_level::register(signal, handler)? };
     }
     Ok(())
+}
+
+/// Milliseconds since boot; clock_gettime(2) is async-signal-safe (POSIX.1-2008).
+fn monotonic_millis() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000).max(1)
 }

@@ -229,7 +229,15 @@ fn a_full_disk_among_several_loses_nothing() {
 }
 
 #[test]
-fn a_signal_ends_a_stream_in_order() {
+fn signals_end_a_stream_in_order() {
+    use rustix::process::Signal;
+    // timeout(1) sends two at once.
+    for signals in [&[Signal::TERM][..], &[Signal::TERM, Signal::TERM, Signal::INT, Signal::HUP]] {
+        signalled_stream_is_marked(signals);
+    }
+}
+
+fn signalled_stream_is_marked(signals: &[rustix::process::Signal]) {
     let setup = Setup::noisy();
     let mut child = setup
         .command(&["capture", "-q", "-d", "0", "-c", "none", "vmcore", "-"])
@@ -242,7 +250,9 @@ fn a_signal_ends_a_stream_in_order() {
     // Pages are coming; far more than fit the pipe and all buffers are still to come when the signal is sent.
     out.read_exact(&mut stream).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    for &signal in signals {
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
     out.read_to_end(&mut stream).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -38,7 +38,6 @@ mod seekable;
 mod stop;
 mod threads;
 mod verify;
-mod watch;
 
 pub use agent::serve as hold_snapshot;
 pub use checkpoint::{
@@ -54,7 +53,6 @@ pub use procfs::Pid;
 pub use report::{Ended, Report, Seconds};
 pub use run::{SNAPSHOT_HELPER, core};
 pub use verify::{Verified, verify};
-pub use watch::{Phase, Watch};
 
 /// Bytes of a page on x86_64.
 pub(crate) const PAGE: u64 = 4096;

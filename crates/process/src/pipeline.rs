@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use pagehaul_run::{Phase, Progress};
 
+use crate::ProcessError;
 use crate::arena::Arena;
 use crate::copy::Memory;
 use crate::cutter::{Content, Cutter, Job};
@@ -15,7 +17,6 @@ use crate::pack::{Counts, Packed, Packer};
 use crate::procfs::Pid;
 use crate::queue::Queue;
 use crate::report::Ended;
-use crate::{ProcessError, Watch};
 
 /// Sum of what became of pages.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ pub(crate) struct Totals {
 pub(crate) struct Pipeline<'a> {
     pub(crate) arena: Arc<Arena>,
     pub(crate) queue: Queue,
-    pub(crate) watch: &'a Watch,
+    pub(crate) progress: &'a Progress,
     /// Whether packing waits until everything is copied, or there is no room: while a process is stopped, every CPU is
     /// better spent on copying.
     pub(crate) copy_first: bool,
@@ -40,11 +41,11 @@ pub(crate) struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    pub(crate) fn new(arena: Arc<Arena>, watch: &'a Watch, copy_first: bool) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, progress: &'a Progress, copy_first: bool) -> Self {
         Self {
             arena,
             queue: Queue::default(),
-            watch,
+            progress,
             copy_first,
             ended: Mutex::default(),
             over: AtomicBool::new(false),
@@ -73,7 +74,7 @@ impl<'a> Pipeline<'a> {
 
     /// Whether everything is to end; notices that the user wants it to.
     pub(crate) fn is_over(&self) -> bool {
-        if self.watch.stopped() {
+        if self.progress.is_cancelled() {
             self.end(Ended::Stopped);
         }
         self.over.load(Ordering::Acquire)
@@ -100,7 +101,7 @@ impl<'a> Pipeline<'a> {
             if missing.pages > 0 && self.missing.fetch_add(missing.pages, Ordering::Relaxed) == 0 {
                 self.first_missing.store(missing.first, Ordering::Relaxed);
             }
-            self.watch.copied(slice.len() as u64);
+            self.progress.advance(Phase::Copy, slice.len() as u64);
         }
         self.queue.push(job);
         Ok(())
@@ -118,7 +119,7 @@ impl<'a> Pipeline<'a> {
         {
             match packer.pack(range, content, buffer) {
                 Ok(packed) => {
-                    self.watch.packed(packed.counts.pages);
+                    self.progress.advance(Phase::Pack, packed.counts.pages);
                     if done.send(Packed { number, ..packed }).is_err() {
                         return;
                     }

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pagehaul_run::{Phase, Progress};
+
 use crate::agent::Held;
 use crate::arena::Arena;
 use crate::copy::{Memory, Shared};
@@ -26,7 +28,7 @@ use crate::procfs::{self, Pid, Status};
 use crate::report::{Ended, Report, Seconds};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
-use crate::{Mode, Options, Phase, ProcessError, Watch, limits};
+use crate::{Mode, Options, ProcessError, limits};
 
 /// Between two looks at whether the user asks for an end.
 const HEED: Duration = Duration::from_millis(20);
@@ -41,13 +43,18 @@ pub const SNAPSHOT_HELPER: &str = "hold-snapshot";
 
 /// Writes a core of a process. A core that could not be made whole, but of which something was written, is marked
 /// incomplete and gives a report that says so; an error means that there is no core.
-pub fn core(pid: Pid, target: &Target, options: &Options, watch: &Watch) -> Result<Report, ProcessError> {
+pub fn core(
+    pid: Pid,
+    target: &Target,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Report, ProcessError> {
     let begun = Instant::now();
     procfs::examine(pid)?;
     let name = procfs::read_text(pid, "comm")?.trim_end().to_owned();
     let kinds = Kinds::of_process(pid).with(options.include).without(options.exclude);
     let mut output = Output::open(target, options.level)?;
-    let job = Job { pid, kinds, options, watch };
+    let job = Job { pid, kinds, options, progress };
     let report = job.run(&mut output, begun);
     if report.is_err() {
         // Nothing is in it that could be of use.
@@ -60,7 +67,7 @@ struct Job<'a> {
     pid: Pid,
     kinds: Kinds,
     options: &'a Options,
-    watch: &'a Watch,
+    progress: &'a Progress,
 }
 
 /// What is made ready before a process is stopped.
@@ -114,7 +121,7 @@ impl Job<'_> {
             return Err(self.nothing(ended, output));
         }
         let mut output_bytes = output.appended();
-        self.watch.enter(Phase::Finish);
+        self.progress.enter(Phase::Finish);
         let finishing = Instant::now();
         if ended.is_success() {
             match output.finish(outcome.size, &outcome.header) {
@@ -180,7 +187,7 @@ impl Job<'_> {
         let mappings = mapping::read(self.pid, tid)?;
         let stored = layout::select(self.pid, &mappings, self.kinds);
         let expected = estimate(&mappings, &stored);
-        self.watch.expect(expected);
+        self.progress.expect(expected);
         if stopped {
             wanted = (expected + expected / GROWTH.0 + GROWTH.1).max(least);
         }
@@ -196,7 +203,7 @@ impl Job<'_> {
 
     /// Stops the process, takes down what it is, copies, lets it go, and packs.
     fn transfer(&self, output: &mut Output, prepared: &Prepared) -> Result<Outcome, ProcessError> {
-        if self.watch.stopped() {
+        if self.progress.is_cancelled() {
             return Err(ProcessError::Stopped(self.pid));
         }
         let mark = output.can_be_marked();
@@ -206,8 +213,8 @@ impl Job<'_> {
             (0..self.options.threads).map(|_| Packer::new(pack_layout)).collect::<Result<_, _>>()?;
         let arena = &prepared.arena;
         let stopped = self.options.mode == Mode::Stopped;
-        let pipeline = Pipeline::new(Arc::clone(arena), self.watch, stopped);
-        self.watch.enter(Phase::Copy);
+        let pipeline = Pipeline::new(Arc::clone(arena), self.progress, stopped);
+        self.progress.enter(Phase::Copy);
         let began = Instant::now();
         let mut seconds = Seconds::default();
         // What holds the process, or its snapshot, until everything is copied.
@@ -268,7 +275,7 @@ impl Job<'_> {
                 seconds.pause = held.resume().as_secs_f64();
             }
             drop(snapshot.take());
-            self.watch.enter(Phase::Pack);
+            self.progress.enter(Phase::Pack);
             pipeline.queue.complete();
             arena.drain();
             writer.join().unwrap_or_default()
@@ -310,7 +317,7 @@ impl Job<'_> {
         let notes = threads::notes(pid, &states, prepared.state, &mappings)?;
         let stored = layout::select(pid, &mappings, self.kinds);
         let layout = lay_out(&mappings, &stored, &notes, incomplete);
-        self.watch.expect(estimate(&mappings, &stored));
+        self.progress.expect(estimate(&mappings, &stored));
         Ok(Moment { layout, mappings, pagemap, original: None, tid, threads: states.len() })
     }
 
@@ -332,7 +339,7 @@ impl Job<'_> {
         let mappings = mapping::read(tid, tid)?;
         let stored = layout::select(tid, &mappings, self.kinds);
         let layout = lay_out(&mappings, &stored, &held.notes, incomplete);
-        self.watch.expect(estimate(&mappings, &stored));
+        self.progress.expect(estimate(&mappings, &stored));
         Ok(Moment { layout, mappings, pagemap, original: Some(original), tid, threads: held.threads })
     }
 

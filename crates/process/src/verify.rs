@@ -5,11 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pagehaul_physmem::notes;
+use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
+use crate::ProcessError;
 use crate::elf;
 use crate::inspect::{MOST_NOTES, NO_TABLE, Reader, decompress, decompressor, incomplete, process_note};
-use crate::{Phase, ProcessError, Watch};
 
 /// Faults that are told one by one.
 const TOLD: usize = 16;
@@ -48,7 +49,7 @@ impl Verified {
 
 /// Looks at every byte of a core: its structure, and each frame's checksum and size, on several threads. None if the
 /// file is something else.
-pub fn verify(path: &Path, threads: usize, watch: &Watch) -> Result<Option<Verified>, ProcessError> {
+pub fn verify(path: &Path, threads: usize, progress: &Progress) -> Result<Option<Verified>, ProcessError> {
     let reader = Reader::open(path)?;
     if reader.lacks_table() {
         return Ok(Some(Verified::new("zstd", false, vec![(0, NO_TABLE.into())])));
@@ -59,8 +60,8 @@ pub fn verify(path: &Path, threads: usize, watch: &Watch) -> Result<Option<Verif
         let faults = fault.into_iter().map(|fault| (0, fault)).collect();
         return Ok(Some(Verified { bytes: reader.size, ..Verified::new("ELF core", false, faults) }));
     };
-    let mut faults = check_frames(&reader, threads, watch);
-    if watch.stopped() {
+    let mut faults = check_frames(&reader, threads, progress);
+    if progress.is_cancelled() {
         return Err(ProcessError::Refused("stopped before everything was looked at".into()));
     }
     match structure {
@@ -101,10 +102,10 @@ fn structure(reader: &Reader) -> Structure {
     Structure::Process(damaged.then(|| format!("byte {:#x}: its notes are damaged", at + read as u64)))
 }
 
-fn check_frames(reader: &Reader, threads: usize, watch: &Watch) -> Vec<(u64, String)> {
+fn check_frames(reader: &Reader, threads: usize, progress: &Progress) -> Vec<(u64, String)> {
     let frames = reader.frames.as_deref().unwrap_or_default();
-    watch.expect(reader.there());
-    watch.enter(Phase::Pack);
+    progress.expect(reader.there());
+    progress.enter(Phase::Pack);
     let next = AtomicUsize::new(0);
     let damage: Mutex<Vec<(u64, String)>> = Mutex::default();
     let report = |at: u64, what: String| {
@@ -117,7 +118,7 @@ fn check_frames(reader: &Reader, threads: usize, watch: &Watch) -> Vec<(u64, Str
             scope.spawn(|| {
                 let Ok(mut decompressor) = decompressor() else { return report(0, "out of memory".into()) };
                 while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if watch.stopped() {
+                    if progress.is_cancelled() {
                         return;
                     }
                     if let Err(error) = decompress(&reader.file, frame, &mut decompressor) {
@@ -127,7 +128,7 @@ fn check_frames(reader: &Reader, threads: usize, watch: &Watch) -> Vec<(u64, Str
                         );
                         report(frame.stored.start, what);
                     }
-                    watch.packed(frame.content.end - frame.content.start);
+                    progress.advance(Phase::Pack, frame.content.end - frame.content.start);
                 }
             });
         }

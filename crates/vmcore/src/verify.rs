@@ -11,6 +11,8 @@ use pagehaul_kdump::{KdumpFile, Structure};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, ReadError};
 
+use pagehaul_run::{Phase, Progress};
+
 use crate::sums::{self, Sums, SumsError};
 use crate::sweep::sweep;
 use crate::{Source, SourceKind};
@@ -75,18 +77,13 @@ impl Findings {
     }
 }
 
-/// Checks structure, contents and, where there are any, checksums, with `threads` threads. `progress` is told how many
-/// bytes of memory were looked at.
-pub fn verify(
-    source: &Source,
-    threads: usize,
-    mut progress: impl FnMut(u64),
-) -> Result<Findings, VerifyError> {
+/// Checks structure, contents and, where there are any, checksums, with `threads` threads.
+pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Findings, VerifyError> {
     let mut findings = Findings { faults: source.remarks(), ..Findings::default() };
     for dump in source.dumps() {
         findings.faults.extend(overlaps(dump)?);
     }
-    let mut done = 0;
+    progress.begin(Phase::Pack, source.memory().ranges().bytes());
     let none: Option<()> = sweep(source.memory(), 0..u64::MAX, threads, |batch| {
         for (_, state, _) in batch.pages() {
             *match state {
@@ -100,8 +97,7 @@ pub fn verify(
         let room = NAMED - findings.failures.len();
         let named = batch.failures.iter().take(room);
         findings.failures.extend(named.map(|(pfn, error)| (*pfn, error.state(), error.to_string())));
-        done += batch.bytes().len() as u64;
-        progress(done);
+        progress.advance(Phase::Pack, batch.bytes().len() as u64);
         ControlFlow::Continue(())
     });
     debug_assert!(none.is_none());

@@ -1,13 +1,14 @@
 //! ELF dumps: pages as they are, at places that follow from the set of kept pages alone.
 
 use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_run::Progress;
 
 use super::elf_segments::Segments;
 use super::{DumpWriter, Recorded};
+use crate::CaptureError;
 use crate::pack::{Batch, Stored};
 use crate::sink::{FileSink, Sink, WriteError};
 use crate::stream::Stream;
-use crate::{CaptureError, Watch};
 
 /// Bytes per write.
 const CHUNK: usize = 4 << 20;
@@ -18,7 +19,7 @@ pub(crate) const SHORTEST_HOLE: usize = 256;
 /// An ELF dump being written.
 pub(crate) struct ElfDump<'a> {
     sink: FileSink,
-    watch: &'a Watch,
+    progress: &'a Progress,
     segments: Segments<'a>,
     /// Program headers there is room for.
     room: u64,
@@ -35,20 +36,29 @@ impl<'a> ElfDump<'a> {
         sink: FileSink,
         segments: Segments<'a>,
         pages: u64,
-        watch: &'a Watch,
+        progress: &'a Progress,
     ) -> Result<Self, CaptureError> {
         let room = segments.count(u64::MAX)?;
         let data = segments.data_offset(room);
-        Ok(Self { sink, watch, segments, room, data, pages, stream: Stream::new(data, CHUNK), lost: false })
+        Ok(Self {
+            sink,
+            progress,
+            segments,
+            room,
+            data,
+            pages,
+            stream: Stream::new(data, CHUNK),
+            lost: false,
+        })
     }
 
     fn write_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
         let mut stream = Stream::new(0, CHUNK);
-        let (sink, watch) = (&mut self.sink, self.watch);
+        let (sink, progress) = (&mut self.sink, self.progress);
         self.segments.encode(self.room, pages, incomplete, |bytes| {
-            stream.push(bytes, sink, watch).map_err(Problem::Write)
+            stream.push(bytes, sink, progress).map_err(Problem::Write)
         })?;
-        stream.flush(sink, watch)
+        stream.flush(sink, progress)
     }
 
     fn end(&self) -> u64 {
@@ -90,18 +100,18 @@ impl DumpWriter for ElfDump<'_> {
             self.lost |= stored == Stored::Unreadable;
             match stored {
                 Stored::Zero | Stored::Unreadable => {
-                    self.stream.push(&data[run.clone()], &mut self.sink, self.watch)?;
-                    self.stream.push_zeros(PAGE_SIZE as u64, &mut self.sink, self.watch)?;
+                    self.stream.push(&data[run.clone()], &mut self.sink, self.progress)?;
+                    self.stream.push_zeros(PAGE_SIZE as u64, &mut self.sink, self.progress)?;
                     run = place.end..place.end;
                 }
                 Stored::Raw | Stored::Packed(..) => run.end = place.end,
             }
         }
-        self.stream.push(&data[run], &mut self.sink, self.watch)
+        self.stream.push(&data[run], &mut self.sink, self.progress)
     }
 
     fn finish(&mut self) -> Result<(), WriteError> {
-        self.stream.flush(&mut self.sink, self.watch)?;
+        self.stream.flush(&mut self.sink, self.progress)?;
         // Pages of zeros at the end are a hole, which has to be inside the file.
         self.sink.set_size(self.end())?;
         self.sink.sync()?;
@@ -111,7 +121,7 @@ impl DumpWriter for ElfDump<'_> {
 
     fn abandon(&mut self) -> Recorded {
         // As for kdump files, errors from here on change nothing.
-        let _ = self.stream.flush(&mut self.sink, self.watch);
+        let _ = self.stream.flush(&mut self.sink, self.progress);
         let pages_until = |end: u64| end.saturating_sub(self.data) / PAGE_SIZE as u64;
         let mut pages = pages_until(self.stream.flushed());
         // Pages of zeros at the end are a hole, for which the file must grow.

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 
 use pagehaul_kdump::{Header, Layout, PageDesc, STATUS_OFFSET};
 use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_run::Progress;
 use zerocopy::IntoBytes;
 
 use super::{DumpWriter, Recorded, descriptor};
+use crate::CaptureError;
 use crate::batch::BATCH_PAGES;
 use crate::pack::{Batch, Stored};
 use crate::sink::{Sink, WriteError};
 use crate::stream::Stream;
-use crate::{CaptureError, Watch};
 
 /// Bytes per write of page data.
 const DATA_CHUNK: usize = 4 << 20;
@@ -27,7 +28,7 @@ struct Pending {
 /// A flattened dump whose header and bitmaps are written.
 pub(crate) struct FlatDump<'a> {
     sink: &'a mut dyn Sink,
-    watch: &'a Watch,
+    progress: &'a Progress,
     header: &'a Header<'a>,
     layout: Layout,
     pages: u64,
@@ -49,7 +50,7 @@ impl<'a> FlatDump<'a> {
         header: &'a Header<'a>,
         layout: Layout,
         pages: u64,
-        watch: &'a Watch,
+        progress: &'a Progress,
     ) -> Result<Self, CaptureError> {
         let zero_page = layout.zero_page_offset(pages)?;
         let table = layout.descriptors_offset();
@@ -62,7 +63,7 @@ impl<'a> FlatDump<'a> {
             safe: 0,
             lost: false,
             sink,
-            watch,
+            progress,
             header,
             layout,
             pages,
@@ -85,8 +86,8 @@ impl<'a> FlatDump<'a> {
     /// A stream cannot take back the bits of its bitmap: the pages that are not there get descriptors that say so.
     fn fill_descriptors(&mut self) -> Result<(), WriteError> {
         let missing = (self.pages - self.safe) * PageDesc::SIZE as u64;
-        self.descriptors.push_zeros(missing, self.sink, self.watch)?;
-        self.descriptors.flush(self.sink, self.watch)?;
+        self.descriptors.push_zeros(missing, self.sink, self.progress)?;
+        self.descriptors.flush(self.sink, self.progress)?;
         self.write_status(true)
     }
 }
@@ -94,7 +95,7 @@ impl<'a> FlatDump<'a> {
 impl DumpWriter for FlatDump<'_> {
     // Writes the page all pages of zeros share.
     fn begin(&mut self) -> Result<(), WriteError> {
-        self.data.push(&[0; PAGE_SIZE], self.sink, self.watch)
+        self.data.push(&[0; PAGE_SIZE], self.sink, self.progress)
     }
 
     fn place(&mut self, batch: &Batch) -> Result<(), WriteError> {
@@ -105,8 +106,8 @@ impl DumpWriter for FlatDump<'_> {
             let descriptor = descriptor(stored, base + place.start as u64, self.zero_page);
             self.encoded.extend_from_slice(descriptor.as_bytes());
         }
-        self.data.push(batch.data(), self.sink, self.watch)?;
-        self.descriptors.push(&self.encoded, self.sink, self.watch)?;
+        self.data.push(batch.data(), self.sink, self.progress)?;
+        self.descriptors.push(&self.encoded, self.sink, self.progress)?;
         self.placed += batch.stored.len() as u64;
         self.pending.push_back(Pending { pages: self.placed, data_end: self.data.end() });
         self.settle();
@@ -114,8 +115,8 @@ impl DumpWriter for FlatDump<'_> {
     }
 
     fn finish(&mut self) -> Result<(), WriteError> {
-        self.data.flush(self.sink, self.watch)?;
-        self.descriptors.flush(self.sink, self.watch)?;
+        self.data.flush(self.sink, self.progress)?;
+        self.descriptors.flush(self.sink, self.progress)?;
         // All else must be on the disk before the file says that it is.
         self.sink.sync()?;
         self.write_status(self.lost)?;
@@ -124,10 +125,10 @@ impl DumpWriter for FlatDump<'_> {
 
     fn abandon(&mut self) -> Recorded {
         // Errors from here on change nothing: the file is marked incomplete, and what cannot be written isn't counted.
-        let _ = self.data.flush(self.sink, self.watch);
+        let _ = self.data.flush(self.sink, self.progress);
         self.settle();
         self.descriptors.cut(self.layout.descriptor_offset(self.safe));
-        if self.descriptors.flush(self.sink, self.watch).is_err() {
+        if self.descriptors.flush(self.sink, self.progress).is_err() {
             let there = self.descriptors.flushed() - self.layout.descriptors_offset();
             self.safe = self.safe.min(there / PageDesc::SIZE as u64);
         }

@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 
 use pagehaul_kdump::{Header, Layout, PageDesc, STATUS_OFFSET};
 use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_run::Progress;
 
 use super::ranks::Ranks;
 use super::relocate;
 use super::table::DescriptorTable;
 use super::{DumpWriter, Recorded, descriptor};
+use crate::CaptureError;
 use crate::batch::{Bitmap, Pass};
 use crate::behind::Behind;
 use crate::pack::{Batch, Stored};
 use crate::sink::{FileSink, Sink, WriteError};
-use crate::{CaptureError, Watch};
 
 /// Bytes per write of page data.
 const DATA_CHUNK: usize = 2 << 20;
@@ -56,10 +57,10 @@ impl<'a> KdumpDump<'a> {
         layout: Layout,
         (kept, passes): (Bitmap, Vec<Pass>),
         pages: u64,
-        watch: &'a Watch,
+        progress: &'a Progress,
     ) -> Result<Self, CaptureError> {
         let zero_page = layout.zero_page_offset(pages)?;
-        let data = Behind::new(sink.clone(), zero_page, DATA_CHUNK, watch).map_err(|source| {
+        let data = Behind::new(sink.clone(), zero_page, DATA_CHUNK, progress).map_err(|source| {
             CaptureError::Output {
                 path: sink.path().to_owned(),
                 action: "start a thread that writes to",

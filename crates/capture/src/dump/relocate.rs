@@ -9,11 +9,11 @@ use pagehaul_kdump::format::BLOCK_SIZE;
 use pagehaul_kdump::{PageDesc, SUB_BLOCKS_OFFSET};
 use pagehaul_physmem::bits;
 use pagehaul_physmem::file::ReadAt;
+use pagehaul_run::Progress;
 use zerocopy::FromBytes;
 
 use super::Recorded;
 use super::kdump::KdumpDump;
-use crate::Watch;
 use crate::sink::{Sink, WriteError};
 use crate::stream::Stream;
 use crate::worth::Worth;
@@ -62,10 +62,10 @@ fn make_room(dump: &mut KdumpDump<'_>) -> Result<u64, WriteError> {
 /// them the dump's.
 fn write_tables(dump: &mut KdumpDump<'_>, base: Option<u64>) -> Result<Recorded, WriteError> {
     // Not to be counted as page data.
-    let watch = Watch::default();
+    let progress = Progress::default();
     let length = dump.layout.bitmap_len();
     let mut tables = match base {
-        Some(base) => Some(Tables::new(dump, base, &watch)?),
+        Some(base) => Some(Tables::new(dump, base, &progress)?),
         None => None,
     };
     let mut recorded = Recorded { pages: 0, by_worth: Some([0; Worth::COUNT]) };
@@ -82,11 +82,11 @@ fn write_tables(dump: &mut KdumpDump<'_>, base: Option<u64>) -> Result<Recorded,
             if missing {
                 bits::clear_range(&mut there, bit, bit + 1);
             } else if let Some(tables) = &mut tables {
-                tables.descriptors.push(bytes, dump.sink, &watch)?;
+                tables.descriptors.push(bytes, dump.sink, &progress)?;
             }
         }
         if let Some(tables) = &mut tables {
-            tables.bitmap.push_bits(&there, tables.bitmap_end, dump.sink, &watch)?;
+            tables.bitmap.push_bits(&there, tables.bitmap_end, dump.sink, &progress)?;
         }
         recorded.pages += bits::count(&there);
         for pass in &dump.passes {
@@ -99,7 +99,7 @@ fn write_tables(dump: &mut KdumpDump<'_>, base: Option<u64>) -> Result<Recorded,
         }
     }
     if let (Some(tables), Some(base)) = (tables, base) {
-        tables.adopt(dump, base, length, &watch)?;
+        tables.adopt(dump, base, length, &progress)?;
     }
     Ok(recorded)
 }
@@ -112,15 +112,15 @@ struct Tables {
 
 impl Tables {
     /// Starts new tables at `base`, bitmap 1 first, which stays what it is.
-    fn new(dump: &mut KdumpDump<'_>, base: u64, watch: &Watch) -> Result<Self, WriteError> {
+    fn new(dump: &mut KdumpDump<'_>, base: u64, progress: &Progress) -> Result<Self, WriteError> {
         let length = dump.layout.bitmap_len();
         let mut exists = Stream::new(base, CHUNK);
         let mut chunk = vec![0; BLOCK_SIZE];
         for at in (0..length).step_by(BLOCK_SIZE) {
             dump.sink.read_exact_at(dump.layout.bitmap1_offset() + at, &mut chunk)?;
-            exists.push(&chunk, dump.sink, watch)?;
+            exists.push(&chunk, dump.sink, progress)?;
         }
-        exists.flush(dump.sink, watch)?;
+        exists.flush(dump.sink, progress)?;
         Ok(Self {
             bitmap: Stream::new(base + length, CHUNK),
             bitmap_end: base + 2 * length,
@@ -134,12 +134,12 @@ impl Tables {
         dump: &mut KdumpDump<'_>,
         base: u64,
         length: u64,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<(), WriteError> {
         let sink = &mut *dump.sink;
-        self.bitmap.push_zeros(self.bitmap_end - self.bitmap.end(), sink, watch)?;
-        self.bitmap.flush(sink, watch)?;
-        self.descriptors.flush(sink, watch)?;
+        self.bitmap.push_zeros(self.bitmap_end - self.bitmap.end(), sink, progress)?;
+        self.bitmap.flush(sink, progress)?;
+        self.descriptors.flush(sink, progress)?;
         let end = self.descriptors.end().max(base + 2 * length);
         sink.set_size(end)?;
         sink.sync()?;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use pagehaul_kdump::{Header, Layout, PageDesc};
 use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_run::Progress;
 use zerocopy::IntoBytes;
 
 use crate::batch::Bitmap;
@@ -12,7 +13,7 @@ use crate::pack::Batch;
 use crate::place::Placed;
 use crate::sink::{FileSink, Sink, WriteError};
 use crate::stream::Stream;
-use crate::{CaptureError, Ended, Watch};
+use crate::{CaptureError, Ended};
 
 /// Descriptors that wait for their pages' data to be in the file. Pages of zeros have no data to fill a chunk with.
 const MOST_PENDING: usize = 1 << 16;
@@ -26,7 +27,7 @@ pub(super) struct PartFile<'a> {
     pub(super) sink: FileSink,
     pub(super) header: Header<'a>,
     pub(super) layout: Layout,
-    watch: &'a Watch,
+    progress: &'a Progress,
     data: Stream,
     /// Where the data starts: with the page all pages of zeros share.
     pub(super) zero_page: u64,
@@ -70,7 +71,7 @@ impl<'a> PartFile<'a> {
         layout: Layout,
         pages: u64,
         chunk: usize,
-        watch: &'a Watch,
+        progress: &'a Progress,
     ) -> Result<Self, CaptureError> {
         // Held against the size of the machine.
         layout.data_offset(pages)?;
@@ -80,7 +81,7 @@ impl<'a> PartFile<'a> {
             sink,
             header,
             layout,
-            watch,
+            progress,
             data: Stream::new(zero_page, chunk),
             zero_page,
             pending: VecDeque::new(),
@@ -101,7 +102,7 @@ impl<'a> PartFile<'a> {
 
     /// Writes what stands before the pages.
     pub(super) fn begin(&mut self) -> Result<(), WriteError> {
-        self.data.push(&[0; PAGE_SIZE], &mut self.sink, self.watch)
+        self.data.push(&[0; PAGE_SIZE], &mut self.sink, self.progress)
     }
 
     /// Adds the next batch of a unit. Gives the number of units of which all is in the file now.
@@ -117,7 +118,7 @@ impl<'a> PartFile<'a> {
             });
         }
         let base = self.data.end();
-        self.data.push(batch.data(), &mut self.sink, self.watch)?;
+        self.data.push(batch.data(), &mut self.sink, self.progress)?;
         self.waiting += batch.stored.len();
         if let Some(pending) = self.pending.back_mut() {
             let stored = |(stored, place): (_, std::ops::Range<usize>)| {
@@ -135,7 +136,7 @@ impl<'a> PartFile<'a> {
 
     /// Writes all that was gathered. Gives the number of units of which all is in the file now.
     pub(super) fn flush(&mut self) -> Result<usize, WriteError> {
-        self.data.flush(&mut self.sink, self.watch)?;
+        self.data.flush(&mut self.sink, self.progress)?;
         self.settle()
     }
 

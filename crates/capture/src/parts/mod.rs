@@ -22,6 +22,7 @@ use std::thread;
 use crossbeam_channel::unbounded;
 use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_physmem::file::ReadAt;
+use pagehaul_run::Phase;
 
 use crate::job::Job;
 use crate::limits::Deadline;
@@ -30,7 +31,7 @@ use crate::pack::Packer;
 use crate::place::buffers;
 use crate::report::Clock;
 use crate::sink::{self, FileSink};
-use crate::{CaptureError, Ended, Format, Phase, Report};
+use crate::{CaptureError, Ended, Format, Report};
 use file::PartFile;
 use pool::Pool;
 use report::Outcome;
@@ -153,19 +154,19 @@ fn write(
     let Scanned { files, units, tally } =
         scan::scan(job, files, units, (&header, &layout), &mut outcomes, clock)?;
     let pages = tally.pages_kept();
-    job.watch.enter(Phase::Pack, pages * PAGE_SIZE as u64);
+    job.progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
     // A power of two, as there are at most MOST files.
     let chunk = (1 << (DATA_CHUNKS / files.len().max(1)).ilog2()).min(DATA_CHUNK);
     let parts = files
         .into_iter()
         .map(|(index, sink)| {
-            Ok((index, PartFile::new(sink, header.clone(), layout, pages, chunk, job.watch)?))
+            Ok((index, PartFile::new(sink, header.clone(), layout, pages, chunk, job.progress)?))
         })
         .collect::<Result<Vec<_>, CaptureError>>()?;
-    let pool = Pool::new(Share::new(units, parts.len()), buffers(job.options.threads), job.watch);
+    let pool = Pool::new(Share::new(units, parts.len()), buffers(job.options.threads), job.progress);
     let written = pack(job, parts, &pool, &pace, clock);
     clock.lap(Phase::Pack);
-    job.watch.enter(Phase::Finish, 0);
+    job.progress.begin(Phase::Finish, 0);
     let stopped = pool.stopped();
     let placed = report::conclude(written, pool.into_share(), stopped, &mut outcomes);
     clock.lap(Phase::Finish);
@@ -183,7 +184,7 @@ fn pack<'a>(
     let selection = job.selection();
     let governor = Mutex::new(Governor::new(pace, job.options.threads));
     let count = parts.len() as u32;
-    let deadline = Deadline::new(job.options.limits, clock, job.watch);
+    let deadline = Deadline::new(job.options.limits, clock, job.progress);
     let bitmaps: Vec<_> = parts.iter().map(|(_, part)| part.bitmap()).collect();
     thread::scope(|scope| {
         let mut outboxes = Vec::new();
@@ -193,8 +194,16 @@ fn pack<'a>(
             let (outbox, inbox) = unbounded();
             outboxes.push(outbox);
             let pacer = Pacer { governor: &governor, parts: count };
-            let writer =
-                Writer { part, file, pool, inbox, deadline: &deadline, pacer, watch: job.watch, over: false };
+            let writer = Writer {
+                part,
+                file,
+                pool,
+                inbox,
+                deadline: &deadline,
+                pacer,
+                progress: job.progress,
+                over: false,
+            };
             writers.push((index, scope.spawn(move || writer.run())));
         }
         for _ in 0..job.options.threads {

@@ -3,11 +3,13 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use pagehaul_run::Progress;
+
 use super::share::Share;
+use crate::Ended;
 use crate::batch::BATCH_PAGES;
 use crate::pace::Pace;
 use crate::pack::Batch;
-use crate::{Ended, Watch};
 
 /// What a packing thread does next.
 pub(super) enum Step {
@@ -32,7 +34,7 @@ pub(super) struct Task {
 pub(super) struct Pool<'a> {
     state: Mutex<State>,
     changed: Condvar,
-    watch: &'a Watch,
+    progress: &'a Progress,
 }
 
 struct State {
@@ -59,11 +61,11 @@ struct Flow {
 }
 
 impl<'a> Pool<'a> {
-    pub(super) fn new(share: Share, buffers: usize, watch: &'a Watch) -> Self {
+    pub(super) fn new(share: Share, buffers: usize, progress: &'a Progress) -> Self {
         let flows = (0..share.parts()).map(|_| Flow::default()).collect();
         let free = (0..buffers).map(|_| Batch::new()).collect();
         let state = State { share, flows, free, buffers, stop: None };
-        Self { state: Mutex::new(state), changed: Condvar::new(), watch }
+        Self { state: Mutex::new(state), changed: Condvar::new(), progress }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -81,7 +83,7 @@ impl<'a> Pool<'a> {
     pub(super) fn next(&self, pace: &Pace) -> Option<Step> {
         let mut state = self.lock();
         loop {
-            if state.stop.is_some() || self.watch.stopped() {
+            if state.stop.is_some() || self.progress.is_cancelled() {
                 self.changed.notify_all();
                 return None;
             }
@@ -153,7 +155,7 @@ impl<'a> Pool<'a> {
     /// Whether the capture ended before all was done.
     pub(super) fn stopped(&self) -> Option<Ended> {
         let stop = self.lock().stop.clone();
-        stop.or_else(|| self.watch.stopped().then_some(Ended::Stopped))
+        stop.or_else(|| self.progress.is_cancelled().then_some(Ended::Stopped))
     }
 
     /// Looks at who has what.

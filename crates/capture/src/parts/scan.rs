@@ -2,9 +2,11 @@
 
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_physmem::PAGE_SHIFT;
+use pagehaul_run::Phase;
 
 use super::report::Outcome;
 use super::units::Units;
+use crate::CaptureError;
 use crate::bitmaps::Bitmaps;
 use crate::job::Job;
 use crate::place::ended;
@@ -13,7 +15,6 @@ use crate::run::{block_bytes, output_error};
 use crate::scan;
 use crate::select::Tally;
 use crate::sink::{FileSink, Sink, WriteError};
-use crate::{CaptureError, Phase};
 
 /// What the scan came to.
 pub(super) struct Scanned {
@@ -63,7 +64,7 @@ pub(super) fn scan(
 ) -> Result<Scanned, CaptureError> {
     let selection = job.selection();
     let pages = selection.pages_per_block();
-    job.watch.enter(Phase::Scan, selection.blocks() * block_bytes(pages));
+    job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(pages));
     let encoded = header.encode(layout, true)?;
     let mut files = Files { files: Vec::new(), outcomes, last: None };
     for (index, mut sink) in sinks {
@@ -78,15 +79,15 @@ pub(super) fn scan(
     }
     files.each(|_, _| Ok(()))?;
     let mut exists = vec![0; pages / 64];
-    let tally = scan::scan(&selection, job.options.threads, job.watch, |block, chosen| {
+    let tally = scan::scan(&selection, job.options.threads, job.progress, |block, chosen| {
         let first = block * pages as u64;
         selection.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
         units.count(first, &chosen.kept);
-        files.each(|file, bitmaps| bitmaps.push(&exists, &chosen.kept, file, job.watch))
+        files.each(|file, bitmaps| bitmaps.push(&exists, &chosen.kept, file, job.progress))
     })?;
     units.sum_up();
     files.each(|file, bitmaps| {
-        bitmaps.finish(file, job.watch)?;
+        bitmaps.finish(file, job.progress)?;
         // The bitmap is read back, also where it ends in a hole.
         Ok(file.set_size(layout.descriptors_offset())?)
     })?;

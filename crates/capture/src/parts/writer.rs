@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_run::{Phase, Progress};
 
 use super::file::{PartFile, UnitPages};
 use super::pool::Pool;
@@ -14,7 +15,7 @@ use crate::pace::Governor;
 use crate::pack::Batch;
 use crate::place::ended;
 use crate::sink::{Sink, WriteError};
-use crate::{CaptureError, Ended, Watch};
+use crate::{CaptureError, Ended};
 
 /// What a packing thread tells a writer.
 pub(super) enum Message {
@@ -34,7 +35,7 @@ pub(super) struct Writer<'a, 'b> {
     pub(super) inbox: Receiver<Message>,
     pub(super) deadline: &'b Deadline<'a>,
     pub(super) pacer: Pacer<'b>,
-    pub(super) watch: &'a Watch,
+    pub(super) progress: &'a Progress,
     /// The time is over: what still comes is not placed.
     pub(super) over: bool,
 }
@@ -125,7 +126,7 @@ impl<'a> Writer<'a, '_> {
             return Err(Failure::Limit(Ended::SizeLimit));
         }
         let units = self.file.place(unit, batch)?;
-        self.watch.advance((batch.stored.len() * PAGE_SIZE) as u64);
+        self.progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);
         if units > 0 {
             self.pool.settle(self.part, units);
         }

@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_capture::{Ended, Format, Limits, Options, Report, Source, Target, Watch, capture};
+use pagehaul_capture::{Ended, Format, Limits, Options, Report, Source, Target, capture};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
+use pagehaul_run::Progress;
 use pagehaul_synth::{Content, Era, Image, Machine};
 
 /// A folder with a vmcore in it.
@@ -45,7 +46,7 @@ impl Bench {
     pub fn capture_from(&self, source: &Source, name: &str, options: &Options) -> (PathBuf, Report) {
         let path = self.path(name);
         let target = Target::File { path: path.clone(), overwrite: false };
-        let report = capture(source, &target, options, &Watch::default()).unwrap();
+        let report = capture(source, &target, options, &Progress::default()).unwrap();
         (path, report)
     }
 }

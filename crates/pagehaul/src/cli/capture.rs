@@ -3,18 +3,16 @@
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::Context;
 use pagehaul_capture::{
-    CaptureError, Compression, Format, Limits, Options, Report, Source, Target, Watch, capture, estimate,
+    CaptureError, Compression, Format, Limits, Options, Report, Source, Target, capture, estimate,
 };
 use pagehaul_physmem::{Access, MapPolicy};
 
 use crate::cli::{CaptureArguments, FormatArgument};
 use crate::printed::{Manner, print};
-use crate::{progress, signals, summary, usage};
+use crate::{run, summary, usage};
 
 /// Exit status of a capture that left an incomplete dump.
 pub(crate) const INCOMPLETE: u8 = 3;
@@ -49,26 +47,10 @@ pub(crate) fn take(
         format,
         limits: Limits { time: arguments.time_limit, size: arguments.size_limit },
     };
-    let watch = Arc::new(Watch::default());
-    let stop = Arc::clone(&watch);
-    signals::on_stop(move || stop.stop()).context("cannot set up signal handlers")?;
-    let (result, peak) = thread::scope(|scope| {
-        let (alive, end) = mpsc::channel::<()>();
-        let follower = scope.spawn({
-            let watch = &watch;
-            let look = || {
-                let (phase, done, total) = watch.progress();
-                (phase.name(), done, total)
-            };
-            move || progress::follow(look, &end, arguments.quiet)
-        });
-        let result = match &target {
-            Some(target) => capture(source, target, &options, &watch),
-            None => estimate(source, &options, &watch),
-        };
-        drop(alive);
-        (result, follower.join().unwrap_or(0))
-    });
+    let (result, peak) = run::cancellable(arguments.quiet, |progress| match &target {
+        Some(target) => capture(source, target, &options, progress),
+        None => estimate(source, &options, progress),
+    })?;
     let report = result.map_err(|error| {
         // What is wrong with the output names it; what is wrong with the source may not.
         let of_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));

@@ -2,21 +2,19 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
 use pagehaul_present::number::{bytes, count, parse_bytes};
 use pagehaul_present::time::{seconds, utc};
 use pagehaul_process::{
-    CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, RestartOptions, RestartReport, Watch,
-    checkpoint, restart,
+    CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, RestartOptions, RestartReport, checkpoint,
+    restart,
 };
 
 use crate::printed::{Manner, print};
-use crate::{progress, signals, usage};
+use crate::{run, usage};
 
 /// Save a process and its descendants with CRIU, compressed, in one file with checksums
 ///
@@ -105,8 +103,10 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
     };
-    let run = |watch: &Watch| checkpoint(arguments.pid, &arguments.output, &options, watch);
-    let report = watched(arguments.quiet, run)??;
+    let (result, _) = run::cancellable(arguments.quiet, |progress| {
+        checkpoint(arguments.pid, &arguments.output, &options, progress)
+    })?;
+    let report = result?;
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
     print(&report, None, manner, || render(&report));
     Ok(ExitCode::SUCCESS)
@@ -118,33 +118,12 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
     };
-    let report = watched(arguments.quiet, |watch| restart(&arguments.checkpoint, &options, watch))??;
+    let (result, _) =
+        run::cancellable(arguments.quiet, |progress| restart(&arguments.checkpoint, &options, progress))?;
+    let report = result?;
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
     print(&report, None, manner, || render_restart(&report));
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs something with progress shown and signals heeded.
-fn watched<T>(quiet: bool, run: impl FnOnce(&Watch) -> T) -> anyhow::Result<T> {
-    let watch = Arc::new(Watch::default());
-    let stop = Arc::clone(&watch);
-    signals::on_stop(move || stop.stop()).context("cannot set up signal handlers")?;
-    Ok(followed(&watch, quiet, run))
-}
-
-/// Runs something with progress shown.
-pub(crate) fn followed<T>(watch: &Watch, quiet: bool, run: impl FnOnce(&Watch) -> T) -> T {
-    thread::scope(|scope| {
-        let (alive, end) = mpsc::channel::<()>();
-        let look = || {
-            let (phase, done, total) = watch.progress();
-            (phase.name(), done, total)
-        };
-        scope.spawn(move || progress::follow(look, &end, quiet));
-        let result = run(watch);
-        drop(alive);
-        result
-    })
 }
 
 fn threads(given: Option<u16>) -> usize {

@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::Context;
@@ -11,10 +10,10 @@ use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
 use pagehaul_present::number::{bytes, count, parse_bytes};
 use pagehaul_present::time::seconds;
-use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, Watch, core};
+use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, core};
 
 use crate::printed::{Manner, print};
-use crate::{progress, signals, usage};
+use crate::{run, usage};
 
 /// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
 const LEVEL: i32 = 3;
@@ -110,22 +109,8 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
         },
         max_memory: arguments.max_memory,
     };
-    let watch = Arc::new(Watch::default());
-    let stop = Arc::clone(&watch);
-    signals::on_stop(move || stop.stop()).context("cannot set up signal handlers")?;
-    let (result, peak) = thread::scope(|scope| {
-        let (alive, end) = mpsc::channel::<()>();
-        let follower = scope.spawn({
-            let look = || {
-                let (phase, done, total) = watch.progress();
-                (phase.name(), done, total)
-            };
-            move || progress::follow(look, &end, arguments.quiet)
-        });
-        let result = core(arguments.pid, &target, &options, &watch);
-        drop(alive);
-        (result, follower.join().unwrap_or(0))
-    });
+    let (result, peak) =
+        run::cancellable(arguments.quiet, |progress| core(arguments.pid, &target, &options, progress))?;
     let report = result?;
     let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
     print(&report, Some(peak), manner, || render(&report, peak));

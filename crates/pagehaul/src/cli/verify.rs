@@ -1,20 +1,20 @@
 //! `pagehaul verify`.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use pagehaul_capture::Source;
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{MapPolicy, PageState};
 use pagehaul_present::number::{bytes, count};
+use pagehaul_run::Progress;
 use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 
-use crate::printed;
+use crate::{printed, run};
 
 /// Exit status of a dump that is not whole.
 pub(crate) const NOT_WHOLE: u8 = 3;
@@ -54,24 +54,14 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
         return Ok(code);
     }
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
-    let bar = progress(source.memory().ranges().bytes());
-    let findings = verify(&source, threads, |done| bar.set_position(done));
-    bar.finish_and_clear();
+    let (findings, _) =
+        run::shown(&Progress::default(), false, |progress| verify(&source, threads, progress));
     let findings = findings?;
     let classes = classes(&source, &findings);
     let report = Printed::new(&findings, &classes, arguments);
     let written = if arguments.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
     printed::unless_closed(written)?;
     Ok(if findings.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) })
-}
-
-fn progress(total: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style =
-        ProgressStyle::with_template("verify {bar:40} {binary_bytes} of {binary_total_bytes} ({eta})");
-    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// What the pages held that cannot be read, where the rest of the dump tells.

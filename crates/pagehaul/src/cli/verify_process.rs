@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use pagehaul_present::number::{bytes, count};
-use pagehaul_process::{Verified, Watch, verify, verify_checkpoint};
+use pagehaul_process::{Verified, verify, verify_checkpoint};
+use pagehaul_run::Progress;
 use serde::Serialize;
 
-use crate::cli::checkpoint::followed;
 use crate::cli::verify::NOT_WHOLE;
-use crate::printed;
+use crate::{printed, run};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -21,13 +21,12 @@ struct Printed<'a> {
 
 /// Checks a core or a checkpoint; none if the file is something else, or cannot be opened.
 pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Option<ExitCode>> {
-    let look = |watch: &_| match verify_checkpoint(path, threads, watch)? {
-        None if path.is_file() => verify(path, threads, watch),
+    let check = |progress: &Progress| match verify_checkpoint(path, threads, progress)? {
+        None if path.is_file() => verify(path, threads, progress),
         found => Ok(found),
     };
-    // Signals end the program as they would any: nothing is written, and a handler would outlive this look at a file that may
-    // well be a dump of a kernel.
-    let Some(found) = followed(&Watch::default(), false, look)? else { return Ok(None) };
+    let (found, _) = run::shown(&Progress::default(), false, check);
+    let Some(found) = found? else { return Ok(None) };
     let written = if json {
         printed::json(&Printed { whole: found.is_whole(), found: &found })
     } else {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pagehaul_codec::FrameCompressor;
+use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
 use super::container::{self, BLOCK, Block, HEADER, Image, Index};
@@ -21,7 +22,7 @@ use super::{place, tree, wire, work_folder};
 use crate::arena::{Arena, Slice};
 use crate::output_file::{OutputFile, Unfinished};
 use crate::procfs::{self, Pid};
-use crate::{Phase, ProcessError, Watch, limits};
+use crate::{ProcessError, limits};
 
 /// Bytes of a pipe where the system allows it: fewer turns between CRIU and us.
 const PIPE: usize = 1 << 20;
@@ -119,7 +120,7 @@ pub fn checkpoint(
     pid: Pid,
     path: &Path,
     options: &CheckpointOptions,
-    watch: &Watch,
+    progress: &Progress,
 ) -> Result<CheckpointReport, ProcessError> {
     let begun = Instant::now();
     procfs::examine(pid)?;
@@ -130,14 +131,14 @@ pub fn checkpoint(
     // A checkpoint that is not whole is of no use.
     let mut output = OutputFile::open(&path, options.overwrite, Unfinished::Useless)?;
     let file = Arc::clone(output.file());
-    let run = Run { pid, options, watch, criu, path: &path, file: &file };
+    let run = Run { pid, options, progress, criu, path: &path, file: &file };
     run.take(&family, &mut output, begun)
 }
 
 struct Run<'a> {
     pid: Pid,
     options: &'a CheckpointOptions,
-    watch: &'a Watch,
+    progress: &'a Progress,
     criu: Criu,
     path: &'a Path,
     file: &'a File,
@@ -151,7 +152,7 @@ impl Run<'_> {
         begun: Instant,
     ) -> Result<CheckpointReport, ProcessError> {
         let expected = tree::resident(family);
-        self.watch.expect(expected);
+        self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
         // At least some blocks per thread, so that nobody waits for another's only one.
         let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;
@@ -163,7 +164,7 @@ impl Run<'_> {
         let listener = UnixListener::bind(folder.path().join("streamer-capture.sock"))
             .map_err(resource("make CRIU's socket"))?;
         self.file.write_all_at(&container::header(true), 0).map_err(|source| self.output_error(source))?;
-        self.watch.enter(Phase::Copy);
+        self.progress.enter(Phase::Copy);
         let was_stopped = procfs::Status::read(self.pid)?.state.starts_with('T');
         // Stopped, not ended: until the container is whole they are all there is.
         let state = if self.options.leave_running { "--leave-running" } else { "--leave-stopped" };
@@ -175,7 +176,7 @@ impl Run<'_> {
         let image_bytes =
             images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum();
         let count = images.len();
-        self.watch.enter(Phase::Finish);
+        self.progress.enter(Phase::Finish);
         let output_bytes = self.finish(images, end, family).map_err(|source| self.output_error(source))?;
         output.commit()?;
         guard.release = false;
@@ -208,8 +209,12 @@ impl Run<'_> {
     ) -> Result<(Vec<Image>, u64, f64), ProcessError> {
         let began = Instant::now();
         let failed = || self.criu.failed("save", folder, "dump.log");
-        let Some(mut socket) = accept(&listener, child, self.watch) else {
-            return Err(if self.watch.stopped() { ProcessError::Stopped(self.pid) } else { failed() });
+        let Some(mut socket) = accept(&listener, child, self.progress) else {
+            return Err(if self.progress.is_cancelled() {
+                ProcessError::Stopped(self.pid)
+            } else {
+                failed()
+            });
         };
         let (send, pieces) = unbounded::<Piece>();
         let (done, packed) = bounded::<io::Result<Packed>>(2 * self.options.threads + 2);
@@ -219,13 +224,13 @@ impl Run<'_> {
             let writer = scope.spawn(|| self.write(packed, arena));
             for _ in 0..self.options.threads {
                 let (pieces, done) = (pieces.clone(), done.clone());
-                scope.spawn(move || pack(self.options.level, arena, &pieces, &done, self.watch));
+                scope.spawn(move || pack(self.options.level, arena, &pieces, &done, self.progress));
             }
             drop((pieces, done));
             thread::scope(|readers| {
                 received = self.receive(&mut socket, &names, |image, pages, pipe| {
                     let send = send.clone();
-                    readers.spawn(move || drain(image, pages, File::from(pipe), arena, &send, self.watch));
+                    readers.spawn(move || drain(image, pages, File::from(pipe), arena, &send, self.progress));
                 });
                 if received.is_err() {
                     arena.close();
@@ -234,12 +239,12 @@ impl Run<'_> {
             drop(send);
             let criu_ok = child.wait().is_ok_and(|status| status.success());
             let seconds = began.elapsed().as_secs_f64();
-            self.watch.enter(Phase::Pack);
+            self.progress.enter(Phase::Pack);
             arena.drain();
             let blocks = writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
             (blocks, criu_ok, seconds)
         });
-        if self.watch.stopped() {
+        if self.progress.is_cancelled() {
             return Err(ProcessError::Stopped(self.pid));
         }
         let (blocks, end) = blocks.map_err(|source| self.output_error(source))?;
@@ -299,7 +304,7 @@ impl Run<'_> {
             };
             blocks.insert((packed.image, packed.number), block);
             offset += packed.frame.len() as u64;
-            self.watch.packed(packed.bytes as u64);
+            self.progress.advance(Phase::Pack, packed.bytes as u64);
         }
         Ok((blocks, offset))
     }
@@ -351,7 +356,7 @@ impl Drop for Guard<'_> {
 pub(crate) fn accept(
     listener: &UnixListener,
     child: &mut std::process::Child,
-    watch: &Watch,
+    progress: &Progress,
 ) -> Option<UnixStream> {
     listener.set_nonblocking(true).ok()?;
     loop {
@@ -363,7 +368,7 @@ pub(crate) fn accept(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return None,
         }
-        if watch.stopped() || !matches!(child.try_wait(), Ok(None)) {
+        if progress.is_cancelled() || !matches!(child.try_wait(), Ok(None)) {
             return None;
         }
         thread::sleep(CONNECT);
@@ -371,7 +376,14 @@ pub(crate) fn accept(
 }
 
 /// Reads one image from its pipe to its end.
-fn drain(image: usize, pages: bool, mut pipe: File, arena: &Arc<Arena>, send: &Sender<Piece>, watch: &Watch) {
+fn drain(
+    image: usize,
+    pages: bool,
+    mut pipe: File,
+    arena: &Arc<Arena>,
+    send: &Sender<Piece>,
+    progress: &Progress,
+) {
     for number in 0.. {
         // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
         let mut data = if pages || number > 0 {
@@ -395,12 +407,13 @@ fn drain(image: usize, pages: bool, mut pipe: File, arena: &Arc<Arena>, send: &S
                 Err(_) => break,
             }
         }
-        watch.copied(length as u64);
+        progress.advance(Phase::Copy, length as u64);
         if let Data::Other(bytes) = &mut data {
             bytes.truncate(length);
             bytes.shrink_to_fit();
         }
-        if length == 0 || watch.stopped() || send.send(Piece { image, number, data, length }).is_err() {
+        if length == 0 || progress.is_cancelled() || send.send(Piece { image, number, data, length }).is_err()
+        {
             return;
         }
     }
@@ -413,7 +426,7 @@ fn pack(
     arena: &Arena,
     pieces: &Receiver<Piece>,
     done: &Sender<io::Result<Packed>>,
-    watch: &Watch,
+    progress: &Progress,
 ) {
     arena.wait_until_needed();
     let mut compressor = match FrameCompressor::new(level) {
@@ -424,7 +437,7 @@ fn pack(
         }
     };
     for piece in pieces {
-        if watch.stopped() {
+        if progress.is_cancelled() {
             return;
         }
         let bytes: &[u8] = match &piece.data {

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
 use super::container::{self, Block, Container, Image};
 use super::place;
+use crate::ProcessError;
 use crate::verify::Verified;
-use crate::{Phase, ProcessError, Watch};
 
 /// What a checkpoint says of itself.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -58,7 +59,7 @@ pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, Proces
 pub fn verify_checkpoint(
     path: &Path,
     threads: usize,
-    watch: &Watch,
+    progress: &Progress,
 ) -> Result<Option<Verified>, ProcessError> {
     let path = place(path);
     if !container::is_container(&path) {
@@ -71,10 +72,10 @@ pub fn verify_checkpoint(
         }
         Err(error) => return Err(error),
     };
-    watch.expect(container.image_bytes());
-    watch.enter(Phase::Pack);
-    let damage = check_blocks(&container, threads, watch);
-    if watch.stopped() {
+    progress.expect(container.image_bytes());
+    progress.enter(Phase::Pack);
+    let damage = check_blocks(&container, threads, progress);
+    if progress.is_cancelled() {
         return Err(ProcessError::Refused("stopped before everything was looked at".into()));
     }
     let faults = damage.into_iter().map(|(at, error)| match error {
@@ -89,7 +90,11 @@ pub fn verify_checkpoint(
 }
 
 /// Checks every block's checksum on several threads. Gives what is damaged, by its place.
-pub(crate) fn check_blocks(container: &Container, threads: usize, watch: &Watch) -> Vec<(u64, ProcessError)> {
+pub(crate) fn check_blocks(
+    container: &Container,
+    threads: usize,
+    progress: &Progress,
+) -> Vec<(u64, ProcessError)> {
     let images = container.index.images.iter();
     let all: Vec<(&Image, &Block)> =
         images.flat_map(|image| image.blocks.iter().map(move |block| (image, block))).collect();
@@ -99,12 +104,12 @@ pub(crate) fn check_blocks(container: &Container, threads: usize, watch: &Watch)
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 while let Some((image, block)) = all.get(next.fetch_add(1, Ordering::Relaxed))
-                    && !watch.stopped()
+                    && !progress.is_cancelled()
                 {
                     if let (Err(error), Ok(mut damage)) = (container.block(image, block), damage.lock()) {
                         damage.push((block.offset, error));
                     }
-                    watch.packed(block.bytes.into());
+                    progress.advance(Phase::Pack, block.bytes.into());
                 }
             });
         }

@@ -6,9 +6,11 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use pagehaul_run::Progress;
+
 use super::wire::varint;
+use crate::ProcessError;
 use crate::procfs::{self, Pid, Stat};
-use crate::{ProcessError, Watch};
 
 /// CRIU's image of the process tree.
 pub(crate) const IMAGE: &str = "pstree.img";
@@ -48,14 +50,14 @@ pub(crate) fn parse(image: &[u8]) -> Option<Vec<Pid>> {
 
 /// Waits until nobody has these PIDs any more, as long as those who have them are on their way out. An error names the
 /// first PID that stays taken, and by whom.
-pub(crate) fn wait_until_free(pids: &[Pid], watch: &Watch) -> Result<(), ProcessError> {
+pub(crate) fn wait_until_free(pids: &[Pid], progress: &Progress) -> Result<(), ProcessError> {
     // The tree of a PID namespace of its own comes back in a new one, where all numbers are free.
     if pids.contains(&1) {
         return Ok(());
     }
     let begun = Instant::now();
     while let Some(holder) = find_holder(pids) {
-        if !holder.is_leaving || begun.elapsed() > PATIENCE || watch.stopped() {
+        if !holder.is_leaving || begun.elapsed() > PATIENCE || progress.is_cancelled() {
             return Err(ProcessError::Refused(holder.sentence()));
         }
         std::thread::sleep(AGAIN);
@@ -140,8 +142,8 @@ mod tests {
 
     #[test]
     fn a_number_is_taken_by_processes_threads_groups_and_sessions() {
-        let watch = Watch::default();
-        let said = |pid| wait_until_free(&[pid], &watch).unwrap_err().to_string();
+        let progress = Progress::default();
+        let said = |pid| wait_until_free(&[pid], &progress).unwrap_err().to_string();
         let me = std::process::id() as Pid;
         assert!(
             said(me).contains(&format!("PID {me}, which the checkpoint needs, is in use as process {me}"))
@@ -167,21 +169,21 @@ mod tests {
 
     #[test]
     fn zombies_are_waited_for() {
-        let watch = Watch::default();
+        let progress = Progress::default();
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id() as Pid;
         while !Stat::read(pid, pid).is_ok_and(|stat| stat.state == b'Z') {
             std::thread::yield_now();
         }
         let waiter = std::thread::spawn(move || child.wait().unwrap());
-        wait_until_free(&[pid], &watch).unwrap();
+        wait_until_free(&[pid], &progress).unwrap();
         assert!(!procfs::path(pid, "stat").exists());
         assert!(waiter.join().unwrap().success());
     }
 
     #[test]
     fn trees_of_their_own_namespace_are_not_looked_for() {
-        wait_until_free(&[1, std::process::id() as Pid], &Watch::default()).unwrap();
+        wait_until_free(&[1, std::process::id() as Pid], &Progress::default()).unwrap();
     }
 
     proptest! {

@@ -10,14 +10,15 @@ use std::thread;
 use std::time::Instant;
 
 use pagehaul_codec::FrameDecompressor;
+use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
 use super::container::{Container, Image};
 use super::criu::Criu;
 use super::info::check_blocks;
 use super::{pids, place, wire, work_folder};
+use crate::ProcessError;
 use crate::procfs::Pid;
-use crate::{Phase, ProcessError, Watch};
 
 /// How processes are restarted.
 #[derive(Debug, Clone, Default)]
@@ -46,23 +47,27 @@ pub struct RestartReport {
 }
 
 /// Restarts the processes of a checkpoint; they are this program's no more when it returns.
-pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<RestartReport, ProcessError> {
+pub fn restart(
+    path: &Path,
+    options: &RestartOptions,
+    progress: &Progress,
+) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
     let container = Container::open(&place(path))?;
     let criu = Criu::find(options.criu.as_deref())?;
     criu.check_arguments(&options.arguments)?;
     let image_bytes = container.image_bytes();
     // Looked at once for the checksums, and again for CRIU.
-    watch.expect(2 * image_bytes);
-    watch.enter(Phase::Pack);
-    if let Some((_, error)) = check_blocks(&container, options.threads, watch).into_iter().next() {
+    progress.expect(2 * image_bytes);
+    progress.enter(Phase::Pack);
+    if let Some((_, error)) = check_blocks(&container, options.threads, progress).into_iter().next() {
         return Err(error);
     }
-    if watch.stopped() {
+    if progress.is_cancelled() {
         return Err(ProcessError::Refused("stopped before anything was restarted".into()));
     }
     let verify_seconds = begun.elapsed().as_secs_f64();
-    pids::wait_until_free(&pids_of(&container)?, watch)?;
+    pids::wait_until_free(&pids_of(&container)?, progress)?;
     let folder = work_folder()?;
     let resource = |action| move |source| ProcessError::Resource { action, source };
     let listener = UnixListener::bind(folder.path().join("streamer-serve.sock"))
@@ -71,9 +76,9 @@ pub fn restart(path: &Path, options: &RestartOptions, watch: &Watch) -> Result<R
     let mut arguments = vec!["-d".to_owned(), "--pidfile".to_owned(), pid_file.display().to_string()];
     arguments.extend(options.arguments.iter().cloned());
     let mut child = criu.start("restore", folder.path(), "restore.log", &arguments)?;
-    let socket = super::dump::accept(&listener, &mut child, watch);
+    let socket = super::dump::accept(&listener, &mut child, progress);
     let served = match socket {
-        Some(socket) => serve(socket, &container, options.threads, watch),
+        Some(socket) => serve(socket, &container, options.threads, progress),
         None => Ok(()),
     };
     let ended = child.wait().map_err(resource("wait for CRIU"))?;
@@ -103,7 +108,12 @@ fn pids_of(container: &Container) -> Result<Vec<Pid>, ProcessError> {
 }
 
 /// Answers CRIU until it has all it wants.
-fn serve(mut socket: UnixStream, container: &Container, threads: usize, watch: &Watch) -> io::Result<()> {
+fn serve(
+    mut socket: UnixStream,
+    container: &Container,
+    threads: usize,
+    progress: &Progress,
+) -> io::Result<()> {
     thread::scope(|scope| {
         while let Some(name) = wire::read_name(&mut socket)? {
             let image = container.index.images.iter().find(|image| image.name == name);
@@ -112,14 +122,14 @@ fn serve(mut socket: UnixStream, container: &Container, threads: usize, watch: &
             let pipe = wire::receive_pipe(&socket)?;
             let _ = rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20);
             // On its own: CRIU may ask for another before it has read this.
-            scope.spawn(move || give(container, image, File::from(pipe), threads, watch));
+            scope.spawn(move || give(container, image, File::from(pipe), threads, progress));
         }
         Ok(())
     })
 }
 
 /// Writes one image into its pipe; blocks are decompressed on several threads and written in order.
-fn give(container: &Container, image: &Image, mut pipe: File, threads: usize, watch: &Watch) {
+fn give(container: &Container, image: &Image, mut pipe: File, threads: usize, progress: &Progress) {
     let threads = threads.clamp(1, image.blocks.len().max(1));
     let next = AtomicUsize::new(0);
     // Number of the block to be written next, and whether CRIU reads no more.
@@ -145,7 +155,7 @@ fn give(container: &Container, image: &Image, mut pipe: File, threads: usize, wa
             drop(state);
             let written = ready.is_some()
                 && pipe.lock().unwrap_or_else(PoisonError::into_inner).write_all(&content).is_ok();
-            watch.packed(content.len() as u64);
+            progress.advance(Phase::Pack, content.len() as u64);
             let mut state = turn.lock().unwrap_or_else(PoisonError::into_inner);
             // It was whole a moment ago: if it isn't now, or CRIU has closed its end, the pipe ends here.
             *state = (number + 1, !written);
