@@ -12,9 +12,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use machine::{Layout, Machine};
+use machine::{KernelMemory, machine};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
+use pagehaul_synth::Era;
 
 const SECTIONS: u64 = 64;
 const PAGES: u64 = SECTIONS << 15;
@@ -51,27 +52,29 @@ const WAYS: [(Way, &str); 3] = [
 fn main() -> Result<(), Box<dyn Error>> {
     let asked: Vec<usize> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
     let threads = if asked.is_empty() { vec![1, 2, 4] } else { asked };
-    let mut machine = Machine::new(Layout::v6_16(), SECTIONS);
+    let mut machine = machine(Era::V6_16, SECTIONS);
+    let mut memory = KernelMemory::of(&machine);
     let mut state = 1u64;
     for pfn in 0..PAGES {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         match state >> 61 {
             0 | 1 => machine.anon(pfn),
             2 | 3 => machine.cache(pfn),
-            4 => machine.slab(pfn),
-            5 => machine.free(pfn, 0),
-            _ => {}
-        }
+            4 => machine.slab(pfn, 0),
+            5 => machine.buddy(pfn, 0),
+            _ => &mut machine,
+        };
     }
-    machine.finish();
-    let kernel = Kernel::discover(&machine, Hints::from_memory(&machine))?;
+    memory.put_struct_pages(&machine, PAGES);
+    memory.finish();
+    let kernel = Kernel::discover(&memory, Hints::from_memory(&memory))?;
     println!("ns of wall time per page and thread, {PAGES} pages for each thread, median of {ROUNDS} rounds");
     println!("{:40}{:>10}{:>12}{:>12}", "counted by", "threads", "ns/page", "counting");
     for threads in threads {
         let mut rounds = vec![Vec::new(); WAYS.len()];
         for _ in 0..ROUNDS {
             for (&(way, _), all) in WAYS.iter().zip(&mut rounds) {
-                all.push(round(&kernel, &machine, threads, way)?);
+                all.push(round(&kernel, &memory, threads, way)?);
             }
         }
         let medians: Vec<f64> = rounds.into_iter().map(median).collect();

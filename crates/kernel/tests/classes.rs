@@ -1,22 +1,23 @@
-//! Each rule, on each layout that it has taken.
+//! Each rule, on each kernel era that changed it.
 
 mod machine;
 
-use machine::{Layout, Machine};
+use machine::{KernelMemory, machine};
 use pagehaul_kernel::PageClass::{self, *};
 use pagehaul_kernel::{Hints, Kernel, PageScanner};
+use pagehaul_physmem::PhysMemory;
+use pagehaul_synth::{Era, Kind, Memmap};
 
-fn classes(machine: &mut Machine) -> Vec<PageClass> {
-    scan(machine, 0).0
+fn classes(memory: &mut KernelMemory) -> Vec<PageClass> {
+    scan(memory, 0).0
 }
 
-/// The classes of a block's pages and what was wrong.
-fn scan(machine: &mut Machine, block: u64) -> (Vec<PageClass>, Option<String>) {
-    machine.finish();
-    let kernel = Kernel::discover(machine, Hints::default()).unwrap();
+/// The classes of a block's pages, and what contradicts itself.
+fn scan(memory: &mut KernelMemory, block: u64) -> (Vec<PageClass>, Option<String>) {
+    memory.finish();
+    let kernel = Kernel::discover(memory, Hints::default()).unwrap();
     let mut out = vec![Absent; kernel.pages_per_block()];
-    let report =
-        PageScanner::new(&kernel, pagehaul_physmem::PhysMemory::view(machine)).scan(block, &mut out).unwrap();
+    let report = PageScanner::new(&kernel, memory.view()).scan(block, &mut out).unwrap();
     assert_eq!(report.pages.iter().sum::<u64>(), out.len() as u64);
     for class in PageClass::ALL {
         assert_eq!(report.pages[class as usize], out.iter().filter(|found| **found == class).count() as u64);
@@ -26,60 +27,46 @@ fn scan(machine: &mut Machine, block: u64) -> (Vec<PageClass>, Option<String>) {
 
 #[test]
 fn single_pages() {
-    for layout in Layout::all() {
-        let release = layout.info.lines().next().unwrap().to_owned();
-        let mut machine = Machine::new(layout, 1);
-        let private = machine.layout.private_bit;
-        machine.anon(1);
-        machine.cache(2);
-        machine.cache(3);
-        machine.flag(3, private);
-        machine.slab(4);
-        machine.free(8, 3);
-        machine.flag(17, machine.layout.hwpoison);
-        // Shmem in the swap cache, off the LRU lists.
-        machine.flag(18, machine.layout.swapcache);
-        machine.flag(18, machine.layout.swapbacked);
-        // A page of a driver that can be moved (4.8 to 6.16): neither anonymous nor cache.
-        machine.mapping(19, 0xffff_ffff_c012_3002);
-        // KSM.
-        machine.flag(20, machine.layout.lru);
-        machine.mapping(20, 0xffff_8881_0000_0003);
-        // A filesystem's flag that became the swap cache's alias in 4.10, without what makes it one.
-        machine.flag(21, if machine.layout.buddy == -128 { 8 } else { machine.layout.swapcache });
-        // A free block with a poisoned page inside.
-        machine.free(32, 2);
-        machine.flag(33, machine.layout.hwpoison);
-        let found = classes(&mut machine);
-        assert_eq!(found[..5], [Kernel_, Anon, Cache, CachePrivate, Slab], "{release}");
-        assert_eq!(found[7..17], [&[Kernel_][..], &[Free; 8], &[Kernel_]].concat(), "{release}");
-        assert_eq!(found[17..23], [HwPoison, Cache, Kernel_, Anon, Kernel_, Kernel_], "{release}");
-        assert_eq!(found[32..37], [Free, HwPoison, Free, Free, Kernel_], "{release}");
+    for era in Era::ALL {
+        let mut machine = machine(era, 1);
+        machine.anon(1).cache(2).cache_private(3).slab(4, 0).buddy(8, 3);
+        // In the swap cache, off the LRU lists; movable but neither anonymous nor cache (4.8 to 6.16); a filesystem's
+        // flag that became the swap cache's alias in 4.10, without what makes it one.
+        machine.hwpoison(17).page(Kind::Swapcache, 18, 0).movable(19).ksm(20).checked(21);
+        machine.buddy(32, 2).poison(33);
+        let mut memory = KernelMemory::of(&machine);
+        if era < Era::V5_10 {
+            // Counters of SLUB that look like a page type.
+            memory.mapcount(4, -128_i32 as u32);
+        }
+        // A count of slabs that looks like an anonymous mapping.
+        memory.mapping(4, 7);
+        let found = classes(&mut memory);
+        assert_eq!(found[..5], [Kernel_, Anon, Cache, CachePrivate, Slab], "{era:?}");
+        assert_eq!(found[7..17], [&[Kernel_][..], &[Free; 8], &[Kernel_]].concat(), "{era:?}");
+        assert_eq!(found[17..23], [HwPoison, Cache, Kernel_, Anon, Kernel_, Kernel_], "{era:?}");
+        assert_eq!(found[32..37], [Free, HwPoison, Free, Free, Kernel_], "{era:?}");
     }
 }
 
-#[allow(non_upper_case_globals, reason = "beside the type of the same name")]
+#[allow(non_upper_case_globals, reason = "next to the type of the same name")]
 const Kernel_: PageClass = PageClass::Kernel;
 
 #[test]
 fn compound_pages_are_wholes() {
-    for layout in Layout::all() {
-        let release = layout.info.lines().next().unwrap().to_owned();
-        let mut machine = Machine::new(layout, 1);
-        machine.anon(512);
-        machine.compound(512, 9);
-        machine.flag(700, machine.layout.hwpoison);
-        machine.cache(1024);
-        machine.compound(1024, 2);
-        machine.slab(1032);
-        machine.compound(1032, 3);
-        machine.compound(1040, 4);
-        machine.hugetlb(2048, 9);
-        // A bad page among hugetlb's: the head says so for all.
-        machine.hugetlb(4096, 9);
-        machine.flag(4096, machine.layout.hwpoison);
-        let (found, trouble) = scan(&mut machine, 0);
-        assert_eq!(trouble, None, "{release}");
+    for era in Era::ALL {
+        let mut machine = machine(era, 1);
+        machine
+            .anon_thp(512)
+            .poison(700)
+            .cache_folio(1024, 2)
+            .slab(1032, 3)
+            .compound(1040, 4)
+            .hugetlb(2048, 9);
+        // A poisoned page of HugeTLB: the head is marked for all.
+        machine.hugetlb(4096, 9).poison(4096);
+        let (found, trouble) = scan(&mut KernelMemory::of(&machine), 0);
+        assert_eq!(trouble, None, "{era:?}");
         let mut expected = vec![Kernel_; 32768];
         expected[512..1024].fill(Anon);
         expected[700] = HwPoison;
@@ -87,7 +74,7 @@ fn compound_pages_are_wholes() {
         expected[1032..1040].fill(Slab);
         expected[2048..2560].fill(HugeTlb);
         expected[4096..4608].fill(HwPoison);
-        assert_eq!(first_difference(&found, &expected), None, "{release}");
+        assert_eq!(first_difference(&found, &expected), None, "{era:?}");
     }
 }
 
@@ -98,48 +85,36 @@ fn first_difference(found: &[PageClass], expected: &[PageClass]) -> Option<(usiz
 
 #[test]
 fn gigantic_pages_span_blocks_in_any_order() {
-    for layout in [Layout::v5_10(), Layout::v6_16(), Layout::v7_1()] {
-        let mut machine = Machine::new(layout, 8);
-        machine.hugetlb(0, 18);
+    for era in [Era::V5_10, Era::V6_16, Era::V7_1] {
+        let mut memory = KernelMemory::of(machine(era, 8).hugetlb(0, 18));
         for block in [7, 3, 0, 1] {
-            let (found, trouble) = scan(&mut machine, block);
-            assert_eq!((trouble, found), (None, vec![HugeTlb; 32768]), "block {block}");
+            let (found, trouble) = scan(&mut memory, block);
+            assert_eq!((trouble, found), (None, vec![HugeTlb; 32768]), "{era:?}, block {block}");
         }
     }
 }
 
 #[test]
 fn shared_vmemmap_shows_fake_heads() {
-    // 5.18 to 7.0 with pointers; 7.1 with masks shares a page of tails, as the last of these does.
-    for layout in [Layout::v5_10(), Layout::v6_6(), Layout::v6_16()] {
-        let mut machine = Machine::new(layout, 2);
-        machine.hugetlb(512, 9);
-        machine.share_vmemmap(512, 9);
-        machine.anon(1024);
-        let (found, trouble) = scan(&mut machine, 0);
+    // 5.18 to 7.0 with pointers, 7.1 with masks and a shared page of tails.
+    for era in [Era::V6_1, Era::V6_6, Era::V6_16, Era::V7_1] {
+        let mut memory =
+            KernelMemory::of(machine(era, 2).hugetlb_vmemmap_optimised(512, 9).anon(1024).kernel(1025));
+        let (found, trouble) = scan(&mut memory, 0);
         assert_eq!(trouble, None);
         assert_eq!(found[510..1026], [&[Kernel_; 2][..], &[HugeTlb; 512], &[Anon, Kernel_]].concat());
+        // A gigantic page whose second block starts with a fake head.
+        let mut memory = KernelMemory::of(machine(era, 8).hugetlb_vmemmap_optimised(0, 18));
+        for block in [5, 0] {
+            assert_eq!(scan(&mut memory, block), (vec![HugeTlb; 32768], None));
+        }
     }
-    // A gigantic page whose second block starts with a fake head.
-    let mut machine = Machine::new(Layout::v6_16(), 8);
-    machine.hugetlb(0, 18);
-    machine.share_vmemmap(0, 18);
-    for block in [5, 0] {
-        assert_eq!(scan(&mut machine, block), (vec![HugeTlb; 32768], None));
-    }
-    let mut machine = Machine::new(Layout::v7_1(), 1);
-    machine.hugetlb(512, 9);
-    for page in 2..8 {
-        machine.map(machine.vat(512) + page * 4096, machine.at(512) + 4096, 1);
-    }
-    let (found, trouble) = scan(&mut machine, 0);
-    assert_eq!(trouble, None);
-    assert_eq!(found[512..1025], [&[HugeTlb; 512][..], &[Kernel_]].concat());
 }
 
 #[test]
 fn types_in_the_top_byte() {
-    let mut machine = Machine::new(Layout::v6_16(), 1);
+    let mut machine = machine(Era::V6_16, 1);
+    let mut memory = KernelMemory::of(machine.unaccepted(2048, 10).buddy(4096, 10));
     for (pfn, value) in [
         (0, 0xf100_0001), // offline, with its owner's bits below
         (1, 0xf200_0000), // page table
@@ -148,12 +123,10 @@ fn types_in_the_top_byte() {
         (4, 0xfe00_0000),
         (5, -129_i32 as u32), // what buddy was before
     ] {
-        machine.mapcount(pfn, value);
-        machine.mapping(pfn, 1);
+        memory.mapcount(pfn, value);
+        memory.mapping(pfn, 1);
     }
-    machine.mapcount(2048, 0xf700_0000);
-    machine.free(4096, 10);
-    let found = classes(&mut machine);
+    let found = classes(&mut memory);
     assert_eq!(found[..6], [Offline, PageTable, Kernel_, Kernel_, Kernel_, Kernel_]);
     assert_eq!(found[2047..3073], [&[Kernel_][..], &[Unaccepted; 1024], &[Kernel_]].concat());
     assert_eq!(found[4096..5121], [&[Free; 1024][..], &[Kernel_]].concat());
@@ -161,49 +134,45 @@ fn types_in_the_top_byte() {
 
 #[test]
 fn bit_7_is_not_slab_any_more() {
-    let mut machine = Machine::new(Layout::v6_10(), 1);
-    machine.anon(1);
-    machine.flag(1, 7);
-    machine.flag(2, 7);
-    machine.free(2, 0);
-    assert_eq!(classes(&mut machine)[1..3], [Anon, Free]);
+    let mut memory = KernelMemory::of(machine(Era::V6_10, 1).anon(1).buddy(2, 0));
+    memory.flag(1, 7);
+    memory.flag(2, 7);
+    assert_eq!(classes(&mut memory)[1..3], [Anon, Free]);
 }
 
 #[test]
 fn what_contradicts_itself_is_kept() {
-    let trouble = |build: &dyn Fn(&mut Machine)| {
-        let mut machine = Machine::new(Layout::v6_16(), 1);
-        machine.anon(8);
-        machine.compound(8, 2);
-        build(&mut machine);
-        let (found, trouble) = scan(&mut machine, 0);
+    let trouble = |change: &dyn Fn(&mut KernelMemory)| {
+        let mut memory = KernelMemory::of(machine(Era::V6_16, 1).anon_folio(8, 2));
+        change(&mut memory);
+        let (found, trouble) = scan(&mut memory, 0);
         (found[8..13].to_vec(), trouble.unwrap_or_default())
     };
     let anon = [Anon, Anon, Anon, Anon, Kernel_];
     assert_eq!(trouble(&|_| {}), (anon.to_vec(), String::new()));
     // An order that takes in the neighbours: they speak for themselves.
-    assert_eq!(trouble(&|machine| machine.put_u64(machine.at(9), 3)).0, anon);
-    // An order that leaves out tails, or that none can have.
+    assert_eq!(trouble(&|memory| memory.put_u64(memory.at(9), 3)).0, anon);
+    // An order that leaves out tails, or that no page can have.
     assert_eq!(
-        trouble(&|machine| machine.put_u64(machine.at(9), 1)).0,
+        trouble(&|memory| memory.put_u64(memory.at(9), 1)).0,
         [Anon, Anon, Undecided, Undecided, Kernel_]
     );
     for order in [0, 19, 200] {
-        let (found, what) = trouble(&|machine| machine.put_u64(machine.at(9), order));
+        let (found, what) = trouble(&|memory| memory.put_u64(memory.at(9), order));
         assert_eq!(found[..4], [Undecided; 4]);
         assert!(what.contains("order"), "{what}");
     }
     // The head lost its flag, or the tails their head.
-    let (found, what) = trouble(&|machine| machine.put_u64(machine.at(8), 0));
+    let (found, what) = trouble(&|memory| memory.put_u64(memory.at(8), 0));
     assert_eq!((&found[1..4], what.as_str()), (&[Undecided; 3][..], "a tail page names a head that is none"));
-    let (found, what) = trouble(&|machine| machine.put_u64(machine.at(10) + 8, 0xffff_8880_0000_0041));
+    let (found, what) = trouble(&|memory| memory.put_u64(memory.at(10) + 8, 0xffff_8880_0000_0041));
     assert_eq!(found[..4], [Anon, Anon, Undecided, Anon]);
     assert!(what.contains("no struct page near it"), "{what}");
     // Free blocks of impossible size or place.
     for (pfn, order) in [(8, 11), (8, u64::MAX), (9, 1)] {
-        let mut machine = Machine::new(Layout::v6_16(), 1);
-        machine.free(pfn, order);
-        let (found, trouble) = scan(&mut machine, 0);
+        let mut memory = KernelMemory::of(machine(Era::V6_16, 1).buddy(pfn, 0));
+        memory.private(pfn, order);
+        let (found, trouble) = scan(&mut memory, 0);
         assert_eq!((found[pfn as usize], found[pfn as usize + 1]), (Undecided, Kernel_));
         assert!(trouble.unwrap().contains("free block"));
     }
@@ -212,18 +181,11 @@ fn what_contradicts_itself_is_kept() {
 #[test]
 fn missing_keys_keep_pages_and_say_so() {
     let without = |keys: &[&str]| {
-        let mut machine = Machine::new(Layout::v5_10(), 1);
-        machine.anon(1);
-        machine.cache(2);
-        machine.free(4, 2);
-        machine.text = machine
-            .text
-            .lines()
-            .filter(|line| !keys.iter().any(|key| line.contains(key)))
-            .fold(String::new(), |text, line| text + line + "\n");
-        machine.finish();
-        let gaps = Kernel::discover(&machine, Hints::default()).unwrap().undecidable().to_vec();
-        (classes(&mut machine)[1..6].to_vec(), gaps.iter().map(|gap| gap.class).collect::<Vec<_>>())
+        let mut memory = KernelMemory::of(machine(Era::V5_10, 1).anon(1).cache(2).buddy(4, 2));
+        memory.remove_lines(keys);
+        memory.finish();
+        let gaps = Kernel::discover(&memory, Hints::default()).unwrap().undecidable().to_vec();
+        (classes(&mut memory)[1..6].to_vec(), gaps.iter().map(|gap| gap.class).collect::<Vec<_>>())
     };
     let rest = |first, second, free| vec![first, second, Kernel_, free, free];
     assert_eq!(without(&[]), (rest(Anon, Cache, Free), vec![]));
@@ -238,19 +200,12 @@ fn missing_keys_keep_pages_and_say_so() {
 
 #[test]
 fn kernels_that_export_no_compound_keys() {
-    // 4.4.0: tails are told by the first word of `lru`; heads by the flag, and their size by the tails.
-    let mut machine = Machine::new(Layout::v4_4(), 1);
-    machine.anon(512);
-    machine.compound(512, 9);
+    // 4.4.0: tails are recognized by the first word of `lru`; heads by the flag, and their size by the tails.
+    let mut memory = KernelMemory::of(machine(Era::V4_4, 1).anon_thp(512).compound(2048, 3));
     // What lies over `mapping` in the first tail from 4.5 on looks anonymous.
-    machine.compound(2048, 3);
-    machine.mapping(2049, u64::MAX);
-    machine.text = machine
-        .text
-        .lines()
-        .filter(|line| !line.contains("compound"))
-        .fold(String::new(), |text, line| text + line + "\n");
-    let found = classes(&mut machine);
+    memory.mapping(2049, u64::MAX);
+    memory.remove_lines(&["compound"]);
+    let found = classes(&mut memory);
     assert_eq!(found[511..1025], [&[Kernel_][..], &[Anon; 512], &[Kernel_]].concat());
     assert_eq!(found[2048..2058], [Kernel_; 10]);
 }
@@ -259,67 +214,58 @@ fn kernels_that_export_no_compound_keys() {
 fn any_size_and_any_window() {
     // 56 bytes, scattered 4 KiB pages of vmemmap, windows that end anywhere: pages still come out the same.
     for size in [56, 64, 72, 80] {
-        let layout = Layout { size, ..Layout::v6_16() };
-        let build = || {
-            let mut machine = Machine::new(layout.clone(), 2);
-            for pfn in 0..65536 {
+        let build = |memmap| {
+            let mut machine = machine(Era::V6_16, 2);
+            machine.struct_page(size).memmap(memmap);
+            for pfn in 0..65536_u64 {
                 match ((pfn * 2654435761) >> 7) & 7 {
+                    // Across the boundary of pages of struct pages, and of blocks.
+                    _ if pfn.is_multiple_of(64) => machine.anon_folio(pfn, 3),
+                    _ if pfn % 64 < 8 => &mut machine,
                     0 | 1 => machine.anon(pfn),
                     2 => machine.cache(pfn),
-                    3 => machine.slab(pfn),
-                    _ => {}
-                }
+                    3 => machine.slab(pfn, 0),
+                    _ => &mut machine,
+                };
             }
-            // Across the boundary of pages of struct pages, and of blocks.
-            for pfn in (0..32768).step_by(64) {
-                for inside in pfn..pfn + 8 {
-                    let at = machine.at(inside) as usize;
-                    machine.memory[at..at + size as usize].fill(0);
-                    machine.mapcount(inside, u32::MAX);
-                }
-                machine.anon(pfn);
-                machine.compound(pfn, 3);
-            }
-            machine
+            KernelMemory::of(&machine)
         };
-        let mut whole = build();
-        let mut cut = build();
-        cut.window = 1000;
-        // Swap two pages of the vmemmap, in place and in the page tables.
-        let (one, other) = (cut.at(0) & !0xfff, (cut.at(0) & !0xfff) + 4096);
-        for byte in 0..4096 {
-            cut.memory.swap((one + byte) as usize, (other + byte) as usize);
-        }
-        cut.map(machine::VMEMMAP, other, 1);
-        cut.map(machine::VMEMMAP + 4096, one, 1);
+        let mut whole = build(Memmap::VmemmapLarge);
+        let mut scattered = build(Memmap::VmemmapSmall);
+        scattered.window = 1000;
         for block in 0..2 {
-            let (whole, cut) = (scan(&mut whole, block), scan(&mut cut, block));
+            let (whole, scattered) = (scan(&mut whole, block), scan(&mut scattered, block));
             assert_eq!(whole.1, None);
-            assert_eq!(first_difference(&cut.0, &whole.0), None, "{size} bytes, block {block}");
+            assert_eq!(first_difference(&scattered.0, &whole.0), None, "{size} bytes, block {block}");
         }
     }
 }
 
 #[test]
 fn struct_pages_that_are_not_there() {
-    let mut machine = Machine::new(Layout::v6_16(), 4);
+    let mut machine = machine(Era::V6_16, 4);
+    machine.memmap(Memmap::VmemmapSmall);
     for pfn in 0..256 {
         machine.anon(pfn);
     }
-    machine.unmap(machine.vat(64));
-    machine.lost.insert(machine.at(128) >> 12);
-    let (found, trouble) = scan(&mut machine, 0);
+    let mut memory = KernelMemory::of(&machine);
+    memory.unmap(memory.vat(64));
+    memory.lost.insert(memory.at(128) >> 12);
+    let (found, trouble) = scan(&mut memory, 0);
     assert_eq!(found[..256], [[Anon; 64], [Absent; 64], [Undecided; 64], [Anon; 64]].concat());
     assert!(trouble.unwrap().contains("was left out of the dump"));
     // Sections that are not: never there, removed with everything but these flags left (5.3), beyond the table.
-    machine.remove_section(1, 0);
-    machine.remove_section(2, machine::VMEMMAP | 0b1100);
-    machine.remove_section(3, 0b01);
-    for block in [1, 2, 3, 4, 300, 1 << 20] {
-        assert_eq!(scan(&mut machine, block), (vec![Absent; 32768], None), "block {block}");
+    memory.set_section(1, 0);
+    memory.set_section(2, memory.vat(0) | 0b1100);
+    memory.set_section(3, 0b01);
+    for block in [1, 2, 3, 5, 300, 1 << 20] {
+        assert_eq!(scan(&mut memory, block), (vec![Absent; 32768], None), "block {block}");
     }
-    machine.finish();
-    let kernel = Kernel::discover(&machine, Hints::default()).unwrap();
-    let mut scanner = PageScanner::new(&kernel, pagehaul_physmem::PhysMemory::view(&machine));
+    // Flags of later kernels next to the address: taint, preinit.
+    memory.set_section(0, memory.vat(0) | 0b11_1111);
+    assert_eq!(scan(&mut memory, 0).0[..64], [Anon; 64]);
+    memory.finish();
+    let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+    let mut scanner = PageScanner::new(&kernel, memory.view());
     assert!(scanner.scan(u64::MAX, &mut [Absent; 8]).is_err());
 }

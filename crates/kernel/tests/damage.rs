@@ -2,21 +2,22 @@
 
 mod machine;
 
-use machine::{Layout, Machine};
+use machine::{KernelMemory, SECTION_PAGES, machine};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_physmem::PhysMemory;
+use pagehaul_synth::Era;
 use proptest::prelude::*;
 
-fn scan_all(machine: &Machine) -> Vec<PageClass> {
-    let Ok(kernel) = Kernel::discover(machine, Hints::default()) else { return Vec::new() };
+fn scan_all(memory: &KernelMemory) -> Vec<PageClass> {
+    let Ok(kernel) = Kernel::discover(memory, Hints::default()) else { return Vec::new() };
     let mut classes = vec![PageClass::Absent; 3 << 15];
     let pages = kernel.pages_per_block().min(1 << 15);
     let mut other = vec![PageClass::Absent; pages];
     for block in [2, 0, 1] {
         let out = &mut classes[block << 15..][..pages];
-        PageScanner::new(&kernel, machine.view()).scan(block as u64, out).unwrap();
+        PageScanner::new(&kernel, memory.view()).scan(block as u64, out).unwrap();
         // The same again by a scanner that has seen another block.
-        let mut scanner = PageScanner::new(&kernel, machine.view());
+        let mut scanner = PageScanner::new(&kernel, memory.view());
         scanner.scan((block as u64 + 1) % 3, &mut other).unwrap();
         scanner.scan(block as u64, &mut other).unwrap();
         assert_eq!(other, *out);
@@ -51,14 +52,14 @@ proptest! {
 
     #[test]
     fn keys_of_any_value(
-        era in 0usize..7,
+        era in prop::sample::select(&Era::ALL[..]),
         changes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![
             any::<i64>(), -4i64..130, Just(i64::MAX), Just(i64::MIN), Just(52), Just(34), Just(20),
         ]), 0..6),
         dropped in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
     ) {
-        let mut machine = Machine::new(Layout::all()[era].clone(), 1);
-        let mut lines: Vec<String> = machine.text.lines().map(str::to_owned).collect();
+        let mut memory = KernelMemory::of(machine(era, 1).compound(512, 9).anon(7));
+        let mut lines: Vec<String> = memory.text.lines().map(str::to_owned).collect();
         for (index, value) in changes {
             let line = index.get_mut(&mut lines);
             let (key, _) = line.split_once('=').unwrap();
@@ -68,22 +69,23 @@ proptest! {
             let index = index.index(lines.len());
             lines.remove(index);
         }
-        machine.text = lines.join("\n");
-        machine.compound(512, 9);
-        machine.anon(7);
-        machine.finish();
-        scan_all(&machine);
+        memory.text = lines.join("\n");
+        memory.finish();
+        scan_all(&memory);
     }
 
     #[test]
-    fn memory_of_any_contents(era in 0usize..7, seed in any::<u64>(), rate in 1u64..20_000, words in any::<bool>()) {
-        let mut machine = Machine::new(Layout::all()[era].clone(), 3);
-        for pfn in (0..3 << 15).step_by(1024) {
-            machine.anon(pfn);
-            machine.compound(pfn, 9);
-            machine.free(pfn + 512, 8);
-            machine.hugetlb(pfn + 768, 4);
+    fn memory_of_any_contents(
+        era in prop::sample::select(&Era::ALL[..]),
+        seed in any::<u64>(),
+        rate in 1u64..20_000,
+        words in any::<bool>(),
+    ) {
+        let mut machine = machine(era, 3);
+        for pfn in (0..3 * SECTION_PAGES).step_by(1024) {
+            machine.anon_thp(pfn).buddy(pfn + 512, 8).hugetlb(pfn + 768, 4);
         }
+        let mut memory = KernelMemory::of(&machine);
         // Copies of words found elsewhere do more harm than noise does: they look right.
         let mut state = seed | 1;
         let mut next = || {
@@ -92,23 +94,34 @@ proptest! {
             state ^= state << 17;
             state
         };
-        let count = machine.memory.len() as u64 / 8;
+        // All of memory, but above all the kernel's tables: in its image, and behind its struct pages.
+        let start = memory.ranges().end() - memory.memory.len() as u64;
+        let bytes = memory.memory.len() as u64;
+        let tables = memory.at(4 * SECTION_PAGES - 1) + 64 - start;
         for _ in 0..rate {
-            let (to, from) = (next() % count * 8, next() % count * 8);
-            let value = if words { machine.get_u64(from) } else { next() };
-            // All of memory, but above all the tables.
-            let to = if next() % 4 == 0 { 0x10_0000 + to % 0x30_0000 } else { to };
-            machine.put_u64(to, value);
+            let from = next() % (bytes / 8) * 8;
+            let value = if words { memory.get_u64(start + from) } else { next() };
+            let to = next() % (bytes / 8) * 8;
+            let to = match next() % 8 {
+                0 => 0x10_0000 + to % 0x2_0000,
+                1 => tables + to % (bytes - tables),
+                _ => to,
+            };
+            memory.put_u64(start + to, value);
         }
-        machine.finish();
-        scan_all(&machine);
+        memory.finish();
+        scan_all(&memory);
     }
 
     #[test]
-    fn struct_pages_of_noise(seed in any::<u64>(), era in 0usize..7, window in 1usize..5000) {
-        let mut machine = Machine::new(Layout::all()[era].clone(), 3);
+    fn struct_pages_of_noise(
+        seed in any::<u64>(),
+        era in prop::sample::select(&Era::ALL[..]),
+        window in 1usize..5000,
+    ) {
+        let mut memory = KernelMemory::of(&machine(era, 3));
         let mut state = seed | 1;
-        let (start, end) = (machine.at(0), machine.at(3 << 15));
+        let (start, end) = (memory.at(0), memory.at(3 * SECTION_PAGES));
         for at in (start..end).step_by(8) {
             state ^= state << 13;
             state ^= state >> 7;
@@ -116,15 +129,15 @@ proptest! {
             // Some words as they are in struct pages, so that more than the first test of each is reached.
             let value = match state % 5 {
                 0 => state,
-                1 => machine.vat(state >> 32 & 0x1ffff) | 1,
+                1 => memory.vat(state >> 32 & 0x1ffff) | 1,
                 2 => 1 << (state >> 58),
                 3 => 0xffff_ffff_0000_0000 | state >> 60,
                 _ => state >> 61,
             };
-            machine.put_u64(at, value);
+            memory.put_u64(at, value);
         }
-        machine.window = window;
-        machine.finish();
-        scan_all(&machine);
+        memory.window = window;
+        memory.finish();
+        scan_all(&memory);
     }
 }

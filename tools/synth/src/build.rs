@@ -8,7 +8,7 @@ use crate::content::{Content, PAGE};
 use crate::image::Image;
 use crate::info;
 use crate::machine::{Block, Machine};
-use crate::memmap::Map;
+use crate::memmap::{Map, Mapped};
 use crate::memory::Memory;
 use crate::paging::Tables;
 use crate::setup::{Setup, Sparse};
@@ -86,7 +86,8 @@ pub(crate) fn build(machine: &Machine) -> Image {
     blocks.extend(&machine.blocks);
 
     let mut classes: BTreeMap<u64, Class> = BTreeMap::new();
-    let mut writer = Writer { setup, memory: &mut memory, map: &map };
+    let pages = Mapped { setup, memory: &mut memory, map: &map };
+    let mut writer = Writer { setup, pages };
     for block in &blocks {
         writer.block(*block);
         for pfn in block.pfn..block.pfn + (1 << block.order) {
@@ -108,7 +109,7 @@ pub(crate) fn build(machine: &Machine) -> Image {
         assert!(!kernel.contains(&(pfn << 12)), "PFN {pfn:#x} belongs to the kernel and cannot be filled");
         memory.set(pfn, content.clone());
     }
-    write_tables(setup, &map, &mut memory, &mut bump, image_bytes, &ram);
+    write_tables(machine, &map, &mut memory, &mut bump, image_bytes, &ram);
 
     let kernel_pfns = setup.load >> 12..bump.next.div_ceil(PAGE as u64);
     let vmcoreinfo = info::vmcoreinfo(setup);
@@ -196,13 +197,14 @@ fn write_data(setup: &Setup, memory: &mut Memory) {
 }
 
 fn write_tables(
-    setup: &Setup,
+    machine: &Machine,
     map: &Map,
     memory: &mut Memory,
     bump: &mut Bump,
     image_bytes: u64,
     ram: &[(u64, u64)],
 ) {
+    let setup = &machine.setup;
     let top = setup.load + image_offset::PGD;
     let mut allocate = || bump.take(PAGE as u64, PAGE as u64);
     let mut tables =
@@ -240,5 +242,8 @@ fn write_tables(
         for (&index, &frame) in &map.small {
             tables.map(setup.vmemmap() + (index << 12), frame, 0x1000);
         }
+    }
+    for &(vaddr, paddr, size) in &machine.mappings {
+        tables.map(vaddr, paddr, size);
     }
 }

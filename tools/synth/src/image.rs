@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::class::Class;
 use crate::content::PageBytes;
 use crate::elf::Elf;
+#[cfg(feature = "dumps")]
 use crate::kdump::Kdump;
 use crate::memmap::Map;
 use crate::memory::Memory;
@@ -149,6 +150,7 @@ impl Image {
     }
 
     /// A kdump-compressed dump.
+    #[cfg(feature = "dumps")]
     pub fn kdump(&self) -> Kdump<'_> {
         Kdump::new(self)
     }

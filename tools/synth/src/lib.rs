@@ -26,18 +26,22 @@
 //! ```
 //!
 //! Memory is kept only where it was written, files are sparse: a machine of 100 MiB costs milliseconds, one of a
-//! tebibyte (with [`Machine::ram`]) seconds. Wrong descriptions panic: this is a tool of tests.
+//! tebibyte (with [`Machine::ram`]) seconds. Machines too large even for that take [`Machine::struct_pages`] and
+//! [`Machine::notes`] and compute the rest. An impossible description panics: this is a tool for tests.
 
 mod build;
 mod class;
+#[cfg(feature = "dumps")]
 mod codec;
 mod content;
 mod elf;
 mod era;
 mod flat;
+#[cfg(feature = "dumps")]
 mod foreign;
 mod image;
 mod info;
+#[cfg(feature = "dumps")]
 mod kdump;
 mod log;
 mod machine;
@@ -50,14 +54,17 @@ mod sparse_file;
 mod structs;
 
 pub use class::{Class, Kind};
+#[cfg(feature = "dumps")]
 pub use codec::Codec;
-pub use content::{Content, Noise, PAGE, PageBytes};
+pub use content::{Content, Noise, PAGE, PageBytes, mix};
 pub use elf::{Elf, Segment};
 pub use era::Era;
 pub use flat::{Records, flatten};
+#[cfg(feature = "dumps")]
 pub use foreign::Foreign;
 pub use image::Image;
 pub use info::CRASH_TIME;
+#[cfg(feature = "dumps")]
 pub use kdump::Kdump;
 pub use log::{LOG_PAGES, Message};
 pub use machine::{Machine, SAMPLER_PAGES};

@@ -1,10 +1,13 @@
 //! The description of a machine, page by page.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::class::Kind;
 use crate::content::{Content, Noise};
+use crate::memmap::Array;
 use crate::setup::{Memmap, Setup, Sparse};
+use crate::structs::Writer;
 use crate::{Era, Image};
 
 /// A machine to be. Every method returns it again, so that descriptions chain.
@@ -14,6 +17,7 @@ pub struct Machine {
     pub(crate) blocks: Vec<Block>,
     pub(crate) poisoned: Vec<u64>,
     pub(crate) contents: BTreeMap<u64, Content>,
+    pub(crate) mappings: Vec<(u64, u64, u64)>,
 }
 
 /// `1 << order` pages from `pfn` on, of one kind.
@@ -43,7 +47,13 @@ impl Machine {
     /// An x86_64 machine of 108 MiB with 2 CPUs that runs a kernel of `era`: 4-level page tables, no KASLR,
     /// SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages.
     pub fn new(era: Era) -> Self {
-        Self { setup: Setup::new(era), blocks: Vec::new(), poisoned: Vec::new(), contents: BTreeMap::new() }
+        Self {
+            setup: Setup::new(era),
+            blocks: Vec::new(),
+            poisoned: Vec::new(),
+            contents: BTreeMap::new(),
+            mappings: Vec::new(),
+        }
     }
 
     /// Adds RAM at physical addresses `start..end`, in bytes, which need not be whole pages. The first call
@@ -126,6 +136,12 @@ impl Machine {
     /// that is not zero and lacks only the PRESENT flag.
     pub fn stale_section(&mut self, index: u64) -> &mut Self {
         self.setup.stale_sections.push(index);
+        self
+    }
+
+    /// Maps `size` bytes (4 KiB, 2 MiB or 1 GiB) at `vaddr` to `paddr`, which need not be RAM.
+    pub fn map(&mut self, vaddr: u64, paddr: u64, size: u64) -> &mut Self {
+        self.mappings.push((vaddr, paddr, size));
         self
     }
 
@@ -291,9 +307,24 @@ impl Machine {
         self
     }
 
-    /// The machine's memory, as its crash left it.
+    /// Builds the machine's memory, as its crash left it.
     pub fn build(&self) -> Image {
         crate::build::build(self)
+    }
+
+    /// Returns the struct pages of `pfns` as one array, without building the machine.
+    ///
+    /// Blocks must lie within `pfns`. The array is that of a vmemmap; where the kernel itself lies plays no part.
+    pub fn struct_pages(&self, pfns: Range<u64>) -> Vec<u8> {
+        let mut writer = Writer { setup: &self.setup, pages: Array::new(&self.setup, pfns) };
+        self.blocks.iter().for_each(|&block| writer.block(block));
+        self.poisoned.iter().for_each(|&pfn| writer.poison(pfn));
+        writer.pages.bytes
+    }
+
+    /// Returns the ELF notes of the machine, NT_PRSTATUS for each CPU and VMCOREINFO, without building it.
+    pub fn notes(&self) -> Vec<u8> {
+        crate::notes::notes(&self.setup, &crate::info::vmcoreinfo(&self.setup))
     }
 }
 

@@ -1,12 +1,14 @@
 //! Where each struct page is, virtually and physically.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::content::PAGE;
 use crate::era::Hvo;
 use crate::machine::Block;
 use crate::memory::Memory;
 use crate::setup::{Memmap, Setup};
+use crate::structs::StructPages;
 
 const LARGE: u64 = 0x20_0000;
 
@@ -113,21 +115,71 @@ impl Map {
         let first = section * setup.section_pages();
         self.vaddr(setup, first).wrapping_sub(first * setup.struct_page)
     }
+}
 
-    pub fn write(&self, setup: &Setup, memory: &mut Memory, pfn: u64, at: u64, bytes: &[u8]) {
+/// The struct pages of a machine that is being built, wherever its memmap puts them.
+pub(crate) struct Mapped<'a> {
+    pub setup: &'a Setup,
+    pub memory: &'a mut Memory,
+    pub map: &'a Map,
+}
+
+impl StructPages for Mapped<'_> {
+    fn write(&mut self, pfn: u64, at: u64, bytes: &[u8]) {
         // Struct pages of 56 or 80 bytes cross frames.
         let mut done = 0;
         while done < bytes.len() {
-            let paddr = self.paddr(setup, pfn, at + done as u64);
+            let paddr = self.map.paddr(self.setup, pfn, at + done as u64);
             let count = (PAGE - (paddr % PAGE as u64) as usize).min(bytes.len() - done);
-            memory.write(paddr, &bytes[done..done + count]);
+            self.memory.write(paddr, &bytes[done..done + count]);
             done += count;
         }
     }
 
-    pub fn read(&self, setup: &Setup, memory: &Memory, pfn: u64, at: u64, buf: &mut [u8]) {
-        for (index, byte) in buf.iter_mut().enumerate() {
-            memory.read(self.paddr(setup, pfn, at + index as u64), std::slice::from_mut(byte));
+    fn flags(&self, pfn: u64) -> u64 {
+        let mut word = [0; 8];
+        for (at, byte) in word.iter_mut().enumerate() {
+            self.memory.read(self.map.paddr(self.setup, pfn, at as u64), std::slice::from_mut(byte));
         }
+        u64::from_le_bytes(word)
+    }
+
+    fn vaddr(&self, pfn: u64) -> u64 {
+        self.map.vaddr(self.setup, pfn)
+    }
+}
+
+/// Struct pages from that of PFN `first` on, as one array outside any machine.
+pub(crate) struct Array<'a> {
+    setup: &'a Setup,
+    first: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl<'a> Array<'a> {
+    /// Makes the array of `pfns`, each struct page as boot leaves it.
+    pub fn new(setup: &'a Setup, pfns: Range<u64>) -> Self {
+        let bytes = setup.pristine().repeat((pfns.end - pfns.start) as usize);
+        Self { setup, first: pfns.start, bytes }
+    }
+
+    fn at(&self, pfn: u64, at: u64) -> usize {
+        ((pfn - self.first) * self.setup.struct_page + at) as usize
+    }
+}
+
+impl StructPages for Array<'_> {
+    fn write(&mut self, pfn: u64, at: u64, bytes: &[u8]) {
+        let at = self.at(pfn, at);
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn flags(&self, pfn: u64) -> u64 {
+        let at = self.at(pfn, 0);
+        self.bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+    }
+
+    fn vaddr(&self, pfn: u64) -> u64 {
+        self.setup.vmemmap() + pfn * self.setup.struct_page
     }
 }

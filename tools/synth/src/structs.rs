@@ -3,8 +3,6 @@
 use crate::class::Kind;
 use crate::era::{Fields, Flags, Hvo, OrderAt, PG_HUGETLB, PageType, bit};
 use crate::machine::Block;
-use crate::memmap::Map;
-use crate::memory::Memory;
 use crate::setup::Setup;
 
 /// `compound_dtor` ids: a plain compound page and a HugeTLB page (`enum compound_dtor_id`).
@@ -13,11 +11,22 @@ const HUGETLB_DTOR: u32 = 2;
 /// What tails hold in `mapping`: LIST_POISON4 style, bit 0 clear.
 const TAIL_MAPPING: u64 = 0xdead_0000_0000_0400;
 
-/// Writes struct pages.
-pub(crate) struct Writer<'a> {
+/// What struct pages are written to.
+pub(crate) trait StructPages {
+    /// Writes `bytes` at byte `at` of the struct page of `pfn`.
+    fn write(&mut self, pfn: u64, at: u64, bytes: &[u8]);
+
+    /// Reads the first word of the struct page of `pfn`: its flags.
+    fn flags(&self, pfn: u64) -> u64;
+
+    /// Returns the virtual address of the struct page of `pfn`.
+    fn vaddr(&self, pfn: u64) -> u64;
+}
+
+/// Writes struct pages as the kernel of `setup` leaves them.
+pub(crate) struct Writer<'a, T> {
     pub setup: &'a Setup,
-    pub memory: &'a mut Memory,
-    pub map: &'a Map,
+    pub pages: T,
 }
 
 /// A head or single page.
@@ -30,7 +39,7 @@ struct Head {
     lru: [u64; 2],
 }
 
-impl Writer<'_> {
+impl<T: StructPages> Writer<'_, T> {
     pub fn block(&mut self, block: Block) {
         let Block { pfn, order, kind } = block;
         let fields = self.setup.era.fields();
@@ -54,10 +63,8 @@ impl Writer<'_> {
 
     /// Sets PG_hwpoison.
     pub fn poison(&mut self, pfn: u64) {
-        let mut word = [0; 8];
-        self.map.read(self.setup, self.memory, pfn, 0, &mut word);
-        let flags = u64::from_le_bytes(word) | bit(self.setup.era.flags().hwpoison);
-        self.map.write(self.setup, self.memory, pfn, 0, &flags.to_le_bytes());
+        let flags = self.pages.flags(pfn) | bit(self.setup.era.flags().hwpoison);
+        self.pages.write(pfn, 0, &flags.to_le_bytes());
     }
 
     /// The head of `block`, or its only page.
@@ -175,7 +182,7 @@ impl Writer<'_> {
         if self.setup.era.has_mask(self.setup.struct_page) {
             (u64::MAX << (block.order + self.setup.struct_page.ilog2())) | 1
         } else {
-            self.map.vaddr(self.setup, block.pfn) | 1
+            self.pages.vaddr(block.pfn) | 1
         }
     }
 
@@ -199,8 +206,8 @@ impl Writer<'_> {
             OrderAt::Fields { dtor, order, width } => {
                 let id = if huge { HUGETLB_DTOR } else { COMPOUND_DTOR };
                 let width = width as usize;
-                self.map.write(self.setup, self.memory, pfn, dtor, &id.to_le_bytes()[..width]);
-                self.map.write(self.setup, self.memory, pfn, order, &block.order.to_le_bytes()[..width]);
+                self.pages.write(pfn, dtor, &id.to_le_bytes()[..width]);
+                self.pages.write(pfn, order, &block.order.to_le_bytes()[..width]);
             }
             OrderAt::FlagsByte => {
                 // PG_hugetlb from 6.6 to 6.8, and PG_large_rmappable (an alias of PG_workingset) for folios.
@@ -209,7 +216,7 @@ impl Writer<'_> {
                 let mut flags = self.setup.flag_fields(pfn) | u64::from(block.order);
                 flags |= if hugetlb { bit(PG_HUGETLB) } else { 0 };
                 flags |= if folio { bit(9) } else { 0 };
-                self.map.write(self.setup, self.memory, pfn, 0, &flags.to_le_bytes());
+                self.pages.write(pfn, 0, &flags.to_le_bytes());
             }
         }
     }
@@ -241,7 +248,7 @@ impl Writer<'_> {
         set(fields.lru, &head.lru[0].to_le_bytes());
         // From 4.18 the second word of the list lies before `mapping`; it never overlaps the fields above.
         set(fields.lru + 8, &head.lru[1].to_le_bytes());
-        self.map.write(self.setup, self.memory, pfn, 0, &page);
+        self.pages.write(pfn, 0, &page);
     }
 }
 

@@ -13,11 +13,12 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
 
-use machine::{Layout, Machine};
+use machine::{KernelMemory, machine};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::file::PlainFile;
+use pagehaul_synth::{Era, Machine};
 
 const SECTIONS: u64 = 128;
 const PAGES: u64 = SECTIONS << 15;
@@ -34,33 +35,39 @@ fn main() -> Result<(), Box<dyn Error>> {
     let fills: [(&str, Fill); 6] = [
         ("kernel pages", |_| {}),
         ("single pages of all classes, at random", mixed),
-        ("anonymous pages", |machine| (0..PAGES).for_each(|pfn| machine.anon(pfn))),
-        ("anonymous huge pages", |machine| {
-            (0..PAGES).step_by(512).for_each(|pfn| {
+        ("anonymous pages", |machine| {
+            for pfn in 0..PAGES {
                 machine.anon(pfn);
-                machine.compound(pfn, 9);
-            })
+            }
+        }),
+        ("anonymous huge pages", |machine| {
+            for pfn in (0..PAGES).step_by(512) {
+                machine.anon_thp(pfn);
+            }
         }),
         ("slab, order 3", |machine| {
-            (0..PAGES).step_by(8).for_each(|pfn| {
-                machine.slab(pfn);
-                machine.compound(pfn, 3);
-            })
+            for pfn in (0..PAGES).step_by(8) {
+                machine.slab(pfn, 3);
+            }
         }),
-        ("free blocks of 4 MiB", |machine| (0..PAGES).step_by(1024).for_each(|pfn| machine.free(pfn, 10))),
+        ("free blocks of 4 MiB", |machine| {
+            for pfn in (0..PAGES).step_by(1024) {
+                machine.buddy(pfn, 10);
+            }
+        }),
     ];
     println!(
         "million struct pages of 64 bytes per second, one thread; goal: {GOAL_RATE}, or {GOAL_SHARE} of a plain sum"
     );
     println!("{:40}{:>10}{:>10}{:>10}  goal", "pages", "scan", "sum", "share");
     for (name, fill) in fills {
-        let mut machine = Machine::new(Layout::v6_16(), SECTIONS);
-        // What nobody wrote to would be one page of zeros in the cache.
-        machine.memory.iter_mut().step_by(4096).for_each(|byte| *byte = black_box(*byte));
+        let mut machine = machine(Era::V6_16, SECTIONS);
+        let mut memory = KernelMemory::of(&machine);
         fill(&mut machine);
-        machine.finish();
-        let memmap = || vec![&machine.memory[machine.at(0) as usize..machine.at(PAGES) as usize]];
-        measure(name, &machine, memmap)?;
+        memory.put_struct_pages(&machine, PAGES);
+        memory.finish();
+        let memmap = || vec![&memory.memory[memory.index(memory.at(0))..memory.index(memory.at(PAGES))]];
+        measure(name, &memory, memmap)?;
     }
     if let Some(path) = std::env::args().nth(1) {
         let vmcore = ElfVmcore::open(PlainFile::open(Path::new(&path))?, Default::default())?;
@@ -77,10 +84,10 @@ fn mixed(machine: &mut Machine) {
         match state >> 61 {
             0 | 1 => machine.anon(pfn),
             2 | 3 => machine.cache(pfn),
-            4 => machine.slab(pfn),
-            5 => machine.free(pfn, 0),
-            _ => {}
-        }
+            4 => machine.slab(pfn, 0),
+            5 => machine.buddy(pfn, 0),
+            _ => machine,
+        };
     }
 }
 
