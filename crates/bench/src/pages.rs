@@ -1,38 +1,10 @@
 //! Pages that look like memory, of a given dirtiness: the share of their bytes that no codec can make smaller.
 
 use pagehaul_physmem::{PAGE_SIZE, PageBuf};
+pub use pagehaul_synth::Noise;
 
 /// Dirt comes in lines of so many bytes.
 const LINE: usize = 64;
-
-/// A generator of pseudo-random words (splitmix64): the same words for the same seed.
-#[derive(Debug, Clone)]
-pub struct Noise(u64);
-
-impl Noise {
-    /// From a seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next word.
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// The next number below `limit`, which is not 0.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.word() % limit.max(1)
-    }
-}
-
-/// Spreads the bits of a number over a word.
-pub(crate) fn mix(number: u64) -> u64 {
-    let z = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// A page of which `dirtiness` percent are noise; the rest is, by turns, pointers and counters, text, or small numbers.
 pub fn page(dirtiness: u8, noise: &mut Noise) -> PageBuf {
@@ -50,7 +22,7 @@ pub fn page(dirtiness: u8, noise: &mut Noise) -> PageBuf {
         if noise.below((lines - index) as u64) < left as u64 {
             left -= 1;
             for word in line.as_chunks_mut::<8>().0 {
-                *word = noise.word().to_le_bytes();
+                *word = noise.next().to_le_bytes();
             }
         }
     }

@@ -17,9 +17,10 @@ use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{
     PAGE_SHIFT, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View, WholeFile, bits,
 };
+use pagehaul_synth::{Noise, mix};
 
 use crate::InstrumentError;
-use crate::pages::{self, Noise, mix};
+use crate::pages;
 use memmap::SECTION_MEMMAP;
 pub use memmap::mix_of_pages;
 
@@ -69,7 +70,7 @@ impl Simulated {
             source,
         };
         let file = WholeFile::new(precompute(folder)?).map_err(failed)?;
-        Ok(Self { ranges, notes: info::notes(), file, sample: sample.max(1) })
+        Ok(Self { ranges, notes: info::machine().notes(), file, sample: sample.max(1) })
     }
 
     /// One more than the number of the last section.

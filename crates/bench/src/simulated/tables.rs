@@ -21,15 +21,14 @@ const ROOT_LIST: u64 = 0x280_0000;
 const ROOT_PAGES: u64 = 0x2a0_0000;
 const ROOT_PAGES_END: u64 = 0x580_0000;
 
-/// Sections that a root page describes, and how many root pages 52 address bits have.
+/// Sections that a root page describes.
 const PER_ROOT: u64 = 256;
-pub(super) const ROOTS: u64 = (1 << (52 - 27)) / PER_ROOT;
 /// Entries of a table.
 const ENTRIES: u64 = 512;
 /// Present, writable, accessed, dirty; and for a leaf of level 2 besides.
 const TABLE: u64 = 0x63;
 const LEAF: u64 = 0xe3;
-/// PRESENT, HAS_MEM_MAP, IS_ONLINE, IS_EARLY.
+/// PRESENT, HAS_MEM_MAP, ONLINE, EARLY.
 const SECTION_FLAGS: u64 = 0xf;
 
 /// The virtual address of a byte of the image.
