@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use pagehaul_trace::{Event, EventFormat, Formats, Slot};
+use pagehaul_trace::{Event, EventFormat, Formats, PerFormat, Slot};
 
 use crate::calls::{Missed, task};
 use crate::{Histogram, LatencyError};
@@ -90,7 +90,7 @@ pub struct Between {
     end: EventName,
     key: Key,
     /// By index of the format: what it is, once it was looked at.
-    roles: Vec<Option<Role>>,
+    roles: PerFormat<Role>,
     open: HashMap<Box<[u64]>, u64>,
     missed: Missed,
     restarted: u64,
@@ -114,7 +114,7 @@ impl Between {
             start,
             end,
             key,
-            roles: Vec::new(),
+            roles: PerFormat::default(),
             open: HashMap::new(),
             missed: Missed::default(),
             restarted: 0,
@@ -129,14 +129,9 @@ impl Between {
         if event.after_gap() {
             self.forget();
         }
-        let index = event.format().index;
-        if self.roles.len() <= index {
-            self.roles.resize(index + 1, None);
-        }
-        let role = match self.roles.get_mut(index) {
-            Some(Some(role)) => role,
-            Some(unknown) => unknown.insert(role(event.format(), &self.start, &self.end, &self.key)?),
-            None => return Ok(()),
+        let role = match self.roles.entry(event.format()) {
+            Some(role) => role,
+            unknown => unknown.insert(role(event.format(), &self.start, &self.end, &self.key)?),
         };
         let Role::Part { starts, ends, slots } = role else { return Ok(()) };
         let (starts, ends) = (*starts, *ends);

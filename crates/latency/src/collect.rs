@@ -1,10 +1,9 @@
 use std::collections::HashMap;
 
-use pagehaul_trace::{Event, EventFormat, Slot};
+use pagehaul_trace::{Event, EventFormat, PerFormat, Slot, Symbols};
 
 use crate::calls::{Calls, Missed, task};
 use crate::functions::matches;
-use crate::names::Names;
 use crate::probes::parse_event;
 use crate::report::Part;
 use crate::{Histogram, Unit};
@@ -13,10 +12,10 @@ use crate::{Histogram, Unit};
 #[derive(Debug)]
 pub struct Functions {
     patterns: Vec<String>,
-    names: Names,
+    symbols: Symbols,
     empty: Histogram,
     /// By index of the format.
-    roles: Vec<Option<Role>>,
+    roles: PerFormat<Role>,
     functions: Vec<Part>,
     by_name: HashMap<String, u32>,
     /// Functions of addresses met so far; none for those nobody asked for.
@@ -34,12 +33,12 @@ enum Role {
 
 impl Functions {
     /// Prepares for functions that match one of `patterns`. `names` is for events that carry addresses.
-    pub fn new(patterns: Vec<String>, names: Names, unit: Unit, step: Option<u64>) -> Self {
+    pub fn new(patterns: Vec<String>, symbols: Symbols, unit: Unit, step: Option<u64>) -> Self {
         Self {
             patterns,
-            names,
+            symbols,
             empty: Histogram::new(unit, step),
-            roles: Vec::new(),
+            roles: PerFormat::default(),
             functions: Vec::new(),
             by_name: HashMap::new(),
             by_address: HashMap::new(),
@@ -52,17 +51,11 @@ impl Functions {
         if event.after_gap() {
             self.forget();
         }
-        let index = event.format().index;
-        if self.roles.len() <= index {
-            self.roles.resize(index + 1, None);
-        }
-        let role = match self.roles.get(index).copied().flatten() {
+        let role = match *self.roles.entry(event.format()) {
             Some(role) => role,
             None => {
                 let role = self.role(event.format());
-                if let Some(place) = self.roles.get_mut(index) {
-                    *place = Some(role);
-                }
+                *self.roles.entry(event.format()) = Some(role);
                 role
             }
         };
@@ -113,7 +106,7 @@ impl Functions {
         if let Some(known) = self.by_address.get(&address) {
             return *known;
         }
-        let name = match self.names.of(address) {
+        let name = match self.symbols.containing(address) {
             Some(name) => name.to_owned(),
             None => format!("{address:#x}"),
         };

@@ -1,9 +1,8 @@
-use pagehaul_trace::Event;
+use pagehaul_trace::{Event, Symbols};
 
 use crate::between::{Between, EventName, Key};
 use crate::calls::Missed;
 use crate::collect::Functions;
-use crate::names::Names;
 use crate::report::Part;
 use crate::setup::Options;
 use crate::{Histogram, LatencyError};
@@ -17,8 +16,8 @@ pub(crate) enum Collector {
 }
 
 impl Collector {
-    pub(crate) fn functions(patterns: &[String], names: Names, options: &Options) -> Self {
-        let functions = Functions::new(patterns.to_vec(), names, options.unit, options.step);
+    pub(crate) fn functions(patterns: &[String], symbols: Symbols, options: &Options) -> Self {
+        let functions = Functions::new(patterns.to_vec(), symbols, options.unit, options.step);
         Self::Functions(Box::new(functions), options.by_function)
     }
 

@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pagehaul_trace::EventSource;
 use pagehaul_trace::live::{Recorder, RecorderOptions, RecordingSummary};
+use pagehaul_trace::{EventSource, Symbols};
 
 use crate::LatencyError;
 use crate::between::{EventName, Key, check_known};
 use crate::calls::Missed;
 use crate::collect::Functions;
 use crate::collector::Collector;
-use crate::names::Names;
 use crate::probes::Probes;
 use crate::report::{Part, Report};
 use crate::setup::{Options, Setup};
@@ -44,13 +43,13 @@ pub fn between<E: From<LatencyError>>(
     time(source, Collector::between(start, end, key, options), known, &options.pids, stretches, take)
 }
 
-/// Times functions in a trace: of the function graph tracer, or of our probes. `kallsyms` names the addresses of the former.
+/// Times functions in a trace: of the function graph tracer, or of our probes. `symbols` names the addresses of the former.
 ///
 /// # Errors
 /// [`LatencyError`] if the trace cannot be read, or times no functions; and what `take` fails with.
 pub fn functions<E: From<LatencyError>>(
     source: &mut dyn EventSource,
-    (patterns, kallsyms): (&[String], &str),
+    (patterns, symbols): (&[String], Symbols),
     options: &Options,
     stretches: Stretches,
     take: impl FnMut(u64, Report) -> Result<(), E>,
@@ -64,7 +63,7 @@ pub fn functions<E: From<LatencyError>>(
             known: "others, which --between can take".into(),
         })
     };
-    let collector = Collector::functions(patterns, Names::parse(kallsyms), options);
+    let collector = Collector::functions(patterns, symbols, options);
     time(source, collector, known, &options.pids, stretches, take)
 }
 

@@ -1,13 +1,12 @@
 use std::time::Duration;
 
-use pagehaul_trace::EventSource;
 use pagehaul_trace::live::LiveReader;
+use pagehaul_trace::{EventSource, Symbols};
 
 use crate::LatencyError;
 use crate::between::{EventName, Key};
 use crate::calls::Missed;
 use crate::collector::Collector;
-use crate::names::Names;
 use crate::probes::Probes;
 use crate::report::Report;
 use crate::setup::{Options, Setup};
@@ -59,12 +58,12 @@ impl EventSession {
     /// # Errors
     /// [`LatencyError`] if the kernel's buffers cannot be read.
     pub fn functions(setup: Setup, patterns: &[String], options: &Options) -> Result<Self, LatencyError> {
-        let names = match setup.probes {
-            Some(_) => Names::default(),
+        let symbols = match setup.probes {
+            Some(_) => Symbols::default(),
             // Events of the function graph tracer carry addresses.
-            None => Names::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default()),
+            None => Symbols::of_kernel(),
         };
-        Self::begin(setup, Collector::functions(patterns, names, options))
+        Self::begin(setup, Collector::functions(patterns, symbols, options))
     }
 
     /// Begins to time the way between two events that `setup` is for.

@@ -183,7 +183,6 @@ fn find_system(tracefs: &Tracefs, event: &EventName) -> Result<String, LatencyEr
         LatencyError::Trace(TraceError::NoSuchEvent {
             system: event.system.clone().unwrap_or_else(|| "*".into()),
             event: event.name.clone(),
-            hint: "its release is older or newer than the event, or it was built without it",
         })
     })
 }

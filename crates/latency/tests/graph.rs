@@ -93,13 +93,13 @@ fn calls_of_either_layout_are_timed() {
         let count = |patterns: &[&str], by_function| {
             let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.into()).collect();
             let mut recording = recording(layout, &calls);
-            let kallsyms = recording.info().symbols.text().to_owned();
+            let symbols = recording.info().symbols.clone();
             let mut reports = Vec::new();
             let take = |_, report| -> Result<(), LatencyError> {
                 reports.push(report);
                 Ok(())
             };
-            let what = (&patterns[..], &*kallsyms);
+            let what = (&patterns[..], symbols);
             recorded::functions(&mut recording, what, &options(by_function), Stretches::default(), take)
                 .unwrap();
             let [report] = &reports[..] else { panic!("{} reports", reports.len()) };

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn bytes(name: &str) -> Vec<u8> {
     let input = Input::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)).unwrap();
-    input.exactly(0, input.len(), "all").unwrap()
+    input.read_exact_at(0, input.len(), "all").unwrap()
 }
 
 fn read(bytes: Vec<u8>) {

@@ -1,11 +1,11 @@
 use std::collections::HashMap;
 
-/// Names of tasks by PID, as `saved_cmdlines` and recordings keep them.
+/// Task names by PID, as `saved_cmdlines` and trace files hold them.
 #[derive(Debug, Clone, Default)]
 pub struct Comms(HashMap<i32, Box<str>>);
 
 impl Comms {
-    /// Parses lines of `PID NAME`.
+    /// Parses lines of `PID COMM`.
     pub fn parse(text: &str) -> Self {
         let mut comms = Self::default();
         for line in text.lines() {
@@ -18,17 +18,17 @@ impl Comms {
         comms
     }
 
-    /// Names a task; a later name replaces an earlier one.
+    /// Sets the name of a task.
     pub fn insert(&mut self, pid: i32, name: &str) {
         self.0.insert(pid, name.into());
     }
 
-    /// Adds a name only where there is none yet.
+    /// Sets the name of a task that has none yet.
     pub fn insert_missing(&mut self, pid: i32, name: &str) {
         self.0.entry(pid).or_insert_with(|| name.into());
     }
 
-    /// The name of a task. PID 0 is the idle task of every CPU.
+    /// Returns the name of a task. PID 0 is the idle task of every CPU.
     pub fn get(&self, pid: i32) -> Option<&str> {
         match self.0.get(&pid) {
             Some(name) => Some(name),
@@ -36,7 +36,7 @@ impl Comms {
         }
     }
 
-    /// All of them, in no order.
+    /// Iterates over all tasks in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (i32, &str)> {
         self.0.iter().map(|(&pid, name)| (pid, &**name))
     }

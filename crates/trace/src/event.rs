@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use crate::format::{EventFormat, FieldKind, Slot};
 use crate::{Abi, Comms};
 
-/// One event, borrowed from the buffer it lies in.
+/// A trace event, borrowed from the buffer that holds it.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     pub(crate) ts: u64,
@@ -19,14 +19,14 @@ pub(crate) enum Body<'a> {
     Text { line: &'a [u8], values: &'a [Value], pid: i32, comm: &'a str },
 }
 
-/// A value in a line, and the number it is, if it is one.
+/// A value of a text line, with its number if it is numeric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) span: Span,
     pub(crate) number: Option<u64>,
 }
 
-/// Where a value lies in a line, in bytes.
+/// Byte range of a value in a text line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Span {
     /// First byte.
@@ -36,31 +36,32 @@ pub struct Span {
 }
 
 impl<'a> Event<'a> {
-    /// Nanoseconds of the trace's clock.
+    /// Returns the time stamp in nanoseconds of the trace clock.
     #[inline]
     pub fn ts(&self) -> u64 {
         self.ts
     }
 
-    /// The CPU it happened on.
+    /// Returns the CPU that recorded the event.
     #[inline]
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Events of this CPU were lost, or could not be read, since its last one: a begin or an end may be missing.
+    /// Returns whether events of this CPU were lost or unreadable just before this one, so that a begin or an
+    /// end may be missing.
     #[inline]
     pub fn after_gap(&self) -> bool {
         self.after_gap
     }
 
-    /// What kind of event it is.
+    /// Returns the format of the event.
     #[inline]
     pub fn format(&self) -> &'a EventFormat {
         self.format
     }
 
-    /// The task that was running; -1 if the trace does not say.
+    /// Returns the PID of the current task, or -1 if the trace does not have it.
     #[inline]
     pub fn pid(&self) -> i32 {
         match self.body {
@@ -71,7 +72,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The name of the task that was running, if the trace knows it.
+    /// Returns the name of the current task, if known.
     pub fn comm(&self) -> Option<&'a str> {
         match self.body {
             Body::Binary { comms, .. } => comms.get(self.pid()),
@@ -79,8 +80,8 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// A number; negative ones are extended to 64 bits. None if the record is too short, or the field is no number. In text,
-    /// decimal and 0x numbers count.
+    /// Returns an integer field, sign-extended to 64 bits. Returns `None` if the record is too short or the
+    /// field is not an integer. In text, decimal and 0x numbers count.
     #[inline]
     pub fn u64(&self, slot: Slot) -> Option<u64> {
         match (slot.kind, self.body) {
@@ -95,13 +96,13 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// A number as two's complement.
+    /// Returns an integer field in two's complement.
     #[inline]
     pub fn i64(&self, slot: Slot) -> Option<i64> {
         self.u64(slot).map(|value| value as i64)
     }
 
-    /// A string: a `char` array, a dynamic string, or the value as a text trace spells it.
+    /// Returns a string: a `char` array, a dynamic string, or the value as a text trace prints it.
     pub fn text(&self, slot: Slot) -> Option<Cow<'a, str>> {
         match self.body {
             Body::Text { .. } => self.spelling(slot).map(String::from_utf8_lossy),
@@ -116,7 +117,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// A value as a text trace spells it; none in binary ones.
+    /// Returns the value as a text trace prints it; `None` for binary events.
     #[inline]
     pub fn spelling(&self, slot: Slot) -> Option<&'a [u8]> {
         let Body::Text { line, values, .. } = self.body else { return None };
@@ -124,7 +125,7 @@ impl<'a> Event<'a> {
         line.get(span.start as usize..span.end as usize)
     }
 
-    /// The bytes of a field, those a dynamic field points to; none in text.
+    /// Returns the bytes of a field, or those that a dynamic field points to; `None` for text.
     pub fn bytes(&self, slot: Slot) -> Option<&'a [u8]> {
         let Body::Binary { data, abi, .. } = self.body else { return None };
         let own = data.get(slot.offset as usize..)?.get(..slot.size as usize)?;
@@ -138,7 +139,7 @@ impl<'a> Event<'a> {
         data.get(base + offset..)?.get(..len)
     }
 
-    /// The elements of an array or a dynamic array of numbers; none in text.
+    /// Returns the elements of an integer array or dynamic array; `None` for text.
     pub fn elements(&self, slot: Slot) -> Option<impl Iterator<Item = u64> + 'a> {
         let (FieldKind::Array { element, .. }
         | FieldKind::DataLoc { element }
@@ -152,7 +153,8 @@ impl<'a> Event<'a> {
     }
 }
 
-/// A number as traces print it: decimal, or hexadecimal after 0x. Remarks may follow a space: "3 (in-irq)".
+/// Parses a number as traces print it: decimal, or hexadecimal after 0x. A comment may follow a space: "3
+/// (in-irq)".
 pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
     let (negative, bytes) = match bytes {
         [b'-', digits @ ..] => (true, digits),

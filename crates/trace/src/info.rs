@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Symbols;
 
-/// What a recording says of the machine and of itself.
+/// Metadata of a trace: the machine, the recorded command, counters.
 #[derive(Debug, Clone, Default)]
 pub struct TraceInfo {
-    /// The file's format.
+    /// The trace's format.
     pub origin: Origin,
     /// `uname -r` of the traced kernel.
     pub release: Option<String>,
@@ -17,31 +17,31 @@ pub struct TraceInfo {
     pub machine: Option<String>,
     /// The clock of time stamps.
     pub clock: Option<String>,
-    /// CPUs that could be traced.
+    /// CPUs of the traced machine.
     pub cpus: Option<u32>,
-    /// The command line that was recorded; empty if there was none.
+    /// The recorded command line; empty if there was none.
     pub command: Vec<String>,
-    /// Every time the command ran.
+    /// Runs of the command.
     pub runs: Vec<Run>,
-    /// The kernel's counters before tracing began.
+    /// Kernel counters before tracing began.
     pub begin: Option<KernelCounters>,
-    /// And after it ended.
+    /// Kernel counters after tracing ended.
     pub end: Option<KernelCounters>,
-    /// Functions named by events.
+    /// Functions whose addresses occur in events.
     pub symbols: Symbols,
-    /// The control group of tasks that were seen in reclaim.
+    /// Control group of each task seen in reclaim.
     pub task_cgroups: BTreeMap<i32, String>,
-    /// Paths of control groups by the id that events name (the inode of their folder).
+    /// Paths of control groups by the id in events: the inode of the cgroup directory.
     pub cgroup_ids: BTreeMap<u64, String>,
-    /// Events the kernel counted as lost, by CPU, where the recorder asked.
+    /// Events that the kernel counted as lost, by CPU, if the recorder asked.
     pub lost_by_cpu: BTreeMap<u32, u64>,
-    /// The names of kernel settings that matter for reclaim, and their values.
+    /// Kernel settings that affect reclaim, by file name.
     pub settings: BTreeMap<String, String>,
-    /// What a reader should know: a cut file, parts left out. One sentence each.
-    pub remarks: Vec<String>,
+    /// What the user should know, one sentence each: a truncated file, parts left out.
+    pub warnings: Vec<String>,
 }
 
-/// Where a trace comes from.
+/// Origin of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -50,7 +50,7 @@ pub enum Origin {
     Live,
     /// A pagehaul recording (`.pht`).
     Recording,
-    /// trace-cmd's `trace.dat` of this version.
+    /// trace-cmd's `trace.dat`, with its version.
     TraceDat(u8),
     /// Text: ftrace's `trace` and `trace_pipe`, `trace-cmd report`, `perf script`.
     Text,
@@ -67,47 +67,48 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The text of the kernel's counter files at one time.
+/// Contents of the kernel's counter files at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCounters {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub monotonic_ns: u64,
     /// Nanoseconds since 1970.
     pub realtime_ns: u64,
-    /// Text by file name: `/proc/vmstat`, `/proc/pressure/memory` … Files the kernel does not have are missing.
+    /// Contents by file name: `/proc/vmstat`, `/proc/pressure/memory` … Files that the kernel lacks are
+    /// missing.
     pub files: BTreeMap<String, String>,
 }
 
-/// A run of the recorded command.
+/// One run of the recorded command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// When it began, CLOCK_MONOTONIC nanoseconds.
+    /// Start, CLOCK_MONOTONIC nanoseconds.
     pub begin_ns: u64,
-    /// When it had ended.
+    /// End, CLOCK_MONOTONIC nanoseconds.
     pub end_ns: u64,
-    /// Seconds of CPU in user mode, children included.
+    /// User CPU seconds, children included.
     pub user_s: f64,
-    /// Seconds of CPU in the kernel, children included.
+    /// System CPU seconds, children included.
     pub system_s: f64,
-    /// Its exit status; none if a signal ended it.
+    /// Exit status; `None` if a signal ended it.
     pub exit: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Largest resident set of one of its processes, KiB.
+    /// Largest resident set of any of its processes, KiB.
     pub max_rss_kib: u64,
-    /// Counters before it.
+    /// Kernel counters before the run.
     pub before: KernelCounters,
-    /// Counters after it.
+    /// Kernel counters after the run.
     pub after: KernelCounters,
 }
 
 impl Run {
-    /// Seconds from begin to end.
+    /// Returns the elapsed seconds.
     pub fn wall_s(&self) -> f64 {
         self.end_ns.saturating_sub(self.begin_ns) as f64 / 1e9
     }
 
-    /// It ended by itself with status 0.
+    /// Returns whether the command exited with status 0.
     pub fn succeeded(&self) -> bool {
         self.exit == Some(0)
     }

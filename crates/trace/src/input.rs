@@ -1,4 +1,4 @@
-//! A recorded file's bytes.
+//! Random access to the bytes of a trace file.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::TraceError;
 
-/// A file to read at any position; cheap to share.
+/// The bytes of a trace file, readable at any offset. Clones share the file.
 #[derive(Debug, Clone)]
 pub struct Input {
     bytes: Arc<Bytes>,
@@ -23,21 +23,21 @@ enum Bytes {
     Memory(Vec<u8>),
 }
 
-/// Begins what gzip packed.
+/// Magic number of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 impl Input {
-    /// Opens a file, packed with gzip or not; `-` is standard input. What is no file with a size, as pipes and the kernel's
-    /// own files, is kept in a nameless temporary file.
+    /// Opens a plain or gzip-compressed file; `-` is standard input. Pipes and kernel files, which have no
+    /// size, are copied to an unlinked temporary file.
     ///
     /// # Errors
-    /// [`TraceError::Io`] if the system refuses.
+    /// [`TraceError::Io`] if a system call fails, [`TraceError::Unsupported`] for a directory.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         if path.as_os_str() == "-" {
             let path = Path::new("standard input");
             let file = io::stdin().as_fd().try_clone_to_owned().map_err(TraceError::io(path, "open"))?;
             let mut file = File::from(file);
-            // A file is read where it is, unless someone has read some of it.
+            // A file is read in place, unless part of it has been read already.
             if file.stream_position().is_ok_and(|position| position > 0) {
                 return Self::spool(&mut file, path);
             }
@@ -48,7 +48,7 @@ impl Input {
 
     fn of_file(mut file: File, path: &Path) -> Result<Self, TraceError> {
         let metadata = file.metadata().map_err(TraceError::io(path, "open"))?;
-        // Files of tracefs say that they are empty.
+        // Files of tracefs have a size of 0.
         if metadata.is_file() && metadata.len() > 0 {
             let mut magic = [0; 2];
             if file.read_at(&mut magic, 0).is_ok_and(|count| count == 2) && magic == GZIP {
@@ -57,19 +57,19 @@ impl Input {
             return Ok(Self { bytes: Arc::new(Bytes::File(file)), path: path.into(), len: metadata.len() });
         }
         if metadata.is_dir() {
-            let what = "it is a folder; expected a recorded trace or text".into();
+            let what = "it is a directory; expected a trace file".into();
             return Err(TraceError::Unsupported { path: path.into(), what });
         }
         Self::spool(&mut file, path)
     }
 
-    /// Bytes in memory, under a name for messages.
+    /// Wraps bytes in memory; `name` appears in error messages.
     pub fn memory(bytes: Vec<u8>, name: &str) -> Self {
         let len = bytes.len() as u64;
         Self { bytes: Arc::new(Bytes::Memory(bytes)), path: PathBuf::from(name).into(), len }
     }
 
-    /// What comes out of a pipe, to its end.
+    /// Copies `from` to a temporary file.
     fn spool(from: &mut dyn Read, path: &Path) -> Result<Self, TraceError> {
         let mut spool = || -> io::Result<(File, u64)> {
             let mut file = tempfile::tempfile()?;
@@ -77,29 +77,29 @@ impl Input {
             file.rewind()?;
             Ok((file, len))
         };
-        let (file, len) = spool().map_err(TraceError::io(path, "keep a copy of"))?;
+        let (file, len) = spool().map_err(TraceError::io(path, "copy"))?;
         Ok(Self { bytes: Arc::new(Bytes::File(file)), path: path.into(), len })
     }
 
-    /// Its name, for messages.
+    /// Returns the path for error messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes in it.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// It has no bytes.
+    /// Returns whether the file is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end.
+    /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// [`TraceError::Io`] if the system refuses.
+    /// [`TraceError::Io`] if the read fails.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, TraceError> {
         let mut done = 0;
         while done < buf.len() {
@@ -124,29 +124,33 @@ impl Input {
         Ok(done)
     }
 
-    /// Exactly `len` bytes at `offset`.
+    /// Reads exactly `len` bytes at `offset`. Checks the file's size before it allocates.
     ///
     /// # Errors
-    /// [`TraceError::Format`] if the file ends before; nothing is allocated then.
-    pub fn exactly(&self, offset: u64, len: u64, what: &str) -> Result<Vec<u8>, TraceError> {
+    /// [`TraceError::Format`] if the file ends earlier.
+    pub fn read_exact_at(&self, offset: u64, len: u64, what: &str) -> Result<Vec<u8>, TraceError> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             let what = format!(
-                "{what} of {len} bytes reaches beyond the file's end at {:#x}: the file is cut",
+                "{what} of {len} bytes exceeds the file's {:#x} bytes: the file is truncated",
                 self.len
             );
-            return Err(self.fault(offset, what));
+            return Err(self.format_error(offset, what));
         }
-        let len = usize::try_from(len).map_err(|_| self.fault(offset, format!("{what} is too large")))?;
+        let len =
+            usize::try_from(len).map_err(|_| self.format_error(offset, format!("{what} is too large")))?;
         let mut bytes = vec![0; len];
         let count = self.read_at(offset, &mut bytes)?;
         if count < bytes.len() {
-            return Err(self.fault(offset + count as u64, format!("{what} is cut: the file became shorter")));
+            return Err(self.format_error(
+                offset + count as u64,
+                format!("{what} is truncated: the file shrank while it was read"),
+            ));
         }
         Ok(bytes)
     }
 
-    /// An error in this file.
-    pub fn fault(&self, offset: u64, what: impl Into<String>) -> TraceError {
+    /// Returns a [`TraceError::Format`] for this file.
+    pub fn format_error(&self, offset: u64, what: impl Into<String>) -> TraceError {
         TraceError::Format { path: self.path.to_path_buf(), offset, what: what.into() }
     }
 }

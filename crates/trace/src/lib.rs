@@ -1,9 +1,9 @@
-//! Kernel trace events, wherever they come from.
+//! Reads kernel trace events from live kernels and trace files.
 //!
-//! One [`Event`] view over the binary ring buffer of a live kernel ([`live`]) and over recordings. Fields are found by name
-//! in the kernel's own `format` files ([`EventFormat`]), never by position: names, order, widths and signs change from
-//! release to release. Events of all CPUs come merged by time, without an allocation per event; what was lost or could not be
-//! read is counted ([`Losses`]).
+//! [`Event`] is one view over the binary ring buffer of a live kernel ([`live`]) and over trace files
+//! ([`TraceFile`]). Fields are found by name in the kernel's `format` files ([`EventFormat`]), never by
+//! position: names, order, widths and signs change between releases. Events of all CPUs are merged by time
+//! without an allocation per event. Lost and unreadable events are counted ([`Losses`]).
 //!
 //! ```no_run
 //! use pagehaul_trace::live::{InstanceOptions, LiveReader, Tracefs};
@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod binary;
 mod comms;
 mod dat;
 mod error;
@@ -32,6 +33,7 @@ mod file;
 mod format;
 mod info;
 mod input;
+mod kernel_files;
 pub mod live;
 mod lost;
 mod merge;
@@ -40,12 +42,13 @@ pub mod ring;
 mod source;
 mod symbols;
 mod text;
+mod zstd;
 
 pub use comms::Comms;
 pub use error::TraceError;
 pub use event::{Event, Span};
 pub use file::TraceFile;
-pub use format::{EventFormat, Field, FieldKind, Formats, Slot, ValueNames};
+pub use format::{EventFormat, Field, FieldKind, Formats, PerFormat, Slot, ValueNames};
 pub use info::{KernelCounters, Origin, Run, TraceInfo};
 pub use input::Input;
 pub use lost::{CpuLosses, Losses};
@@ -53,12 +56,12 @@ pub use merge::{Merge, SubBufferSource};
 pub use source::EventSource;
 pub use symbols::Symbols;
 
-/// How the traced machine lays out words.
+/// Byte order and word size of the traced machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abi {
     /// Big-endian.
     pub big_endian: bool,
-    /// Bytes in a kernel `long`: 4 or 8.
+    /// Bytes of a kernel `long`: 4 or 8.
     pub long_size: u8,
 }
 
@@ -66,12 +69,12 @@ impl Abi {
     /// Little-endian, 64 bits: x86_64, arm64, riscv64.
     pub const LE64: Self = Self { big_endian: false, long_size: 8 };
 
-    /// The machine this program runs on.
+    /// The machine that this program runs on.
     pub const fn host() -> Self {
         Self { big_endian: cfg!(target_endian = "big"), long_size: size_of::<usize>() as u8 }
     }
 
-    /// The unsigned number in all of `bytes` (1, 2, 4 or 8 of them), none for other lengths.
+    /// Decodes all of `bytes` (1, 2, 4 or 8) as an unsigned integer. Returns `None` for other lengths.
     #[inline]
     pub fn unsigned(self, bytes: &[u8]) -> Option<u64> {
         let value = match *bytes {

@@ -1,29 +1,29 @@
-/// What a trace does not hold though it happened, or holds but cannot be read.
+/// Events that happened but are missing from the trace, or cannot be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// By CPU, those with losses only, ascending.
+    /// CPUs with losses, in ascending order.
     pub cpus: Vec<CpuLosses>,
-    /// Records whose event has no format.
+    /// Records whose event has no known format.
     pub unknown_events: u64,
 }
 
-/// What one CPU's buffer lost.
+/// Losses of one CPU's buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuLosses {
     /// The CPU.
     pub cpu: u32,
-    /// Events the kernel counted as lost.
+    /// Events that the kernel counted as lost.
     pub events: u64,
-    /// Gaps of which the kernel said only that there is one.
+    /// Gaps that the kernel flagged without a count.
     pub gaps: u64,
-    /// Sub-buffers left unread from some byte on, because what they hold cannot be.
+    /// Sub-buffers that are damaged from some offset on; their remaining records were not read.
     pub damaged_sub_buffers: u64,
-    /// What was wrong with the first of them.
+    /// Error of the first damaged sub-buffer.
     pub first_damage: Option<String>,
 }
 
 impl Losses {
-    /// The entry of a CPU, made if need be.
+    /// Returns the entry of a CPU, and adds it if missing.
     pub fn cpu(&mut self, cpu: u32) -> &mut CpuLosses {
         let at = match self.cpus.binary_search_by_key(&cpu, |losses| losses.cpu) {
             Ok(at) => at,
@@ -35,22 +35,22 @@ impl Losses {
         &mut self.cpus[at]
     }
 
-    /// Events counted as lost on all CPUs.
+    /// Returns the number of lost events, all CPUs.
     pub fn events(&self) -> u64 {
         self.cpus.iter().map(|cpu| cpu.events).sum()
     }
 
-    /// Gaps of unknown length on all CPUs.
+    /// Returns the number of gaps of unknown length, all CPUs.
     pub fn gaps(&self) -> u64 {
         self.cpus.iter().map(|cpu| cpu.gaps).sum()
     }
 
-    /// Sub-buffers that could not be read to their end.
+    /// Returns the number of damaged sub-buffers, all CPUs.
     pub fn damaged_sub_buffers(&self) -> u64 {
         self.cpus.iter().map(|cpu| cpu.damaged_sub_buffers).sum()
     }
 
-    /// Nothing is known to be missing.
+    /// Returns whether no losses are known.
     pub fn none(&self) -> bool {
         self.events() == 0 && self.gaps() == 0 && self.damaged_sub_buffers() == 0
     }

@@ -1,4 +1,4 @@
-//! Events of all CPUs in the order of time.
+//! Merges the events of all CPUs by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,44 +9,43 @@ use crate::{Comms, CpuLosses, Event, Formats, Losses, TraceError};
 
 /// The sub-buffers of one CPU, in order.
 pub trait SubBufferSource: Send {
-    /// Fills `page` with the next sub-buffer; false at the end.
+    /// Replaces the contents of `page` with the next sub-buffer. Returns false at the end.
     ///
     /// # Errors
-    /// [`TraceError`] if the source cannot be read on.
+    /// [`TraceError`] if the source cannot be read any further.
     fn next_sub_buffer(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError>;
 }
 
-/// The events of several [`SubBufferSource`]s, merged by time. Ties go to the lower CPU.
+/// Merges the events of several [`SubBufferSource`]s by time. On a tie the lower CPU goes first.
 pub struct Merge<S> {
     layout: SubBufferLayout,
-    /// Where records name their event.
+    /// Location of `common_type`, the event id, in each record.
     id_offset: usize,
     id_size: usize,
     streams: Vec<Stream<S>>,
-    /// Times and positions of the streams' next records, but for that of `current`.
+    /// Time stamps and positions of the streams' next records, without that of `current`.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The stream whose record was given out last.
+    /// The stream whose record was returned last.
     current: Option<usize>,
-    /// Every stream without a record was asked for one.
+    /// Every stream without a record has been polled since the last [`Merge::resume`].
     fresh: bool,
     unknown_events: u64,
     scale: TimeScale,
 }
 
-/// From a trace's time stamps to nanoseconds.
+/// Converts the trace's time stamps to nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeScale {
-    /// Multiply, then shift right.
+    /// Nanoseconds = (time stamp * `mult` >> `shift`) + `offset`.
     mult: u32,
     shift: u32,
-    /// Added at the end.
     offset: u64,
 }
 
 impl TimeScale {
     const NONE: Self = Self { mult: 1, shift: 0, offset: 0 };
 
-    /// From the factors for cycles (multiplier, shift, and the offset taken away) and a fixed offset.
+    /// Takes the multiplier, shift and offset of TSC2NSEC, and a constant offset in nanoseconds.
     pub(crate) fn new(tsc: Option<(u32, u32, u64)>, offset: i64) -> Self {
         match tsc {
             Some((mult, shift, less)) if shift < 64 => {
@@ -69,14 +68,14 @@ struct Stream<S> {
     cursor: Option<SubBufferCursor>,
     record: Record,
     losses: CpuLosses,
-    /// Something is missing before the next record.
+    /// Records are missing before the next record.
     gap: bool,
-    /// And before the current one.
+    /// Records are missing before the current record.
     after_gap: bool,
 }
 
 impl<S: SubBufferSource> Merge<S> {
-    /// Merges CPUs and their sub-buffers. `formats` tells where records name their event.
+    /// Merges the sub-buffers of several CPUs. `formats` gives the location of the event id.
     pub fn new(
         sources: impl IntoIterator<Item = (u32, S)>,
         layout: SubBufferLayout,
@@ -107,10 +106,11 @@ impl<S: SubBufferSource> Merge<S> {
         }
     }
 
-    /// The next event whose kind `formats` knows, if it is not later than `limit`, in nanoseconds.
+    /// Returns the next event that `formats` knows and whose time stamp is at most `limit` nanoseconds.
     ///
     /// # Errors
-    /// [`TraceError`] if a source cannot be read on. Damaged sub-buffers are no error: they count in [`Merge::losses`].
+    /// [`TraceError`] if a source cannot be read any further. Damaged sub-buffers are not errors:
+    /// [`Merge::losses`] counts them.
     pub fn next_event<'a>(
         &'a mut self,
         formats: &'a Formats,
@@ -139,7 +139,7 @@ impl<S: SubBufferSource> Merge<S> {
         }
     }
 
-    /// What was missing in the sub-buffers read so far.
+    /// Returns the losses in the sub-buffers read so far.
     pub fn losses(&self) -> Losses {
         let cpus = self.streams.iter().map(|stream| &stream.losses);
         let cpus = cpus.filter(|cpu| cpu.events + cpu.gaps + cpu.damaged_sub_buffers > 0);
@@ -150,24 +150,24 @@ impl<S: SubBufferSource> Merge<S> {
         self.scale = scale;
     }
 
-    /// The sources, to feed them where they can be fed.
+    /// Returns the sources, for those that are refilled while the merge runs.
     pub fn sources(&mut self) -> impl Iterator<Item = &mut S> {
         self.streams.iter_mut().map(|stream| &mut stream.pages)
     }
 
-    /// Looks again at sources that were at their end.
+    /// Polls sources again that had reached their end.
     pub fn resume(&mut self) {
         self.fresh = false;
     }
 
-    /// Steps to the record that is next in time and not later than `limit`; its stream.
+    /// Advances to the record that is next in time and at most `limit`. Returns its stream.
     #[inline]
     fn advance(&mut self, limit: u64) -> Result<Option<usize>, TraceError> {
         if let Some(at) = self.current.take() {
             self.streams[at].step(self.layout)?;
             if self.streams[at].cursor.is_some() {
                 let next = (self.streams[at].record.ts, at);
-                // Mostly the same CPU goes on for a while.
+                // Runs of records from the same CPU are common: the heap is bypassed.
                 if self.fresh
                     && next.0 <= limit
                     && self.waiting.peek().is_none_or(|Reverse(first)| next <= *first)
@@ -202,7 +202,7 @@ impl<S: SubBufferSource> Stream<S> {
         self.page.get(self.record.start..self.record.end).unwrap_or_default()
     }
 
-    /// Steps to the next record; `cursor` is none if there is none.
+    /// Advances to the next record; at the end `cursor` is `None`.
     #[inline]
     fn step(&mut self, layout: SubBufferLayout) -> Result<(), TraceError> {
         loop {
@@ -214,7 +214,7 @@ impl<S: SubBufferSource> Stream<S> {
                         return Ok(());
                     }
                     Ok(None) => {}
-                    Err(fault) => self.damaged(&fault),
+                    Err(error) => self.damaged(&error),
                 }
                 self.cursor = None;
             }
@@ -233,15 +233,15 @@ impl<S: SubBufferSource> Stream<S> {
                     }
                     self.cursor = Some(cursor);
                 }
-                Err(fault) => self.damaged(&fault),
+                Err(error) => self.damaged(&error),
             }
         }
     }
 
     #[cold]
-    fn damaged(&mut self, fault: &crate::ring::SubBufferError) {
+    fn damaged(&mut self, error: &crate::ring::SubBufferError) {
         self.gap = true;
         self.losses.damaged_sub_buffers += 1;
-        self.losses.first_damage.get_or_insert_with(|| fault.to_string());
+        self.losses.first_damage.get_or_insert_with(|| error.to_string());
     }
 }

@@ -1,19 +1,19 @@
 use crate::{Comms, Event, Formats, Losses, TraceError};
 
-/// Events in the order of time, wherever they come from.
+/// A source of events in time order.
 pub trait EventSource {
-    /// The next event; none at the end (of what there is now, for live sources).
+    /// Returns the next event, or `None` at the end. For live sources, the end is that of the last poll.
     ///
     /// # Errors
-    /// [`TraceError`] if the source cannot be read on.
+    /// [`TraceError`] if the source cannot be read any further.
     fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError>;
 
-    /// The kinds of events known so far. Text sources learn theirs as lines come.
+    /// Returns the event formats known so far. Text sources add formats as they meet new kinds of lines.
     fn formats(&self) -> &Formats;
 
-    /// Names of tasks known so far.
+    /// Returns the task names known so far.
     fn comms(&self) -> &Comms;
 
-    /// What is known to be missing so far.
+    /// Returns the losses known so far.
     fn losses(&self) -> Losses;
 }

@@ -1,11 +1,11 @@
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-/// Names of the kernel's functions by address.
+/// The kernel's functions by address.
 #[derive(Debug, Clone, Default)]
 pub struct Symbols {
     text: String,
-    /// Addresses and where their lines are in `text`, sorted; made when first needed, since the whole list has 200,000.
+    /// Addresses and the offsets of their lines in `text`, sorted. Built on first use: the whole list has 200,000 entries.
     table: OnceLock<Vec<(u64, usize)>>,
 }
 
@@ -15,17 +15,21 @@ impl Symbols {
         Self { text, table: OnceLock::new() }
     }
 
-    /// The text it was made from.
+    /// Reads `/proc/kallsyms` of the running kernel; empty if it cannot be read.
+    pub fn of_kernel() -> Self {
+        Self::from_kallsyms(std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+    }
+
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The part of `text` that names these addresses.
-    pub fn select(text: &str, addresses: &std::collections::BTreeSet<u64>) -> Self {
-        let all = Self::from_kallsyms(text.to_owned());
+    /// Returns the functions that start at one of `addresses`.
+    pub fn select(&self, addresses: &std::collections::BTreeSet<u64>) -> Self {
         let mut selected = String::new();
         for &address in addresses {
-            if let Some(name) = all.name(address) {
+            if let Some(name) = self.name(address) {
                 // Writing to a string cannot fail.
                 let _ = writeln!(selected, "{address:016x} t {name}");
             }
@@ -33,15 +37,25 @@ impl Symbols {
         Self::from_kallsyms(selected)
     }
 
-    /// The function that begins at an address.
+    /// Returns the function that starts at `address`.
     pub fn name(&self, address: u64) -> Option<&str> {
+        self.last_up_to(address).filter(|&(start, _)| start == address).map(|(_, name)| name)
+    }
+
+    /// Returns the function that contains `address`: addresses of ftrace are a few bytes past the function's start.
+    pub fn containing(&self, address: u64) -> Option<&str> {
+        // No function is longer; a farther one means that the list lacks the right one.
+        self.last_up_to(address).filter(|&(start, _)| address - start < 1 << 16).map(|(_, name)| name)
+    }
+
+    /// Returns the last function that starts at or before `address`, with its start.
+    fn last_up_to(&self, address: u64) -> Option<(u64, &str)> {
         let table = self.table.get_or_init(|| {
             let mut offset = 0;
             let mut table = Vec::new();
             for line in self.text.split_inclusive('\n') {
-                let address = line.split(' ').next().and_then(|word| u64::from_str_radix(word, 16).ok());
-                // Addresses are zero for those who may not see them.
-                if let Some(address @ 1..) = address {
+                // Addresses are zero without the permission to see them.
+                if let Some((address @ 1.., _)) = function(line) {
                     table.push((address, offset));
                 }
                 offset += line.len();
@@ -49,27 +63,52 @@ impl Symbols {
             table.sort_unstable();
             table
         });
-        let at = table.partition_point(|&(start, _)| start < address);
-        let &(_, offset) = table.get(at).filter(|&&(start, _)| start == address)?;
-        let line = self.text.get(offset..)?.lines().next()?;
-        line.split([' ', '\t']).nth(2)
+        let after = table.partition_point(|&(start, _)| start <= address);
+        let &(start, _) = table.get(after.checked_sub(1)?)?;
+        // Of several names the first in the list.
+        let &(_, offset) = table.get(table.partition_point(|&(earlier, _)| earlier < start))?;
+        function(self.text.get(offset..)?.lines().next()?)
     }
+}
+
+/// Parses a line of `/proc/kallsyms`: `ADDRESS TYPE NAME [MODULE]`. Returns address and name of a function.
+fn function(line: &str) -> Option<(u64, &str)> {
+    let mut words = line.split_ascii_whitespace();
+    let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+    // Trampolines and BPF programs lie among the modules and have no end: they would swallow the functions that follow.
+    let module = words.next().unwrap_or_default();
+    if !matches!(kind, "t" | "T" | "w" | "W") || module == "[bpf]" || module.starts_with("[__builtin__") {
+        return None;
+    }
+    Some((u64::from_str_radix(address, 16).ok()?, name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TEXT: &str = "ffffffff81000100 t second\nffffffff81000000 T first\n0000000000000000 t hidden\n\
+        ffffffff81000104 d data\nffffffffc0000000 t third\t[module]\nffffffffc0000040 t bpf_prog\t[bpf]\nnonsense\n";
+
     #[test]
-    fn names_are_found_by_address() {
-        let text = "ffffffff81000010 t second\nffffffff81000000 T first\n0000000000000000 t hidden\nffffffffc0000000 t third\t[module]\nnonsense\n";
-        let symbols = Symbols::from_kallsyms(text.into());
+    fn functions_are_found_by_start() {
+        let symbols = Symbols::from_kallsyms(TEXT.into());
         assert_eq!(symbols.name(0xffff_ffff_8100_0000), Some("first"));
-        assert_eq!(symbols.name(0xffff_ffff_8100_0010), Some("second"));
+        assert_eq!(symbols.name(0xffff_ffff_8100_0100), Some("second"));
         assert_eq!(symbols.name(0xffff_ffff_c000_0000), Some("third"));
         assert_eq!(symbols.name(0xffff_ffff_8100_0001), None);
         assert_eq!(symbols.name(0), None);
-        let selected = Symbols::select(text, &[0xffff_ffff_8100_0010, 5].into());
-        assert_eq!(selected.text(), "ffffffff81000010 t second\n");
+        let selected = symbols.select(&[0xffff_ffff_8100_0100, 5].into());
+        assert_eq!(selected.text(), "ffffffff81000100 t second\n");
+    }
+
+    #[test]
+    fn functions_are_found_by_an_address_inside() {
+        let symbols = Symbols::from_kallsyms(TEXT.into());
+        assert_eq!(symbols.containing(0xffff_ffff_8100_0004), Some("first"));
+        assert_eq!(symbols.containing(0xffff_ffff_8100_0104), Some("second"));
+        assert_eq!(symbols.containing(0xffff_ffff_c000_0044), Some("third"));
+        assert_eq!(symbols.containing(0xffff_ffff_80ff_ffff), None);
+        assert_eq!(symbols.containing(0xffff_ffff_a100_0000), None);
     }
 }

@@ -59,24 +59,24 @@ fn compressed_sections_are_unpacked() {
 }
 
 #[test]
-fn cut_files_are_read_up_to_the_cut_or_say_what_is_missing() {
+fn truncated_files_are_read_up_to_the_end_or_refused() {
     for name in ["memcg-6.18-v6.dat.gz", "memcg-6.18-v7.dat.gz", "memcg-6.18-v7-zstd.dat"] {
         let input = Input::open(&data(name)).unwrap();
-        let bytes = input.exactly(0, input.len(), "all").unwrap();
+        let bytes = input.read_exact_at(0, input.len(), "all").unwrap();
         for part in 0..40 {
             let cut = &bytes[..bytes.len() * part / 40];
             match TraceFile::from_input(Input::memory(cut.to_vec(), "cut.dat")) {
                 Ok(mut recording) => {
                     let whole = lines(&mut recording).len();
-                    let known = !recording.losses().none() || !recording.info().remarks.is_empty();
+                    let known = !recording.losses().none() || !recording.info().warnings.is_empty();
                     assert!(
                         whole < 3275 && known,
-                        "{name} cut at {part}/40 gave {whole} events and no word of the rest"
+                        "{name} cut at {part}/40 gave {whole} events without reporting the loss"
                     );
                 }
                 Err(TraceError::Format { what, .. } | TraceError::Unsupported { what, .. }) => {
                     assert!(
-                        what.contains("cut") || what.contains("no trace"),
+                        what.contains("truncated") || what.contains("not a trace"),
                         "{name} cut at {part}/40: {what}"
                     );
                 }
@@ -96,7 +96,7 @@ fn trace_cmd_agrees_event_by_event() {
     for name in ["memcg-6.18-v6.dat.gz", "memcg-6.18-v7-zstd.dat"] {
         let input = Input::open(&data(name)).unwrap();
         let plain = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(plain.path(), input.exactly(0, input.len(), "all").unwrap()).unwrap();
+        std::fs::write(plain.path(), input.read_exact_at(0, input.len(), "all").unwrap()).unwrap();
         let output =
             Command::new("trace-cmd").args(["report", "-t", "-R"]).arg(plain.path()).output().unwrap();
         let mut theirs = TraceFile::from_input(Input::memory(output.stdout, "report")).unwrap();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pagehaul_latency::{Histogram, Names, Unit};
-use pagehaul_trace::{Event, EventFormat, Slot};
+use pagehaul_latency::{Histogram, Unit};
+use pagehaul_trace::{Event, EventFormat, PerFormat, Slot, Symbols};
 use serde::Serialize;
 
 use crate::snapshot::{Caller, Sum};
@@ -56,8 +56,8 @@ pub struct Counts {
 
 /// Counts events.
 pub struct Activity {
-    names: Names,
-    roles: Vec<Option<Role>>,
+    symbols: Symbols,
+    roles: PerFormat<Role>,
     counts: Counts,
     /// By address; named when first seen, since a module may be gone later.
     callers: HashMap<u64, Caller>,
@@ -84,11 +84,11 @@ enum Role {
 }
 
 impl Activity {
-    /// `names` turns the addresses of stacks into functions.
-    pub fn new(names: Names) -> Self {
+    /// `symbols` turns the addresses of stacks into functions.
+    pub fn new(symbols: Symbols) -> Self {
         Self {
-            names,
-            roles: Vec::new(),
+            symbols,
+            roles: PerFormat::default(),
             counts: Counts::default(),
             callers: HashMap::new(),
             tasks: BTreeMap::new(),
@@ -100,12 +100,7 @@ impl Activity {
 
     /// Takes note of an event.
     pub fn event(&mut self, event: &Event<'_>) {
-        let index = event.format().index;
-        if self.roles.len() <= index {
-            self.roles.resize(index + 1, None);
-        }
-        let Some(place) = self.roles.get_mut(index) else { return };
-        let role = *place.get_or_insert_with(|| role(event.format()));
+        let role = *self.roles.entry(event.format()).get_or_insert_with(|| role(event.format()));
         match role {
             Role::Other => {}
             Role::Alloc { size, failed, range } => {
@@ -155,12 +150,12 @@ impl Activity {
     }
 
     /// Takes newer names: modules come and go.
-    pub fn set_names(&mut self, names: Names) {
-        self.names = names;
+    pub fn set_symbols(&mut self, symbols: Symbols) {
+        self.symbols = symbols;
     }
 
     fn count_caller(&mut self, address: u64, bytes: u64) {
-        let name = || self.names.of(address).unwrap_or("(unknown)").to_owned();
+        let name = || self.symbols.containing(address).unwrap_or("(unknown)").to_owned();
         let caller =
             self.callers.entry(address).or_insert_with(|| Caller { name: name(), sum: Sum::default() });
         add(&mut caller.sum, bytes);
@@ -170,7 +165,7 @@ impl Activity {
     fn caller(&self, event: &Event<'_>, slot: Slot) -> Option<u64> {
         let mut last = None;
         for address in event.elements(slot)? {
-            let Some(name) = self.names.of(address) else { continue };
+            let Some(name) = self.symbols.containing(address) else { continue };
             last = Some(address);
             if !INNER.iter().any(|inner| name.starts_with(inner)) {
                 break;

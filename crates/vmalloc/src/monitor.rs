@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pagehaul_latency::{EventSession, Histogram, Mechanism, Names, Options, Session, Setup, Unit};
-use pagehaul_trace::EventSource;
+use pagehaul_latency::{EventSession, Histogram, Mechanism, Options, Session, Setup, Unit};
 use pagehaul_trace::live::{Instance, InstanceOptions, LiveReader, Recorder, RecorderOptions, Tracefs};
+use pagehaul_trace::{EventSource, Symbols};
 use serde::Serialize;
 
 use crate::VmallocError;
@@ -60,10 +60,10 @@ impl Monitor {
         let mut reader = LiveReader::new(instance)?;
         let purges = time_purges(tracefs);
         reader.start()?;
-        let activity = Activity::new(Names::default());
+        let activity = Activity::new(Symbols::default());
         let mut monitor =
             Self { reader, activity, purges, begin: Instant::now(), lost: 0, stacks, modules: String::new() };
-        monitor.refresh_names();
+        monitor.refresh_symbols();
         Ok(monitor)
     }
 
@@ -78,7 +78,7 @@ impl Monitor {
     /// [`VmallocError`] if the kernel's buffers cannot be read.
     pub fn advance(&mut self, wait: Duration) -> Result<(), VmallocError> {
         self.reader.poll(wait)?;
-        self.refresh_names();
+        self.refresh_symbols();
         while let Some(event) = self.reader.next_event()? {
             self.activity.event(&event);
         }
@@ -89,7 +89,7 @@ impl Monitor {
     }
 
     /// Names functions anew when modules came.
-    fn refresh_names(&mut self) {
+    fn refresh_symbols(&mut self) {
         let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
         // Use counts change all the time: the first two words are a module's name and size.
         let words = |line: &'_ str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
@@ -97,8 +97,7 @@ impl Monitor {
         // The names of those that went are kept: events of theirs may still be in the buffers.
         let added = modules.lines().any(|line| !self.modules.lines().any(|known| known == line));
         if self.stacks && added {
-            let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-            self.activity.set_names(Names::parse(&kallsyms));
+            self.activity.set_symbols(Symbols::of_kernel());
             self.modules = modules;
         }
     }
@@ -181,10 +180,10 @@ pub fn record(
 /// [`VmallocError`] if it cannot be read, or has no vmalloc events.
 pub fn from_trace(
     source: &mut dyn EventSource,
-    kallsyms: &str,
+    symbols: Symbols,
     interval: Option<Duration>,
 ) -> Result<Vec<Interval>, VmallocError> {
-    let mut activity = Activity::new(Names::parse(kallsyms));
+    let mut activity = Activity::new(symbols);
     let mut all = Vec::new();
     let mut begin: Option<u64> = None;
     let mut last = 0;

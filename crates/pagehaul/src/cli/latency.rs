@@ -206,8 +206,8 @@ fn from_recording(arguments: &LatencyArguments, path: &Path, options: &Options) 
             recorded::between(&mut recording, (start, end, &arguments.key), options, stretches, take)
         }
         None => {
-            let kallsyms = recording.info().symbols.text().to_owned();
-            recorded::functions(&mut recording, (&arguments.functions, &kallsyms), options, stretches, take)
+            let symbols = recording.info().symbols.clone();
+            recorded::functions(&mut recording, (&arguments.functions, symbols), options, stretches, take)
         }
     };
     timed.with_context(|| path.display().to_string())

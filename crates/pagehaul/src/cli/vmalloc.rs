@@ -123,10 +123,10 @@ fn watch(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
 
 fn from_recording(arguments: &VmallocArguments, path: &Path) -> anyhow::Result<()> {
     let mut recording = TraceFile::open(path)?;
-    let kallsyms = recording.info().symbols.text().to_owned();
+    let symbols = recording.info().symbols.clone();
     let interval = arguments.interval.map(|seconds| Duration::from_secs(seconds.into()));
     let intervals =
-        from_trace(&mut recording, &kallsyms, interval).with_context(|| path.display().to_string())?;
+        from_trace(&mut recording, symbols, interval).with_context(|| path.display().to_string())?;
     for (at, interval) in intervals.iter().enumerate() {
         print(arguments, interval, at == 0, None)?;
     }

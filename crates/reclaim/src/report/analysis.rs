@@ -143,7 +143,7 @@ pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Rep
             unmatched: whole.limits.unmatched_begins + whole.limits.unmatched_ends,
             uncertain: whole.limits.uncertain,
         },
-        remarks: info.remarks.clone(),
+        remarks: info.warnings.clone(),
     };
     report.remarks.extend(remarks(&report, &whole, &context, &runs, timed));
     Ok(report)

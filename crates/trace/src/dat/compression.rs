@@ -1,6 +1,8 @@
 use std::io::Read;
 
-/// The compressions trace-cmd knows.
+use crate::zstd;
+
+/// Compression algorithms of trace-cmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codec {
     None,
@@ -18,7 +20,7 @@ impl Codec {
         }
     }
 
-    /// Unpacks `packed` to exactly `raw` bytes.
+    /// Decompresses `packed` to exactly `raw` bytes.
     pub(super) fn decompress(self, packed: &[u8], raw: usize) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
         match self {
@@ -28,26 +30,13 @@ impl Codec {
                 decoder.read_to_end(&mut out).map_err(|error| format!("zlib data is damaged: {error}"))?;
             }
             Self::Zstd => {
-                if raw as u64 > zstd_bound(packed.len()) {
-                    return Err(format!("{} bytes cannot unpack to {raw}", packed.len()));
-                }
-                out.resize(raw, 0);
-                let count = zstd_safe::DCtx::create()
-                    .decompress(out.as_mut_slice(), packed)
-                    .map_err(|code| format!("zstd data is damaged: {}", zstd_safe::get_error_name(code)))?;
-                out.truncate(count);
+                zstd::decompress(&mut zstd_safe::DCtx::create(), packed, raw, &mut out)?;
             }
         }
         if out.len() == raw {
             Ok(out)
         } else {
-            Err(format!("compressed data unpacks to {} bytes instead of {raw}", out.len()))
+            Err(format!("compressed data decompresses to {} bytes instead of {raw}", out.len()))
         }
     }
-}
-
-/// Bytes that so many of zstd can unpack to at most: a block of 128 KiB takes four bytes or more (RFC 8878, 3.1.1.2). Keeps
-/// memory from being allocated by the word of a damaged header.
-pub(crate) fn zstd_bound(packed: usize) -> u64 {
-    (packed as u64).saturating_mul((128 << 10) / 4)
 }

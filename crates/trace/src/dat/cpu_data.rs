@@ -3,27 +3,27 @@ use super::v7::Sections;
 use crate::{Input, SubBufferSource, TraceError};
 
 /// The sub-buffers of one CPU in a `trace.dat`.
-pub(super) struct CpuData {
+pub(crate) struct CpuData {
     input: Input,
     sub_buffer_size: usize,
     kind: Data,
 }
 
 enum Data {
-    /// As they are, from an offset to an end.
+    /// Uncompressed, from offset `at` to `end`.
     Plain { at: u64, end: u64, ahead: Ahead },
     /// In compressed chunks.
     Chunks { at: u64, left: u32, codec: Codec, big_endian: bool, ahead: Ahead },
 }
 
-/// Bytes read or unpacked, but not yet given out.
+/// Bytes read or decompressed ahead of their use.
 #[derive(Default)]
 struct Ahead {
     bytes: Vec<u8>,
     at: usize,
 }
 
-/// Bytes read at a time.
+/// Bytes per read.
 const READ_AHEAD: u64 = 256 << 10;
 
 impl CpuData {
@@ -55,7 +55,7 @@ impl SubBufferSource for CpuData {
                     let whole = READ_AHEAD.next_multiple_of(self.sub_buffer_size as u64);
                     ahead.bytes.resize(end.saturating_sub(*at).min(whole) as usize, 0);
                     let count = self.input.read_at(*at, &mut ahead.bytes)?;
-                    // A cut file: its last sub-buffer counts as damaged if its data is cut.
+                    // In a truncated file, a sub-buffer with truncated data counts as damaged.
                     ahead.bytes.truncate(count);
                     ahead.at = 0;
                     *at += count as u64;
@@ -70,7 +70,8 @@ impl SubBufferSource for CpuData {
                     match sections.data_chunk(at) {
                         Ok(bytes) => ahead.bytes = bytes,
                         Err(TraceError::Format { .. }) => {
-                            // Where the next chunk begins is not known then. An empty sub-buffer counts as damaged.
+                            // The offset of the next chunk is unknown now. An empty sub-buffer counts as
+                            // damaged.
                             *left = 0;
                             ahead.bytes.clear();
                             return Ok(true);

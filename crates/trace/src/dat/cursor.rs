@@ -1,13 +1,13 @@
 use crate::{Abi, Input, TraceError};
 
-/// Reads a file's numbers and strings one after the other.
+/// Decodes numbers and strings at increasing offsets of a file.
 pub(super) struct Cursor<'a> {
     input: &'a Input,
     pub(super) at: u64,
     big_endian: bool,
 }
 
-/// No string in a `trace.dat` is longer, but for texts that come with their size.
+/// Upper bound of a NUL-terminated string; texts with an explicit size may be longer.
 const MAX_STRING: usize = 64 << 10;
 
 impl<'a> Cursor<'a> {
@@ -20,7 +20,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn bytes(&mut self, len: u64, what: &str) -> Result<Vec<u8>, TraceError> {
-        let bytes = self.input.exactly(self.at, len, what)?;
+        let bytes = self.input.read_exact_at(self.at, len, what)?;
         self.at += len;
         Ok(bytes)
     }
@@ -32,7 +32,8 @@ impl<'a> Cursor<'a> {
     fn number(&mut self, len: u64, what: &str) -> Result<u64, TraceError> {
         let bytes = self.bytes(len, what)?;
         let abi = Abi { big_endian: self.big_endian, long_size: 8 };
-        abi.unsigned(&bytes).ok_or_else(|| self.input.fault(self.at, format!("{what} is no number")))
+        abi.unsigned(&bytes)
+            .ok_or_else(|| self.input.format_error(self.at, format!("{what} is not a number")))
     }
 
     pub(super) fn u8(&mut self, what: &str) -> Result<u8, TraceError> {
@@ -51,7 +52,7 @@ impl<'a> Cursor<'a> {
         self.number(8, what)
     }
 
-    /// A string up to its zero byte.
+    /// Reads a NUL-terminated string.
     pub(super) fn string(&mut self, what: &str) -> Result<String, TraceError> {
         let mut text = Vec::new();
         let mut chunk = [0; 256];
@@ -65,14 +66,15 @@ impl<'a> Cursor<'a> {
             }
             text.extend_from_slice(part);
             if part.is_empty() || text.len() > MAX_STRING {
-                return Err(self
-                    .input
-                    .fault(self.at, format!("{what} has no end: the file is cut or damaged")));
+                return Err(self.input.format_error(
+                    self.at,
+                    format!("{what} is not terminated: the file is truncated or damaged"),
+                ));
             }
         }
     }
 
-    /// The bytes have to be these.
+    /// Reads bytes that must equal `expected`.
     pub(super) fn expect(&mut self, expected: &str) -> Result<(), TraceError> {
         let at = self.at;
         let found = self.bytes(expected.len() as u64, expected)?;
@@ -80,15 +82,15 @@ impl<'a> Cursor<'a> {
             return Ok(());
         }
         let found = String::from_utf8_lossy(&found).into_owned();
-        Err(self.input.fault(at, format!("expected {expected:?}, found {found:?}")))
+        Err(self.input.format_error(at, format!("expected {expected:?}, found {found:?}")))
     }
 
-    /// Bytes that follow.
+    /// Returns the number of bytes left.
     pub(super) fn left(&self) -> u64 {
         self.input.len().saturating_sub(self.at)
     }
 
-    pub(super) fn fault(&self, what: impl Into<String>) -> TraceError {
-        self.input.fault(self.at, what)
+    pub(super) fn format_error(&self, what: impl Into<String>) -> TraceError {
+        self.input.format_error(self.at, what)
     }
 }

@@ -9,13 +9,13 @@ mod reader;
 mod v6;
 mod v7;
 
-pub(crate) use compression::zstd_bound;
-pub(crate) use reader::DatReader;
+pub(crate) use cpu_data::CpuData;
+pub(crate) use reader::open;
 
-/// Three bytes, and a word.
+/// Magic number: three bytes and a word.
 pub(crate) const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
 
-/// No section unpacks to more.
+/// Upper bound of a section's uncompressed size.
 const MAX_SECTION: u32 = 256 << 20;
-/// No chunk of trace data does.
+/// Upper bound of a chunk's uncompressed size.
 const MAX_CHUNK: u32 = 64 << 20;

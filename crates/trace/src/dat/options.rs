@@ -1,10 +1,11 @@
-//! The options both versions have.
+//! Options that both versions share.
 
 use super::cursor::Cursor;
 use super::metadata::Metadata;
+use crate::kernel_files::{lost_events, selected_clock, stat};
 use crate::{Input, TraceError};
 
-/// Numbers of options.
+/// Option ids.
 pub(super) mod id {
     pub(in crate::dat) const DONE: u16 = 0;
     pub(in crate::dat) const CPUSTAT: u16 = 2;
@@ -22,7 +23,7 @@ pub(super) mod id {
 }
 
 impl Metadata {
-    /// An option that stands for itself. Unknown ones are skipped, as the format wants it.
+    /// Reads a self-contained option. Unknown ones are skipped, as the format demands.
     pub(super) fn option(&mut self, number: u16, data: &Input, big_endian: bool) -> Result<(), TraceError> {
         let mut cursor = Cursor::new(data, 0, big_endian);
         let mut text =
@@ -42,20 +43,14 @@ impl Metadata {
         Ok(())
     }
 
-    /// `CPU: 0`, then the lines of `per_cpu/cpu0/stats`.
+    /// Reads `CPU: 0`, followed by the lines of `per_cpu/cpu0/stats`.
     fn cpu_stat(&mut self, text: &str) {
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
-            line.and_then(|value| value.trim().parse::<u64>().ok())
-        };
-        let lost =
-            ["overrun", "commit overrun", "dropped events"].iter().filter_map(|name| value(name)).sum();
-        if let Some(cpu) = value("CPU").and_then(|cpu| u32::try_from(cpu).ok()) {
-            self.info.lost_by_cpu.insert(cpu, lost);
+        if let Some(cpu) = stat(text, "CPU").and_then(|cpu| u32::try_from(cpu).ok()) {
+            self.info.lost_by_cpu.insert(cpu, lost_events(text));
         }
     }
 
-    /// `Linux NODE RELEASE MACHINE`, as trace-cmd joins them.
+    /// Reads `Linux NODE RELEASE MACHINE`, as trace-cmd joins them.
     fn uname(&mut self, text: &str) {
         let words: Vec<&str> = text.split_whitespace().collect();
         if let [_, hostname, release, .., machine] = words[..] {
@@ -66,15 +61,13 @@ impl Metadata {
     }
 }
 
-/// The clock in use stands in brackets in `trace_clock`.
+/// Returns the clock of an option: its name, or the text of `trace_clock`.
 pub(super) fn clock(text: &str) -> Option<String> {
-    let inner =
-        text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(inner, _)| inner);
-    let inner = inner.trim();
-    (!inner.is_empty()).then(|| inner.to_owned())
+    let clock = selected_clock(text).unwrap_or(text.trim());
+    (!clock.is_empty()).then(|| clock.to_owned())
 }
 
-/// Decimal or hexadecimal, with a sign.
+/// Parses a signed decimal or hexadecimal number.
 fn parse_offset(text: &str) -> i64 {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let value = match digits.strip_prefix("0x") {

@@ -1,11 +1,11 @@
-//! Version 6: everything in order, the options before the offsets of the CPUs' data.
+//! Version 6: sequential; the options precede the offsets of the CPUs' data.
 
 use super::cursor::Cursor;
 use super::metadata::{Buffer, Metadata};
 use super::options::{clock, id};
 use crate::{Input, TraceError};
 
-/// CPUs a file may claim: no kernel supports more.
+/// Upper bound of the number of CPUs; no kernel supports more.
 const MAX_CPUS: u32 = 1 << 16;
 
 pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Result<Metadata, TraceError> {
@@ -18,13 +18,12 @@ pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Resu
     metadata.tasks(cursor)?;
     let cpus = cursor.u32("the count of CPUs")?;
     if cpus > MAX_CPUS {
-        return Err(
-            cursor.fault(format!("{cpus} CPUs are more than any kernel supports: the file is damaged"))
-        );
+        return Err(cursor
+            .format_error(format!("{cpus} CPUs are more than any kernel supports: the file is damaged")));
     }
     metadata.info.cpus = Some(cpus);
     let mut instances = Vec::new();
-    let mut kind = cursor.bytes(10, "the kind of data")?;
+    let mut kind = cursor.bytes(10, "the type of the data")?;
     if kind == b"options  \0" {
         loop {
             let number = cursor.u16("an option")?;
@@ -35,22 +34,23 @@ pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Resu
             let data = Input::memory(cursor.bytes(size.into(), "an option")?, "an option");
             if number == id::BUFFER {
                 let mut inner = Cursor::new(&data, 0, big_endian);
-                instances
-                    .push((inner.u64("the place of an instance")?, inner.string("the name of an instance")?));
+                instances.push((
+                    inner.u64("the offset of an instance")?,
+                    inner.string("the name of an instance")?,
+                ));
             } else {
                 metadata.option(number, &data, big_endian)?;
             }
         }
-        kind = cursor.bytes(10, "the kind of data")?;
+        kind = cursor.bytes(10, "the type of the data")?;
     }
     if kind == b"latency  \0" {
-        let what =
-            "it holds a latency trace, which is text: give the output of `trace-cmd report`".to_owned();
+        let what = "latency traces are not supported: read the output of `trace-cmd report`".to_owned();
         return Err(TraceError::Unsupported { path: input.path().into(), what });
     }
     if kind != b"flyrecord\0" {
         let found = String::from_utf8_lossy(&kind).into_owned();
-        return Err(cursor.fault(format!("expected \"flyrecord\", found {found:?}")));
+        return Err(cursor.format_error(format!("expected \"flyrecord\", found {found:?}")));
     }
     metadata.buffers.push(buffer(cursor, cpus, String::new())?);
     for (at, name) in instances {
@@ -61,17 +61,18 @@ pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Resu
     Ok(metadata)
 }
 
-/// Offset and size of every CPU's data, then, in files of some trace-cmd versions, the clock with its length.
+/// Reads offset and size of every CPU's data and, in files of some trace-cmd versions, the clock with its
+/// length.
 fn buffer(cursor: &mut Cursor, cpus: u32, name: String) -> Result<Buffer, TraceError> {
     let mut buffer = Buffer { name, ..Buffer::default() };
     for cpu in 0..cpus {
         let (offset, size) =
-            (cursor.u64("the place of a CPU's data")?, cursor.u64("the size of a CPU's data")?);
+            (cursor.u64("the offset of a CPU's data")?, cursor.u64("the size of a CPU's data")?);
         if size > 0 {
             buffer.cpus.push((cpu, offset, size));
         }
     }
-    // Optional, so that nothing there is no fault.
+    // The clock is optional.
     if let Ok(len @ 1..=1024) = cursor.u64("the clock")
         && let Ok(text) = cursor.text(len, "the clock")
     {

@@ -1,4 +1,4 @@
-//! Version 7: sections anywhere in the file, found through chained tables of options; sections may be compressed.
+//! Version 7: sections at any offset, found through chained option tables; sections may be compressed.
 
 use super::compression::Codec;
 use super::cursor::Cursor;
@@ -7,14 +7,14 @@ use super::options::{clock, id};
 use super::{MAX_CHUNK, MAX_SECTION};
 use crate::{Input, TraceError};
 
-/// Section flag: it is compressed.
+/// Section flag: compressed.
 const COMPRESSED: u16 = 1;
-/// Bytes for each CPU in a buffer's option: its number, the data's offset and size.
+/// Bytes per CPU in a buffer option: CPU, offset and size of the data.
 const CPU_ENTRY: u64 = 20;
-/// Tables of options a chain may have; trace-cmd writes one or two.
+/// Upper bound of the length of the chain; trace-cmd writes one or two tables.
 const MAX_TABLES: usize = 256;
 
-/// The file's compression, and what may be compressed with it.
+/// Reads sections of the file.
 pub(super) struct Sections<'a> {
     pub(super) input: &'a Input,
     pub(super) codec: Codec,
@@ -31,24 +31,24 @@ pub(super) fn read(
     let codec = Codec::named(&name).ok_or_else(|| TraceError::Unsupported {
         path: input.path().into(),
         what: format!(
-            "it is compressed with {name:?}, which is not known here: `trace-cmd convert --compression none`"
+            "compression {name:?} is not supported: convert the file with `trace-cmd convert --compression none`"
         ),
     })?;
     let mut metadata = Metadata::default();
     let sections = Sections { input, codec, big_endian };
-    let mut next = cursor.u64("the place of the options")?;
+    let mut next = cursor.u64("the offset of the options")?;
     let mut tables = 0;
-    let mut places = Vec::new();
+    let mut sections_at = Vec::new();
     while next != 0 {
         tables += 1;
         if tables > MAX_TABLES {
-            return Err(input.fault(next, "the tables of options lead in a circle"));
+            return Err(input.format_error(next, "the option tables form a loop"));
         }
-        next = sections.options(next, &mut metadata, &mut places)?;
+        next = sections.options(next, &mut metadata, &mut sections_at)?;
     }
-    // Headers first: the layout is needed to understand the rest.
-    places.sort_by_key(|&(number, _)| number);
-    for (number, at) in places {
+    // Sorted so that the headers come first: the rest depends on the layout.
+    sections_at.sort_by_key(|&(number, _)| number);
+    for (number, at) in sections_at {
         let (section, _) = sections.open(at)?;
         let mut cursor = Cursor::new(&section, 0, big_endian);
         match number {
@@ -63,12 +63,12 @@ pub(super) fn read(
 }
 
 impl Sections<'_> {
-    /// Reads one table of options; the offset of the next, 0 at the end.
+    /// Reads one option table. Returns the offset of the next one, 0 at the end.
     fn options(
         &self,
         at: u64,
         metadata: &mut Metadata,
-        places: &mut Vec<(u16, u64)>,
+        sections_at: &mut Vec<(u16, u64)>,
     ) -> Result<u64, TraceError> {
         let (section, _) = self.open(at)?;
         let mut cursor = Cursor::new(&section, 0, self.big_endian);
@@ -78,10 +78,10 @@ impl Sections<'_> {
             let data = Input::memory(cursor.bytes(size.into(), "an option")?, "an option");
             let mut inner = Cursor::new(&data, 0, self.big_endian);
             match number {
-                id::DONE => return inner.u64("the place of the next options"),
+                id::DONE => return inner.u64("the offset of the next options"),
                 id::BUFFER => metadata.buffers.push(self.buffer(&mut inner)?),
                 id::HEADER_INFO | id::FTRACE_EVENTS | id::EVENT_FORMATS | id::KALLSYMS | id::CMDLINES => {
-                    places.push((number, inner.u64("the place of a section")?));
+                    sections_at.push((number, inner.u64("the offset of a section")?));
                 }
                 _ => metadata.option(number, &data, self.big_endian)?,
             }
@@ -89,10 +89,10 @@ impl Sections<'_> {
     }
 
     fn buffer(&self, option: &mut Cursor) -> Result<Buffer, TraceError> {
-        let at = option.u64("the place of the events")?;
+        let at = option.u64("the offset of the events")?;
         let name = option.string("the name of an instance")?;
         let clock = clock(&option.string("the clock of an instance")?);
-        // trace-cmd writes the size of sub-buffers here; the manual page, and files that follow it, do not have it.
+        // trace-cmd writes the size of sub-buffers here; the manual page, and files that follow it, omit it.
         let sub_buffer_size =
             if option.left() % CPU_ENTRY == 8 { Some(option.u32("the size of sub-buffers")?) } else { None };
         let count = option.u32("the count of CPUs")?;
@@ -100,7 +100,7 @@ impl Sections<'_> {
         for _ in 0..count {
             let cpu = option.u32("a CPU")?;
             let (offset, size) =
-                (option.u64("the place of a CPU's data")?, option.u64("the size of a CPU's data")?);
+                (option.u64("the offset of a CPU's data")?, option.u64("the size of a CPU's data")?);
             if size > 0 {
                 cpus.push((cpu, offset, size));
             }
@@ -109,7 +109,8 @@ impl Sections<'_> {
         Ok(Buffer { name, clock, sub_buffer_size, cpus, compressed: flags & COMPRESSED != 0 })
     }
 
-    /// Flags, where the contents begin, and their size. (The manual page says 4 bytes of size; trace-cmd writes 8.)
+    /// Reads a section header. Returns flags, offset and size of the contents. (trace-cmd writes 8 bytes of
+    /// size; the manual page says 4.)
     fn header(&self, at: u64) -> Result<(u16, u64, u64), TraceError> {
         let mut cursor = Cursor::new(self.input, at, self.big_endian);
         cursor.u16("the number of a section")?;
@@ -119,29 +120,29 @@ impl Sections<'_> {
         Ok((flags, cursor.at, size))
     }
 
-    /// The contents of a section, and where they begin in the file.
+    /// Returns the contents of a section and their file offset.
     fn open(&self, at: u64) -> Result<(Input, u64), TraceError> {
         let (flags, start, size) = self.header(at)?;
         let bytes = if flags & COMPRESSED != 0 {
             self.chunk(&mut Cursor::new(self.input, start, self.big_endian), MAX_SECTION)?
         } else {
-            self.input.exactly(start, size, "a section")?
+            self.input.read_exact_at(start, size, "a section")?
         };
         Ok((Input::memory(bytes, &self.input.path().to_string_lossy()), start))
     }
 
-    /// A compressed size, an uncompressed one, and the data.
+    /// Reads a chunk: compressed size, uncompressed size, data.
     fn chunk(&self, cursor: &mut Cursor, limit: u32) -> Result<Vec<u8>, TraceError> {
         let (stored, raw) = (cursor.u32("a compressed size")?, cursor.u32("an uncompressed size")?);
         let at = cursor.at;
         if raw > limit {
-            return Err(self.input.fault(at, format!("{raw} bytes are more than a section can hold")));
+            return Err(self.input.format_error(at, format!("{raw} bytes exceed the limit of a section")));
         }
         let bytes = cursor.bytes(stored.into(), "compressed data")?;
-        self.codec.decompress(&bytes, raw as usize).map_err(|what| self.input.fault(at, what))
+        self.codec.decompress(&bytes, raw as usize).map_err(|what| self.input.format_error(at, what))
     }
 
-    /// The next chunk of trace data.
+    /// Reads the next chunk of trace data.
     pub(super) fn data_chunk(&self, at: &mut u64) -> Result<Vec<u8>, TraceError> {
         let mut cursor = Cursor::new(self.input, *at, self.big_endian);
         let chunk = self.chunk(&mut cursor, MAX_CHUNK)?;

@@ -1,21 +1,22 @@
-//! Names of values, out of the C expressions of print formats: the numbers behind `GFP_KERNEL` differ between kernels.
+//! Names of values from `__print_flags` and `__print_symbolic`: the numbers behind `GFP_KERNEL` differ
+//! between kernels.
 
 /// Names of a field's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueNames {
-    /// Values are sets of bits.
+    /// Whether values are sets of flags.
     pub flags: bool,
-    /// Value and name, in the kernel's order: it prints the first that fits.
+    /// Values and names in the kernel's order; the kernel prints the first match.
     pub names: Vec<(u64, String)>,
 }
 
 impl ValueNames {
-    /// The value of a name.
+    /// Returns the value of a name.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.names.iter().find(|(_, known)| known == name).map(|&(value, _)| value)
     }
 
-    /// A value as the kernel prints it: flags joined with `|`, what has no name as a number.
+    /// Formats a value as the kernel prints it: flags joined with `|`, unnamed bits in hexadecimal.
     pub fn print(&self, value: u64) -> String {
         if !self.flags {
             let name = self.names.iter().find(|&&(known, _)| known == value);
@@ -55,10 +56,10 @@ pub(super) fn value_names(print: &str, field: &str) -> Option<ValueNames> {
     None
 }
 
-/// The `{ EXPRESSION, "NAME" }` pairs up to the call's end. Those with names the expression does not explain are left out.
+/// Parses the `{ EXPRESSION, "NAME" }` pairs of a call. Skips pairs whose expression is not constant.
 fn entries(mut text: &str) -> Vec<(u64, String)> {
     let mut names = Vec::new();
-    // The arguments end at the bracket that was not opened; pairs have their own.
+    // The first unmatched bracket ends the arguments; pairs bring their own.
     while let Some(open) = text.find(['{', ')']) {
         if text.as_bytes().get(open) == Some(&b')') {
             break;
@@ -76,7 +77,7 @@ fn entries(mut text: &str) -> Vec<(u64, String)> {
     names
 }
 
-/// A constant expression of C: numbers, `|`, `&`, `<<`, `~`, brackets and casts.
+/// Evaluates a constant C expression: numbers, `|`, `&`, `<<`, `~`, parentheses and casts.
 fn evaluate(text: &str) -> Option<u64> {
     let mut parser = Parser { text: text.as_bytes(), at: 0, depth: 0 };
     let value = parser.or()?;
@@ -90,7 +91,7 @@ struct Parser<'a> {
     depth: u32,
 }
 
-/// Brackets in brackets; the kernel's macros nest about 15.
+/// Nesting limit; the kernel's macros nest about 15 deep.
 const MAX_DEPTH: u32 = 64;
 
 impl Parser<'_> {
@@ -159,7 +160,7 @@ impl Parser<'_> {
         Some(value)
     }
 
-    /// Skips `unsigned long)`, the rest of a cast.
+    /// Skips the rest of a cast, such as `unsigned long)`.
     fn cast(&mut self) -> bool {
         self.space();
         let rest = self.text.get(self.at..).unwrap_or_default();
@@ -167,7 +168,7 @@ impl Parser<'_> {
         let inner = &rest[..len];
         let is_type = inner.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
             && inner.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_ ".contains(byte));
-        // A lone word in capitals is the name of a constant, not of a type.
+        // A single word in capitals is the name of a constant, not a type.
         let constant = inner.iter().any(u8::is_ascii_uppercase);
         if is_type && !constant {
             self.at += len + 1;

@@ -1,4 +1,4 @@
-//! What an event's record holds, as the kernel's `format` files say.
+//! Event formats, from the kernel's `events/SYSTEM/EVENT/format` files.
 
 mod flags;
 mod parse;
@@ -6,73 +6,75 @@ mod table;
 
 pub use flags::ValueNames;
 pub(crate) use parse::field as parse_field;
-pub use table::Formats;
+pub use table::{Formats, PerFormat};
 
-/// One kind of event: its name and where its fields lie.
+/// The format of one event: its name and the location of its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventFormat {
-    /// Position in the [`Formats`] it belongs to: dense, so tables of handlers can be indexed by it.
+    /// Index in the [`Formats`] that hold it. Indices are dense, so that tables can be indexed by them.
     pub index: usize,
-    /// The subsystem, `vmscan`; empty where a text trace does not say.
+    /// The event system, such as `vmscan`; empty if a text trace does not name it.
     pub system: String,
-    /// The event's name, `mm_vmscan_kswapd_wake`.
+    /// The event's name, such as `mm_vmscan_kswapd_wake`.
     pub name: String,
-    /// The number in `common_type` by which records name their event; 0 in text traces.
+    /// The id that records hold in `common_type`; `u32::MAX` in text traces.
     pub id: u32,
-    /// All fields in the order of the file, `common_` ones first.
+    /// All fields in file order, the `common_` fields first.
     pub fields: Vec<Field>,
     /// The `print fmt` line without its label.
     pub print: String,
     pub(crate) common_pid: Option<Slot>,
 }
 
-/// A field of a record.
+/// A field of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name, without brackets.
+    /// Name, without brackets.
     pub name: String,
-    /// Its type as the kernel spells it, `unsigned long`.
+    /// Type as the kernel prints it, such as `unsigned long`.
     pub type_name: String,
-    /// Where it lies.
+    /// Location of the value.
     pub slot: Slot,
 }
 
-/// Where a field's value lies in a record; cheap to copy and to keep.
+/// Location of a field's value in a record; cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Byte offset in the record, or the number of the value in a text line.
+    /// Byte offset in the record, or index of the value in a text line.
     pub offset: u32,
-    /// Bytes; 0 in text lines.
+    /// Size in bytes; 0 in text lines.
     pub size: u32,
-    /// How to read it.
+    /// How to decode the value.
     pub kind: FieldKind,
 }
 
-/// How a field's bytes are read.
+/// How a field's bytes are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A number of `size` bytes.
+    /// An integer of `size` bytes.
     Integer {
-        /// Two's complement.
+        /// Whether the integer is signed.
         signed: bool,
     },
-    /// `size` bytes of elements of `element` bytes each.
+    /// An array of `size` bytes.
     Array {
         /// Bytes of one element.
         element: u32,
-        /// Elements are two's complement.
+        /// Whether elements are signed.
         signed: bool,
     },
-    /// `char` array of `size` bytes, ended by a zero byte if it is shorter.
+    /// A `char` array of `size` bytes, NUL-terminated if shorter.
     Chars,
-    /// A 32-bit word: length in the upper half, offset from the record's begin in the lower half (`__data_loc`).
+    /// `__data_loc`: a 32-bit word with the length in the upper half and the offset from the start of the
+    /// record in the lower half.
     DataLoc {
-        /// Bytes of one element of what it points to.
+        /// Bytes of one element of the data.
         element: u32,
     },
-    /// The same, but the offset counts from the end of the word (`__rel_loc`, since Linux 5.17, commit 55de2c0b5610c).
+    /// `__rel_loc`: like `__data_loc`, but the offset counts from the end of the word (since Linux 5.17,
+    /// commit 55de2c0b5610c).
     RelLoc {
-        /// Bytes of one element of what it points to.
+        /// Bytes of one element of the data.
         element: u32,
     },
     /// The value is text in a line.
@@ -80,26 +82,26 @@ pub enum FieldKind {
 }
 
 impl EventFormat {
-    /// Parses the text of a `format` file. `system` is the name of its folder.
+    /// Parses the text of a `format` file. `system` is the name of the directory that contains it.
     ///
     /// # Errors
-    /// [`crate::TraceError::EventFormat`] if the text lacks the name, the id, or has a field that cannot be.
+    /// [`crate::TraceError::EventFormat`] if the name or the id is missing, or a field is invalid.
     pub fn parse(system: &str, text: &str) -> Result<Self, crate::TraceError> {
         parse::parse(system, text)
     }
 
-    /// Where the field of this name lies, none if this kernel's event has no such field.
+    /// Returns the location of a field, or `None` if this kernel's event lacks it.
     pub fn slot(&self, name: &str) -> Option<Slot> {
         self.fields.iter().find(|field| field.name == name).map(|field| field.slot)
     }
 
-    /// The names the kernel prints for values of a field (`__print_flags`, `__print_symbolic`), where the print format has
-    /// any that can be worked out.
+    /// Returns the names that the kernel prints for the values of a field (`__print_flags`,
+    /// `__print_symbolic`), if the print format has any with constant values.
     pub fn value_names(&self, field: &str) -> Option<ValueNames> {
         flags::value_names(&self.print, field)
     }
 
-    /// The first of several names that exists: fields are renamed from release to release.
+    /// Returns the first of several fields that exists, because fields are renamed between releases.
     pub fn any_slot(&self, names: &[&str]) -> Option<Slot> {
         names.iter().find_map(|name| self.slot(name))
     }

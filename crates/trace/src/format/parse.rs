@@ -1,9 +1,9 @@
-//! The text of `events/SYSTEM/EVENT/format`.
+//! Parses the text of `events/SYSTEM/EVENT/format`.
 
 use super::{EventFormat, Field, FieldKind, Slot};
 use crate::TraceError;
 
-/// No record is larger than the largest sub-buffer the kernel allows: order 7 of 64 KiB pages.
+/// Upper bound of a record's size: the largest sub-buffer, order 7 of 64 KiB pages.
 const MAX_RECORD: u32 = 1 << 23;
 
 pub(super) fn parse(system: &str, text: &str) -> Result<EventFormat, TraceError> {
@@ -43,7 +43,7 @@ pub(super) fn parse(system: &str, text: &str) -> Result<EventFormat, TraceError>
     Ok(format)
 }
 
-/// A line `field:unsigned long nr_taken; offset:8; size:8; signed:0;`, as headers and events have them.
+/// Parses a line `field:unsigned long nr_taken; offset:8; size:8; signed:0;` of an event or of `header_page`.
 pub(crate) fn field(line: &str) -> Result<Field, String> {
     let mut declaration = None;
     let (mut offset, mut size, mut signed) = (None, None, false);
@@ -72,7 +72,7 @@ pub(crate) fn field(line: &str) -> Result<Field, String> {
     Ok(Field { name: name.to_owned(), type_name: type_name.to_owned(), slot: Slot { offset, size, kind } })
 }
 
-/// Type, name and the text in brackets of a C declaration.
+/// Splits a C declaration into type, name and the text in brackets.
 fn split(declaration: &str) -> Option<(&str, &str, Option<&str>)> {
     let (front, brackets) = match declaration.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
         Some((front, count)) => (front.trim_end(), Some(count.trim())),
@@ -94,7 +94,7 @@ fn kind(type_name: &str, count: Option<&str>, size: u32, signed: bool) -> FieldK
     if matches!(type_name, "char" | "const char" | "unsigned char") {
         return FieldKind::Chars;
     }
-    // The count may be an expression the kernel was too lazy to evaluate: then the type tells.
+    // The count may be an unevaluated expression; then the type gives the element size.
     let element = match count.parse::<u32>() {
         Ok(count) if count > 0 && size.is_multiple_of(count) => size / count,
         _ => element_size(type_name),
@@ -102,7 +102,7 @@ fn kind(type_name: &str, count: Option<&str>, size: u32, signed: bool) -> FieldK
     FieldKind::Array { element, signed }
 }
 
-/// Bytes of a C type on 64-bit machines; 1 for what is unknown.
+/// Returns the size of a C type on 64-bit machines, 1 if unknown.
 fn element_size(type_name: &str) -> u32 {
     let of = type_name.trim().trim_end_matches("[]").trim();
     if of.ends_with('*') {

@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::tracefs::{self, Tracefs};
 use super::{CpuPipe, tracefs::refused};
+use crate::kernel_files::lost_events;
 use crate::ring::SubBufferLayout;
 use crate::{EventFormat, Formats, TraceError};
 
-/// How a private instance is set up.
+/// Options of a private tracing instance.
 #[derive(Debug, Clone)]
 pub struct InstanceOptions {
-    /// KiB of buffer for each CPU.
+    /// Buffer size per CPU in KiB.
     pub buffer_kb: u32,
-    /// The clock of time stamps: `mono` is CLOCK_MONOTONIC, the same on all CPUs.
+    /// Trace clock: `mono` is CLOCK_MONOTONIC, the same on all CPUs.
     pub clock: String,
 }
 
@@ -22,10 +23,11 @@ impl Default for InstanceOptions {
     }
 }
 
-/// A folder of its own under `instances/`: buffers and settings that nobody else's tracing sees. Removed when dropped.
+/// A private tracing instance, a directory under `instances/` with its own buffers and settings. Removed when
+/// dropped.
 ///
-/// On a signal the process has to drop it: have the signal end the loop that reads. A process that is killed leaves its
-/// instance; the next one to make an instance removes it.
+/// On a signal the process has to drop it, so signals must end the loop that reads. If a process is killed,
+/// the next one to create an instance removes what it left.
 #[derive(Debug)]
 pub struct Instance {
     tracefs: Tracefs,
@@ -34,36 +36,43 @@ pub struct Instance {
 
 const PREFIX: &str = "pagehaul-";
 
-impl Instance {
-    pub(super) fn create(tracefs: &Tracefs, options: &InstanceOptions) -> Result<Self, TraceError> {
+impl Tracefs {
+    /// Creates a private instance, which is removed when dropped. Also removes instances of processes that
+    /// were killed.
+    ///
+    /// # Errors
+    /// [`TraceError`] if the kernel refuses.
+    pub fn create_instance(&self, options: &InstanceOptions) -> Result<Instance, TraceError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let instances = tracefs.root().join("instances");
+        let instances = self.root().join("instances");
         remove_orphans(&instances);
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = instances.join(name);
-        fs::create_dir(&path).map_err(|error| refused(&path, "make the tracing instance", error))?;
-        // From here on, dropping removes it.
-        let instance = Self { tracefs: tracefs.clone(), path };
+        fs::create_dir(&path).map_err(|error| refused(&path, "create the tracing instance", error))?;
+        // From here on, drop removes the instance.
+        let instance = Instance { tracefs: self.clone(), path };
         instance.write("tracing_on", "0")?;
         instance.write("trace_clock", &options.clock)?;
         instance.write("buffer_size_kb", &options.buffer_kb.to_string())?;
         Ok(instance)
     }
+}
 
-    /// The tracefs it is in.
+impl Instance {
+    /// Returns the tracefs of the instance.
     pub fn tracefs(&self) -> &Tracefs {
         &self.tracefs
     }
 
-    /// Its folder.
+    /// Returns the directory of the instance.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The text of a file of the instance.
+    /// Reads a file of the instance.
     ///
     /// # Errors
-    /// [`TraceError`] if it cannot be read.
+    /// [`TraceError`] if the read fails.
     pub fn read(&self, file: &str) -> Result<String, TraceError> {
         tracefs::read(&self.path.join(file))
     }
@@ -71,62 +80,59 @@ impl Instance {
     /// Writes a setting of the instance, as `echo TEXT > FILE` does.
     ///
     /// # Errors
-    /// [`TraceError`] if it cannot be written.
+    /// [`TraceError`] if the write fails.
     pub fn write(&self, file: &str, text: &str) -> Result<(), TraceError> {
         tracefs::write(&self.path.join(file), text, true)
     }
 
-    /// Has an event recorded.
+    /// Enables an event.
     ///
     /// # Errors
-    /// [`TraceError::NoSuchEvent`] if this kernel has none of this name.
+    /// [`TraceError::NoSuchEvent`] if the kernel has no such event.
     pub fn enable(&self, system: &str, event: &str) -> Result<(), TraceError> {
         if !self.tracefs.has_event(system, event) {
-            return Err(TraceError::NoSuchEvent {
-                system: system.into(),
-                event: event.into(),
-                hint: "its release is older or newer than the event, or it was built without it",
-            });
+            return Err(TraceError::NoSuchEvent { system: system.into(), event: event.into() });
         }
         self.write(&format!("events/{system}/{event}/enable"), "1")
     }
 
-    /// The format of an event.
+    /// Returns the format of an event.
     ///
     /// # Errors
-    /// [`TraceError`] if there is none, or it cannot be understood.
+    /// [`TraceError`] if there is no such event, or its format does not parse.
     pub fn format(&self, system: &str, event: &str) -> Result<EventFormat, TraceError> {
         EventFormat::parse(system, &self.format_text(system, event)?)
     }
 
-    /// The text of an event's `format` file.
+    /// Returns the text of an event's `format` file.
     ///
     /// # Errors
-    /// [`TraceError`] if it cannot be read.
+    /// [`TraceError`] if the read fails.
     pub fn format_text(&self, system: &str, event: &str) -> Result<String, TraceError> {
         self.read(&format!("events/{system}/{event}/format"))
     }
 
-    /// `SYSTEM:EVENT` names of the events that are switched on.
+    /// Returns system and name of each enabled event.
     ///
     /// # Errors
-    /// [`TraceError`] if the kernel does not say.
+    /// [`TraceError`] if the read fails.
     pub fn enabled(&self) -> Result<Vec<(String, String)>, TraceError> {
         let list = self.read("set_event")?;
         let names = list.lines().filter_map(|line| line.split_once(':'));
         Ok(names.map(|(system, event)| (system.to_owned(), event.to_owned())).collect())
     }
 
-    /// The formats of the events that are switched on.
+    /// Returns the formats of the enabled events.
     ///
     /// # Errors
-    /// [`TraceError`] if one cannot be read.
+    /// [`TraceError`] if a format cannot be read.
     pub fn formats(&self) -> Result<Formats, TraceError> {
         let mut formats = Formats::default();
         for (system, event) in self.enabled()? {
             formats.add(self.format(&system, &event)?);
         }
-        // What tracers and triggers write (function_graph, stacktrace), no list of events switched on names.
+        // Written by tracers and triggers (function_graph, stacktrace), and not in the list of enabled
+        // events.
         for event in ["funcgraph_exit", "kernel_stack"] {
             if self.tracefs.has_event("ftrace", event) {
                 formats.add(EventFormat::parse(
@@ -138,26 +144,27 @@ impl Instance {
         Ok(formats)
     }
 
-    /// The layout of sub-buffers.
+    /// Returns the layout of sub-buffers.
     ///
     /// # Errors
-    /// [`TraceError`] if `header_page` cannot be read or understood.
+    /// [`TraceError`] if `header_page` cannot be read or parsed.
     pub fn layout(&self) -> Result<SubBufferLayout, TraceError> {
         SubBufferLayout::parse(&self.header_page()?, crate::Abi::host().big_endian)
     }
 
-    /// The text of `events/header_page`: the instance's own where it has one (sub-buffers may have a size of their own).
+    /// Returns the text of `events/header_page`: the instance's, if it has one, because sub-buffer sizes can
+    /// differ.
     ///
     /// # Errors
-    /// [`TraceError`] if it cannot be read.
+    /// [`TraceError`] if the read fails.
     pub fn header_page(&self) -> Result<String, TraceError> {
         self.read("events/header_page").or_else(|_| self.tracefs.read("events/header_page"))
     }
 
-    /// The CPUs that have a buffer, ascending.
+    /// Returns the CPUs with a buffer, ascending.
     ///
     /// # Errors
-    /// [`TraceError`] if the folder cannot be read.
+    /// [`TraceError`] if the directory cannot be read.
     pub fn cpus(&self) -> Result<Vec<u32>, TraceError> {
         let path = self.path.join("per_cpu");
         let entries = path.read_dir().map_err(|error| refused(&path, "read", error))?;
@@ -167,25 +174,20 @@ impl Instance {
         Ok(cpus)
     }
 
-    /// Opens a CPU's binary buffer for reading without waiting.
+    /// Opens a CPU's `trace_pipe_raw` for non-blocking reads.
     ///
     /// # Errors
-    /// [`TraceError`] if the kernel refuses.
+    /// [`TraceError`] if the open fails.
     pub fn pipe(&self, cpu: u32, sub_buffer_size: u32) -> Result<CpuPipe, TraceError> {
         CpuPipe::open(&self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw")), sub_buffer_size)
     }
 
-    /// Events the kernel overwrote or dropped on a CPU since the instance was made.
+    /// Returns the number of events that a CPU overwrote or dropped since the instance was created.
     ///
     /// # Errors
-    /// [`TraceError`] if the kernel does not say.
+    /// [`TraceError`] if the read fails.
     pub fn lost(&self, cpu: u32) -> Result<u64, TraceError> {
-        let stats = self.read(&format!("per_cpu/cpu{cpu}/stats"))?;
-        let value = |name: &str| {
-            let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
-        };
-        Ok(value("overrun") + value("commit overrun") + value("dropped events"))
+        Ok(lost_events(&self.read(&format!("per_cpu/cpu{cpu}/stats"))?))
     }
 }
 
@@ -195,7 +197,7 @@ impl Drop for Instance {
     }
 }
 
-/// Stops and removes an instance. Nothing can be done about failure: the next process tries again.
+/// Stops and removes an instance. Failures are ignored: the next process tries again.
 fn remove(path: &Path) {
     let _ = tracefs::write(&path.join("tracing_on"), "0", true);
     let _ = tracefs::write(&path.join("events/enable"), "0", true);

@@ -1,13 +1,14 @@
-//! What a recording keeps of the machine besides events.
+//! The machine's description and counters in a recording.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use super::{Instance, monotonic};
+use crate::kernel_files::selected_clock;
 use crate::pht::MachineInfo;
 use crate::{KernelCounters, TraceError};
 
-/// Counters worth having before and after.
+/// Counter files.
 const FILES: [&str; 7] = [
     "/proc/vmstat",
     "/proc/meminfo",
@@ -18,7 +19,7 @@ const FILES: [&str; 7] = [
     "/proc/pressure/cpu",
 ];
 
-/// Settings that change what reclaim does.
+/// Settings that affect reclaim.
 const SETTINGS: [&str; 12] = [
     "/sys/kernel/mm/lru_gen/enabled",
     "/sys/kernel/mm/lru_gen/min_ttl_ms",
@@ -34,10 +35,10 @@ const SETTINGS: [&str; 12] = [
     "/proc/sys/vm/vfs_cache_pressure",
 ];
 
-/// Reads the kernel's counters. Node counters are first collected from the CPUs, which keep up to some dozens each to
-/// themselves: since 7.x pages scanned and reclaimed are among them.
+/// Reads the kernel's counters. First folds the per-CPU counters into the node counters: each CPU holds back
+/// up to some dozens, since 7.x of pages scanned and reclaimed too.
 pub fn read_counters() -> KernelCounters {
-    // Only root may; what is read then is a little less exact.
+    // For root only; otherwise the counters are slightly stale.
     let _ = fs::read("/proc/sys/vm/stat_refresh");
     let files = FILES.iter().filter_map(|&file| Some((file.to_owned(), fs::read_to_string(file).ok()?)));
     let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
@@ -50,7 +51,7 @@ pub fn read_counters() -> KernelCounters {
     }
 }
 
-/// The machine, as a recording describes it.
+/// Returns the description of the machine.
 ///
 /// # Errors
 /// [`TraceError`] if the instance cannot be read.
@@ -58,8 +59,6 @@ pub fn machine_info(instance: &Instance, command: &[String]) -> Result<MachineIn
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let clock = instance.read("trace_clock")?;
-    let clock =
-        clock.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(clock, _)| clock);
     let settings = SETTINGS.iter().filter_map(|&file| {
         let value = fs::read_to_string(file).ok()?;
         Some((file.to_owned(), value.trim().to_owned()))
@@ -68,7 +67,7 @@ pub fn machine_info(instance: &Instance, command: &[String]) -> Result<MachineIn
         release: text(uname.release()),
         hostname: text(uname.nodename()),
         machine: text(uname.machine()),
-        clock: clock.to_owned(),
+        clock: selected_clock(&clock).unwrap_or_default().to_owned(),
         big_endian: crate::Abi::host().big_endian,
         cpus: instance.cpus()?.len() as u32,
         command: command.to_vec(),
@@ -76,7 +75,7 @@ pub fn machine_info(instance: &Instance, command: &[String]) -> Result<MachineIn
     })
 }
 
-/// The control groups of a task: the unified one if it has a path, else that of the memory controller.
+/// Returns the cgroup of a task: that of the memory controller if it has one (v1), else the unified one.
 pub(super) fn cgroup_of(pid: i32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let mut unified = None;
@@ -93,7 +92,7 @@ pub(super) fn cgroup_of(pid: i32) -> Option<String> {
     unified.map(str::to_owned)
 }
 
-/// Paths of control groups by the inode of their folder, which is the id that events name (`cgroup_id`).
+/// Returns the paths of cgroups by id: the inode of their directory (`cgroup_id`).
 pub(super) fn cgroup_ids(wanted: &dyn Fn(u64) -> bool) -> BTreeMap<u64, String> {
     use std::os::unix::fs::MetadataExt;
     let mut found = BTreeMap::new();

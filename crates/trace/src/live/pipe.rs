@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::tracefs::refused;
 use crate::TraceError;
 
-/// A CPU's `trace_pipe_raw`: gives whole sub-buffers, and takes them out of the kernel's buffer.
+/// A CPU's `trace_pipe_raw`: reads consume whole sub-buffers.
 #[derive(Debug)]
 pub struct CpuPipe {
     file: File,
@@ -22,10 +22,10 @@ impl CpuPipe {
         Ok(Self { file, path: path.to_owned(), sub_buffer_size: sub_buffer_size as usize })
     }
 
-    /// Reads one sub-buffer into `page`; false if there is none now.
+    /// Reads one sub-buffer into `page`. Returns false if there is none now.
     ///
     /// # Errors
-    /// [`TraceError`] if the kernel refuses.
+    /// [`TraceError`] if the read fails.
     pub fn read(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
         page.resize(self.sub_buffer_size, 0);
         loop {

@@ -4,28 +4,29 @@ use std::time::Duration;
 use super::{CpuPipe, Instance};
 use crate::{Comms, Event, EventSource, Formats, Losses, Merge, SubBufferSource, TraceError};
 
-/// Reads the events switched on in an instance, in the order of time over all CPUs.
+/// Reads the enabled events of an instance in time order over all CPUs.
 ///
-/// Every [`LiveReader::poll`] takes out what there is; [`EventSource::next_event`] then gives the events up to the time the poll
-/// began, since an earlier one can no longer come from any CPU. The instance's clock must be `mono`.
+/// Each [`LiveReader::poll`] drains the kernel's buffers. [`EventSource::next_event`] then returns the events
+/// up to the start of the poll: no CPU can add an earlier one. The instance's clock must be `mono`.
 pub struct LiveReader {
     merge: Merge<Queue>,
     formats: Formats,
     comms: Comms,
-    /// Events up to here are complete.
+    /// All events up to this time stamp have been read.
     limit: u64,
     started: bool,
-    /// Sub-buffers read from a CPU in one poll at most.
+    /// Upper bound of sub-buffers read per CPU in one poll.
     most: usize,
-    /// Last, so that the pipes are closed before the instance is removed: the kernel keeps instances in use.
+    /// Last field, so that the pipes are closed before the instance is removed: the kernel refuses to remove
+    /// an instance in use.
     instance: Instance,
 }
 
-/// Sub-buffers read, but not yet walked.
+/// Sub-buffers that have been read but not decoded.
 struct Queue {
     pipe: CpuPipe,
     pages: VecDeque<Vec<u8>>,
-    /// Buffers to fill again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -38,7 +39,7 @@ impl SubBufferSource for Queue {
 }
 
 impl LiveReader {
-    /// Prepares reading; the events of interest are switched on in `instance`, and tracing is not.
+    /// Prepares reading. Enable the events in `instance` first; tracing must be off.
     ///
     /// # Errors
     /// [`TraceError`] if formats or buffers cannot be read.
@@ -51,37 +52,38 @@ impl LiveReader {
             queues.push((cpu, Queue { pipe, pages: VecDeque::new(), spare: Vec::new() }));
         }
         let merge = Merge::new(queues, layout, &formats);
-        // All that a buffer holds when a poll begins, with the page being read and the one being written. What comes meanwhile
-        // is for the next poll: where reading itself is traced, there would be no end of it.
+        // The capacity of a buffer, with the sub-buffers being read and written. Later events are left for
+        // the next poll: if reads themselves are traced, draining would never end.
         let kib = instance.read("buffer_size_kb")?.trim().parse::<usize>().unwrap_or(1 << 20);
         let most = kib.saturating_mul(1024) / (layout.sub_buffer_size as usize).max(1) + 2;
         Ok(Self { merge, formats, comms: Comms::default(), limit: 0, started: false, most, instance })
     }
 
-    /// The instance.
+    /// Returns the instance.
     pub fn instance(&self) -> &Instance {
         &self.instance
     }
 
-    /// Begins tracing.
+    /// Starts tracing.
     ///
     /// # Errors
-    /// [`TraceError`] if the kernel refuses.
+    /// [`TraceError`] if the write fails.
     pub fn start(&mut self) -> Result<(), TraceError> {
         self.started = true;
         self.instance.write("tracing_on", "1")
     }
 
-    /// Ends tracing. The next poll gives what is left, and returns false.
+    /// Stops tracing. The next poll drains the buffers and returns false.
     ///
     /// # Errors
-    /// [`TraceError`] if the kernel refuses.
+    /// [`TraceError`] if the write fails.
     pub fn stop(&mut self) -> Result<(), TraceError> {
         self.started = false;
         self.instance.write("tracing_on", "0")
     }
 
-    /// Waits `wait`, then takes out what the buffers hold. False once tracing was stopped and the buffers are empty.
+    /// Sleeps for `wait`, then drains the buffers. Returns false once tracing is stopped and the buffers are
+    /// empty.
     ///
     /// # Errors
     /// [`TraceError`] if a buffer cannot be read.
@@ -130,7 +132,7 @@ impl EventSource for LiveReader {
     }
 }
 
-/// CLOCK_MONOTONIC in nanoseconds, the `mono` clock of traces.
+/// Returns CLOCK_MONOTONIC in nanoseconds: the trace clock `mono`.
 pub fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)

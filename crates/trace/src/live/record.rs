@@ -13,15 +13,15 @@ use crate::pht::{BlockEncoder, PhtWriter};
 use crate::ring::SubBufferLayout;
 use crate::{Comms, Run, Symbols, TraceError};
 
-/// How to record.
+/// Options of a recording.
 #[derive(Debug, Clone)]
 pub struct RecorderOptions {
-    /// zstd's level.
+    /// zstd level.
     pub level: i32,
-    /// The command that is recorded, for the record.
+    /// Command line to store in the recording.
     pub command: Vec<String>,
-    /// Leave out what the recorder itself does, where its own reading would be recorded and so never end. Takes a kernel that
-    /// has `set_event_notrace_pid`.
+    /// Exclude the recorder's own events, for traces in which each read would cause further events. Needs
+    /// `set_event_notrace_pid`.
     pub without_self: bool,
 }
 
@@ -31,71 +31,71 @@ impl Default for RecorderOptions {
     }
 }
 
-/// What a recording came to.
+/// Figures of a finished recording.
 #[derive(Debug, Clone, Default)]
 pub struct RecordingSummary {
     /// Events written.
     pub events: u64,
-    /// Bytes of sub-buffers.
+    /// Uncompressed bytes of sub-buffers.
     pub raw_bytes: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// Events the kernel lost, all CPUs.
+    /// Lost events, all CPUs.
     pub lost: u64,
-    /// Nanoseconds of CPU the recording threads took.
+    /// CPU time of the recording threads in nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// Writes the events of an instance to a file, in threads of its own.
+/// Records the events of an instance to a file, on threads of its own.
 ///
-/// The recorder must not become part of what it measures: its memory is locked, and what it has written is sent to the disk
-/// and dropped from the page cache in batches.
+/// The recorder must not distort what it measures: it locks its memory, and flushes and drops written pages
+/// from the page cache in batches.
 pub struct Recorder {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<Part, TraceError>>>,
     path: PathBuf,
-    /// Last, so that the pipes are closed before it is removed.
+    /// Last field, so that the pipes are closed before the instance is removed.
     instance: Instance,
 }
 
 struct Shared {
     stop: AtomicBool,
-    /// A thread failed; nothing more comes.
+    /// A thread failed; the recording cannot continue.
     failed: AtomicBool,
     out: Mutex<Out>,
 }
 
 struct Out {
     writer: Option<PhtWriter<File>>,
-    /// Bytes whose pages were given back.
+    /// Bytes whose page cache has been dropped.
     dropped: u64,
 }
 
-/// What one thread did.
+/// Results of one thread.
 struct Part {
     seen: References,
     raw_bytes: u64,
     cpu_ns: u64,
 }
 
-/// CPUs one thread reads: a page takes microseconds, so that one thread keeps up with many idle CPUs.
+/// CPUs per thread: a sub-buffer takes microseconds, so that one thread keeps up with many idle CPUs.
 const CPUS_PER_THREAD: usize = 16;
-/// Sub-buffers in a block.
+/// Sub-buffers per block.
 const BLOCK_PAGES: usize = 64;
-/// Bytes written before their pages are given back.
+/// Bytes written between two flushes of the page cache.
 const WRITE_BEHIND: u64 = 8 << 20;
-/// Between two looks at the buffers when there is little.
+/// Polling intervals at low and high event rates.
 const IDLE: Duration = Duration::from_millis(50);
 const BUSY: Duration = Duration::from_millis(5);
 
 impl Recorder {
-    /// Begins: writes what is known of the machine, takes the first read_counters, then switches tracing on. The events are
-    /// switched on in `instance` already.
+    /// Starts a recording: writes the machine's description and counters, then turns tracing on. Enable the
+    /// events in `instance` first.
     ///
     /// # Errors
-    /// [`TraceError`] if the instance cannot be read or the file not be written.
+    /// [`TraceError`] if the instance cannot be read or the file cannot be written.
     pub fn start(instance: Instance, path: &Path, options: &RecorderOptions) -> Result<Self, TraceError> {
-        let file = File::create(path).map_err(TraceError::io(path, "make"))?;
+        let file = File::create(path).map_err(TraceError::io(path, "create"))?;
         let mut writer = PhtWriter::new(file, path, options.level)?;
         writer.machine(&machine_info(&instance, &options.command)?)?;
         writer.header_page(&instance.header_page()?)?;
@@ -108,48 +108,49 @@ impl Recorder {
             pipes.push((cpu, instance.pipe(cpu, layout.sub_buffer_size)?));
         }
         lock_memory();
-        writer.begin(&read_counters())?;
+        writer.counters_before(&read_counters())?;
         let out = Mutex::new(Out { writer: Some(writer), dropped: 0 });
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), failed: AtomicBool::new(false), out });
         let mut threads = Vec::new();
         while !pipes.is_empty() {
             let part: Vec<_> = pipes.drain(..pipes.len().min(CPUS_PER_THREAD)).collect();
-            let (shared, seen, level) = (shared.clone(), References::new(&formats, layout), options.level);
+            let (shared, seen) = (shared.clone(), References::new(&formats, layout));
+            let encoder = BlockEncoder::new(path, options.level);
             let thread = std::thread::Builder::new().name("record".into()).spawn(move || {
-                let result = read(&shared, part, seen, layout, level);
+                let result = read(&shared, part, seen, layout, encoder);
                 shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);
                 result
             });
-            threads.push(thread.map_err(TraceError::io(path, "start the thread that writes"))?);
+            threads.push(thread.map_err(TraceError::io(path, "start the thread that records"))?);
         }
         if options.without_self {
             let tasks = Path::new("/proc/self/task").read_dir().into_iter().flatten().flatten();
             let tasks: Vec<_> = tasks.filter_map(|task| task.file_name().into_string().ok()).collect();
-            // Older kernels have no such file: the report then shows what the recorder did.
+            // Older kernels lack the file: the report then includes the recorder's events.
             let _ = instance.write("set_event_notrace_pid", &tasks.join(" "));
         }
         instance.write("tracing_on", "1")?;
         Ok(Self { shared, threads, path: path.to_owned(), instance })
     }
 
-    /// Whether recording ended by itself: [`Recorder::finish`] says why.
+    /// Returns whether a thread failed; [`Recorder::finish`] returns its error.
     pub fn failed(&self) -> bool {
         self.shared.failed.load(Ordering::Relaxed)
     }
 
-    /// Notes a run of the command.
+    /// Adds a run of the command.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be written.
+    /// [`TraceError`] if the write fails.
     pub fn run(&self, run: &Run) -> Result<(), TraceError> {
         let mut out = self.shared.out.lock().unwrap_or_else(PoisonError::into_inner);
         out.writer.as_mut().map_or(Ok(()), |writer| writer.run(run))
     }
 
-    /// Switches tracing off, writes what is left, and completes the file.
+    /// Turns tracing off, drains the buffers and completes the file.
     ///
     /// # Errors
-    /// [`TraceError`] of the first thing that failed; the file then says that it is cut.
+    /// The first [`TraceError`]; readers then report the file as truncated.
     pub fn finish(self) -> Result<RecordingSummary, TraceError> {
         let stopped = self.instance.write("tracing_on", "0");
         let end = read_counters();
@@ -169,25 +170,20 @@ impl Recorder {
                 }
                 Ok(Err(error)) => failure = failure.or(Some(error)),
                 Err(_) => {
-                    let source = std::io::Error::other("a recording thread ended early");
-                    failure =
-                        failure.or(Some(TraceError::Io { path: self.path.clone(), action: "write", source }));
+                    failure = failure.or(Some(TraceError::thread_panicked(&self.path)));
                 }
             }
         }
         let writer = self.shared.out.lock().unwrap_or_else(PoisonError::into_inner).writer.take();
         let (None, Some(mut writer)) = (&failure, writer) else {
-            return Err(
-                failure.unwrap_or_else(|| TraceError::Unavailable("the recording has ended before".into()))
-            );
+            return Err(failure.unwrap_or_else(|| TraceError::thread_panicked(&self.path)));
         };
-        writer.end(&end)?;
+        writer.counters_after(&end)?;
         writer.comms(&comms(&self.instance, &tasks)?)?;
         tasks.retain(|_, path| !path.is_empty());
         writer.cgroups(&tasks, &cgroup_ids(&|id| ids.contains(&id)))?;
         if !addresses.is_empty() {
-            let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-            writer.symbols(&Symbols::select(&text, &addresses))?;
+            writer.symbols(&Symbols::of_kernel().select(&addresses))?;
         }
         let mut lost = BTreeMap::new();
         for cpu in self.instance.cpus()? {
@@ -203,7 +199,7 @@ impl Recorder {
     }
 }
 
-/// The kernel's names of tasks, and those of tasks it has forgotten that still run.
+/// Returns `saved_cmdlines`, and the names of running tasks that are no longer in it.
 fn comms(instance: &Instance, tasks: &BTreeMap<i32, String>) -> Result<Comms, TraceError> {
     let mut comms = Comms::parse(&instance.tracefs().read("saved_cmdlines")?);
     for &pid in tasks.keys() {
@@ -214,19 +210,18 @@ fn comms(instance: &Instance, tasks: &BTreeMap<i32, String>) -> Result<Comms, Tr
     Ok(comms)
 }
 
-/// Reads some CPUs until told to stop, and then until they are empty.
+/// Reads some CPUs until `stop` is set and their buffers are empty.
 fn read(
     shared: &Shared,
     mut pipes: Vec<(u32, CpuPipe)>,
     mut seen: References,
     layout: SubBufferLayout,
-    level: i32,
+    mut encoder: BlockEncoder,
 ) -> Result<Part, TraceError> {
-    let mut packer = BlockEncoder::new(level);
     let (mut page, mut block) = (Vec::new(), Vec::new());
     let mut raw_bytes = 0;
     loop {
-        // Asked before reading: what was written before the stop is then read after it.
+        // Loaded before reading: events from before the stop are then read after it.
         let last = shared.stop.load(Ordering::Relaxed);
         let mut most = 0;
         for (cpu, pipe) in &mut pipes {
@@ -243,8 +238,7 @@ fn read(
                     || (!more && !block.is_empty())
                 {
                     raw_bytes += block.len() as u64;
-                    let packed = packer.pages(*cpu, &block);
-                    let packed = packed.map_err(TraceError::io(Path::new("sub-buffers"), "pack"))?;
+                    let packed = encoder.pages(*cpu, &block)?;
                     shared.out.lock().unwrap_or_else(PoisonError::into_inner).append(packed)?;
                     block.clear();
                 }
@@ -273,8 +267,8 @@ impl Out {
         writer.append(block)?;
         let written = writer.written();
         if written - self.dropped >= WRITE_BEHIND {
-            // Starts writing the pages, and drops those that are written: from the begin, so that the ones of the last
-            // time go now. Advice: nothing depends on it.
+            // Starts writeback, and drops clean pages. From offset 0, so that pages whose writeback the last
+            // call started go now. Advice only: failures do not matter.
             let len = std::num::NonZeroU64::new(written);
             let _ = rustix::fs::fadvise(writer.get_ref(), 0, len, rustix::fs::Advice::DontNeed);
             self.dropped = written;
@@ -283,8 +277,8 @@ impl Out {
     }
 }
 
-/// Keeps this program's memory where it is: a recorder that waits for its own pages loses events. Pages are locked as they are
-/// touched. Where the limit does not allow it, recording works as before.
+/// Locks this program's memory: a recorder that waits for its own page faults loses events. Pages are locked
+/// as they are touched. Ignored where RLIMIT_MEMLOCK does not allow it.
 fn lock_memory() {
     use rustix::mm::{MlockAllFlags, mlockall};
     let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);

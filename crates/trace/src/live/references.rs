@@ -1,5 +1,4 @@
-//! What a recorder notes of the events that pass: tasks, control groups, functions. Their names are only to be had while the
-//! machine runs.
+//! Collects what events refer to while it still exists: tasks, cgroups, functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +6,16 @@ use super::machine;
 use crate::ring::{SubBufferCursor, SubBufferLayout};
 use crate::{Abi, FieldKind, Formats, Slot};
 
-/// Fields of interest in one kind of event.
+/// Fields of interest in one event.
 #[derive(Default, Clone, Copy)]
 struct Interest {
-    /// The task's control group is wanted.
+    /// Look up the cgroup of the current task.
     task: bool,
     symbol: Option<Slot>,
     cgroup: Option<Slot>,
 }
 
-/// Collects from sub-buffers.
+/// Collects references from sub-buffers.
 pub(super) struct References {
     layout: SubBufferLayout,
     interests: Vec<Interest>,
@@ -41,7 +40,7 @@ impl References {
         let mut interests = Vec::new();
         for format in formats.iter() {
             let id = format.id as usize;
-            // Records have 16 bits for the id.
+            // Records hold the id in 16 bits.
             if id > usize::from(u16::MAX) {
                 continue;
             }
@@ -67,7 +66,7 @@ impl References {
         }
     }
 
-    /// Looks through a sub-buffer. What cannot be read here is left to the reader of the recording.
+    /// Scans a sub-buffer. Damage is left to the reader of the recording.
     pub(super) fn page(&mut self, page: &[u8]) {
         let Ok(mut cursor) = SubBufferCursor::new(page, self.layout) else { return };
         let abi = self.layout.abi;

@@ -1,67 +1,79 @@
-/// The first bytes of a recording: a byte that is no text, a name, and the version.
+/// Magic number of a recording: a non-ASCII byte, a name, and the version.
 pub const MAGIC: &[u8; 8] = b"\x89PHTRC\n\x01";
 
-/// Begins every block, so that damage is noticed where it is.
+/// Magic number of a block, so that readers detect damage at block boundaries.
 const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"PHTB");
 
-/// No block unpacks to more: the writer cuts pages into blocks of far less.
+/// Upper bound of a block's uncompressed size; the writer's blocks are far smaller.
 pub(super) const MAX_RAW: u32 = 64 << 20;
 
-/// What a block holds. See the [module](super).
+/// Contents of a block; see the [module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum BlockKind {
-    /// JSON of the machine.
+    /// JSON: the machine.
     Machine = 1,
-    /// `header_page`.
+    /// Text of `header_page`.
     HeaderPage = 2,
-    /// A `format` file.
+    /// Text of a `format` file.
     Format = 3,
     /// Sub-buffers of a CPU.
-    Pages = 4,
-    /// PIDs and names.
+    SubBuffers = 4,
+    /// PIDs and task names.
     Tasks = 5,
-    /// Functions.
+    /// Symbols.
     Symbols = 6,
-    /// Counters at the begin.
-    Begin = 7,
-    /// Counters at the end.
-    End = 8,
+    /// Kernel counters before tracing.
+    CountersBefore = 7,
+    /// Kernel counters after tracing.
+    CountersAfter = 8,
     /// A run of the command.
     Run = 9,
-    /// The end.
-    Done = 10,
+    /// End of the recording.
+    End = 10,
     /// Control groups.
     Cgroups = 11,
 }
 
 impl BlockKind {
     fn from_number(number: u16) -> Option<Self> {
-        use BlockKind::{Begin, Cgroups, Done, End, Format, HeaderPage, Machine, Pages, Run, Symbols, Tasks};
-        [Machine, HeaderPage, Format, Pages, Tasks, Symbols, Begin, End, Run, Done, Cgroups]
-            .into_iter()
-            .find(|kind| *kind as u16 == number)
+        use BlockKind as Kind;
+        [
+            Kind::Machine,
+            Kind::HeaderPage,
+            Kind::Format,
+            Kind::SubBuffers,
+            Kind::Tasks,
+            Kind::Symbols,
+            Kind::CountersBefore,
+            Kind::CountersAfter,
+            Kind::Run,
+            Kind::End,
+            Kind::Cgroups,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u16 == number)
     }
 }
 
-/// What precedes a block's bytes: magic u32, kind u16, zero u16, cpu u32, stored u32, raw u32, reserved u32.
+/// Block header: magic u32, kind u16, zero u16, cpu u32, stored u32, raw u32, reserved u32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// What it holds; none if this program does not know.
+    /// Contents; `None` if unknown to this version.
     pub kind: Option<BlockKind>,
-    /// The CPU, for pages.
+    /// The CPU, for sub-buffers.
     pub cpu: u32,
-    /// Bytes of the zstd frame that follows.
+    /// Size in bytes of the zstd frame that follows.
     pub stored: u32,
-    /// Bytes it unpacks to.
+    /// Uncompressed size in bytes.
     pub raw: u32,
 }
 
 impl BlockHeader {
-    /// Bytes in the file.
+    /// Size of the header in bytes.
     pub const SIZE: usize = 24;
 
-    /// Reads a header; none if the bytes are not one.
+    /// Decodes a header. Returns `None` if `bytes` are not one.
     pub fn parse(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let header = Self {

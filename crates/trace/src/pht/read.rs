@@ -4,98 +4,72 @@ use zstd_safe::DCtx;
 
 use super::block::{BlockHeader, BlockKind, MAGIC};
 use super::write::MachineInfo;
-use crate::dat::zstd_bound;
+use crate::binary::BinaryTrace;
 use crate::info::{Origin, Run, TraceInfo};
 use crate::ring::SubBufferLayout;
-use crate::{
-    Comms, Event, EventFormat, EventSource, Formats, Input, Losses, Merge, SubBufferSource, Symbols,
-    TraceError,
-};
+use crate::{Comms, EventFormat, Formats, Input, Merge, SubBufferSource, Symbols, TraceError, zstd};
 
-/// Reads our own recordings.
-pub struct PhtReader {
-    info: TraceInfo,
-    formats: Formats,
-    comms: Comms,
-    merge: Merge<Blocks>,
-}
-
-/// A block in the file.
+/// Location of a block in the file.
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    /// Of the frame.
+struct Location {
+    /// Offset of the zstd frame.
     offset: u64,
     header: BlockHeader,
 }
 
-impl PhtReader {
-    /// Opens a recording: looks through its blocks, and reads all but the events.
-    ///
-    /// # Errors
-    /// [`TraceError`] if it does not say how its events are laid out. A cut file is read up to the cut, with a remark.
-    pub fn open(input: Input) -> Result<Self, TraceError> {
-        let mut info = TraceInfo { origin: Origin::Recording, ..TraceInfo::default() };
-        let places = places(&input, &mut info.remarks)?;
-        let mut zstd = DCtx::create();
-        let mut reader =
-            Parts { formats: Formats::default(), comms: Comms::default(), layout: None, done: false };
-        let mut cpus = BTreeMap::<u32, Vec<Place>>::new();
-        let mut big_endian = false;
-        for place in places {
-            let Some(kind) = place.header.kind else { continue };
-            if kind == BlockKind::Pages {
-                cpus.entry(place.header.cpu).or_default().push(place);
-                continue;
-            }
-            let mut raw = Vec::new();
-            if let Err(what) = unpack(&input, &mut zstd, place, &mut raw)? {
-                info.remarks.push(format!("a block at {:#x} is damaged ({what}) and left out", place.offset));
-                continue;
-            }
-            let text = String::from_utf8_lossy(&raw);
-            let fault = |what: String| input.fault(place.offset, what);
-            reader.take(kind, &text, &mut info, &mut big_endian).map_err(fault)?;
+/// Opens a recording: scans its blocks and reads all but the events.
+///
+/// # Errors
+/// [`TraceError`] if the recording has no `header_page`. A truncated file is read up to the truncation, with a warning.
+pub(crate) fn open(input: Input) -> Result<BinaryTrace<Blocks>, TraceError> {
+    let mut info = TraceInfo { origin: Origin::Recording, ..TraceInfo::default() };
+    let blocks = scan(&input, &mut info.warnings)?;
+    let mut context = DCtx::create();
+    let mut metadata = Metadata::default();
+    let mut cpus = BTreeMap::<u32, Vec<Location>>::new();
+    for block in blocks {
+        let Some(kind) = block.header.kind else { continue };
+        if kind == BlockKind::SubBuffers {
+            cpus.entry(block.header.cpu).or_default().push(block);
+            continue;
         }
-        let Some(layout) = reader.layout else {
-            return Err(
-                input.fault(0, "the recording ends before it says how events are laid out: record again")
-            );
-        };
-        if !reader.done {
-            info.remarks
-                .push("the recording was cut off: it has no end, and the last events may be missing".into());
+        let mut raw = Vec::new();
+        if let Err(what) = decompress(&input, &mut context, block, &mut raw)? {
+            info.warnings.push(format!("the block at {:#x} is damaged and skipped: {what}", block.offset));
+            continue;
         }
-        let sources = cpus.into_iter().map(|(cpu, places)| (cpu, Blocks::new(input.clone(), places, layout)));
-        let merge = Merge::new(sources, layout, &reader.formats);
-        Ok(Self { info, formats: reader.formats, comms: reader.comms, merge })
+        let text = String::from_utf8_lossy(&raw);
+        metadata.add(kind, &text, &mut info).map_err(|what| input.format_error(block.offset, what))?;
     }
-
-    /// What the recording says of the machine.
-    pub fn info(&self) -> &TraceInfo {
-        &self.info
+    let Some(layout) = metadata.layout else {
+        return Err(input.format_error(0, "the recording is truncated before its header_page: record again"));
+    };
+    if !metadata.complete {
+        info.warnings.push(
+            "the recording is truncated: it has no end block, and its last events may be missing".into(),
+        );
     }
+    let sources = cpus.into_iter().map(|(cpu, blocks)| (cpu, Blocks::new(input.clone(), blocks, layout)));
+    let merge = Merge::new(sources, layout, &metadata.formats);
+    Ok(BinaryTrace { info, formats: metadata.formats, comms: metadata.comms, merge })
 }
 
-/// What blocks other than pages add up to.
-struct Parts {
+/// Contents of the blocks other than sub-buffers.
+#[derive(Default)]
+struct Metadata {
     formats: Formats,
     comms: Comms,
+    big_endian: bool,
     layout: Option<SubBufferLayout>,
-    done: bool,
+    complete: bool,
 }
 
-impl Parts {
-    fn take(
-        &mut self,
-        kind: BlockKind,
-        text: &str,
-        info: &mut TraceInfo,
-        big_endian: &mut bool,
-    ) -> Result<(), String> {
+impl Metadata {
+    fn add(&mut self, kind: BlockKind, text: &str, info: &mut TraceInfo) -> Result<(), String> {
         match kind {
             BlockKind::Machine => {
                 let machine: MachineInfo = json(text, "the machine")?;
-                *big_endian = machine.big_endian;
+                self.big_endian = machine.big_endian;
                 info.release = Some(machine.release);
                 info.hostname = Some(machine.hostname);
                 info.machine = Some(machine.machine);
@@ -106,10 +80,11 @@ impl Parts {
             }
             BlockKind::HeaderPage => {
                 self.layout =
-                    Some(SubBufferLayout::parse(text, *big_endian).map_err(|error| error.to_string())?);
+                    Some(SubBufferLayout::parse(text, self.big_endian).map_err(|error| error.to_string())?);
             }
             BlockKind::Format => {
-                let (system, text) = text.split_once('\0').ok_or("expected a subsystem and a zero byte")?;
+                let (system, text) =
+                    text.split_once('\0').ok_or("expected an event system and a zero byte")?;
                 self.formats.add(EventFormat::parse(system, text).map_err(|error| error.to_string())?);
             }
             BlockKind::Tasks => {
@@ -136,26 +111,26 @@ impl Parts {
                     }
                 }
             }
-            BlockKind::Begin => info.begin = Some(json(text, "the counters")?),
-            BlockKind::End => info.end = Some(json(text, "the counters")?),
+            BlockKind::CountersBefore => info.begin = Some(json(text, "the counters")?),
+            BlockKind::CountersAfter => info.end = Some(json(text, "the counters")?),
             BlockKind::Run => info.runs.push(json::<Run>(text, "a run")?),
-            BlockKind::Done => {
+            BlockKind::End => {
                 info.lost_by_cpu = json(text, "the lost events")?;
-                self.done = true;
+                self.complete = true;
             }
-            BlockKind::Pages => {}
+            BlockKind::SubBuffers => {}
         }
         Ok(())
     }
 }
 
 fn json<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|error| format!("{what} cannot be understood: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("{what} does not parse: {error}"))
 }
 
-/// All blocks, up to where the file is cut or damaged.
-fn places(input: &Input, remarks: &mut Vec<String>) -> Result<Vec<Place>, TraceError> {
-    let mut places = Vec::new();
+/// Lists the blocks up to where the file is truncated or damaged.
+fn scan(input: &Input, warnings: &mut Vec<String>) -> Result<Vec<Location>, TraceError> {
+    let mut blocks = Vec::new();
     let mut offset = MAGIC.len() as u64;
     while offset < input.len() {
         let mut bytes = [0; BlockHeader::SIZE];
@@ -163,7 +138,8 @@ fn places(input: &Input, remarks: &mut Vec<String>) -> Result<Vec<Place>, TraceE
             break;
         }
         let Some(header) = BlockHeader::parse(&bytes) else {
-            remarks.push(format!("the file is damaged at {offset:#x}: what follows is left out"));
+            warnings
+                .push(format!("the file is damaged at {offset:#x}: expected a block; the rest is skipped"));
             break;
         };
         let frame = offset + BlockHeader::SIZE as u64;
@@ -171,47 +147,39 @@ fn places(input: &Input, remarks: &mut Vec<String>) -> Result<Vec<Place>, TraceE
         if offset > input.len() {
             break;
         }
-        places.push(Place { offset: frame, header });
+        blocks.push(Location { offset: frame, header });
     }
-    Ok(places)
+    Ok(blocks)
 }
 
-/// Unpacks a block into `raw`. The inner error is damage.
-fn unpack(
+/// Decompresses a block into `raw`. The inner error means that the block is damaged.
+fn decompress(
     input: &Input,
-    zstd: &mut DCtx<'static>,
-    place: Place,
+    context: &mut DCtx<'static>,
+    block: Location,
     raw: &mut Vec<u8>,
 ) -> Result<Result<(), String>, TraceError> {
-    let stored = input.exactly(place.offset, u64::from(place.header.stored), "a block")?;
-    if u64::from(place.header.raw) > zstd_bound(stored.len()) {
-        return Ok(Err(format!("{} bytes cannot unpack to {}", stored.len(), place.header.raw)));
-    }
-    raw.resize(place.header.raw as usize, 0);
-    Ok(match zstd.decompress(raw.as_mut_slice(), &stored) {
-        Ok(count) if count == place.header.raw as usize => Ok(()),
-        Ok(count) => Err(format!("{count} bytes instead of {}", place.header.raw)),
-        Err(code) => Err(zstd_safe::get_error_name(code).to_owned()),
-    })
+    let stored = input.read_exact_at(block.offset, u64::from(block.header.stored), "a block")?;
+    Ok(zstd::decompress(context, &stored, block.header.raw as usize, raw))
 }
 
 /// The sub-buffers of one CPU.
-struct Blocks {
+pub(crate) struct Blocks {
     input: Input,
-    places: std::vec::IntoIter<Place>,
-    zstd: DCtx<'static>,
+    blocks: std::vec::IntoIter<Location>,
+    context: DCtx<'static>,
     raw: Vec<u8>,
     at: usize,
     sub_buffer_size: usize,
 }
 
 impl Blocks {
-    fn new(input: Input, places: Vec<Place>, layout: SubBufferLayout) -> Self {
+    fn new(input: Input, blocks: Vec<Location>, layout: SubBufferLayout) -> Self {
         let sub_buffer_size = layout.sub_buffer_size as usize;
         Self {
             input,
-            places: places.into_iter(),
-            zstd: DCtx::create(),
+            blocks: blocks.into_iter(),
+            context: DCtx::create(),
             raw: Vec::new(),
             at: 0,
             sub_buffer_size,
@@ -223,9 +191,9 @@ impl SubBufferSource for Blocks {
     fn next_sub_buffer(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
         page.clear();
         while self.at >= self.raw.len() {
-            let Some(place) = self.places.next() else { return Ok(false) };
+            let Some(block) = self.blocks.next() else { return Ok(false) };
             self.at = 0;
-            if unpack(&self.input, &mut self.zstd, place, &mut self.raw)?.is_err() {
+            if decompress(&self.input, &mut self.context, block, &mut self.raw)?.is_err() {
                 // An empty sub-buffer counts as damaged.
                 self.raw.clear();
                 return Ok(true);
@@ -235,24 +203,5 @@ impl SubBufferSource for Blocks {
         page.extend_from_slice(&self.raw[self.at..end]);
         self.at = end;
         Ok(true)
-    }
-}
-
-impl EventSource for PhtReader {
-    #[inline]
-    fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
-        self.merge.next_event(&self.formats, &self.comms, u64::MAX)
-    }
-
-    fn formats(&self) -> &Formats {
-        &self.formats
-    }
-
-    fn comms(&self) -> &Comms {
-        &self.comms
-    }
-
-    fn losses(&self) -> Losses {
-        self.merge.losses()
     }
 }

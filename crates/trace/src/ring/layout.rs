@@ -1,27 +1,27 @@
 use crate::format::parse_field;
 use crate::{Abi, TraceError};
 
-/// How the kernel lays out a sub-buffer, from `events/header_page`.
+/// Layout of a sub-buffer, from `events/header_page`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubBufferLayout {
-    /// The machine's words.
+    /// Byte order and word size of the machine.
     pub abi: Abi,
-    /// Byte offset of the word that says how many bytes of data there are, with flags in its upper bits.
+    /// Byte offset of `commit`: the number of data bytes, with flags in its upper bits.
     pub commit_offset: u32,
     /// Byte offset of the data.
     pub data_offset: u32,
-    /// Bytes of the whole sub-buffer.
+    /// Size of the sub-buffer in bytes.
     pub sub_buffer_size: u32,
 }
 
-/// Bytes of the largest sub-buffer: the kernel's limit is order 7 of its largest page.
+/// Size of the largest sub-buffer: the kernel allows order 7 of its largest page.
 pub(crate) const MAX_SUB_BUFFER: u32 = 1 << 23;
 
 impl SubBufferLayout {
-    /// Parses `events/header_page`. The width of `commit`, a `local_t`, is the machine's `long`.
+    /// Parses `events/header_page`. The size of `commit`, a `local_t`, is that of the machine's `long`.
     ///
     /// # Errors
-    /// [`TraceError::EventFormat`] if `timestamp`, `commit` or `data` is missing or cannot be.
+    /// [`TraceError::EventFormat`] if `timestamp`, `commit` or `data` is missing or invalid.
     pub fn parse(text: &str, big_endian: bool) -> Result<Self, TraceError> {
         let fail = |what: String| TraceError::EventFormat { name: "header_page".into(), what };
         let (mut timestamp, mut commit, mut data) = (None, None, None);
@@ -54,7 +54,7 @@ impl SubBufferLayout {
         })
     }
 
-    /// The layout of 64-bit little-endian kernels with sub-buffers of `sub_buffer_size` bytes.
+    /// Returns the layout of 64-bit little-endian kernels with sub-buffers of `size` bytes.
     pub fn le64(sub_buffer_size: u32) -> Self {
         Self { abi: Abi::LE64, commit_offset: 8, data_offset: 16, sub_buffer_size }
     }

@@ -1,4 +1,4 @@
-//! The kernel's ring buffer, sub-buffer by sub-buffer, as `trace_pipe_raw` gives it and `trace.dat` keeps it.
+//! Sub-buffers of the kernel's ring buffer, as `trace_pipe_raw` returns them and `trace.dat` stores them.
 
 mod layout;
 mod sub_buffer;

@@ -1,24 +1,25 @@
-//! One sub-buffer: a time stamp, the count of bytes, then records of a 5-bit type or length, a 27-bit time delta and data.
+//! Decodes one sub-buffer: a time stamp, `commit`, then records of a 5-bit type or length, a 27-bit time
+//! delta and data.
 
 use super::SubBufferLayout;
 
-/// The kernel's `type_len` values above the lengths (`events/header_event` prints them).
+/// Values of `type_len` above the lengths (`enum ring_buffer_type`; `events/header_event` prints them).
 mod kind {
-    /// Nothing, or a discarded record.
+    /// Padding, or a discarded record.
     pub(super) const PADDING: u32 = 29;
-    /// A delta too large for 27 bits.
+    /// A time delta of more than 27 bits.
     pub(super) const TIME_EXTEND: u32 = 30;
-    /// The time itself.
+    /// An absolute time stamp.
     pub(super) const TIME_STAMP: u32 = 31;
 }
 
-/// Bytes of data a sub-buffer holds: the lower 20 bits of `commit`.
+/// Number of data bytes: the lower 20 bits of `commit`.
 const COMMIT_MASK: u64 = (1 << 20) - 1;
-/// Events were lost before this sub-buffer.
+/// `RB_MISSED_EVENTS`: events were lost before this sub-buffer.
 const MISSED_EVENTS: u64 = 1 << 31;
-/// How many is stored as a `long` behind the data.
+/// `RB_MISSED_STORED`: their number is stored as a `long` after the data.
 const MISSED_STORED: u64 = 1 << 30;
-/// Time stamps have 59 bits; the rest is that of the time before.
+/// Absolute time stamps have 59 bits; the upper bits are those of the preceding time stamp.
 const STAMP_BITS: u32 = 59;
 
 /// Events lost before a sub-buffer.
@@ -26,34 +27,34 @@ const STAMP_BITS: u32 = 59;
 pub enum MissedEvents {
     /// None.
     No,
-    /// So many.
+    /// This many.
     Count(u64),
-    /// Some; the kernel had no room to say how many.
+    /// At least one; the kernel had no room to store the number.
     Unknown,
 }
 
-/// A record: its time and where its data lies in the sub-buffer.
+/// A record: its time stamp and the location of its data in the sub-buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Nanoseconds of the trace's clock.
+    /// Nanoseconds of the trace clock.
     pub ts: u64,
-    /// First byte of the data, counted from the sub-buffer's begin.
+    /// First byte of the data, from the start of the sub-buffer.
     pub start: usize,
     /// One past the last byte.
     pub end: usize,
 }
 
-/// What in a sub-buffer cannot be.
+/// A sub-buffer's contents contradict its format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {what}")]
 pub struct SubBufferError {
-    /// Byte in the sub-buffer.
+    /// Byte offset in the sub-buffer.
     pub offset: usize,
-    /// What was found.
+    /// The contradiction.
     pub what: &'static str,
 }
 
-/// Walks the records of one sub-buffer.
+/// Iterates over the records of one sub-buffer.
 #[derive(Debug, Clone)]
 pub struct SubBufferCursor {
     layout: SubBufferLayout,
@@ -64,23 +65,23 @@ pub struct SubBufferCursor {
 }
 
 impl SubBufferCursor {
-    /// Starts at the first record. `page` may be cut behind its last record.
+    /// Starts at the first record. `page` may be truncated after its last record.
     ///
     /// # Errors
-    /// [`SubBufferError`] if the header is cut off or says there is more data than bytes.
+    /// [`SubBufferError`] if the header is truncated, or `commit` exceeds the sub-buffer.
     pub fn new(page: &[u8], layout: SubBufferLayout) -> Result<Self, SubBufferError> {
         let abi = layout.abi;
         let word = |at: usize, size: usize| page.get(at..)?.get(..size).and_then(|bytes| abi.unsigned(bytes));
         let long = usize::from(abi.long_size);
         let (Some(ts), Some(commit)) = (word(0, 8), word(layout.commit_offset as usize, long)) else {
-            return Err(SubBufferError { offset: page.len(), what: "the sub-buffer's header is cut off" });
+            return Err(SubBufferError { offset: page.len(), what: "the header is truncated" });
         };
         let at = layout.data_offset as usize;
         let end = at + (commit & COMMIT_MASK) as usize;
         if end > page.len() {
             return Err(SubBufferError {
                 offset: layout.commit_offset as usize,
-                what: "more data than the sub-buffer has bytes",
+                what: "commit exceeds the sub-buffer",
             });
         }
         let missed = match commit & (MISSED_EVENTS | MISSED_STORED) {
@@ -93,20 +94,20 @@ impl SubBufferCursor {
         Ok(Self { layout, ts, at, end, missed })
     }
 
-    /// What was lost before this sub-buffer.
+    /// Returns the events lost before this sub-buffer.
     pub fn missed(&self) -> MissedEvents {
         self.missed
     }
 
-    /// The time of the last record, or of the sub-buffer if none was read yet.
+    /// Returns the time stamp of the last record, or that of the sub-buffer before the first.
     pub fn ts(&self) -> u64 {
         self.ts
     }
 
-    /// The next record with data; `page` is the one given to [`SubBufferCursor::new`].
+    /// Returns the next data record; `page` is the one passed to [`SubBufferCursor::new`].
     ///
     /// # Errors
-    /// [`SubBufferError`] if a record reaches beyond the data; what follows cannot be read.
+    /// [`SubBufferError`] if a record exceeds the data; the rest of the sub-buffer is unreadable.
     #[inline]
     pub fn next_record(&mut self, page: &[u8]) -> Result<Option<Record>, SubBufferError> {
         while self.at < self.end {
@@ -119,20 +120,20 @@ impl SubBufferCursor {
             let array = self.at + 4;
             let (start, end) = match type_len {
                 0 => {
-                    // The length counts its own word.
+                    // The length includes its own word.
                     let len = self.word(page, array)? as usize;
                     if len < 4 {
-                        return Err(self.fault("a record shorter than its length's word"));
+                        return Err(self.error("a record is shorter than its length word"));
                     }
                     (array + 4, array + len)
                 }
-                // A null record: the rest is empty.
+                // A null record: the rest of the sub-buffer is unused.
                 kind::PADDING if delta == 0 => {
                     self.at = self.end;
                     return Ok(None);
                 }
                 kind::PADDING => {
-                    // A discarded record: its time counts, since the next delta starts from it.
+                    // A discarded record. Its delta counts, because the next delta builds on it.
                     let len = self.word(page, array)? as usize;
                     self.ts = self.ts.wrapping_add(delta);
                     self.skip_to(array.saturating_add(len.max(4)))?;
@@ -153,10 +154,10 @@ impl SubBufferCursor {
                 words => (array, array + words as usize * 4),
             };
             if end > self.end {
-                return Err(self.fault("a record that reaches beyond the data"));
+                return Err(self.error("a record exceeds the data"));
             }
             self.ts = self.ts.wrapping_add(delta);
-            // Lengths are in words, and records start on words.
+            // Lengths and record offsets are multiples of 4.
             self.at = end.next_multiple_of(4);
             return Ok(Some(Record { ts: self.ts, start, end }));
         }
@@ -166,24 +167,25 @@ impl SubBufferCursor {
     #[inline]
     fn word(&self, page: &[u8], at: usize) -> Result<u32, SubBufferError> {
         let bytes = page.get(..self.end).and_then(|page| page.get(at..)?.first_chunk::<4>());
-        let Some(&bytes) = bytes else { return Err(self.fault("a record's header is cut off")) };
+        let Some(&bytes) = bytes else { return Err(self.error("a record header is truncated")) };
         Ok(if self.layout.abi.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
     }
 
     fn skip_to(&mut self, to: usize) -> Result<(), SubBufferError> {
         if to > self.end {
-            return Err(self.fault("padding that reaches beyond the data"));
+            return Err(self.error("padding exceeds the data"));
         }
         self.at = to;
         Ok(())
     }
 
-    fn fault(&self, what: &'static str) -> SubBufferError {
+    fn error(&self, what: &'static str) -> SubBufferError {
         SubBufferError { offset: self.at, what }
     }
 }
 
-/// A stamp's upper five bits are those of the time before it; where the stamp is smaller, they have counted on.
+/// Extends an absolute time stamp with the upper five bits of the preceding one. A smaller stamp means that
+/// the lower bits wrapped around.
 fn absolute(stamp: u64, before: u64) -> u64 {
     let upper = before >> STAMP_BITS << STAMP_BITS;
     let full = upper | stamp;
@@ -215,7 +217,7 @@ mod tests {
             match cursor.next_record(page) {
                 Ok(Some(record)) => out.push((record.ts, page[record.start..record.end].to_vec())),
                 Ok(None) => return (out, None),
-                Err(fault) => return (out, Some(fault)),
+                Err(error) => return (out, Some(error)),
             }
         }
     }
@@ -273,11 +275,11 @@ mod tests {
     #[test]
     fn damage_ends_the_page_and_says_where() {
         let cut = page(0, 0, &[&header(1, 1), b"good", &header(28, 1), b"too short"], &[]);
-        let (good, fault) = records(&cut);
+        let (good, error) = records(&cut);
         assert_eq!(good.len(), 1);
-        assert_eq!(fault.unwrap().offset, 24);
-        let (_, fault) = records(&page(0, 0, &[&header(0, 1), &3u32.to_le_bytes()], &[]));
-        assert!(fault.unwrap().what.contains("shorter"));
+        assert_eq!(error.unwrap().offset, 24);
+        let (_, error) = records(&page(0, 0, &[&header(0, 1), &3u32.to_le_bytes()], &[]));
+        assert!(error.unwrap().what.contains("shorter"));
         let long = page(0, 0, &[&header(1, 1), b"good"], &[]);
         assert!(SubBufferCursor::new(&long[..20], SubBufferLayout::le64(4096)).is_err());
         assert!(SubBufferCursor::new(&long[..15], SubBufferLayout::le64(4096)).is_err());

@@ -1,4 +1,4 @@
-//! Lines of text, taken apart.
+//! Parsed lines of text.
 
 use std::sync::Arc;
 
@@ -6,43 +6,43 @@ use super::header::{LineHeader, LossNotice};
 use super::line_format::LineFormat;
 use crate::event::Value;
 
-/// A piece of text, and what its lines say. Batches go round: their room is used again.
+/// A chunk of text and its parsed lines. Batches are reused.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
-    /// Whole lines: what counts of `bytes`.
+    /// The whole lines of the chunk are `bytes[begin..end]`.
     pub(super) begin: usize,
     pub(super) end: usize,
-    /// The events, in the order of their lines.
+    /// Events in line order.
     pub(super) lines: Vec<Line>,
-    /// The values of all events.
+    /// Values of all events.
     pub(super) values: Vec<Value>,
-    /// Lines that are no events but say something, and which event comes next.
+    /// Loss notices, each with the index of the event that follows it.
     pub(super) notes: Vec<(usize, LossNotice)>,
-    /// The kinds of events in this batch, in the order of their first lines.
+    /// Line formats in this batch, in order of first use.
     pub(super) formats: Vec<Arc<LineFormat>>,
 }
 
 /// An event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
-    /// Where the line begins.
+    /// Offset of the line.
     pub(super) start: usize,
     pub(super) head: LineHeader,
-    /// Its kind: a place in the batch's formats.
+    /// Index of its line format in the batch.
     pub(super) format: usize,
-    /// Its first value, and how many it has.
+    /// Index of its first value, and the number of values.
     pub(super) first: usize,
     pub(super) count: usize,
 }
 
 impl Batch {
-    /// The lines.
+    /// Returns the whole lines.
     pub(super) fn text(&self) -> &[u8] {
         self.bytes.get(self.begin..self.end).unwrap_or_default()
     }
 
-    /// Nothing was found in the lines.
+    /// Returns whether no line is an event or a loss notice.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.notes.is_empty()
     }

@@ -1,16 +1,17 @@
-//! Text in chunks of equal size, each of which can be read without the others: a line belongs to the piece it begins in.
+//! Splits text into chunks of equal size that can be parsed independently: a line belongs to the chunk it
+//! starts in.
 
 use super::batch::Batch;
 use crate::{Input, TraceError};
 
-/// Bytes of a piece: with what is made of it, it fits into a CPU's second cache.
+/// Chunk size in bytes: together with the parsed lines, a chunk fits into the L2 cache.
 const CHUNK: usize = 256 << 10;
-/// A line that is longer is left out.
+/// Longer lines are skipped.
 const LONGEST: usize = 1 << 20;
-/// Bytes read beyond a piece, for the end of its last line.
+/// Bytes read past the end of a chunk, for the rest of its last line.
 const BEYOND: usize = 4 << 10;
 
-/// A file cut into chunks.
+/// A file split into chunks.
 #[derive(Clone)]
 pub(super) struct Chunks {
     input: Input,
@@ -23,7 +24,7 @@ impl Chunks {
         Self { input, size: CHUNK, longest: LONGEST }
     }
 
-    /// Chunks of `size` bytes, and lines of up to `longest`: for tests of borders.
+    /// Splits into chunks of `size` bytes with lines of up to `longest` bytes: for tests of chunk boundaries.
     #[cfg(test)]
     pub(super) fn of_size(input: Input, size: usize, longest: usize) -> Self {
         Self { input, size, longest }
@@ -33,25 +34,25 @@ impl Chunks {
         &self.input
     }
 
-    /// Bytes of the longest line that counts.
+    /// Returns the length of the longest line that is not skipped.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// How many chunks there are.
+    /// Returns the number of chunks.
     pub(super) fn count(&self) -> u64 {
         self.input.len().div_ceil(self.size as u64)
     }
 
-    /// How many of them the first bytes take.
+    /// Returns the number of chunks that cover the first `bytes`.
     pub(super) fn of_first(&self, bytes: u64) -> u64 {
         bytes.min(self.input.len()).div_ceil(self.size as u64)
     }
 
-    /// Fills a batch with the lines that begin in a piece.
+    /// Fills a batch with the lines that start in chunk `number`.
     pub(super) fn fill(&self, number: u64, batch: &mut Batch) -> Result<(), TraceError> {
         let start = number.saturating_mul(self.size as u64);
-        // The byte before tells whether a line begins with the piece's first byte.
+        // The preceding byte shows whether a line starts at the chunk's first byte.
         let before = usize::from(start > 0);
         let from = start - before as u64;
         let own = before + self.size;
@@ -61,11 +62,11 @@ impl Chunks {
         if before == 1 {
             match memchr::memchr(b'\n', piece) {
                 Some(end) if end + 1 < piece.len() => batch.begin = end + 1,
-                // No line begins in this piece.
+                // No line starts in this chunk.
                 _ => return Ok(()),
             }
         }
-        // The end of the line that holds the piece's last byte, which may be that byte.
+        // Finds the end of the line that contains the chunk's last byte.
         let mut searched = own - 1;
         let end = loop {
             let rest = batch.bytes.get(searched..len).unwrap_or_default();
@@ -89,7 +90,8 @@ impl Chunks {
         Ok(())
     }
 
-    /// Reads up to `count` bytes at `offset` to a place in `bytes`, which grows as needed; how many there were.
+    /// Reads up to `count` bytes at `offset` into `bytes` at `place`; `bytes` grows as needed. Returns the
+    /// number of bytes read.
     fn read(
         &self,
         offset: u64,

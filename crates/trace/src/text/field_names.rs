@@ -1,4 +1,5 @@
-/// The binary field behind a name in vmscan's print formats (`include/trace/events/vmscan.h`, Linux 4.4 to 7.2).
+/// Returns the binary field for a name in vmscan's print formats (`include/trace/events/vmscan.h`, Linux 4.4
+/// to 7.2).
 pub(super) fn field_name<'a>(event: &str, printed: &'a str) -> &'a str {
     if !event.starts_with("mm_vmscan_") && !event.starts_with("mm_shrink_slab_") {
         return printed;

@@ -1,12 +1,12 @@
-//! The fields of an event as its print format spells them.
+//! Parses the fields of an event, as its print format prints them.
 
 use crate::Span;
 use crate::event::{Value, number};
 
-/// A name and a value in a line of fields, in bytes.
+/// Byte ranges of a name and a value.
 pub(super) type Pair = (Span, Span);
 
-/// Finds `name=value` pairs; a value lasts until the word that holds the next `=`.
+/// Finds `name=value` pairs; a value extends to the word with the next `=`.
 pub(super) fn pairs(bytes: &[u8], out: &mut Vec<Pair>) {
     out.clear();
     let mut word = 0;
@@ -14,7 +14,7 @@ pub(super) fn pairs(bytes: &[u8], out: &mut Vec<Pair>) {
         match byte {
             b' ' | b'\t' => word = at + 1,
             b'=' if at > word && (bytes[word].is_ascii_alphabetic() || bytes[word] == b'_') => {
-                // A second `=` in one word belongs to the value.
+                // A second `=` in the same word belongs to the value.
                 if let Some((_, value)) = out.last_mut() {
                     if value.start as usize > word {
                         continue;
@@ -31,8 +31,8 @@ pub(super) fn pairs(bytes: &[u8], out: &mut Vec<Pair>) {
     }
 }
 
-/// The same for fields whose names are known: `names` in their order, each with all that stands before its value, none of the
-/// values with a space. Gives as many values as there are names; false if the line is not so.
+/// Fast path of [`pairs`] for known fields: `names` are the prefixes of the values in order, and no value
+/// contains a space. Fills as many values as there are names. Returns false if the line does not match.
 #[inline]
 pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -> bool {
     let mut at = 0;
@@ -42,7 +42,7 @@ pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -
         }
         let start = at + name.len();
         if name.is_empty() {
-            // A word, whatever it looks like.
+            // A word without a name.
             let rest = line.get(start..).unwrap_or_default();
             let end = start + memchr::memchr2(b' ', b'=', rest).unwrap_or(rest.len());
             if line.get(end) == Some(&b'=') {
@@ -52,7 +52,7 @@ pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -
             at = end + 1;
             continue;
         }
-        // Most values are short decimal numbers: one loop finds their end and what they are.
+        // Most values are short decimal numbers: one loop finds their end and their value.
         let mut end = start;
         let mut decimal = 0_u64;
         while let Some(digit) = line.get(end).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10)
@@ -77,7 +77,8 @@ pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -
     at > line.len()
 }
 
-/// Whether text begins with a name. Names have 4 to 30 bytes: two overlapping words are faster than a call.
+/// Returns whether `text` starts with `name`. Names have 4 to 30 bytes: two overlapping word comparisons are
+/// faster than memcmp.
 #[inline]
 pub(super) fn begins(text: &[u8], name: &[u8]) -> bool {
     let Some(text) = text.get(..name.len()) else { return false };
@@ -90,14 +91,14 @@ pub(super) fn begins(text: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// The first and the last `N` bytes.
+/// Returns the first and the last `N` bytes.
 #[inline]
 fn ends<const N: usize>(text: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
     text.first_chunk::<N>().zip(text.last_chunk::<N>())
 }
 
-/// The shrinkers' events have no `=`: `FUNCTION ADDRESS: nid: 1 objects to shrink 12 gfp_flags GFP_KERNEL cache items 5 …`.
-/// Names are words, values are numbers or flags in capitals.
+/// Parses shrinker events, which have no `=`: `FUNCTION ADDRESS: nid: 1 objects to shrink 12 gfp_flags
+/// GFP_KERNEL cache items 5 …`. Names are words; values are numbers or flags in capitals.
 pub(super) fn shrinker(args: &[u8], out: &mut Vec<Pair>) {
     out.clear();
     let mut offset = 0;
@@ -107,7 +108,7 @@ pub(super) fn shrinker(args: &[u8], out: &mut Vec<Pair>) {
         (start, word)
     });
     let (Some(function), Some(address)) = (words.next(), words.next()) else { return };
-    // Names of their own are not in the line: zero-length spans, which `SHRINKER_NAMES` knows by their position.
+    // These two values have no name in the line: empty spans, which `SHRINKER_NAMES` names by position.
     out.push((span(0, 0), span(0, function_len(function.1))));
     out.push((span(0, 0), span(address.0, address.0 + without_colon(address.1))));
     let mut label: Option<(usize, usize)> = None;
@@ -123,7 +124,8 @@ pub(super) fn shrinker(args: &[u8], out: &mut Vec<Pair>) {
     }
 }
 
-/// The same for a line whose fields are as expected: cuts its first two words, and looks whether the others are values.
+/// Fast path of [`shrinker`] for a line that matched: trims its first two words, and checks that the others
+/// are values.
 #[inline]
 pub(super) fn cut_shrinker(args: &[u8], values: &mut [Value]) -> bool {
     let [function, address, others @ ..] = values else { return false };
@@ -133,14 +135,14 @@ pub(super) fn cut_shrinker(args: &[u8], values: &mut [Value]) -> bool {
         value.span.end = value.span.start + len_of(word(value)) as u32;
     }
     others.iter().all(|value| {
-        // Mostly short decimal numbers.
+        // Most values are short decimal numbers.
         let word = word(value);
         value.number.is_some() && matches!(word, [b'0'..=b'9'] | [b'0'..=b'9', b'0'..=b'9', ..])
             || is_value(word)
     })
 }
 
-/// `super_cache_scan+0x0/0x1b0` without the offset.
+/// Returns the length of `super_cache_scan+0x0/0x1b0` without the offset.
 fn function_len(word: &[u8]) -> usize {
     word.iter().position(|&byte| byte == b'+').unwrap_or(word.len())
 }
@@ -149,7 +151,7 @@ fn without_colon(word: &[u8]) -> usize {
     word.strip_suffix(b":").unwrap_or(word).len()
 }
 
-/// The names of the first two values of a shrinker's event.
+/// Names of the first two values of a shrinker event.
 pub(super) const SHRINKER_NAMES: [&str; 2] = ["shrink", "shr"];
 
 fn is_value(word: &[u8]) -> bool {

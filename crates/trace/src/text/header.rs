@@ -1,39 +1,39 @@
-//! The part of a line before the event's own fields.
+//! Parses the part of a line that precedes the event's fields.
 
 use crate::Span;
 
-/// A line that is an event. Spans are bytes of the line: what they hold may be no UTF-8.
+/// The header of an event line. Spans are byte ranges of the line and may not be UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LineHeader {
     pub(super) comm: Span,
     pub(super) pid: i32,
     pub(super) cpu: u32,
-    /// Nanoseconds.
+    /// Time stamp in nanoseconds.
     pub(super) ts: u64,
-    /// Empty if the line does not say.
+    /// The event system; empty if the line does not name it.
     pub(super) system: Span,
     pub(super) name: Span,
     /// The event's fields.
     pub(super) args: Span,
 }
 
-/// A line that is no event, but says something.
+/// A line about lost events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LossNotice {
-    /// Events were lost on a CPU; none if the line does not say how many.
+    /// Events were lost on a CPU; `events` is `None` if the line does not give their number.
     Lost { cpu: u32, events: Option<u64> },
     /// `entries-in-buffer/entries-written: A/B`: B - A were overwritten.
     Overwritten(u64),
 }
 
-/// Understands `COMM-PID [CPU] FLAGS TIME: EVENT: ARGS` and `COMM PID [CPU] TIME: SYSTEM:EVENT: ARGS`. Walks bytes, each
-/// once: text traces have gigabytes.
+/// Parses `COMM-PID [CPU] FLAGS TIME: EVENT: FIELDS` and `COMM PID [CPU] TIME: SYSTEM:EVENT: FIELDS`. Visits
+/// each byte once, because text traces have gigabytes.
 #[inline]
 pub(super) fn parse(line: &[u8]) -> Option<LineHeader> {
     let (task_end, cpu, at) = split_cpu(line)?;
     let (comm, pid) = split_task(line, task_end)?;
     let (ts, at) = split_time(line, at)?;
-    // The name ends at the first colon that nothing or a space follows.
+    // The name ends at the first colon followed by a space or the end of the line.
     let mut start = at;
     let mut system = span(at, at);
     let end = loop {
@@ -62,7 +62,7 @@ fn span(start: usize, end: usize) -> Span {
     Span { start: start as u32, end: end as u32 }
 }
 
-/// Without spaces at both ends.
+/// Trims blanks at both ends.
 #[inline]
 fn trim(line: &[u8], mut start: usize, mut end: usize) -> Span {
     let blank = |at: usize| matches!(line.get(at), Some(b' ' | b'\t' | b'\r'));
@@ -75,8 +75,8 @@ fn trim(line: &[u8], mut start: usize, mut end: usize) -> Span {
     span(start, end)
 }
 
-/// The first number in brackets with a space behind it is the CPU: task names may have brackets too. Where the task ends, the
-/// CPU, and where the line goes on.
+/// Finds the CPU: the first number in brackets followed by a space, because task names may contain brackets.
+/// Returns the end of the task, the CPU, and the offset of the rest.
 #[inline]
 fn split_cpu(line: &[u8]) -> Option<(usize, u32, usize)> {
     for open in memchr::memchr_iter(b'[', line) {
@@ -108,17 +108,17 @@ fn split_task(line: &[u8], end: usize) -> Option<(Span, i32)> {
     split_other_task(line, start, end)
 }
 
-/// Tasks as perf and the option record-tgid have them.
+/// Parses tasks as perf and the option record-tgid print them.
 fn split_other_task(line: &[u8], start: usize, end: usize) -> Option<(Span, i32)> {
     let mut task = line.get(start..end)?;
-    // The process follows in brackets: "bash-1234 (1200)", "(-----)".
+    // The process follows in parentheses: "bash-1234 (1200)", "(-----)".
     if let Some((b')', front)) = task.split_last()
         && let Some(open) = memchr::memrchr(b'(', front)
         && front[open + 1..].iter().all(|byte| byte.is_ascii_digit() || b"- ".contains(byte))
     {
         task = front[..open].trim_ascii_end();
     }
-    // perf: the PID, or PID/TID, is a word of its own.
+    // perf: PID, or PID/TID, is a separate word.
     if let Some(space) = memchr::memrchr(b' ', task) {
         let word = &task[space + 1..];
         let thread = memchr::memrchr(b'/', word).map_or(word, |slash| &word[slash + 1..]);
@@ -132,7 +132,7 @@ fn split_other_task(line: &[u8], start: usize, end: usize) -> Option<(Span, i32)
     Some((span(start, start + dash), i32::try_from(pid).ok()?))
 }
 
-/// Skips the flags of latency and context; nanoseconds, and where what follows begins.
+/// Skips latency and context flags. Returns the time stamp in nanoseconds and the offset of the rest.
 #[inline]
 fn split_time(line: &[u8], mut at: usize) -> Option<(u64, usize)> {
     loop {
@@ -150,8 +150,8 @@ fn split_time(line: &[u8], mut at: usize) -> Option<(u64, usize)> {
     }
 }
 
-/// Seconds with a fraction, up to a colon and a space; whole numbers are counts of a clock without seconds, and stay as they are.
-/// The time, and what follows the colon.
+/// Parses seconds with a fraction, followed by a colon and a space. Whole numbers are counts of a clock that
+/// is not in seconds, and stay as they are. Returns the time stamp and the offset after the colon.
 #[inline]
 fn nanoseconds(line: &[u8], start: usize) -> Option<(u64, usize)> {
     let (seconds, at) = digits(line, start);
@@ -169,10 +169,10 @@ fn nanoseconds(line: &[u8], start: usize) -> Option<(u64, usize)> {
     over.then_some((ts, end + 1))
 }
 
-/// Nanoseconds of the last digit of a fraction, by the number of digits.
+/// Nanoseconds of the last digit of a fraction, by number of digits.
 const SCALES: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
 
-/// The number at a place, right for up to 19 digits, and where it ends.
+/// Parses the number at `at`, exact up to 19 digits. Returns it with its end.
 #[inline]
 fn digits(line: &[u8], mut at: usize) -> (u64, usize) {
     let mut value = 0_u64;
@@ -193,7 +193,8 @@ fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// `CPU:1 [LOST 22 EVENTS]` of ftrace, `CPU:1 [22 EVENTS DROPPED]` of trace-cmd, `# entries-in-buffer/…` of ftrace.
+/// Parses ftrace's `CPU:1 [LOST 22 EVENTS]` and `# entries-in-buffer/…`, and trace-cmd's `CPU:1 [22 EVENTS
+/// DROPPED]`.
 pub(super) fn note(line: &[u8]) -> Option<LossNotice> {
     let line = std::str::from_utf8(line).ok()?.trim();
     let decimal = |text: &str| decimal(text.as_bytes());
@@ -214,7 +215,7 @@ pub(super) fn note(line: &[u8]) -> Option<LossNotice> {
 mod tests {
     use super::*;
 
-    /// The task, CPU and time, the system, the fields.
+    /// COMM, PID, CPU, time stamp, event system, fields.
     type Parts<'a> = (&'a str, i32, u32, u64, &'a str, &'a str);
 
     fn head<'a>(

@@ -1,4 +1,4 @@
-//! Kinds of events in text: one for each event name and sequence of fields.
+//! Line formats: one for each event name and sequence of fields.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,33 +7,34 @@ use super::field_names::field_name;
 use super::fields::SHRINKER_NAMES;
 use crate::{EventFormat, Field, FieldKind, Formats, Slot};
 
-/// A kind of event, as a line has it.
+/// Event name and sequence of fields of a line.
 #[derive(Debug)]
 pub(super) struct LineFormat {
     pub(super) name: Box<[u8]>,
-    /// What stands before each value: `order=`, or `objects to shrink `.
+    /// The text before each value: `order=`, or `objects to shrink `.
     pub(super) before: Fields,
-    /// The subsystem, where the line that it was learned from has one.
+    /// The event system, if the first line with this format names it.
     pub(super) system: Box<[u8]>,
-    /// Its first two values are words without a name, as the shrinkers' events have them.
+    /// The first two values are words without a name, as in shrinker events.
     pub(super) shrinker: bool,
 }
 
-/// Kinds of events with the same name at most, and in all; more is no trace.
+/// Upper bounds of line formats per event name and in all; no real trace has more.
 const MOST_OF_NAME: usize = 64;
 const MOST: usize = 1 << 16;
 
-/// The formats made for kinds so far.
+/// Event formats made for line formats.
 #[derive(Default)]
 pub(super) struct LineFormats {
     names: HashMap<Box<[u8]>, HashMap<Fields, usize>>,
 }
 
-/// What stands before each value.
+/// The text before each value.
 type Fields = Box<[Box<[u8]>]>;
 
 impl LineFormats {
-    /// The number of a kind's format, which is made for the first of a kind. None if there are too many of that name.
+    /// Returns the index of the event format, which the first line of a kind creates. `None` if the event
+    /// name has too many.
     pub(super) fn index(&mut self, line: &LineFormat, formats: &mut Formats) -> Option<usize> {
         let known = self.names.get(&line.name);
         if let Some(&index) = known.and_then(|known| known.get(&line.before)) {
@@ -74,7 +75,8 @@ impl LineFormat {
     }
 }
 
-/// The name in what stands before a value: `order` of `order=`, `objects to shrink` of the same with a space, `nid` of `nid: `.
+/// Returns the field name in the text before a value: `order` for `order=`, `objects to shrink` for `objects
+/// to shrink `, `nid` for `nid: `.
 fn field_of(before: &[u8]) -> &[u8] {
     if let Some(name) = before.strip_suffix(b"=") {
         return name;

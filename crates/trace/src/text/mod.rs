@@ -1,10 +1,11 @@
-//! Traces as text: ftrace's `trace` and `trace_pipe`, `trace-cmd report`, `perf script`.
+//! Text traces: ftrace's `trace` and `trace_pipe`, `trace-cmd report`, `perf script`.
 //!
-//! Values keep the spelling of the kernel's print formats, so flags are names here and numbers in binary traces. Field
-//! names are those of the binary event wherever the print format differs ([`names`]).
+//! Values keep the spelling of the kernel's print formats: flags are names here and numbers in binary traces.
+//! Fields have the names of the binary event where the print format differs ([`field_names`]).
 //!
-//! A file is cut into [`chunks`] that several threads take apart ([`ahead`], [`parser`]), each without the others; the reader puts
-//! them in order and numbers the kinds of events ([`format`]). What comes out does not depend on where the borders are.
+//! Several threads ([`parser_threads`]) parse the [`chunks`] of a file independently of each other
+//! ([`parser`]). The reader puts the batches in order and numbers the line formats ([`line_format`]). The
+//! result does not depend on chunk boundaries.
 
 mod batch;
 mod chunks;

@@ -1,4 +1,4 @@
-//! Takes lines apart.
+//! Parses lines.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use super::line_format::LineFormat;
 use crate::Span;
 use crate::event::{Value, number};
 
-/// Takes lines apart, and keeps the kinds of events it met: lines like earlier ones are done faster, and come out the same. What a
-/// batch holds depends on its text only.
+/// Parses lines and remembers their formats. Lines with a known format take a fast path with the same result.
+/// The contents of a batch depend on its text only.
 pub(super) struct Parser {
-    /// Bytes of the longest line that counts.
+    /// Length of the longest line that is not skipped.
     longest: usize,
-    /// Kinds by event name, and where in `named` they are.
+    /// Index in `named` by event name.
     kinds: HashMap<Box<[u8]>, usize>,
     named: Vec<Named>,
-    /// Places in `named` by a hash of a name's end: saves the look-up for most lines.
+    /// Indices in `named` by a hash of the end of the name: saves most map lookups.
     recent: [usize; RECENT],
     pairs: Vec<Pair>,
-    /// Batches so far.
+    /// Number of batches so far.
     batch: u64,
 }
 
-/// The kinds of one event name.
+/// The line formats of one event name.
 struct Named {
     name: Box<[u8]>,
     kinds: Vec<TextKind>,
@@ -35,14 +35,14 @@ const RECENT: usize = 64;
 
 struct TextKind {
     format: Arc<LineFormat>,
-    /// The last batch that had it, and its place among the formats of that.
+    /// The last batch that used it, and its index in that batch.
     batch: u64,
     place: usize,
 }
 
-/// Kinds kept for one event name.
+/// Upper bound of formats remembered per event name.
 const MAX_KINDS: usize = 64;
-/// Event names kept.
+/// Upper bound of event names remembered.
 const MAX_NAMES: usize = 4096;
 
 impl Parser {
@@ -57,7 +57,7 @@ impl Parser {
         }
     }
 
-    /// Takes the lines of a batch apart.
+    /// Parses the lines of a batch.
     pub(super) fn parse(&mut self, batch: &mut Batch) {
         batch.lines.clear();
         batch.values.clear();
@@ -115,14 +115,14 @@ impl Parser {
         batch.lines.push(Line { start, head, format, first, count: batch.values.len() - first });
     }
 
-    /// Takes the fields of a line apart that is not as known; the place of its kind among the batch's formats.
+    /// Parses the fields of a line with an unknown format. Returns the index of its format in the batch.
     #[cold]
     fn learn(&mut self, at: usize, line: &[u8], head: &LineHeader, batch: &mut Batch) -> usize {
         let part = |span: Span| &line[span.start as usize..span.end as usize];
         let (name, args) = (part(head.name), part(head.args));
         let system = line.get(head.system.start as usize..head.system.end as usize).unwrap_or_default();
         let part = |span: Span| args.get(span.start as usize..span.end as usize).unwrap_or_default();
-        // `trace-cmd report -R` has all fields as pairs.
+        // `trace-cmd report -R` prints all fields as pairs.
         let shrinker = name.starts_with(b"mm_shrink_slab_") && !args.contains(&b'=');
         if shrinker {
             fields::shrinker(args, &mut self.pairs);
@@ -159,7 +159,7 @@ impl Parser {
     }
 }
 
-/// Where a name's kinds are, made if there are none.
+/// Returns the index of an event name, and adds it if missing.
 #[inline]
 fn place(
     kinds: &mut HashMap<Box<[u8]>, usize>,
@@ -178,7 +178,7 @@ fn place(
         Some(&at) => at,
         None => {
             if named.len() >= MAX_NAMES {
-                // No trace has so many. What is known is there to save time only.
+                // No real trace has so many. The cache only saves time.
                 kinds.clear();
                 named.clear();
                 recent.fill(usize::MAX);

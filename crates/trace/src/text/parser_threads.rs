@@ -1,4 +1,4 @@
-//! Threads that take text apart ahead of the one that asks for events.
+//! Threads that parse chunks ahead of the reader.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,19 +8,20 @@ use super::chunks::Chunks;
 use super::parser::Parser;
 use crate::TraceError;
 
-/// Batches of each thread, of about 1 MiB each with all that is made of them.
+/// Batches per thread, about 1 MiB each with the parsed lines.
 const BATCHES: usize = 4;
-/// Threads at most: one that asks for events has no work for more.
+/// Upper bound of threads; a single reader cannot consume the output of more.
 const MOST_THREADS: usize = 8;
 
-/// Batches in the order of the text. The threads take turns, piece by piece, so that it is known whose batch is next.
+/// Delivers batches in text order. The threads take chunks round-robin, so that the source of the next batch
+/// is known.
 pub(super) struct ParserThreads {
     threads: Vec<Thread>,
-    /// Whose turn it is.
+    /// Index of the thread with the next batch.
     turn: usize,
-    /// Chunks to come.
+    /// Chunks left.
     left: u64,
-    /// Whose batch was given last.
+    /// Index of the thread that delivered the last batch.
     given: Option<usize>,
     path: PathBuf,
 }
@@ -30,27 +31,27 @@ struct Thread {
     empty: Sender<Batch>,
 }
 
-/// As many threads as this machine runs at once.
+/// Returns the number of CPUs this process may use, up to the limit.
 pub(super) fn all_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
 }
 
 impl ParserThreads {
-    /// Begins at a piece.
+    /// Starts at chunk `first`.
     pub(super) fn start(chunks: &Chunks, first: u64, threads: usize) -> Result<Self, TraceError> {
         let left = chunks.count().saturating_sub(first);
         let count = left.min(threads.max(1) as u64);
         let path = chunks.input().path().to_owned();
         let start = |turn| Thread::start(chunks.clone(), first.saturating_add(turn), count);
         let threads = (0..count).map(start).collect::<Result<_, _>>();
-        let threads = threads.map_err(TraceError::io(&path, "start a thread to read"))?;
+        let threads = threads.map_err(TraceError::io(&path, "start a thread that reads"))?;
         Ok(Self { threads, turn: 0, left, given: None, path })
     }
 
-    /// The next batch, in exchange for the last one; none at the end.
+    /// Returns the next batch in exchange for the last one; `None` at the end.
     pub(super) fn next(&mut self, used: Batch) -> Result<Option<Batch>, TraceError> {
         if let Some(thread) = self.given.take().and_then(|given| self.threads.get(given)) {
-            // Refused only by a thread that has ended.
+            // Fails only if the thread has ended.
             let _ = thread.empty.send(used);
         }
         let Some(thread) = self.threads.get(self.turn).filter(|_| self.left > 0) else { return Ok(None) };
@@ -59,28 +60,25 @@ impl ParserThreads {
         self.turn = (self.turn + 1) % self.threads.len();
         match thread.full.recv() {
             Ok(batch) => batch.map(Some),
-            // It ended without a word.
-            Err(_) => {
-                let error = std::io::Error::other("a thread that takes lines apart failed");
-                Err(TraceError::io(&self.path, "read")(error))
-            }
+            // The thread panicked.
+            Err(_) => Err(TraceError::thread_panicked(&self.path)),
         }
     }
 }
 
 impl Thread {
-    /// Takes apart a piece of every `count`.
+    /// Parses every `count`th chunk.
     fn start(chunks: Chunks, first: u64, count: u64) -> std::io::Result<Self> {
         let (full_sender, full) = channel();
         let (empty, empties) = channel::<Batch>();
         for _ in 0..BATCHES {
-            // The receiver is here.
+            // The receiver is alive here.
             let _ = empty.send(Batch::default());
         }
         std::thread::Builder::new().name("text".into()).spawn(move || {
             let mut parser = Parser::new(chunks.longest());
             let mut number = first;
-            // Ends with the text, or with the reader.
+            // Ends with the text or with the reader.
             while number < chunks.count()
                 && let Ok(mut batch) = empties.recv()
             {

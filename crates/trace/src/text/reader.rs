@@ -12,15 +12,15 @@ use crate::event::Body;
 use crate::info::{Origin, TraceInfo};
 use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError};
 
-/// Reads text traces. Lines are taken apart by threads of their own, unless there are few.
+/// Reads text traces. Threads parse the lines, unless the file is a single chunk.
 pub(crate) struct TextReader {
-    /// Where batches come from, if there are more.
+    /// Source of further batches.
     threads: Option<ParserThreads>,
-    /// The batch whose events come now; its next event, and its next note.
+    /// The current batch, its next event and its next loss notice.
     batch: Batch,
     line: usize,
     note: usize,
-    /// The formats of the batch's kinds; none for those beyond what is kept.
+    /// Event formats of the batch's line formats; `None` beyond the limits.
     kinds: Vec<Option<usize>>,
     line_formats: LineFormats,
     info: TraceInfo,
@@ -32,7 +32,7 @@ pub(crate) struct TextReader {
     tasks: TaskNames,
 }
 
-/// Bytes at the begin that must have an event for a file to be a trace.
+/// A trace must have an event in this many bytes at its start.
 const SEARCHED: u64 = 1 << 20;
 
 impl TextReader {
@@ -47,7 +47,7 @@ impl TextReader {
         while next < chunks.of_first(SEARCHED) && batch.is_empty() {
             chunks.fill(next, &mut batch)?;
             parser.parse(&mut batch);
-            // An empty trace says that it is one.
+            // The header identifies an empty trace.
             let text = batch.text();
             trace |= next == 0 && (text.starts_with(b"# tracer:") || text.starts_with(b"cpus="));
             next += 1;
@@ -88,7 +88,7 @@ impl TextReader {
         (self.batch, self.line, self.note) = (batch, 0, 0);
     }
 
-    /// Goes on to the next batch; false at the end.
+    /// Advances to the next batch. Returns false at the end.
     #[cold]
     fn next_batch(&mut self) -> Result<bool, TraceError> {
         let Some(threads) = &mut self.threads else { return Ok(false) };
@@ -102,7 +102,7 @@ impl TextReader {
         Ok(self.threads.is_some())
     }
 
-    /// Takes the notes before the next event; whether there is an event in this batch.
+    /// Processes the loss notices before the next event. Returns whether this batch has another event.
     #[inline]
     fn take_notes(&mut self) -> bool {
         while let Some(&(before, note)) = self.batch.notes.get(self.note) {
@@ -123,7 +123,7 @@ impl TextReader {
                 LossNotice::Overwritten(events) => {
                     let what =
                         format!("{events} events were overwritten in the kernel's buffer before it was read");
-                    self.info.remarks.push(what);
+                    self.info.warnings.push(what);
                 }
             }
         }
@@ -132,7 +132,7 @@ impl TextReader {
 }
 
 fn no_trace(path: &Path) -> TraceError {
-    let what = "no trace: expected a pagehaul recording, a trace.dat, or text with lines `TASK-PID [CPU] TIME: EVENT: …` \
+    let what = "not a trace: expected a pagehaul recording (.pht), a trace.dat, or text with lines `TASK-PID [CPU] TIME: EVENT: …` \
                 as from trace_pipe, `trace-cmd report` or `perf script`";
     TraceError::Unsupported { path: path.into(), what: what.into() }
 }

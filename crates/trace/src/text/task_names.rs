@@ -1,8 +1,8 @@
-//! Names of the tasks seen last, so that no line has to be checked for UTF-8 and no name copied but when it is a new one.
+//! Cache of recent task names: saves UTF-8 checks and copies of names that have not changed.
 
 use super::fields::begins;
 
-/// Names by PID, in places that PIDs share.
+/// Names by PID, direct-mapped.
 #[derive(Default)]
 pub(super) struct TaskNames {
     places: Vec<Place>,
@@ -11,9 +11,9 @@ pub(super) struct TaskNames {
 #[derive(Clone, Default)]
 struct Place {
     pid: i32,
-    /// As the line has it.
+    /// As in the line.
     bytes: Vec<u8>,
-    /// The same as text.
+    /// As UTF-8.
     name: String,
 }
 
@@ -24,7 +24,7 @@ fn place(pid: i32) -> usize {
 }
 
 impl TaskNames {
-    /// Takes the name that a line gives a task; whether it is another than before.
+    /// Stores the name that a line gives a task. Returns whether it changed.
     #[inline]
     pub(super) fn changes(&mut self, pid: i32, bytes: &[u8]) -> bool {
         if let Some(known) = self.places.get(place(pid))
@@ -52,7 +52,7 @@ impl TaskNames {
         }
     }
 
-    /// The name that was given last to this PID, or to one that shares its place.
+    /// Returns the last name of this PID, or of one that shares its entry.
     #[inline]
     pub(super) fn name(&self, pid: i32) -> &str {
         self.places.get(place(pid)).map_or("", |known| &known.name)

@@ -1,4 +1,4 @@
-//! What comes out does not depend on where text is cut, nor on the number of threads.
+//! The result does not depend on chunk boundaries or the number of threads.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use super::chunks::Chunks;
 use super::reader::TextReader;
 use crate::{EventSource, Input};
 
-/// Bytes of the longest line that counts, here.
+/// Length of the longest line that is not skipped, in these tests.
 const LONGEST: usize = 300;
 
-/// Everything there is to know of a text, cut into chunks of `size` bytes.
+/// Dumps all that a reader returns for a text split into chunks of `size` bytes.
 fn all(text: &[u8], size: usize, threads: usize) -> String {
     let chunks = Chunks::of_size(Input::memory(text.to_vec(), "text"), size, LONGEST);
     let mut reader = match TextReader::of_chunks(&chunks, threads) {
@@ -28,7 +28,7 @@ fn all(text: &[u8], size: usize, threads: usize) -> String {
         }
         out.push('\n');
     }
-    let _ = write!(out, "{:?} {:?}", reader.losses(), reader.info().remarks);
+    let _ = write!(out, "{:?} {:?}", reader.losses(), reader.info().warnings);
     out
 }
 
@@ -41,7 +41,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         2 => "(vmscan:|sched:|)mm_vmscan_kswapd_wake: nid=[0-3]( order=[0-9])?( zid=0x[0-9a-f]{1,3})?",
         2 => "mm_shrink_slab_start: [a-c+]{1,3} [0-9a-f]{1,5}: nid: [0-9]( objects to shrink ([0-9]{1,3}|many|0xf))?( last)?( gfp GFP_[A-Z]{1,2})?",
         1 => "[a-c]{1,2}: [a-c= 0-9\t]{0,20}",
-        // More kinds of one name than are kept.
+        // More formats of one name than are kept.
         2 => "many: [a-z]{1,2}=[0-9]",
         1 => "long: x=1 text=[a-z]{200,400}",
     ];

@@ -1,0 +1,29 @@
+use crate::info::TraceInfo;
+use crate::{Comms, Event, EventSource, Formats, Losses, Merge, SubBufferSource, TraceError};
+
+/// An open trace file of ring-buffer sub-buffers: its metadata, and the merged events of its CPUs.
+pub(crate) struct BinaryTrace<S> {
+    pub(crate) info: TraceInfo,
+    pub(crate) formats: Formats,
+    pub(crate) comms: Comms,
+    pub(crate) merge: Merge<S>,
+}
+
+impl<S: SubBufferSource> EventSource for BinaryTrace<S> {
+    #[inline]
+    fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        self.merge.next_event(&self.formats, &self.comms, u64::MAX)
+    }
+
+    fn formats(&self) -> &Formats {
+        &self.formats
+    }
+
+    fn comms(&self) -> &Comms {
+        &self.comms
+    }
+
+    fn losses(&self) -> Losses {
+        self.merge.losses()
+    }
+}
