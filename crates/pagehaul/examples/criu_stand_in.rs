@@ -3,7 +3,7 @@
 //!
 //! What it does is chosen by the environment:
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
-//!             tracks (the kernel can tell which pages change)
+//!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves)
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
 //! RESTARTED   file that a restart writes "whole" or "broken" to, after a look at the images it was given
@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Signal, getpid, kill_process};
 
 const MIB: usize = 1 << 20;
 
@@ -35,6 +36,12 @@ fn main() {
         std::process::exit(1);
     }
     match arguments.first().map(String::as_str) {
+        Some("dump") if pretend == "signalled" => {
+            for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+                kill_process(getpid(), signal).unwrap();
+            }
+            dump(&folder, false);
+        }
         Some("dump") => dump(&folder, pretend == "endless"),
         Some("restore") => {
             restore(&folder);

@@ -248,6 +248,20 @@ fn a_signal_ends_it_and_the_process_goes_on() {
 }
 
 #[test]
+fn signals_do_not_end_criu_while_it_saves() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    let output = with_criu("checkpoint")
+        .args(["--leave-running", &subject.pid()])
+        .arg(folder.path().join("checkpoint"))
+        .env("PRETEND", "signalled")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    subject.goes_on();
+}
+
+#[test]
 fn a_full_disk_leaves_no_file_and_the_process_running() {
     let folder = tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();

@@ -9,6 +9,7 @@ mod common {
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::content::{PAGE, fill};
@@ -426,6 +427,71 @@ fn killing_it_at_any_moment_leaves_the_process_as_it_was() {
             subject.goes_on();
         }
     }
+    subject.has_no_children();
+}
+
+#[test]
+fn signals_to_the_helper_of_a_snapshot_do_not_reach_the_process() {
+    use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["20", "3"]);
+    subject.goes_on();
+    let masks = subject.signal_masks();
+    let path = folder.path().join("core");
+    let mut whole = [0, 0];
+    for round in 0..60u32 {
+        let mut child = tool(&["core", "-q", "--force", "--snapshot", &subject.pid()])
+            .arg(&path)
+            .process_group(0)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let parent = Pid::from_child(&child);
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        // It may have come and gone, or not come to be.
+        let helper = loop {
+            let first = fs::read_to_string(&children).unwrap_or_default();
+            let first = first.split_whitespace().next().and_then(|pid| pid.parse().ok());
+            if let Some(helper) = first.and_then(Pid::from_raw) {
+                break Some(helper);
+            }
+            if child.try_wait().unwrap().is_some() {
+                break None;
+            }
+        };
+        // From its first instruction to after its end, whatever the machine's speed is now.
+        std::thread::sleep(std::time::Duration::from_micros(u64::from(round * round * 10)));
+        let both = round % 3 != 0;
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1] {
+            // Any of them may be gone already.
+            let Some(helper) = helper else { break };
+            let _ = if round % 2 == 0 {
+                kill_process(helper, signal)
+            } else {
+                kill_process_group(helper, signal)
+            };
+            if both && signal == Signal::TERM {
+                let _ = kill_process_group(parent, signal);
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        subject.goes_on();
+        assert_eq!(subject.signal_masks(), masks, "round {round}");
+        let code = output.status.code();
+        if both {
+            assert!(matches!(code, Some(0 | 1 | 3)), "round {round}: {:?} {said}", output.status);
+        } else {
+            assert_eq!(code, Some(0), "round {round}: {said}");
+        }
+        if code == Some(0) {
+            whole[usize::from(both)] += 1;
+            assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
+        } else {
+            assert_eq!(said.trim_end().lines().count(), 1, "round {round}: {said}");
+        }
+    }
+    assert!(whole[0] == 20 && whole[1] < 40, "signals came too late to matter: {whole:?}");
     subject.has_no_children();
 }
 

@@ -1,13 +1,14 @@
 //! The process that holds a process while it forks.
 //!
-//! For a few milliseconds a thread of the process has registers that are not its own. If its tracer were killed just
-//! then, it would go on with these. So the tracer is not the program that users and scripts kill, but a helper of it in
-//! a process group of its own, which gives everything back when the program ends, however it ends. What is left is a
-//! SIGKILL aimed at the helper itself within these milliseconds.
+//! For a few milliseconds a thread of the process has registers that are not its own. If its tracer ended just then, it
+//! would go on with these. So the tracer is not the program that users and scripts kill, but a helper process in another
+//! process group, in which every signal is blocked from its start: service managers signal it as well. It gives
+//! everything back when the program ends, however it ends. What is left is a SIGKILL aimed at the helper itself within
+//! these milliseconds.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use crate::ProcessError;
@@ -15,6 +16,7 @@ use crate::fork::{self, Snapshot};
 use crate::inject;
 use crate::mapping;
 use crate::procfs::Pid;
+use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
 
@@ -41,6 +43,8 @@ impl Held {
     pub(crate) fn take(pid: Pid, state: u8, command: &mut Command) -> Result<Self, ProcessError> {
         let failed =
             |source| ProcessError::Resource { action: "start the helper that holds the process", source };
+        // Inherited, so that there is no moment at which a signal could end the helper.
+        let blocked = Blocked::new(ALL).map_err(failed)?;
         let mut helper = command
             .args([pid.to_string(), state.to_string()])
             .stdin(Stdio::piped())
@@ -48,6 +52,7 @@ impl Held {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
+        drop(blocked);
         let mut from = helper.stdout.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
         let read = || -> io::Result<Answer> {
             let mut word = || -> io::Result<u64> {
@@ -63,24 +68,39 @@ impl Held {
             }
             Ok(Ok((child as Pid, threads as usize, Duration::from_nanos(pause), bytes)))
         };
-        let answer = read().map_err(failed);
+        let answer = read();
         // From here on the helper ends with this.
         let mut held = Self { helper, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO };
-        (held.pid, held.threads, held.pause, held.notes) = answer?.map_err(ProcessError::Refused)?;
+        let answer = answer.map_err(|error| match (error.kind(), held.end()) {
+            (io::ErrorKind::UnexpectedEof, Ok(status)) => ProcessError::Refused(format!(
+                "the helper process that takes the snapshot of process {pid} ended early ({status})"
+            )),
+            _ => failed(error),
+        })?;
+        (held.pid, held.threads, held.pause, held.notes) = answer.map_err(ProcessError::Refused)?;
         Ok(held)
+    }
+}
+
+impl Held {
+    /// Has the helper kill the snapshot and end, which the end of its input asks for.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        drop(self.helper.stdin.take());
+        self.helper.wait()
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // The end of its input tells it to kill the snapshot and end.
-        drop(self.helper.stdin.take());
-        let _ = self.helper.wait();
+        let _ = self.end();
     }
 }
 
 /// The helper: takes a snapshot, says so on standard output, and holds it until standard input ends.
+///
+/// Blocks every signal that can be blocked, as [`Held::take`] has done already.
 pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
+    let _blocked = Blocked::new(ALL)?;
     let mut out = io::stdout().lock();
     let mut reply = |ok: u64, words: [u64; 3], bytes: &[u8]| -> io::Result<()> {
         for word in [ok, words[0], words[1], words[2], bytes.len() as u64] {

@@ -35,6 +35,7 @@ mod queue;
 mod report;
 mod run;
 mod seekable;
+mod signal_mask;
 mod stop;
 mod threads;
 mod verify;

@@ -90,6 +90,16 @@ impl Subject {
         }
     }
 
+    /// What /proc tells of its threads' signals: which are pending, blocked, ignored and caught.
+    pub fn signal_masks(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+        // Not SigQ, which counts signals of all the user's processes.
+        let is_mask =
+            |line: &&str| line.contains("Pnd:") || line.starts_with("Sig") && !line.starts_with("SigQ");
+        statuses.map(|status| status.lines().filter(is_mask).collect::<Vec<_>>().join("\n")).collect()
+    }
+
     pub fn signal(&self, signal: i32) {
         let pid = rustix::process::Pid::from_child(&self.child);
         let signal = rustix::process::Signal::from_named_raw(signal).unwrap();

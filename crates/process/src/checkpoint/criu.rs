@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::wire::varint;
 use crate::ProcessError;
+use crate::signal_mask::{Blocked, ENDING};
 
 /// The oldest version whose image streamer protocol and images are known to work on today's kernels.
 const OLDEST: u32 = 4;
@@ -97,6 +98,10 @@ impl Criu {
         log: &str,
         arguments: &[String],
     ) -> Result<Child, ProcessError> {
+        let failed = |source| ProcessError::Resource { action: "start CRIU", source };
+        // While it saves processes, ending it would leave its code in them. It ends when its socket and pipes do. A
+        // restart is not protected: what CRIU restores would inherit the mask until it has its own.
+        let blocked = (action == "dump").then(|| Blocked::new(ENDING)).transpose().map_err(failed)?;
         let mut command = Command::new(&self.program);
         // SAFETY: `signal` may be called between fork and exec. CRIU must not die of a pipe that was closed, nor of the
         // terminal's Ctrl-C: it has code of its own in the processes.
@@ -106,7 +111,7 @@ impl Criu {
                 _ => Ok(()),
             })
         };
-        command
+        let child = command
             .process_group(0)
             .arg(action)
             .arg("--stream")
@@ -118,7 +123,9 @@ impl Criu {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|source| ProcessError::Resource { action: "start CRIU", source })
+            .map_err(failed);
+        drop(blocked);
+        child
     }
 
     /// The error for a run that failed, with the first thing its log complains of.
