@@ -2,8 +2,8 @@
 //!
 //! [`read`] sweeps the size of the windows a source is mapped or read through. With the feature `simulation`, [`codecs`]
 //! sweeps codecs over the dirtiness of data and over real pages, and [`scale`] runs the capture engine on simulated
-//! machines from 1 GiB to 64 TiB; [`predict`] says from the measured rates how long other machines would take, and
-//! [`plot`] draws it all. Nothing here prints.
+//! machines from 1 GiB to 64 TiB; [`predict`] computes from the measured rates how long other machines would take.
+//! Nothing here prints.
 
 #[cfg(feature = "simulation")]
 pub mod codecs;
@@ -13,7 +13,6 @@ mod offsets;
 #[cfg(feature = "simulation")]
 pub mod pages;
 #[cfg(feature = "simulation")]
-pub mod plot;
 #[cfg(feature = "simulation")]
 pub mod predict;
 pub mod read;

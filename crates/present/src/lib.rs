@@ -1,7 +1,12 @@
-//! Shows results: tables, numbers and times, written one way in every command and report.
+//! Shows results: tables, numbers and times, written one way in every command and report; with the feature `html` also
+//! web pages and charts.
 
+#[cfg(feature = "html")]
+pub mod html;
 pub mod number;
+#[cfg(feature = "html")]
+pub mod svg;
 mod table;
 pub mod time;
 
-pub use table::{Cell, Table};
+pub use table::{Cell, Table, Tone};

@@ -2,24 +2,56 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, presets};
 
-/// A cell of a [`Table`].
+/// How a cell is to be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// Less important than the rest of its row: a note, a value that does not exist.
+    Soft,
+    /// What the user hopes for.
+    Good,
+    /// What the user should look into.
+    Bad,
+}
+
+/// A cell of a [`Table`]. Text output has only the text of it.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
-    text: String,
+    /// The text.
+    pub text: String,
+    /// How it is to be read.
+    pub tone: Tone,
+    /// Shown by web pages while the pointer is on the cell.
+    pub title: Option<String>,
+    /// CSS colour of a square that web pages show before the text.
+    pub swatch: Option<&'static str>,
+    /// CSS colour that web pages show behind the text.
+    pub background: Option<String>,
+}
+
+impl Cell {
+    /// Creates a cell with a tone.
+    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: text.into(), tone, ..Self::default() }
+    }
 }
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self { text: text.into() }
+        Self::new(text, Tone::Plain)
     }
 }
 
-/// A table without rules. The first column holds text and the others numbers, aligned right,
+/// A table without rules, as text or for a web page. The first column holds text and the others numbers, aligned right,
 /// unless [`Table::left`] says otherwise.
 #[derive(Debug, Clone)]
 pub struct Table {
-    header: Vec<Cell>,
-    rows: Vec<Vec<Cell>>,
+    /// The first row; may be empty.
+    pub header: Vec<Cell>,
+    /// The other rows.
+    pub rows: Vec<Vec<Cell>>,
     left: Vec<usize>,
 }
 
@@ -45,6 +77,11 @@ impl Table {
     pub fn rows<C: Into<Cell>, R: IntoIterator<Item = C>>(&mut self, rows: impl IntoIterator<Item = R>) {
         rows.into_iter().for_each(|row| self.row(row));
     }
+
+    /// Returns whether the cells of a column are aligned left.
+    pub fn is_left(&self, column: usize) -> bool {
+        self.left.contains(&column)
+    }
 }
 
 /// Writes one line for each row, without trailing spaces.
@@ -58,7 +95,7 @@ impl fmt::Display for Table {
         }
         table.add_rows(self.rows.iter().map(|row| texts(row)));
         for (at, column) in table.column_iter_mut().enumerate() {
-            if !self.left.contains(&at) {
+            if !self.is_left(at) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }

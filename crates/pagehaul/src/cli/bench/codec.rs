@@ -4,9 +4,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_bench::codecs::{self, CodecRate, DIRTINESS, METHODS, ZeroTest};
-use pagehaul_bench::plot::{Axis, Chart, Series, svg};
 use pagehaul_codec::Method;
 use pagehaul_present::Table;
+use pagehaul_present::svg::{self, Axis, Chart, Line, Series};
 use serde::Serialize;
 
 use super::gib;
@@ -122,23 +122,25 @@ fn charts(measured: &Measured, methods: &[Method]) -> String {
                 let name = method.to_string();
                 let of = measured.by_dirtiness.iter().filter(|rate| rate.method == name);
                 let points = of.filter_map(|rate| Some((f64::from(rate.dirtiness?), number(rate)))).collect();
-                Series { name, points, dashed: false }
+                Series { name, points, color: None, line: Line::Marked }
             })
             .collect()
     };
     let x = Axis { title: "incompressible bytes, %", logarithmic: false, label: |n| format!("{n:.0}") };
-    svg(&[
+    svg::file(&[
         Chart {
             title: "Speed of codecs by dirtiness, one thread",
             x,
             y: Axis { title: "MB/s of memory", logarithmic: true, label: |n| format!("{n:.0}") },
             series: lines(|rate| rate.speed / 1e6),
+            shaded: &[],
         },
         Chart {
             title: "Ratio of codecs by dirtiness",
             x,
             y: Axis { title: "bytes in / bytes stored", logarithmic: true, label: |n| format!("{n:.0}") },
             series: lines(|rate| rate.ratio),
+            shaded: &[],
         },
     ])
 }

@@ -66,8 +66,8 @@ pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
 
 #[cfg(feature = "bench")]
 fn chart(sweep: &pagehaul_bench::read::Sweep) -> String {
-    use pagehaul_bench::plot::{Axis, Chart, Series, svg};
     use pagehaul_bench::read::WindowRate;
+    use pagehaul_present::svg::{self, Axis, Chart, Line, Series};
     let line = |name: &str, rate: fn(&WindowRate) -> Option<f64>| Series {
         name: name.into(),
         points: sweep
@@ -75,9 +75,10 @@ fn chart(sweep: &pagehaul_bench::read::Sweep) -> String {
             .iter()
             .filter_map(|row| Some((row.window as f64, rate(row)? / f64::from(1 << 30))))
             .collect(),
-        dashed: false,
+        color: None,
+        line: Line::Marked,
     };
-    svg(&[Chart {
+    svg::file(&[Chart {
         title: &format!("{} by size of the window", sweep.source),
         x: Axis { title: "window", logarithmic: true, label: |n| bytes(n as u64) },
         y: Axis {
@@ -91,5 +92,6 @@ fn chart(sweep: &pagehaul_bench::read::Sweep) -> String {
             line("every word", |row| row.summed),
             line("read", |row| row.read),
         ],
+        shaded: &[],
     }])
 }

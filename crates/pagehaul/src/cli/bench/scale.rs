@@ -1,13 +1,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pagehaul_bench::plot::{Axis, Chart, Series, svg};
 use pagehaul_bench::predict::{self, ASSUMPTIONS, CPUS, Prediction, Rates};
 use pagehaul_bench::scale::{self, Config, Run, SIZES, tib};
 use pagehaul_codec::{Codec, Method};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, parse_bytes};
+use pagehaul_present::svg::{self, Axis, Chart, Line, Series};
 use pagehaul_present::time::seconds;
 use serde::Serialize;
 
@@ -190,16 +190,21 @@ fn charts(measured: &Measured) -> String {
     let memory = Axis { title: "memory of the machine", logarithmic: true, label: |n| bytes(n as u64) };
     let line = |name: String, level: u8, number: fn(&Run) -> f64| {
         let of = measured.runs.iter().filter(|run| run.level == level);
-        Series { name, points: of.map(|run| (run.memory as f64, number(run))).collect(), dashed: false }
+        Series {
+            name,
+            points: of.map(|run| (run.memory as f64, number(run))).collect(),
+            color: None,
+            line: Line::Marked,
+        }
     };
     let levels: Vec<u8> = measured.rates.iter().map(|rates| rates.level).collect();
-    let each = |name: &str, number: fn(&Run) -> f64| -> Vec<Series> {
+    let each = |name: &str, number: fn(&Run) -> f64| -> Vec<Series<'static>> {
         levels.iter().map(|level| line(format!("{name}, -d {level}"), *level, number)).collect()
     };
     let mut memory_lines = each("in use", |run| run.peak_anonymous as f64 / f64::from(1 << 20));
     if let Some(level) = levels.first() {
         let bound = line("bound".into(), *level, |run| run.bound as f64 / f64::from(1 << 20));
-        memory_lines.push(Series { dashed: true, ..bound });
+        memory_lines.push(Series { line: Line::Dashed, color: Some("#444"), ..bound });
     }
     let target = 12u64 << 40;
     let by_cpus = levels.first().into_iter().flat_map(|level| {
@@ -213,10 +218,11 @@ fn charts(measured: &Measured) -> String {
                 .filter(|p| p.disk == disk)
                 .map(|p| (f64::from(p.cpus), p.seconds / 60.0))
                 .collect(),
-            dashed: false,
+            color: None,
+            line: Line::Marked,
         })
     });
-    svg(&[
+    svg::file(&[
         Chart {
             title: "Time per TiB, by stage",
             x: memory,
@@ -225,18 +231,21 @@ fn charts(measured: &Measured) -> String {
                 .into_iter()
                 .flatten()
                 .collect(),
+            shaded: &[],
         },
         Chart {
             title: "Anonymous memory",
             x: memory,
             y: Axis { title: "MiB", logarithmic: false, label: |n| format!("{n:.0}") },
             series: memory_lines,
+            shaded: &[],
         },
         Chart {
             title: "Predicted: a machine of 12 TiB, by disk",
             x: Axis { title: "CPUs of the capture kernel", logarithmic: true, label: |n| format!("{n:.0}") },
             y: Axis { title: "minutes", logarithmic: true, label: |n| format!("{n:.0}") },
             series: by_cpus.collect(),
+            shaded: &[],
         },
     ])
 }

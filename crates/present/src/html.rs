@@ -1,0 +1,137 @@
+//! Web pages in one file: no network, light and dark.
+
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+
+use crate::table::{Cell, Table, Tone};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Builds a page. `style` and `script` are added to those that all pages share, and inserted as they are.
+pub fn page(title: &str, style: &str, script: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+            }
+            body {
+                main {
+                    (body)
+                    footer { "Made by pagehaul " (env!("CARGO_PKG_VERSION")) }
+                }
+                script { (PreEscaped(script)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// Builds a framed part of a page; an empty `about` is left out.
+pub fn section(title: &str, about: &str, body: impl Render) -> Markup {
+    html! {
+        section {
+            h2 { (title) }
+            @if !about.is_empty() { p.about { (about) } }
+            (body)
+        }
+    }
+}
+
+/// Builds a row of parts next to each other, below each other where the page is narrow.
+pub fn columns(parts: impl IntoIterator<Item = Markup>) -> Markup {
+    html! { div.columns { @for part in parts { (part) } } }
+}
+
+/// Builds the figures that come first: each a value and its name.
+pub fn tiles(tiles: impl IntoIterator<Item = (Tone, String, String)>) -> Markup {
+    html! {
+        div.tiles {
+            @for (tone, value, name) in tiles {
+                div.tile.(tone.class()) { b { (value) } span { (name) } }
+            }
+        }
+    }
+}
+
+/// Builds the line of facts below a heading.
+pub fn facts(facts: impl IntoIterator<Item = String>) -> Markup {
+    html! { div.facts { @for fact in facts { span { (fact) } } } }
+}
+
+/// Builds a coloured square, for legends.
+pub fn swatch(color: &str) -> Markup {
+    html! { i.swatch style=(format!("background:{color}")) {} }
+}
+
+impl Tone {
+    fn class(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Soft => "soft",
+            Self::Good => "good",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+impl Cell {
+    fn content(&self) -> Markup {
+        let background = self.background.as_ref().map(|color| format!("background:{color}"));
+        html! {
+            @if let Some(color) = self.swatch { (swatch(color)) }
+            @if let Some(background) = background { span.heat style=(background) { (self.text) } }
+            @else { (self.text) }
+        }
+    }
+}
+
+impl Render for Table {
+    fn render(&self) -> Markup {
+        let align = |at| if self.is_left(at) { "text" } else { "number" };
+        html! {
+            div.scroll {
+                table {
+                    @if !self.header.is_empty() {
+                        thead {
+                            tr { @for (at, cell) in self.header.iter().enumerate() { th.(align(at)) { (cell.content()) } } }
+                        }
+                    }
+                    tbody {
+                        @for row in &self.rows {
+                            tr {
+                                @for (at, cell) in row.iter().enumerate() {
+                                    td.(align(at)).(cell.tone.class()) title=[&cell.title] { (cell.content()) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_become_markup() {
+        let mut table = Table::new(["<b>"]);
+        table.row([Cell { title: Some("\"".into()), ..Cell::from("</td>") }]);
+        let page = page("</title>", "", "", &section("a & b", "", table));
+        for escaped in ["&lt;/title&gt;", "a &amp; b", "&lt;b&gt;", "&lt;/td&gt;", "title=\"&quot;\""] {
+            assert!(page.contains(escaped), "{escaped} in {page}");
+        }
+    }
+
+    #[test]
+    fn pages_need_no_network() {
+        for outside in ["http:", "https:", "@import", "url("] {
+            assert!(!STYLE.contains(outside), "{outside}");
+        }
+    }
+}
