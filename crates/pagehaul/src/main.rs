@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => cli::info::run(&arguments),
         #[cfg(feature = "stalls")]
         Command::Reclaim(arguments) => cli::reclaim::run(&arguments),
-        Command::Convert(arguments) => cli::convert::run(arguments),
+        Command::Convert(arguments) => cli::convert::run(&arguments),
         Command::Dmesg(arguments) => cli::dmesg::run(&arguments),
         #[cfg(feature = "mount")]
         Command::Mount(arguments) => cli::mount::run(&arguments),

@@ -138,7 +138,7 @@ fn rows(out: &mut String, crashkernel: &str, crash: &Crash) -> Result<()> {
 
 /// What `pagehaul bench read` says of the real /proc/vmcore in a capture kernel of 256 MiB, as a table.
 pub fn bench_read(kernel: &str, pagehaul: Option<&Path>) -> Result<String> {
-    let line = format!("bench read --time {FIGURE} --json /proc/vmcore");
+    let line = format!("bench read --time {FIGURE}ms --json /proc/vmcore");
     let run = Run {
         name: "bench-read".into(),
         arguments: line.split_whitespace().map(str::to_owned).collect(),

@@ -1,137 +1,91 @@
 //! `pagehaul capture`.
 
-use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
+use std::time::Duration;
 
-use pagehaul_capture::{
-    CaptureError, Compression, Format, Limits, Options, Report, Source, Target, capture, estimate,
-};
+use clap::Args;
+use pagehaul_capture::{Limits, Source};
+use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::{Access, MapPolicy};
+use pagehaul_present::number::parse_bytes;
+use pagehaul_present::time::parse_duration;
 
-use crate::cli::{CaptureArguments, FormatArgument};
-use crate::printed::{Manner, print};
-use crate::{run, summary, usage};
+use crate::cli::dump_output::{DumpOutput, PageSelection};
 
-/// Exit status of a capture that left an incomplete dump.
-pub(crate) const INCOMPLETE: u8 = 3;
-
-fn map_policy(arguments: &CaptureArguments) -> MapPolicy {
-    let default = MapPolicy::default();
-    match arguments.map_size {
-        Some(window) => MapPolicy { window, access: Access::Map },
-        None if arguments.no_mmap => MapPolicy { access: Access::Read, ..default },
-        None => default,
-    }
+/// Capture a dump of a crashed kernel's memory, without the pages that the dump level excludes
+///
+/// SOURCE is /proc/vmcore in a capture kernel, a saved ELF64 vmcore, QEMU's dump-guest-memory, or a kdump-compressed or
+/// flattened dump. crash, drgn and everything that uses libkdumpfile open the result.
+///
+/// Exit status: 0, the dump is complete; 1, there is no dump; 2, the command line is wrong; 3, the dump is incomplete and
+/// marked so (disk full, I/O error, signal, limit): it holds the most important pages.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul capture /proc/vmcore /var/crash/dump
+  pagehaul capture -d cache,cache-private,free -c zlib vmcore dump
+  pagehaul capture /proc/vmcore /disk1/dump.1 /disk2/dump.2
+  pagehaul capture /proc/vmcore - | ssh host 'cat > dump.flat'
+  pagehaul capture --dry-run /proc/vmcore")]
+pub(crate) struct CaptureArguments {
+    /// Memory to capture
+    source: PathBuf,
+    /// File to write; `-` writes a flattened stream to standard output. Several files, each on its own disk, become the
+    /// parts of a split set: faster disks take more, and what a full or failing disk leaves the others take. Give crash all
+    /// of them, or join them with `convert`
+    #[arg(required_unless_present = "dry_run")]
+    output: Vec<PathBuf>,
+    /// Pages to exclude: 0 to 31 (1 zero, 2 cache, 4 private cache, 8 user, 16 free), or names separated by commas (zero,
+    /// cache, cache-private, user, free, all, none)
+    #[arg(short, long, value_name = "LEVEL", default_value = "31")]
+    dump_level: DumpLevel,
+    #[command(flatten)]
+    dump: DumpOutput,
+    /// Finish within this time, with the most important pages: 90s, 10m, 1h30m. Pages are written by priority: kernel data,
+    /// stacks and page tables; slab; kernel text; struct pages; other kernel memory; page cache; processes; free memory.
+    /// Streams, ELF dumps, split sets and raw disks are written in order of PFN
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    time_limit: Option<Duration>,
+    /// Take no more disk space than this, for the most important pages: 500M, 20G. Until the end, 24 bytes more per page
+    /// kept. With several outputs, the limit is per output
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    size_limit: Option<u64>,
+    /// Classify pages and estimate the size, but write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Map the source, this much at a time per thread: a power of two from 4K to 1G [default: 4M of /proc/vmcore; other
+    /// files are read]
+    #[arg(long, value_name = "SIZE", value_parser = map_size)]
+    map_size: Option<u64>,
+    /// Read the source instead of mapping it, even /proc/vmcore
+    #[arg(long, conflicts_with = "map_size")]
+    no_mmap: bool,
 }
 
 pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
-    let source = Source::open(&arguments.source, map_policy(arguments))?;
-    Ok(take(&source, arguments, false)?.1)
+    let source = Source::open(&arguments.source, arguments.map_policy())?;
+    let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
+    let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
+    let selection = PageSelection { level: arguments.dump_level, keep_all: false, limits };
+    Ok(arguments.dump.write(&source, outputs, selection)?.1)
 }
 
-/// Takes the dump that `arguments` ask for of `source`; with `keep_all`, of every page it holds.
-pub(crate) fn take(
-    source: &Source,
-    arguments: &CaptureArguments,
-    keep_all: bool,
-) -> anyhow::Result<(Report, ExitCode)> {
-    let (target, format) = destination(arguments)?;
-    let options = Options {
-        level: arguments.dump_level,
-        keep_all,
-        checksums: arguments.checksums,
-        compression: compression(arguments)?,
-        threads: threads(arguments),
-        format,
-        limits: Limits { time: arguments.time_limit, size: arguments.size_limit },
-    };
-    let (result, peak) = run::cancellable(arguments.quiet, |progress| match &target {
-        Some(target) => capture(source, target, &options, progress),
-        None => estimate(source, &options, progress),
-    })?;
-    let report = result.map_err(|error| {
-        // What is wrong with the output names it; what is wrong with the source may not.
-        let of_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));
-        let error = anyhow::Error::from(error);
-        if of_source { error.context(source.path().display().to_string()) } else { error }
-    })?;
-    let to_stdout = target == Some(Target::Stdout);
-    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
-    print(&report, Some(peak), manner, || summary::render(&report, peak, arguments.verbose));
-    let code = match summary::failure(&report) {
-        None => ExitCode::SUCCESS,
-        Some(sentence) => {
-            tell!("pagehaul: {sentence}");
-            ExitCode::from(INCOMPLETE)
+impl CaptureArguments {
+    fn map_policy(&self) -> MapPolicy {
+        let default = MapPolicy::default();
+        match self.map_size {
+            Some(window) => MapPolicy { window, access: Access::Map },
+            None if self.no_mmap => MapPolicy { access: Access::Read, ..default },
+            None => default,
         }
-    };
-    Ok((report, code))
-}
-
-/// Where the dump goes and in which format; nowhere for a dry run.
-fn destination(arguments: &CaptureArguments) -> anyhow::Result<(Option<Target>, Format)> {
-    let to_stdout = arguments.output.iter().any(|path| path == Path::new("-"));
-    let format = match arguments.format {
-        Some(FormatArgument::Kdump) => Format::Kdump,
-        Some(FormatArgument::Elf) => Format::Elf,
-        Some(FormatArgument::Flattened) => Format::Flattened,
-        None if to_stdout => Format::Flattened,
-        None => Format::Kdump,
-    };
-    if arguments.dry_run {
-        return Ok((None, format));
-    }
-    if to_stdout && arguments.json {
-        return Err(usage::wrong(
-            "--json and the dump cannot both go to standard output; name an output file",
-        ));
-    }
-    let overwrite = arguments.force;
-    if to_stdout && io::stdout().is_terminal() {
-        return Err(usage::wrong(
-            "a terminal is no place for a dump; redirect standard output, or name a file",
-        ));
-    }
-    if to_stdout && arguments.checksums {
-        return Err(usage::wrong(
-            "--checksums go to a file beside the output, and standard output has none; name a file",
-        ));
-    }
-    let target = match &*arguments.output {
-        [_] if to_stdout => Target::Stdout,
-        _ if to_stdout => {
-            return Err(usage::wrong(
-                "`-` writes all of the dump to standard output; parts have to be files",
-            ));
-        }
-        [path] => Target::File { path: path.clone(), overwrite },
-        [] => return Err(usage::wrong("name an output file, or ask for --dry-run")),
-        paths => Target::Parts { paths: paths.to_vec(), overwrite },
-    };
-    Ok((Some(target), format))
-}
-
-/// How pages are compressed.
-fn compression(arguments: &CaptureArguments) -> anyhow::Result<Compression> {
-    match (arguments.compress, arguments.codecs) {
-        (Compression::Auto(_), Some(codecs)) => Ok(Compression::Auto(codecs)),
-        (Compression::Fixed(_), Some(_)) => {
-            Err(usage::wrong("--codecs says what --compress auto may use; add -c auto"))
-        }
-        (compression, None) => Ok(compression),
     }
 }
 
-fn threads(arguments: &CaptureArguments) -> usize {
-    match arguments.threads {
-        Some(threads) => threads.into(),
-        None => every_cpu(),
+fn map_size(text: &str) -> Result<u64, String> {
+    let size = parse_bytes(text)?;
+    if size.is_power_of_two() && (4096..=1 << 30).contains(&size) {
+        Ok(size)
+    } else {
+        Err("expected a power of two from 4K to 1G".into())
     }
-}
-
-/// How many CPUs this process may use.
-pub(crate) fn every_cpu() -> usize {
-    thread::available_parallelism().map_or(1, Into::into)
 }

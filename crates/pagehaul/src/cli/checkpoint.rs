@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
 
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
@@ -13,79 +12,70 @@ use pagehaul_process::{
     restart,
 };
 
+use crate::cli::options::{Reporting, Threads};
 use crate::printed::{Manner, print};
 use crate::{run, usage};
 
-/// Save a process and its descendants with CRIU, compressed, in one file with checksums
+/// Checkpoint a process tree with CRIU into one compressed file with checksums
 ///
-/// CRIU (version 4 or newer, on PATH) saves what the kernel knows; its images stream through memory, so that the
-/// processes are frozen no longer than it takes to copy them. They are ended once the file is safe on the disk, unless
-/// --leave-running; if anything fails, they go on.
+/// Runs CRIU (version 4 or newer, on PATH) and streams its images through memory, so that the processes are frozen no
+/// longer than copying takes. Kills the processes once the file is safely on disk, unless --leave-running is given; if
+/// anything fails, they continue.
 ///
-/// Exit status: 0, the checkpoint is complete; 1, there is none, and the processes go on; 2, the command line is wrong.
+/// Exit status: 0, the checkpoint is complete; 1, there is none, and the processes continue; 2, the command line is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul checkpoint 1234 service.ckpt
   pagehaul checkpoint --leave-running 1234 /var/checkpoints
   pagehaul checkpoint 1234 service.ckpt -- --tcp-established --shell-job")]
 pub(crate) struct CheckpointArguments {
-    /// First process to save
+    /// Root of the process tree
     pub(crate) pid: Pid,
-    /// File to write, or an existing folder to write checkpoint.pagehaul to
+    /// File to write, or an existing directory to write checkpoint.pagehaul to
     pub(crate) output: PathBuf,
-    /// Let the processes go on
+    /// Let the processes continue
     #[arg(long)]
     pub(crate) leave_running: bool,
-    /// zstd, with a level: zstd:3, zstd:-5
-    // Processes wait for it, and frames of a MiB are libzstd's: the encoder that makes level 1 the default elsewhere is for
-    // pages.
+    /// Codec: zstd with an optional level (zstd:3, zstd:-5)
+    // zstd:1 is the default elsewhere because of an encoder tuned for pages. Frames of 1 MiB are libzstd's work, and frozen
+    // processes wait for it.
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value = "zstd:-1")]
     pub(crate) compress: Method,
-    /// Memory the images may take before they are compressed. If that is too little, the processes stay frozen until the
-    /// rest is compressed [default: half of the available memory]
+    /// Memory limit of the images before compression. If it is too small, the processes stay frozen until the rest is
+    /// compressed [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_memory: Option<u64>,
-    /// Threads that compress [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
-    /// CRIU's program [default: criu on PATH]
+    #[command(flatten)]
+    threads: Threads,
+    /// CRIU executable [default: criu on PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) criu: Option<PathBuf>,
-    /// Replace the output if it exists, once the new checkpoint is whole
+    /// Replace OUTPUT if it exists, once the new checkpoint is complete
     #[arg(long)]
-    pub(crate) force: bool,
-    /// Print the report as JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print errors only
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// More arguments for `criu dump`
+    force: bool,
+    #[command(flatten)]
+    reporting: Reporting,
+    /// Further arguments for `criu dump`
     #[arg(last = true)]
     pub(crate) arguments: Vec<String>,
 }
 
-/// Restart the processes of a checkpoint
+/// Restart a checkpointed process tree
 ///
-/// Every block of the checkpoint is checked before anything is restarted; one that is damaged is refused, and where the
-/// damage is is said. The processes have the same PIDs as before, which must be free.
+/// Checks every block of the checkpoint before restarting anything; on damage, fails and names the damaged range. The
+/// processes get the same PIDs as before, which must be free.
 #[derive(Debug, Args)]
 pub(crate) struct RestartArguments {
-    /// Checkpoint, or the folder it is in
+    /// Checkpoint, or the directory it is in
     pub(crate) checkpoint: PathBuf,
-    /// Threads that check and decompress [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
-    /// CRIU's program [default: criu on PATH]
+    #[command(flatten)]
+    threads: Threads,
+    /// CRIU executable [default: criu on PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) criu: Option<PathBuf>,
-    /// Print the report as JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print errors only
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// More arguments for `criu restore`
+    #[command(flatten)]
+    reporting: Reporting,
+    /// Further arguments for `criu restore`
     #[arg(last = true)]
     pub(crate) arguments: Vec<String>,
 }
@@ -97,37 +87,36 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
     let options = CheckpointOptions {
         leave_running: arguments.leave_running,
         level,
-        threads: threads(arguments.threads),
+        threads: arguments.threads.count(),
         max_memory: arguments.max_memory,
         overwrite: arguments.force,
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
     };
-    let (result, _) = run::cancellable(arguments.quiet, |progress| {
+    let (result, _) = run::cancellable(arguments.reporting.quiet, |progress| {
         checkpoint(arguments.pid, &arguments.output, &options, progress)
     })?;
     let report = result?;
-    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
+    let manner =
+        Manner { json: arguments.reporting.json, quiet: arguments.reporting.quiet, output_taken: false };
     print(&report, None, manner, || render(&report));
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> {
     let options = RestartOptions {
-        threads: threads(arguments.threads),
+        threads: arguments.threads.count(),
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
     };
-    let (result, _) =
-        run::cancellable(arguments.quiet, |progress| restart(&arguments.checkpoint, &options, progress))?;
+    let (result, _) = run::cancellable(arguments.reporting.quiet, |progress| {
+        restart(&arguments.checkpoint, &options, progress)
+    })?;
     let report = result?;
-    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: false };
+    let manner =
+        Manner { json: arguments.reporting.json, quiet: arguments.reporting.quiet, output_taken: false };
     print(&report, None, manner, || render_restart(&report));
     Ok(ExitCode::SUCCESS)
-}
-
-fn threads(given: Option<u16>) -> usize {
-    given.map_or_else(|| thread::available_parallelism().map_or(1, Into::into), Into::into)
 }
 
 fn render(report: &CheckpointReport) -> String {

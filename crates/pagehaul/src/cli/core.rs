@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::thread;
 
 use anyhow::Context;
 use clap::Args;
@@ -12,6 +11,7 @@ use pagehaul_present::number::{bytes, count, parse_bytes};
 use pagehaul_present::time::seconds;
 use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, core};
 
+use crate::cli::options::{Reporting, Threads};
 use crate::printed::{Manner, print};
 use crate::{run, usage};
 
@@ -22,12 +22,12 @@ const INCOMPLETE: u8 = 3;
 
 /// Write a core of a running process, which goes on
 ///
-/// All threads are stopped, the memory is copied at memory speed, the process goes on, and the copy is compressed and
-/// written. gdb, lldb, drgn and elfutils open the core; one in zstd frames (OUTPUT ends in .zst) after `zstd -d`.
-/// Never-touched pages and pages of zeros are holes.
+/// Stops all threads, copies the memory at memory speed, resumes the process, then compresses and writes the copy. gdb,
+/// lldb, drgn and elfutils open the core; a core in zstd frames (OUTPUT ends in .zst) after `zstd -d`. Pages never
+/// touched and pages of zeros are holes.
 ///
-/// Exit status: 0, the core is complete; 1, there is no core; 2, the command line is wrong; 3, the core was left
-/// incomplete (disk full, interrupted, the process ended): it is marked so. The process goes on as before in every case.
+/// Exit status: 0, the core is complete; 1, there is no core; 2, the command line is wrong; 3, the core is incomplete and
+/// marked so (disk full, signal, the process ended). The process continues unchanged in every case.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Kinds of mappings: anon-private, anon-shared, file-private, file-shared, elf-headers, \
@@ -40,54 +40,47 @@ Examples:
   pagehaul core 1234 - | ssh host 'cat > core'"
 )]
 pub(crate) struct CoreArguments {
-    /// Process to save
+    /// Process ID
     pub(crate) pid: Pid,
     /// File to write; `-` writes to standard output
     pub(crate) output: PathBuf,
-    /// zstd, with a level (zstd:3, zstd:-5), or none for plain ELF [default: zstd:3 if OUTPUT ends in .zst, else none]
+    /// Codec: zstd with an optional level (zstd:3, zstd:-5), or none for plain ELF [default: zstd:3 if OUTPUT ends in .zst, else none]
     #[arg(short, long, value_name = "CODEC[:LEVEL]")]
     pub(crate) compress: Option<Method>,
-    /// Copy while the process runs; it stops for its registers only. The memory is not of one moment
+    /// Copy while the process runs, and stop it for its registers only: memory is not from a single moment
     #[arg(long, conflicts_with = "snapshot")]
     pub(crate) live: bool,
-    /// Have the process fork a copy-on-write child while stopped for a moment, and save that
+    /// Make the process fork a copy-on-write child during a short stop, and save the child
     #[arg(long)]
     pub(crate) snapshot: bool,
-    /// Add these kinds of mappings to those of the process's coredump_filter
+    /// Also include these kinds of mappings, beyond the process's coredump_filter
     #[arg(long, value_name = "KINDS", default_value = "none", hide_default_value = true, value_parser = kinds)]
     pub(crate) include: Kinds,
-    /// Leave out these kinds of mappings
+    /// Exclude these kinds of mappings
     #[arg(long, value_name = "KINDS", default_value = "none", hide_default_value = true, value_parser = kinds)]
     pub(crate) exclude: Kinds,
-    /// Memory the copy may take while the process is stopped. If that is too little, the process stays stopped until the
+    /// Memory limit of the copy made while the process is stopped. If it is too small, the process stays stopped until the
     /// rest is written [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_memory: Option<u64>,
-    /// Threads that copy and compress [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
-    /// Replace the output if it exists, once the new core is whole. One left incomplete goes to OUTPUT.incomplete
+    #[command(flatten)]
+    threads: Threads,
+    /// Replace OUTPUT if it exists, once the new core is complete. An incomplete core goes to OUTPUT.incomplete
     #[arg(long)]
-    pub(crate) force: bool,
-    /// Print the report as JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print errors only
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
+    force: bool,
+    #[command(flatten)]
+    reporting: Reporting,
 }
 
 pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     let to_stdout = arguments.output == Path::new("-");
-    if to_stdout && arguments.json {
+    if to_stdout && arguments.reporting.json {
         return Err(usage::wrong(
             "--json and the core cannot both go to standard output; name an output file",
         ));
     }
     if to_stdout && io::stdout().is_terminal() {
-        return Err(usage::wrong(
-            "a terminal is no place for a core; redirect standard output, or name a file",
-        ));
+        return Err(usage::wrong("standard output is a terminal; redirect it, or name an output file"));
     }
     let target = if to_stdout {
         Target::Stdout
@@ -103,16 +96,15 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
         include: arguments.include,
         exclude: arguments.exclude,
         level: level(arguments)?,
-        threads: match arguments.threads {
-            Some(threads) => threads.into(),
-            None => thread::available_parallelism().map_or(1, Into::into),
-        },
+        threads: arguments.threads.count(),
         max_memory: arguments.max_memory,
     };
-    let (result, peak) =
-        run::cancellable(arguments.quiet, |progress| core(arguments.pid, &target, &options, progress))?;
+    let (result, peak) = run::cancellable(arguments.reporting.quiet, |progress| {
+        core(arguments.pid, &target, &options, progress)
+    })?;
     let report = result?;
-    let manner = Manner { json: arguments.json, quiet: arguments.quiet, output_taken: to_stdout };
+    let manner =
+        Manner { json: arguments.reporting.json, quiet: arguments.reporting.quiet, output_taken: to_stdout };
     print(&report, Some(peak), manner, || render(&report, peak));
     match failure(&report) {
         None => Ok(ExitCode::SUCCESS),

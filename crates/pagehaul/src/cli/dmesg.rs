@@ -13,24 +13,24 @@ use serde::Serialize;
 
 use crate::printed;
 
-/// Print the kernel's log
+/// Print the kernel log of a dump
 ///
-/// Everything needed is in the dump's VMCOREINFO: no debug symbols. Records that make no sense are skipped and counted.
+/// Needs no debug symbols: VMCOREINFO in the dump describes the log. Inconsistent records are skipped and counted.
 #[derive(Debug, Args)]
 pub(crate) struct DmesgArguments {
     /// The dump, or the parts of a split set
     #[arg(required = true, value_name = "DUMP")]
     dumps: Vec<PathBuf>,
-    /// Begin each line with facility and level
+    /// Begin each line with its facility and level
     #[arg(short = 'x', long)]
     decode: bool,
-    /// Begin each line with the task (T) or processor (C) that wrote it
+    /// Begin each line with its caller: the task (T) or processor (C) that wrote it
     #[arg(long)]
     callers: bool,
-    /// Leave messages out that are less important than this: 0 (emerg) to 7 (debug)
+    /// Lowest priority to print: 0 (emerg) to 7 (debug)
     #[arg(short, long, value_name = "LEVEL", default_value = "7", value_parser = clap::value_parser!(u8).range(0..=7))]
     level: u8,
-    /// Print it as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

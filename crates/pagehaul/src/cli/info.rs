@@ -2,9 +2,11 @@
 
 mod render;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use clap::Args;
 use pagehaul_capture::{Source, SourceKind};
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
@@ -13,9 +15,25 @@ use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits, notes};
 use serde::Serialize;
 
-use crate::cli::InfoArguments;
 use crate::printed;
 use crate::registers::{self, Cpu};
+
+/// Describe a dump: format, kernel, time, dump level, codecs, completeness; memory map and registers
+#[derive(Debug, Args)]
+pub(crate) struct InfoArguments {
+    /// A vmcore or dump of any format, or the parts of a split set
+    #[arg(required = true, value_name = "DUMP")]
+    dumps: Vec<PathBuf>,
+    /// Also count the pages of each class, from the kernel's struct pages
+    #[arg(long)]
+    classes: bool,
+    /// Also list every note, and all registers of each CPU
+    #[arg(long)]
+    notes: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "process")]

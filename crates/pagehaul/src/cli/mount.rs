@@ -14,37 +14,37 @@ use pagehaul_physmem::{MapPolicy, notes};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::cli::options::Threads;
 use crate::cli::{dmesg, info};
 use crate::printed;
 
-/// Show a dump as a folder with a plain ELF vmcore in it
+/// Mount a dump as a directory with a plain ELF vmcore in it
 ///
-/// DIR then has `vmcore`, an ELF64 file laid out as /proc/vmcore is, which drgn, crash, gdb, cp --sparse and whatever
-/// else reads or maps as they would a saved one; beside it `dmesg`, `vmcoreinfo` and `info.json`. Nothing is written or
-/// unpacked anywhere. Ends, and unmounts, on SIGINT, SIGTERM and SIGHUP, and when DIR is unmounted.
+/// DIR then holds `vmcore`, an ELF64 file with the layout of /proc/vmcore, for drgn, crash, gdb, cp --sparse and anything
+/// else that reads or maps vmcores; also `dmesg`, `vmcoreinfo` and `info.json`. Pages are decompressed as they are read;
+/// nothing is unpacked to disk. Ends, and unmounts, on SIGINT, SIGTERM and SIGHUP, and when DIR is unmounted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul mount dump /mnt
   pagehaul mount --background part.1 part.2 part.3 /mnt && drgn -c /mnt/vmcore; umount /mnt")]
 pub(crate) struct MountArguments {
-    /// The dump, or the parts of a split set in any order; last, an empty folder
+    /// The dump, or the parts of a split set in any order; last, an empty directory
     #[arg(required = true, num_args = 2.., value_names = ["DUMP", "DIR"])]
     files: Vec<PathBuf>,
-    /// What to show of pages that were left out of the dump. Missing and damaged ones are errors in any case
+    /// What reads of excluded pages return; reads of missing and damaged pages always fail
     #[arg(long, value_enum, value_name = "AS", default_value = "error")]
     excluded: Excluded,
-    /// Go on in the background once it is mounted
+    /// Continue in the background once mounted
     #[arg(short, long)]
     background: bool,
-    /// What the process that --background starts is told
+    /// Marks the process that --background starts
     #[arg(long = IN_BACKGROUND, hide = true)]
     in_background: bool,
-    /// Let other users read it too
+    /// Let other users read it
     #[arg(long)]
     allow_other: bool,
-    /// Threads that decompress [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: Threads,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     }
     files.push(("info.json".to_owned(), info::json(source)?.into_bytes()));
     let options = Options {
-        threads: arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from),
+        threads: arguments.threads.count(),
         allow_other: arguments.allow_other,
         name: source.path().display().to_string(),
         time: kernel.as_ref().and_then(Kernel::crash_time),

@@ -14,12 +14,13 @@ use pagehaul_physmem::{MapPolicy, PAGE_SHIFT};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
 
+use crate::cli::options::Threads;
 use crate::{files, printed};
 
-/// Say where memory was: pages per class, node and zone, block size and address
+/// Show memory usage by page class, node and zone, block size and address
 ///
-/// Struct pages tell it, so a filtered dump tells as much as a whole one. Memory that the kernel has none for is called
-/// no-struct-page; pages whose struct page is not in the dump, or contradicts itself, are undecided.
+/// The counts come from the kernel's struct pages, so that a filtered dump shows as much as a complete one. Memory without
+/// struct pages is no-struct-page; pages whose struct page is missing or contradicts itself are undecided.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul pages dump
@@ -28,15 +29,14 @@ pub(crate) struct PagesArguments {
     /// The dump, or the parts of a split set
     #[arg(required = true, value_name = "DUMP")]
     dumps: Vec<PathBuf>,
-    /// Print it as JSON, the map included
+    /// Print JSON, including the map
     #[arg(long, conflicts_with = "html")]
     json: bool,
-    /// Write it as one HTML page with a map of physical memory
+    /// Write a self-contained HTML page with a map of physical memory
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Threads that count [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: Threads,
 }
 
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let memory = source.memory();
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory, Hints::from_memory(memory)).with_context(place)?;
-    let threads = arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from);
+    let threads = arguments.threads.count();
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
     let heading = Heading {
         dump: name.unwrap_or_else(place),

@@ -10,39 +10,42 @@ use clap::{Args, ValueEnum};
 use pagehaul_capture::Source;
 use pagehaul_kernel::{Hints, Kernel, TranslateError};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError};
+use pagehaul_present::number::parse_bytes;
 use pagehaul_vmcore::sweep::sweep;
 
+use crate::cli::options::Threads;
 use crate::usage;
 
-/// Print what is at an address
+/// Read memory at a physical or virtual address
 ///
-/// Stops at the first byte that cannot be had, and says why. Exit status: 0, all bytes were there; 4, the page was left
-/// out of the dump; 5, it is missing (the dump is cut, incomplete or lacks a part); 6, it is damaged; 7, no memory is
-/// there, or nothing is mapped; 1 and 2, as for other commands.
+/// Stops at the first unavailable byte and names the reason.
+///
+/// Exit status: 0, all bytes were read; 1, the dump cannot be read; 2, the command line is wrong; 4, the page was excluded
+/// from the dump; 5, it is missing (the dump is truncated, incomplete or lacks a part); 6, it is damaged; 7, there is no
+/// memory at the address, or nothing is mapped.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul read dump --phys 0x100000 --len 256
   pagehaul read dump --virt 0xffff888000100000 --len 4096 --format raw > text
-  pagehaul read part.1 part.2 --phys 0 --len 1073741824 --format raw | sha256sum")]
+  pagehaul read part.1 part.2 --phys 0 --len 1G --format raw | sha256sum")]
 pub(crate) struct ReadArguments {
     /// The dump, or the parts of a split set
     #[arg(required = true, value_name = "DUMP")]
     dumps: Vec<PathBuf>,
-    /// Physical address, in decimal or with 0x
+    /// Physical address, decimal or hexadecimal with 0x
     #[arg(long, value_name = "ADDR", value_parser = number, required_unless_present = "virt", conflicts_with = "virt")]
     phys: Option<u64>,
-    /// Virtual address of the kernel
+    /// Kernel virtual address (KASLR: as the crashed kernel had it)
     #[arg(long, value_name = "ADDR", value_parser = number)]
     virt: Option<u64>,
-    /// How many bytes
-    #[arg(long, value_name = "N", default_value = "256", value_parser = number)]
+    /// Bytes to read: 64, 0x1000, 4K, 1G
+    #[arg(long, value_name = "SIZE", default_value = "256", value_parser = length)]
     len: u64,
-    /// How to print them
+    /// Format of the bytes
     #[arg(long, value_enum, default_value = "hex")]
     format: ReadFormat,
-    /// Threads that decompress [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    threads: Threads,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -108,7 +111,7 @@ fn physical(source: &Source, start: u64, arguments: &ReadArguments, out: &mut Pr
     let end = start.checked_add(arguments.len).ok_or_else(|| absent(start))?;
     let mut at = start;
     let pfns = start >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64);
-    let threads = arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from);
+    let threads = arguments.threads.count();
     let stop = sweep(memory, pfns, threads, |batch| {
         let mut failures = batch.failures.iter();
         for (pfn, state, bytes) in batch.pages() {
@@ -231,6 +234,11 @@ impl Drop for Printer {
 }
 
 /// A number in decimal, or in hexadecimal after 0x.
+/// A length in hexadecimal, or a size with an optional unit.
+fn length(text: &str) -> Result<u64, String> {
+    if text.starts_with("0x") || text.starts_with("0X") { number(text) } else { parse_bytes(text) }
+}
+
 pub(crate) fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16),

@@ -14,6 +14,7 @@ use pagehaul_run::Progress;
 use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 
+use crate::cli::options::Threads;
 use crate::{printed, run};
 
 /// Exit status of a dump that is not whole.
@@ -21,32 +22,31 @@ pub(crate) const NOT_WHOLE: u8 = 3;
 /// Pages named one by one unless all are asked for.
 const SHOWN: usize = 10;
 
-/// Check that a dump is whole: its structure, every page, and its checksums if there are any
+/// Verify a dump, core or checkpoint: its structure, every page, and its checksums if it has any
 ///
-/// Cores and checkpoints of processes are checked, too. Cores in zstd frames and checkpoints have checksums in them.
+/// `capture --checksums` writes checksums of a dump to FILE.sums, next to it; copy both. Without them, a changed byte is
+/// not detected in a page stored uncompressed, or compressed by a codec without checksums. Cores in zstd frames and
+/// checkpoints contain checksums.
 ///
-/// Checksums are written by `capture --checksums` to a file beside the dump, FILE.sums; copy it along. Without them, a
-/// changed byte in a page that is stored as it is, or compressed by a codec that does not notice, cannot be found.
-///
-/// Exit status: 0, all is as it should be; 1, it cannot be checked; 3, it is not whole.
+/// Exit status: 0, no damage was found; 1, the file cannot be checked; 2, the command line is wrong; 3, pages are missing
+/// or damaged, or bytes have changed.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
     /// The dump, or the parts of a split set
     #[arg(required = true, value_name = "DUMP")]
     dumps: Vec<PathBuf>,
-    /// Threads that decompress [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// List every page that is missing or damaged
+    #[command(flatten)]
+    threads: Threads,
+    /// List every missing or damaged page
     #[arg(short, long)]
     verbose: bool,
-    /// Print it as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
-    let threads = arguments.threads.map_or_else(crate::cli::capture::every_cpu, usize::from);
+    let threads = arguments.threads.count();
     #[cfg(feature = "process")]
     if let [file] = arguments.dumps.as_slice()
         && let Some(code) = crate::cli::verify_process::run(file, threads, arguments.json)?

@@ -7,6 +7,7 @@ use pagehaul_bench::codecs::{self, CodecRate, DIRTINESS, METHODS, ZeroTest};
 use pagehaul_codec::Method;
 use pagehaul_present::Table;
 use pagehaul_present::svg::{self, Axis, Chart, Line, Series};
+use pagehaul_present::time::parse_duration;
 use serde::Serialize;
 
 use super::gib;
@@ -15,12 +16,12 @@ use crate::{files, printed};
 /// Share of the sum's speed that the zero test is to reach.
 const ZERO_GOAL: f64 = 0.9;
 
-/// Measure speed and ratio of codecs and levels against the dirtiness of the data, and on real pages
+/// Measure speed and ratio of codecs and levels, on synthetic data of rising dirtiness and on real pages
 ///
-/// One thread. Dirtiness is the share of bytes that no codec can make smaller.
+/// Uses one thread. Dirtiness is the share of incompressible bytes.
 #[derive(Debug, Args)]
 pub(crate) struct CodecArguments {
-    /// Dump or vmcore to take a sample of pages from
+    /// Dump or vmcore to sample pages from
     sample: Option<PathBuf>,
     /// Codecs and levels, as in zstd:-1,lzo
     #[arg(short, long, value_name = "CODEC[:LEVEL],…", default_value = METHODS, value_delimiter = ',')]
@@ -28,13 +29,13 @@ pub(crate) struct CodecArguments {
     /// Pages to sample
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pages: usize,
-    /// Milliseconds for each figure
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    time: u64,
-    /// Print the figures as JSON
+    /// Time per measurement: 100ms, 1s
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    time: Duration,
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write charts to this file, as SVG
+    /// Write charts to this file as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -49,7 +50,7 @@ struct Measured {
 }
 
 pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
-    let time = Duration::from_millis(arguments.time);
+    let time = arguments.time;
     if let Some(path) = &arguments.plot {
         // Before minutes are spent.
         files::not_a_source(path, arguments.sample.as_deref())?;

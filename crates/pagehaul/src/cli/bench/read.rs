@@ -5,28 +5,29 @@ use clap::Args;
 use pagehaul_bench::read::sweep;
 use pagehaul_present::Table;
 use pagehaul_present::number::bytes;
+use pagehaul_present::time::parse_duration;
 
 use super::gib;
 #[cfg(feature = "bench")]
 use crate::files;
 use crate::printed;
 
-/// Sweep the map size: how fast memory is mapped, touched and read through windows of 4 KiB to 64 MiB
+/// Measure how fast memory is mapped, touched and read through windows of 4 KiB to 64 MiB
 ///
-/// Columns are GiB/s: mapped and left alone; a word of every page looked at; every word looked at; read into a buffer.
-/// Run it in a capture kernel to choose --map-size there.
+/// Columns, in GiB/s: mapped only; one word per page read; every word read; read(2) into a buffer. Run it in a capture
+/// kernel to choose --map-size there.
 #[derive(Debug, Args)]
 pub(crate) struct ReadArguments {
-    /// File to sweep over
+    /// File to read
     #[arg(default_value = "/proc/vmcore")]
     source: PathBuf,
-    /// Milliseconds for each figure
-    #[arg(long, value_name = "MS", default_value_t = 300)]
-    time: u64,
-    /// Print the figures as JSON
+    /// Time per measurement: 300ms, 1s
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_duration)]
+    time: Duration,
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a chart to this file, as SVG
+    /// Write a chart to this file as SVG
     #[cfg(feature = "bench")]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -39,7 +40,7 @@ pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
         files::not_a_source(path, [arguments.source.as_path()])?;
     }
     let mut progress = |window| tell!("pagehaul: windows of {}", bytes(window));
-    let sweep = sweep(&arguments.source, Duration::from_millis(arguments.time), &mut progress)?;
+    let sweep = sweep(&arguments.source, arguments.time, &mut progress)?;
     #[cfg(feature = "bench")]
     if let Some(path) = &arguments.plot {
         files::write(path, &chart(&sweep), [arguments.source.as_path()])?;

@@ -11,6 +11,7 @@ use pagehaul_present::svg::{self, Axis, Chart, Line, Series};
 use pagehaul_present::time::seconds;
 use serde::Serialize;
 
+use crate::cli::options::Threads;
 use crate::{files, printed};
 
 /// The largest time per TiB may be so many times the smallest, from 1 TiB up.
@@ -31,22 +32,21 @@ pub(crate) struct ScaleArguments {
     /// Codec and level
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
     compress: Method,
-    /// Threads that scan and pack [default: every CPU this process may use]
-    #[arg(short, long, value_name = "N")]
-    threads: Option<usize>,
-    /// Runs of each machine of less than 16 TiB; the median counts
+    #[command(flatten)]
+    threads: Threads,
+    /// Runs per machine of less than 16 TiB; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Folder for the dumps: up to 10 GB, 20 GB from 64 TiB on; in memory best
+    /// Directory for the dumps: up to 10 GB, and 20 GB at 64 TiB; best in memory
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     scratch: PathBuf,
-    /// Speeds of disks to predict for, in MB/s
+    /// Disk bandwidths to predict for, in MB/s
     #[arg(long, value_name = "MB/S,…", default_value = "200,1000,3000,10000", value_delimiter = ',')]
     disks: Vec<u64>,
-    /// Print the figures as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write charts to this file, as SVG
+    /// Write charts to this file as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -60,10 +60,7 @@ struct Measured {
 }
 
 pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
-    let threads = arguments
-        .threads
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into))
-        .max(1);
+    let threads = arguments.threads.count();
     let config = Config {
         sizes: SIZES.into_iter().filter(|size| *size <= arguments.max).collect(),
         levels: arguments.dump_levels.clone(),

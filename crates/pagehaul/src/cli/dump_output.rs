@@ -1,0 +1,155 @@
+//! What `capture` and `convert` share: how a dump is written, and how its report is printed.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use pagehaul_capture::{
+    CaptureError, Codecs, Compression, Format, Limits, Options, Report, Source, Target, capture, estimate,
+};
+use pagehaul_kernel::DumpLevel;
+
+use crate::cli::options::{Overwrite, Reporting, Threads};
+use crate::printed::{Manner, print};
+use crate::{run, summary, usage};
+
+/// Exit status of a command that left an incomplete dump.
+pub(crate) const INCOMPLETE: u8 = 3;
+
+/// How a dump is written.
+#[derive(Debug, Args)]
+pub(crate) struct DumpOutput {
+    /// Codec: none, zlib, lzo, snappy or zstd, with an optional level (zstd:3, zstd:-5, zlib:6); or auto, adaptive
+    /// compression: the strongest level that the output's bandwidth allows (bytes then differ between runs, pages do not)
+    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t)]
+    compress: Compression,
+    /// Codecs that `--compress auto` may use, separated by commas [default: zlib, lzo, snappy, zstd]. crash reads zstd since
+    /// 8.0.0 (2021)
+    #[arg(long, value_name = "CODECS")]
+    codecs: Option<Codecs>,
+    #[command(flatten)]
+    threads: Threads,
+    /// Format of the dump [default: kdump, flattened for `-`]
+    #[arg(short, long, value_enum)]
+    format: Option<FormatArgument>,
+    #[command(flatten)]
+    overwrite: Overwrite,
+    /// Write checksums of the dump to OUTPUT.sums, for `verify`
+    #[arg(long)]
+    checksums: bool,
+    #[command(flatten)]
+    reporting: Reporting,
+    /// Print more about the kernel and the dump
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FormatArgument {
+    /// kdump-compressed, version 6
+    Kdump,
+    /// ELF64, uncompressed, excluded pages as holes
+    Elf,
+    /// kdump-compressed as a stream, like makedumpfile -F
+    Flattened,
+}
+
+/// Which pages are written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageSelection {
+    pub(crate) level: DumpLevel,
+    /// Keep pages that every level excludes, too: a conversion loses nothing that its source holds.
+    pub(crate) keep_all: bool,
+    pub(crate) limits: Limits,
+}
+
+impl DumpOutput {
+    /// Writes a dump of `source` to `outputs`, or estimates its size where there are none; prints the report.
+    pub(crate) fn write(
+        &self,
+        source: &Source,
+        outputs: &[PathBuf],
+        selection: PageSelection,
+    ) -> anyhow::Result<(Report, ExitCode)> {
+        let target = if outputs.is_empty() { None } else { Some(self.target(outputs)?) };
+        let options = Options {
+            level: selection.level,
+            keep_all: selection.keep_all,
+            checksums: self.checksums,
+            compression: self.compression()?,
+            threads: self.threads.count(),
+            format: self.format(target.as_ref()),
+            limits: selection.limits,
+        };
+        let (result, peak) = run::cancellable(self.reporting.quiet, |progress| match &target {
+            Some(target) => capture(source, target, &options, progress),
+            None => estimate(source, &options, progress),
+        })?;
+        let report = result.map_err(|error| {
+            // An error about the output names it; one about the source may not.
+            let about_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));
+            let error = anyhow::Error::from(error);
+            if about_source { error.context(source.path().display().to_string()) } else { error }
+        })?;
+        let Reporting { json, quiet } = self.reporting;
+        let manner = Manner { json, quiet, output_taken: target == Some(Target::Stdout) };
+        print(&report, Some(peak), manner, || summary::render(&report, peak, self.verbose));
+        let code = match summary::failure(&report) {
+            None => ExitCode::SUCCESS,
+            Some(sentence) => {
+                tell!("pagehaul: {sentence}");
+                ExitCode::from(INCOMPLETE)
+            }
+        };
+        Ok((report, code))
+    }
+
+    fn target(&self, outputs: &[PathBuf]) -> anyhow::Result<Target> {
+        if outputs.iter().any(|path| path == Path::new("-")) {
+            self.check_stdout(outputs.len())?;
+            return Ok(Target::Stdout);
+        }
+        let overwrite = self.overwrite.force;
+        Ok(match outputs {
+            [path] => Target::File { path: path.clone(), overwrite },
+            paths => Target::Parts { paths: paths.to_vec(), overwrite },
+        })
+    }
+
+    /// Refuses what a stream on standard output excludes.
+    fn check_stdout(&self, outputs: usize) -> anyhow::Result<()> {
+        let refusal = if outputs > 1 {
+            "`-` writes the whole dump to standard output; parts have to be files"
+        } else if self.reporting.json {
+            "--json and the dump cannot both go to standard output; name an output file"
+        } else if self.checksums {
+            "--checksums writes a file next to the output, and standard output has none; name an output file"
+        } else if io::stdout().is_terminal() {
+            "standard output is a terminal; redirect it, or name an output file"
+        } else {
+            return Ok(());
+        };
+        Err(usage::wrong(refusal))
+    }
+
+    fn format(&self, target: Option<&Target>) -> Format {
+        match self.format {
+            Some(FormatArgument::Kdump) => Format::Kdump,
+            Some(FormatArgument::Elf) => Format::Elf,
+            Some(FormatArgument::Flattened) => Format::Flattened,
+            None if target == Some(&Target::Stdout) => Format::Flattened,
+            None => Format::Kdump,
+        }
+    }
+
+    fn compression(&self) -> anyhow::Result<Compression> {
+        match (self.compress, self.codecs) {
+            (Compression::Auto(_), Some(codecs)) => Ok(Compression::Auto(codecs)),
+            (Compression::Fixed(_), Some(_)) => {
+                Err(usage::wrong("--codecs lists what --compress auto may use; add -c auto"))
+            }
+            (compression, None) => Ok(compression),
+        }
+    }
+}
