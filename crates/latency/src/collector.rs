@@ -1,29 +1,29 @@
 use pagehaul_trace::{Event, Symbols};
 
-use crate::between::{Between, EventName, Key};
-use crate::calls::Missed;
-use crate::collect::Functions;
-use crate::report::Part;
+use crate::call_tracker::Missed;
+use crate::event_pairs::EventPairs;
+use crate::function_timer::FunctionTimer;
+use crate::report::NamedHistogram;
 use crate::setup::Options;
-use crate::{Histogram, LatencyError};
+use crate::{EventName, Histogram, Key, LatencyError};
 
-/// What events are counted to, of live kernels and recordings alike.
+/// Collects histograms from events of live kernels and trace files.
 pub(crate) enum Collector {
-    /// Functions; a histogram for each of them, or one for all.
-    Functions(Box<Functions>, bool),
-    /// A pair of events, its histogram, and an empty one.
-    Between(Box<Between>, Box<Histogram>, Box<Histogram>),
+    /// FunctionTimer, and whether each has its own histogram.
+    Functions(Box<FunctionTimer>, bool),
+    /// A pair of events, its histogram, and an empty histogram.
+    Between(Box<EventPairs>, Box<Histogram>, Box<Histogram>),
 }
 
 impl Collector {
     pub(crate) fn functions(patterns: &[String], symbols: Symbols, options: &Options) -> Self {
-        let functions = Functions::new(patterns.to_vec(), symbols, options.unit, options.step);
+        let functions = FunctionTimer::new(patterns.to_vec(), symbols, options.unit, options.step);
         Self::Functions(Box::new(functions), options.by_function)
     }
 
     pub(crate) fn between(start: &EventName, end: &EventName, key: &Key, options: &Options) -> Self {
         let empty = Box::new(Histogram::new(options.unit, options.step));
-        let between = Between::new(start.clone(), end.clone(), key.clone());
+        let between = EventPairs::new(start.clone(), end.clone(), key.clone());
         Self::Between(Box::new(between), empty.clone(), empty)
     }
 
@@ -37,19 +37,23 @@ impl Collector {
         }
     }
 
-    /// What was counted since the last time. `last` counts what is open as unfinished.
-    pub(crate) fn take(&mut self, last: bool) -> (Vec<Part>, Missed) {
-        let (parts, mut missed, open) = match self {
+    /// Returns what was collected since the last call. If `last`, open calls count as open_at_end.
+    pub(crate) fn take(&mut self, last: bool) -> (Vec<NamedHistogram>, Missed) {
+        let (histograms, mut missed, open) = match self {
             Self::Functions(functions, by_function) => {
-                let (parts, missed) = functions.take(*by_function);
-                (parts, missed, functions.open())
+                let (histograms, missed) = functions.take(*by_function);
+                (histograms, missed, functions.open())
             }
             Self::Between(between, histogram, empty) => {
                 let histogram = *std::mem::replace(histogram, empty.clone());
-                (vec![Part { name: String::new(), histogram }], between.take_missed(), between.open())
+                (
+                    vec![NamedHistogram { name: String::new(), histogram }],
+                    between.take_missed(),
+                    between.open(),
+                )
             }
         };
-        missed.unfinished = if last { open } else { 0 };
-        (parts, missed)
+        missed.open_at_end = if last { open } else { 0 };
+        (histograms, missed)
     }
 }

@@ -1,68 +1,66 @@
 use pagehaul_trace::TraceError;
 
-/// Why no latencies could be had. Each is one sentence.
+/// Errors of measuring latencies. Each message is one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum LatencyError {
     /// Reading or setting up the trace failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// No function of this name.
+    /// No function matches.
     #[error(
         "no function {pattern} can be traced on this kernel: see available_filter_functions in tracefs ({why})"
     )]
     NoFunction {
         /// The name or glob.
         pattern: String,
-        /// What was looked at.
+        /// The likely reason.
         why: String,
     },
-    /// Too many functions.
-    #[error("{patterns} match {count} functions, more than {most}: name fewer")]
+    /// Too many functions match.
+    #[error("{patterns} match {count} functions, the limit is {max}: name fewer")]
     TooMany {
         /// The globs.
         patterns: String,
-        /// How many they match.
+        /// Number of matching functions.
         count: usize,
-        /// How many are allowed.
-        most: usize,
+        /// Upper bound.
+        max: usize,
     },
-    /// The kernel offers no way.
-    #[error(
-        "functions cannot be timed on this kernel: it has {0}; trace events can, with --between START,END"
-    )]
+    /// The kernel has no mechanism to measure functions.
+    #[error("this kernel cannot measure functions: it has {0}; --between START,END measures trace events")]
     NoMechanism(String),
-    /// The kernel refused a probe.
-    #[error("the kernel refuses a probe on {function}: {why}")]
+    /// The kernel rejected a probe.
+    #[error("the kernel rejects a probe on {function}: {why}")]
     Refused {
         /// The function.
         function: String,
-        /// What it said.
+        /// The kernel's reason.
         why: String,
     },
-    /// An event has no such field.
+    /// An event lacks a field.
     #[error("the event {event} has no field {field}: it has {fields}")]
     NoField {
         /// The event.
         event: String,
         /// The field.
         field: String,
-        /// Those it has.
+        /// Its fields.
         fields: String,
     },
-    /// A recorded trace has no such event.
+    /// A trace file has no such event.
     #[error("the trace has no event {event}; it has {known}")]
     NotInTrace {
         /// The event.
         event: String,
-        /// Some of those it has.
+        /// Some of its events.
         known: String,
     },
-    /// A histogram of the kernel's that cannot be read.
-    #[error("the kernel's histogram of {event} cannot be read: line {line}: {what}")]
+    /// A `hist` file of the kernel does not parse.
+    #[error("the hist file of {event}: line {line}: {what}")]
     HistFile {
         /// The event.
         event: String,
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
         /// What was expected.
         what: String,

@@ -1,17 +1,17 @@
-//! Which functions globs mean.
+//! Finds the functions that names and globs match.
 
 use pagehaul_trace::live::Tracefs;
 
 use crate::LatencyError;
 
-/// Probes at once at most: each costs memory in the kernel, and time to set up.
-pub const MOST_FUNCTIONS: usize = 1000;
+/// Upper bound of probes: each costs kernel memory and setup time.
+pub const MAX_FUNCTIONS: usize = 1000;
 
-/// Whether `name` matches a glob of `*` and `?`.
+/// Returns whether `name` matches a glob of `*` and `?`.
 pub fn matches(glob: &str, name: &str) -> bool {
     let (glob, name) = (glob.as_bytes(), name.as_bytes());
     let (mut g, mut n) = (0, 0);
-    // Where the last star was, and how far the name had been matched then.
+    // Position of the last star, and of the name when it was met.
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {
         match glob.get(g) {
@@ -36,19 +36,19 @@ pub fn matches(glob: &str, name: &str) -> bool {
     glob.get(g..).is_some_and(|rest| rest.iter().all(|c| *c == b'*'))
 }
 
-/// The functions meant by names and globs, in the order of the kernel's list, each once.
+/// Returns the functions that names and globs match, without duplicates, in the order of the kernel's list.
 ///
 /// # Errors
-/// [`LatencyError::NoFunction`] where one means none, [`LatencyError::TooMany`].
+/// [`LatencyError::NoFunction`] if a pattern matches none, [`LatencyError::TooMany`].
 pub fn expand(tracefs: &Tracefs, patterns: &[String]) -> Result<Vec<String>, LatencyError> {
     let list = tracefs.read("available_filter_functions").or_else(|error| {
-        // Without dynamic ftrace: what kprobes could take.
+        // Without dynamic ftrace: the functions that kprobes accept.
         std::fs::read_to_string("/proc/kallsyms").map(|text| functions_of_kallsyms(&text)).map_err(|_| error)
     })?;
     let found = choose(&list, patterns)?;
-    if found.len() > MOST_FUNCTIONS {
+    if found.len() > MAX_FUNCTIONS {
         let (patterns, count) = (patterns.join(", "), found.len());
-        return Err(LatencyError::TooMany { patterns, count, most: MOST_FUNCTIONS });
+        return Err(LatencyError::TooMany { patterns, count, max: MAX_FUNCTIONS });
     }
     Ok(found)
 }
@@ -56,7 +56,7 @@ pub fn expand(tracefs: &Tracefs, patterns: &[String]) -> Result<Vec<String>, Lat
 fn choose(list: &str, patterns: &[String]) -> Result<Vec<String>, LatencyError> {
     let mut used = vec![false; patterns.len()];
     let mut found: Vec<String> = Vec::new();
-    // A module's functions are followed by its name in brackets.
+    // The module of a function follows in brackets.
     for name in list.lines().filter_map(|line| line.split_whitespace().next()) {
         let mut wanted = false;
         for (used, pattern) in used.iter_mut().zip(patterns) {
@@ -71,14 +71,17 @@ fn choose(list: &str, patterns: &[String]) -> Result<Vec<String>, LatencyError> 
     }
     match used.iter().zip(patterns).find(|(used, _)| !**used) {
         Some((_, pattern)) => {
-            // The compiler's copies: name.part.0, name.isra.0, name.constprop.0.
+            // Partial copies by the compiler: name.part.0, name.isra.0, name.constprop.0.
             let copy = list
                 .lines()
                 .filter_map(|line| line.split_whitespace().next())
                 .find(|name| name.strip_prefix(pattern.as_str()).is_some_and(|rest| rest.starts_with('.')));
             let why = match copy {
-                Some(copy) => format!("there is {copy}, which is what the compiler left of it"),
-                None => "it may be inlined, marked notrace, in a module that is not loaded, or named otherwise here".into(),
+                Some(copy) => format!("the compiler left only {copy}"),
+                None => {
+                    "it may be inlined, marked notrace, in a module that is not loaded, or have another name"
+                        .into()
+                }
             };
             Err(LatencyError::NoFunction { pattern: pattern.clone(), why })
         }
@@ -124,7 +127,7 @@ mod tests {
         let error = choose(list, &words(&["vfs_write", "vfs_seek"])).unwrap_err().to_string();
         assert!(error.starts_with("no function vfs_seek can be traced"), "{error}");
         let error = choose("walk.part.0\n", &words(&["walk"])).unwrap_err().to_string();
-        assert!(error.contains("there is walk.part.0"), "{error}");
+        assert!(error.contains("only walk.part.0"), "{error}");
         assert_eq!(functions_of_kallsyms("0 T a\n0 d b\n0 t c\t[m]\nx"), "a\nc\n");
     }
 }

@@ -1,37 +1,37 @@
-//! The text of an event's `hist` file: what histogram triggers counted.
+//! Parses `events/SYSTEM/EVENT/hist`: the histograms of hist triggers.
 
 use crate::LatencyError;
 
-/// One trigger's histogram.
+/// The histogram of one trigger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HistFile {
-    /// The line that says what is counted, after `trigger info: `.
+    /// The trigger, from the line `trigger info: `.
     pub trigger: String,
-    /// The entries, in the order of the file.
+    /// Entries in file order.
     pub entries: Vec<Entry>,
-    /// Events that were counted.
+    /// Events counted.
     pub hits: u64,
-    /// Events for which there was no room.
+    /// Events dropped because the table was full.
     pub dropped: u64,
 }
 
-/// A line of a histogram.
+/// An entry of a histogram.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The keys: name and value as printed.
+    /// Keys: name and printed value.
     pub keys: Vec<(String, String)>,
-    /// The values, `hitcount` among them.
+    /// Values, among them `hitcount`.
     pub values: Vec<(String, u64)>,
 }
 
 impl Entry {
-    /// A value by name.
+    /// Returns a value by name.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// The exponent of a key printed with `.log2`: `~ 2^14`. The kernel rounds up: it stands for values above 2^13 and up to
-    /// 2^14.
+    /// Returns the exponent of a key with the modifier `.log2`, printed as `~ 2^14`. The kernel rounds up:
+    /// this entry holds values above 2^13 up to 2^14.
     pub fn log2(&self, key: &str) -> Option<u32> {
         let text = &self.keys.iter().find(|(known, _)| known == key)?.1;
         text.trim_start_matches('~').trim().strip_prefix("2^")?.parse().ok()
@@ -39,10 +39,10 @@ impl Entry {
 }
 
 impl HistFile {
-    /// Parses the file of `event`: one histogram for each trigger it has.
+    /// Parses the `hist` file of `event`: one histogram per trigger.
     ///
     /// # Errors
-    /// [`LatencyError::HistFile`] names the line that cannot be.
+    /// [`LatencyError::HistFile`] with the line that does not parse.
     pub fn parse(event: &str, text: &str) -> Result<Vec<Self>, LatencyError> {
         let mut all: Vec<Self> = Vec::new();
         for (at, line) in text.lines().enumerate() {

@@ -1,35 +1,39 @@
-//! How long kernel functions, and the ways between two trace events, take.
+//! Measures the latency of kernel functions, and the time between two trace events.
 //!
-//! Functions are caught by what the kernel offers ([`Mechanism`]): kprobe events, fprobe events, or the function graph tracer;
-//! no compiler and no eBPF are needed. By default every begin and return comes out as an event and is paired here, frame by
-//! frame ([`Calls`]), so that recursion and missed returns are seen for what they are; [`InKernel`] leaves the counting
-//! to histogram triggers, for functions called too often for that.
+//! The mechanism is what the kernel offers ([`Mechanism`]): kprobe events, fprobe events or the function
+//! graph tracer, without compiler and eBPF. By default, events of entries and returns are read and matched by
+//! stack frame ([`CallTracker`]), so that recursion and missed returns are accounted for.
+//! [`HistTriggerSession`] lets hist triggers count inside the kernel, for functions called too often to read
+//! each call.
 
-mod between;
-mod calls;
-mod collect;
+mod call_tracker;
 mod collector;
 mod error;
+mod event_name;
+mod event_pairs;
+mod function_timer;
 mod functions;
+mod hist_triggers;
 mod histfile;
 mod histogram;
-mod in_kernel;
 mod probes;
-pub mod recorded;
+mod recorder;
 mod render;
 mod report;
 mod session;
 mod setup;
+pub mod trace_file;
 mod unit;
 
-pub use between::{Between, EventName, Key};
-pub use calls::{Calls, Missed};
+pub use call_tracker::Missed;
 pub use error::LatencyError;
+pub use event_name::{EventName, Key};
+pub use hist_triggers::HistTriggerSession;
 pub use histfile::{Entry, HistFile};
-pub use histogram::{Histogram, Row};
-pub use in_kernel::InKernel;
+pub use histogram::{Bucket, Histogram};
 pub use probes::ProbeKind;
-pub use report::{Part, Report};
+pub use recorder::EventRecorder;
+pub use report::{NamedHistogram, Report};
 pub use session::{EventSession, Session};
 pub use setup::{Mechanism, Options, Setup};
 pub use unit::Unit;

@@ -17,17 +17,17 @@ pub enum ProbeKind {
 }
 
 impl ProbeKind {
-    /// What this kernel offers.
-    pub fn offered(tracefs: &Tracefs) -> Option<Self> {
+    /// Returns the kind that this kernel offers.
+    pub fn available(tracefs: &Tracefs) -> Option<Self> {
         if tracefs.root().join("kprobe_events").exists() {
             return Some(Self::Kprobe);
         }
-        // The list of what dynamic_events takes says whether it is built in.
+        // The syntax of dynamic_events lists fprobes if they are built in.
         let readme = tracefs.read("README").unwrap_or_default();
         readme.contains("f[:[<group>/][<event>]] <func-name>[%return]").then_some(Self::Fprobe)
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kprobe => "kprobe",
@@ -43,18 +43,19 @@ impl ProbeKind {
     }
 }
 
-/// Two events for each function. They are removed when this is dropped; instances that use them have to be gone by then.
+/// Two events per function, removed when dropped. Instances that use them must be gone by then.
 #[derive(Debug)]
 pub struct Probes {
     tracefs: Tracefs,
     kind: ProbeKind,
     functions: Vec<String>,
-    /// Functions a glob meant, but that cannot be probed.
-    refused: Vec<(String, String)>,
+    /// FunctionTimer that a glob matched but that cannot be probed, with the reason.
+    skipped: Vec<(String, String)>,
 }
 
 impl Probes {
-    /// Makes the events. Where `all` is false, functions the kernel refuses are left out and noted, unless none is left.
+    /// Creates the events. If `all` is false, functions that the kernel rejects are skipped, unless none is
+    /// left.
     ///
     /// # Errors
     /// [`LatencyError::Refused`].
@@ -66,7 +67,7 @@ impl Probes {
     ) -> Result<Self, LatencyError> {
         remove_orphans(tracefs);
         let active = max_active(functions.len());
-        let mut probes = Self { tracefs: tracefs.clone(), kind, functions: Vec::new(), refused: Vec::new() };
+        let mut probes = Self { tracefs: tracefs.clone(), kind, functions: Vec::new(), skipped: Vec::new() };
         for function in functions {
             match probes.add(&function, active) {
                 Ok(()) => probes.functions.push(function),
@@ -75,11 +76,11 @@ impl Probes {
                     if all {
                         return Err(LatencyError::Refused { function, why });
                     }
-                    probes.refused.push((function, why));
+                    probes.skipped.push((function, why));
                 }
             }
         }
-        match (probes.functions.is_empty(), probes.refused.first()) {
+        match (probes.functions.is_empty(), probes.skipped.first()) {
             (true, Some((function, why))) => {
                 Err(LatencyError::Refused { function: function.clone(), why: why.clone() })
             }
@@ -91,7 +92,7 @@ impl Probes {
         let number = self.functions.len();
         let (begin, end) = (event_name('b', number, function), event_name('e', number, function));
         let group = Self::group();
-        // The stack pointer tells the frames of a function apart: see `Calls::leave`.
+        // The stack pointer identifies the frame of a call: see `CallTracker::leave`.
         let (begin_line, end_line) = match self.kind {
             ProbeKind::Kprobe => (
                 format!("p:{group}/{begin} {function} sp=$stack"),
@@ -106,32 +107,33 @@ impl Probes {
         self.tracefs.append(self.kind.file(), &end_line).inspect_err(|_| self.remove(&begin))
     }
 
-    /// The subsystem of the events of this process.
+    /// Returns the event group of this process.
     pub fn group() -> String {
         format!("{PREFIX}{}", std::process::id())
     }
 
-    /// Names of the events at the begin and the return of each function, and the function.
+    /// Returns the events at entry and return of each function, and the function.
     pub fn events(&self) -> impl Iterator<Item = (String, String, &str)> {
         self.functions.iter().enumerate().map(|(number, function)| {
             (event_name('b', number, function), event_name('e', number, function), function.as_str())
         })
     }
 
-    /// Functions that were left out, and why.
-    pub fn refused(&self) -> &[(String, String)] {
-        &self.refused
+    /// Returns the functions that were skipped, with the reason.
+    pub fn skipped(&self) -> &[(String, String)] {
+        &self.skipped
     }
 
-    /// What they are.
+    /// Returns the kind of probes.
     pub fn kind(&self) -> ProbeKind {
         self.kind
     }
 
-    /// Calls that the probes did not see, as `kprobe_profile` counts them. fprobes have no such list.
+    /// Returns the calls that the probes missed, from `kprobe_profile`. fprobes have no such file.
     pub fn misses(&self) -> u64 {
         let Ok(profile) = self.tracefs.read("kprobe_profile") else { return 0 };
-        // The file names events without their group: two of us that time the same function count for each other.
+        // The file omits event groups: two pagehaul processes that probe the same function count for each
+        // other.
         let ours = |name: &str| self.events().any(|(begin, end, _)| name == begin || name == end);
         let misses = |line: &str| {
             let mut words = line.split_whitespace();
@@ -142,7 +144,7 @@ impl Probes {
     }
 
     fn remove(&self, event: &str) {
-        // What cannot be removed now is, by the next process that makes probes.
+        // The next process that creates probes removes what cannot be removed now.
         let _ = self.tracefs.append(self.kind.file(), &format!("-:{}/{event}", Self::group()));
     }
 }
@@ -156,17 +158,18 @@ impl Drop for Probes {
     }
 }
 
-/// Name of an event: `b3_vfs_read` at the begin, `e3_vfs_read` at the return.
+/// Returns the name of an event: `b3_vfs_read` at entry, `e3_vfs_read` at return.
 fn event_name(which: char, number: usize, function: &str) -> String {
-    // Suffixes of optimised copies have dots, which names of events may not have.
+    // Suffixes of partial copies have dots, which event names must not have.
     let word: String = function.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let mut name = format!("{which}{number}_{word}");
-    // MAX_EVENT_NAME_LEN of kernel/trace/trace_probe.h is 64, its zero byte included.
+    // MAX_EVENT_NAME_LEN in kernel/trace/trace_probe.h is 64, with the NUL.
     name.truncate(63);
     name
 }
 
-/// Whether an event is one of ours, of any process: begin or return, and the function's name as far as it fits.
+/// Parses the name of a probe event of any pagehaul process: whether it is an entry, and the function's name,
+/// possibly truncated.
 pub(crate) fn parse_event(system: &str, name: &str) -> Option<(bool, String)> {
     let known = system.is_empty() || system.starts_with(PREFIX);
     let begin = match name.as_bytes().first()? {
@@ -179,8 +182,8 @@ pub(crate) fn parse_event(system: &str, name: &str) -> Option<(bool, String)> {
     Some((begin, function.to_owned()))
 }
 
-/// Calls of one function that a kretprobe follows at a time. The kernel's own choice, two for each CPU, misses calls that
-/// sleep; each costs some hundred bytes, and 4096 is the most it takes.
+/// Returns the number of concurrent calls of a function that a kretprobe follows (maxactive). The kernel's
+/// default, two per CPU, misses calls that sleep. Each costs some hundred bytes; the kernel's limit is 4096.
 fn max_active(functions: usize) -> usize {
     (16_384 / functions.max(1)).clamp(64, 4096)
 }
@@ -195,7 +198,7 @@ fn remove_orphans(tracefs: &Tracefs) {
     }
 }
 
-/// The group and name of a probe whose process is gone.
+/// Returns group and name of a probe whose process is gone.
 fn orphan(line: &str) -> Option<&str> {
     let name = line.split_whitespace().next()?.split_once(':')?.1;
     let pid: u32 = name.split_once('/')?.0.strip_prefix(PREFIX)?.parse().ok()?;
@@ -203,7 +206,8 @@ fn orphan(line: &str) -> Option<&str> {
     gone.then_some(name)
 }
 
-/// What the kernel says about the last command it refused, in `error_log` (since 5.2); else the error number.
+/// Returns the kernel's message about the last rejected command from `error_log` (since 5.2), else the error
+/// number.
 fn reason(tracefs: &Tracefs, error: &TraceError) -> String {
     let log = tracefs.read("error_log").unwrap_or_default();
     let said =
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn only_probes_of_the_dead_are_orphans() {
-        // Process ids end far below this one.
+        // Process ids stay far below this one.
         assert_eq!(orphan("p:pagehaul_4294967295/b0 vfs_read sp=$stack"), Some("pagehaul_4294967295/b0"));
         assert_eq!(orphan("r64:pagehaul_4294967295/e0 vfs_read"), Some("pagehaul_4294967295/e0"));
         assert_eq!(orphan(&format!("p:{}/b0 vfs_read", Probes::group())), None);

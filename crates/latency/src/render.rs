@@ -1,45 +1,45 @@
-//! Reports as text, laid out as funclatency's.
+//! Text reports in the layout of funclatency.
 
 use std::fmt::Write;
 
-use crate::report::{PERCENTILES, Part, Report};
-use crate::{Histogram, Missed, Row, Unit};
+use crate::report::{NamedHistogram, PERCENTILES, Report};
+use crate::{Bucket, Histogram, Missed, Unit};
 
-/// Width of the bars.
+/// Width of the bars in characters.
 const STARS: u64 = 40;
-/// Empty rows of a linear histogram shown together; more become one line of dots.
+/// Longest run of empty linear buckets that is shown; longer ones become a line of dots.
 const EMPTY_ROWS: usize = 8;
-/// From here on numbers take more than the ten columns of narrow rows.
+/// From this value on, numbers exceed the ten columns of narrow rows.
 const WIDE: u64 = 10_000_000_000;
 
 impl Report {
-    /// The report as text. `by_function` puts each part's name above it.
+    /// Formats the report. `by_function` precedes each histogram with its name.
     pub fn text(&self, by_function: bool) -> String {
         let mut out = String::new();
-        let filled = self.parts.iter().filter(|part| part.histogram.count() > 0);
+        let filled = self.histograms.iter().filter(|entry| entry.histogram.count() > 0);
         let mut empty = true;
-        for part in filled {
+        for entry in filled {
             empty = false;
-            render_part(&mut out, part, by_function);
+            render_histogram(&mut out, entry, by_function);
         }
         if empty {
-            out.push_str("\nnothing was timed\n");
+            out.push_str("\nnothing was measured\n");
         }
         render_missed(&mut out, &self.missed);
         out
     }
 }
 
-fn render_part(out: &mut String, part: &Part, named: bool) {
-    let histogram = &part.histogram;
+fn render_histogram(out: &mut String, entry: &NamedHistogram, named: bool) {
+    let histogram = &entry.histogram;
     if named {
-        line(out, format_args!("\nFunction = {}", part.name));
+        line(out, format_args!("\nFunction = {}", entry.name));
     } else {
         out.push('\n');
     }
-    match histogram.linear_rows() {
+    match histogram.linear_buckets() {
         Some(linear) => rows(out, &linear, EMPTY_ROWS, histogram.unit()),
-        None => rows(out, &histogram.log2_rows(), usize::MAX, histogram.unit()),
+        None => rows(out, &histogram.log2_buckets(), usize::MAX, histogram.unit()),
     }
     let divisor = u128::from(histogram.unit().nanoseconds());
     let unit = histogram.unit().name();
@@ -47,7 +47,7 @@ fn render_part(out: &mut String, part: &Part, named: bool) {
         out,
         format_args!(
             "\navg = {} {unit}, total: {} {unit}, count: {}",
-            histogram.average_ns() / divisor,
+            histogram.mean_ns() / divisor,
             histogram.total_ns() / divisor,
             histogram.count()
         ),
@@ -58,20 +58,20 @@ fn render_part(out: &mut String, part: &Part, named: bool) {
 fn percentiles(histogram: &Histogram) -> String {
     let divisor = histogram.unit().nanoseconds();
     let mut text = String::new();
-    if let Some(shortest) = histogram.shortest_ns() {
+    if let Some(shortest) = histogram.min_ns() {
         let _ = write!(text, "min = {}, ", shortest / divisor);
     }
-    // The kernel's own buckets give an upper bound only.
-    let sign = if histogram.is_fine() { "=" } else { "<=" };
+    // Counts of the kernel give upper bounds only.
+    let sign = if histogram.percentiles_are_bounds() { "<=" } else { "=" };
     for (name, percent) in PERCENTILES {
-        // A share smaller than one event says nothing that max does not.
+        // Beyond one event in `count`, a percentile equals max.
         if histogram.count() as f64 * (100.0 - percent) / 100.0 < 1.0 && percent > 50.0 {
             continue;
         }
         let value = histogram.percentile_ns(percent).unwrap_or(0) / divisor;
         let _ = write!(text, "{name} {sign} {value}, ");
     }
-    match histogram.longest_ns() {
+    match histogram.max_ns() {
         Some(longest) => {
             let _ = write!(text, "max = {}", longest / divisor);
         }
@@ -80,7 +80,7 @@ fn percentiles(histogram: &Histogram) -> String {
     text
 }
 
-fn rows(out: &mut String, rows: &[Row], most_empty: usize, unit: Unit) {
+fn rows(out: &mut String, rows: &[Bucket], max_empty: usize, unit: Unit) {
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
     let wide = rows.iter().any(|row| row.high >= WIDE && row.count > 0);
     let (width, header, name) = if wide { (20, 10, 29) } else { (10, 5, 19) };
@@ -88,9 +88,9 @@ fn rows(out: &mut String, rows: &[Row], most_empty: usize, unit: Unit) {
     line(out, format_args!("{:header$}{name_text:name$} : count     distribution", ""));
     let mut hidden = 0;
     for (at, row) in rows.iter().enumerate() {
-        let empty = |row: &&Row| row.count == 0;
+        let empty = |row: &&Bucket| row.count == 0;
         let run = rows.get(at..).unwrap_or_default().iter().take_while(empty).count();
-        if hidden == 0 && run > most_empty {
+        if hidden == 0 && run > max_empty {
             hidden = run;
             line(out, format_args!("{:>width$}", "..."));
         }
@@ -115,29 +115,29 @@ fn rows(out: &mut String, rows: &[Row], most_empty: usize, unit: Unit) {
 
 fn render_missed(out: &mut String, missed: &Missed) {
     let Missed {
-        without_start,
-        without_end,
-        around_losses,
-        unfinished,
+        ends_without_start,
+        starts_without_end,
+        open_at_gap,
+        open_at_end,
         nested,
         probe_misses,
-        full_maps,
+        dropped,
         lost_events,
     } = *missed;
-    let told = [
-        (nested, "nested in another call of the same function by the same task, each timed"),
-        (unfinished, "still open when tracing ended"),
-        (without_start, "ends without a start: begun before tracing, or the start was missed"),
-        (without_end, "starts without an end, or started again before it"),
-        (probe_misses, "not seen by the kernel's probes (kprobe_profile)"),
-        (full_maps, "without room in a table"),
-        (around_losses, "open where events were lost"),
+    let lines = [
+        (nested, "nested in another call of the same function by the same task, each measured"),
+        (open_at_end, "still open when tracing ended"),
+        (ends_without_start, "ends without a start: begun before tracing, or the start was missed"),
+        (starts_without_end, "starts without an end, or started again before it"),
+        (probe_misses, "missed by the kernel's probes (kprobe_profile)"),
+        (dropped, "dropped because a table was full"),
+        (open_at_gap, "open where events were lost"),
         (
             lost_events,
             "events lost because the kernel's buffers were full: try a larger --buffer, or --in-kernel",
         ),
     ];
-    for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
+    for (count, what) in lines.into_iter().filter(|(count, _)| *count > 0) {
         line(out, format_args!("{count} {what}"));
     }
 }
@@ -156,11 +156,11 @@ mod tests {
     fn a_report_looks_like_funclatencys() {
         let mut histogram = Histogram::new(Unit::Microseconds, None);
         for us in [1, 5, 5, 6, 9] {
-            histogram.add(us * 1000);
+            histogram.record(us * 1000);
         }
-        let parts = vec![Part { name: "vfs_read".into(), histogram }];
+        let histograms = vec![NamedHistogram { name: "vfs_read".into(), histogram }];
         let missed = Missed { nested: 2, lost_events: 3, ..Missed::default() };
-        let report = Report { mechanism: "kprobes".into(), parts, missed };
+        let report = Report { mechanism: "kprobes".into(), histograms, missed };
         let expected = "
 Function = vfs_read
      usecs               : count     distribution
@@ -171,7 +171,7 @@ Function = vfs_read
 
 avg = 5 usecs, total: 26 usecs, count: 5
 min = 1, p50 = 5, max = 9
-2 nested in another call of the same function by the same task, each timed
+2 nested in another call of the same function by the same task, each measured
 3 events lost because the kernel's buffers were full: try a larger --buffer, or --in-kernel
 ";
         assert_eq!(report.text(true), expected);
@@ -180,16 +180,16 @@ min = 1, p50 = 5, max = 9
     #[test]
     fn wide_values_and_linear_rows_stay_in_their_columns() {
         let mut histogram = Histogram::new(Unit::Nanoseconds, None);
-        histogram.add(1 << 40);
+        histogram.record(1 << 40);
         let mut out = String::new();
-        render_part(&mut out, &Part { name: String::new(), histogram }, false);
+        render_histogram(&mut out, &NamedHistogram { name: String::new(), histogram }, false);
         let bars: Vec<usize> = out.lines().filter_map(|line| line.find('|')).collect();
         assert!(bars.iter().all(|at| *at == bars[0]), "{out}");
         let mut histogram = Histogram::new(Unit::Milliseconds, Some(5));
-        histogram.add(12_000_000);
-        histogram.add(92_000_000);
+        histogram.record(12_000_000);
+        histogram.record(92_000_000);
         let mut out = String::new();
-        render_part(&mut out, &Part { name: String::new(), histogram }, false);
+        render_histogram(&mut out, &NamedHistogram { name: String::new(), histogram }, false);
         assert!(out.contains("        10 -> 14         : 1        |****"), "{out}");
         assert_eq!(out.lines().filter(|line| line.trim() == "...").count(), 1, "{out}");
         assert_eq!(out.lines().filter(|line| line.contains("->")).count(), 2, "{out}");

@@ -1,28 +1,28 @@
 use serde::Serialize;
 
-use crate::{Histogram, Missed, Row, Unit};
+use crate::{Bucket, Histogram, Missed, Unit};
 
-/// Latencies over a stretch of time.
+/// Latencies over an interval.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// How they were measured, in a few words.
+    /// The mechanism that measured them.
     pub mechanism: String,
-    /// One histogram, or one for each function.
-    pub parts: Vec<Part>,
-    /// What is not in them.
+    /// One histogram, or one per function.
+    pub histograms: Vec<NamedHistogram>,
+    /// What could not be measured.
     pub missed: Missed,
 }
 
-/// The latencies of one function, or of everything asked for together.
+/// The latencies of one function, or of all measured functions together.
 #[derive(Debug, Clone)]
-pub struct Part {
-    /// The function, or START..END; empty for several together.
+pub struct NamedHistogram {
+    /// The function or functions; empty for a pair of events.
     pub name: String,
-    /// Its latencies.
+    /// The latencies.
     pub histogram: Histogram,
 }
 
-/// The percentiles shown.
+/// The percentiles that reports show.
 pub const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
@@ -30,7 +30,7 @@ pub const PERCENTILES: [(&str, f64); 6] =
 struct JsonReport<'a> {
     mechanism: &'a str,
     unit: Unit,
-    parts: Vec<JsonPart<'a>>,
+    histograms: Vec<JsonPart<'a>>,
     missed: Missed,
 }
 
@@ -39,41 +39,41 @@ struct JsonPart<'a> {
     name: &'a str,
     count: u64,
     total_ns: u64,
-    average_ns: u64,
-    shortest_ns: Option<u64>,
-    longest_ns: Option<u64>,
-    percentiles_exact: bool,
+    mean_ns: u64,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    percentiles_are_bounds: bool,
     percentiles_ns: Vec<(&'static str, Option<u64>)>,
-    log2: Vec<Row>,
+    log2: Vec<Bucket>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    linear: Option<Vec<Row>>,
+    linear: Option<Vec<Bucket>>,
 }
 
 impl Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let unit = self.parts.first().map_or(Unit::default(), |part| part.histogram.unit());
-        let parts = self.parts.iter().map(JsonPart::of).collect();
-        JsonReport { mechanism: &self.mechanism, unit, parts, missed: self.missed }.serialize(serializer)
+        let unit = self.histograms.first().map_or(Unit::default(), |entry| entry.histogram.unit());
+        let histograms = self.histograms.iter().map(JsonPart::of).collect();
+        JsonReport { mechanism: &self.mechanism, unit, histograms, missed: self.missed }.serialize(serializer)
     }
 }
 
 impl<'a> JsonPart<'a> {
-    fn of(part: &'a Part) -> Self {
-        let histogram = &part.histogram;
+    fn of(entry: &'a NamedHistogram) -> Self {
+        let histogram = &entry.histogram;
         let saturate = |ns: u128| u64::try_from(ns).unwrap_or(u64::MAX);
         Self {
-            name: &part.name,
+            name: &entry.name,
             count: histogram.count(),
             total_ns: saturate(histogram.total_ns()),
-            average_ns: saturate(histogram.average_ns()),
-            shortest_ns: histogram.shortest_ns(),
-            longest_ns: histogram.longest_ns(),
-            percentiles_exact: histogram.is_fine(),
+            mean_ns: saturate(histogram.mean_ns()),
+            min_ns: histogram.min_ns(),
+            max_ns: histogram.max_ns(),
+            percentiles_are_bounds: histogram.percentiles_are_bounds(),
             percentiles_ns: PERCENTILES
                 .map(|(name, percent)| (name, histogram.percentile_ns(percent)))
                 .to_vec(),
-            log2: histogram.log2_rows(),
-            linear: histogram.linear_rows(),
+            log2: histogram.log2_buckets(),
+            linear: histogram.linear_buckets(),
         }
     }
 }

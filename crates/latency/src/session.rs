@@ -3,57 +3,57 @@ use std::time::Duration;
 use pagehaul_trace::live::LiveReader;
 use pagehaul_trace::{EventSource, Symbols};
 
-use crate::LatencyError;
-use crate::between::{EventName, Key};
-use crate::calls::Missed;
+use crate::call_tracker::Missed;
 use crate::collector::Collector;
 use crate::probes::Probes;
 use crate::report::Report;
 use crate::setup::{Options, Setup};
+use crate::{EventName, Key, LatencyError};
 
 /// A measurement on the running kernel.
 pub trait Session {
-    /// Waits so long, and takes in what happened. False once tracing was stopped and everything is in.
+    /// Sleeps for `wait`, then reads the kernel's buffers. Returns false once tracing is stopped and the
+    /// buffers are empty.
     ///
     /// # Errors
-    /// [`LatencyError`] if the kernel's buffers cannot be read.
-    fn advance(&mut self, wait: Duration) -> Result<bool, LatencyError>;
+    /// [`LatencyError`] if a buffer cannot be read.
+    fn poll(&mut self, wait: Duration) -> Result<bool, LatencyError>;
 
-    /// Ends tracing.
+    /// Stops tracing.
     ///
     /// # Errors
-    /// [`LatencyError`] if the kernel refuses.
+    /// [`LatencyError`] if the write fails.
     fn stop(&mut self) -> Result<(), LatencyError>;
 
-    /// What was measured since the last time. `last` counts what is open as unfinished.
+    /// Returns the latencies since the last call. If `last`, open calls count as open_at_end.
     ///
     /// # Errors
-    /// [`LatencyError`] if the kernel does not say.
+    /// [`LatencyError`] if a kernel file cannot be read.
     fn take(&mut self, last: bool) -> Result<Report, LatencyError>;
 }
 
-/// Reads events; functions or a pair of trace events.
+/// Measures functions or a pair of trace events by reading events.
 pub struct EventSession {
     collector: Collector,
     mechanism: &'static str,
     lost: Lost,
     misses: u64,
-    /// Before the probes, which can be removed when no instance uses them.
+    /// Before the probes, which can only be removed once no instance uses them.
     reader: LiveReader,
     probes: Option<Probes>,
 }
 
-/// What was lost when one looked last.
+/// Losses at the last poll.
 #[derive(Default)]
 struct Lost {
     events: u64,
     gaps: u64,
-    /// Not yet reported.
+    /// Lost events not yet reported.
     fresh: u64,
 }
 
 impl EventSession {
-    /// Begins to time functions that `setup` is for.
+    /// Starts to measure functions.
     ///
     /// # Errors
     /// [`LatencyError`] if the kernel's buffers cannot be read.
@@ -66,7 +66,7 @@ impl EventSession {
         Self::begin(setup, Collector::functions(patterns, symbols, options))
     }
 
-    /// Begins to time the way between two events that `setup` is for.
+    /// Starts to measure a pair of events.
     ///
     /// # Errors
     /// [`LatencyError`] if the kernel's buffers cannot be read.
@@ -89,7 +89,7 @@ impl EventSession {
 }
 
 impl Session for EventSession {
-    fn advance(&mut self, wait: Duration) -> Result<bool, LatencyError> {
+    fn poll(&mut self, wait: Duration) -> Result<bool, LatencyError> {
         let more = self.reader.poll(wait)?;
         while let Some(event) = self.reader.next_event()? {
             self.collector.event(&event)?;
@@ -97,7 +97,7 @@ impl Session for EventSession {
         let losses = self.reader.losses();
         let (events, gaps) = (losses.events(), losses.gaps());
         if (events, gaps) != (self.lost.events, self.lost.gaps) {
-            // A gap of unknown length is one event at least.
+            // A gap of unknown length is at least one event.
             self.lost.fresh += (events - self.lost.events) + (gaps - self.lost.gaps);
             (self.lost.events, self.lost.gaps) = (events, gaps);
         }
@@ -109,7 +109,7 @@ impl Session for EventSession {
     }
 
     fn take(&mut self, last: bool) -> Result<Report, LatencyError> {
-        let (parts, mut missed) = self.collector.take(last);
+        let (histograms, mut missed) = self.collector.take(last);
         let misses = self.probes.as_ref().map_or(0, Probes::misses);
         missed += Missed {
             lost_events: std::mem::take(&mut self.lost.fresh),
@@ -117,6 +117,6 @@ impl Session for EventSession {
             ..Missed::default()
         };
         self.misses = misses;
-        Ok(Report { mechanism: self.mechanism.into(), parts, missed })
+        Ok(Report { mechanism: self.mechanism.into(), histograms, missed })
     }
 }

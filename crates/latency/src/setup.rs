@@ -1,43 +1,42 @@
-//! What has to be switched on before events come.
+//! Sets up tracing of functions and events.
 
 use pagehaul_trace::TraceError;
 use pagehaul_trace::live::{Instance, InstanceOptions, Tracefs};
 
-use crate::between::EventName;
 use crate::probes::{ProbeKind, Probes};
-use crate::{LatencyError, Unit, functions};
+use crate::{EventName, LatencyError, Unit, functions};
 
-/// How latencies are counted.
+/// Options of a measurement.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The unit of rows.
+    /// Unit of buckets.
     pub unit: Unit,
-    /// Rows of so many units instead of powers of two.
+    /// Linear buckets of this many units, in place of powers of two.
     pub step: Option<u64>,
-    /// A histogram for each function.
+    /// One histogram per function.
     pub by_function: bool,
-    /// Only these processes, with all their threads and children; all where it is empty.
+    /// Only these processes, with their threads and children; empty for all.
     pub pids: Vec<u32>,
-    /// KiB of the kernel's buffer for each CPU.
+    /// Buffer size per CPU in KiB.
     pub buffer_kb: u32,
 }
 
-/// How the kernel is to time functions.
+/// How functions are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Events at begin and return of functions.
+    /// Events at entry and return of functions.
     Probes(ProbeKind),
     /// The function graph tracer in an instance.
     FunctionGraph,
 }
 
 impl Mechanism {
-    /// The best this kernel offers.
+    /// Returns the best mechanism of this kernel.
     ///
     /// # Errors
-    /// [`LatencyError::NoMechanism`] says what is missing.
+    /// [`LatencyError::NoMechanism`] lists what is missing.
     pub fn choose(tracefs: &Tracefs) -> Result<Self, LatencyError> {
-        if let Some(kind) = ProbeKind::offered(tracefs) {
+        if let Some(kind) = ProbeKind::available(tracefs) {
             return Ok(Self::Probes(kind));
         }
         let tracers = tracefs.read("available_tracers").unwrap_or_default();
@@ -51,7 +50,7 @@ impl Mechanism {
         ))
     }
 
-    /// In a few words.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Probes(ProbeKind::Kprobe) => "kprobe events",
@@ -61,19 +60,19 @@ impl Mechanism {
     }
 }
 
-/// An instance with everything switched on but tracing itself.
+/// An instance that is set up, with tracing off.
 pub struct Setup {
     pub(crate) mechanism: &'static str,
-    /// Before the probes, which can be removed when no instance uses them.
+    /// Before the probes, which can only be removed once no instance uses them.
     pub(crate) instance: Instance,
     pub(crate) probes: Option<Probes>,
 }
 
 impl Setup {
-    /// For functions.
+    /// Sets up functions.
     ///
     /// # Errors
-    /// [`LatencyError`] in one sentence.
+    /// [`LatencyError`] if no function matches or the kernel refuses.
     pub fn functions(
         tracefs: &Tracefs,
         patterns: &[String],
@@ -86,7 +85,7 @@ impl Setup {
         let mut setup = Self { mechanism: mechanism.name(), instance, probes: None };
         match mechanism {
             Mechanism::Probes(kind) => {
-                let probes = Probes::create(tracefs, kind, names, are_exact(patterns))?;
+                let probes = Probes::create(tracefs, kind, names, are_names(patterns))?;
                 for (begin, end, _) in setup.probes.insert(probes).events() {
                     setup.instance.enable(&Probes::group(), &begin)?;
                     setup.instance.enable(&Probes::group(), &end)?;
@@ -94,7 +93,7 @@ impl Setup {
             }
             Mechanism::FunctionGraph => {
                 setup.instance.write("set_ftrace_filter", &names.join("\n"))?;
-                // Older kernels have it for one user at a time, and not in instances.
+                // Older kernels allow one user of the tracer, and not in instances.
                 setup.instance.write("current_tracer", "function_graph").map_err(|_| {
                     LatencyError::NoMechanism(
                         "neither kprobe nor fprobe events, and its function graph tracer is not for instances".into(),
@@ -105,17 +104,17 @@ impl Setup {
         Ok(setup)
     }
 
-    /// For a pair of trace events.
+    /// Sets up a pair of trace events.
     ///
     /// # Errors
-    /// [`LatencyError`] in one sentence.
+    /// [`LatencyError`] if the kernel lacks an event or refuses.
     pub fn between(
         tracefs: &Tracefs,
         start: &EventName,
         end: &EventName,
         options: &Options,
     ) -> Result<Self, LatencyError> {
-        // Names first: nothing is made for events that are not there.
+        // Looks up both events before anything is created.
         let events = [(find_system(tracefs, start)?, &start.name), (find_system(tracefs, end)?, &end.name)];
         let instance = tracefs.create_instance(&instance_options(options))?;
         limit_to(&instance, &options.pids, false)?;
@@ -125,14 +124,14 @@ impl Setup {
         Ok(Self { mechanism: "trace events", instance, probes: None })
     }
 
-    /// Functions that globs meant, but that cannot be probed, and why.
-    pub fn left_out(&self) -> &[(String, String)] {
-        self.probes.as_ref().map_or(&[], Probes::refused)
+    /// Returns functions that globs matched but that cannot be probed, with the reason.
+    pub fn skipped(&self) -> &[(String, String)] {
+        self.probes.as_ref().map_or(&[], Probes::skipped)
     }
 }
 
-/// Whether functions were named, and not found by globs: then each of them is wanted.
-pub(crate) fn are_exact(patterns: &[String]) -> bool {
+/// Returns whether all patterns are names, so that each function must be measured.
+pub(crate) fn are_names(patterns: &[String]) -> bool {
     !patterns.iter().any(|pattern| pattern.contains(['*', '?']))
 }
 
@@ -140,10 +139,10 @@ fn instance_options(options: &Options) -> InstanceOptions {
     InstanceOptions { buffer_kb: options.buffer_kb, ..InstanceOptions::default() }
 }
 
-/// Has an instance trace these processes only, with the threads they have and those to come.
+/// Limits an instance to these processes, with their present and future threads.
 pub(crate) fn limit_to(instance: &Instance, pids: &[u32], tracer: bool) -> Result<(), TraceError> {
-    // What this process does to read its events would make more of them. Since 5.7 (276836260301, b3b1e6ededa4); older
-    // kernels show it.
+    // Excludes this process: reading its events would cause more of them. Since 5.7 (276836260301,
+    // b3b1e6ededa4); older kernels include it.
     let (own, own_file) = (
         std::process::id().to_string(),
         if tracer { "set_ftrace_notrace_pid" } else { "set_event_notrace_pid" },
@@ -166,7 +165,7 @@ pub(crate) fn limit_to(instance: &Instance, pids: &[u32], tracer: bool) -> Resul
     instance.write("set_event_pid", &threads.join(" "))
 }
 
-/// The subsystem of an event that may have been named without one.
+/// Returns the event system of an event that may have been named without one.
 fn find_system(tracefs: &Tracefs, event: &EventName) -> Result<String, LatencyError> {
     if let Some(system) = event.system.as_ref().filter(|system| tracefs.has_event(system, &event.name)) {
         return Ok(system.clone());

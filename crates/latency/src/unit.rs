@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-/// The unit in which durations are counted and printed.
+/// The unit of buckets and printed latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum Unit {
     /// Nanoseconds.
@@ -16,7 +16,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Nanoseconds in one of it.
+    /// Returns the nanoseconds in one unit.
     pub fn nanoseconds(self) -> u64 {
         match self {
             Self::Nanoseconds => 1,
@@ -25,7 +25,7 @@ impl Unit {
         }
     }
 
-    /// Its name as funclatency prints it.
+    /// Returns the name that funclatency prints.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nanoseconds => "nsecs",

@@ -1,9 +1,9 @@
-//! What is said where functions cannot be timed: one sentence each. The kernel's files are played by a folder.
+//! Errors of kernels that cannot measure functions. A directory stands in for tracefs.
 
 use std::fs;
 use std::path::Path;
 
-use pagehaul_latency::{InKernel, Mechanism, Options, ProbeKind, Setup, Unit};
+use pagehaul_latency::{HistTriggerSession, Mechanism, Options, ProbeKind, Setup, Unit};
 use pagehaul_trace::live::Tracefs;
 
 fn tracefs(files: &[(&str, &str)]) -> (tempfile::TempDir, Tracefs) {
@@ -71,7 +71,7 @@ fn a_folder_that_is_no_tracefs_and_names_that_are_none_are_refused() {
     one_sentence(&set_up("vmscan:begin", "vmscan:nope"), &["no trace event vmscan:nope"]);
     one_sentence(&set_up("nope", "end"), &["no trace event *:nope"]);
     assert!(is_empty(&folder.path().join("instances")));
-    // A folder is no tracefs: making an instance in it gives nothing to write to.
+    // A directory is not a tracefs: the instance has no files to write to.
     one_sentence(&set_up("begin", "vmscan:end"), &["tracing_on"]);
     assert!("vmscan:".parse::<pagehaul_latency::EventName>().is_err());
     assert!("a b".parse::<pagehaul_latency::EventName>().is_err());
@@ -81,7 +81,8 @@ fn a_folder_that_is_no_tracefs_and_names_that_are_none_are_refused() {
 #[test]
 fn counting_in_the_kernel_needs_synthetic_events() {
     let (_folder, tracefs) = tracefs(&[("available_filter_functions", "f\n"), ("kprobe_events", "")]);
-    let error = InKernel::functions(&tracefs, &words(&["f"]), ProbeKind::Kprobe, &options()).err().unwrap();
+    let error =
+        HistTriggerSession::functions(&tracefs, &words(&["f"]), ProbeKind::Kprobe, &options()).err().unwrap();
     one_sentence(&error, &["CONFIG_HIST_TRIGGERS", "CONFIG_SYNTH_EVENTS"]);
 }
 

@@ -1,10 +1,10 @@
-//! Recordings of the function graph tracer, in the layouts that kernels have given its events: built here, since a recording
-//! of a real kernel brings all its symbols along.
+//! Recordings of the function graph tracer in the layouts of different kernels. Built here, because a real
+//! recording brings the kernel's symbols along.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pagehaul_latency::recorded::{self, Stretches};
+use pagehaul_latency::trace_file::{self, Intervals};
 use pagehaul_latency::{LatencyError, Options, Unit};
 use pagehaul_trace::pht::{MachineInfo, PhtWriter};
 use pagehaul_trace::{EventSource, Input, Symbols, TraceFile};
@@ -16,7 +16,7 @@ const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\ts
     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
     \tfield:unsigned long func;\toffset:8;\tsize:8;\tsigned:0;\n";
 
-/// `funcgraph_exit`: a name, the fields behind `func`, the bytes of a call in that layout.
+/// `funcgraph_exit`: a name, the fields that follow `func`, and the bytes of a call.
 struct Layout {
     name: &'static str,
     fields: &'static str,
@@ -24,7 +24,7 @@ struct Layout {
 }
 
 const LAYOUTS: [Layout; 2] = [
-    // As in Linux 4.4 to 5.x: the overrun is a long, the depth comes last.
+    // Linux 4.4 to 5.x: overrun is a long, depth comes last.
     Layout {
         name: "old",
         fields: "\tfield:unsigned long long calltime;\toffset:16;\tsize:8;\tsigned:0;\n\
@@ -35,7 +35,7 @@ const LAYOUTS: [Layout; 2] = [
             [&began.to_le_bytes()[..], &ended.to_le_bytes(), &[0; 8], &[1, 0, 0, 0, 0, 0, 0, 0]].concat()
         },
     },
-    // As Debian's 6.1 has it.
+    // Debian's 6.1.
     Layout {
         name: "6.1",
         fields: "\tfield:int depth;\toffset:16;\tsize:4;\tsigned:1;\n\
@@ -48,13 +48,13 @@ const LAYOUTS: [Layout; 2] = [
     },
 ];
 
-/// Functions by address.
+/// FunctionTimer by address.
 const KALLSYMS: &str =
     "ffffffff81000100 t vfs_read\nffffffff81000200 t vfs_write\nffffffff81000300 t later\n";
 const VFS_READ: u64 = 0xffff_ffff_8100_0100;
 const VFS_WRITE: u64 = 0xffff_ffff_8100_0200;
 
-/// A recording of calls: function, begin, end; nanoseconds.
+/// Records calls: function, entry and return in nanoseconds.
 fn recording(layout: &Layout, calls: &[(u64, u64, u64)]) -> TraceFile {
     let mut data = Vec::new();
     for &(function, began, ended) in calls {
@@ -62,7 +62,7 @@ fn recording(layout: &Layout, calls: &[(u64, u64, u64)]) -> TraceFile {
         payload.extend(function.to_le_bytes());
         payload.extend((layout.record)(began, ended));
         assert!(payload.len().is_multiple_of(4) && payload.len() / 4 <= 28);
-        // The length in words, and no time since the last.
+        // The length in words, with a time delta of 0.
         data.extend((payload.len() as u32 / 4).to_le_bytes());
         data.extend(payload);
     }
@@ -100,13 +100,19 @@ fn calls_of_either_layout_are_timed() {
                 Ok(())
             };
             let what = (&patterns[..], symbols);
-            recorded::functions(&mut recording, what, &options(by_function), Stretches::default(), take)
-                .unwrap();
+            trace_file::measure_functions(
+                &mut recording,
+                what,
+                &options(by_function),
+                Intervals::default(),
+                take,
+            )
+            .unwrap();
             let [report] = &reports[..] else { panic!("{} reports", reports.len()) };
             assert!(recording.losses().none());
-            let parts = report.parts.iter();
-            parts
-                .map(|part| (part.name.clone(), part.histogram.count(), part.histogram.total_ns()))
+            let histograms = report.histograms.iter();
+            histograms
+                .map(|entry| (entry.name.clone(), entry.histogram.count(), entry.histogram.total_ns()))
                 .collect::<Vec<_>>()
         };
         assert_eq!(

@@ -47,20 +47,20 @@ fn units_steps_and_globs_choose_what_is_counted() {
     let all = json(&["--from", FUNCTIONS, "*"]);
     let parts = json(&["--from", FUNCTIONS, "-F", "-m", "*"]);
     let count = |part: &serde_json::Value| part["count"].as_u64().unwrap();
-    let counts: Vec<u64> = parts["parts"].as_array().unwrap().iter().map(count).collect();
+    let counts: Vec<u64> = parts["histograms"].as_array().unwrap().iter().map(count).collect();
     assert_eq!(counts.len(), 3);
-    assert_eq!(counts.iter().sum::<u64>(), count(&all["parts"][0]));
+    assert_eq!(counts.iter().sum::<u64>(), count(&all["histograms"][0]));
     assert_eq!((all["unit"].as_str(), parts["unit"].as_str()), (Some("nsecs"), Some("msecs")));
-    let rows: u64 = all["parts"][0]["log2"].as_array().unwrap().iter().map(count).sum();
-    assert_eq!(rows, count(&all["parts"][0]));
+    let rows: u64 = all["histograms"][0]["log2"].as_array().unwrap().iter().map(count).sum();
+    assert_eq!(rows, count(&all["histograms"][0]));
 }
 
 #[test]
 fn a_pair_of_events_counts_the_same_calls() {
     let function = json(&["--from", FUNCTIONS, "lookup_fast"]);
     let pair = json(&["--from", FUNCTIONS, "--between", "b1_lookup_fast,e1_lookup_fast"]);
-    assert_eq!(pair["parts"][0]["count"], function["parts"][0]["count"]);
-    assert_eq!(pair["parts"][0]["total_ns"], function["parts"][0]["total_ns"]);
+    assert_eq!(pair["histograms"][0]["count"], function["histograms"][0]["count"]);
+    assert_eq!(pair["histograms"][0]["total_ns"], function["histograms"][0]["total_ns"]);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_thread_can_be_chosen() {
             [&["--from", VMALLOC, "--between", "alloc_vmap_area,free_vmap_area_noflush", "--key"], more]
                 .concat();
         let report = json(&arguments);
-        report["parts"][0]["count"].as_u64().unwrap()
+        report["histograms"][0]["count"].as_u64().unwrap()
     };
     let all = count(&["addr=va_start"]);
     assert_eq!(count(&["addr=va_start", "-p", "4194305"]), 0);
@@ -84,8 +84,8 @@ fn recordings_have_intervals_and_times() {
         let all = [&["--from", VMALLOC, "--json", "--between"], PAIR, arguments].concat();
         text(&all).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
-    let count = |report: &serde_json::Value| report["parts"][0]["count"].as_u64().unwrap();
-    let total = |report: &serde_json::Value| report["parts"][0]["total_ns"].as_u64().unwrap();
+    let count = |report: &serde_json::Value| report["histograms"][0]["count"].as_u64().unwrap();
+    let total = |report: &serde_json::Value| report["histograms"][0]["total_ns"].as_u64().unwrap();
     let whole = lines(&[]);
     let parts = lines(&["-i", "1", "-T"]);
     assert!(whole.len() == 1 && parts.len() > 2, "{} intervals", parts.len());
@@ -102,7 +102,7 @@ fn recordings_have_intervals_and_times() {
     assert_eq!((seconds(&parts[1]) + 86_400 - seconds(&parts[0])) % 86_400, 1);
     let first = lines(&["-d", "1"]);
     assert_eq!((first.len(), count(&first[0])), (1, count(&parts[0])));
-    assert!(first[0]["missed"]["unfinished"].as_u64() > Some(0));
+    assert!(first[0]["missed"]["open_at_end"].as_u64() > Some(0));
     // Text has a clock only.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.txt");
@@ -123,7 +123,7 @@ fn recordings_have_intervals_and_times() {
             "3.500000 s",
             "avg = 1000 msecs, total: 1000 msecs, count: 1",
             "7.500000 s",
-            "nothing was timed",
+            "nothing was measured",
             "7.500000 s",
             "avg = 1000 msecs, total: 1000 msecs, count: 1",
             "1 still open when tracing ended"
@@ -144,7 +144,7 @@ fn fields_can_be_the_key() {
         "addr=va_start",
         "-u",
     ]);
-    let freed = lives["parts"][0]["count"].as_u64().unwrap();
+    let freed = lives["histograms"][0]["count"].as_u64().unwrap();
     assert!(freed > 100, "{lives}");
     complaint(
         &["--from", VMALLOC, "--between", "alloc_vmap_area,free_vmap_area_noflush", "--key", "addr"],

@@ -92,7 +92,7 @@ fn lockdown_is_named() {
         refuses(
             &format!("{locked} PAGEHAUL {command}"),
             true,
-            &["locked down for confidentiality", "lockdown=integrity"],
+            &["kernel lockdown (confidentiality)", "lockdown=integrity"],
         );
     }
 }
@@ -106,7 +106,7 @@ fn events_that_are_missing_are_named() {
         (none, COMMANDS[0], "this kernel has no vmscan events"),
         (some, "reclaim record --event sched:nope -o /dev/null -- true", "no trace event sched:nope"),
         (some, COMMANDS[1], "no trace event sched:sched_wakeup"),
-        (none, COMMANDS[2], "functions cannot be timed on this kernel"),
+        (none, COMMANDS[2], "this kernel cannot measure functions"),
         (none, "vmalloc -i 1 -d 1", "no vmalloc trace events"),
     ];
     for (folders, command, what) in cases {

@@ -1,4 +1,4 @@
-//! What happens: the `vmalloc:` trace events, counted.
+//! Counts the `vmalloc:` trace events.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,9 +6,10 @@ use pagehaul_latency::{Histogram, Unit};
 use pagehaul_trace::{Event, EventFormat, PerFormat, Slot, Symbols};
 use serde::Serialize;
 
-use crate::snapshot::{Caller, Sum};
+use crate::usage::{AreaTotal, NamedTotal};
 
-/// Functions between the allocation and the one that wanted it; what follows `vmalloc` or `kvmalloc` is a variant of it.
+/// Functions between an allocation and its caller, as prefixes: what follows `vmalloc` or `kvmalloc` is a
+/// variant of it.
 const INNER: [&str; 13] = [
     "trace_event_raw_event",
     "alloc_vmap_area",
@@ -25,45 +26,45 @@ const INNER: [&str; 13] = [
     "ioremap",
 ];
 
-/// Counts of a stretch of time.
+/// Counts over an interval.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Counts {
     /// Areas allocated.
-    pub allocated: Sum,
-    /// Allocations that found no address space.
-    pub failed: Sum,
-    /// Areas freed: they join the backlog.
+    pub allocated: AreaTotal,
+    /// Allocations that found no free address range.
+    pub failed: AreaTotal,
+    /// Areas freed; they wait for a purge.
     pub freed: u64,
-    /// Pages freed but not purged, as the last free said.
+    /// Pages freed but not purged, at the last free.
     pub lazy_pages: Option<u64>,
-    /// The most that was seen.
+    /// Largest number of lazily freed pages.
     pub lazy_peak_pages: u64,
-    /// Beyond so many pages the kernel purges.
+    /// The kernel purges above this number of pages.
     pub lazy_limit_pages: Option<u64>,
     /// Purges.
     pub purges: u64,
     /// Areas purged.
     pub purged: u64,
-    /// The most areas in one purge.
+    /// Largest number of areas in one purge.
     pub largest_purge: u64,
-    /// By function that wanted them, most areas first, where stacks were recorded.
-    pub callers: Vec<Caller>,
+    /// By allocating function, most areas first, if stacks were recorded.
+    pub callers: Vec<NamedTotal>,
     /// By task, most areas first.
-    pub tasks: Vec<Caller>,
-    /// The range that areas are looked for in, as (first address, one past the last); the widest seen.
+    pub tasks: Vec<NamedTotal>,
+    /// The range searched for free addresses, as (first address, one past the last); the widest seen.
     pub range: Option<(u64, u64)>,
 }
 
-/// Counts events.
+/// Counts vmalloc events.
 pub struct Activity {
     symbols: Symbols,
     roles: PerFormat<Role>,
     counts: Counts,
-    /// By address; named when first seen, since a module may be gone later.
-    callers: HashMap<u64, Caller>,
-    tasks: BTreeMap<i32, Sum>,
+    /// By address. Resolved when first seen, because a module may be unloaded later.
+    callers: HashMap<u64, NamedTotal>,
+    tasks: BTreeMap<i32, AreaTotal>,
     task_names: HashMap<i32, String>,
-    /// By CPU: an allocation whose stack has not come yet, or a stack whose allocation has not.
+    /// By CPU: an allocation that waits for its stack, or a stack that waits for its allocation.
     waiting: HashMap<u32, Waiting>,
     purge_sizes: Histogram,
 }
@@ -84,7 +85,7 @@ enum Role {
 }
 
 impl Activity {
-    /// `symbols` turns the addresses of stacks into functions.
+    /// `symbols` resolves the addresses of stacks.
     pub fn new(symbols: Symbols) -> Self {
         Self {
             symbols,
@@ -98,7 +99,7 @@ impl Activity {
         }
     }
 
-    /// Takes note of an event.
+    /// Processes an event.
     pub fn event(&mut self, event: &Event<'_>) {
         let role = *self.roles.entry(event.format()).get_or_insert_with(|| role(event.format()));
         match role {
@@ -106,11 +107,11 @@ impl Activity {
             Role::Alloc { size, failed, range } => {
                 let bytes = event.u64(size).unwrap_or(0);
                 if event.u64(failed).unwrap_or(0) != 0 {
-                    add(&mut self.counts.failed, bytes);
+                    self.counts.failed.add(bytes);
                     return;
                 }
-                add(&mut self.counts.allocated, bytes);
-                add(self.tasks.entry(event.pid()).or_default(), bytes);
+                self.counts.allocated.add(bytes);
+                self.tasks.entry(event.pid()).or_default().add(bytes);
                 if let Some(comm) = event.comm() {
                     self.task_names.entry(event.pid()).or_insert_with(|| comm.to_owned());
                 }
@@ -135,7 +136,7 @@ impl Activity {
                 self.counts.purges += 1;
                 self.counts.purged += areas;
                 self.counts.largest_purge = self.counts.largest_purge.max(areas);
-                self.purge_sizes.add(areas);
+                self.purge_sizes.record(areas);
             }
             Role::Stack(slot) => {
                 let Some(caller) = self.caller(event, slot) else { return };
@@ -149,19 +150,21 @@ impl Activity {
         }
     }
 
-    /// Takes newer names: modules come and go.
+    /// Replaces the symbols, because modules come and go.
     pub fn set_symbols(&mut self, symbols: Symbols) {
         self.symbols = symbols;
     }
 
     fn count_caller(&mut self, address: u64, bytes: u64) {
         let name = || self.symbols.containing(address).unwrap_or("(unknown)").to_owned();
-        let caller =
-            self.callers.entry(address).or_insert_with(|| Caller { name: name(), sum: Sum::default() });
-        add(&mut caller.sum, bytes);
+        let caller = self
+            .callers
+            .entry(address)
+            .or_insert_with(|| NamedTotal { name: name(), total: AreaTotal::default() });
+        caller.total.add(bytes);
     }
 
-    /// The address in a stack of the first function that is not vmalloc's own.
+    /// Returns the address of the first function in a stack that does not belong to vmalloc.
     fn caller(&self, event: &Event<'_>, slot: Slot) -> Option<u64> {
         let mut last = None;
         for address in event.elements(slot)? {
@@ -183,23 +186,21 @@ impl Activity {
         }
     }
 
-    /// The counts since the last time, and how many areas purges took.
+    /// Returns the counts since the last call, and the histogram of areas per purge.
     pub fn take(&mut self) -> (Counts, Histogram) {
         let mut counts = std::mem::take(&mut self.counts);
-        let mut callers: HashMap<String, Sum> = HashMap::new();
+        let mut callers: HashMap<String, AreaTotal> = HashMap::new();
         for (_, caller) in self.callers.drain() {
-            let all = callers.entry(caller.name).or_default();
-            all.areas += caller.sum.areas;
-            all.bytes = all.bytes.saturating_add(caller.sum.bytes);
+            *callers.entry(caller.name).or_default() += caller.total;
         }
         counts.callers = ranked(callers.into_iter());
         let tasks = std::mem::take(&mut self.tasks);
-        counts.tasks = ranked(tasks.into_iter().map(|(pid, sum)| {
+        counts.tasks = ranked(tasks.into_iter().map(|(pid, total)| {
             let name = self.task_names.get(&pid).map_or("<...>", String::as_str);
-            (format!("{name}-{pid}"), sum)
+            (format!("{name}-{pid}"), total)
         }));
         let sizes = std::mem::replace(&mut self.purge_sizes, Histogram::new(Unit::Nanoseconds, None));
-        // What the backlog is goes on where nothing is freed.
+        // The backlog persists while nothing is freed.
         self.counts.lazy_pages = counts.lazy_pages;
         self.counts.lazy_limit_pages = counts.lazy_limit_pages;
         self.counts.range = counts.range;
@@ -207,14 +208,9 @@ impl Activity {
     }
 }
 
-fn add(sum: &mut Sum, bytes: u64) {
-    sum.areas += 1;
-    sum.bytes = sum.bytes.saturating_add(bytes);
-}
-
-fn ranked(sums: impl Iterator<Item = (String, Sum)>) -> Vec<Caller> {
-    let mut list: Vec<Caller> = sums.map(|(name, sum)| Caller { name, sum }).collect();
-    list.sort_by(|a, b| b.sum.areas.cmp(&a.sum.areas).then_with(|| a.name.cmp(&b.name)));
+fn ranked(totals: impl Iterator<Item = (String, AreaTotal)>) -> Vec<NamedTotal> {
+    let mut list: Vec<_> = totals.map(|(name, total)| NamedTotal { name, total }).collect();
+    list.sort_by(|a, b| b.total.areas.cmp(&a.total.areas).then_with(|| a.name.cmp(&b.name)));
     list
 }
 

@@ -1,16 +1,16 @@
-//! `/proc/vmallocinfo`.
+//! Parses `/proc/vmallocinfo`.
 
 use serde::Serialize;
 
 use crate::VmallocError;
 
-/// The areas of the vmalloc space, as the kernel lists them.
+/// The areas of the vmalloc space.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Areas {
-    /// In the order of the file: since 6.9 (72210662c5a2) by address within each part of the address space only.
+    /// In file order: sorted by address, since 6.9 (72210662c5a2) only within each vmap node.
     pub list: Vec<Area>,
-    /// The kernel hashed the addresses (`kernel.kptr_restrict` is 0): sizes are right, places are not.
-    pub hidden: bool,
+    /// The kernel hashed the addresses (`kernel.kptr_restrict` is 0): sizes are valid, addresses are not.
+    pub hashed: bool,
 }
 
 /// One area.
@@ -18,19 +18,19 @@ pub struct Areas {
 pub struct Area {
     /// First address.
     pub start: u64,
-    /// Bytes, its guard page included.
+    /// Bytes, guard page included.
     pub size: u64,
-    /// What it is for.
+    /// Kind of the area.
     pub kind: AreaKind,
-    /// The function that asked for it, without offset.
+    /// The allocating function, without offset.
     pub caller: Option<String>,
-    /// Pages mapped in it, where the kernel says.
+    /// Pages mapped, if the kernel prints them.
     pub pages: u64,
-    /// Pages by NUMA node, where the kernel says.
+    /// Pages by NUMA node, if the kernel prints them.
     pub nodes: Vec<(u32, u64)>,
 }
 
-/// What an area is for.
+/// Kind of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AreaKind {
@@ -42,16 +42,16 @@ pub enum AreaKind {
     VmMapRam,
     /// Device memory.
     Ioremap,
-    /// For DMA.
+    /// DMA memory.
     Dma,
-    /// Freed, but not yet purged.
+    /// Freed, but not purged.
     Unpurged,
-    /// Reserved or of a kind not known here.
+    /// Reserved, or of an unknown kind.
     Other,
 }
 
 impl AreaKind {
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Vmalloc => "vmalloc",
@@ -69,21 +69,21 @@ impl Areas {
     /// Parses the text of the file.
     ///
     /// # Errors
-    /// [`VmallocError::Areas`] names the line that cannot be.
+    /// [`VmallocError::Areas`] with the line that does not parse.
     pub fn parse(text: &str) -> Result<Self, VmallocError> {
         let mut areas = Self::default();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let fault = || VmallocError::Areas { line: at + 1, text: line.chars().take(80).collect() };
             let (area, end) = parse_line(line).ok_or_else(fault)?;
-            areas.hidden |= area.start.checked_add(area.size) != Some(end);
+            areas.hashed |= area.start.checked_add(area.size) != Some(end);
             areas.list.push(area);
         }
         Ok(areas)
     }
 
-    /// The areas sorted by address; none if the kernel hides where they are.
+    /// Returns the areas sorted by address; `None` if the kernel hashed the addresses.
     pub fn by_address(&self) -> Option<Vec<&Area>> {
-        if self.hidden {
+        if self.hashed {
             return None;
         }
         let mut list: Vec<&Area> = self.list.iter().collect();
@@ -92,7 +92,7 @@ impl Areas {
     }
 }
 
-/// `0xSTART-0xEND SIZE CALLER+0x12/0x34 pages=4 vmalloc N0=4`, and where it ends.
+/// Parses `0xSTART-0xEND SIZE CALLER+0x12/0x34 pages=4 vmalloc N0=4`. Returns the area and its end.
 fn parse_line(line: &str) -> Option<(Area, u64)> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
@@ -108,7 +108,7 @@ fn parse_line(line: &str) -> Option<(Area, u64)> {
             "ioremap" => area.kind = AreaKind::Ioremap,
             "dma-coherent" => area.kind = AreaKind::Dma,
             "unpurged" => area.kind = AreaKind::Unpurged,
-            // "unpurged vm_area", "user", "vpages", "sparse" … say nothing more of interest.
+            // "unpurged vm_area", "user", "vpages", "sparse" … carry nothing of interest.
             _ if position == 0 && word.contains("+0x") => {
                 area.caller = word.split_once("+0x").map(|(name, _)| name.to_owned());
             }
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(kinds, [Vmap, Ioremap, Vmalloc, Unpurged, VmMapRam]);
         assert_eq!(areas.list[2].caller.as_deref(), Some("kernel_clone"));
         assert_eq!((areas.list[2].pages, &areas.list[2].nodes[..]), (4, &[(0, 3), (1, 1)][..]));
-        assert!(!areas.hidden);
+        assert!(!areas.hashed);
         assert_eq!(areas.by_address().unwrap().len(), 5);
     }
 
@@ -155,7 +155,7 @@ mod tests {
         let text =
             "0x00000000a1e3f8e5-0x000000009a49d296   20480 kernel_clone+0xbd/0x440 pages=4 vmalloc N0=4\n";
         let areas = Areas::parse(text).unwrap();
-        assert!(areas.hidden && areas.by_address().is_none());
+        assert!(areas.hashed && areas.by_address().is_none());
     }
 
     #[test]

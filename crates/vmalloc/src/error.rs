@@ -1,34 +1,34 @@
 use pagehaul_latency::LatencyError;
 use pagehaul_trace::TraceError;
 
-/// Why vmalloc could not be looked at. Each is one sentence.
+/// Errors of watching vmalloc. Each message is one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum VmallocError {
-    /// A file of /proc.
+    /// A file of /proc cannot be read.
     #[error("cannot read {path}: {source}{hint}")]
     Proc {
         /// The file.
         path: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
-        /// What to do about it.
+        /// The remedy.
         hint: &'static str,
     },
-    /// A line of /proc/vmallocinfo.
-    #[error("/proc/vmallocinfo: line {line} is no area (start-end size …): {text:?}")]
+    /// A line of /proc/vmallocinfo does not parse.
+    #[error("/proc/vmallocinfo: line {line}: expected START-END SIZE …, found {text:?}")]
     Areas {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Its begin.
+        /// Start of the line.
         text: String,
     },
-    /// This kernel's vmalloc has no trace events.
+    /// The kernel has no vmalloc trace events.
     #[error(
-        "this kernel has no vmalloc trace events (they are not in 6.1, and in 6.12): without -i and -d, the areas there are \
-         now are shown"
+        "this kernel has no vmalloc trace events (6.1 lacks them, 6.12 has them): run without -i and -d to show the present \
+         areas"
     )]
     NoEvents,
-    /// A recorded trace is of something else.
+    /// A trace file has no vmalloc events.
     #[error(
         "the trace has no vmalloc events: record them with `pagehaul vmalloc -o FILE`, or trace-cmd record -e vmalloc"
     )]
@@ -36,7 +36,7 @@ pub enum VmallocError {
     /// Tracing failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// Timing purges failed.
+    /// Measuring purges failed.
     #[error(transparent)]
     Latency(#[from] LatencyError),
 }

@@ -1,19 +1,19 @@
-//! What vmalloc is doing.
+//! Watches the kernel's vmalloc.
 //!
-//! [`Snapshot`] says what there is now, from `/proc/vmallocinfo` and `/proc/meminfo`. [`Monitor`] follows the `vmalloc:` trace
-//! events: who allocates, how large the backlog of areas is that were freed but not purged, how many areas a purge takes and,
-//! where the kernel has probes, how long.
+//! [`Usage`] is the present state, from `/proc/vmallocinfo` and `/proc/meminfo`. [`Monitor`] follows the
+//! `vmalloc:` trace events: callers, the backlog of areas that are freed but not purged, areas per purge and,
+//! if the kernel has probes, the latency of purges.
 
 mod activity;
 mod areas;
 mod error;
 mod monitor;
 mod render;
-mod snapshot;
+mod usage;
 
 pub use activity::{Activity, Counts};
 pub use areas::{Area, AreaKind, Areas};
 pub use error::VmallocError;
-pub use monitor::{Interval, Monitor, PURGES, from_trace, record};
-pub use render::{interval_header, interval_row, summary};
-pub use snapshot::{Caller, Snapshot, Space, Sum};
+pub use monitor::{Interval, Monitor, PURGE_FUNCTIONS, read_trace, record};
+pub use render::{interval_header, interval_row, purge_report, summary};
+pub use usage::{AreaTotal, NamedTotal, Space, Usage};

@@ -1,4 +1,4 @@
-//! vmalloc on the running kernel, interval by interval.
+//! Watches vmalloc over time.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,55 +10,54 @@ use serde::Serialize;
 
 use crate::VmallocError;
 use crate::activity::{Activity, Counts};
-use crate::snapshot::field;
+use crate::usage::field;
 
-/// What purges areas, by release: a function for each part of the address space since 6.9 (72210662c5a2), one for all of it
-/// before.
-pub const PURGES: [&str; 2] = ["purge_vmap_node", "__purge_vmap_area_lazy"];
+/// The functions that purge areas: one call per vmap node since 6.9 (72210662c5a2), one for all areas before.
+pub const PURGE_FUNCTIONS: [&str; 2] = ["purge_vmap_node", "__purge_vmap_area_lazy"];
 const EVENTS: [&str; 3] = ["alloc_vmap_area", "free_vmap_area_noflush", "purge_vmap_area_lazy"];
 
-/// A stretch of time.
+/// Activity over an interval.
 #[derive(Debug, Clone, Serialize)]
 pub struct Interval {
-    /// How long it was.
+    /// Length of the interval.
     pub seconds: f64,
-    /// What happened.
+    /// Counts of events.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Areas of each purge.
+    /// Histogram of areas per purge.
     #[serde(skip)]
     pub purge_sizes: Histogram,
-    /// How long the function took that purges, where the kernel has probes.
+    /// Latency of the purge function, if the kernel has probes.
     #[serde(skip)]
     pub purge_times: Option<Histogram>,
-    /// KiB in use at the end.
+    /// VmallocUsed in KiB at the end.
     pub used_kib: Option<u64>,
-    /// Events the kernel lost.
+    /// Events that the kernel lost.
     pub lost_events: u64,
 }
 
-/// Follows the running kernel.
+/// Watches the running kernel.
 pub struct Monitor {
     reader: LiveReader,
     activity: Activity,
     purges: Option<(&'static str, EventSession)>,
     begin: Instant,
     lost: u64,
-    /// Stacks tell who allocates.
+    /// Whether allocations have stacks.
     stacks: bool,
-    /// `/proc/modules` when functions were named last.
+    /// Modules at the last resolution of symbols.
     modules: String,
 }
 
 impl Monitor {
-    /// Begins. `stacks` asks for the caller of each allocation.
+    /// Starts watching. `stacks` records the caller of each allocation.
     ///
     /// # Errors
-    /// [`VmallocError`] in one sentence.
+    /// [`VmallocError`] if the kernel lacks the events or refuses.
     pub fn start(tracefs: &Tracefs, stacks: bool, buffer_kb: u32) -> Result<Self, VmallocError> {
         let (instance, stacks) = set_up(tracefs, stacks, buffer_kb)?;
         let mut reader = LiveReader::new(instance)?;
-        let purges = time_purges(tracefs);
+        let purges = measure_purges(tracefs);
         reader.start()?;
         let activity = Activity::new(Symbols::default());
         let mut monitor =
@@ -67,34 +66,34 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// The function whose durations are measured.
+    /// Returns the function whose latency is measured.
     pub fn purge_function(&self) -> Option<&'static str> {
         self.purges.as_ref().map(|(name, _)| *name)
     }
 
-    /// Waits so long, and takes in what happened.
+    /// Sleeps for `wait`, then reads the kernel's buffers.
     ///
     /// # Errors
-    /// [`VmallocError`] if the kernel's buffers cannot be read.
-    pub fn advance(&mut self, wait: Duration) -> Result<(), VmallocError> {
+    /// [`VmallocError`] if a buffer cannot be read.
+    pub fn poll(&mut self, wait: Duration) -> Result<(), VmallocError> {
         self.reader.poll(wait)?;
         self.refresh_symbols();
         while let Some(event) = self.reader.next_event()? {
             self.activity.event(&event);
         }
         if let Some((_, session)) = &mut self.purges {
-            session.advance(Duration::ZERO)?;
+            session.poll(Duration::ZERO)?;
         }
         Ok(())
     }
 
-    /// Names functions anew when modules came.
+    /// Reads the symbols again after a module was loaded.
     fn refresh_symbols(&mut self) {
         let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
-        // Use counts change all the time: the first two words are a module's name and size.
+        // Reference counts change all the time: only name and size are compared.
         let words = |line: &'_ str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
         let modules = modules.lines().map(words).collect::<Vec<_>>().join("\n") + "\n";
-        // The names of those that went are kept: events of theirs may still be in the buffers.
+        // Symbols of unloaded modules are kept: the buffers may still have events of theirs.
         let added = modules.lines().any(|line| !self.modules.lines().any(|known| known == line));
         if self.stacks && added {
             self.activity.set_symbols(Symbols::of_kernel());
@@ -102,14 +101,16 @@ impl Monitor {
         }
     }
 
-    /// What happened since the last time.
+    /// Returns the activity since the last call.
     ///
     /// # Errors
-    /// [`VmallocError`] if the kernel does not say.
+    /// [`VmallocError`] if a kernel file cannot be read.
     pub fn take(&mut self) -> Result<Interval, VmallocError> {
         let (counts, purge_sizes) = self.activity.take();
         let purge_times = match &mut self.purges {
-            Some((_, session)) => session.take(false)?.parts.into_iter().next().map(|part| part.histogram),
+            Some((_, session)) => {
+                session.take(false)?.histograms.into_iter().next().map(|named| named.histogram)
+            }
             None => None,
         };
         let losses = self.reader.losses();
@@ -137,13 +138,13 @@ fn set_up(tracefs: &Tracefs, stacks: bool, buffer_kb: u32) -> Result<(Instance, 
     for event in EVENTS.iter().filter(|event| tracefs.has_event("vmalloc", event)) {
         instance.enable("vmalloc", event)?;
     }
-    // Kernels built without stack traces refuse: then tasks are known, and functions are not.
+    // Kernels without stack traces refuse: tasks are known then, callers are not.
     let stacks = stacks && instance.write("events/vmalloc/alloc_vmap_area/trigger", "stacktrace").is_ok();
     Ok((instance, stacks))
 }
 
-/// Times the function that purges, where the kernel lets it.
-fn time_purges(tracefs: &Tracefs) -> Option<(&'static str, EventSession)> {
+/// Measures the purge function, if the kernel can.
+fn measure_purges(tracefs: &Tracefs) -> Option<(&'static str, EventSession)> {
     let mechanism = Mechanism::choose(tracefs).ok()?;
     let options = Options {
         unit: Unit::Microseconds,
@@ -152,17 +153,17 @@ fn time_purges(tracefs: &Tracefs) -> Option<(&'static str, EventSession)> {
         pids: Vec::new(),
         buffer_kb: 512,
     };
-    PURGES.into_iter().find_map(|name| {
+    PURGE_FUNCTIONS.into_iter().find_map(|name| {
         let patterns = [name.to_owned()];
         let setup = Setup::functions(tracefs, &patterns, mechanism, &options).ok()?;
         Some((name, EventSession::functions(setup, &patterns, &options).ok()?))
     })
 }
 
-/// Begins to record the events to a file.
+/// Starts to record the events to a file.
 ///
 /// # Errors
-/// [`VmallocError`] in one sentence.
+/// [`VmallocError`] if the kernel lacks the events or refuses.
 pub fn record(
     tracefs: &Tracefs,
     path: &Path,
@@ -174,11 +175,11 @@ pub fn record(
     Ok(Recorder::start(instance, path, &options)?)
 }
 
-/// Reads a recorded trace, in stretches of `interval` where one is asked for.
+/// Reads a trace, split into intervals of `interval` if given.
 ///
 /// # Errors
-/// [`VmallocError`] if it cannot be read, or has no vmalloc events.
-pub fn from_trace(
+/// [`VmallocError`] if the trace cannot be read or has no vmalloc events.
+pub fn read_trace(
     source: &mut dyn EventSource,
     symbols: Symbols,
     interval: Option<Duration>,
@@ -206,7 +207,7 @@ pub fn from_trace(
         if let Some(step) = step
             && last.saturating_sub(from) >= step
         {
-            // Stretches without any event are part of the one before the next event.
+            // Time without events belongs to the interval before the next event.
             let whole = last.saturating_sub(from) / step * step;
             finish(&mut activity, from, from.saturating_add(whole));
             begin = Some(from.saturating_add(whole));

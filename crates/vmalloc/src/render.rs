@@ -1,60 +1,59 @@
-//! Snapshots and intervals as text.
+//! Text reports of usage and intervals.
 
-use std::fmt::Write;
-
-use pagehaul_latency::Histogram;
+use pagehaul_latency::{Histogram, Missed, NamedHistogram, Report};
+use pagehaul_present::Table;
+use pagehaul_present::number::bytes_short;
 
 use crate::areas::AreaKind;
 use crate::monitor::Interval;
-use crate::snapshot::{Caller, Snapshot, Sum};
+use crate::usage::{NamedTotal, Usage};
 
-/// Functions and tasks shown.
+/// Callers and tasks shown.
 const TOP: usize = 10;
 const PAGE: u64 = 4096;
 
-impl Snapshot {
-    /// As text.
+impl Usage {
+    /// Formats the usage.
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        let mut line = |text: std::fmt::Arguments<'_>| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "{text}");
-        };
-        line(format_args!("address space  {}", kib(self.total_kib)));
-        line(format_args!("used           {} (VmallocUsed)", kib(self.used_kib)));
         let lazy = self.kind(AreaKind::Unpurged);
-        line(format_args!("freed, not yet purged  {} in {} areas", bytes(lazy.bytes), lazy.areas));
-        match &self.space {
-            Some(space) => line(format_args!(
+        let space = match &self.space {
+            Some(space) => format!(
                 "largest gap between areas  {}, {} gaps; {} above the highest area",
-                bytes(space.largest_gap),
+                bytes_short(space.largest_gap),
                 space.gaps,
-                bytes(space.above)
-            )),
-            None => line(format_args!(
-                "gaps           unknown: the kernel hashes addresses; `sysctl kernel.kptr_restrict=1` shows them to root"
-            )),
-        }
-        line(format_args!("\n{:14} {:>9} {:>12}", "kind", "areas", "size"));
-        for (kind, sum) in &self.kinds {
-            line(format_args!("{kind:14} {:>9} {:>12}", sum.areas, bytes(sum.bytes)));
-        }
-        if self.nodes.len() > 1 {
-            line(format_args!("\n{:14} {:>9} {:>12}", "node", "pages", "size"));
-            for (node, pages) in &self.nodes {
-                line(format_args!("{node:<14} {pages:>9} {:>12}", bytes(pages.saturating_mul(PAGE))));
-            }
-        }
-        line(format_args!("\n{:>12} {:>9}  caller", "size", "areas"));
-        for caller in self.callers.iter().take(TOP) {
-            line(format_args!("{:>12} {:>9}  {}", bytes(caller.sum.bytes), caller.sum.areas, caller.name));
-        }
-        more(&mut out, &self.callers, |caller| caller.sum);
-        out
+                bytes_short(space.above)
+            ),
+            None => "gaps           unknown: the kernel hashes addresses; `sysctl kernel.kptr_restrict=1` shows them to root"
+                .into(),
+        };
+        let mut kinds = Table::new(["kind", "areas", "size"]);
+        kinds.rows(
+            self.kinds
+                .iter()
+                .map(|(kind, total)| [(*kind).to_owned(), total.areas.to_string(), bytes_short(total.bytes)]),
+        );
+        let mut nodes = Table::new(["node", "pages", "size"]);
+        nodes.rows(
+            self.nodes.iter().map(|(node, pages)| [node.to_string(), pages.to_string(), page_bytes(*pages)]),
+        );
+        let nodes = if self.nodes.len() > 1 { format!("\n{nodes}") } else { String::new() };
+        let mut callers = Table::new(["size", "areas", "caller"]).left([2]);
+        callers.rows(self.callers.iter().take(TOP).map(|caller| {
+            [bytes_short(caller.total.bytes), caller.total.areas.to_string(), caller.name.clone()]
+        }));
+        format!(
+            "address space  {}\nused           {} (VmallocUsed)\nfreed, not yet purged  {} in {} areas\n{space}\n\n\
+             {kinds}{nodes}\n{callers}{}",
+            kib(self.total_kib),
+            kib(self.used_kib),
+            bytes_short(lazy.bytes),
+            lazy.areas,
+            others(&self.callers),
+        )
     }
 }
 
-/// The line above [`interval_row`]s.
+/// Returns the heading of [`interval_row`]s.
 pub fn interval_header() -> String {
     format!(
         "{:>9} {:>9} {:>10} {:>9} {:>6} {:>10} {:>10} {:>5} {:>7} {:>9} {:>9} {:>9} {:>9}",
@@ -74,47 +73,46 @@ pub fn interval_header() -> String {
     )
 }
 
-/// An interval in one line: sizes are bytes, `areas` is the mean and `max` the most of a purge.
+/// Formats an interval as one row: sizes in bytes, `areas` is the mean and `max` the maximum per purge.
 pub fn interval_row(interval: &Interval) -> String {
     let counts = &interval.counts;
     let per_second = |count: u64| count as f64 / interval.seconds.max(1e-9);
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-    let pages = |pages: u64| bytes(pages.saturating_mul(PAGE));
     let limit = counts.lazy_limit_pages.filter(|limit| *limit > 0);
     let times = interval.purge_times.as_ref().filter(|times| times.count() > 0);
     format!(
         "{:>9} {:>9.0} {:>10} {:>9.0} {:>6} {:>10} {:>10} {:>5} {:>7.1} {:>9} {:>9} {:>9} {:>9}",
         or_dash(interval.used_kib.map(kib)),
         per_second(counts.allocated.areas),
-        bytes(counts.allocated.bytes),
+        bytes_short(counts.allocated.bytes),
         per_second(counts.freed),
         counts.failed.areas,
-        or_dash(counts.lazy_pages.map(pages)),
-        pages(counts.lazy_peak_pages),
+        or_dash(counts.lazy_pages.map(page_bytes)),
+        page_bytes(counts.lazy_peak_pages),
         or_dash(limit.map(|limit| format!("{:.0}", counts.lazy_peak_pages as f64 / limit as f64 * 100.0))),
         per_second(counts.purges),
         or_dash(counts.purged.checked_div(counts.purges).map(|mean| mean.to_string())),
         counts.largest_purge,
         or_dash(times.and_then(|times| times.percentile_ns(50.0)).map(|ns| (ns / 1000).to_string())),
-        or_dash(times.and_then(Histogram::longest_ns).map(|ns| (ns / 1000).to_string())),
+        or_dash(times.and_then(Histogram::max_ns).map(|ns| (ns / 1000).to_string())),
     )
 }
 
-/// What follows the rows: purges, callers, tasks, all intervals together.
+/// Formats what follows the rows: purges, callers and tasks of all intervals together.
 pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
     let mut out = String::new();
     let mut times: Option<Histogram> = None;
     let mut sizes: Option<Histogram> = None;
     let (mut callers, mut tasks) = (Vec::new(), Vec::new());
     let (mut seconds, mut lost, mut peak, mut limit, mut failed) = (0.0, 0, 0, None, 0);
-    let merge = |all: &mut Option<Histogram>, part: &Histogram| match all {
-        Some(all) => all.merge(part),
-        None => *all = Some(part.clone()),
+    let merge = |all: &mut Option<Histogram>, one: &Histogram| match all {
+        Some(all) => all.merge(one),
+        None => *all = Some(one.clone()),
     };
     for interval in intervals {
         merge(&mut sizes, &interval.purge_sizes);
-        if let Some(part) = &interval.purge_times {
-            merge(&mut times, part);
+        if let Some(one) = &interval.purge_times {
+            merge(&mut times, one);
         }
         join(&mut callers, &interval.counts.callers);
         join(&mut tasks, &interval.counts.tasks);
@@ -124,102 +122,74 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
         limit = interval.counts.lazy_limit_pages.or(limit);
         failed += interval.counts.failed.areas;
     }
-    let line = |out: &mut String, text: std::fmt::Arguments<'_>| {
-        let _ = writeln!(out, "{text}");
-    };
-    let against = limit.map_or(String::new(), |limit| format!(" of {}", bytes(limit.saturating_mul(PAGE))));
-    line(&mut out, format_args!("\nbacklog at most {}{against}", bytes(peak.saturating_mul(PAGE))));
+    let mut line = |text: String| out.push_str(&(text + "\n"));
+    let of_limit = limit.map_or_else(String::new, |limit| format!(" of {}", page_bytes(limit)));
+    line(format!("\nbacklog peak {}{of_limit}", page_bytes(peak)));
     if let Some((first, end)) = intervals.iter().rev().find_map(|interval| interval.counts.range) {
-        let size = bytes(end.saturating_sub(first));
-        line(&mut out, format_args!("areas are looked for from {first:#x} to {end:#x} ({size})"));
+        let size = bytes_short(end.saturating_sub(first));
+        line(format!("areas are allocated from {first:#x} to {end:#x} ({size})"));
     }
     if failed > 0 {
-        line(&mut out, format_args!("{failed} allocations found no address space"));
+        line(format!("{failed} allocations failed: no free address range"));
     }
     if let Some(sizes) = sizes.filter(|sizes| sizes.count() > 0) {
-        line(&mut out, format_args!("\nareas in a purge ({} purges)", sizes.count()));
-        for row in sizes.log2_rows() {
-            line(&mut out, format_args!("{:>10} -> {:<10} : {}", row.low, row.high, row.count));
+        line(format!("\nareas per purge ({} purges)", sizes.count()));
+        for bucket in sizes.log2_buckets() {
+            line(format!("{:>10} -> {:<10} : {}", bucket.low, bucket.high, bucket.count));
         }
     }
     if let (Some(times), Some(function)) = (times.filter(|times| times.count() > 0), purge_function) {
-        let report = pagehaul_latency::Report {
-            mechanism: String::new(),
-            parts: vec![pagehaul_latency::Part { name: function.into(), histogram: times }],
-            missed: pagehaul_latency::Missed::default(),
-        };
-        out.push_str(&report.text(true));
+        out.push_str(&purge_report(function, times).text(true));
     }
     for (title, list) in [("caller", callers), ("task", tasks)] {
         if list.is_empty() {
             continue;
         }
-        line(&mut out, format_args!("\n{:>9} {:>9} {:>12}  {title}", "areas", "per s", "size"));
-        for Caller { name, sum } in list.iter().take(TOP) {
-            let rate = sum.areas as f64 / f64::max(seconds, 1e-9);
-            line(&mut out, format_args!("{:>9} {rate:>9.1} {:>12}  {name}", sum.areas, bytes(sum.bytes)));
-        }
-        more(&mut out, &list, |caller| caller.sum);
+        let mut table = Table::new(["areas", "per s", "size", title]).left([3]);
+        table.rows(list.iter().take(TOP).map(|NamedTotal { name, total }| {
+            let rate = total.areas as f64 / f64::max(seconds, 1e-9);
+            [total.areas.to_string(), format!("{rate:.1}"), bytes_short(total.bytes), name.clone()]
+        }));
+        out.push_str(&format!("\n{table}{}", others(&list)));
     }
     if lost > 0 {
-        line(
-            &mut out,
-            format_args!("{lost} events lost because the kernel's buffers were full: try a larger --buffer"),
-        );
+        out.push_str(&format!(
+            "{lost} events lost because the kernel's buffers were full: try a larger --buffer\n"
+        ));
     }
     out
 }
 
-fn join(all: &mut Vec<Caller>, part: &[Caller]) {
-    for caller in part {
-        match all.iter_mut().find(|known| known.name == caller.name) {
-            Some(known) => {
-                known.sum.areas += caller.sum.areas;
-                known.sum.bytes = known.sum.bytes.saturating_add(caller.sum.bytes);
-            }
-            None => all.push(caller.clone()),
-        }
-    }
-    all.sort_by_key(|caller| std::cmp::Reverse(caller.sum.areas));
+/// Returns the latency report of the purge function.
+pub fn purge_report(function: &str, times: Histogram) -> Report {
+    let histograms = vec![NamedHistogram { name: function.into(), histogram: times }];
+    Report { mechanism: String::new(), histograms, missed: Missed::default() }
 }
 
-fn more(out: &mut String, list: &[Caller], sum: impl Fn(&Caller) -> Sum) {
-    let rest = list.get(TOP..).unwrap_or_default();
-    if !rest.is_empty() {
-        let areas: u64 = rest.iter().map(|caller| sum(caller).areas).sum();
-        let _ = writeln!(out, "and {areas} areas of {} others", rest.len());
+fn join(all: &mut Vec<NamedTotal>, list: &[NamedTotal]) {
+    for one in list {
+        match all.iter_mut().find(|known| known.name == one.name) {
+            Some(known) => known.total += one.total,
+            None => all.push(one.clone()),
+        }
     }
+    all.sort_by_key(|one| std::cmp::Reverse(one.total.areas));
+}
+
+/// Sums up what the tables omit.
+fn others(list: &[NamedTotal]) -> String {
+    let rest = list.get(TOP..).unwrap_or_default();
+    if rest.is_empty() {
+        return String::new();
+    }
+    let areas: u64 = rest.iter().map(|one| one.total.areas).sum();
+    format!("and {areas} areas of {} others\n", rest.len())
 }
 
 fn kib(kib: u64) -> String {
-    bytes(kib.saturating_mul(1024))
+    bytes_short(kib.saturating_mul(1024))
 }
 
-/// Bytes in the unit that leaves at most four digits: `12.3M`.
-fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
-    if bytes < 1024 {
-        return bytes.to_string();
-    }
-    let mut value = bytes as f64;
-    let mut unit = "";
-    for next in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    if value < 100.0 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_short() {
-        let texts: Vec<String> = [0, 1023, 1536, 150 << 20, 32 << 40, u64::MAX].map(bytes).to_vec();
-        assert_eq!(texts, ["0", "1023", "1.5K", "150M", "32.0T", "16.0E"]);
-    }
+fn page_bytes(pages: u64) -> String {
+    bytes_short(pages.saturating_mul(PAGE))
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_latency::{
-    EventName, EventSession, InKernel, Key, Mechanism, Options, ProbeKind, Report, Session, Setup, Unit,
-    recorded::{self, Stretches},
+    EventName, EventRecorder, EventSession, HistTriggerSession, Key, Mechanism, Options, ProbeKind, Report,
+    Session, Setup, Unit,
+    trace_file::{self, Intervals},
 };
 use pagehaul_present::number::{bytes, count};
 use pagehaul_trace::live::Tracefs;
@@ -121,12 +122,12 @@ pub(crate) fn run(arguments: &LatencyArguments) -> anyhow::Result<ExitCode> {
         let Mechanism::Probes(kind) = mechanism(arguments, &tracefs)? else {
             anyhow::bail!("--in-kernel needs kprobe or fprobe events, which this kernel lacks");
         };
-        let session = InKernel::functions(&tracefs, &arguments.functions, kind, &options)?;
-        tell_left_out(session.left_out());
+        let session = HistTriggerSession::functions(&tracefs, &arguments.functions, kind, &options)?;
+        warn_skipped(session.skipped());
         return measure(arguments, session, end);
     }
     let setup = set_up(arguments, &tracefs, &options)?;
-    tell_left_out(setup.left_out());
+    warn_skipped(setup.skipped());
     if let Some(path) = &arguments.output {
         return record(arguments, setup, path, end);
     }
@@ -153,9 +154,9 @@ fn mechanism(arguments: &LatencyArguments, tracefs: &Tracefs) -> anyhow::Result<
     })
 }
 
-fn tell_left_out(functions: &[(String, String)]) {
+fn warn_skipped(functions: &[(String, String)]) {
     for (function, why) in functions {
-        tell!("pagehaul: {function} is left out: {why}");
+        tell!("pagehaul: skipped {function}: {why}");
     }
 }
 
@@ -168,7 +169,7 @@ fn measure(
     let interval = arguments.interval.map(|seconds| Duration::from_secs(seconds.into()));
     let mut next = interval;
     while !end.reached() {
-        session.advance(POLL)?;
+        session.poll(POLL)?;
         if let (Some(at), Some(step)) = (next, interval)
             && end.elapsed() >= at
         {
@@ -177,13 +178,13 @@ fn measure(
         }
     }
     session.stop()?;
-    while session.advance(Duration::ZERO)? {}
+    while session.poll(Duration::ZERO)? {}
     print(arguments, &session.take(true)?, now)?;
     Ok(end.code)
 }
 
 fn record(arguments: &LatencyArguments, setup: Setup, path: &Path, mut end: End) -> anyhow::Result<ExitCode> {
-    let recording = recorded::Recording::start(setup, path, &arguments.command)?;
+    let recording = EventRecorder::start(setup, path, &arguments.command)?;
     end.start(&arguments.command, arguments.duration)?;
     while !recording.failed() && !end.reached() {
         std::thread::sleep(POLL);
@@ -198,16 +199,22 @@ fn record(arguments: &LatencyArguments, setup: Setup, path: &Path, mut end: End)
 fn from_recording(arguments: &LatencyArguments, path: &Path, options: &Options) -> anyhow::Result<()> {
     let mut recording = TraceFile::open(path)?;
     let time = |seconds: Option<u32>| seconds.map(|seconds| Duration::from_secs(seconds.into()));
-    let stretches = Stretches { interval: time(arguments.interval), duration: time(arguments.duration) };
+    let intervals = Intervals { interval: time(arguments.interval), duration: time(arguments.duration) };
     let clock = RecordedClock::of(recording.info());
     let take = |ts, report: Report| print(arguments, &report, || clock.at(ts));
     let timed = match &arguments.between {
         Some((start, end)) => {
-            recorded::between(&mut recording, (start, end, &arguments.key), options, stretches, take)
+            trace_file::measure_pair(&mut recording, (start, end, &arguments.key), options, intervals, take)
         }
         None => {
             let symbols = recording.info().symbols.clone();
-            recorded::functions(&mut recording, (&arguments.functions, symbols), options, stretches, take)
+            trace_file::measure_functions(
+                &mut recording,
+                (&arguments.functions, symbols),
+                options,
+                intervals,
+                take,
+            )
         }
     };
     timed.with_context(|| path.display().to_string())

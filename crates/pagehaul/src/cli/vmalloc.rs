@@ -10,7 +10,7 @@ use pagehaul_present::number::{bytes, count};
 use pagehaul_trace::TraceFile;
 use pagehaul_trace::live::Tracefs;
 use pagehaul_vmalloc::{
-    Interval, Monitor, Snapshot, from_trace, interval_header, interval_row, record, summary,
+    Interval, Monitor, Usage, interval_header, interval_row, purge_report, read_trace, record, summary,
 };
 
 use crate::printed;
@@ -76,11 +76,11 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
         return Ok(end.code);
     }
     if arguments.interval.is_none() && arguments.duration.is_none() && arguments.command.is_empty() {
-        let snapshot = Snapshot::take()?;
+        let usage = Usage::read()?;
         if arguments.json {
-            printed::line(serde_json::to_string(&snapshot)?)?;
+            printed::line(serde_json::to_string(&usage)?)?;
         } else {
-            printed::text(&snapshot.text())?;
+            printed::text(&usage.text())?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -102,7 +102,7 @@ fn watch(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
         Ok(())
     };
     while !end.reached() {
-        monitor.advance(POLL)?;
+        monitor.poll(POLL)?;
         if let (Some(at), Some(step)) = (next, interval)
             && begin.elapsed() >= at
         {
@@ -110,12 +110,12 @@ fn watch(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
             next = Some(at + step);
         }
     }
-    monitor.advance(Duration::ZERO)?;
+    monitor.poll(Duration::ZERO)?;
     show(monitor.take()?)?;
     if !arguments.json {
         printed::text(&summary(&all, purge))?;
         if purge.is_none() {
-            printed::line("\nhow long purges took is unknown: this kernel has no probes for functions")?;
+            printed::line("\npurge latency is unknown: this kernel has no function probes")?;
         }
     }
     Ok(end.code)
@@ -126,7 +126,7 @@ fn from_recording(arguments: &VmallocArguments, path: &Path) -> anyhow::Result<(
     let symbols = recording.info().symbols.clone();
     let interval = arguments.interval.map(|seconds| Duration::from_secs(seconds.into()));
     let intervals =
-        from_trace(&mut recording, symbols, interval).with_context(|| path.display().to_string())?;
+        read_trace(&mut recording, symbols, interval).with_context(|| path.display().to_string())?;
     for (at, interval) in intervals.iter().enumerate() {
         print(arguments, interval, at == 0, None)?;
     }
@@ -150,15 +150,11 @@ fn print(
     }
     let mut value = serde_json::to_value(interval)?;
     if let Some(object) = value.as_object_mut() {
-        object.insert("purge_sizes".into(), serde_json::to_value(interval.purge_sizes.log2_rows())?);
+        object.insert("purge_sizes".into(), serde_json::to_value(interval.purge_sizes.log2_buckets())?);
     }
     if let (Some(object), Some(function), Some(times)) = (value.as_object_mut(), purge, &interval.purge_times)
     {
-        let report = pagehaul_latency::Report {
-            mechanism: String::new(),
-            parts: vec![pagehaul_latency::Part { name: function.into(), histogram: times.clone() }],
-            missed: pagehaul_latency::Missed::default(),
-        };
+        let report = purge_report(function, times.clone());
         object.insert("purge_times".into(), serde_json::to_value(&report)?);
     }
     printed::line(value)

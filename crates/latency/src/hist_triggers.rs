@@ -2,28 +2,28 @@ use std::time::Duration;
 
 use pagehaul_trace::live::{Instance, InstanceOptions, Tracefs};
 
-use crate::calls::Missed;
+use crate::call_tracker::Missed;
 use crate::histfile::HistFile;
 use crate::probes::{ProbeKind, Probes};
-use crate::report::{Part, Report};
+use crate::report::{NamedHistogram, Report};
 use crate::session::Session;
-use crate::setup::{Options, are_exact, limit_to};
+use crate::setup::{Options, are_names, limit_to};
 use crate::{Histogram, LatencyError, functions};
 
-/// Entries of the tables of start times and of histograms.
+/// Entries in the tables of start times and of histograms.
 const TABLE: u32 = 16_384;
 
-/// Times functions inside the kernel, with histogram triggers: nothing comes out but the counts.
+/// Measures functions inside the kernel with hist triggers: only counts come out.
 ///
-/// A start time is kept for each task. Where a function is called again before it returned, the inner call takes the
-/// place of the outer one, which is then counted as without an end.
-pub struct InKernel {
+/// The kernel keeps one start time per task. If a function is called again before it returns, the inner call
+/// replaces the outer one, which counts as without an end.
+pub struct HistTriggerSession {
     by_function: bool,
     functions: Vec<Function>,
     started: bool,
     tracefs: Tracefs,
     misses: u64,
-    /// In this order: triggers go with the instance, then what they use can.
+    /// Dropped in this order: triggers go with the instance, then what they refer to can be removed.
     instance: Option<Instance>,
     synthetic: Vec<String>,
     probes: Probes,
@@ -33,7 +33,7 @@ struct Function {
     name: String,
     begin: String,
     synthetic: String,
-    /// As read last time.
+    /// Counts at the last read.
     seen: Counts,
 }
 
@@ -48,12 +48,12 @@ struct Counts {
 
 const NOTHING: Counts = Counts { log2: [0; 64], total_ns: 0, begun: 0, ended: 0, dropped: 0 };
 
-impl InKernel {
-    /// Begins to time functions.
+impl HistTriggerSession {
+    /// Starts to measure functions.
     ///
     /// # Errors
-    /// [`LatencyError::NoMechanism`] if the kernel has no histogram triggers or synthetic events, or is older than 5.16,
-    /// whose triggers cannot add a number.
+    /// [`LatencyError::NoMechanism`] if the kernel lacks hist triggers or synthetic events, or is older than
+    /// 5.16, whose triggers do not accept numbers in expressions.
     pub fn functions(
         tracefs: &Tracefs,
         patterns: &[String],
@@ -61,12 +61,11 @@ impl InKernel {
         options: &Options,
     ) -> Result<Self, LatencyError> {
         if !tracefs.root().join("synthetic_events").exists() {
-            let lacks =
-                "no histogram triggers or synthetic events (CONFIG_HIST_TRIGGERS, CONFIG_SYNTH_EVENTS)";
+            let lacks = "no hist triggers or synthetic events (CONFIG_HIST_TRIGGERS, CONFIG_SYNTH_EVENTS)";
             return Err(LatencyError::NoMechanism(lacks.into()));
         }
         let names = functions::expand(tracefs, patterns)?;
-        let probes = Probes::create(tracefs, kind, names, are_exact(patterns))?;
+        let probes = Probes::create(tracefs, kind, names, are_names(patterns))?;
         let instance =
             tracefs.create_instance(&InstanceOptions { buffer_kb: 64, ..InstanceOptions::default() })?;
         limit_to(&instance, &options.pids, false)?;
@@ -84,9 +83,9 @@ impl InKernel {
         Ok(session)
     }
 
-    /// Functions that globs meant, but that cannot be probed, and why.
-    pub fn left_out(&self) -> &[(String, String)] {
-        self.probes.refused()
+    /// Returns functions that globs matched but that cannot be probed, with the reason.
+    pub fn skipped(&self) -> &[(String, String)] {
+        self.probes.skipped()
     }
 
     fn set_up(&mut self) -> Result<(), LatencyError> {
@@ -102,8 +101,8 @@ impl InKernel {
             };
             let start = format!("hist:keys=common_pid:s{number}=common_timestamp:size={TABLE}:clock=mono");
             trigger(&group, &begin, &start)?;
-            // The kernel's log2 rounds up, so that 2^n holds what is above 2^(n-1) and up to 2^n. Of one more than the
-            // duration, these are the buckets from 2^(n-1) to 2^n - 1.
+            // The kernel's log2 rounds up: 2^n holds values above 2^(n-1) up to 2^n. For the latency plus
+            // one, these are the buckets from 2^(n-1) to 2^n - 1.
             let took = format!("common_timestamp-$s{number}");
             let stop = format!(
                 "hist:keys=common_pid:d{number}={took},k{number}={took}+1:size={TABLE}:clock=mono:\
@@ -111,15 +110,13 @@ impl InKernel {
             );
             trigger(&group, &end, &stop).map_err(|error| {
                 // Numbers in expressions: since 5.16 (52cfb373536a).
-                LatencyError::NoMechanism(format!(
-                    "histogram triggers that do not take what is needed ({error})"
-                ))
+                LatencyError::NoMechanism(format!("hist triggers without numbers in expressions ({error})"))
             })?;
             trigger("synthetic", &synthetic, &format!("hist:keys=k.log2:vals=d:size={TABLE}"))?;
             self.functions.push(Function { name: name.to_owned(), begin, synthetic, seen: NOTHING });
         }
         instance.write("tracing_on", "1")?;
-        // Calls that began before the triggers of their ends were there.
+        // Excludes calls that began before the triggers of their ends existed.
         for function in &mut self.functions {
             function.seen = function.read(instance)?;
         }
@@ -152,8 +149,8 @@ impl Function {
     }
 }
 
-impl Session for InKernel {
-    fn advance(&mut self, wait: Duration) -> Result<bool, LatencyError> {
+impl Session for HistTriggerSession {
+    fn poll(&mut self, wait: Duration) -> Result<bool, LatencyError> {
         if self.started {
             std::thread::sleep(wait);
         }
@@ -170,9 +167,9 @@ impl Session for InKernel {
 
     fn take(&mut self, _last: bool) -> Result<Report, LatencyError> {
         let mut missed = Missed::default();
-        let mut parts: Vec<Part> = Vec::new();
+        let mut histograms: Vec<NamedHistogram> = Vec::new();
         let Some(instance) = &self.instance else {
-            return Ok(Report { mechanism: String::new(), parts, missed });
+            return Ok(Report { mechanism: String::new(), histograms, missed });
         };
         for function in &mut self.functions {
             let now = function.read(instance)?;
@@ -182,26 +179,27 @@ impl Session for InKernel {
                 *now = now.saturating_sub(old);
             }
             let begun = now.begun.saturating_sub(old.begun);
-            missed.without_end += begun.saturating_sub(now.ended.saturating_sub(old.ended));
-            missed.full_maps += now.dropped.saturating_sub(old.dropped);
-            let histogram = Histogram::of_counts(log2, u128::from(now.total_ns.saturating_sub(old.total_ns)));
-            match parts.first_mut().filter(|_| !self.by_function) {
+            missed.starts_without_end += begun.saturating_sub(now.ended.saturating_sub(old.ended));
+            missed.dropped += now.dropped.saturating_sub(old.dropped);
+            let histogram =
+                Histogram::from_log2_counts(log2, u128::from(now.total_ns.saturating_sub(old.total_ns)));
+            match histograms.first_mut().filter(|_| !self.by_function) {
                 Some(all) => {
                     all.histogram.merge(&histogram);
                     all.name = format!("{}, {}", all.name, function.name);
                 }
-                None => parts.push(Part { name: function.name.clone(), histogram }),
+                None => histograms.push(NamedHistogram { name: function.name.clone(), histogram }),
             }
         }
         let misses = self.probes.misses();
         missed.probe_misses = misses.saturating_sub(self.misses);
         self.misses = misses;
         let mechanism = format!("{} events, counted in the kernel", self.probes.kind().name());
-        Ok(Report { mechanism, parts, missed })
+        Ok(Report { mechanism, histograms, missed })
     }
 }
 
-impl Drop for InKernel {
+impl Drop for HistTriggerSession {
     fn drop(&mut self) {
         // An instance whose triggers refer to each other cannot be removed with them.
         if let Some(instance) = self.instance.take() {
@@ -219,7 +217,7 @@ impl Drop for InKernel {
     }
 }
 
-/// Removes the triggers of an event: each is written again with a `!` in front.
+/// Removes the triggers of an event: writing one again with a leading `!` removes it.
 fn remove_trigger(instance: &Instance, system: &str, event: &str) -> Result<(), LatencyError> {
     let file = format!("events/{system}/{event}/trigger");
     for line in instance.read(&file)?.lines().filter(|line| line.starts_with("hist:")) {

@@ -2,37 +2,38 @@ use std::collections::HashMap;
 
 use pagehaul_trace::{Event, EventFormat, PerFormat, Slot, Symbols};
 
-use crate::calls::{Calls, Missed, task};
+use crate::call_tracker::{CallTracker, Missed, task};
 use crate::functions::matches;
 use crate::probes::parse_event;
-use crate::report::Part;
+use crate::report::NamedHistogram;
 use crate::{Histogram, Unit};
 
-/// Makes histograms of functions from events: begin and return pairs of our probes, and returns of the function graph tracer.
+/// Collects latencies of functions from events: entry and return probes, and returns of the function graph
+/// tracer.
 #[derive(Debug)]
-pub struct Functions {
+pub struct FunctionTimer {
     patterns: Vec<String>,
     symbols: Symbols,
     empty: Histogram,
-    /// By index of the format.
     roles: PerFormat<Role>,
-    functions: Vec<Part>,
+    functions: Vec<NamedHistogram>,
     by_name: HashMap<String, u32>,
-    /// Functions of addresses met so far; none for those nobody asked for.
+    /// FunctionTimer by address; `None` for those that no pattern matches.
     by_address: HashMap<u64, Option<u32>>,
-    calls: Calls,
+    calls: CallTracker,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Role {
     Other,
-    Begin(u32, Option<Slot>),
-    End(u32, Option<Slot>),
+    Entry(u32, Option<Slot>),
+    Return(u32, Option<Slot>),
     GraphExit { function: Slot, began: Slot, ended: Slot },
 }
 
-impl Functions {
-    /// Prepares for functions that match one of `patterns`. `names` is for events that carry addresses.
+impl FunctionTimer {
+    /// Prepares for functions that match one of `patterns`. `symbols` resolves the addresses of function
+    /// graph events.
     pub fn new(patterns: Vec<String>, symbols: Symbols, unit: Unit, step: Option<u64>) -> Self {
         Self {
             patterns,
@@ -42,11 +43,11 @@ impl Functions {
             functions: Vec::new(),
             by_name: HashMap::new(),
             by_address: HashMap::new(),
-            calls: Calls::default(),
+            calls: CallTracker::default(),
         }
     }
 
-    /// Takes note of an event.
+    /// Processes an event.
     pub fn event(&mut self, event: &Event<'_>) {
         if event.after_gap() {
             self.forget();
@@ -62,12 +63,13 @@ impl Functions {
         let sp = |slot: Option<Slot>| event.u64(slot?);
         match role {
             Role::Other => {}
-            Role::Begin(function, slot) => {
+            Role::Entry(function, slot) => {
                 self.calls.enter(task(event.pid(), event.cpu()), function, event.ts(), sp(slot));
             }
-            Role::End(function, slot) => {
-                let took = self.calls.leave(task(event.pid(), event.cpu()), function, event.ts(), sp(slot));
-                self.count(function, took);
+            Role::Return(function, slot) => {
+                let latency =
+                    self.calls.leave(task(event.pid(), event.cpu()), function, event.ts(), sp(slot));
+                self.count(function, latency);
             }
             Role::GraphExit { function, began, ended } => {
                 let values = (event.u64(function), event.u64(began), event.u64(ended));
@@ -79,9 +81,9 @@ impl Functions {
         }
     }
 
-    fn count(&mut self, function: u32, took: Option<u64>) {
-        if let (Some(ns), Some(part)) = (took, self.functions.get_mut(function as usize)) {
-            part.histogram.add(ns);
+    fn count(&mut self, function: u32, latency: Option<u64>) {
+        if let (Some(ns), Some(entry)) = (latency, self.functions.get_mut(function as usize)) {
+            entry.histogram.record(ns);
         }
     }
 
@@ -96,8 +98,8 @@ impl Functions {
         let Some((begin, name)) = parse_event(&format.system, &format.name) else { return Role::Other };
         let slot = format.slot("sp");
         match self.number(&name) {
-            Some(function) if begin => Role::Begin(function, slot),
-            Some(function) => Role::End(function, slot),
+            Some(function) if begin => Role::Entry(function, slot),
+            Some(function) => Role::Return(function, slot),
             None => Role::Other,
         }
     }
@@ -115,53 +117,53 @@ impl Functions {
         function
     }
 
-    /// The number of a function, if it was asked for.
+    /// Returns the index of a function, or `None` if no pattern matches it.
     fn number(&mut self, name: &str) -> Option<u32> {
         if let Some(known) = self.by_name.get(name) {
             return Some(*known);
         }
-        // Names of events have underscores for the dots of functions.
+        // Event names have underscores in place of the dots of functions.
         let asked = |pattern: &String| matches(pattern, name) || matches(&pattern.replace('.', "_"), name);
         if !self.patterns.iter().any(asked) {
             return None;
         }
         let number = u32::try_from(self.functions.len()).ok()?;
-        self.functions.push(Part { name: name.to_owned(), histogram: self.empty.clone() });
+        self.functions.push(NamedHistogram { name: name.to_owned(), histogram: self.empty.clone() });
         self.by_name.insert(name.to_owned(), number);
         Some(number)
     }
 
-    /// Events were lost: what is open may have ended unseen.
+    /// Forgets open calls, because events were lost.
     fn forget(&mut self) {
         self.calls.forget();
     }
 
-    /// Whether events of this format time functions, asked for or not.
-    pub fn knows(format: &EventFormat) -> bool {
+    /// Returns whether events of this format measure functions.
+    pub fn measures(format: &EventFormat) -> bool {
         format.name == "funcgraph_exit" || parse_event(&format.system, &format.name).is_some()
     }
 
-    /// Calls open now.
+    /// Returns the number of open calls.
     pub fn open(&self) -> u64 {
         self.calls.count()
     }
 
-    /// The histograms since the last time; one for all functions unless `by_function`.
-    pub fn take(&mut self, by_function: bool) -> (Vec<Part>, Missed) {
-        let mut parts = Vec::new();
+    /// Returns the histograms since the last call: one per function if `by_function`, else one for all.
+    pub fn take(&mut self, by_function: bool) -> (Vec<NamedHistogram>, Missed) {
+        let mut histograms = Vec::new();
         let mut all = self.empty.clone();
-        for part in &mut self.functions {
-            let histogram = std::mem::replace(&mut part.histogram, self.empty.clone());
+        for entry in &mut self.functions {
+            let histogram = std::mem::replace(&mut entry.histogram, self.empty.clone());
             if by_function {
-                parts.push(Part { name: part.name.clone(), histogram });
+                histograms.push(NamedHistogram { name: entry.name.clone(), histogram });
             } else {
                 all.merge(&histogram);
             }
         }
         if !by_function {
-            let names: Vec<&str> = self.functions.iter().map(|part| part.name.as_str()).collect();
-            parts.push(Part { name: names.join(", "), histogram: all });
+            let names: Vec<&str> = self.functions.iter().map(|entry| entry.name.as_str()).collect();
+            histograms.push(NamedHistogram { name: names.join(", "), histogram: all });
         }
-        (parts, self.calls.take_missed())
+        (histograms, self.calls.take_missed())
     }
 }

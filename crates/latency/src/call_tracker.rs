@@ -2,36 +2,36 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-/// Calls open in one task at most; deeper ones are counted as missed.
-const DEEPEST: usize = 1024;
-/// How much higher the stack pointer is just after a function returned than at its first instruction: on x86 the return
-/// address has been popped.
+/// Upper bound of open calls per task; the outermost ones beyond it are counted as missed.
+const MAX_DEPTH: usize = 1024;
+/// Difference of the stack pointer between a function's return and its entry: on x86 the return address has
+/// been popped.
 const POPPED: u64 = if cfg!(target_arch = "x86_64") { 8 } else { 0 };
 
-/// What could not be timed, and why.
+/// What could not be measured, and why.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Missed {
-    /// Returns of calls that began before tracing did, or whose begin was lost.
-    pub without_start: u64,
-    /// Calls whose return was not seen: the kernel had no room to catch it.
-    pub without_end: u64,
-    /// Calls that may have been open where events were lost.
-    pub around_losses: u64,
-    /// Calls still open at the end.
-    pub unfinished: u64,
-    /// Calls inside another call of the same function by the same task. Each of them is timed.
+    /// Ends without a start: calls that began before tracing, or whose start was missed.
+    pub ends_without_start: u64,
+    /// Starts whose end was not seen: the kernel had no room to probe the return.
+    pub starts_without_end: u64,
+    /// CallTracker open at a gap in the events.
+    pub open_at_gap: u64,
+    /// CallTracker open when tracing ended.
+    pub open_at_end: u64,
+    /// CallTracker within a call of the same function by the same task. All of them are measured.
     pub nested: u64,
-    /// Calls the kernel did not let its probe see (`kprobe_profile`).
+    /// CallTracker that the kernel's probes missed (`kprobe_profile`).
     pub probe_misses: u64,
-    /// Durations and start times for which the kernel's tables had no room.
-    pub full_maps: u64,
-    /// Events the kernel lost because its buffers were full.
+    /// Start times and latencies that did not fit into a table.
+    pub dropped: u64,
+    /// Events lost because the kernel's buffers were full.
     pub lost_events: u64,
 }
 
-/// Calls of functions that began and did not end yet, by task.
+/// Open calls by task.
 #[derive(Debug, Default)]
-pub struct Calls {
+pub struct CallTracker {
     open: HashMap<u64, Vec<Call>>,
     missed: Missed,
 }
@@ -43,30 +43,30 @@ struct Call {
     sp: Option<u64>,
 }
 
-/// Where a task is: the idle tasks of all CPUs share the pid 0.
+/// Returns the key of a task. The idle tasks of all CPUs share PID 0, so that the CPU identifies them.
 pub fn task(pid: i32, cpu: u32) -> u64 {
     if pid == 0 { 1 << 32 | u64::from(cpu) } else { u64::from(pid.cast_unsigned()) }
 }
 
-impl Calls {
-    /// A function begins. `sp` is the stack pointer, where the event has it.
+impl CallTracker {
+    /// Processes a function's entry. `sp` is the stack pointer, if the event has it.
     pub fn enter(&mut self, task: u64, function: u32, ts: u64, sp: Option<u64>) {
         let calls = self.open.entry(task).or_default();
-        if calls.len() >= DEEPEST {
-            // Nobody calls this deep: their returns were missed.
+        if calls.len() >= MAX_DEPTH {
+            // No task nests this deep: returns were missed.
             calls.remove(0);
-            self.missed.without_end += 1;
+            self.missed.starts_without_end += 1;
         }
         calls.push(Call { function, ts, sp });
     }
 
-    /// A function returns: how long it took, if its begin was seen.
+    /// Processes a function's return. Returns the latency if the entry was seen.
     ///
-    /// With stack pointers the call is found by its stack frame, so that a missed return, or one function within another,
-    /// never pairs the wrong events. Without, the innermost open call of the function is taken.
+    /// With stack pointers, a call is identified by its stack frame: a missed return or a recursive call
+    /// cannot pair the wrong events. Without, the innermost open call of the function is taken.
     pub fn leave(&mut self, task: u64, function: u32, ts: u64, sp: Option<u64>) -> Option<u64> {
         let Some(calls) = self.open.get_mut(&task) else {
-            self.missed.without_start += 1;
+            self.missed.ends_without_start += 1;
             return None;
         };
         let same = |call: &Call| {
@@ -77,13 +77,13 @@ impl Calls {
                 }
         };
         let Some(at) = calls.iter().rposition(same) else {
-            self.missed.without_start += 1;
+            self.missed.ends_without_start += 1;
             return None;
         };
         let call = calls[at];
-        // What the function called has returned before it; where that was not seen, it never will be.
+        // Callees have returned already; their missed returns will not come.
         let stale = if sp.is_some() { calls.len() - at - 1 } else { 0 };
-        self.missed.without_end += stale as u64;
+        self.missed.starts_without_end += stale as u64;
         if sp.is_some() {
             calls.truncate(at);
         } else {
@@ -98,18 +98,18 @@ impl Calls {
         Some(ts.saturating_sub(call.ts))
     }
 
-    /// Events were lost: what is open now may have ended unseen.
+    /// Forgets open calls, because events were lost: their returns may be among them.
     pub fn forget(&mut self) {
-        self.missed.around_losses += self.count();
+        self.missed.open_at_gap += self.count();
         self.open.clear();
     }
 
-    /// What was missed since the last time; calls that go on are not part of it.
+    /// Returns what was missed since the last call, without open calls.
     pub fn take_missed(&mut self) -> Missed {
         std::mem::take(&mut self.missed)
     }
 
-    /// Calls open now.
+    /// Returns the number of open calls.
     pub fn count(&self) -> u64 {
         self.open.values().map(|calls| calls.len() as u64).sum()
     }
@@ -117,13 +117,13 @@ impl Calls {
 
 impl std::ops::AddAssign for Missed {
     fn add_assign(&mut self, other: Self) {
-        self.without_start += other.without_start;
-        self.without_end += other.without_end;
-        self.around_losses += other.around_losses;
-        self.unfinished += other.unfinished;
+        self.ends_without_start += other.ends_without_start;
+        self.starts_without_end += other.starts_without_end;
+        self.open_at_gap += other.open_at_gap;
+        self.open_at_end += other.open_at_end;
         self.nested += other.nested;
         self.probe_misses += other.probe_misses;
-        self.full_maps += other.full_maps;
+        self.dropped += other.dropped;
         self.lost_events += other.lost_events;
     }
 }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn recursion_times_every_call() {
-        let mut calls = Calls::default();
+        let mut calls = CallTracker::default();
         calls.enter(7, 0, 100, Some(0x1000));
         calls.enter(7, 0, 110, Some(0xf00));
         assert_eq!(calls.leave(7, 0, 115, Some(0xf00 + POPPED)), Some(5));
@@ -145,22 +145,22 @@ mod tests {
 
     #[test]
     fn a_missed_return_does_not_spoil_its_callers() {
-        let mut calls = Calls::default();
+        let mut calls = CallTracker::default();
         calls.enter(7, 0, 100, Some(0x1000));
         calls.enter(7, 1, 110, Some(0xf00));
-        // The return of 1 is not seen.
+        // The return of 1 is missed.
         assert_eq!(calls.leave(7, 0, 150, Some(0x1000 + POPPED)), Some(50));
-        assert_eq!(calls.take_missed().without_end, 1);
-        // Another frame of the same function: its begin was not seen.
+        assert_eq!(calls.take_missed().starts_without_end, 1);
+        // Another frame of the same function, whose entry was missed.
         calls.enter(7, 0, 200, Some(0x800));
         assert_eq!(calls.leave(7, 0, 210, Some(0x900 + POPPED)), None);
-        assert_eq!(calls.take_missed().without_start, 1);
+        assert_eq!(calls.take_missed().ends_without_start, 1);
         assert_eq!(calls.leave(7, 0, 220, Some(0x800 + POPPED)), Some(20));
     }
 
     #[test]
     fn tasks_and_idle_cpus_are_apart_and_losses_forget() {
-        let mut calls = Calls::default();
+        let mut calls = CallTracker::default();
         calls.enter(task(0, 0), 0, 1, None);
         calls.enter(task(0, 1), 0, 2, None);
         calls.enter(task(1, 1), 0, 3, None);
@@ -168,16 +168,16 @@ mod tests {
         assert_eq!(calls.leave(task(0, 0), 0, 10, None), Some(9));
         calls.forget();
         assert_eq!(calls.leave(task(1, 1), 0, 10, None), None);
-        assert_eq!(calls.take_missed().around_losses, 1);
+        assert_eq!(calls.take_missed().open_at_gap, 1);
     }
 
     #[test]
     fn endless_entries_do_not_take_endless_memory() {
-        let mut calls = Calls::default();
+        let mut calls = CallTracker::default();
         for ts in 0..10_000 {
             calls.enter(1, 0, ts, None);
         }
-        assert_eq!(calls.count(), DEEPEST as u64);
-        assert_eq!(calls.take_missed().without_end, 10_000 - DEEPEST as u64);
+        assert_eq!(calls.count(), MAX_DEPTH as u64);
+        assert_eq!(calls.take_missed().starts_without_end, 10_000 - MAX_DEPTH as u64);
     }
 }
