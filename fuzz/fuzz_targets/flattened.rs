@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::KdumpFile;
-use pagehaul_kdump::flat::Flattened;
+use pagehaul_kdump::Flattened;
 use pagehaul_physmem::file::ReadAt;
 
 fuzz_target!(|data: &[u8]| {

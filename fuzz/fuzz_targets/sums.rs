@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagehaul_vmcore::sums::Sums;
+use pagehaul_output::checksums::Checksums;
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(sums) = Sums::decode(&String::from_utf8_lossy(data)) {
+    if let Ok(sums) = Checksums::decode(&String::from_utf8_lossy(data)) {
         assert_eq!(sums.hashes.len() as u64, sums.size.div_ceil(sums.extent));
-        assert_eq!(Sums::decode(&sums.encode()).as_ref(), Ok(&sums));
+        assert_eq!(Checksums::decode(&sums.encode()).as_ref(), Ok(&sums));
     }
 });

@@ -1,8 +1,6 @@
 //! Kept pages, cut into batches.
 
-use std::sync::Arc;
-
-use pagehaul_physmem::file::ReadAt;
+use pagehaul_output::StoredBitmap;
 
 use crate::CaptureError;
 use crate::select::{Chosen, Selector};
@@ -25,38 +23,18 @@ pub(crate) enum KeptPages<'a> {
 pub(crate) struct Pass {
     /// What they are worth, where that was asked.
     pub(crate) worth: Option<Worth>,
-    pub(crate) bitmap: Bitmap,
-}
-
-/// A bitmap in a file: bit *n* is PFN *n*.
-#[derive(Clone)]
-pub(crate) struct Bitmap {
-    pub(crate) file: Arc<dyn ReadAt>,
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
-}
-
-impl Bitmap {
-    /// Puts the bits from PFN `first` (a multiple of 64) on into `bits`; past the end they are clear.
-    pub(crate) fn load(&self, first: u64, bits: &mut [u64]) -> Result<(), CaptureError> {
-        let start = first / 8;
-        let there = self.length.saturating_sub(start).min(size_of_val(bits) as u64) as usize;
-        let mut bytes = vec![0; size_of_val(bits)];
-        self.file.read_exact_at(self.offset + start, &mut bytes[..there]).map_err(|source| {
-            CaptureError::Output {
-                path: self.file.path().to_owned(),
-                action: "read back the bitmap of",
-                source,
-            }
-        })?;
-        for (word, bytes) in bits.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        Ok(())
-    }
+    pub(crate) bitmap: StoredBitmap,
 }
 
 impl KeptPages<'_> {
+    /// The priority of each pass.
+    pub(crate) fn priorities(&self) -> Vec<Option<Worth>> {
+        match self {
+            Self::Again(_) => Vec::new(),
+            Self::Passes(passes) => passes.iter().map(|pass| pass.worth).collect(),
+        }
+    }
+
     fn passes(&self) -> usize {
         match self {
             Self::Again(_) => 1,
@@ -68,7 +46,14 @@ impl KeptPages<'_> {
         match self {
             Self::Again(selector) => selector.select(block, chosen).map(drop),
             Self::Passes(passes) => match passes.get(pass) {
-                Some(pass) => pass.bitmap.load(block * chosen.kept.len() as u64 * 64, &mut chosen.kept),
+                Some(pass) => {
+                    let first = block * chosen.kept.len() as u64 * 64;
+                    pass.bitmap.load(first, &mut chosen.kept).map_err(|source| CaptureError::Output {
+                        path: pass.bitmap.path().to_owned(),
+                        action: "read back the bitmap of",
+                        source,
+                    })
+                }
                 None => {
                     chosen.kept.fill(0);
                     Ok(())

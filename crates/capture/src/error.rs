@@ -1,11 +1,13 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pagehaul_codec::CodecError;
 use pagehaul_kdump::LayoutError;
+use pagehaul_kdump::write::StartError;
 use pagehaul_kernel::KernelError;
+use pagehaul_output::checksums::ChecksumError;
+use pagehaul_output::{OutputError, WriteError};
 use pagehaul_physmem::{OpenError, ReadError};
-use pagehaul_vmcore::sums::SumsError;
 
 /// Why there is no dump at all. What ends a dump early but leaves a part of it is no error of this kind:
 /// [`Ended`](crate::Ended) tells it.
@@ -38,11 +40,38 @@ pub enum CaptureError {
     },
     /// The dump is written, its checksums are not.
     #[error("the dump is written, but {0}")]
-    Sums(SumsError),
+    Checksums(ChecksumError),
     /// The request makes no sense or could do harm.
     #[error("{0}")]
     Refused(String),
     /// The user stopped it before anything was written.
     #[error("stopped before any page was written")]
     Stopped,
+}
+
+impl From<OutputError> for CaptureError {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Refused(why) => Self::Refused(why),
+            OutputError::Io { path, action, source } => Self::Output { path, action, source },
+        }
+    }
+}
+
+impl From<StartError> for CaptureError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Layout(error) => error.into(),
+            StartError::Output(error) => error.into(),
+        }
+    }
+}
+
+/// Returns the error of a write to the output at `path`.
+pub(crate) fn output_error(path: &Path, error: WriteError) -> CaptureError {
+    let (action, source) = match error {
+        WriteError::Write { source, .. } => ("write to", source),
+        WriteError::ReadBack { source, .. } => ("read back", source),
+    };
+    CaptureError::Output { path: path.to_owned(), action, source }
 }

@@ -3,20 +3,21 @@
 use std::path::Path;
 
 use pagehaul_codec::Method;
+use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{Hints, Kernel, OwnPages};
+use pagehaul_output::StoredBitmap;
 use pagehaul_physmem::{Arch, notes};
-use pagehaul_run::{Phase, Progress};
 
 use crate::Source;
-use crate::batch::Bitmap;
-use crate::dump::Segments;
+use crate::elf::{self, Segments};
 use crate::place::Placed;
 use crate::report::{Clock, class_counts};
 use crate::select::{Selection, Tally};
 use crate::{
-    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Report, Worth, dump, identity,
+    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Report, Worth, identity,
 };
+use pagehaul_run::{Phase, Progress};
 
 /// A capture that is about to be made.
 pub(crate) struct Job<'a> {
@@ -82,7 +83,7 @@ impl<'a> Job<'a> {
             level: self.options.level,
             own: self.own.as_ref(),
             shortest_hole: match self.options.format {
-                Format::Elf => dump::SHORTEST_HOLE,
+                Format::Elf => elf::SHORTEST_HOLE,
                 Format::Kdump | Format::Flattened => 1,
             },
         }
@@ -103,7 +104,7 @@ impl<'a> Job<'a> {
     }
 
     /// What the headers of an ELF file are made from, when the pages of `kept` are in it.
-    pub(crate) fn segments(&self, kept: Bitmap) -> Segments<'a> {
+    pub(crate) fn segments(&self, kept: StoredBitmap) -> Segments<'a> {
         let memory = self.source.memory();
         let direct_map = memory.direct_map().or_else(|| self.kernel.as_ref()?.direct_map());
         Segments { memory, kept, direct_map, lossy: self.source.is_incomplete() }
@@ -120,7 +121,7 @@ impl<'a> Job<'a> {
             nr_cpus: notes::cpu_count(notes),
             phys_base: kernel.map_or(0, Kernel::phys_base),
             // Readers go by the descriptors.
-            codec: self.compression().ladder().last().map_or(0, |method| dump::codec_flag(method.codec())),
+            codec: self.compression().ladder().last().map_or(0, |method| codec_flag(method.codec())),
             notes,
             lossy: self.source.is_incomplete(),
             split: None,

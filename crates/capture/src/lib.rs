@@ -5,12 +5,9 @@
 //! whatever order they were finished in, so the bytes are the same at any number of threads. Memory does not grow with
 //! the machine: the set of kept pages lives in the file being written, or is worked out again for a stream.
 
-mod aligned;
 mod batch;
-mod behind;
-mod bitmaps;
 mod compression;
-mod dump;
+mod elf;
 mod error;
 mod estimate;
 mod identity;
@@ -26,8 +23,6 @@ mod report;
 mod run;
 mod scan;
 mod select;
-mod sink;
-mod stream;
 mod worth;
 
 pub use compression::{Codecs, Compression};

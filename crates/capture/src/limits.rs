@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use pagehaul_run::Progress;
-
-use crate::dump::DumpWriter;
-use crate::pack::Batch;
 use crate::report::Clock;
 use crate::{Ended, Limits};
+use pagehaul_output::{DumpWriter, PageBatch};
+use pagehaul_run::Progress;
 
 /// Writing tables may be slower than writing pages was.
 const CAUTION: u32 = 2;
@@ -26,7 +24,7 @@ impl<'a> Deadline<'a> {
     }
 
     /// Why the capture has to end before `batch` is placed in `dump`, if it has.
-    pub(crate) fn reached(&self, dump: &dyn DumpWriter, batch: &Batch) -> Option<Ended> {
+    pub(crate) fn reached(&self, dump: &dyn DumpWriter, batch: PageBatch<'_>) -> Option<Ended> {
         if self.no_room(dump.size_with(batch)) {
             return Some(Ended::SizeLimit);
         }

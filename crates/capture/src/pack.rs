@@ -1,11 +1,11 @@
 //! Packing: a batch of kept pages in, their stored bytes out.
 
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
-use pagehaul_codec::{Compressor, Method, is_zero};
+use pagehaul_codec::{Compressor, is_zero};
+use pagehaul_output::{PageBatch, StoredPage};
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
 use pagehaul_run::Progress;
 
@@ -16,35 +16,11 @@ use crate::pace::Pace;
 /// Most pages asked of the source at once: what is read, not mapped, is then packed out of the processor's own cache.
 const RUN_PAGES: usize = 32;
 
-/// How one page is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stored {
-    /// Nothing but zeros: shared by all such pages.
-    Zero,
-    /// As it is.
-    Raw,
-    /// Compressed in this way to this many bytes.
-    Packed(Method, u16),
-    /// It could not be read from the source; nothing is stored.
-    Unreadable,
-}
-
-impl Stored {
-    /// Bytes it takes in the batch's data.
-    pub(crate) fn len(self) -> usize {
-        match self {
-            Self::Zero | Self::Unreadable => 0,
-            Self::Raw => PAGE_SIZE,
-            Self::Packed(_, size) => size.into(),
-        }
-    }
-}
-
 /// A batch on its way, and the memory it travels in: made once, used again and again.
 pub(crate) struct Batch {
     pub(crate) sequence: u64,
     pub(crate) pfns: Vec<u64>,
-    pub(crate) stored: Vec<Stored>,
+    pub(crate) stored: Vec<StoredPage>,
     data: Vec<u8>,
     used: usize,
     /// The first page that could not be read, and why.
@@ -63,19 +39,9 @@ impl Batch {
         }
     }
 
-    /// The stored bytes of all its pages, one after the other.
-    pub(crate) fn data(&self) -> &[u8] {
-        &self.data[..self.used]
-    }
-
-    /// Each page's way of being stored and its place in [`data`](Self::data).
-    pub(crate) fn places(&self) -> impl Iterator<Item = (Stored, Range<usize>)> + '_ {
-        let mut at = 0;
-        self.stored.iter().map(move |&stored| {
-            let start = at;
-            at += stored.len();
-            (stored, start..at)
-        })
+    /// The packed pages.
+    pub(crate) fn pages(&self) -> PageBatch<'_> {
+        PageBatch { pfns: &self.pfns, pages: &self.stored, data: &self.data[..self.used] }
     }
 }
 
@@ -120,7 +86,7 @@ impl<'a> Packer<'a> {
             }
             if let Some(regions) = regions {
                 let stored = &batch.stored[before..];
-                let raw = stored.iter().filter(|&&stored| stored == Stored::Raw).count();
+                let raw = stored.iter().filter(|&&stored| stored == StoredPage::Raw).count();
                 regions.saw(pfn, stored.len(), raw);
             }
         }
@@ -152,7 +118,7 @@ impl<'a> Packer<'a> {
             Ok(page) => store(&mut self.compressors[rung], page, &mut batch.data[batch.used..]),
             Err(error) => {
                 batch.failure.get_or_insert_with(|| (pfn, error.to_string()));
-                Stored::Unreadable
+                StoredPage::Unreadable
             }
         };
         let stored = if self.view.intact() {
@@ -161,7 +127,7 @@ impl<'a> Packer<'a> {
             let reason =
                 "its bytes could not be read from the mapped source (I/O error, or the file was cut)";
             batch.failure.get_or_insert_with(|| (pfn, reason.into()));
-            Stored::Unreadable
+            StoredPage::Unreadable
         };
         batch.used += stored.len();
         batch.stored.push(stored);
@@ -215,16 +181,16 @@ fn run_length(pfns: &[u64]) -> usize {
     pfns.iter().take(RUN_PAGES).zip(first..).take_while(|(pfn, next)| *pfn == next).count()
 }
 
-fn store(compressor: &mut Compressor, page: &PageBuf, out: &mut [u8]) -> Stored {
+fn store(compressor: &mut Compressor, page: &PageBuf, out: &mut [u8]) -> StoredPage {
     if is_zero(page) {
-        return Stored::Zero;
+        return StoredPage::Zero;
     }
     let out = &mut out[..PAGE_SIZE];
     match compressor.compress(page, out) {
-        Some(size) => Stored::Packed(compressor.method(), size as u16),
+        Some(size) => StoredPage::Compressed(compressor.method(), size as u16),
         None => {
             out.copy_from_slice(page);
-            Stored::Raw
+            StoredPage::Raw
         }
     }
 }
@@ -259,9 +225,10 @@ mod tests {
             let first = 0x5000 + sequence * BATCH_PAGES as u64;
             batch.pfns = (first..first + BATCH_PAGES as u64).collect();
             packer.pack(&mut batch);
-            for (pfn, (stored, place)) in batch.pfns.iter().zip(batch.places()) {
-                if let Stored::Packed(method, _) = stored {
-                    decompressor.decompress(method.codec(), &batch.data()[place], &mut page).unwrap();
+            let pages = batch.pages();
+            for (pfn, (stored, place)) in pages.pfns.iter().zip(pages.stored()) {
+                if let StoredPage::Compressed(method, _) = stored {
+                    decompressor.decompress(method.codec(), &pages.data[place], &mut page).unwrap();
                     assert!(page[..] == image.page(*pfn), "PFN {pfn:#x}");
                     methods.insert(method);
                 }

@@ -8,18 +8,17 @@ use std::time::Instant;
 use crossbeam_channel::bounded;
 use pagehaul_codec::Method;
 use pagehaul_physmem::PAGE_SIZE;
-use pagehaul_run::{Phase, Progress};
 
 use crate::batch::{Batcher, KeptPages};
-use crate::dump::DumpWriter;
 use crate::limits::Deadline;
 use crate::pace::{Governor, Pace};
-use crate::pack::{Batch, Packer, Stored};
+use crate::pack::{Batch, Packer};
 use crate::report::Clock;
 use crate::select::Selection;
-use crate::sink::WriteError;
 use crate::worth::Worth;
 use crate::{CaptureError, Compression, Ended, Limits, Unreadable};
+use pagehaul_output::{DumpWriter, StoredPage, WriteError};
+use pagehaul_run::{Phase, Progress};
 
 /// Unreadable pages that a report names; the others are counted.
 const NAMED: usize = 16;
@@ -69,13 +68,13 @@ impl Placed {
     pub(crate) fn add(&mut self, batch: &Batch) {
         for &stored in &batch.stored {
             match stored {
-                Stored::Zero => self.zero += 1,
-                Stored::Raw => self.raw += 1,
-                Stored::Packed(method, _) => self.count(method, 1),
-                Stored::Unreadable => self.unreadable_pages += 1,
+                StoredPage::Zero => self.zero += 1,
+                StoredPage::Raw => self.raw += 1,
+                StoredPage::Compressed(method, _) => self.count(method, 1),
+                StoredPage::Unreadable => self.unreadable_pages += 1,
             }
         }
-        self.stored_bytes += batch.data().len() as u64;
+        self.stored_bytes += batch.pages().data.len() as u64;
         if let Some((pfn, why)) = &batch.failure
             && self.unreadable.len() < NAMED
         {
@@ -126,6 +125,7 @@ pub(crate) fn write_pages(
     // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
     Packer::new(work.selection.memory, &pace)?;
     progress.begin(Phase::Pack, work.pages * PAGE_SIZE as u64);
+    let priorities = work.kept.priorities();
     let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
     let mut placed = Placed::nothing(Ended::Complete);
     let result = match dump.begin() {
@@ -151,7 +151,8 @@ pub(crate) fn write_pages(
         placed.written = pages;
     } else {
         let recorded = dump.abandon();
-        (placed.written, placed.by_worth) = (recorded.pages, recorded.by_worth);
+        placed.written = recorded.pages;
+        placed.by_worth = recorded.per_pass.and_then(|counts| by_worth(&priorities, &counts));
     }
     clock.lap(Phase::Finish);
     Ok(placed)
@@ -159,8 +160,20 @@ pub(crate) fn write_pages(
 
 /// How a failed write ends a capture.
 pub(crate) fn ended(name: &str, error: &WriteError) -> Ended {
-    let why = format!("cannot write to {name}: {}", error.error);
+    let WriteError::Write { source, .. } = error else {
+        return Ended::ReadFailed(format!("{name}: {error}"));
+    };
+    let why = format!("cannot write to {name}: {source}");
     if error.is_full() { Ended::DiskFull(why) } else { Ended::WriteFailed(why) }
+}
+
+/// Sums the pages of each pass by priority; none where passes have none.
+fn by_worth(passes: &[Option<Worth>], counts: &[u64]) -> Option<[u64; Worth::COUNT]> {
+    let mut sums = [0; Worth::COUNT];
+    for (worth, count) in passes.iter().zip(counts) {
+        sums[(*worth)? as usize] += count;
+    }
+    Some(sums)
 }
 
 enum Failure {
@@ -216,10 +229,10 @@ fn place_all(
                 if pages > most {
                     return Ok((pages, None));
                 }
-                if let Some(limit) = deadline.reached(dump, &batch) {
+                if let Some(limit) = deadline.reached(dump, batch.pages()) {
                     return Ok((pages, Some(limit)));
                 }
-                dump.place(&batch).map_err(Failure::Write)?;
+                dump.write_batch(batch.pages()).map_err(Failure::Write)?;
                 placed.add(&batch);
                 governor.placed();
                 progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);

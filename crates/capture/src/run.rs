@@ -4,14 +4,15 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use pagehaul_kdump::write::{BitmapWriter, FlattenedOutput, FlattenedWriter, SingleFileWriter};
 use pagehaul_kdump::{Header, Layout};
+use pagehaul_output::{ChunkWriter, DumpWriter, Output, OutputFile, StoredBitmap};
 use pagehaul_physmem::PAGE_SHIFT;
-use pagehaul_run::{Phase, Progress};
 
 use crate::Source;
-use crate::batch::{Bitmap, KeptPages, Pass};
-use crate::bitmaps::{self, Bitmaps};
-use crate::dump::{DumpWriter, ElfDump, FlatDump, KdumpDump};
+use crate::batch::{KeptPages, Pass};
+use crate::elf::ElfDump;
+use crate::error::output_error;
 use crate::job::Job;
 use crate::order::Order;
 use crate::parts;
@@ -19,9 +20,11 @@ use crate::place::{Placed, Work, ended, write_pages};
 use crate::report::Clock;
 use crate::scan::scan;
 use crate::select::{Selection, Tally};
-use crate::sink::{self, FlatSink, Sink, WriteError};
-use crate::stream::Stream;
 use crate::{CaptureError, Format, Options, Report, Target};
+use pagehaul_run::{Phase, Progress};
+
+/// Bytes per write of a temporary bitmap.
+const BITMAP_CHUNK: usize = 256 << 10;
 
 /// Takes a dump of `source`. A capture that ends early, but leaves a dump of what was written, gives a report that says
 /// so; an error means that there is no dump.
@@ -51,9 +54,9 @@ pub fn capture(
             return stream(&job, &File::from(out), path, &mut clock);
         }
     };
-    let mut file = sink::create(path, overwrite, &source.memory().files())?;
+    let mut file = OutputFile::create(path, overwrite, &source.memory().files(), progress.bytes_written())?;
     if options.checksums {
-        file.sum_up();
+        file.enable_checksums();
     }
     let report = match options.format {
         Format::Kdump => kdump(&mut job, file.clone(), &mut clock),
@@ -62,26 +65,27 @@ pub fn capture(
     }
     // Nothing is in it that could be of use.
     .inspect_err(|_| file.discard())?;
-    file.write_sums().map_err(CaptureError::Sums)?;
+    file.write_checksums().map_err(CaptureError::Checksums)?;
     Ok(report)
 }
 
 /// A kdump-compressed file; the set of kept pages lives in its bitmap, their order in a nameless file beside it.
-fn kdump(job: &mut Job<'_>, mut file: sink::FileSink, clock: &mut Clock) -> Result<Report, CaptureError> {
+fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<Report, CaptureError> {
     let path = file.path().to_owned();
     let layout = job.layout()?;
     let header = job.header();
     let mut order = order(job, &file, &layout);
-    let tally = write_bitmaps(job, &mut file, (&header, &layout), order.as_mut(), clock)?;
-    let bitmap = Bitmap { file: file.reader(), offset: layout.bitmap2_offset(), length: layout.bitmap_len() };
+    let tally = write_bitmaps(job, (&mut file, &path), (&header, &layout), order.as_mut(), clock)?;
+    let bitmap = StoredBitmap::new(file.reader(), layout.bitmap2_offset(), layout.bitmap_len());
     let passes = match order {
-        Some(order) => order.finish(&tally, job.progress)?,
+        Some(order) => order.finish(&tally)?,
         None => vec![Pass { worth: None, bitmap: bitmap.clone() }],
     };
     let pages = tally.pages_kept();
     // The bitmap is read back, also where it ends in a hole.
     file.set_size(layout.descriptors_offset()).map_err(|error| output_error(&path, error.into()))?;
-    let mut dump = KdumpDump::new(&mut file, &header, layout, (bitmap, passes.clone()), pages, job.progress)?;
+    let bitmaps = passes.iter().map(|pass| pass.bitmap.clone()).collect();
+    let mut dump = SingleFileWriter::new(&mut file, &header, layout, bitmap, bitmaps, pages)?;
     let selection = job.selection();
     let kept = KeptPages::Passes(passes);
     let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
@@ -90,7 +94,7 @@ fn kdump(job: &mut Job<'_>, mut file: sink::FileSink, clock: &mut Clock) -> Resu
 }
 
 /// Where the order of pages is kept; none where it is that of PFNs.
-fn order(job: &mut Job<'_>, file: &sink::FileSink, layout: &Layout) -> Option<Order> {
+fn order(job: &mut Job<'_>, file: &OutputFile, layout: &Layout) -> Option<Order> {
     if !file.is_regular() {
         return None;
     }
@@ -108,12 +112,13 @@ fn order(job: &mut Job<'_>, file: &sink::FileSink, layout: &Layout) -> Option<Or
 
 /// A flattened dump: what is kept is worked out twice, because a stream cannot be read back.
 fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<Report, CaptureError> {
-    let mut stream = FlatSink::new(out, path).map_err(|error| output_error(path, error))?;
+    let mut stream = FlattenedOutput::new(out, job.progress.bytes_written())
+        .map_err(|error| output_error(path, error.into()))?;
     let layout = job.layout()?;
     let header = job.header();
-    let tally = write_bitmaps(job, &mut stream, (&header, &layout), None, clock)?;
+    let tally = write_bitmaps(job, (&mut stream, path), (&header, &layout), None, clock)?;
     let pages = tally.pages_kept();
-    let mut dump = FlatDump::new(&mut stream, &header, layout, pages, job.progress)?;
+    let mut dump = FlattenedWriter::new(&mut stream, &header, layout, pages)?;
     let selection = job.selection();
     let kept = KeptPages::Again(Box::new(selection.selector()));
     let mut placed = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
@@ -121,29 +126,28 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     if let Err(error) = stream.finish()
         && placed.ended.is_success()
     {
-        placed.ended = ended(&path.display().to_string(), &error);
+        placed.ended = ended(&path.display().to_string(), &error.into());
     }
     Ok(job.report(Some(path), &tally, placed, size, clock))
 }
 
 /// An ELF file; the set of kept pages lives in a nameless file beside it.
-fn elf(job: &Job<'_>, file: sink::FileSink, clock: &mut Clock) -> Result<Report, CaptureError> {
+fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, CaptureError> {
     let path = file.path().to_owned();
-    let mut spool = sink::spool(&path)?;
+    let mut spool = OutputFile::temporary(&path)?;
     let selection = job.selection();
     job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
-    let mut bits = Stream::new(0, bitmaps::CHUNK);
+    let mut bits = ChunkWriter::new(0, BITMAP_CHUNK);
     let tally = scan(&selection, job.options.threads, job.progress, |_, chosen| {
-        bits.push_bits(&chosen.kept, u64::MAX, &mut spool, job.progress)
-            .map_err(|error| output_error(spool.path(), error))
+        bits.push_bits(&chosen.kept, u64::MAX, &mut spool).map_err(|error| output_error(spool.path(), error))
     })?;
-    bits.flush(&mut spool, job.progress).map_err(|error| output_error(spool.path(), error))?;
+    bits.flush(&mut spool).map_err(|error| output_error(spool.path(), error))?;
     clock.lap(Phase::Scan);
     spool.set_size(bits.end()).map_err(|error| output_error(spool.path(), error.into()))?;
-    let bitmap = Bitmap { file: spool.reader(), offset: 0, length: bits.end() };
+    let bitmap = StoredBitmap::new(spool.reader(), 0, bits.end());
     let segments = job.segments(bitmap.clone());
     let pages = tally.pages_kept();
-    let mut dump = ElfDump::new(file, segments, pages, job.progress)?;
+    let mut dump = ElfDump::new(file, segments, pages).map_err(|error| output_error(&path, error))?;
     let kept = KeptPages::Passes(vec![Pass { worth: None, bitmap }]);
     let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
@@ -167,34 +171,29 @@ fn pack<'a>(
 /// Scans, and writes the header and both bitmaps.
 fn write_bitmaps(
     job: &Job<'_>,
-    sink: &mut dyn Sink,
+    (output, path): (&mut dyn Output, &Path),
     (header, layout): (&Header<'_>, &Layout),
     mut order: Option<&mut Order>,
     clock: &mut Clock,
 ) -> Result<Tally, CaptureError> {
-    let path = sink.path().to_owned();
-    let failed = |error| output_error(&path, error);
+    let failed = |error| output_error(path, error);
     let selection = job.selection();
     let pages = selection.pages_per_block();
     job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(pages));
-    let mut bitmaps = Bitmaps::begin(&header.encode(layout, true)?, layout, sink).map_err(failed)?;
+    let mut bitmaps = BitmapWriter::begin(&header.encode(layout, true)?, layout, output).map_err(failed)?;
     let mut exists = vec![0; pages / 64];
     let tally = scan(&selection, job.options.threads, job.progress, |block, chosen| {
         selection.memory.ranges().mark_pages(block * pages as u64, PAGE_SHIFT, false, &mut exists);
         bitmaps
-            .push(&exists, &chosen.kept, sink, job.progress)
-            .and_then(|()| order.as_mut().map_or(Ok(()), |order| order.push(chosen, job.progress)))
+            .push(&exists, &chosen.kept, output)
+            .and_then(|()| order.as_mut().map_or(Ok(()), |order| order.push(chosen)))
             .map_err(failed)
     })?;
-    bitmaps.finish(sink, job.progress).map_err(failed)?;
+    bitmaps.finish(output).map_err(failed)?;
     clock.lap(Phase::Scan);
     Ok(tally)
 }
 
 pub(crate) fn block_bytes(pages: usize) -> u64 {
     (pages as u64) << PAGE_SHIFT
-}
-
-pub(crate) fn output_error(path: &Path, error: WriteError) -> CaptureError {
-    CaptureError::Output { path: path.to_owned(), action: "write to", source: error.error }
 }

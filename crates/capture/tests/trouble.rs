@@ -117,7 +117,7 @@ fn outputs_are_not_overwritten_and_sources_never() {
     let link = bench.path("link");
     std::os::unix::fs::symlink(&bench.vmcore, &link).unwrap();
     assert!(refused(&link, true).contains("is the source itself"));
-    assert!(refused(bench.folder.path(), true).contains("is a folder; name a file"));
+    assert!(refused(bench.folder.path(), true).contains("is a directory; name a file"));
     assert!(std::fs::read(&bench.vmcore).unwrap() == before);
     let target = Target::File { path: dump, overwrite: true };
     assert_eq!(

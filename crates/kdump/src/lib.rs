@@ -1,21 +1,12 @@
-//! kdump-compressed and flattened files: layout, reading, writing.
+//! kdump-compressed dumps, split sets and flattened streams: their format, reading and writing.
 //!
-//! [`mod@format`] holds the structs as they lie on disk and stands as the format's documentation. [`Layout`] and
-//! [`Header`] are what a writer needs; it does its own writing. [`FlatWriter`] turns writes at offsets into a stream.
-//! [`KdumpFile`] reads what any writer of the format left, and [`flat::Flattened`] puts a stream together again.
+//! [`mod@format`] documents the format and holds its structs as they are on disk. [`mod@read`] reads what any writer of
+//! the format produced: [`KdumpFile`], [`SplitSet`], and [`Flattened`], which presents a stream as the file it
+//! describes. [`mod@write`] writes, and documents the invariants that keep a dump valid at any moment.
 
-mod encoding;
-pub mod flat;
 pub mod format;
-mod header;
-mod layout;
-mod reader;
-mod shape;
-mod utsname;
+pub mod read;
+pub mod write;
 
-pub use flat::FlatWriter;
-pub use format::PageDesc;
-pub use header::{Header, STATUS_OFFSET, SUB_BLOCKS_OFFSET};
-pub use layout::{Layout, LayoutError, NOTES_OFFSET};
-pub use reader::{Census, Info, KdumpFile, SplitError, SplitSet, Structure};
-pub use utsname::UtsName;
+pub use format::{Header, Layout, LayoutError, NOTES_OFFSET, PageDesc, STATUS_OFFSET, UtsName};
+pub use read::{Census, Flattened, Info, KdumpFile, SplitError, SplitSet, Structure};

@@ -5,14 +5,16 @@ mod common;
 use std::io;
 
 use common::{MemFile, PAGE, mixed};
-use pagehaul_kdump::flat::Flattened;
-use pagehaul_kdump::{FlatWriter, KdumpFile, STATUS_OFFSET};
+use pagehaul_kdump::Flattened;
+use pagehaul_kdump::write::FlattenedOutput;
+use pagehaul_kdump::{KdumpFile, STATUS_OFFSET};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_physmem::file::ReadAt;
+use pagehaul_run::BytesWritten;
 use proptest::prelude::*;
 
 fn stream(records: &[(u64, Vec<u8>)]) -> Vec<u8> {
-    let mut writer = FlatWriter::new(Vec::new()).unwrap();
+    let mut writer = FlattenedOutput::new(Vec::new(), BytesWritten::default()).unwrap();
     for (offset, bytes) in records {
         writer.record(*offset, bytes).unwrap();
     }
@@ -48,7 +50,7 @@ fn the_stream_is_as_the_field_writes_it() {
     assert_eq!(bytes[4096..4112], [[0, 0, 0, 0, 0, 0, 0x11, 0x22], [0, 0, 0, 0, 0, 0, 0, 3]].concat());
     assert_eq!(&bytes[4112..4115], b"abc");
     assert_eq!(bytes[4115..], [0xff; 16]);
-    let mut writer = FlatWriter::new(Vec::new()).unwrap();
+    let mut writer = FlattenedOutput::new(Vec::new(), BytesWritten::default()).unwrap();
     let error = writer.record(i64::MAX as u64, b"x").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
+use pagehaul_kdump::Flattened;
 use pagehaul_kdump::KdumpFile;
-use pagehaul_kdump::flat::Flattened;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError, bits, notes};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten};

@@ -138,7 +138,7 @@ fn outputs_that_could_do_harm_are_refused() {
     assert!(
         setup.fails(&["capture", "--force", "vmcore", "/dev/null"], 1).contains("neither a file nor a disk")
     );
-    assert!(setup.fails(&["capture", "--force", "vmcore", "."], 1).contains(". is a folder; name a file"));
+    assert!(setup.fails(&["capture", "--force", "vmcore", "."], 1).contains(". is a directory; name a file"));
     assert!(setup.fails(&["capture", "vmcore", "none/dump"], 1).contains("none/dump"));
     assert!(setup.fails(&["capture", "-f", "elf", "vmcore", "-"], 1).contains("flattened"));
     assert!(setup.fails(&["capture", "--json", "vmcore", "-"], 2).contains("standard output"));

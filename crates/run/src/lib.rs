@@ -5,4 +5,4 @@ mod cancel;
 mod progress;
 
 pub use cancel::CancelToken;
-pub use progress::{Phase, Progress};
+pub use progress::{BytesWritten, Phase, Progress};

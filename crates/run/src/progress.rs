@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::CancelToken;
@@ -41,7 +42,7 @@ pub struct Progress {
     total: AtomicU64,
     /// Per phase, since packing begins while a process is still being copied.
     done: [AtomicU64; Phase::ALL.len()],
-    written: AtomicU64,
+    written: BytesWritten,
 }
 
 impl Progress {
@@ -65,7 +66,7 @@ impl Progress {
 
     /// Bytes handed to the output so far.
     pub fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
+        self.written.get()
     }
 
     /// Enters a phase with `total` bytes to do.
@@ -89,9 +90,30 @@ impl Progress {
         self.done[phase as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Returns the counter of [`written`](Self::written), for outputs that count their own writes.
+    pub fn bytes_written(&self) -> BytesWritten {
+        self.written.clone()
+    }
+
     /// Counts bytes handed to the output.
     pub fn wrote(&self, bytes: u64) {
-        self.written.fetch_add(bytes, Ordering::Relaxed);
+        self.written.add(bytes);
+    }
+}
+
+/// Counts the bytes that reached an output. Clones share the count.
+#[derive(Debug, Clone, Default)]
+pub struct BytesWritten(Arc<AtomicU64>);
+
+impl BytesWritten {
+    /// Returns the number of bytes.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds the bytes of one write.
+    pub fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 

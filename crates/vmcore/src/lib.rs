@@ -2,7 +2,6 @@
 //! CPU, and checks it.
 
 mod source;
-pub mod sums;
 pub mod sweep;
 pub mod verify;
 

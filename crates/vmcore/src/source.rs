@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_kdump::flat::Flattened;
+use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
 use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::file::{PlainFile, ReadAt};

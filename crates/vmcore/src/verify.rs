@@ -11,9 +11,9 @@ use pagehaul_kdump::{KdumpFile, Structure};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, ReadError};
 
+use pagehaul_output::checksums::{self, ChecksumError, Checksums};
 use pagehaul_run::{Phase, Progress};
 
-use crate::sums::{self, Sums, SumsError};
 use crate::sweep::sweep;
 use crate::{Source, SourceKind};
 
@@ -67,7 +67,7 @@ pub enum VerifyError {
     Read(#[from] ReadError),
     /// Checksums that cannot be used.
     #[error(transparent)]
-    Sums(#[from] SumsError),
+    Checksums(#[from] ChecksumError),
 }
 
 impl Findings {
@@ -102,7 +102,7 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
     });
     debug_assert!(none.is_none());
     for (index, path) in source.paths().iter().enumerate() {
-        let Some(sums) = Sums::read(&Sums::path_of(path))? else { continue };
+        let Some(sums) = Checksums::read(&Checksums::path_of(path))? else { continue };
         findings.summed.push(path.clone());
         let file = PlainFile::open(path)?;
         if file.size() != sums.size {
@@ -121,19 +121,19 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
 }
 
 /// The extents of `file` that are not what they were, neighbours joined.
-fn changes(file: &PlainFile, sums: &Sums, threads: usize) -> Vec<Range<u64>> {
+fn changes(file: &PlainFile, sums: &Checksums, threads: usize) -> Vec<Range<u64>> {
     let next = AtomicU64::new(0);
     let wrong = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
-                let mut buffer = vec![0; sums::EXTENT];
+                let mut buffer = vec![0; checksums::EXTENT];
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(expected) = sums.hashes.get(index as usize) else { return };
                     let start = index * sums.extent;
                     let part = &mut buffer[..(sums.size - start).min(sums.extent) as usize];
-                    let same = file.read_exact_at(start, part).is_ok() && sums::hash(part) == *expected;
+                    let same = file.read_exact_at(start, part).is_ok() && checksums::hash(part) == *expected;
                     if !same {
                         wrong.lock().unwrap_or_else(PoisonError::into_inner).push(index);
                     }

@@ -5,34 +5,33 @@
 //! ([`pool`]). A disk that is full or fails ends its part at the last unit that is whole in it, and the others take the
 //! rest.
 
-mod file;
 mod pool;
 mod report;
 mod scan;
-mod seal;
 mod share;
 mod units;
 mod work;
 mod writer;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 
 use crossbeam_channel::unbounded;
+use pagehaul_kdump::write::SplitPartWriter;
+use pagehaul_output::{OutputError, OutputFile};
 use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_run::Phase;
 
 use crate::job::Job;
 use crate::limits::Deadline;
 use crate::pace::{Governor, Pace};
 use crate::pack::Packer;
-use crate::place::buffers;
+use crate::place::{Placed, buffers};
 use crate::report::Clock;
-use crate::sink::{self, FileSink};
 use crate::{CaptureError, Ended, Format, Report};
-use file::PartFile;
+use pagehaul_run::Phase;
 use pool::Pool;
 use report::Outcome;
 use scan::Scanned;
@@ -61,7 +60,7 @@ pub(crate) fn capture(
     let discard = |_: &CaptureError| files.iter().for_each(|(_, file)| file.discard());
     let report = write(job, files.clone(), units, outcomes, clock).inspect_err(discard)?;
     for (_, file) in files.iter().filter(|(index, _)| report.parts[*index].exists) {
-        file.write_sums().map_err(CaptureError::Sums)?;
+        file.write_checksums().map_err(CaptureError::Checksums)?;
     }
     Ok(report)
 }
@@ -94,17 +93,17 @@ fn create(
     paths: &[PathBuf],
     overwrite: bool,
     outcomes: &mut [Outcome],
-) -> Result<Vec<(usize, FileSink)>, CaptureError> {
+) -> Result<Vec<(usize, OutputFile)>, CaptureError> {
     let sources = job.source.memory().files();
     // Before any file that exists is emptied.
     for path in paths {
-        if let Err(refused @ CaptureError::Refused(_)) = sink::admit(path, overwrite, &sources) {
-            return Err(refused);
+        if let Err(refused @ OutputError::Refused(_)) = OutputFile::check(path, overwrite, &sources) {
+            return Err(refused.into());
         }
     }
-    let mut files: Vec<(usize, FileSink)> = Vec::new();
+    let mut files: Vec<(usize, OutputFile)> = Vec::new();
     let made = paths.iter().enumerate().try_for_each(|(index, path)| {
-        match sink::create(path, overwrite, &sources) {
+        match OutputFile::create(path, overwrite, &sources, job.progress.bytes_written()) {
             Ok(file) if files.iter().any(|(_, other)| other.identity() == file.identity()) => {
                 return Err(refuse_twice(path));
             }
@@ -116,12 +115,12 @@ fn create(
             }
             Ok(mut file) => {
                 if job.options.checksums {
-                    file.sum_up();
+                    file.enable_checksums();
                 }
                 files.push((index, file));
             }
-            Err(CaptureError::Refused(_)) if paths[..index].contains(path) => return Err(refuse_twice(path)),
-            Err(refused @ CaptureError::Refused(_)) => return Err(refused),
+            Err(OutputError::Refused(_)) if paths[..index].contains(path) => return Err(refuse_twice(path)),
+            Err(refused @ OutputError::Refused(_)) => return Err(refused.into()),
             Err(error) => outcomes[index].failed(Ended::WriteFailed(error.to_string())),
         }
         Ok(())
@@ -140,7 +139,7 @@ fn refuse_twice(path: &Path) -> CaptureError {
 /// Scans, packs and writes.
 fn write(
     job: &Job<'_>,
-    files: Vec<(usize, FileSink)>,
+    files: Vec<(usize, OutputFile)>,
     units: Units,
     mut outcomes: Vec<Outcome>,
     clock: &mut Clock,
@@ -159,9 +158,7 @@ fn write(
     let chunk = (1 << (DATA_CHUNKS / files.len().max(1)).ilog2()).min(DATA_CHUNK);
     let parts = files
         .into_iter()
-        .map(|(index, sink)| {
-            Ok((index, PartFile::new(sink, header.clone(), layout, pages, chunk, job.progress)?))
-        })
+        .map(|(index, sink)| Ok((index, SplitPartWriter::new(sink, header.clone(), layout, pages, chunk)?)))
         .collect::<Result<Vec<_>, CaptureError>>()?;
     let pool = Pool::new(Share::new(units, parts.len()), buffers(job.options.threads), job.progress);
     let written = pack(job, parts, &pool, &pace, clock);
@@ -176,7 +173,7 @@ fn write(
 /// Runs the packing threads, and a writer for each part.
 fn pack<'a>(
     job: &'a Job<'a>,
-    parts: Vec<(usize, PartFile<'a>)>,
+    parts: Vec<(usize, SplitPartWriter<'a>)>,
     pool: &Pool<'a>,
     pace: &Pace,
     clock: &Clock,
@@ -185,7 +182,7 @@ fn pack<'a>(
     let governor = Mutex::new(Governor::new(pace, job.options.threads));
     let count = parts.len() as u32;
     let deadline = Deadline::new(job.options.limits, clock, job.progress);
-    let bitmaps: Vec<_> = parts.iter().map(|(_, part)| part.bitmap()).collect();
+    let bitmaps: Vec<_> = parts.iter().map(|(_, part)| part.bitmap2()).collect();
     thread::scope(|scope| {
         let mut outboxes = Vec::new();
         let mut writers = Vec::new();
@@ -203,6 +200,8 @@ fn pack<'a>(
                 pacer,
                 progress: job.progress,
                 over: false,
+                units: VecDeque::new(),
+                placed: Placed::nothing(Ended::Complete),
             };
             writers.push((index, scope.spawn(move || writer.run())));
         }

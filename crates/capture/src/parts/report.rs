@@ -9,7 +9,6 @@ use crate::job::Job;
 use crate::place::{Placed, ended};
 use crate::report::Clock;
 use crate::select::Tally;
-use crate::sink::Sink;
 use crate::{Ended, PartReport, Report};
 
 /// What became of one output.
@@ -66,12 +65,12 @@ pub(super) fn conclude(
         outcome.part.ended = written.ended;
         if !written.sealed {
             // Nothing is in it that could be of use.
-            written.file.sink.discard();
+            written.file.output().discard();
             continue;
         }
         let range = share.range(part);
         let pfns = share.units().pfns(&range);
-        let placed = written.file.placed.clone();
+        let placed = written.placed.clone();
         outcome.part = PartReport {
             exists: true,
             start_pfn: pfns.start,
@@ -94,7 +93,7 @@ pub(super) fn conclude(
             _ => Ok(()),
         });
         if let Err(error) = result {
-            let why = ended(&file.sink.path().display().to_string(), &error);
+            let why = ended(&file.output().path().display().to_string(), &error);
             outcomes[*index].failed(why.clone());
             total.placed.ended = why;
         }

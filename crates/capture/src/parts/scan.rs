@@ -1,32 +1,33 @@
 //! One scan writes the bitmaps of all parts.
 
+use pagehaul_kdump::write::BitmapWriter;
 use pagehaul_kdump::{Header, Layout};
+use pagehaul_output::{OutputFile, WriteError};
 use pagehaul_physmem::PAGE_SHIFT;
-use pagehaul_run::Phase;
 
 use super::report::Outcome;
 use super::units::Units;
 use crate::CaptureError;
-use crate::bitmaps::Bitmaps;
+use crate::error::output_error;
 use crate::job::Job;
 use crate::place::ended;
 use crate::report::Clock;
-use crate::run::{block_bytes, output_error};
+use crate::run::block_bytes;
 use crate::scan;
 use crate::select::Tally;
-use crate::sink::{FileSink, Sink, WriteError};
+use pagehaul_run::Phase;
 
 /// What the scan came to.
 pub(super) struct Scanned {
     /// The files that have their bitmaps.
-    pub(super) files: Vec<(usize, FileSink)>,
+    pub(super) files: Vec<(usize, OutputFile)>,
     pub(super) units: Units,
     pub(super) tally: Tally,
 }
 
 /// The files whose bitmaps are being written.
 struct Files<'a> {
-    files: Vec<(usize, FileSink, Bitmaps)>,
+    files: Vec<(usize, OutputFile, BitmapWriter)>,
     outcomes: &'a mut [Outcome],
     last: Option<CaptureError>,
 }
@@ -35,7 +36,7 @@ impl Files<'_> {
     /// Does the same to every file; those where it fails are left out.
     fn each(
         &mut self,
-        mut act: impl FnMut(&mut FileSink, &mut Bitmaps) -> Result<(), WriteError>,
+        mut act: impl FnMut(&mut OutputFile, &mut BitmapWriter) -> Result<(), WriteError>,
     ) -> Result<(), CaptureError> {
         self.files.retain_mut(|(index, file, bitmaps)| match act(file, bitmaps) {
             Ok(()) => true,
@@ -56,7 +57,7 @@ impl Files<'_> {
 /// Scans, and writes headers and bitmaps.
 pub(super) fn scan(
     job: &Job<'_>,
-    sinks: Vec<(usize, FileSink)>,
+    sinks: Vec<(usize, OutputFile)>,
     mut units: Units,
     (header, layout): (&Header<'_>, &Layout),
     outcomes: &mut [Outcome],
@@ -68,7 +69,7 @@ pub(super) fn scan(
     let encoded = header.encode(layout, true)?;
     let mut files = Files { files: Vec::new(), outcomes, last: None };
     for (index, mut sink) in sinks {
-        match Bitmaps::begin(&encoded, layout, &mut sink) {
+        match BitmapWriter::begin(&encoded, layout, &mut sink) {
             Ok(bitmaps) => files.files.push((index, sink, bitmaps)),
             Err(error) => {
                 files.outcomes[index].failed(ended(&sink.path().display().to_string(), &error));
@@ -83,11 +84,11 @@ pub(super) fn scan(
         let first = block * pages as u64;
         selection.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
         units.count(first, &chosen.kept);
-        files.each(|file, bitmaps| bitmaps.push(&exists, &chosen.kept, file, job.progress))
+        files.each(|file, bitmaps| bitmaps.push(&exists, &chosen.kept, file))
     })?;
     units.sum_up();
     files.each(|file, bitmaps| {
-        bitmaps.finish(file, job.progress)?;
+        bitmaps.finish(file)?;
         // The bitmap is read back, also where it ends in a hole.
         Ok(file.set_size(layout.descriptors_offset())?)
     })?;

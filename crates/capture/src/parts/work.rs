@@ -1,12 +1,13 @@
 //! Packing threads.
 
 use crossbeam_channel::Sender;
+use pagehaul_kdump::write::SplitUnit;
+use pagehaul_output::StoredBitmap;
 use pagehaul_physmem::{PhysMemory, bits};
 
-use super::file::UnitPages;
 use super::pool::{Pool, Step, Task};
 use super::writer::Message;
-use crate::batch::{BATCH_PAGES, Bitmap};
+use crate::batch::BATCH_PAGES;
 use crate::pace::Pace;
 use crate::pack::{Batch, Packer};
 use crate::{CaptureError, Ended};
@@ -17,7 +18,7 @@ pub(super) struct Worker<'a, 'b> {
     /// The writers' inboxes.
     pub(super) outboxes: Vec<Sender<Message>>,
     /// Bitmap 2 of each part: all say the same, but no part has to wait for another's disk.
-    pub(super) bitmaps: &'b [Bitmap],
+    pub(super) bitmaps: &'b [StoredBitmap],
 }
 
 impl Worker<'_, '_> {
@@ -43,7 +44,7 @@ impl Worker<'_, '_> {
         match self.load(part, unit, pages, skip, &mut batch, words) {
             Ok(rank) => {
                 packer.pack(&mut batch);
-                Message::Packed(UnitPages { rank, pages }, batch)
+                Message::Packed(SplitUnit { rank, pages }, batch)
             }
             Err(error) => {
                 self.pool.give_back(part, batch);
@@ -67,14 +68,15 @@ impl Worker<'_, '_> {
             (units.pfns(&(unit..unit + 1)).start, units.before(unit))
         });
         let bitmap = &self.bitmaps[part];
-        bitmap.load(first, words)?;
-        if bits::count(words) != pages {
-            return Err(CaptureError::Output {
-                path: bitmap.file.path().to_owned(),
+        let changed = || std::io::Error::other("it is not what was written");
+        bitmap
+            .load(first, words)
+            .and_then(|()| if bits::count(words) == pages { Ok(()) } else { Err(changed()) })
+            .map_err(|source| CaptureError::Output {
+                path: bitmap.path().to_owned(),
                 action: "read back the bitmap of",
-                source: std::io::Error::other("it is not what was written"),
-            });
-        }
+                source,
+            })?;
         batch.pfns.clear();
         batch.pfns.extend(bits::ones(words).skip(skip).take(BATCH_PAGES).map(|bit| first + bit as u64));
         Ok(rank)

@@ -1,26 +1,26 @@
 //! One thread for each part: it puts batches in order and places them in its file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use pagehaul_kdump::write::{SplitPartWriter, SplitUnit};
+use pagehaul_output::WriteError;
 use pagehaul_physmem::PAGE_SIZE;
-use pagehaul_run::{Phase, Progress};
 
-use super::file::{PartFile, UnitPages};
 use super::pool::Pool;
 use crate::limits::Deadline;
 use crate::pace::Governor;
 use crate::pack::Batch;
-use crate::place::ended;
-use crate::sink::{Sink, WriteError};
+use crate::place::{Placed, ended};
 use crate::{CaptureError, Ended};
+use pagehaul_run::{Phase, Progress};
 
 /// What a packing thread tells a writer.
 pub(super) enum Message {
     /// A batch of a unit.
-    Packed(UnitPages, Batch),
+    Packed(SplitUnit, Batch),
     /// Nothing comes for now.
     Flush,
     /// The part's bitmap cannot be read.
@@ -30,7 +30,7 @@ pub(super) enum Message {
 /// The writer of one part.
 pub(super) struct Writer<'a, 'b> {
     pub(super) part: usize,
-    pub(super) file: PartFile<'a>,
+    pub(super) file: SplitPartWriter<'a>,
     pub(super) pool: &'b Pool<'a>,
     pub(super) inbox: Receiver<Message>,
     pub(super) deadline: &'b Deadline<'a>,
@@ -38,6 +38,10 @@ pub(super) struct Writer<'a, 'b> {
     pub(super) progress: &'a Progress,
     /// The time is over: what still comes is not placed.
     pub(super) over: bool,
+    /// What became of the pages of units that are not wholly in the file, oldest first.
+    pub(super) units: VecDeque<(SplitUnit, Placed)>,
+    /// What became of the pages that are on record.
+    pub(super) placed: Placed,
 }
 
 /// What `--compress auto` goes by: all writers together. One that waits for batches while another is busy counts for its
@@ -72,7 +76,8 @@ impl From<WriteError> for Failure {
 
 /// What became of a part.
 pub(super) struct Written<'a> {
-    pub(super) file: PartFile<'a>,
+    pub(super) file: SplitPartWriter<'a>,
+    pub(super) placed: Placed,
     pub(super) ended: Ended,
     /// Whether the file is a part in good order, if perhaps a smaller one; otherwise it holds nothing.
     pub(super) sealed: bool,
@@ -91,7 +96,7 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
-    fn place_all(&mut self, waiting: &mut BTreeMap<u64, (UnitPages, Batch)>) -> Result<(), Failure> {
+    fn place_all(&mut self, waiting: &mut BTreeMap<u64, (SplitUnit, Batch)>) -> Result<(), Failure> {
         self.file.begin()?;
         let mut expected = 0;
         loop {
@@ -102,7 +107,7 @@ impl<'a> Writer<'a, '_> {
                 Message::Packed(unit, batch) => drop(waiting.insert(batch.sequence, (unit, batch))),
                 Message::Flush => {
                     let units = self.file.flush()?;
-                    self.pool.settle(self.part, units);
+                    self.settle(units);
                 }
                 Message::Broken(error) => return Err(Failure::Read(error)),
             }
@@ -116,45 +121,62 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
-    fn place(&mut self, unit: UnitPages, batch: &Batch) -> Result<(), Failure> {
-        self.over |= self.deadline.no_time(self.file.table_bytes(), self.file.written_bytes());
+    fn place(&mut self, unit: SplitUnit, batch: &Batch) -> Result<(), Failure> {
+        self.over |= self.deadline.no_time(self.file.table_bytes(), self.file.data_bytes());
         if self.over {
             self.pool.stop(Ended::TimeLimit);
             return Ok(());
         }
-        if self.deadline.no_room(self.file.size_with(batch)) {
+        if self.deadline.no_room(self.file.size_with(batch.pages())) {
             return Err(Failure::Limit(Ended::SizeLimit));
         }
-        let units = self.file.place(unit, batch)?;
+        if self.units.back().is_none_or(|(known, _)| known.rank != unit.rank) {
+            self.units.push_back((unit, Placed::nothing(Ended::Complete)));
+        }
+        if let Some((_, placed)) = self.units.back_mut() {
+            placed.add(batch);
+        }
+        let units = self.file.write_batch(unit, batch.pages())?;
         self.progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);
         if units > 0 {
-            self.pool.settle(self.part, units);
+            self.settle(units);
         }
         Ok(())
+    }
+
+    /// The first `units` units that were begun are in the file.
+    fn settle(&mut self, units: usize) {
+        for (unit, placed) in self.units.drain(..units) {
+            self.placed.add_all(placed, unit.pages);
+        }
+        self.pool.settle(self.part, units);
     }
 
     /// All threads are gone: the part is what it will be.
     fn finish(mut self) -> Written<'a> {
         let stopped = self.pool.stopped();
         let result = self.file.flush().and_then(|units| {
-            self.pool.settle(self.part, units);
+            self.settle(units);
             let begun = usize::from(self.file.has_begun());
             self.pool.end(self.part, begun);
-            self.file.settle_begun()?;
+            let pages = self.file.record_begun()?;
+            if let Some((_, placed)) = self.units.pop_front() {
+                self.placed.add_all(placed, pages);
+            }
             self.seal()
         });
         match result {
-            Ok(()) => Written { ended: stopped.unwrap_or(Ended::Complete), sealed: true, file: self.file },
+            Ok(()) => self.written(stopped.unwrap_or(Ended::Complete), true),
             Err(error) => {
                 let why = self.reason(Failure::Write(error));
                 self.pool.closed(self.part, false);
-                Written { ended: why, sealed: false, file: self.file }
+                self.written(why, false)
             }
         }
     }
 
     /// Leaves the rest to the others, and makes a smaller part of what is there.
-    fn fail(mut self, why: Ended, waiting: BTreeMap<u64, (UnitPages, Batch)>) -> Written<'a> {
+    fn fail(mut self, why: Ended, waiting: BTreeMap<u64, (SplitUnit, Batch)>) -> Written<'a> {
         self.pool.close(self.part);
         waiting.into_values().for_each(|(_, batch)| self.pool.give_back(self.part, batch));
         while self.pool.in_flight(self.part) > 0
@@ -164,9 +186,13 @@ impl<'a> Writer<'a, '_> {
                 self.pool.give_back(self.part, batch);
             }
         }
-        let sealed = self.file.placed.written > 0 && self.file.cut().and_then(|()| self.seal()).is_ok();
+        let sealed = self.file.recorded() > 0 && self.file.drop_pending().and_then(|()| self.seal()).is_ok();
         self.pool.closed(self.part, sealed);
-        Written { file: self.file, ended: why, sealed }
+        self.written(why, sealed)
+    }
+
+    fn written(self, ended: Ended, sealed: bool) -> Written<'a> {
+        Written { file: self.file, placed: self.placed, ended, sealed }
     }
 
     fn seal(&mut self) -> Result<(), WriteError> {
@@ -181,7 +207,7 @@ impl<'a> Writer<'a, '_> {
         match failure {
             Failure::Limit(ended) => ended,
             Failure::Read(error) => Ended::ReadFailed(error.to_string()),
-            Failure::Write(error) => ended(&self.file.sink.path().display().to_string(), &error),
+            Failure::Write(error) => ended(&self.file.output().path().display().to_string(), &error),
         }
     }
 }

@@ -1,0 +1,109 @@
+//! ELF dumps: pages as they are, at places that follow from the set of kept pages alone.
+
+mod segments;
+
+use pagehaul_output::{
+    ChunkWriter, DumpWriter, Output, OutputFile, PageBatch, Recorded, StoredPage, WriteError,
+};
+use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_physmem::file::ReadAt;
+
+pub(crate) use segments::Segments;
+
+/// Bytes per write.
+const CHUNK: usize = 4 << 20;
+/// Runs of dropped pages shorter than this stay in the file: every hole costs a program header, which crash looks
+/// through one by one. makedumpfile draws the line at the same number.
+pub(crate) const SHORTEST_HOLE: usize = 256;
+
+/// An ELF dump being written.
+pub(crate) struct ElfDump<'a> {
+    sink: OutputFile,
+    segments: Segments<'a>,
+    /// Program headers there is room for.
+    room: u64,
+    data: u64,
+    pages: u64,
+    stream: ChunkWriter,
+    /// Whether a page could not be read: zeros are in its place.
+    lost: bool,
+}
+
+impl<'a> ElfDump<'a> {
+    /// For the `pages` pages that `segments` knows to be kept.
+    pub(crate) fn new(sink: OutputFile, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
+        let room = segments.count(u64::MAX)?;
+        let data = segments.data_offset(room);
+        Ok(Self { sink, segments, room, data, pages, stream: ChunkWriter::new(data, CHUNK), lost: false })
+    }
+
+    fn write_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
+        let mut stream = ChunkWriter::new(0, CHUNK);
+        let sink = &mut self.sink;
+        self.segments.encode(self.room, pages, incomplete, |bytes| stream.push(bytes, sink))?;
+        stream.flush(sink)
+    }
+
+    fn end(&self) -> u64 {
+        self.data + self.pages * PAGE_SIZE as u64
+    }
+}
+
+impl DumpWriter for ElfDump<'_> {
+    fn begin(&mut self) -> Result<(), WriteError> {
+        self.write_headers(u64::MAX, true)
+    }
+
+    fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
+        let data = batch.data;
+        // Pages stored one after the other go out together.
+        let mut run = 0..0;
+        for (stored, place) in batch.stored() {
+            self.lost |= stored == StoredPage::Unreadable;
+            match stored {
+                StoredPage::Zero | StoredPage::Unreadable => {
+                    self.stream.push(&data[run.clone()], &mut self.sink)?;
+                    self.stream.push_zeros(PAGE_SIZE as u64, &mut self.sink)?;
+                    run = place.end..place.end;
+                }
+                StoredPage::Raw | StoredPage::Compressed(..) => run.end = place.end,
+            }
+        }
+        self.stream.push(&data[run], &mut self.sink)
+    }
+
+    fn finish(&mut self) -> Result<(), WriteError> {
+        self.stream.flush(&mut self.sink)?;
+        // Pages of zeros at the end are a hole, which has to be inside the file.
+        self.sink.set_size(self.end())?;
+        self.sink.sync()?;
+        self.write_headers(u64::MAX, self.lost)?;
+        self.sink.sync()
+    }
+
+    fn abandon(&mut self) -> Recorded {
+        // As for kdump files, errors from here on change nothing.
+        let _ = self.stream.flush(&mut self.sink);
+        let pages_until = |end: u64| end.saturating_sub(self.data) / PAGE_SIZE as u64;
+        let mut pages = pages_until(self.stream.flushed());
+        // Pages of zeros at the end are a hole, for which the file must grow.
+        if self.sink.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
+            pages = pages.min(pages_until(self.sink.size()));
+        }
+        let _ = self.write_headers(pages, true);
+        let _ = self.sink.sync();
+        Recorded::pages(pages)
+    }
+
+    fn size_with(&self, batch: PageBatch<'_>) -> u64 {
+        self.stream.end() + (batch.len() * PAGE_SIZE) as u64
+    }
+
+    fn finish_bytes(&self) -> u64 {
+        self.data
+    }
+
+    fn size(&self) -> u64 {
+        self.end()
+    }
+}

@@ -1,0 +1,128 @@
+//! The first blocks of a kdump-compressed file that is being written.
+
+use core::mem::offset_of;
+use std::ops::Range;
+
+use zerocopy::IntoBytes;
+
+use super::layout::{Layout, LayoutError, NOTES_OFFSET};
+use super::utsname::UtsName;
+use super::{BLOCK_SIZE, DiskDumpHeader, KdumpSubHeader, NewUtsname, SIGNATURE, UTS_LEN, VERSION, flags};
+
+/// What the header and the sub header of a dump say.
+#[derive(Debug, Clone)]
+pub struct Header<'a> {
+    /// The crashed machine, from `init_uts_ns` in its memory or what VMCOREINFO tells (OSRELEASE).
+    pub uts: UtsName,
+    /// When it crashed: seconds since 1970 (CRASHTIME of VMCOREINFO), 0 if not known.
+    pub crash_time: i64,
+    /// Which page classes were left out: the field's bits, 0 to 31.
+    pub dump_level: u32,
+    /// How many CPUs left their registers in the notes. Written as at least 1: readers take 0 for damage.
+    pub nr_cpus: u32,
+    /// `phys_base` of the crashed kernel (two's complement).
+    pub phys_base: u64,
+    /// The codec bit of most pages, of [`flags`]; 0 for none. A hint to readers.
+    pub codec: u32,
+    /// The ELF notes as they stand in the source's PT_NOTE, VMCOREINFO among them.
+    pub notes: &'a [u8],
+    /// Whether the dump lacks pages for good, because its source did: it then stays marked incomplete.
+    pub lossy: bool,
+    /// The PFNs of this part of a split dump; `None` for a dump in one file.
+    pub split: Option<Range<u64>>,
+}
+
+/// File offset of the status word, whose INCOMPLETE bit is cleared once all else is written.
+pub const STATUS_OFFSET: u64 = offset_of!(DiskDumpHeader, status) as u64;
+
+/// File offset of the number of blocks between the header and the bitmaps. In the same sector as the status word.
+pub const SUB_BLOCKS_OFFSET: u64 = offset_of!(DiskDumpHeader, sub_hdr_size) as u64;
+
+impl Header<'_> {
+    /// The bytes of the status word, to be written at [`STATUS_OFFSET`].
+    pub fn status(&self, incomplete: bool) -> [u8; 4] {
+        let state = if incomplete || self.lossy { flags::INCOMPLETE } else { 0 };
+        (self.codec & flags::CODECS | state).to_le_bytes()
+    }
+
+    /// The first [`Layout::header_len`] bytes of the file: header, sub header and notes.
+    pub fn encode(&self, layout: &Layout, incomplete: bool) -> Result<Vec<u8>, LayoutError> {
+        let found = self.notes.len() as u64;
+        if found != layout.notes_len() {
+            return Err(LayoutError::NotesChanged { expected: layout.notes_len(), found });
+        }
+        let mut out = Vec::with_capacity(layout.header_len() as usize);
+        out.extend_from_slice(self.disk_dump_header(layout, incomplete).as_bytes());
+        out.resize(BLOCK_SIZE, 0);
+        out.extend_from_slice(self.sub_header(layout).as_bytes());
+        out.extend_from_slice(self.notes);
+        out.resize(layout.header_len() as usize, 0);
+        Ok(out)
+    }
+
+    fn disk_dump_header(&self, layout: &Layout, incomplete: bool) -> DiskDumpHeader {
+        DiskDumpHeader {
+            signature: SIGNATURE,
+            header_version: VERSION.into(),
+            utsname: self.uts.encode(),
+            tv_sec: self.crash_time.into(),
+            status: u32::from_le_bytes(self.status(incomplete)).into(),
+            block_size: (BLOCK_SIZE as i32).into(),
+            sub_hdr_size: (layout.sub_blocks() as i32).into(),
+            bitmap_blocks: layout.bitmap_blocks().into(),
+            max_mapnr: clamp(layout.max_mapnr()).into(),
+            nr_cpus: (self.nr_cpus.clamp(1, i32::MAX as u32) as i32).into(),
+            ..Default::default()
+        }
+    }
+
+    /// The sub header, which starts block 1.
+    pub(crate) fn sub_header(&self, layout: &Layout) -> KdumpSubHeader {
+        let (text_offset, text_size) = pagehaul_physmem::notes::vmcoreinfo(self.notes)
+            .map_or((0, 0), |(offset, text)| (NOTES_OFFSET + offset as u64, text.len() as u64));
+        // A dump in one file leaves the PFN range at zero, as the field does.
+        let part = self.split.clone().unwrap_or(0..0);
+        KdumpSubHeader {
+            phys_base: self.phys_base.into(),
+            dump_level: (self.dump_level as i32).into(),
+            split: i32::from(self.split.is_some()).into(),
+            start_pfn: u64::from(clamp(part.start)).into(),
+            end_pfn: u64::from(clamp(part.end)).into(),
+            offset_vmcoreinfo: (text_offset as i64).into(),
+            size_vmcoreinfo: text_size.into(),
+            offset_note: if self.notes.is_empty() { 0 } else { NOTES_OFFSET as i64 }.into(),
+            size_note: (self.notes.len() as u64).into(),
+            start_pfn_64: part.start.into(),
+            end_pfn_64: part.end.into(),
+            max_mapnr_64: layout.max_mapnr().into(),
+            ..Default::default()
+        }
+    }
+}
+
+/// The 32-bit fields that version 6 keeps beside its 64-bit ones.
+fn clamp(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+impl UtsName {
+    /// libkdumpfile takes the whole for damage, and then knows no architecture, unless `sysname` is "Linux" and none
+    /// of `release`, `version` and `machine` is empty: what is not known is therefore written as "unknown".
+    fn encode(&self) -> NewUtsname {
+        let field = |text: &str, fallback: &str| {
+            let text = if text.is_empty() { fallback } else { text };
+            let mut out = [0; UTS_LEN];
+            let kept = text.len().min(UTS_LEN - 1);
+            out[..kept].copy_from_slice(&text.as_bytes()[..kept]);
+            out
+        };
+        NewUtsname {
+            sysname: field(&self.sysname, "Linux"),
+            nodename: field(&self.nodename, ""),
+            release: field(&self.release, "unknown"),
+            version: field(&self.version, "unknown"),
+            machine: field(&self.machine, "unknown"),
+            domainname: field(&self.domainname, ""),
+        }
+    }
+}

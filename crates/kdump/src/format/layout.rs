@@ -1,0 +1,168 @@
+//! Where everything goes in a kdump-compressed file that is being written.
+
+use super::{BLOCK_SIZE, KdumpSubHeader, MAX_NOTES, MAX_PFNS, PageDesc};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Why a dump cannot be laid out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// More page frames than the machine can address.
+    #[error("a dump of {max_mapnr} page frames cannot be written: 52 address bits hold {MAX_PFNS}")]
+    TooManyPages {
+        /// One more than the highest PFN.
+        max_mapnr: u64,
+    },
+    /// Notes of an absurd size.
+    #[error(
+        "{size} bytes of ELF notes do not fit in a dump, {MAX_NOTES} do: is the source's PT_NOTE damaged?"
+    )]
+    NotesTooLong {
+        /// Bytes of the notes.
+        size: u64,
+    },
+    /// The notes given to the header are not as long as those the layout was made for.
+    #[error("the header has {found} bytes of notes, and the layout room for {expected}")]
+    NotesChanged {
+        /// Bytes the layout was made for.
+        expected: u64,
+        /// Bytes found in the header.
+        found: u64,
+    },
+    /// More pages to be dumped than there are page frames.
+    #[error("{pages} pages cannot be dumped out of {max_mapnr} page frames")]
+    TooManyDumped {
+        /// Pages to be dumped.
+        pages: u64,
+        /// One more than the highest PFN.
+        max_mapnr: u64,
+    },
+}
+
+/// The blocks before the page data: their offsets follow from the machine's size and its notes alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    max_mapnr: u64,
+    notes_len: u64,
+    sub_blocks: u32,
+    bitmap_blocks: u32,
+}
+
+/// File offset of the ELF notes: right behind the sub header.
+pub const NOTES_OFFSET: u64 = BLOCK + size_of::<KdumpSubHeader>() as u64;
+
+impl Layout {
+    /// For a machine whose highest PFN is `max_mapnr - 1`, and `notes_len` bytes of ELF notes.
+    pub fn new(max_mapnr: u64, notes_len: u64) -> Result<Self, LayoutError> {
+        if max_mapnr > MAX_PFNS {
+            return Err(LayoutError::TooManyPages { max_mapnr });
+        }
+        if notes_len > MAX_NOTES {
+            return Err(LayoutError::NotesTooLong { size: notes_len });
+        }
+        let sub = (size_of::<KdumpSubHeader>() as u64 + notes_len).div_ceil(BLOCK);
+        // A bitmap of no block would make both bitmaps look absent.
+        let bitmap = max_mapnr.div_ceil(BLOCK * 8).max(1);
+        // Neither is near 2^32: the limits above leave at most 2^16 + 1 and 2^26.
+        Ok(Self { max_mapnr, notes_len, sub_blocks: sub as u32, bitmap_blocks: 2 * bitmap as u32 })
+    }
+
+    /// One more than the highest PFN.
+    pub fn max_mapnr(&self) -> u64 {
+        self.max_mapnr
+    }
+
+    /// Bytes of ELF notes there is room for.
+    pub fn notes_len(&self) -> u64 {
+        self.notes_len
+    }
+
+    /// Blocks of the sub header and the notes.
+    pub fn sub_blocks(&self) -> u32 {
+        self.sub_blocks
+    }
+
+    /// Blocks of both bitmaps together.
+    pub fn bitmap_blocks(&self) -> u32 {
+        self.bitmap_blocks
+    }
+
+    /// Bytes of the header, the sub header and the notes, which start the file.
+    pub fn header_len(&self) -> u64 {
+        (1 + u64::from(self.sub_blocks)) * BLOCK
+    }
+
+    /// Bytes of one bitmap, zero-padded to a block.
+    pub fn bitmap_len(&self) -> u64 {
+        u64::from(self.bitmap_blocks / 2) * BLOCK
+    }
+
+    /// File offset of bitmap 1: which page frames exist.
+    pub fn bitmap1_offset(&self) -> u64 {
+        self.header_len()
+    }
+
+    /// File offset of bitmap 2: which pages are dumped.
+    pub fn bitmap2_offset(&self) -> u64 {
+        self.header_len() + self.bitmap_len()
+    }
+
+    /// File offset of the table of descriptors.
+    pub fn descriptors_offset(&self) -> u64 {
+        self.header_len() + 2 * self.bitmap_len()
+    }
+
+    /// File offset of the descriptor of the page that has `rank` dumped pages before it.
+    ///
+    /// `rank` is below 2^40, or the result is meaningless.
+    pub fn descriptor_offset(&self, rank: u64) -> u64 {
+        self.descriptors_offset().saturating_add(rank.saturating_mul(PageDesc::SIZE as u64))
+    }
+
+    /// File offset where page data may start when `pages` pages are dumped: the first block after their descriptors.
+    /// Never 0, which in a descriptor means "missing".
+    pub fn data_offset(&self, pages: u64) -> Result<u64, LayoutError> {
+        if pages > self.max_mapnr {
+            return Err(LayoutError::TooManyDumped { pages, max_mapnr: self.max_mapnr });
+        }
+        Ok(self.descriptor_offset(pages).next_multiple_of(BLOCK))
+    }
+
+    /// File offset of the zero page that all pages of zeros share, when there is one: the first block of the data.
+    pub fn zero_page_offset(&self, pages: u64) -> Result<u64, LayoutError> {
+        self.data_offset(pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_follow_each_other() {
+        // 104 bytes of sub header and 3992 of notes fill one block exactly.
+        let layout = Layout::new(32768 + 1, 3992).unwrap();
+        assert_eq!(layout.sub_blocks(), 1);
+        assert_eq!(layout.bitmap_blocks(), 4);
+        assert_eq!(layout.bitmap1_offset(), 2 * 4096);
+        assert_eq!(layout.bitmap2_offset(), 4 * 4096);
+        assert_eq!(layout.descriptors_offset(), 6 * 4096);
+        assert_eq!(layout.descriptor_offset(2), 6 * 4096 + 48);
+        assert_eq!(layout.data_offset(1), Ok(7 * 4096));
+        assert_eq!(Layout::new(32768, 3993).unwrap().sub_blocks(), 2);
+        assert_eq!(Layout::new(32768, 0).unwrap().bitmap_blocks(), 2);
+    }
+
+    #[test]
+    fn the_largest_machine_fits_and_larger_ones_do_not() {
+        let layout = Layout::new(MAX_PFNS, MAX_NOTES).unwrap();
+        assert_eq!(layout.bitmap_len(), MAX_PFNS / 8);
+        assert!(layout.data_offset(MAX_PFNS).unwrap() > 24 * MAX_PFNS);
+        assert_eq!(Layout::new(MAX_PFNS + 1, 0), Err(LayoutError::TooManyPages { max_mapnr: MAX_PFNS + 1 }));
+        assert_eq!(Layout::new(1, u64::MAX), Err(LayoutError::NotesTooLong { size: u64::MAX }));
+        assert_eq!(
+            Layout::new(8, 0).unwrap().data_offset(9),
+            Err(LayoutError::TooManyDumped { pages: 9, max_mapnr: 8 })
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! The kdump-compressed and flattened formats as they lie on disk, written by a 64-bit little-endian machine.
+//!
+//! A kdump-compressed file is a row of blocks of [`BLOCK_SIZE`] bytes:
+//!
+//! | block | contents |
+//! |---|---|
+//! | 0 | [`DiskDumpHeader`] |
+//! | 1 | [`KdumpSubHeader`], directly followed by the ELF notes; [`DiskDumpHeader::sub_hdr_size`] blocks in all |
+//! | 1 + sub | bitmap 1: bit *n* says that PFN *n* is memory of the machine |
+//! | … | bitmap 2: bit *n* says that PFN *n* is in the dump; as long as bitmap 1 |
+//! | 1 + sub + bitmaps | one [`PageDesc`] per bit set in bitmap 2, in PFN order |
+//! | after them | the pages, anywhere and in any order: descriptors may share one offset |
+//!
+//! Within a bitmap PFN *n* is bit *n* % 8 of byte *n* / 8. Integers are little-endian here because the machine that
+//! writes is; the structs mirror its C structs, padding included. The flattened container ([`FlatHeader`],
+//! [`FlatRecord`]) is big-endian on every machine.
+
+pub(crate) mod byte_layout;
+pub(crate) mod encoding;
+mod header;
+mod layout;
+mod utsname;
+
+use core::mem::{offset_of, size_of};
+
+use zerocopy::byteorder::{big_endian, little_endian as le};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub use header::{Header, STATUS_OFFSET, SUB_BLOCKS_OFFSET};
+pub use layout::{Layout, LayoutError, NOTES_OFFSET};
+pub use utsname::UtsName;
+
+/// Bytes in a block, and in a page: the only size supported, as x86_64 knows no other.
+pub const BLOCK_SIZE: usize = 4096;
+
+/// First bytes of a kdump-compressed file.
+pub const SIGNATURE: [u8; 8] = *b"KDUMP   ";
+/// First bytes of the older format of the "diskdump" facility: similar, but with another sub header.
+pub const DISKDUMP_SIGNATURE: [u8; 8] = *b"DISKDUMP";
+
+/// The version written: the first with 64-bit PFNs.
+pub const VERSION: i32 = 6;
+
+/// PFNs above this cannot be: x86_64 has at most 52 physical address bits
+/// (`MAX_PHYSMEM_BITS`, `arch/x86/include/asm/sparsemem.h`).
+pub const MAX_PFNS: u64 = 1 << (52 - 12);
+
+/// Notes longer than this are taken for damage: 8,192 CPUs leave 12 MiB.
+pub const MAX_NOTES: u64 = 256 << 20;
+
+/// Flags of [`PageDesc::flags`] and of [`DiskDumpHeader::status`]. In a descriptor they say how the page is stored, none
+/// meaning as it is; in the header the codec bits are only a hint, and the others say how the dump came about.
+pub mod flags {
+    /// zlib stream (RFC 1950).
+    pub const ZLIB: u32 = 0x1;
+    /// LZO1X without any header.
+    pub const LZO: u32 = 0x2;
+    /// Raw snappy, without framing.
+    pub const SNAPPY: u32 = 0x4;
+    /// Header only: the writer did not finish; pages may be missing (their descriptors have offset 0, or lie past the
+    /// end of the file).
+    pub const INCOMPLETE: u32 = 0x8;
+    /// Header only: pages of the memmap that describe only pages left out were left out too.
+    pub const EXCLUDED_VMEMMAP: u32 = 0x10;
+    /// One zstd frame. Known to readers since 2021.
+    pub const ZSTD: u32 = 0x20;
+    /// All codec bits.
+    pub const CODECS: u32 = ZLIB | LZO | SNAPPY | ZSTD;
+}
+
+/// `struct new_utsname`: what `uname` says on the crashed machine. Each field is closed by a zero. Readers ignore it,
+/// and with it the architecture, if `release`, `version` or `machine` is empty or `sysname` not "Linux".
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct NewUtsname {
+    /// "Linux".
+    pub sysname: [u8; UTS_LEN],
+    /// Host name.
+    pub nodename: [u8; UTS_LEN],
+    /// Kernel release: "6.12.0-1-amd64".
+    pub release: [u8; UTS_LEN],
+    /// Build number, options and date: "#1 SMP PREEMPT_DYNAMIC …".
+    pub version: [u8; UTS_LEN],
+    /// "x86_64". Readers choose the architecture by it: without it drgn refuses the dump.
+    pub machine: [u8; UTS_LEN],
+    /// NIS domain, mostly "(none)".
+    pub domainname: [u8; UTS_LEN],
+}
+
+/// Bytes of each field of [`NewUtsname`], the closing zero included.
+pub const UTS_LEN: usize = 65;
+
+/// `struct disk_dump_header`, at offset 0, zero-padded to a block.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct DiskDumpHeader {
+    /// [`SIGNATURE`].
+    pub signature: [u8; 8],
+    /// 1 to 6: which fields of [`KdumpSubHeader`] count.
+    pub header_version: le::I32,
+    /// The crashed machine.
+    pub utsname: NewUtsname,
+    /// Padding before the 8-byte aligned time.
+    pub padding: [u8; 6],
+    /// When the machine crashed: seconds since 1970, UTC.
+    pub tv_sec: le::I64,
+    /// Microseconds on top of [`tv_sec`](Self::tv_sec); written as 0.
+    pub tv_usec: le::I64,
+    /// [`flags`].
+    pub status: le::U32,
+    /// Bytes per block; also the page size of the machine.
+    pub block_size: le::I32,
+    /// Blocks of the sub header with the notes behind it.
+    pub sub_hdr_size: le::I32,
+    /// Blocks of **both** bitmaps together.
+    pub bitmap_blocks: le::U32,
+    /// One more than the highest PFN, or `u32::MAX` where that does not fit: then see
+    /// [`KdumpSubHeader::max_mapnr_64`].
+    pub max_mapnr: le::U32,
+    /// Pages of RAM. Unused, written as 0.
+    pub total_ram_blocks: le::U32,
+    /// Blocks of the dump device. Unused, written as 0.
+    pub device_blocks: le::U32,
+    /// Blocks written. Unused, written as 0.
+    pub written_blocks: le::U32,
+    /// CPU that handled the dump. Unused, written as 0.
+    pub current_cpu: le::U32,
+    /// How many CPUs left their registers in the notes.
+    pub nr_cpus: le::I32,
+}
+
+/// `struct kdump_sub_header`, at block 1. File offsets are from the start of the file; an offset of 0 means "none".
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct KdumpSubHeader {
+    /// Physical address of the kernel image minus its link address (two's complement).
+    pub phys_base: le::U64,
+    /// Which page classes were left out: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free. Since version 1.
+    pub dump_level: le::I32,
+    /// 1 if the file is one part of a split dump, else 0. Since version 2.
+    pub split: le::I32,
+    /// First PFN of the part, clamped to 32 bits' worth in version 6. Since version 2.
+    pub start_pfn: le::U64,
+    /// One more than the last PFN of the part. Since version 2.
+    pub end_pfn: le::U64,
+    /// Where the text of VMCOREINFO is; mostly inside the notes. Since version 3.
+    pub offset_vmcoreinfo: le::I64,
+    /// Bytes of that text. Since version 3.
+    pub size_vmcoreinfo: le::U64,
+    /// Where the ELF notes are: the whole PT_NOTE of the vmcore. Since version 4.
+    pub offset_note: le::I64,
+    /// Bytes of the notes. Since version 4.
+    pub size_note: le::U64,
+    /// Where the record of erased data is: lines of text. Since version 5.
+    pub offset_eraseinfo: le::I64,
+    /// Bytes of that record. Since version 5.
+    pub size_eraseinfo: le::U64,
+    /// [`start_pfn`](Self::start_pfn), exact. Since version 6.
+    pub start_pfn_64: le::U64,
+    /// [`end_pfn`](Self::end_pfn), exact. Since version 6.
+    pub end_pfn_64: le::U64,
+    /// One more than the highest PFN, exact. Since version 6.
+    pub max_mapnr_64: le::U64,
+}
+
+/// `struct page_desc`: where a page is and how it is stored.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct PageDesc {
+    /// File offset of the page's bytes. 0: the page is missing (the writer was stopped before it).
+    pub offset: le::I64,
+    /// Bytes there: [`BLOCK_SIZE`] for a page stored as it is, else less.
+    pub size: le::U32,
+    /// How the bytes are encoded: [`flags`].
+    pub flags: le::U32,
+    /// Flags of the page in the crashed kernel. Unused, written as 0.
+    pub page_flags: le::U64,
+}
+
+impl PageDesc {
+    /// Bytes of a descriptor in the file.
+    pub const SIZE: usize = size_of::<Self>();
+
+    /// The descriptor of a page of which `size` bytes, encoded as `flags` says, are at file offset `offset`.
+    pub fn new(offset: u64, size: u32, flags: u32) -> Self {
+        Self { offset: (offset as i64).into(), size: size.into(), flags: flags.into(), page_flags: 0.into() }
+    }
+
+    /// Whether the page is missing.
+    pub fn is_missing(&self) -> bool {
+        self.offset.get() == 0
+    }
+
+    /// File offset behind the page's bytes.
+    pub fn end(&self) -> u64 {
+        (self.offset.get() as u64).saturating_add(self.size.get().into())
+    }
+}
+
+/// First 4096 bytes of a flattened file.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FlatHeader {
+    /// [`FLAT_SIGNATURE`].
+    pub signature: [u8; 16],
+    /// 1.
+    pub kind: big_endian::I64,
+    /// 1.
+    pub version: big_endian::I64,
+    /// Zeros.
+    pub padding: [u8; 4064],
+}
+
+/// First bytes of a flattened file.
+pub const FLAT_SIGNATURE: [u8; 16] = *b"makedumpfile\0\0\0\0";
+
+/// Stands before the bytes of each record of a flattened file. A record may overwrite bytes of earlier ones.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FlatRecord {
+    /// Where the bytes belong in the file that the stream describes; -1 in the terminator.
+    pub offset: big_endian::I64,
+    /// How many bytes follow; -1 in the terminator.
+    pub size: big_endian::I64,
+}
+
+impl FlatRecord {
+    /// Bytes of a record's header.
+    pub const SIZE: usize = size_of::<Self>();
+    /// Both fields of the record that closes the stream.
+    pub const END: i64 = -1;
+}
+
+impl Default for DiskDumpHeader {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+impl Default for KdumpSubHeader {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+// What a C compiler for LP64 makes of the original structs.
+const _: () = {
+    assert!(size_of::<NewUtsname>() == 390);
+    assert!(size_of::<DiskDumpHeader>() == 464);
+    assert!(offset_of!(DiskDumpHeader, utsname) == 12);
+    assert!(offset_of!(DiskDumpHeader, tv_sec) == 408);
+    assert!(offset_of!(DiskDumpHeader, status) == 424);
+    assert!(offset_of!(DiskDumpHeader, block_size) == 428);
+    assert!(offset_of!(DiskDumpHeader, sub_hdr_size) == 432);
+    assert!(offset_of!(DiskDumpHeader, bitmap_blocks) == 436);
+    assert!(offset_of!(DiskDumpHeader, max_mapnr) == 440);
+    assert!(offset_of!(DiskDumpHeader, nr_cpus) == 460);
+    assert!(size_of::<KdumpSubHeader>() == 104);
+    assert!(offset_of!(KdumpSubHeader, split) == 12);
+    assert!(offset_of!(KdumpSubHeader, start_pfn) == 16);
+    assert!(offset_of!(KdumpSubHeader, offset_vmcoreinfo) == 32);
+    assert!(offset_of!(KdumpSubHeader, offset_note) == 48);
+    assert!(offset_of!(KdumpSubHeader, offset_eraseinfo) == 64);
+    assert!(offset_of!(KdumpSubHeader, start_pfn_64) == 80);
+    assert!(offset_of!(KdumpSubHeader, max_mapnr_64) == 96);
+    assert!(size_of::<PageDesc>() == 24);
+    assert!(offset_of!(PageDesc, flags) == 12);
+    assert!(size_of::<FlatHeader>() == 4096);
+    assert!(size_of::<FlatRecord>() == 16);
+};

@@ -1,0 +1,272 @@
+//! Reading kdump-compressed files, versions 1 to 6, of machines of any word size, byte order and page size.
+
+mod bitmap;
+mod census;
+mod check;
+mod flattened;
+mod notes;
+mod parse;
+mod record_index;
+mod set;
+mod set_view;
+mod slots;
+mod streams;
+mod view;
+mod walk;
+
+use std::path::Path;
+
+use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::{Arch, KernelMapping, OpenError, PAGE_SHIFT, PhysMemory, RangeMap, ReadError, View};
+
+use crate::format::PageDesc;
+use crate::format::byte_layout::ByteLayout;
+use crate::format::encoding::{Encoding, Places};
+use bitmap::BitmapIndex;
+pub use census::Census;
+pub use flattened::Flattened;
+pub use parse::Info;
+pub use set::{SplitError, SplitSet};
+pub use walk::Structure;
+
+/// A kdump-compressed file as a source of physical memory.
+///
+/// What it keeps grows with the machine's address space by 264 bytes per GiB, for finding descriptors, plus the map of
+/// RAM and the notes. Each view adds at most 3 MiB.
+pub struct KdumpFile {
+    file: Box<dyn ReadAt>,
+    info: Info,
+    arch: Arch,
+    byte_layout: ByteLayout,
+    sections: Sections,
+    index: BitmapIndex,
+    notes: Vec<u8>,
+    /// What is wrong with headers, notes and bitmaps, one sentence each.
+    faults: Vec<String>,
+    /// Why no page can be trusted to be the one that its place in the file says.
+    doubt: Option<String>,
+    cut_stream: bool,
+}
+
+/// Where the parts of the file are.
+#[derive(Debug, Clone, Copy)]
+struct Sections {
+    /// Where page data may begin when the tables are behind it; else where bitmap 1 is.
+    headers_end: u64,
+    bitmap1: u64,
+    bitmap2: u64,
+    descriptors: u64,
+    /// How many set bits of bitmap 2 stand for descriptors in other parts of a split dump, before this part's own.
+    foreign: u64,
+    /// How many descriptors this file has.
+    count: u64,
+    eraseinfo: Option<(u64, u64)>,
+}
+
+impl KdumpFile {
+    /// Opens a dump by reading its headers, notes and both bitmaps. Pages are looked at when they are asked for, so a
+    /// dump that was cut behind its bitmaps opens.
+    pub fn open(file: Box<dyn ReadAt>) -> Result<Self, OpenError> {
+        Self::open_part(file, false)
+    }
+
+    /// Opens a dump in flattened form.
+    pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
+        let cut_stream = !file.is_complete();
+        Self::open_part(Box::new(file), cut_stream)
+    }
+
+    fn open_part(file: Box<dyn ReadAt>, cut_stream: bool) -> Result<Self, OpenError> {
+        let parsed = parse::parse(&*file)?;
+        let (notes, mut faults) = notes::load(&*file, &parsed);
+        let mut info = parsed.info;
+        let mut sections = Sections {
+            headers_end: parsed.headers_end,
+            bitmap1: parsed.bitmap1,
+            bitmap2: parsed.bitmap2,
+            descriptors: parsed.descriptors,
+            foreign: 0,
+            count: 0,
+            eraseinfo: parsed.eraseinfo,
+        };
+        let shift = info.block_size.trailing_zeros();
+        let index = BitmapIndex::build(&*file, &sections, info.max_mapnr, shift)?;
+        (sections.foreign, sections.count) = match &info.split {
+            Some(part) => {
+                let before = index.rank(&*file, &sections, part.start)?;
+                (before, index.rank(&*file, &sections, part.end)?.saturating_sub(before))
+            }
+            None => (0, index.dumped()),
+        };
+        info.ram_pages = index.ranges().bytes() >> shift;
+        info.dumped_pages = sections.count;
+        if index.contradictions > 0 {
+            faults.push(format!(
+                "{} pages are in the dump, but in no memory of the machine: a bitmap is damaged",
+                index.contradictions
+            ));
+        }
+        let (arch, byte_layout) = (parsed.arch, parsed.byte_layout);
+        let mut dump =
+            Self { file, info, arch, byte_layout, sections, index, notes, faults, doubt: None, cut_stream };
+        dump.doubt = check::descriptors_do_not_fit_bitmap(&dump);
+        Ok(dump)
+    }
+
+    /// What the headers say.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Which page classes were left out: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free.
+    pub fn dump_level(&self) -> u32 {
+        self.info.dump_level
+    }
+
+    /// Whether the dump says that its writer did not finish, or its stream lacks its end. A plain file that was cut
+    /// afterwards does not say so: see [`Census::cut_off`].
+    pub fn is_incomplete(&self) -> bool {
+        self.info.incomplete() || self.cut_stream
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// The bytes of the file, of a flattened one put in order.
+    pub fn file(&self) -> &dyn ReadAt {
+        &*self.file
+    }
+
+    /// The record of data that was erased from the dump: lines of text, empty if there are none.
+    pub fn eraseinfo(&self) -> Result<Vec<u8>, OpenError> {
+        notes::eraseinfo(&*self.file, self.sections.eraseinfo)
+    }
+
+    /// Looks at every descriptor, of which a dump has one per page, and counts.
+    pub fn census(&self) -> Result<Census, ReadError> {
+        census::take(self)
+    }
+
+    /// Where the tables end: page data begins here, or between the headers and the tables.
+    fn data_start(&self) -> u64 {
+        self.sections.descriptors + self.sections.count * PageDesc::SIZE as u64
+    }
+
+    fn encoding(&self, desc: &PageDesc) -> Encoding {
+        let places = Places {
+            headers_end: self.sections.headers_end,
+            tables: self.sections.bitmap1..self.data_start(),
+            file_size: self.file.size(),
+        };
+        Encoding::of(desc, &places, self.info.block_size)
+    }
+
+    /// log2 of the dump's own page size, and of how many pages of 4 KiB that is.
+    fn shifts(&self) -> (u32, u32) {
+        let shift = self.info.block_size.trailing_zeros();
+        (shift, shift.saturating_sub(PAGE_SHIFT))
+    }
+
+    fn read_error(&self, offset: u64, source: std::io::Error) -> ReadError {
+        ReadError::Io { path: self.file.path().to_owned(), offset, source }
+    }
+
+    /// Bits of bitmap 2 as it stands, those of other parts included.
+    fn mark_dumped(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+        let (_, larger) = self.shifts();
+        let load = |first: u64, words: &mut [u64]| {
+            bitmap::load_bits(&*self.file, self.sections.bitmap2, first, self.info.max_mapnr, words)
+                .map_err(|source| self.read_error(self.sections.bitmap2 + first / 8, source))
+        };
+        if larger == 0 {
+            return load(first_pfn, bits);
+        }
+        let first = first_pfn >> larger;
+        let mut own = vec![0; (bits.len() >> larger) + 2];
+        load(first, &mut own)?;
+        bits.fill(0);
+        for at in 0..bits.len() * 64 {
+            let page = ((first_pfn + at as u64) >> larger) - first;
+            if pagehaul_physmem::bits::get(&own, page as usize) {
+                pagehaul_physmem::bits::set_range(bits, at, at + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of 4 KiB that this file is about: all, or those of its part.
+    fn part(&self) -> std::ops::Range<u64> {
+        let (_, larger) = self.shifts();
+        let part = self.info.split.clone().unwrap_or(0..self.info.max_mapnr);
+        part.start << larger..part.end << larger
+    }
+}
+
+impl PhysMemory for KdumpFile {
+    fn ranges(&self) -> &RangeMap {
+        self.index.ranges()
+    }
+
+    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.mark_dumped(first_pfn, bits)?;
+        let part = self.part();
+        let end = bits.len() * 64;
+        let place = |pfn: u64| usize::try_from(pfn.saturating_sub(first_pfn)).unwrap_or(usize::MAX).min(end);
+        pagehaul_physmem::bits::clear_range(bits, 0, place(part.start));
+        pagehaul_physmem::bits::clear_range(bits, place(part.end), end);
+        Ok(())
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(view::KdumpView::new(self))
+    }
+
+    fn notes(&self) -> &[u8] {
+        &self.notes
+    }
+
+    fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut faults = self.faults.clone();
+        if self.info.incomplete() {
+            faults.push("it is marked incomplete: its writer did not finish".into());
+        } else if self.cut_stream {
+            faults.push("the flattened stream was cut: it has no end".into());
+        }
+        faults.extend(self.doubt.clone());
+        if let Some(part) = &self.info.split {
+            faults.push(format!(
+                "it is one part of a split set, PFNs {:#x} to {:#x}: give the others too",
+                part.start,
+                part.end.saturating_sub(1)
+            ));
+        }
+        faults
+    }
+
+    fn files(&self) -> Vec<(u64, u64)> {
+        vec![self.file.identity()]
+    }
+
+    fn kernel_mapping(&self) -> Option<KernelMapping> {
+        /// `__START_KERNEL_map`, and the room for the image from there with KASLR (`KERNEL_IMAGE_SIZE`).
+        const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
+        const KERNEL_IMAGE_SIZE: u64 = 1 << 30;
+        if self.info.uts.machine != "x86_64" {
+            return None;
+        }
+        // With KASLR phys_base may be negative: the image is then at a lower physical than virtual offset.
+        let negative = (self.info.phys_base as i64) < 0;
+        let skipped = if negative { self.info.phys_base.wrapping_neg() } else { 0 };
+        Some(KernelMapping {
+            vaddr: START_KERNEL_MAP.checked_add(skipped)?,
+            paddr: if negative { 0 } else { self.info.phys_base },
+            size: KERNEL_IMAGE_SIZE.checked_sub(skipped)?,
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! The parts of variable size that are not pages: ELF notes, VMCOREINFO, the record of erased data.
+
+use pagehaul_physmem::OpenError;
+use pagehaul_physmem::file::ReadAt;
+
+use super::parse::{Parsed, format_error, read_part};
+use crate::format::MAX_NOTES;
+
+/// VMCOREINFO is one page in kernels before 4.17, and grows slowly: more than this is damage.
+const MAX_VMCOREINFO: u64 = 1 << 20;
+/// The record of erased data has a line per symbol or field.
+const MAX_ERASEINFO: u64 = 64 << 20;
+
+/// The ELF notes of a dump, and what is wrong with them: pages can be read without. Version 3 has VMCOREINFO but no
+/// notes, and some writers keep it outside them: it is then put in front, as the note it once was.
+pub(super) fn load(file: &dyn ReadAt, parsed: &Parsed) -> (Vec<u8>, Vec<String>) {
+    let mut faults = Vec::new();
+    let mut attempt =
+        |place: Option<(u64, u64)>, most, what| match place.map(|place| read(file, place, most, what)) {
+            None => Vec::new(),
+            Some(Ok(bytes)) => bytes,
+            Some(Err(error)) => {
+                faults.push(error.to_string());
+                Vec::new()
+            }
+        };
+    let mut notes = attempt(parsed.notes, MAX_NOTES, "the ELF notes");
+    if parsed.byte_layout.big_endian {
+        pagehaul_physmem::notes::normalise(&mut notes);
+    }
+    if pagehaul_physmem::notes::vmcoreinfo(&notes).is_some() {
+        return (notes, faults);
+    }
+    let text = attempt(parsed.vmcoreinfo, MAX_VMCOREINFO, "VMCOREINFO");
+    if text.is_empty() {
+        return (notes, faults);
+    }
+    let mut with_text = note(b"VMCOREINFO\0", &text);
+    with_text.extend_from_slice(&notes);
+    (with_text, faults)
+}
+
+pub(super) fn eraseinfo(file: &dyn ReadAt, place: Option<(u64, u64)>) -> Result<Vec<u8>, OpenError> {
+    place.map_or(Ok(Vec::new()), |place| read(file, place, MAX_ERASEINFO, "the record of erased data"))
+}
+
+fn read(file: &dyn ReadAt, (offset, size): (u64, u64), most: u64, what: &str) -> Result<Vec<u8>, OpenError> {
+    if size > most {
+        return Err(format_error(
+            file,
+            offset,
+            format!(
+                "{what} should have {size} bytes, but more than {most} cannot be: the sub header is damaged"
+            ),
+        ));
+    }
+    // Before anything is allocated for it.
+    if offset.checked_add(size).is_none_or(|end| end > file.size()) {
+        return Err(format_error(
+            file,
+            offset,
+            format!("{what} should have {size} bytes here, but the file ends at {:#x}", file.size()),
+        ));
+    }
+    let mut bytes = vec![0; size as usize];
+    read_part(file, offset, &mut bytes, what)?;
+    Ok(bytes)
+}
+
+/// An ELF note of type 0; `name` has its closing zero.
+fn note(name: &[u8], desc: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(32 + desc.len());
+    for word in [name.len() as u32, desc.len() as u32, 0] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    for part in [name, desc] {
+        out.extend_from_slice(part);
+        out.resize(out.len().next_multiple_of(4), 0);
+    }
+    out
+}

@@ -1,0 +1,214 @@
+use std::io;
+
+use pagehaul_codec::{Codec, Decompressor};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, ReadError, View, bits};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::KdumpFile;
+use super::bitmap::{GROUP_PAGES, GROUP_WORDS, load_bits};
+use super::slots::{Direct, Slots};
+use super::streams::Streams;
+use crate::format::PageDesc;
+use crate::format::encoding::Encoding;
+
+/// Pages kept decompressed: page tables are asked for again and again between other pages.
+const PAGES: usize = 32;
+/// Groups of bitmap 2 kept, of 512 bytes each: they tell of 8 GiB.
+const GROUPS: usize = 512;
+/// Blocks of descriptors kept.
+const DESC_BLOCKS: usize = 64;
+/// Descriptors read at once: few, so that reading here and there does not read much for nothing.
+const DESCS: u64 = 64;
+
+/// One thread's way into a dump.
+pub(super) struct KdumpView<'a> {
+    dump: &'a KdumpFile,
+    shift: u32,
+    groups: Direct<[u64; GROUP_WORDS]>,
+    descs: Direct<Vec<PageDesc>>,
+    pages: Slots<PageDesc, Box<[u8]>>,
+    streams: Streams,
+    codec: Decompressor,
+    /// The page asked for last and where it is: [`View::page`] asks twice.
+    last: Option<(u64, usize)>,
+}
+
+impl<'a> KdumpView<'a> {
+    pub(super) fn new(dump: &'a KdumpFile) -> Self {
+        Self {
+            dump,
+            shift: dump.shifts().0,
+            groups: Direct::new(GROUPS),
+            descs: Direct::new(DESC_BLOCKS),
+            pages: Slots::new(PAGES),
+            streams: Streams::new(),
+            codec: Decompressor::new(),
+            last: None,
+        }
+    }
+
+    /// Where in `pages` the page is.
+    fn load(&mut self, pfn: u64) -> Result<usize, ReadError> {
+        let index = self.descriptor_index(pfn)?;
+        let desc = self.descriptor(pfn, index)?;
+        // Filed by where it is: all pages of zeros are one.
+        if let Some(at) = self.pages.find(desc) {
+            return Ok(at);
+        }
+        let at = self.pages.spare(|| vec![0; self.dump.info.block_size as usize].into());
+        decode(self.dump, &mut self.streams, &mut self.codec, pfn, desc, self.pages.get_mut(at))?;
+        self.pages.keep(at, desc);
+        Ok(at)
+    }
+
+    /// How many descriptors stand before that of the page.
+    fn descriptor_index(&mut self, pfn: u64) -> Result<u64, ReadError> {
+        let dump = self.dump;
+        let paddr = pfn << self.shift;
+        if pfn < dump.info.max_mapnr {
+            let number = pfn / GROUP_PAGES;
+            let within = (pfn % GROUP_PAGES) as usize;
+            let words = self.groups.get_or_load(number, |words: &mut [u64; GROUP_WORDS]| {
+                let (bitmap, first) = (dump.sections.bitmap2, number * GROUP_PAGES);
+                load_bits(&*dump.file, bitmap, first, dump.info.max_mapnr, words)
+                    .map_err(|source| dump.read_error(bitmap + first / 8, source))
+            })?;
+            if bits::get(words, within) {
+                if let Some(part) = dump.info.split.as_ref().filter(|part| !part.contains(&pfn)) {
+                    let (start, end) = (part.start, part.end.saturating_sub(1));
+                    let reason = format!(
+                        "it is in another part of the split set; this one has PFNs {start:#x} to {end:#x}"
+                    );
+                    return Err(ReadError::Missing { paddr, reason });
+                }
+                if let Some(doubt) = &dump.doubt {
+                    return Err(ReadError::Damaged { paddr, reason: doubt.clone() });
+                }
+                let below = words[within / 64] & ((1 << (within % 64)) - 1);
+                let rank = bits::count(&words[..within / 64]) + u64::from(below.count_ones());
+                let rank = dump.index.before_group(number) + rank;
+                return rank.checked_sub(dump.sections.foreign).ok_or_else(|| changed(paddr));
+            }
+        }
+        Err(match dump.index.ranges().find(paddr) {
+            Some(_) => ReadError::NotInDump { paddr },
+            None => ReadError::NotPresent { paddr },
+        })
+    }
+
+    fn descriptor(&mut self, pfn: u64, index: u64) -> Result<PageDesc, ReadError> {
+        let dump = self.dump;
+        let number = index / DESCS;
+        let block = self.descs.get_or_load(number, |block| load_descriptors(dump, number, block))?;
+        block.get((index % DESCS) as usize).copied().ok_or_else(|| ReadError::Missing {
+            paddr: pfn << self.shift,
+            reason: format!("the file was cut at {:#x}, before its descriptor", dump.file.size()),
+        })
+    }
+}
+
+/// The page that a descriptor leads to.
+fn decode(
+    dump: &KdumpFile,
+    streams: &mut Streams,
+    decompressor: &mut Decompressor,
+    pfn: u64,
+    desc: PageDesc,
+    page: &mut [u8],
+) -> Result<(), ReadError> {
+    let paddr = pfn << dump.shifts().0;
+    let damaged = |reason: String| ReadError::Damaged { paddr, reason };
+    let missing = |reason: String| ReadError::Missing { paddr, reason };
+    let codec = match dump.encoding(&desc) {
+        Encoding::Stored(codec) => codec,
+        Encoding::Missing if dump.is_incomplete() => {
+            return Err(missing("the writer of the dump stopped before it".into()));
+        }
+        other @ Encoding::CutOff => return Err(missing(other.complaint(&desc, dump.file.size()))),
+        other => return Err(damaged(other.complaint(&desc, dump.file.size()))),
+    };
+    let offset = desc.offset.get() as u64;
+    let data =
+        streams.get(&*dump.file, offset, desc.size.get() as usize).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => missing(format!("its bytes at offset {offset:#x} are not there")),
+            _ => dump.read_error(offset, source),
+        })?;
+    decompressor.decompress(codec, data, page).map_err(|error| damaged(error.to_string()))
+}
+
+/// A block of descriptors, as many as the file holds.
+fn load_descriptors(dump: &KdumpFile, number: u64, block: &mut Vec<PageDesc>) -> Result<(), ReadError> {
+    let first = number * DESCS;
+    let offset = dump.sections.descriptors + first * PageDesc::SIZE as u64;
+    let held = dump.file.size().saturating_sub(offset) / PageDesc::SIZE as u64;
+    let count = dump.sections.count.saturating_sub(first).min(DESCS).min(held);
+    block.resize(count as usize, PageDesc::new_zeroed());
+    match dump.file.read_exact_at(offset, block.as_mut_bytes()) {
+        Ok(()) => {}
+        // A flattened stream may end within them: those that came are read one by one.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let read = |at: usize, desc: &mut PageDesc| {
+                let offset = offset + (at * PageDesc::SIZE) as u64;
+                dump.file.read_exact_at(offset, desc.as_mut_bytes()).is_ok()
+            };
+            let cut = block.iter_mut().enumerate().position(|(at, desc)| !read(at, desc));
+            let whole = cut.unwrap_or(block.len());
+            block.truncate(whole);
+        }
+        Err(source) => return Err(dump.read_error(offset, source)),
+    }
+    block.iter_mut().for_each(|desc| dump.byte_layout.descriptor(desc));
+    Ok(())
+}
+
+impl View for KdumpView<'_> {
+    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
+        let pfn = paddr >> self.shift;
+        let at = match self.last {
+            Some((last, at)) if last == pfn => at,
+            _ => {
+                // The page that was there may be overwritten even if loading fails.
+                self.last = None;
+                let at = self.load(pfn).map_err(|error| at_address(error, paddr))?;
+                self.last = Some((pfn, at));
+                at
+            }
+        };
+        let page = self.pages.get(at);
+        let from = (paddr % page.len() as u64) as usize;
+        Ok(&page[from..from + len.min(page.len() - from)])
+    }
+
+    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+        if self.shift == PAGE_SHIFT {
+            let index = self.descriptor_index(pfn)?;
+            let desc = self.descriptor(pfn, index)?;
+            if matches!(self.dump.encoding(&desc), Encoding::Stored(codec) if codec != Codec::None) {
+                return decode(self.dump, &mut self.streams, &mut self.codec, pfn, desc, page);
+            }
+        }
+        // A raw page may be the one of zeros, which is asked for so often that it is kept; of a larger one, the next
+        // part is likely to be asked for next.
+        self.read(pfn << PAGE_SHIFT, page)
+    }
+
+    fn end_of_hole(&self, paddr: u64) -> u64 {
+        // Pages are there whole or not at all.
+        (paddr | (PAGE_SIZE as u64 - 1)).saturating_add(1)
+    }
+}
+
+/// The address asked for, in place of that of its page.
+pub(super) fn at_address(error: ReadError, asked: u64) -> ReadError {
+    match error {
+        ReadError::NotPresent { .. } => ReadError::NotPresent { paddr: asked },
+        ReadError::NotInDump { .. } => ReadError::NotInDump { paddr: asked },
+        ReadError::Missing { reason, .. } => ReadError::Missing { paddr: asked, reason },
+        ReadError::Damaged { reason, .. } => ReadError::Damaged { paddr: asked, reason },
+        other => other,
+    }
+}
+
+fn changed(paddr: u64) -> ReadError {
+    ReadError::Damaged { paddr, reason: "the dump changed while it was read".into() }
+}

@@ -1,0 +1,78 @@
+use pagehaul_physmem::ReadError;
+use pagehaul_physmem::bits;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::KdumpFile;
+use super::bitmap::load_bits;
+use crate::format::PageDesc;
+
+/// Words of bitmap 2 looked at at a time, and so at most 32,768 descriptors.
+const WORDS: usize = 512;
+
+/// A place in a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Structure {
+    /// The header, the sub header or the notes.
+    Headers,
+    /// Bitmap 1: which pages exist.
+    Bitmap1,
+    /// Bitmap 2: which pages are in the dump.
+    Bitmap2,
+    /// The page descriptors.
+    Descriptors,
+    /// The pages.
+    Data,
+}
+
+impl Structure {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Headers => "headers",
+            Self::Bitmap1 => "bitmap 1",
+            Self::Bitmap2 => "bitmap 2",
+            Self::Descriptors => "descriptors",
+            Self::Data => "page data",
+        }
+    }
+}
+
+impl KdumpFile {
+    /// What is at `offset` of the file, of a flattened one put in order.
+    pub fn structure_at(&self, offset: u64) -> Structure {
+        let starts = [
+            (self.sections.headers_end, Structure::Headers),
+            (self.sections.bitmap1, Structure::Data),
+            (self.sections.bitmap2, Structure::Bitmap1),
+            (self.sections.descriptors, Structure::Bitmap2),
+            (self.data_start(), Structure::Descriptors),
+        ];
+        starts.into_iter().find(|(end, _)| offset < *end).map_or(Structure::Data, |(_, structure)| structure)
+    }
+
+    /// Calls `each` with the number of every page in this file, counted in the dump's own page size, and its descriptor,
+    /// as far as the file holds descriptors.
+    pub fn for_each_descriptor(&self, mut each: impl FnMut(u64, &PageDesc)) -> Result<(), ReadError> {
+        let part = self.info.split.clone().unwrap_or(0..self.info.max_mapnr);
+        let mut words = [0; WORDS];
+        let mut descs = Vec::new();
+        let mut done = 0;
+        for first in (part.start..part.end).step_by(WORDS * 64) {
+            load_bits(&*self.file, self.sections.bitmap2, first, part.end, &mut words)
+                .map_err(|source| self.read_error(self.sections.bitmap2 + first / 8, source))?;
+            let offset = self.sections.descriptors + done * PageDesc::SIZE as u64;
+            let held = self.file.size().saturating_sub(offset) / PageDesc::SIZE as u64;
+            let count = bits::count(&words).min(held);
+            descs.resize(count as usize, PageDesc::new_zeroed());
+            self.file
+                .read_exact_at(offset, descs.as_mut_bytes())
+                .map_err(|source| self.read_error(offset, source))?;
+            for (page, desc) in bits::ones(&words).zip(&mut descs) {
+                self.byte_layout.descriptor(desc);
+                each(first + page as u64, desc);
+            }
+            done += count;
+        }
+        Ok(())
+    }
+}

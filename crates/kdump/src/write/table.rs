@@ -1,0 +1,125 @@
+//! The table of descriptors of a dump whose pages come in any order.
+
+use pagehaul_output::{AlignedBuffer, Output, OutputFile, WriteError};
+use pagehaul_physmem::file::ReadAt;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::format::{Layout, PageDesc};
+
+/// Descriptors in memory: 768 KiB, a multiple of 4 KiB, for direct writes.
+const SEGMENT: u64 = 1 << 15;
+
+/// The table in the file, of which one segment is in memory. Each pass over the pages ascends, so it reads and writes
+/// every segment at most once.
+pub(super) struct DescriptorTable {
+    layout: Layout,
+    /// Descriptors in the table.
+    entries: u64,
+    /// The segment in `buffer`.
+    segment: u64,
+    buffer: AlignedBuffer,
+    dirty: bool,
+    /// Which segments were written. The others are zeros, and perhaps past the end of the file.
+    written: Vec<bool>,
+}
+
+impl DescriptorTable {
+    pub(super) fn new(layout: Layout, entries: u64) -> Self {
+        Self {
+            layout,
+            entries,
+            segment: 0,
+            buffer: AlignedBuffer::new(SEGMENT as usize * PageDesc::SIZE),
+            dirty: false,
+            written: vec![false; entries.div_ceil(SEGMENT) as usize],
+        }
+    }
+
+    /// Sets the descriptor of the page with `rank` dumped pages before it.
+    pub(super) fn set(
+        &mut self,
+        rank: u64,
+        descriptor: &PageDesc,
+        output: &mut OutputFile,
+    ) -> Result<(), WriteError> {
+        if rank / SEGMENT != self.segment {
+            self.flush(output)?;
+            self.load(rank / SEGMENT, output)?;
+        }
+        let at = (rank % SEGMENT) as usize * PageDesc::SIZE;
+        self.buffer.bytes_mut()[at..at + PageDesc::SIZE].copy_from_slice(descriptor.as_bytes());
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Writes the segment in memory if it changed.
+    pub(super) fn flush(&mut self, output: &mut OutputFile) -> Result<(), WriteError> {
+        if !self.dirty {
+            return Ok(());
+        }
+        let (offset, length) = self.location(self.segment);
+        output.write(offset, &self.buffer.bytes()[..length])?;
+        if let Some(written) = self.written.get_mut(self.segment as usize) {
+            *written = true;
+        }
+        self.dirty = false;
+        Ok(())
+    }
+
+    /// Clears every descriptor that points past file offset `end`.
+    pub(super) fn clear_past(&mut self, end: u64, output: &mut OutputFile) -> Result<(), WriteError> {
+        for segment in 0..self.written.len() as u64 {
+            if segment != self.segment {
+                if !self.written[segment as usize] {
+                    continue;
+                }
+                self.flush(output)?;
+                self.load(segment, output)?;
+            }
+            for bytes in self.buffer.bytes_mut().as_chunks_mut::<{ PageDesc::SIZE }>().0 {
+                let Ok(descriptor) = PageDesc::read_from_bytes(bytes) else { continue };
+                if descriptor.end() > end {
+                    bytes.fill(0);
+                    self.dirty = true;
+                }
+            }
+        }
+        self.flush(output)
+    }
+
+    /// Reads `count` descriptors from `rank` in the file. Those past its end are zeros.
+    pub(super) fn read(
+        &self,
+        rank: u64,
+        count: u64,
+        out: &mut Vec<u8>,
+        output: &OutputFile,
+    ) -> Result<(), WriteError> {
+        let size = PageDesc::SIZE as u64;
+        out.clear();
+        out.resize((count * size) as usize, 0);
+        let start = self.layout.descriptor_offset(rank);
+        let present = output.size().saturating_sub(start).min(count * size) as usize;
+        output.read_exact_at(start, &mut out[..present]).map_err(WriteError::read_back("descriptors"))
+    }
+
+    fn load(&mut self, segment: u64, output: &OutputFile) -> Result<(), WriteError> {
+        let (offset, length) = self.location(segment);
+        let buffer = self.buffer.bytes_mut();
+        if self.written.get(segment as usize) == Some(&true) {
+            let read = output.read_exact_at(offset, &mut buffer[..length]);
+            read.map_err(WriteError::read_back("descriptors"))?;
+        } else {
+            buffer.fill(0);
+        }
+        self.segment = segment;
+        Ok(())
+    }
+
+    /// File offset and length in bytes of a segment.
+    fn location(&self, segment: u64) -> (u64, usize) {
+        let first = segment * SEGMENT;
+        let count = self.entries.saturating_sub(first).min(SEGMENT);
+        (self.layout.descriptor_offset(first), count as usize * PageDesc::SIZE)
+    }
+}

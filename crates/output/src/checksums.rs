@@ -1,0 +1,270 @@
+//! Checksums of a file, one per extent, in a file next to it: they show whether a copy equals the file, and where it
+//! differs.
+//!
+//! The format is text, one line each:
+//! ```text
+//! pagehaul-sums 1 xxh3-64 extent 1048576 size 29719181
+//! 00b1c2…      the hash of the first extent, 16 hexadecimal digits
+//! …
+//! end 5f3a…    the hash of all previous lines
+//! ```
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use pagehaul_physmem::file::ReadAt;
+use twox_hash::XxHash3_64;
+
+/// Bytes per hash: a terabyte has 8 MiB of hashes, and a hash that differs leaves 1 MiB to examine.
+pub const EXTENT: usize = 1 << 20;
+/// First words of the file.
+const TITLE: &str = "pagehaul-sums 1 xxh3-64 extent";
+
+/// Returns the hash of an extent: XXH3, 64 bits, seed 0. It detects accidents, not attacks.
+pub fn hash(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+/// The checksums of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checksums {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Bytes of each extent but the last.
+    pub extent: u64,
+    /// Hashes, in order.
+    pub hashes: Vec<u64>,
+}
+
+/// Why checksums cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ChecksumError {
+    /// The system refused.
+    #[error("cannot {action} {path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The action that failed.
+        action: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file does not hold valid checksums.
+    #[error("{path}: line {line}: {what}", path = path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What was expected there.
+        what: &'static str,
+    },
+}
+
+impl Checksums {
+    /// Returns the path of the checksums of `path`: `PATH.sums`.
+    pub fn path_of(path: &Path) -> PathBuf {
+        let mut name = OsString::from(path);
+        name.push(".sums");
+        name.into()
+    }
+
+    /// Computes the checksums of a whole file.
+    pub fn of(file: &dyn ReadAt) -> io::Result<Self> {
+        let size = file.size();
+        let mut buffer = vec![0; EXTENT];
+        let mut hashes = Vec::new();
+        for start in (0..size).step_by(EXTENT) {
+            let part = &mut buffer[..(size - start).min(EXTENT as u64) as usize];
+            file.read_exact_at(start, part)?;
+            hashes.push(hash(part));
+        }
+        Ok(Self { size, extent: EXTENT as u64, hashes })
+    }
+
+    /// Encodes them as text.
+    pub fn encode(&self) -> String {
+        let mut out = format!("{TITLE} {} size {}\n", self.extent, self.size);
+        for hash in &self.hashes {
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "{hash:016x}");
+        }
+        let end = hash(out.as_bytes());
+        let _ = writeln!(out, "end {end:016x}");
+        out
+    }
+
+    /// Writes them to `path`, readable only by the owner, like the dump.
+    pub fn write(&self, path: &Path) -> Result<(), ChecksumError> {
+        let fail = |source| ChecksumError::Io { path: path.to_owned(), action: "write", source };
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path).map_err(fail)?;
+        io::Write::write_all(&mut file, self.encode().as_bytes()).map_err(fail)
+    }
+
+    /// Reads the checksums in `path`. Returns `None` if there is no such file.
+    pub fn read(path: &Path) -> Result<Option<Self>, ChecksumError> {
+        let text = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(ChecksumError::Io { path: path.to_owned(), action: "read", source }),
+        };
+        let parsed = Self::decode(&String::from_utf8_lossy(&text));
+        let place = |(line, what)| ChecksumError::Format { path: path.to_owned(), line, what };
+        parsed.map(Some).map_err(place)
+    }
+
+    /// Decodes text. An error is the line, counted from 1, and what was expected there.
+    pub fn decode(text: &str) -> Result<Self, (usize, &'static str)> {
+        let mut lines = text.lines();
+        let title = lines.next().and_then(|line| line.strip_prefix(TITLE));
+        let mut words = title
+            .ok_or((1, "a line that starts with `pagehaul-sums 1` was expected"))?
+            .split_ascii_whitespace();
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let extent = number().filter(|extent| *extent == EXTENT as u64).ok_or((1, "extents of 1 MiB"))?;
+        let size =
+            title.and_then(|title| title.rsplit_once(" size ")).and_then(|(_, size)| size.parse().ok());
+        let size: u64 = size.ok_or((1, "a size was expected"))?;
+        let mut hashes = Vec::new();
+        let mut end = None;
+        for (at, line) in lines.enumerate() {
+            if let Some(value) = line.strip_prefix("end ") {
+                end = Some(u64::from_str_radix(value, 16).map_err(|_| (at + 2, "16 hexadecimal digits"))?);
+                break;
+            }
+            hashes.push(u64::from_str_radix(line, 16).map_err(|_| (at + 2, "16 hexadecimal digits"))?);
+        }
+        let sums = Self { size, extent, hashes };
+        let last = sums.hashes.len() + 2;
+        if sums.hashes.len() as u64 != size.div_ceil(extent) {
+            return Err((
+                last,
+                "the number of hashes does not fit the size: the checksums are truncated or damaged",
+            ));
+        }
+        if end.is_none() || sums.encode() != text {
+            return Err((last, "the hash of all lines differs: the checksums are damaged"));
+        }
+        Ok(sums)
+    }
+}
+
+/// The checksums of a file that is being written, in any order. Extents written at once are hashed at that time; the
+/// others are read back at the end.
+#[derive(Debug, Default)]
+pub struct RunningChecksums {
+    hashes: Vec<Option<u64>>,
+}
+
+impl RunningChecksums {
+    /// Records a write of `bytes` at `offset`, and whether it succeeded.
+    pub fn wrote(&mut self, offset: u64, bytes: &[u8], succeeded: bool) {
+        let extent = EXTENT as u64;
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let index = (at / extent) as usize;
+            let next = (index as u64 + 1) * extent;
+            if self.hashes.len() <= index {
+                self.hashes.resize(index + 1, None);
+            }
+            let whole = succeeded && at.is_multiple_of(extent) && next <= end;
+            self.hashes[index] =
+                whole.then(|| hash(&bytes[(at - offset) as usize..(next - offset) as usize]));
+            at = next.min(end);
+        }
+    }
+
+    /// Records that `length` bytes from `offset` changed.
+    pub fn changed(&mut self, offset: u64, length: u64) {
+        let extent = EXTENT as u64;
+        let end = offset.saturating_add(length).div_ceil(extent);
+        for hash in self.hashes.iter_mut().take(end as usize).skip((offset / extent) as usize) {
+            *hash = None;
+        }
+    }
+
+    /// Returns the checksums of `file`, which is the file that was written.
+    pub fn finish(mut self, file: &dyn ReadAt) -> io::Result<Checksums> {
+        let size = file.size();
+        self.hashes.resize(size.div_ceil(EXTENT as u64) as usize, None);
+        let mut buffer = vec![0; EXTENT];
+        let mut hashes = Vec::with_capacity(self.hashes.len());
+        for (index, known) in self.hashes.into_iter().enumerate() {
+            let start = index as u64 * EXTENT as u64;
+            hashes.push(match known {
+                Some(hash) if start + EXTENT as u64 <= size => hash,
+                _ => {
+                    let part = &mut buffer[..(size - start).min(EXTENT as u64) as usize];
+                    file.read_exact_at(start, part)?;
+                    hash(part)
+                }
+            });
+        }
+        Ok(Checksums { size, extent: EXTENT as u64, hashes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_physmem::file::PlainFile;
+
+    use super::*;
+
+    fn sums(hashes: usize) -> Checksums {
+        let size = hashes as u64 * EXTENT as u64 - 5;
+        Checksums {
+            size,
+            extent: EXTENT as u64,
+            hashes: (0..hashes as u64).map(|at| at * 0x1234_5678_9abc).collect(),
+        }
+    }
+
+    #[test]
+    fn text_decodes_to_what_was_encoded() {
+        let sums = sums(7);
+        assert_eq!(Checksums::decode(&sums.encode()), Ok(sums));
+        let empty = Checksums { size: 0, extent: EXTENT as u64, hashes: vec![] };
+        assert_eq!(Checksums::decode(&empty.encode()), Ok(empty));
+    }
+
+    #[test]
+    fn damaged_checksums_are_refused() {
+        let text = sums(3).encode();
+        assert!(Checksums::decode("").is_err());
+        for cut in 0..text.len() - 1 {
+            assert!(Checksums::decode(&text[..cut]).is_err(), "cut at {cut}");
+        }
+        for at in 0..text.len() - 1 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            assert!(Checksums::decode(&String::from_utf8_lossy(&bytes)).is_err(), "changed at {at}");
+        }
+    }
+
+    #[test]
+    fn running_checksums_equal_those_of_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..3 * EXTENT + 777).map(|at| (at ^ at >> 9) as u8).collect();
+        std::fs::write(file.path(), &bytes).unwrap();
+        let plain = PlainFile::open(file.path()).unwrap();
+        let expected = Checksums::of(&plain).unwrap();
+        let mut growing = RunningChecksums::default();
+        // The second extent whole, the first and third in pieces, one of them twice.
+        growing.wrote(EXTENT as u64, &bytes[EXTENT..2 * EXTENT + 10], true);
+        growing.wrote(0, &[9; EXTENT], false);
+        growing.wrote(0, &bytes[..EXTENT], true);
+        growing.wrote(50, &bytes[50..60], true);
+        growing.wrote(2 * EXTENT as u64, &[9; EXTENT], false);
+        growing.wrote(2 * EXTENT as u64, &[9; EXTENT], true);
+        growing.changed(3 * EXTENT as u64 - 1, u64::MAX);
+        growing.wrote(2 * EXTENT as u64 + 10, &bytes[2 * EXTENT + 10..], true);
+        assert_eq!(growing.finish(&plain).unwrap(), expected);
+    }
+}

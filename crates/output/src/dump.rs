@@ -1,0 +1,117 @@
+//! The interface between whoever decides which pages are written and the formats that hold them.
+
+use std::ops::Range;
+
+use pagehaul_codec::Method;
+use pagehaul_physmem::PAGE_SIZE;
+
+use crate::WriteError;
+
+/// How one page is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredPage {
+    /// All zeros: no bytes of its own.
+    Zero,
+    /// Uncompressed.
+    Raw,
+    /// Compressed with this codec and level to this many bytes.
+    Compressed(Method, u16),
+    /// The source could not deliver it; nothing is stored.
+    Unreadable,
+}
+
+impl StoredPage {
+    /// Bytes it takes in [`PageBatch::data`].
+    pub fn len(self) -> usize {
+        match self {
+            Self::Zero | Self::Unreadable => 0,
+            Self::Raw => PAGE_SIZE,
+            Self::Compressed(_, size) => size.into(),
+        }
+    }
+
+    /// Returns whether it takes no bytes.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Pages ready to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct PageBatch<'a> {
+    /// The PFN of each page, ascending.
+    pub pfns: &'a [u64],
+    /// How each page is stored.
+    pub pages: &'a [StoredPage],
+    /// The stored bytes of all pages, one after the other.
+    pub data: &'a [u8],
+}
+
+impl<'a> PageBatch<'a> {
+    /// Iterates over the pages and their ranges in [`data`](Self::data).
+    pub fn stored(self) -> impl Iterator<Item = (StoredPage, Range<usize>)> + 'a {
+        let mut at = 0;
+        self.pages.iter().map(move |&page| {
+            let start = at;
+            at += page.len();
+            (page, start..at)
+        })
+    }
+
+    /// The number of pages.
+    pub fn len(self) -> usize {
+        self.pages.len()
+    }
+
+    /// Returns whether the batch has no pages.
+    pub fn is_empty(self) -> bool {
+        self.pages.is_empty()
+    }
+}
+
+/// A dump whose pages are being written. The file is marked incomplete until [`finish`](Self::finish) has put
+/// everything on the disk.
+pub trait DumpWriter {
+    /// Writes what precedes the pages.
+    fn begin(&mut self) -> Result<(), WriteError>;
+
+    /// Adds the next batch.
+    fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError>;
+
+    /// Writes what is left, waits for the disk, and clears the incomplete mark.
+    fn finish(&mut self) -> Result<(), WriteError>;
+
+    /// Ends the dump early, after an error or a limit: records the pages that were written, and leaves the incomplete
+    /// mark. Further errors only reduce the number of pages.
+    fn abandon(&mut self) -> Recorded;
+
+    /// Bytes of disk the dump would take, were it to end after `batch`.
+    fn size_with(&self, batch: PageBatch<'_>) -> u64;
+
+    /// Bytes that remain to be written, were the dump to end now.
+    fn finish_bytes(&self) -> u64;
+
+    /// Returns whether the disk is busy although no batch is being added.
+    fn is_writing(&mut self) -> bool {
+        false
+    }
+
+    /// Bytes of the file.
+    fn size(&self) -> u64;
+}
+
+/// The pages that an incomplete dump holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// All pages.
+    pub pages: u64,
+    /// The pages of each pass, where the format knows them.
+    pub per_pass: Option<Vec<u64>>,
+}
+
+impl Recorded {
+    /// Counts `pages` pages of unknown passes.
+    pub fn pages(pages: u64) -> Self {
+        Self { pages, per_pass: None }
+    }
+}

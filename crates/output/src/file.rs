@@ -1,0 +1,325 @@
+//! Files and disks that dumps are written to.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pagehaul_physmem::file::ReadAt;
+use pagehaul_run::BytesWritten;
+
+use crate::checksums::{ChecksumError, Checksums, RunningChecksums};
+use crate::{Output, WriteError};
+
+/// Direct writes are multiples of this: enough for every disk in use.
+const DIRECT_IO_ALIGNMENT: usize = 4096;
+
+/// Zeros written at a time.
+const ZEROS: usize = 256 << 10;
+
+/// A file or block device being written, which can be read back at the same time.
+#[derive(Debug, Clone)]
+pub struct OutputFile {
+    file: Arc<File>,
+    path: PathBuf,
+    /// The same file with O_DIRECT: a capture kernel has no memory to spare for the page cache, and copying into it
+    /// costs more than compressing. `None` where the file system refuses.
+    direct: Option<Arc<File>>,
+    checksums: Option<Arc<Mutex<RunningChecksums>>>,
+    /// A file rather than a disk: it was empty at first, can have holes, and can be truncated.
+    regular: bool,
+    bytes_written: BytesWritten,
+}
+
+/// Why an output file was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// The path must not be written to.
+    #[error("{0}")]
+    Refused(String),
+    /// The system refused.
+    #[error("cannot {action} {path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The action that failed.
+        action: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl OutputError {
+    fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { path: path.to_owned(), action, source }
+    }
+}
+
+impl OutputFile {
+    /// Refuses a file that exists unless `overwrite`, and always one that is being read (`sources`: device and inode).
+    pub fn check(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<(), OutputError> {
+        let refuse = |why: String| Err(OutputError::Refused(why));
+        let found = match std::fs::metadata(path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(OutputError::io(path, "examine")(source)),
+        };
+        let name = path.display();
+        if sources.contains(&(found.dev(), found.ino())) {
+            return refuse(format!("{name} is the source itself; name another output"));
+        }
+        if found.is_dir() {
+            return refuse(format!("{name} is a directory; name a file, such as {name}/vmcore"));
+        }
+        if !found.is_file() && !found.file_type().is_block_device() {
+            return refuse(format!(
+                "{name} is neither a file nor a disk; use `-` as the output to write a flattened stream to a pipe, or \
+                 --dry-run to write nothing"
+            ));
+        }
+        if !overwrite {
+            return refuse(format!("{name} exists; remove it, or replace it with --force"));
+        }
+        Ok(())
+    }
+
+    /// Creates the file, where [`check`](Self::check) allows it. Adds what is written to `bytes_written`.
+    pub fn create(
+        path: &Path,
+        overwrite: bool,
+        sources: &[(u64, u64)],
+        bytes_written: BytesWritten,
+    ) -> Result<Self, OutputError> {
+        Self::check(path, overwrite, sources)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        if overwrite {
+            options.create(true).truncate(true);
+        } else {
+            options.create_new(true);
+        }
+        // A dump holds every secret of the machine: only its owner may read it.
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path).map_err(OutputError::io(path, "create"))?;
+        let regular = file.metadata().map_err(OutputError::io(path, "examine"))?.is_file();
+        let direct = open_direct(path, &file);
+        let file = Arc::new(file);
+        Ok(Self { file, direct, checksums: None, path: path.to_owned(), regular, bytes_written })
+    }
+
+    /// Creates an unnamed temporary file in the directory of `path`.
+    pub fn temporary(path: &Path) -> Result<Self, OutputError> {
+        let directory = match path.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory,
+            _ => Path::new("."),
+        };
+        let file = tempfile::tempfile_in(directory)
+            .map_err(OutputError::io(directory, "create a temporary file in"))?;
+        Ok(Self {
+            file: Arc::new(file),
+            direct: None,
+            checksums: None,
+            path: directory.join("(temporary bitmap)"),
+            regular: true,
+            bytes_written: BytesWritten::default(),
+        })
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns the same file, for reading.
+    pub fn reader(&self) -> Arc<dyn ReadAt> {
+        Arc::new(self.clone())
+    }
+
+    /// Returns whether it is a file, which can have holes and be truncated, rather than a disk.
+    pub fn is_regular(&self) -> bool {
+        self.regular
+    }
+
+    /// Bytes written so far.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written.get()
+    }
+
+    /// Computes checksums of what is written from now on.
+    pub fn enable_checksums(&mut self) {
+        self.checksums = Some(Arc::default());
+    }
+
+    /// Writes the checksums to `PATH.sums`, if they are enabled.
+    pub fn write_checksums(&self) -> Result<(), ChecksumError> {
+        let Some(checksums) = &self.checksums else { return Ok(()) };
+        let running = std::mem::take(&mut *checksums.lock().unwrap_or_else(PoisonError::into_inner));
+        let fail = |source| ChecksumError::Io { path: self.path.clone(), action: "read back", source };
+        running.finish(self).map_err(fail)?.write(&Checksums::path_of(&self.path))
+    }
+
+    /// Removes a file that holds nothing of use.
+    pub fn discard(&self) {
+        if self.regular {
+            // A file that cannot be removed is marked incomplete; nothing else can be done.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Returns the blocks of `length` bytes from `offset` to the file system.
+    pub fn free(&self, offset: u64, length: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        if !self.regular {
+            return Ok(());
+        }
+        self.invalidate_checksums(offset, length);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&*self.file, flags, offset, length)?)
+    }
+
+    /// Sets the size of a file. Bytes past its previous end read as zeros.
+    pub fn set_size(&self, size: u64) -> io::Result<()> {
+        if !self.regular {
+            return Ok(());
+        }
+        self.invalidate_checksums(size, u64::MAX);
+        self.file.set_len(size)
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let aligned = offset.is_multiple_of(DIRECT_IO_ALIGNMENT as u64)
+            && bytes.as_ptr().addr().is_multiple_of(DIRECT_IO_ALIGNMENT);
+        let whole = if aligned { bytes.len() / DIRECT_IO_ALIGNMENT * DIRECT_IO_ALIGNMENT } else { 0 };
+        let mut done = 0;
+        if let Some(direct) = self.direct.as_deref().filter(|_| whole > 0) {
+            match write_all(direct, offset, &bytes[..whole]) {
+                Ok(()) => done = whole,
+                Err((written, error)) if error.kind() == io::ErrorKind::InvalidInput => {
+                    // This file system wants a larger alignment, or a short write ended between blocks.
+                    done = written;
+                    self.direct = None;
+                }
+                Err((written, source)) => return Err(WriteError::Write { written, source }),
+            }
+        }
+        write_all(&self.file, offset + done as u64, &bytes[done..])
+            .map_err(|(written, source)| WriteError::Write { written: written + done, source })
+    }
+
+    /// Zeroes a range of a disk.
+    fn zero(&mut self, offset: u64, length: u64) -> Result<(), WriteError> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        // Since Linux 4.9; older kernels, and disks that cannot, return an error.
+        match fallocate(&*self.file, FallocateFlags::ZERO_RANGE, offset, length) {
+            Ok(()) => {
+                self.invalidate_checksums(offset, length);
+                Ok(())
+            }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {
+                let zeros = vec![0; usize::try_from(length).unwrap_or(ZEROS).min(ZEROS)];
+                let mut done = 0;
+                while done < length {
+                    let piece = usize::try_from(length - done).unwrap_or(ZEROS).min(ZEROS);
+                    self.write(offset + done, &zeros[..piece])?;
+                    done += piece as u64;
+                }
+                Ok(())
+            }
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    fn invalidate_checksums(&self, offset: u64, length: u64) {
+        if let Some(checksums) = &self.checksums {
+            checksums.lock().unwrap_or_else(PoisonError::into_inner).changed(offset, length);
+        }
+    }
+}
+
+/// Opens `path` again with O_DIRECT. Returns `None` if it is no longer `file`.
+fn open_direct(path: &Path, file: &File) -> Option<Arc<File>> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_DIRECT);
+    let direct = options.open(path).ok()?;
+    let (one, other) = (direct.metadata().ok()?, file.metadata().ok()?);
+    ((one.dev(), one.ino()) == (other.dev(), other.ino())).then(|| Arc::new(direct))
+}
+
+/// Writes all of `bytes`. An error comes with the number of bytes written before it.
+fn write_all(file: &File, offset: u64, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write_at(&bytes[written..], offset + written as u64) {
+            Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((written, error)),
+        }
+    }
+    Ok(())
+}
+
+impl Output for OutputFile {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let result = self.write_at(offset, bytes);
+        if let Some(checksums) = &self.checksums {
+            checksums.lock().unwrap_or_else(PoisonError::into_inner).wrote(offset, bytes, result.is_ok());
+        }
+        self.bytes_written.add(result.as_ref().map_or_else(WriteError::written, |()| bytes.len()) as u64);
+        result
+    }
+
+    fn reserve(&mut self, offset: u64, length: u64) -> Result<(), WriteError> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        if length == 0 {
+            return Ok(());
+        }
+        if !self.regular {
+            return self.zero(offset, length);
+        }
+        match fallocate(&*self.file, FallocateFlags::empty(), offset, length) {
+            // A hole does as well, except that a full disk is noticed later.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), WriteError> {
+        self.file.sync_data().map_err(WriteError::from)
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.regular
+    }
+
+    fn can_rewrite(&self) -> bool {
+        true
+    }
+}
+
+impl ReadAt for OutputFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |meta| meta.len())
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        self.file.metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()))
+    }
+}

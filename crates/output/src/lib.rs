@@ -1,0 +1,90 @@
+//! What every dump writer shares: output files, large aligned writes, write-behind, and checksums.
+//!
+//! An [`Output`] takes bytes at any offset: a file ([`OutputFile`]) or a stream. [`ChunkWriter`] gathers consecutive
+//! bytes into large aligned writes; [`WriteBehind`] does the same and writes on a thread of its own. A format
+//! implements [`DumpWriter`] on top of them.
+
+mod aligned;
+mod bitmap;
+pub mod checksums;
+mod chunk_writer;
+mod dump;
+mod file;
+#[cfg(test)]
+mod test_disk;
+mod write_behind;
+
+use std::io;
+
+pub use aligned::AlignedBuffer;
+pub use bitmap::StoredBitmap;
+pub use chunk_writer::ChunkWriter;
+pub use dump::{DumpWriter, PageBatch, Recorded, StoredPage};
+pub use file::{OutputError, OutputFile};
+pub use write_behind::WriteBehind;
+
+/// A failure to write a dump.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The output did not take all bytes.
+    #[error("{source}")]
+    Write {
+        /// Bytes of the failed write that are in the output.
+        written: usize,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// What was written before cannot be read back.
+    #[error("cannot read back {what}: {source}")]
+    ReadBack {
+        /// The part of the dump.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl WriteError {
+    /// Returns whether the disk is full or a quota is reached.
+    pub fn is_full(&self) -> bool {
+        let full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        matches!(self, Self::Write { source, .. } if full(source.kind()))
+    }
+
+    /// Bytes of the failed write that are in the output.
+    pub fn written(&self) -> usize {
+        match self {
+            Self::Write { written, .. } => *written,
+            Self::ReadBack { .. } => 0,
+        }
+    }
+
+    /// Returns a conversion of I/O errors that occur while `what` is read back.
+    pub fn read_back(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::ReadBack { what, source }
+    }
+}
+
+impl From<io::Error> for WriteError {
+    fn from(source: io::Error) -> Self {
+        Self::Write { written: 0, source }
+    }
+}
+
+/// A destination for a dump: bytes are written at any offset.
+pub trait Output {
+    /// Writes `bytes` at `offset`.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError>;
+
+    /// Allocates `length` bytes from `offset`, where the system can. They read as zeros.
+    fn reserve(&mut self, offset: u64, length: u64) -> Result<(), WriteError>;
+
+    /// Blocks until everything written so far is on the disk.
+    fn sync(&mut self) -> Result<(), WriteError>;
+
+    /// Returns whether bytes that are never written read as zeros.
+    fn is_sparse(&self) -> bool;
+
+    /// Returns whether bytes can be written twice.
+    fn can_rewrite(&self) -> bool;
+}

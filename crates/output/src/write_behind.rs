@@ -1,0 +1,252 @@
+//! Write-behind: a thread writes full chunks while the caller gathers the next ones.
+
+use std::collections::VecDeque;
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use crate::{AlignedBuffer, Output, WriteError};
+
+/// Chunks per writer: one being gathered, one being written, and three in the queue, so that a disk that pauses finds
+/// work when it resumes.
+const CHUNKS: usize = 5;
+
+/// Writes a range of the output from its start to its end, on a thread of its own.
+pub struct WriteBehind {
+    /// Writes end at multiples of this, except the last before a [`flush`](Self::flush).
+    chunk: usize,
+    gathered: Chunk,
+    free: Vec<AlignedBuffer>,
+    /// Lengths of the chunks that the thread has, oldest first.
+    in_flight: VecDeque<usize>,
+    /// File offset up to which everything is written.
+    flushed: u64,
+    /// A failed write that the caller does not know of yet.
+    failure: Option<WriteError>,
+    /// `None` once the thread is to end.
+    work: Option<Sender<Chunk>>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Chunk {
+    buffer: AlignedBuffer,
+    used: usize,
+    offset: u64,
+}
+
+struct Done {
+    buffer: AlignedBuffer,
+    result: Result<(), WriteError>,
+}
+
+impl WriteBehind {
+    /// Starts at `offset` of `output` and writes `chunk` bytes at a time. Fails if the thread cannot be created.
+    pub fn new(mut output: impl Output + Send + 'static, offset: u64, chunk: usize) -> io::Result<Self> {
+        let (work, chunks) = unbounded::<Chunk>();
+        let (finished, done) = unbounded();
+        let write = move || {
+            for Chunk { buffer, used, offset } in chunks {
+                let result = output.write(offset, &buffer.bytes()[..used]);
+                let failed = result.is_err();
+                // Nothing is written behind a failed write: no bytes may follow a gap, and the tables need the room.
+                if finished.send(Done { buffer, result }).is_err() || failed {
+                    return;
+                }
+            }
+        };
+        let thread = Builder::new().name("write".into()).spawn(write)?;
+        Ok(Self {
+            chunk,
+            gathered: Chunk { buffer: AlignedBuffer::new(chunk), used: 0, offset },
+            free: (1..CHUNKS).map(|_| AlignedBuffer::new(chunk)).collect(),
+            in_flight: VecDeque::new(),
+            flushed: offset,
+            failure: None,
+            work: Some(work),
+            done,
+            thread: Some(thread),
+        })
+    }
+
+    /// File offset of the next byte.
+    pub fn end(&self) -> u64 {
+        self.gathered.offset + self.gathered.used as u64
+    }
+
+    /// File offset up to which bytes are in the output.
+    pub fn flushed(&self) -> u64 {
+        self.flushed
+    }
+
+    /// Returns whether chunks are being written.
+    pub fn is_busy(&mut self) -> bool {
+        if let Err(error) = self.collect_finished() {
+            self.failure = Some(error);
+        }
+        !self.in_flight.is_empty()
+    }
+
+    /// Appends `bytes`. After an error, bytes that are not written are dropped, and later writes fail.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), WriteError> {
+        while !bytes.is_empty() {
+            let Chunk { buffer, used, offset } = &mut self.gathered;
+            let end = (*offset + 1).next_multiple_of(self.chunk as u64);
+            let room = (end - *offset) as usize - *used;
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            buffer.bytes_mut()[*used..*used + now.len()].copy_from_slice(now);
+            *used += now.len();
+            bytes = later;
+            if now.len() == room {
+                self.submit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks until everything that was pushed is written.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.report_failure()?;
+        if self.gathered.used > 0 {
+            self.submit()?;
+        }
+        while !self.in_flight.is_empty() {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Hands the gathered chunk to the thread.
+    fn submit(&mut self) -> Result<(), WriteError> {
+        self.report_failure()?;
+        self.collect_finished()?;
+        while self.free.is_empty() {
+            self.wait()?;
+        }
+        let Some(buffer) = self.free.pop() else { return Ok(()) };
+        let next = Chunk { buffer, used: 0, offset: self.end() };
+        let full = std::mem::replace(&mut self.gathered, next);
+        self.in_flight.push_back(full.used);
+        // Fails only when the thread has ended, which `wait` reports.
+        let _ = self.work.as_ref().map(|work| work.send(full));
+        Ok(())
+    }
+
+    /// Returns the failure that the caller does not know of yet.
+    fn report_failure(&mut self) -> Result<(), WriteError> {
+        match self.failure.take() {
+            Some(error) => {
+                self.drop_unwritten();
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the finished chunks back without waiting.
+    fn collect_finished(&mut self) -> Result<(), WriteError> {
+        while let Ok(done) = self.done.try_recv() {
+            self.retire(done)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest chunk.
+    fn wait(&mut self) -> Result<(), WriteError> {
+        let Ok(done) = self.done.recv() else {
+            self.drop_unwritten();
+            return Err(io::Error::other("an earlier write failed").into());
+        };
+        self.retire(done)
+    }
+
+    fn retire(&mut self, Done { buffer, result }: Done) -> Result<(), WriteError> {
+        let used = self.in_flight.pop_front().unwrap_or(0);
+        self.flushed += result.as_ref().map_or_else(WriteError::written, |()| used) as u64;
+        self.free.push(buffer);
+        result.inspect_err(|_| self.drop_unwritten())
+    }
+
+    fn drop_unwritten(&mut self) {
+        self.in_flight.clear();
+        self.gathered.used = 0;
+        self.gathered.offset = self.flushed;
+    }
+}
+
+impl Drop for WriteBehind {
+    fn drop(&mut self) {
+        self.work = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_disk::TestDisk;
+
+    #[test]
+    fn writes_end_on_chunk_boundaries_and_keep_their_order() {
+        let (disk, file) = TestDisk::new(u64::MAX);
+        let mut writer = WriteBehind::new(disk, 100, 64).unwrap();
+        let sample: Vec<u8> = (0..=255).collect();
+        for piece in sample.chunks(7) {
+            writer.push(piece).unwrap();
+        }
+        writer.flush().unwrap();
+        let file = file.lock().unwrap();
+        assert_eq!(file.writes, [(100, 28), (128, 64), (192, 64), (256, 64), (320, 36)]);
+        assert_eq!(&file.bytes[100..], sample);
+        assert_eq!((writer.end(), writer.flushed()), (356, 356));
+    }
+
+    #[test]
+    fn bytes_are_gathered_while_the_disk_is_busy() {
+        let (disk, turn, file) = TestDisk::in_turns(u64::MAX);
+        let mut writer = WriteBehind::new(disk, 0, 64).unwrap();
+        assert!(!writer.is_busy());
+        writer.push(&[7; 64 * (CHUNKS - 1) + 63]).unwrap();
+        assert!(writer.is_busy());
+        assert_eq!((writer.flushed(), writer.end()), (0, 64 * CHUNKS as u64 - 1));
+        drop(turn);
+        writer.flush().unwrap();
+        assert!(!writer.is_busy());
+        assert_eq!(writer.flushed(), writer.end());
+        assert_eq!(file.lock().unwrap().bytes, [7; 64 * CHUNKS - 1]);
+    }
+
+    #[test]
+    fn the_next_call_reports_a_failure_that_is_busy_found() {
+        for push in [true, false] {
+            let (disk, _) = TestDisk::new(80);
+            let mut writer = WriteBehind::new(disk, 0, 64).unwrap();
+            writer.push(&[7; 140]).unwrap();
+            while writer.is_busy() {
+                std::thread::yield_now();
+            }
+            let reported = if push { writer.push(&[7; 100]) } else { writer.flush() };
+            assert!(reported.unwrap_err().is_full());
+            assert_eq!((writer.flushed(), writer.end()), (80, 80));
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_behind_a_failed_write() {
+        let (disk, file) = TestDisk::new(80);
+        let mut writer = WriteBehind::new(disk, 0, 64).unwrap();
+        let error = writer.push(&[7; 300]).and_then(|()| writer.flush()).unwrap_err();
+        assert!(error.is_full());
+        assert_eq!((writer.flushed(), writer.end()), (80, 80));
+        assert!(!writer.is_busy());
+        assert_eq!(file.lock().unwrap().writes, [(0, 64), (64, 16)]);
+        // Later writes fail too.
+        writer.flush().unwrap();
+        assert!(writer.push(&[7; 64]).and_then(|()| writer.flush()).is_err());
+        assert_eq!(writer.flushed(), 80);
+    }
+}
