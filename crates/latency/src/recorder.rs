@@ -40,3 +40,10 @@ impl EventRecorder {
         Ok(summary)
     }
 }
+
+impl From<Recorder> for EventRecorder {
+    /// Takes a recorder whose events need no probes.
+    fn from(recorder: Recorder) -> Self {
+        Self { recorder, probes: None }
+    }
+}

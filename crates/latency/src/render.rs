@@ -134,7 +134,7 @@ fn render_missed(out: &mut String, missed: &Missed) {
         (open_at_gap, "open where events were lost"),
         (
             lost_events,
-            "events lost because the kernel's buffers were full: try a larger --buffer, or --in-kernel",
+            "events lost because the kernel's buffers were full: try a larger --buffer-size, or --in-kernel",
         ),
     ];
     for (count, what) in lines.into_iter().filter(|(count, _)| *count > 0) {
@@ -172,7 +172,7 @@ Function = vfs_read
 avg = 5 usecs, total: 26 usecs, count: 5
 min = 1, p50 = 5, max = 9
 2 nested in another call of the same function by the same task, each measured
-3 events lost because the kernel's buffers were full: try a larger --buffer, or --in-kernel
+3 events lost because the kernel's buffers were full: try a larger --buffer-size, or --in-kernel
 ";
         assert_eq!(report.text(true), expected);
     }

@@ -30,8 +30,6 @@ mod registers;
 mod run;
 mod signals;
 mod summary;
-#[cfg(feature = "stalls")]
-mod until;
 mod usage;
 
 use std::process::ExitCode;

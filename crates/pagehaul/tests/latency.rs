@@ -160,5 +160,6 @@ fn what_cannot_be_is_said_in_one_sentence() {
     let usage = latency(&["--between", "alone"]);
     assert_eq!(usage.status.code(), Some(2));
     assert_eq!(latency(&[]).status.code(), Some(2));
+    assert_eq!(latency(&["-i", "0", "f"]).status.code(), Some(2));
     assert_eq!(latency(&["--in-kernel", "-u", "f"]).status.code(), Some(2));
 }

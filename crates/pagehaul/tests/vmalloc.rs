@@ -37,6 +37,18 @@ fn intervals_add_up_to_the_whole() {
 }
 
 #[test]
+fn a_recording_can_be_read_in_part() {
+    let areas = |arguments: &[&str]| -> u64 {
+        let report: serde_json::Value = serde_json::from_str(&text(arguments)).unwrap();
+        report["allocated"]["areas"].as_u64().unwrap()
+    };
+    let whole = areas(&["--from", VMALLOC, "--json"]);
+    let part = areas(&["--from", VMALLOC, "--json", "-d", "1500ms"]);
+    assert!(0 < part && part < whole, "{part} of {whole}");
+    assert_eq!(areas(&["--from", VMALLOC, "--json", "-d", "1h"]), whole);
+}
+
+#[test]
 fn a_trace_of_something_else_is_refused() {
     let output = vmalloc(&["--from", FUNCTIONS]);
     let said = String::from_utf8(output.stderr).unwrap();

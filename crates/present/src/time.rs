@@ -22,6 +22,12 @@ pub fn utc(seconds: u64) -> String {
     )
 }
 
+/// Formats the time of day of seconds since 1970, in UTC: `04:05:06`.
+pub fn time_of_day(seconds: u64) -> String {
+    let day = seconds % 86_400;
+    format!("{:02}:{:02}:{:02}", day / 3600, day / 60 % 60, day % 60)
+}
+
 /// Formats a duration in seconds: `3.21 s`, `4 min 05 s`, `2 h 05 min`.
 pub fn seconds(value: f64) -> String {
     if value < 60.0 {
@@ -63,6 +69,7 @@ mod tests {
         assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
         assert_eq!(utc(1_795_235_719), "2026-11-21 04:35:19 UTC");
+        assert_eq!(time_of_day(1_795_235_719), "04:35:19");
         assert_eq!(utc(u64::MAX), "18446744073709551615 s after 1970-01-01 UTC");
     }
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pagehaul_latency::{EventSession, Histogram, Mechanism, Options, Session, Setup, Unit};
+use pagehaul_latency::trace_file::Intervals;
+use pagehaul_latency::{EventRecorder, EventSession, Histogram, Mechanism, Options, Session, Setup, Unit};
 use pagehaul_trace::live::{Instance, InstanceOptions, LiveReader, Recorder, RecorderOptions, Tracefs};
 use pagehaul_trace::{EventSource, Symbols};
 use serde::Serialize;
@@ -169,26 +170,27 @@ pub fn record(
     path: &Path,
     buffer_kb: u32,
     command: &[String],
-) -> Result<Recorder, VmallocError> {
+) -> Result<EventRecorder, VmallocError> {
     let (instance, _) = set_up(tracefs, false, buffer_kb)?;
     let options = RecorderOptions { command: command.to_vec(), ..RecorderOptions::default() };
-    Ok(Recorder::start(instance, path, &options)?)
+    Ok(Recorder::start(instance, path, &options)?.into())
 }
 
-/// Reads a trace, split into intervals of `interval` if given.
+/// Reads a trace up to `intervals.duration`, split into `intervals.interval` if given.
 ///
 /// # Errors
 /// [`VmallocError`] if the trace cannot be read or has no vmalloc events.
 pub fn read_trace(
     source: &mut dyn EventSource,
     symbols: Symbols,
-    interval: Option<Duration>,
+    intervals: Intervals,
 ) -> Result<Vec<Interval>, VmallocError> {
     let mut activity = Activity::new(symbols);
     let mut all = Vec::new();
     let mut begin: Option<u64> = None;
-    let mut last = 0;
-    let step = interval.map(|interval| u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1));
+    let (mut first, mut last) = (None, 0);
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let (step, duration) = (intervals.interval.map(nanoseconds), intervals.duration.map(nanoseconds));
     let mut finish = |activity: &mut Activity, from: u64, to: u64| {
         let (counts, purge_sizes) = activity.take();
         let seconds = to.saturating_sub(from) as f64 / 1e9;
@@ -202,7 +204,12 @@ pub fn read_trace(
         });
     };
     while let Some(event) = source.next_event()? {
-        last = event.ts();
+        let ts = event.ts();
+        let first = *first.get_or_insert(ts);
+        if duration.is_some_and(|duration| ts.saturating_sub(first) >= duration) {
+            break;
+        }
+        last = ts;
         let from = *begin.get_or_insert(last);
         if let Some(step) = step
             && last.saturating_sub(from) >= step

@@ -154,7 +154,7 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
     }
     if lost > 0 {
         out.push_str(&format!(
-            "{lost} events lost because the kernel's buffers were full: try a larger --buffer\n"
+            "{lost} events lost because the kernel's buffers were full: try a larger --buffer-size\n"
         ));
     }
     out

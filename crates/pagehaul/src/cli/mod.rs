@@ -23,6 +23,8 @@ pub(crate) mod pages;
 pub(crate) mod read;
 #[cfg(feature = "stalls")]
 pub(crate) mod reclaim;
+#[cfg(feature = "stalls")]
+mod tracing;
 pub(crate) mod verify;
 #[cfg(feature = "process")]
 pub(crate) mod verify_process;

@@ -1,0 +1,135 @@
+//! Options and run of the commands that trace the running kernel and report on it: `latency` and `vmalloc`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use pagehaul_latency::EventRecorder;
+use pagehaul_latency::trace_file::Intervals;
+use pagehaul_present::number::{bytes, count};
+use pagehaul_present::time::parse_duration;
+
+/// Time between two reads of the kernel's buffers.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Args)]
+pub(crate) struct TracingArguments {
+    /// Report every TIME (500ms, 10s, 5m; a number without a unit is in seconds). With --from, on the trace's clock, and
+    /// only intervals with events
+    #[arg(short, long, value_name = "TIME", value_parser = positive)]
+    pub(super) interval: Option<Duration>,
+    /// Stop after TIME
+    #[arg(short, long, value_name = "TIME", value_parser = positive)]
+    pub(super) duration: Option<Duration>,
+    /// Record the events to FILE, to be read with --from
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "interval", "json"])]
+    pub(super) output: Option<PathBuf>,
+    /// Read a trace file instead of the running kernel: a pagehaul recording (.pht), trace.dat or text; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "command")]
+    pub(super) from: Option<PathBuf>,
+    /// Size of the kernel's buffer per CPU in KiB: larger ones lose fewer events
+    #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
+    pub(super) buffer_size: u32,
+    /// Print JSON: one object per report, each on one line
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Trace while this command runs (all processes, not only the command)
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
+}
+
+impl TracingArguments {
+    pub(super) fn intervals(&self) -> Intervals {
+        Intervals { interval: self.interval, duration: self.duration }
+    }
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("expected more than 0".into()),
+        duration => Ok(duration),
+    }
+}
+
+/// A run of tracing: ends after --duration, on a signal, or with the command.
+pub(super) struct TracingRun {
+    begin: Instant,
+    duration: Option<Duration>,
+    interval: Option<Duration>,
+    next_report: Option<Duration>,
+    signalled: Arc<AtomicBool>,
+    command: Option<Child>,
+    /// The command's exit status.
+    pub(super) code: ExitCode,
+}
+
+impl TracingRun {
+    /// Catches signals. Must precede all changes to the kernel, so that no signal leaves them behind.
+    pub(super) fn catch_signals() -> anyhow::Result<Self> {
+        let signalled = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
+            signal_hook::flag::register(signal, Arc::clone(&signalled)).context("cannot catch signals")?;
+        }
+        Ok(Self {
+            begin: Instant::now(),
+            duration: None,
+            interval: None,
+            next_report: None,
+            signalled,
+            command: None,
+            code: ExitCode::SUCCESS,
+        })
+    }
+
+    /// Starts the command, if any, and the clock.
+    pub(super) fn start(&mut self, arguments: &TracingArguments) -> anyhow::Result<()> {
+        if let Some((program, rest)) = arguments.command.split_first() {
+            let child = Command::new(program).args(rest).spawn();
+            self.command = Some(child.with_context(|| format!("cannot start {program}"))?);
+        } else if arguments.duration.is_none() {
+            tell!("Tracing... Hit Ctrl-C to end.");
+        }
+        (self.duration, self.interval) = (arguments.duration, arguments.interval);
+        self.next_report = self.interval;
+        self.begin = Instant::now();
+        Ok(())
+    }
+
+    /// Returns whether the run is over.
+    pub(super) fn is_over(&mut self) -> bool {
+        if let Some(child) = &mut self.command
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            self.code = ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+            return true;
+        }
+        let late = self.duration.is_some_and(|duration| self.begin.elapsed() >= duration);
+        late || self.signalled.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether an interval has passed since the last report.
+    pub(super) fn report_due(&mut self) -> bool {
+        let Some((next, interval)) = self.next_report.zip(self.interval) else { return false };
+        let due = self.begin.elapsed() >= next;
+        if due {
+            self.next_report = next.checked_add(interval);
+        }
+        due
+    }
+
+    /// Records until the run is over.
+    pub(super) fn record(mut self, recorder: EventRecorder, path: &Path) -> anyhow::Result<ExitCode> {
+        while !recorder.failed() && !self.is_over() {
+            std::thread::sleep(POLL);
+        }
+        let summary = recorder.finish()?;
+        let (events, lost) = (count(summary.events), count(summary.lost));
+        say!("{}: {events} events, {lost} lost, {}", path.display(), bytes(summary.file_bytes))?;
+        Ok(self.code)
+    }
+}
