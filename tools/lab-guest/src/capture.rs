@@ -1,4 +1,4 @@
-//! The capture kernel: run pagehaul on /proc/vmcore, save the raw vmcore, report.
+//! In the capture kernel: run pagehaul on /proc/vmcore, save the raw vmcore, write the report.
 
 use crate::system::{mount_disk, release, unmount};
 use crate::{Result, notify_host, run, save};
@@ -8,7 +8,7 @@ use std::fs;
 
 const OUT: &str = "/out";
 
-/// Does everything the order asks of the capture kernel.
+/// Runs the plan's part for the capture kernel.
 pub fn capture(plan: &Plan) -> Result<()> {
     notify_host(message::CAPTURE, "");
     mount_disk(disk::OUT, OUT)?;
@@ -19,7 +19,7 @@ pub fn capture(plan: &Plan) -> Result<()> {
         vmcore_bytes: fs::metadata("/proc/vmcore").map_err(|e| format!("/proc/vmcore: {e}"))?.len(),
         ..Report::default()
     };
-    // The runs come first: they find memory as a capture kernel's boot left it.
+    // The runs come first: they find memory as the boot left it.
     for run in &plan.runs {
         notify_host(message::STEP, &format!("pagehaul run {}", run.name));
         report.runs.push(run::run(run, OUT)?);

@@ -1,4 +1,4 @@
-//! Children and how they end.
+//! Child processes.
 
 use crate::Result;
 use crate::system::check;

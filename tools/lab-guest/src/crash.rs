@@ -1,4 +1,4 @@
-//! The first kernel: fill memory, load the capture kernel, panic.
+//! In the first kernel: fill memory, load the capture kernel, panic.
 
 use crate::system::{disk, pin_to_cpu, set};
 use crate::{Result, fill, kernel, notify_host, tasks};
@@ -12,7 +12,7 @@ pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     tasks::populate()?;
     kernel::load_capture_kernel(plan::CAPTURE_KERNEL, plan::CAPTURE_INITRAMFS, &plan.capture_command_line)?;
     for path in [plan::CAPTURE_KERNEL, plan::CAPTURE_INITRAMFS] {
-        // They stand in memory: 30 MB that are better filled with stamps.
+        // They take 30 MB of memory that stamped pages can use.
         fs::remove_file(path).map_err(|e| format!("{path}: {e}"))?;
     }
     let (mut manifest, mut held) = fill::fill(percent)?;
@@ -20,10 +20,10 @@ pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     manifest.meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     manifest.modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     manifest.tasks = processes();
-    post(&manifest)?;
+    write_manifest(&manifest)?;
     notify_host(message::FILLED, "");
-    // The capture kernel starts on the CPU that panics. With more than one CPU that must be the boot CPU, which
-    // resets the machine if it is sent INIT by another.
+    // The capture kernel starts on the CPU that panics. With several CPUs that must be the boot CPU, which resets the
+    // machine if another CPU sends it INIT.
     pin_to_cpu(0)?;
     set("/proc/sys/kernel/sysrq", "1")?;
     notify_host(message::PANIC, "");
@@ -46,8 +46,8 @@ fn processes() -> Vec<(u32, String)> {
     tasks
 }
 
-/// Puts the manifest on its disk, past every cache: the kernel won't get to write anything back.
-fn post(manifest: &Manifest) -> Result<()> {
+/// Writes the manifest to its disk with O_SYNC: the crash prevents any later write-back.
+fn write_manifest(manifest: &Manifest) -> Result<()> {
     let json = serde_json::to_vec(manifest).map_err(|e| format!("writing the manifest: {e}"))?;
     let device = disk(plan::disk::MANIFEST)?;
     let fail = |e: std::io::Error| format!("{}: {e}", device.display());

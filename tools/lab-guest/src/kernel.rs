@@ -1,4 +1,4 @@
-//! Loading modules and the capture kernel.
+//! Loads modules and the capture kernel.
 
 use crate::system::check;
 use crate::{Result, notify_host};
@@ -8,10 +8,10 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// `KEXEC_FILE_ON_CRASH` of linux/kexec.h: load for the panic, not for a reboot.
+/// `KEXEC_FILE_ON_CRASH` of linux/kexec.h: the kernel starts after a panic, not on reboot.
 const KEXEC_FILE_ON_CRASH: libc::c_ulong = 2;
 
-/// Loads every module of a directory in the order of the names.
+/// Loads all modules of a directory in the order of their names.
 pub fn load_modules(directory: &Path) -> Result<()> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -22,7 +22,7 @@ pub fn load_modules(directory: &Path) -> Result<()> {
         let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
         if result != 0 {
             let why = std::io::Error::last_os_error();
-            // Devices that this machine doesn't have (ENODEV), or a module that is there already.
+            // The machine lacks the device (ENODEV), or the module is loaded already.
             if !matches!(why.raw_os_error(), Some(libc::ENODEV | libc::EEXIST)) {
                 return Err(format!("loading {}: {why}", path.display()));
             }
@@ -51,5 +51,5 @@ pub fn load_capture_kernel(kernel: &str, initramfs: &str, command_line: &str) ->
     };
     check(result, "kexec_file_load of the capture kernel (is crashkernel= large enough?)")?;
     let loaded = fs::read_to_string("/sys/kernel/kexec_crash_loaded").unwrap_or_default();
-    if loaded.trim() == "1" { Ok(()) } else { Err("the kernel didn't keep the capture kernel".into()) }
+    if loaded.trim() == "1" { Ok(()) } else { Err("the kernel did not load the capture kernel".into()) }
 }

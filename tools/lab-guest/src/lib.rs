@@ -1,7 +1,7 @@
-//! What the lab's host side and its guest agree on: stamps, and the files they hand to each other.
+//! The protocol between the lab's host side and its guests: stamps, and the files they exchange.
 //!
-//! The guest program itself is the binary of this package; it runs as init both in the kernel that is to crash
-//! and in the capture kernel.
+//! The binary of this package is the guest program. It runs as init in the kernel that crashes and in the capture
+//! kernel.
 
 pub mod class;
 pub mod plan;

@@ -1,5 +1,5 @@
-//! Init of the lab's guests. The same program runs before the crash and in the capture kernel; `/proc/vmcore` tells
-//! it which of the two it is in. Where it finds a workload instead, it runs that and powers off.
+//! Init of the lab's guests. The same program runs before the crash and in the capture kernel, which has a
+//! `/proc/vmcore`. If the initramfs holds a workload, it runs that and powers off.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ use lab_guest::workload::{self, Workload};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Why the guest gave up, in one sentence.
+/// The error is one sentence for the host.
 type Result<T> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     if std::process::id() != 1 {
-        eprintln!("lab-guest is the init of the lab's guests: it is of no use elsewhere");
+        eprintln!("lab-guest is the init of the lab's guests: it does not run elsewhere");
         return ExitCode::FAILURE;
     }
     if let Err(why) = init() {
@@ -58,21 +58,21 @@ fn init() -> Result<()> {
     }
 }
 
-/// Reads what the host put into the initramfs.
+/// Reads a JSON file that the host put into the initramfs.
 fn read<T: serde::de::DeserializeOwned>(path: &str) -> Result<T> {
     let text = std::fs::read(path).map_err(|e| format!("{path}: {e}"))?;
     serde_json::from_slice(&text).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Prints a line for the host.
+/// Sends a message to the host, on the console.
 fn notify_host(what: &str, detail: &str) {
     use std::io::Write;
-    // On its own line even where the kernel was in the middle of one.
+    // The kernel may have left a line unfinished.
     let line = format!("\n{}{what} {detail}\n", message::PREFIX);
     let mut out = std::io::stdout().lock();
-    // Without a console there is nobody to tell.
+    // Without a console no one listens.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-    // Until it has left the machine: a panic would throw away what the serial driver still holds.
+    // Wait until it has been sent: a panic discards what the serial driver has buffered.
     // SAFETY: no memory is passed.
     unsafe { libc::tcdrain(libc::STDOUT_FILENO) };
 }

@@ -1,4 +1,4 @@
-//! Mappings filled with stamps, and where their pages are.
+//! Mappings filled with stamped pages, and the PFNs of these pages.
 
 use crate::Result;
 use lab_guest::Class;
@@ -9,36 +9,36 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a transparent huge page, and of the HugeTLB pages used here.
+/// Size of transparent huge pages, and of the HugeTLB pages used here, in bytes.
 pub const HUGE: usize = 2 << 20;
 
-/// A mapping that stays until it is unmapped on purpose: the crash wants its pages.
+/// A mapping without a destructor: its pages must exist when the kernel crashes.
 pub struct Mapping {
     address: *mut u8,
     length: usize,
 }
 
 impl Mapping {
-    /// Maps anonymous memory, at an address that is a multiple of 2 MiB.
+    /// Maps anonymous memory at a multiple of 2 MiB.
     pub fn anonymous(length: usize, extra_flags: i32) -> Result<Mapping> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra_flags;
         if extra_flags & libc::MAP_HUGETLB != 0 {
             return Mapping::map(std::ptr::null_mut(), length, flags, -1);
         }
-        // Take more than needed to find an aligned place in it, then map over that place.
+        // Reserve more than needed, then map over an aligned range in it.
         let wide = Mapping::map(std::ptr::null_mut(), length + HUGE, flags | libc::MAP_NORESERVE, -1)?;
         let start = (wide.address as usize).next_multiple_of(HUGE);
         Mapping::map(start as *mut u8, length, flags | libc::MAP_FIXED, -1)
     }
 
-    /// Maps a file, shared and writable.
+    /// Maps a file shared and writable.
     pub fn file(file: &File, length: usize) -> Result<Mapping> {
         Mapping::map(std::ptr::null_mut(), length, libc::MAP_SHARED, file.as_raw_fd())
     }
 
     fn map(at: *mut u8, length: usize, flags: i32, fd: i32) -> Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: MAP_FIXED is only used by `anonymous`, over a range it mapped itself and nothing else points to.
+        // SAFETY: MAP_FIXED is only used by `anonymous`, over a range it mapped itself, to which nothing else points.
         let address = unsafe { libc::mmap(at.cast(), length, protection, flags, fd, 0) };
         if address == libc::MAP_FAILED {
             return Err(format!("mapping {} KiB: {}", length >> 10, io::Error::last_os_error()));
@@ -46,21 +46,21 @@ impl Mapping {
         Ok(Mapping { address: address.cast(), length })
     }
 
-    /// Gives advice about the whole mapping.
+    /// Calls madvise on the whole mapping.
     pub fn advise(&self, advice: i32) -> Result<()> {
         // SAFETY: the range is this mapping; none of the advices used here takes pages away from under a reference.
         let result = unsafe { libc::madvise(self.address.cast(), self.length, advice) };
         crate::system::check(result.into(), &format!("madvise({advice})")).map(drop)
     }
 
-    /// Locks its pages in memory.
+    /// Locks its pages with mlock.
     pub fn lock(&self) -> Result<()> {
         // SAFETY: the range is this mapping.
         crate::system::check(unsafe { libc::mlock(self.address.cast(), self.length) }.into(), "mlock")
             .map(drop)
     }
 
-    /// How many of its pages are in memory, mapped by this program or not.
+    /// Returns how many of its pages are resident, mapped by this program or not.
     pub fn resident(&self) -> Result<usize> {
         let mut pages = vec![0_u8; self.length.div_ceil(PAGE)];
         // SAFETY: the range is this mapping, and a byte is written for each of its pages.
@@ -69,29 +69,28 @@ impl Mapping {
         Ok(pages.iter().filter(|&page| page & 1 == 1).count())
     }
 
-    /// The mapped bytes.
+    /// Returns the mapped bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: mapped readable and writable for `length` bytes, and borrowed from self alone. Files mapped here
         // are not changed by anyone else.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
     }
 
-    /// Stamps each page, counting up from `first`.
+    /// Stamps the pages with sequence numbers from `first`.
     pub fn stamp(&mut self, class: Class, first: u64) {
         for (page, sequence) in self.bytes().chunks_exact_mut(PAGE).zip(first..) {
             stamp::fill(page, Stamp { class, sequence });
         }
     }
 
-    /// Reads a byte of each page, so that it is there to be asked for.
+    /// Reads a byte of each page, so that the page is mapped.
     pub fn touch(&mut self) {
         for byte in self.bytes().iter().step_by(PAGE) {
-            // Nobody wants the byte, only the page.
             std::hint::black_box(*byte);
         }
     }
 
-    /// Where the pages are: as many runs as needed, in the order of addresses.
+    /// Returns the PFNs of the pages, in the order of addresses.
     pub fn ranges(&self, first: u64) -> Result<Vec<Range>> {
         const PRESENT: u64 = 1 << 63;
         const PFN: u64 = (1 << 55) - 1;
@@ -109,23 +108,23 @@ impl Mapping {
         Ok(ranges)
     }
 
-    /// Stamps the pages, and says where they are.
+    /// Stamps the pages and returns the manifest's entry for them.
     pub fn fill(&mut self, class: Class) -> Result<Filled> {
         self.stamp(class, 0);
         self.filled(class)
     }
 
-    /// What was filled, for the manifest.
+    /// Returns the manifest's entry for the pages.
     pub fn filled(&self, class: Class) -> Result<Filled> {
         Ok(Filled { class, count: (self.length / PAGE) as u64, ranges: self.ranges(0)? })
     }
 
-    /// Address of a byte, for calls that want a part of the mapping.
+    /// Returns the address of a byte, for system calls on a part of the mapping.
     pub fn address(&self, offset: usize) -> *mut libc::c_void {
         self.address.wrapping_add(offset).cast()
     }
 
-    /// Gives the memory back.
+    /// Unmaps the memory.
     pub fn unmap(self) {
         // SAFETY: the range is this mapping, and self is gone after this.
         unsafe { libc::munmap(self.address.cast(), self.length) };

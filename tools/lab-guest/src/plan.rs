@@ -1,29 +1,29 @@
-//! What the host asks of the guest: `/lab.json` in the initramfs.
+//! What the guest has to do: `/lab.json` in the initramfs.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the host puts the order in the initramfs.
+/// Path of the [`Plan`] in the initramfs.
 pub const PATH: &str = "/lab.json";
-/// Directory of kernel modules in the initramfs, loaded in the order of their names.
+/// Directory of kernel modules in the initramfs. The guest loads them in the order of their names.
 pub const MODULES: &str = "/modules";
-/// Where the pagehaul binary stands in the initramfs, if there is one.
+/// Path of the optional pagehaul binary in the initramfs.
 pub const PAGEHAUL: &str = "/bin/pagehaul";
-/// Kernel and initramfs for the capture kernel, in the first kernel's initramfs.
+/// Path of the capture kernel in the first kernel's initramfs.
 pub const CAPTURE_KERNEL: &str = "/boot/vmlinuz";
-/// See [`CAPTURE_KERNEL`].
+/// Path of the capture kernel's initramfs in the first kernel's.
 pub const CAPTURE_INITRAMFS: &str = "/boot/initramfs";
 
-/// Serial numbers of the virtio disks: the guest finds its disks by these, not by their order.
+/// Serial numbers of the virtio disks, by which the guest finds them.
 pub mod disk {
-    /// ext4, where the capture kernel puts its results.
+    /// ext4, for the capture kernel's results.
     pub const OUT: &str = "out";
-    /// Raw: the whole of /proc/vmcore from byte 0.
+    /// Raw: all of /proc/vmcore from byte 0.
     pub const VMCORE: &str = "vmcore";
-    /// Raw: the manifest of the first kernel (a [`MANIFEST_MAGIC`](super::MANIFEST_MAGIC) block, then JSON).
+    /// Raw: the first kernel's manifest (a [`MANIFEST_MAGIC`](super::MANIFEST_MAGIC) block, then JSON).
     pub const MANIFEST: &str = "manifest";
     /// ext4 with 4 KiB blocks, for page cache without buffer heads.
     pub const CACHE: &str = "cache";
-    /// Raw, for dumps without a file system: `{disk}` in a run's arguments.
+    /// Raw, for dumps without a file system. `{disk}` in a run's arguments.
     pub const DUMP: &str = "dump";
     /// ext4 with 1 KiB blocks, for page cache with buffer heads.
     pub const CACHE_PRIVATE: &str = "cache1k";
@@ -35,36 +35,36 @@ pub mod disk {
 /// The JSON starts at the next block (byte 4096).
 pub const MANIFEST_MAGIC: [u8; 8] = *b"PHLABBOX";
 
-/// Lines on the console that the host follows.
+/// Messages from the guest to the host, on the console.
 pub mod message {
-    /// Starts each line that is meant for the host.
+    /// Starts every message.
     pub const PREFIX: &str = "PHLAB ";
-    /// Memory is filled; what follows is the panic, or for a benchmark input the dump from outside.
+    /// Memory is filled. The panic follows, or for a benchmark the host's dump.
     pub const FILLED: &str = "filled";
-    /// The next thing is the panic.
+    /// The guest panics now.
     pub const PANIC: &str = "panic";
-    /// The capture kernel is up.
+    /// The capture kernel has booted.
     pub const CAPTURE: &str = "capture";
-    /// Everything asked for is on the disks.
+    /// All results are on the disks.
     pub const DONE: &str = "done";
-    /// Followed by why the guest gave up.
+    /// The guest failed. The error follows.
     pub const ERROR: &str = "error";
-    /// Followed by what it does now.
+    /// The guest starts a step. Its description follows.
     pub const STEP: &str = "step";
-    /// The guest asks the host to inflate the balloon by so many MiB (a number follows).
+    /// Asks the host to inflate the balloon by the number of MiB that follows.
     pub const BALLOON: &str = "balloon";
 }
 
-/// What the guest is to do.
+/// What the guest does before and after the crash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What to do before the crash.
+    /// How to fill memory before the crash.
     pub fill: Fill,
     /// Command line of the capture kernel.
     pub capture_command_line: String,
-    /// Whether the capture kernel saves the whole of /proc/vmcore.
+    /// Whether the capture kernel saves all of /proc/vmcore.
     pub save_vmcore: bool,
-    /// Runs of pagehaul in the capture kernel, one after the other.
+    /// Runs in the capture kernel, one after the other.
     pub runs: Vec<Run>,
 }
 
@@ -72,9 +72,9 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fill {
-    /// Stamped pages of every class, in this share (percent) of the memory available; then panic.
+    /// Fill this percentage of available memory with stamped pages of every class, then panic.
     Stamps(u32),
-    /// Contents of real files: so many MiB as page cache, so many read into a program's memory; then wait.
+    /// Fill memory with the contents of real files, then wait.
     Files {
         /// MiB of page cache.
         cache_mib: u64,
@@ -83,19 +83,19 @@ pub enum Fill {
     },
 }
 
-/// One run of pagehaul, or of a program beside it, in the capture kernel.
+/// One run of pagehaul, or of another program, in the capture kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Name of its files in the results.
+    /// Base name of its files in the results.
     pub name: String,
-    /// Arguments, in full; `{out}` stands for the dump's path, `{disk}` for the device of the raw disk.
+    /// All arguments. `{out}` stands for the dump's path, `{disk}` for the device of the raw disk.
     pub arguments: Vec<String>,
-    /// Seconds after which the run is killed.
+    /// Time limit in seconds. The run is killed afterwards.
     pub time_limit: u64,
-    /// Program to run instead of pagehaul, and its first arguments: paths on the disk for results.
+    /// Program to run instead of pagehaul, a path on the disk for results, and its first arguments.
     #[serde(default)]
     pub program: Vec<String>,
-    /// Whether the dump is removed once its size is known.
+    /// Whether to delete the dump after measuring its size.
     #[serde(default)]
     pub discard: bool,
 }

@@ -1,16 +1,16 @@
-//! What the guest hands back: the manifest of stamped pages, and the report of the capture kernel.
+//! What the guest returns: the manifest of stamped pages, and the capture kernel's report.
 
 use crate::Class;
 use serde::{Deserialize, Serialize};
 
-/// Everything the first kernel did to its memory before it crashed.
+/// How the first kernel filled its memory before the crash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// `uname -r`.
     pub release: String,
-    /// One entry per class that was filled.
+    /// The classes that were filled.
     pub classes: Vec<Filled>,
-    /// Classes that could not be filled, with the reason.
+    /// The classes that could not be filled, with the error.
     pub missing: Vec<(Class, String)>,
     /// `/proc/meminfo` just before the panic.
     pub meminfo: String,
@@ -25,38 +25,38 @@ pub struct Manifest {
 pub struct Filled {
     /// Their class.
     pub class: Class,
-    /// How many were stamped.
+    /// Number of stamped pages.
     pub count: u64,
-    /// Where they are, as far as the guest could find out; in order of sequence numbers.
+    /// Their known locations, in the order of sequence numbers.
     pub ranges: Vec<Range>,
 }
 
-/// A run of stamped pages.
+/// Consecutive stamped pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Range {
-    /// Page frame number of the first page.
+    /// PFN of the first page.
     pub pfn: u64,
     /// Sequence number in the first page's stamp.
     pub sequence: u64,
-    /// How many pages, with frame numbers and sequence numbers both counting up.
+    /// Number of pages. PFN and sequence number increase together.
     pub pages: u64,
 }
 
 impl Manifest {
-    /// The entry of a class, if it was filled.
+    /// Returns the entry of a class, if it was filled.
     pub fn class(&self, class: Class) -> Option<&Filled> {
         self.classes.iter().find(|filled| filled.class == class)
     }
 }
 
 impl Filled {
-    /// Every page with a known place, as (page frame number, sequence number).
+    /// Returns every page with a known location as (PFN, sequence number).
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.ranges.iter().flat_map(|r| (0..r.pages).map(|i| (r.pfn + i, r.sequence + i)))
     }
 }
 
-/// Adds a page to runs of pages.
+/// Appends a page to a list of ranges.
 pub fn push_page(ranges: &mut Vec<Range>, pfn: u64, sequence: u64) {
     match ranges.last_mut() {
         Some(r) if r.pfn + r.pages == pfn && r.sequence + r.pages == sequence => r.pages += 1,
@@ -71,26 +71,26 @@ pub struct Report {
     pub release: String,
     /// Seconds from the capture kernel's start to its init.
     pub uptime: f64,
-    /// Bytes of /proc/vmcore.
+    /// Size of /proc/vmcore in bytes.
     pub vmcore_bytes: u64,
-    /// How the vmcore was saved, if it was.
+    /// How the vmcore was saved, if requested.
     pub vmcore: Option<Saved>,
-    /// The runs of pagehaul.
+    /// The runs, in the order of the plan.
     pub runs: Vec<RunReport>,
 }
 
 /// How the raw vmcore was saved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Whether the kernel allowed mmap of /proc/vmcore.
     pub mapped: bool,
-    /// Bytes that are not zero blocks, and so were written.
+    /// Bytes written: all but blocks of zeros.
     pub written: u64,
 }
 
-/// How a run of pagehaul went. Its files are `<name>.dump`, `<name>.stdout`, `<name>.stderr`, `<name>.vmstat-before`
+/// How one run ended. Its files are `<name>.dump`, `<name>.stdout`, `<name>.stderr`, `<name>.vmstat-before`
 /// and `<name>.vmstat-after`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
@@ -98,11 +98,11 @@ pub struct RunReport {
     pub name: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Exit code, unless a signal ended it.
+    /// Exit code, unless a signal killed it.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that killed it.
     pub signal: Option<i32>,
-    /// Whether it was killed for taking too long.
+    /// Whether it exceeded its time limit.
     pub timed_out: bool,
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -110,15 +110,15 @@ pub struct RunReport {
     pub user_seconds: f64,
     /// CPU seconds in the kernel.
     pub system_seconds: f64,
-    /// Highest VmHWM seen, in KiB.
+    /// Peak VmHWM in KiB.
     pub peak_rss_kib: u64,
-    /// Highest RssAnon seen in samples of /proc/PID/status, in KiB.
+    /// Peak RssAnon in samples of /proc/PID/status, in KiB.
     pub peak_anonymous_kib: u64,
-    /// Highest number of threads seen.
+    /// Peak number of threads.
     pub peak_threads: u64,
-    /// How many samples were taken.
+    /// Number of samples.
     pub samples: u64,
-    /// Bytes of the dump, 0 if there is none.
+    /// Size of the dump in bytes, 0 if there is none.
     pub dump_bytes: u64,
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_become_runs_and_come_back() {
+    fn pages_are_merged_into_ranges_and_listed_again() {
         let pages = [(10, 0), (11, 1), (12, 2), (20, 3), (22, 4), (23, 5), (24, 7)];
         let mut ranges = Vec::new();
         for (pfn, sequence) in pages {

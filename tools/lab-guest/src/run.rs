@@ -1,4 +1,4 @@
-//! One run of pagehaul, watched.
+//! Runs a program and samples its memory.
 
 use crate::system::{self, field};
 use crate::{Result, child};
@@ -8,10 +8,10 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the process. Peaks shorter than this show in VmHWM only.
+/// Interval between samples. Shorter peaks show in VmHWM only.
 const SAMPLE: Duration = Duration::from_millis(10);
 
-/// Runs pagehaul and samples its memory until it ends.
+/// Runs pagehaul or another program, and samples its memory until it ends.
 pub fn run(run: &Run, out: &str) -> Result<RunReport> {
     let path = |suffix: &str| format!("{out}/{}.{suffix}", run.name);
     let dump = path("dump");
@@ -27,7 +27,7 @@ pub fn run(run: &Run, out: &str) -> Result<RunReport> {
     let create = |path: String| File::create(&path).map_err(|e| format!("{path}: {e}"));
     let stdout = create(path("stdout"))?;
     let stderr = create(path("stderr"))?;
-    keep("/proc/vmstat", &path("vmstat-before"))?;
+    copy("/proc/vmstat", &path("vmstat-before"))?;
     let start = Instant::now();
     let child = Command::new(program)
         .args(first)
@@ -58,14 +58,13 @@ pub fn run(run: &Run, out: &str) -> Result<RunReport> {
         }
         if !report.timed_out && start.elapsed() > limit {
             report.timed_out = true;
-            // SAFETY: no memory is passed; the child is not reaped yet, so its id is still its own.
+            // SAFETY: no memory is passed; the child has not been reaped, so the PID is still its own.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
-        // The interval of sampling, not a wait for something to have happened.
         std::thread::sleep(SAMPLE);
     }
     report.seconds = start.elapsed().as_secs_f64();
-    keep("/proc/vmstat", &path("vmstat-after"))?;
+    copy("/proc/vmstat", &path("vmstat-after"))?;
     report.dump_bytes = fs::metadata(&dump).map_or(0, |m| m.len());
     if run.discard && report.dump_bytes > 0 {
         fs::remove_file(&dump).map_err(|e| format!("{dump}: {e}"))?;
@@ -73,8 +72,8 @@ pub fn run(run: &Run, out: &str) -> Result<RunReport> {
     Ok(report)
 }
 
-/// Copies a file of /proc.
-pub fn keep(from: &str, to: &str) -> Result<()> {
+/// Copies a file from /proc.
+pub fn copy(from: &str, to: &str) -> Result<()> {
     let text = fs::read(from).map_err(|e| format!("{from}: {e}"))?;
     fs::write(to, text).map_err(|e| format!("{to}: {e}"))
 }

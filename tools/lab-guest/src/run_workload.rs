@@ -1,4 +1,4 @@
-//! A workload: scripts on a Debian tree, with a disk to work on and one for results.
+//! Runs a workload: scripts in a Debian tree, with a scratch disk and a disk for results.
 
 use crate::system::{self, mount, mount_disk, release, unmount};
 use crate::{Result, child, notify_host, run};
@@ -9,13 +9,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the tree is mounted before scripts are put into it.
+/// Mount point of the tree. Scripts run in it with chroot.
 const ROOT: &str = "/root";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Time between two looks at a script.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval of polling a script.
+const POLL: Duration = Duration::from_millis(50);
 
-/// Runs every step and leaves the report.
+/// Runs all steps and writes the report.
 pub fn run_workload(workload: &Workload) -> Result<()> {
     mount_disk(disk::ROOT, ROOT)?;
     let inside = |path: &str| format!("{ROOT}{path}");
@@ -24,11 +24,11 @@ pub fn run_workload(workload: &Workload) -> Result<()> {
     mount("devtmpfs", &inside("/dev"), "devtmpfs", "")?;
     mount("tmpfs", &inside("/dev/shm"), "tmpfs", "")?;
     mount("tmpfs", &inside("/tmp"), "tmpfs", "")?;
-    // Named by neither 5.10 nor any other kernel if it was built without tracing: the scripts will say so.
+    // Kernels without tracing have no tracefs: scripts that need it fail.
     if let Err(why) = mount("tracefs", &inside("/sys/kernel/tracing"), "tracefs", "") {
         notify_host(message::STEP, &why);
     }
-    // Where perf looks for kernels' own files.
+    // perf looks for kernel files there.
     let _ = mount("debugfs", &inside("/sys/kernel/debug"), "debugfs", "");
     let out = inside("/out");
     mount_disk(disk::OUT, &out)?;
@@ -38,7 +38,7 @@ pub fn run_workload(workload: &Workload) -> Result<()> {
         notify_host(message::STEP, &step.name);
         let done = run_step(step, &out)?;
         let end = match (done.exit_code, done.timed_out) {
-            (_, true) => "killed: out of time".to_owned(),
+            (_, true) => "killed: time limit".to_owned(),
             (Some(code), _) => format!("exit code {code}"),
             (None, _) => format!("signal {}", done.signal.unwrap_or(0)),
         };
@@ -78,7 +78,7 @@ fn run_step(step: &Step, out: &str) -> Result<StepReport> {
             }
         });
     }
-    run::keep("/proc/vmstat", &path("vmstat-before"))?;
+    run::copy("/proc/vmstat", &path("vmstat-before"))?;
     let start = Instant::now();
     let process = command.spawn().map_err(|e| format!("starting {}: {e}", step.name))?;
     let pid = i32::try_from(process.id()).map_err(|e| format!("{}: {e}", step.name))?;
@@ -92,13 +92,12 @@ fn run_step(step: &Step, out: &str) -> Result<StepReport> {
             report.timed_out = true;
             kill_group(pid);
         }
-        // The interval of looking, not a wait for something to have happened.
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     };
     report.seconds = start.elapsed().as_secs_f64();
-    // What the script left running would disturb the next.
+    // Processes that the script left would disturb the next one.
     kill_group(pid);
-    run::keep("/proc/vmstat", &path("vmstat-after"))?;
+    run::copy("/proc/vmstat", &path("vmstat-after"))?;
     report.exit_code = ended.exit_code;
     report.signal = ended.signal;
     report.user_seconds = ended.user_seconds;
@@ -106,8 +105,8 @@ fn run_step(step: &Step, out: &str) -> Result<StepReport> {
     Ok(report)
 }
 
-/// Kills a script and what it started.
+/// Kills a script and all processes it started.
 fn kill_group(leader: i32) {
-    // SAFETY: no memory is passed. The group is one of our own children, and gone where all of it has ended.
+    // SAFETY: no memory is passed. The group belongs to one of our children, and no longer exists if all its processes have ended.
     unsafe { libc::kill(-leader, libc::SIGKILL) };
 }

@@ -1,4 +1,4 @@
-//! The raw vmcore, onto its own disk: byte 0 of the vmcore is byte 0 of the disk.
+//! Saves the raw vmcore to its disk: byte 0 of the vmcore is byte 0 of the disk.
 
 use crate::Result;
 use crate::system::disk;
@@ -11,12 +11,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
 
 const CHUNK: usize = 4 << 20;
-/// Direct writes want memory, offsets and lengths that are multiples of the sector size.
+/// O_DIRECT needs memory, offsets and lengths that are multiples of the sector size.
 const ALIGN: usize = 4096;
-/// Zeroes are left out in pieces of this size: the disk is a sparse file full of them.
-const PIECE: usize = 64 << 10;
+/// Blocks of this size that hold only zeros are not written: the disk is a sparse file.
+const BLOCK: usize = 64 << 10;
 
-/// Copies `length` bytes of /proc/vmcore to the vmcore disk, zeroes left out.
+/// Copies `length` bytes of /proc/vmcore to the vmcore disk, except blocks of zeros.
 pub fn save(length: u64) -> Result<Saved> {
     let start = Instant::now();
     let vmcore = File::open("/proc/vmcore").map_err(|e| format!("/proc/vmcore: {e}"))?;
@@ -35,7 +35,7 @@ pub fn save(length: u64) -> Result<Saved> {
         let count = usize::try_from(length - offset).unwrap_or(CHUNK).min(CHUNK);
         let chunk = buffer.get_mut(..count).unwrap_or_default();
         if saved.mapped {
-            // Refused for good by some kernels: reads do the rest.
+            // Some kernels refuse mmap: read from here.
             saved.mapped = copy_mapped(&vmcore, offset, chunk).is_ok();
         }
         if !saved.mapped {
@@ -44,7 +44,7 @@ pub fn save(length: u64) -> Result<Saved> {
         let padded = count.next_multiple_of(ALIGN);
         buffer.get_mut(count..padded).unwrap_or_default().fill(0);
         let mut at = offset;
-        for piece in buffer.get(..padded).unwrap_or_default().chunks(PIECE) {
+        for piece in buffer.get(..padded).unwrap_or_default().chunks(BLOCK) {
             if piece.iter().any(|byte| *byte != 0) {
                 target.write_all_at(piece, at).map_err(|e| format!("{} at {at}: {e}", device.display()))?;
                 saved.written += piece.len() as u64;
@@ -75,7 +75,7 @@ fn copy_mapped(vmcore: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the mapping covers `length` bytes, nobody writes to the crashed kernel's memory, and it is unmapped
+    // SAFETY: the mapping covers `length` bytes, nothing writes to the crashed kernel's memory, and it is unmapped
     // after its last use.
     unsafe {
         std::ptr::copy_nonoverlapping(address.cast::<u8>(), into.as_mut_ptr(), length);

@@ -1,42 +1,42 @@
-//! Pages that say who they are.
+//! Pages that identify themselves.
 //!
 //! A stamped page of 4096 bytes holds, as little-endian 64-bit words: a magic number, the class, a sequence number
-//! that is unique within the class, and from word 3 on a pattern that follows from class and sequence. A page that
-//! went to the wrong place, was cut, or was mixed with another one is found from its content alone.
+//! that is unique within the class, and from word 3 a pattern derived from both. The content alone reveals a page that
+//! is in the wrong place, truncated, or mixed with another.
 
 use crate::Class;
 
-/// Bytes of a stamped page.
+/// Size of a stamped page in bytes.
 pub const PAGE: usize = 4096;
 
 /// First word of every stamp: "PHSTAMP1" in a hex dump.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PHSTAMP1");
 
 const WORDS: usize = PAGE / 8;
-/// Up to this word the pattern doesn't compress; after it, it repeats. Real pages are somewhere between.
+/// The pattern is incompressible up to this word and repeats after it: real pages compress to something between.
 const RANDOM_WORDS: usize = 128;
 
-/// What a stamp says.
+/// The identity of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Class the page was filled for.
     pub class: Class,
-    /// Position among the pages of its class.
+    /// Number of the page within its class.
     pub sequence: u64,
 }
 
-/// What a page turned out to be.
+/// What [`identify`] found in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StampCheck {
-    /// No stamp: the magic number or the class is missing.
+    /// No stamp: wrong magic number or unknown class.
     Missing,
-    /// A stamp whose pattern holds through the whole page.
+    /// A stamp with an intact pattern.
     Intact(Stamp),
-    /// A stamp whose pattern breaks at this byte offset.
+    /// A stamp with a pattern that is wrong from this byte offset.
     Corrupt(Stamp, usize),
 }
 
-/// The words of a stamped page, in order.
+/// Returns the words of a stamped page.
 fn words(stamp: Stamp) -> impl Iterator<Item = u64> {
     let seed = (u64::from(stamp.class as u32) << 40) ^ stamp.sequence;
     let mut state = seed;
@@ -49,7 +49,7 @@ fn words(stamp: Stamp) -> impl Iterator<Item = u64> {
             _ => {}
         }
         if i < RANDOM_WORDS {
-            // SplitMix64: one multiplication chain per word, and neighbouring seeds give unrelated words.
+            // SplitMix64: neighbouring seeds give unrelated words.
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             word = state;
             word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -60,14 +60,14 @@ fn words(stamp: Stamp) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Fills `page` (4096 bytes; a shorter slice gets the first part of the pattern) with the stamp.
+/// Stamps `page`. A slice shorter than 4096 bytes gets the start of the pattern.
 pub fn fill(page: &mut [u8], stamp: Stamp) {
     for (bytes, word) in page.chunks_exact_mut(8).zip(words(stamp)) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
 }
 
-/// Reads the stamp of `page`, and checks the pattern as far as the slice goes.
+/// Reads the stamp of `page`, and checks the pattern to the end of the slice.
 pub fn identify(page: &[u8]) -> StampCheck {
     let word = |i: usize| page.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
     if word(0) != Some(MAGIC) {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_word_is_noticed_where_it_is() {
+    fn a_changed_word_is_found_at_its_offset() {
         let stamp = Stamp { class: Class::Cache, sequence: 5 };
         for offset in (24..PAGE).step_by(8) {
             let mut page = stamped(stamp.class, stamp.sequence);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_joined_from_two_is_noticed() {
+    fn a_page_joined_from_two_is_corrupt() {
         let mut page = stamped(Class::Anon, 1);
         page[2048..].copy_from_slice(&stamped(Class::Anon, 2)[2048..]);
         assert_eq!(identify(&page), StampCheck::Corrupt(Stamp { class: Class::Anon, sequence: 1 }, 2048));

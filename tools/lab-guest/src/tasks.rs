@@ -1,10 +1,10 @@
-//! Processes and threads that give task lists something to show.
+//! Processes and threads for task lists to show.
 
 use crate::Result;
 use std::ffi::CString;
 use std::process::{Command, ExitCode, Stdio};
 
-/// First argument of a process that only waits.
+/// First argument of a process that waits.
 pub const SLEEPER: &str = "sleeper";
 /// First argument of the process that poisons its own pages.
 pub const POISONER: &str = "poisoner";
@@ -12,7 +12,7 @@ pub const POISONER: &str = "poisoner";
 const NAMES: [&str; 4] = ["lab-parent", "lab-worker", "lab-waiter", "lab-idler"];
 const THREADS: usize = 3;
 
-/// Starts a few named processes, each with threads, and the first with a child of its own.
+/// Starts named processes with threads. The first has a child.
 pub fn populate() -> Result<()> {
     for name in NAMES {
         Command::new("/proc/self/exe")
@@ -24,12 +24,12 @@ pub fn populate() -> Result<()> {
     Ok(())
 }
 
-/// Body of such a process: never returns.
+/// Runs such a process. Never returns.
 pub fn sleeper() -> ExitCode {
     let name = std::env::args().nth(2).unwrap_or_default();
     set_name(&name);
     if name == NAMES[0] {
-        // A grandchild: task lists have a tree to show. Whether it starts is of no matter to the crash.
+        // Task lists show a tree. The crash does not depend on it.
         let _ = Command::new("/proc/self/exe").args([SLEEPER, "lab-child"]).spawn();
     }
     for i in 0..THREADS {
@@ -42,14 +42,14 @@ pub fn sleeper() -> ExitCode {
     wait()
 }
 
-/// Names the calling thread, as task lists show it.
+/// Sets the name of the calling thread.
 pub fn set_name(name: &str) {
     let Ok(name) = CString::new(name) else { return };
     // SAFETY: PR_SET_NAME copies at most 16 bytes of a NUL-terminated string.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Waits for ever.
+/// Waits forever.
 pub fn wait() -> ! {
     loop {
         // SAFETY: pause passes no memory.

@@ -1,4 +1,4 @@
-//! Anonymous memory: small, huge, locked, merged, zero, HugeTLB, and pages that are freed again.
+//! Fills anonymous memory: small, huge, locked, merged, zero, HugeTLB, and pages to be freed.
 
 use super::Held;
 use crate::Result;
@@ -11,22 +11,22 @@ use std::time::{Duration, Instant};
 
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// Debian's cloud kernels start with transparent huge pages at `never`.
+/// Enables transparent huge pages, which Debian's cloud kernels set to `never`.
 pub fn prepare() {
-    // A kernel without them shows in the manifest: it then has no huge class.
+    // Without them the manifest lists the huge classes as missing.
     let _ = set(&format!("{TRANSPARENT}/enabled"), "always");
     let _ = set(&format!("{TRANSPARENT}/defrag"), "always");
     let _ = set(&format!("{TRANSPARENT}/shmem_enabled"), "always");
 }
 
-/// Anonymous pages of one class.
+/// Fills anonymous pages of one class.
 pub fn fill(class: Class, bytes: usize, held: &mut Held) -> Result<Filled> {
     let mut mapping = Mapping::anonymous(bytes, 0)?;
     mapping.advise(if class == Class::AnonHuge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })?;
     let filled = match class {
         Class::AnonZero => {
             for page in mapping.bytes().chunks_mut(PAGE) {
-                // Written, not only read: a read would map the kernel's one zero page.
+                // A read would map the kernel's shared zero page.
                 page.fill(0);
             }
             mapping.filled(class)?
@@ -43,7 +43,7 @@ pub fn fill(class: Class, bytes: usize, held: &mut Held) -> Result<Filled> {
     Ok(filled)
 }
 
-/// The same page over and over, until KSM made one of most of them.
+/// Fills all pages with the same content, and waits until KSM has merged at least half.
 fn merged(mapping: &mut Mapping) -> Result<Filled> {
     const KSM: &str = "/sys/kernel/mm/ksm";
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ fn merged(mapping: &mut Mapping) -> Result<Filled> {
     set(&format!("{KSM}/run"), "1")?;
     let start = Instant::now();
     let mut sharing = 0;
-    // ksmd works in the background and only a counter says how far it is.
+    // ksmd works in the background; only a counter shows its progress.
     while sharing < pages / 2 && start.elapsed() < PATIENCE {
         std::thread::yield_now();
         let text = std::fs::read_to_string(format!("{KSM}/pages_sharing")).unwrap_or_default();
@@ -67,7 +67,7 @@ fn merged(mapping: &mut Mapping) -> Result<Filled> {
     if sharing == 0 {
         return Err("KSM merged nothing".into());
     }
-    // Every page has the same sequence number, so the places are listed one by one.
+    // All pages have the same sequence number, so that each is a range.
     let mut filled = mapping.filled(Class::AnonMerged)?;
     let pfns: std::collections::BTreeSet<u64> = filled.pages().map(|(pfn, _)| pfn).collect();
     filled.ranges =
@@ -76,15 +76,15 @@ fn merged(mapping: &mut Mapping) -> Result<Filled> {
     Ok(filled)
 }
 
-/// HugeTLB pages of 2 MiB.
+/// Fills HugeTLB pages of 2 MiB.
 pub fn huge_tlb(bytes: usize, held: &mut Held) -> Result<Filled> {
-    // Twice as many as are used: a pool also has free pages, which belong to no process.
+    // Twice as many as are used: real pools have free pages too.
     set("/proc/sys/vm/nr_hugepages", &(bytes / HUGE * 2).to_string())?;
     let text = std::fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap_or_default();
     let pool: usize = text.trim().parse().unwrap_or(0);
     let pages = (bytes / HUGE).min(pool);
     if pages == 0 {
-        return Err("the kernel has no huge pages of 2 MiB to give".into());
+        return Err("the kernel has no free HugeTLB pages of 2 MiB".into());
     }
     let mut mapping = Mapping::anonymous(pages * HUGE, libc::MAP_HUGETLB)?;
     let filled = mapping.fill(Class::HugeTlb)?;
@@ -92,7 +92,7 @@ pub fn huge_tlb(bytes: usize, held: &mut Held) -> Result<Filled> {
     Ok(filled)
 }
 
-/// Stamped pages that are given back later.
+/// Fills pages that are freed just before the panic.
 pub fn to_free(bytes: usize, held: &mut Held) -> Result<Filled> {
     let mut mapping = Mapping::anonymous(bytes, 0)?;
     let filled = mapping.fill(Class::Free)?;

@@ -1,4 +1,4 @@
-//! Pages given to the hypervisor, which the kernel marks as offline.
+//! Gives pages to the hypervisor; the kernel marks them as offline.
 
 use crate::notify_host;
 use crate::system::field;
@@ -11,23 +11,23 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks the host to inflate the balloon, and waits until it is.
+/// Asks the host to inflate the balloon, and waits for it.
 pub fn inflate(manifest: &mut Manifest) {
     if !Path::new("/sys/bus/virtio/drivers/virtio_balloon").exists() {
-        manifest.missing.push((Class::Offline, "the kernel has no driver for the balloon".into()));
+        manifest.missing.push((Class::Offline, "the kernel has no balloon driver".into()));
         return;
     }
     notify_host(message::BALLOON, &MIB.to_string());
     let wanted = MIB << 8;
     let start = Instant::now();
     let mut pages = 0;
-    // The driver works in the background and only a counter says how far it is.
+    // The driver works in the background; only a counter shows its progress.
     while pages < wanted && start.elapsed() < PATIENCE {
         std::thread::yield_now();
         pages = field(&std::fs::read_to_string("/proc/vmstat").unwrap_or_default(), "balloon_inflate");
     }
     if pages == 0 {
-        manifest.missing.push((Class::Offline, "the balloon didn't inflate".into()));
+        manifest.missing.push((Class::Offline, "the balloon did not inflate".into()));
     } else {
         manifest.classes.push(Filled { class: Class::Offline, count: pages, ranges: Vec::new() });
     }

@@ -1,4 +1,4 @@
-//! Page cache of files on ext4.
+//! Fills the page cache with files on ext4.
 
 use crate::Result;
 use crate::pages::Mapping;
@@ -12,11 +12,11 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 const CHUNK: usize = 256;
-/// How often a file is asked to leave memory. Some of its pages are in use for a moment.
+/// Attempts to drop a file from the page cache: pages can be in use for a moment.
 const ATTEMPTS: usize = 64;
 
-/// Writes a stamped file. For the class without private data it is then dropped from memory and read again: pages
-/// that are written have buffer heads, pages that are read from whole blocks have none.
+/// Writes a stamped file. For the class without private data the file is then dropped from the page cache and read
+/// again: written pages have buffer heads, pages read from whole blocks have none.
 pub fn fill(class: Class, bytes: usize) -> Result<Filled> {
     let (serial, directory) = match class {
         Class::CachePrivate => (disk::CACHE_PRIVATE, "/cache-private"),
@@ -43,12 +43,12 @@ pub fn fill(class: Class, bytes: usize) -> Result<Filled> {
     }
     mapping.touch();
     let filled = mapping.filled(class)?;
-    // The cache stays when the mapping goes; unmapped pages are what most of a machine's cache is.
+    // The pages stay in the cache. Most of a real machine's cache is unmapped too.
     mapping.unmap();
     Ok(filled)
 }
 
-/// Makes a file leave memory. The advice, unlike `drop_caches`, also empties the lists on which each CPU keeps the pages it
+/// Drops a file from the page cache. The advice, unlike `drop_caches`, also empties the lists on which each CPU keeps the pages it
 /// added last ("drain all pagevecs if POSIX_FADV_DONTNEED fails to discard all pages", 3.9): those would stay, with the
 /// buffer heads they were written through.
 fn drop_from_memory(file: &File, mapping: &Mapping) -> Result<()> {
@@ -64,5 +64,5 @@ fn drop_from_memory(file: &File, mapping: &Mapping) -> Result<()> {
         }
         left = mapping.resident()?;
     }
-    Err(format!("{left} pages of a file that was written back stay in memory"))
+    Err(format!("{left} pages of a clean file stay in the page cache"))
 }

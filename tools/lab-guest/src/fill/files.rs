@@ -1,4 +1,4 @@
-//! Memory full of real files' contents, for benchmark inputs.
+//! Fills memory with the contents of real files, for benchmarks.
 
 use crate::pages::Mapping;
 use crate::system::mount_disk;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const BUFFER: usize = 1 << 20;
 
-/// Reads files into the page cache and into this program's memory, then waits to be dumped from outside.
+/// Reads files into the page cache and into this program's memory, then waits for the host to dump the guest.
 pub fn wait_for_dump(cache_mib: u64, anon_mib: u64) -> Result<()> {
     crate::tasks::populate()?;
     mount_disk(disk::FILES, "/files")?;
@@ -19,9 +19,9 @@ pub fn wait_for_dump(cache_mib: u64, anon_mib: u64) -> Result<()> {
     paths.sort();
     notify_host(
         message::STEP,
-        &format!("{} files; reading {anon_mib} MiB into a program's memory", paths.len()),
+        &format!("{} files; reading {anon_mib} MiB into anonymous memory", paths.len()),
     );
-    // From the end of the list, so that memory and cache hold different files where there are enough.
+    // From the end of the list, so that memory and cache hold different files if there are enough.
     let mut heap = Mapping::anonymous(usize::try_from(anon_mib << 20).unwrap_or(0).max(BUFFER), 0)?;
     let (mut used, mut rest) = (0, paths.as_slice());
     while let (Some((path, before)), true) = (rest.split_last(), used < heap.bytes().len()) {
@@ -33,11 +33,11 @@ pub fn wait_for_dump(cache_mib: u64, anon_mib: u64) -> Result<()> {
     }
     if used < heap.bytes().len() {
         return Err(format!(
-            "the disk of files holds only {} MiB, {anon_mib} MiB were asked for",
+            "the disk of files holds {} MiB, fewer than the {anon_mib} MiB requested",
             used >> 20
         ));
     }
-    // What was read on the way stays out of the count: only what is read from here on is page cache on purpose.
+    // Empty the page cache, so that the amount read below is exact.
     crate::system::set("/proc/sys/vm/drop_caches", "1")?;
     notify_host(message::STEP, &format!("reading {cache_mib} MiB into the page cache"));
     let mut buffer = vec![0; BUFFER];

@@ -1,4 +1,4 @@
-//! Memory of the kernel itself: pipe buffers and System V messages. Every dump must keep it.
+//! Fills kernel memory, which every dump must keep: pipe buffers and System V messages.
 
 use super::Held;
 use crate::Result;
@@ -8,16 +8,16 @@ use lab_guest::results::Filled;
 use lab_guest::stamp::{self, PAGE, Stamp};
 use std::io::{PipeReader, PipeWriter, Write};
 
-/// Both ends of a pipe that nobody reads.
+/// Both ends of a pipe that is never read.
 pub struct Pipe {
     _reader: PipeReader,
     _writer: PipeWriter,
 }
 
-/// Pages in a pipe with the default size.
+/// Pages that a pipe of the default size holds.
 const PIPE_PAGES: usize = 16;
 
-/// Fills pipes, a page at a time.
+/// Fills pipes page by page.
 pub fn pipes(bytes: usize, held: &mut Held) -> Result<Filled> {
     let mut page = [0; PAGE];
     let mut sequence = 0;
@@ -33,10 +33,10 @@ pub fn pipes(bytes: usize, held: &mut Held) -> Result<Filled> {
     Ok(Filled { class: Class::Pipe, count: sequence, ranges: Vec::new() })
 }
 
-/// Bytes of stamp in a message: with its header it fits a slab object of 2 KiB.
+/// Size of a message in bytes: with its header it fits a slab object of 2 KiB.
 pub const MESSAGE: usize = 1536;
 
-/// Sends messages to queues that nobody reads, until `bytes` are used or the queues are full.
+/// Sends messages to queues that are never read, until `bytes` are used or the queues are full.
 pub fn messages(bytes: usize) -> Result<Filled> {
     #[repr(C)]
     struct Message {

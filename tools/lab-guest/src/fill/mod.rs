@@ -1,4 +1,4 @@
-//! Filling memory with pages of every class.
+//! Fills memory with stamped pages of every class.
 
 mod anonymous;
 pub mod balloon;
@@ -15,17 +15,17 @@ use lab_guest::Class;
 use lab_guest::plan::message;
 use lab_guest::results::{Filled, Manifest};
 
-/// What keeps the filled pages alive until the crash.
+/// Mappings and pipes that keep the pages allocated until the crash.
 #[derive(Default)]
 pub struct Held {
     mappings: Vec<Mapping>,
     pipes: Vec<kernel::Pipe>,
-    /// Stamped pages that are given back as the very last thing before the panic.
+    /// Stamped pages to free just before the panic.
     to_free: Option<Mapping>,
 }
 
 impl Held {
-    /// Gives back the pages that are to be found free.
+    /// Frees the pages of class `Free`.
     pub fn free(&mut self) {
         if let Some(mapping) = self.to_free.take() {
             mapping.unmap();
@@ -33,8 +33,8 @@ impl Held {
     }
 }
 
-/// How much of the budget each class gets, in percent. The order is the order of filling: huge pages want memory
-/// that isn't in pieces yet, and stamped pages that are freed must not be taken by what comes after.
+/// Percentage of the budget for each class, in the order of filling: huge pages need unfragmented memory, and the
+/// pages freed last must not be reused by later classes.
 const SHARES: [(Class, u64); 14] = [
     (Class::HugeTlb, 8),
     (Class::AnonHuge, 16),
@@ -52,7 +52,7 @@ const SHARES: [(Class, u64); 14] = [
     (Class::Free, 20),
 ];
 
-/// Fills `percent` of the memory that is available with stamped pages.
+/// Fills `percent` of available memory with stamped pages.
 pub fn fill(percent: u32) -> Result<(Manifest, Held)> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").map_err(|e| format!("/proc/meminfo: {e}"))?;
     let budget = field(&meminfo, "MemAvailable") * 1024 / 100 * u64::from(percent.min(90));
@@ -82,6 +82,6 @@ fn one(class: Class, bytes: usize, held: &mut Held) -> Result<Filled> {
         Class::Message => kernel::messages(bytes),
         Class::HwPoison => poison::fill(),
         Class::Free => anonymous::to_free(bytes, held),
-        Class::Offline => Err("filled by the host's balloon".into()),
+        Class::Offline => Err("the host's balloon fills it".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! Poisoned pages. A process of their own holds them, since the kernel may take such a process away.
+//! Poisons pages, in a separate process, since the kernel may kill a process that has poisoned pages.
 
 use crate::Result;
 use crate::pages::Mapping;
@@ -10,10 +10,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 const PAGES: usize = 8;
-/// `MADV_HWPOISON` of asm-generic/mman-common.h; wants CONFIG_MEMORY_FAILURE.
+/// `MADV_HWPOISON` of asm-generic/mman-common.h. Needs CONFIG_MEMORY_FAILURE.
 const MADV_HWPOISON: i32 = 100;
 
-/// Starts the process and reads from it where its pages were.
+/// Starts the process and reads the PFNs of its pages from it.
 pub fn fill() -> Result<Filled> {
     let mut child = Command::new("/proc/self/exe")
         .args([POISONER, "lab-poisoned"])
@@ -31,7 +31,7 @@ pub fn fill() -> Result<Filled> {
     Ok(Filled { class: Class::HwPoison, count: ranges.iter().map(|r| r.pages).sum(), ranges })
 }
 
-/// Body of that process: poisons every other page of a mapping, says where they were, then waits.
+/// Runs that process: poisons every other page of a mapping, prints their PFNs, then waits.
 pub fn child(name: Option<&str>) -> ExitCode {
     crate::tasks::set_name(name.unwrap_or_default());
     let line = serde_json::to_string(&poison()).unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn child(name: Option<&str>) -> ExitCode {
 extern "C" fn carry_on(_signal: libc::c_int) {}
 
 fn poison() -> Result<Vec<Range>> {
-    // The kernel sends the process a SIGBUS for each page it poisons; ignoring the signal would not do.
+    // The kernel sends a SIGBUS for each poisoned page; SIG_IGN does not prevent the kill.
     let handler: extern "C" fn(libc::c_int) = carry_on;
     // SAFETY: the handler does nothing, which is safe in any state.
     unsafe { libc::signal(libc::SIGBUS, handler as libc::sighandler_t) };
@@ -54,7 +54,7 @@ fn poison() -> Result<Vec<Range>> {
     let filled = mapping.fill(Class::HwPoison)?;
     let mut poisoned = Vec::new();
     for (i, (pfn, sequence)) in filled.pages().enumerate().filter(|(i, _)| i % 2 == 0) {
-        // SAFETY: one page of the mapping, which is not touched any more.
+        // SAFETY: one page of the mapping, which is not accessed again.
         let result = unsafe { libc::madvise(mapping.address(i * PAGE), PAGE, MADV_HWPOISON) };
         crate::system::check(result.into(), "madvise(MADV_HWPOISON)")?;
         poisoned.push(Range { pfn, sequence, pages: 1 });

@@ -1,4 +1,4 @@
-//! tmpfs files, small and huge.
+//! Fills tmpfs files, with small and with huge pages.
 
 use super::Held;
 use crate::Result;
@@ -8,13 +8,13 @@ use lab_guest::Class;
 use lab_guest::results::Filled;
 use std::fs::OpenOptions;
 
-/// A tmpfs file filled through a mapping.
+/// Fills a tmpfs file through a mapping.
 pub fn fill(class: Class, bytes: usize, held: &mut Held) -> Result<Filled> {
     let (directory, options) = match class {
         Class::ShmemHuge => ("/shmem-huge", "size=100%,huge=always"),
         _ => ("/shmem", "size=100%,huge=never"),
     };
-    // shmem_enabled "always" only speaks for mounts without a huge= of their own.
+    // shmem_enabled does not apply to mounts with a huge= option.
     mount("tmpfs", directory, "tmpfs", options)?;
     let path = format!("{directory}/stamps");
     let file = OpenOptions::new()
