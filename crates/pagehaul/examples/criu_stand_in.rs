@@ -1,5 +1,5 @@
 //! Stands in for CRIU in tests: speaks its image streamer's protocol with images of its own making, and saves nothing.
-//! Real processes are saved and restored by the real one in `scripts/prove_process.py`.
+//! `lab validate-process` saves and restores real processes with the real one.
 //!
 //! What it does is chosen by the environment:
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),

@@ -1,7 +1,7 @@
-//! Packages of any Debian suite, without touching the machine's sources, lists or packages.
+//! Downloads packages of any Debian suite without changing the machine's apt sources, lists or packages.
 //!
-//! apt runs on a root of its own below the cache, with a source for one suite. The mirror is the machine's own; the
-//! Debian archive keyring signs every suite. Nothing here needs root.
+//! apt runs with its own root directory in the cache and sources for the suites requested. The mirror is the one the
+//! machine uses; the Debian archive keyring signs every suite. Root is not needed.
 
 use crate::cache::{self, Key};
 use crate::tools::unpack;
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Suites that tell a Debian mirror from other sources of the machine.
+/// Suites that distinguish a Debian mirror from the machine's other sources.
 const SUITES: [&str; 8] =
     ["bullseye", "bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing"];
 
-/// Debian's packages as a set of suites has them.
+/// The packages of a set of Debian suites.
 pub struct Apt {
     root: PathBuf,
     default_suite: String,
 }
 
 impl Apt {
-    /// Sets up apt for these suites; packages come from the last of them where it has them. The package lists are
-    /// fetched once, and again with `refresh`.
+    /// Sets up apt for these suites. The last suite takes precedence. Package lists are fetched once, and again with
+    /// `refresh`.
     pub fn new(suites: &[&str], refresh: bool) -> Result<Apt> {
         let root = cache::directory()?.join("apt").join(suites.join("+"));
         let apt = Apt { root, default_suite: (*suites.last().context("no suite named")?).to_owned() };
@@ -39,7 +39,7 @@ impl Apt {
         let sources: String =
             suites.iter().map(|suite| format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n")).collect();
         fs::write(apt.root.join("sources.list"), sources).context("writing apt's sources")?;
-        // An empty list of installed packages: dependencies are then resolved in full.
+        // Without installed packages apt resolves all dependencies.
         fs::write(apt.root.join("status"), "").context("writing apt's status")?;
         eprintln!("fetching the package lists of {}", suites.join(", "));
         apt.run("apt-get", &["update"]).with_context(|| format!("package lists of {}", suites.join(", ")))?;
@@ -47,7 +47,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Names of packages that start with `prefix`.
+    /// Returns the names of packages that start with `prefix`.
     pub fn names(&self, prefix: &str) -> Result<Vec<String>> {
         let text = self.run("apt-cache", &["pkgnames", prefix])?;
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -55,7 +55,7 @@ impl Apt {
         Ok(names)
     }
 
-    /// Downloads one package and gives the file's path.
+    /// Downloads one package and returns the file's path.
     pub fn download(&self, package: &str) -> Result<PathBuf> {
         let uris = self.run("apt-get", &["download", "--print-uris", package])?;
         let file = uris.split_whitespace().nth(1).with_context(|| format!("{package}: no such package"))?;
@@ -69,9 +69,9 @@ impl Apt {
         Ok(path)
     }
 
-    /// Unpacks packages with all they depend on into a directory, and gives the package files' names.
+    /// Unpacks packages and all their dependencies into a directory, and returns the names of the package files.
     pub fn unpack_closure(&self, packages: &[&str], into: &Path) -> Result<Vec<String>> {
-        // A directory of their own: what is in it in the end is what was asked for.
+        // A separate directory ends up with exactly the packages requested.
         let key = packages.iter().fold(Key::default(), |key, package| key.with(package)).short();
         let directory = self.root.join("closures").join(key);
         cache::make(&directory.join("partial"))?;
@@ -91,10 +91,10 @@ impl Apt {
         Ok(paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
-    /// Downloads a file that stands beside a package in the mirror's pool, but is gone from the suite's lists:
-    /// debug symbols leave the lists before the signed kernel they belong to. Without a list there is no checksum,
-    /// so the caller has to know what it should be getting.
-    pub fn download_beside(&self, package: &str, rename: impl Fn(&str) -> String) -> Result<PathBuf> {
+    /// Downloads a file from a package's directory in the mirror's pool that the suite no longer lists: debug symbols
+    /// leave the lists before the signed kernel they belong to. Without a list there is no checksum: the caller must
+    /// check the content.
+    pub fn download_unlisted(&self, package: &str, rename: impl Fn(&str) -> String) -> Result<PathBuf> {
         let uris = self.run("apt-get", &["download", "--print-uris", package])?;
         let uri = uris.split('\'').nth(1).with_context(|| format!("{package}: no such package"))?;
         let beside = rename(&plain(uri));
@@ -111,7 +111,7 @@ impl Apt {
                 .status()
                 .context("running apt-helper")?;
             if !status.success() {
-                bail!("{beside} is neither in the suite's lists nor in the pool any more");
+                bail!("{beside} is in neither the suite's lists nor the pool");
             }
             fs::rename(&part, &path).context("keeping the download")?;
         }
@@ -135,9 +135,9 @@ impl Apt {
             ("Dir::Etc::sourceparts", "/dev/null".into()),
             ("Dir::Etc::preferences", "/dev/null".into()),
             ("Dir::Etc::preferencesparts", "/dev/null".into()),
-            // As root apt fetches as another user, who can't write here; elsewhere it is of no effect.
+            // As root, apt downloads as another user, who cannot write here.
             ("APT::Sandbox::User", String::new()),
-            // The locks of the machine's own package management are not needed: nothing is installed.
+            // Nothing is installed, so that the system's locks are not needed.
             ("Debug::NoLocking", "1".into()),
             ("APT::Architecture", "amd64".into()),
             ("APT::Architectures", "amd64".into()),
@@ -145,13 +145,13 @@ impl Apt {
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".into()),
             ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".into()),
             ("Acquire::Retries", "3".into()),
-            // A mirror that lags has old lists, but signed ones.
+            // A lagging mirror's lists have expired, but are signed.
             ("Acquire::Check-Valid-Until", "false".into()),
         ] {
             command.arg(format!("-o{option}={value}"));
         }
         let output = command.args(arguments).output().with_context(|| {
-            format!("running {tool}: the lab fetches Debian packages and needs a Debian machine")
+            format!("running {tool}: the lab downloads Debian packages and needs a Debian machine")
         })?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
@@ -163,14 +163,14 @@ impl Apt {
     }
 }
 
-/// A URI with those characters plain that occur in names of packages.
+/// Decodes the percent-encoded characters that occur in package names.
 fn plain(uri: &str) -> String {
     [("%2b", "+"), ("%7e", "~"), ("%3a", ":")]
         .iter()
         .fold(uri.to_owned(), |uri, (code, c)| uri.replace(code, c))
 }
 
-/// The Debian mirror this machine uses (`PAGEHAUL_LAB_MIRROR` overrides it).
+/// Returns the Debian mirror that this machine uses. `PAGEHAUL_LAB_MIRROR` overrides it.
 fn mirror() -> Result<String> {
     if let Ok(mirror) = std::env::var("PAGEHAUL_LAB_MIRROR") {
         return Ok(mirror);
@@ -178,14 +178,14 @@ fn mirror() -> Result<String> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"])
         .output()
-        .context("running apt-get: the lab fetches Debian packages and needs a Debian machine")?;
+        .context("running apt-get: the lab downloads Debian packages and needs a Debian machine")?;
     let text = String::from_utf8_lossy(&output.stdout);
     find_mirror(&text).context(
         "apt's sources name no Debian mirror with a component main: set PAGEHAUL_LAB_MIRROR to the URI of one",
     )
 }
 
-/// Picks the mirror out of lines of "URI release component".
+/// Finds the mirror in lines of "URI release component".
 fn find_mirror(targets: &str) -> Option<String> {
     targets.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -199,7 +199,7 @@ mod tests {
     use super::{find_mirror, plain};
 
     #[test]
-    fn package_names_become_plain() {
+    fn package_names_are_decoded() {
         let uri = "http://mirror.example/linux-image-6.18.15%2bdeb13_6.18.15-1%7ebpo13%2b1_amd64.deb";
         let expected = "http://mirror.example/linux-image-6.18.15+deb13_6.18.15-1~bpo13+1_amd64.deb";
         assert_eq!(plain(uri), expected);

@@ -1,4 +1,4 @@
-//! Large vmcores for benchmarks: a guest's memory full of real files' contents, dumped by QEMU from outside.
+//! Makes large vmcores for benchmarks: QEMU dumps a guest whose memory holds the contents of real files.
 
 use crate::build;
 use crate::cache::{self, Key};
@@ -16,36 +16,36 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What to dump.
+/// The guest to dump.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name of a kernel series.
     pub kernel: String,
-    /// MiB of guest memory.
+    /// Guest memory in MiB.
     pub memory_mib: u64,
     /// Directory whose files fill the guest's memory.
     pub files: PathBuf,
-    /// See [`Accelerator`].
+    /// How QEMU executes the guest's instructions.
     pub accelerator: Accelerator,
 }
 
-/// Dumps a guest as described, or finds it in the cache. Gives the vmcore's path. The content of `files` is not part
-/// of what decides whether the cache has it.
+/// Dumps a guest as configured, or finds the dump in the cache, and returns the vmcore's path. The cache key does not
+/// include the contents of `files`.
 pub fn dump_guest(config: &Config) -> Result<PathBuf> {
     if config.memory_mib < 1024 {
-        bail!("a benchmark input of {} MiB: it takes at least 1024", config.memory_mib);
+        bail!("a benchmark input of {} MiB: the minimum is 1024", config.memory_mib);
     }
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
     let guest = build::guest()?;
     let plan = Plan {
-        // The rest stays free, and holds the kernel.
+        // The rest holds the kernel, and stays free.
         fill: Fill::Files { cache_mib: config.memory_mib * 40 / 100, anon_mib: config.memory_mib * 35 / 100 },
         capture_command_line: String::new(),
         save_vmcore: false,
         runs: Vec::new(),
     };
-    // Not of the guest program: another build of it fills memory no differently, and inputs this large stay.
+    // The key does not include the guest program: other builds fill memory the same way, and large inputs are kept.
     let key = Key::default()
         .with(&kernel.release)
         .with(serde_json::to_vec(&plan).context("writing the guest's plan")?)
@@ -114,13 +114,13 @@ fn wait_until_filled(vm: &mut Vm) -> Result<()> {
     }
 }
 
-/// Copies files below `from` until there are `wanted` bytes; names are not kept, directories of a thousand each are
-/// made. Files that can't be read are passed over.
+/// Copies files from the tree `from` until there are `wanted` bytes, as numbered files in directories of a thousand.
+/// Skips unreadable files.
 fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
     let mut paths = Vec::new();
     let device = fs::metadata(from).with_context(|| from.display().to_string())?.dev();
     list(from, device, &mut paths);
-    // In an order that depends on the names alone, and mixes the kinds of files.
+    // The order depends only on the names, and mixes file types.
     paths.sort_by_key(|path| Key::default().with(path.as_os_str().as_encoded_bytes()).short());
     let mut bytes = 0;
     for (i, path) in paths.iter().enumerate() {
@@ -133,7 +133,7 @@ fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
     }
     if bytes < wanted {
         bail!(
-            "{} holds only {} MiB of files, {} are wanted: name another directory with --files",
+            "{} holds {} MiB of files, fewer than the {} needed: name another directory with --files",
             from.display(),
             bytes >> 20,
             wanted >> 20
@@ -142,7 +142,7 @@ fn gather(from: &Path, into: &Path, wanted: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Files below a directory, on the same file system, that hold something.
+/// Lists non-empty files of a directory tree, on one file system.
 fn list(directory: &Path, device: u64, paths: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_gathered_until_there_is_enough() {
+    fn files_are_copied_until_there_are_enough() {
         let from = tempfile::tempdir().unwrap();
         for i in 0..20 {
             fs::write(from.path().join(format!("file{i}")), vec![1; 100]).unwrap();

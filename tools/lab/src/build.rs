@@ -1,4 +1,4 @@
-//! Building the programs that go into a guest: one static file each.
+//! Builds the programs that go into a guest, one static file each, and test programs.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -7,49 +7,66 @@ use std::process::{Command, Stdio};
 const MUSL: &str = "x86_64-unknown-linux-musl";
 const GLIBC: &str = "x86_64-unknown-linux-gnu";
 
-/// The init of the guests: all Rust.
+/// Builds the init of the guests. It is all Rust.
 pub fn guest() -> Result<PathBuf> {
     static_program("lab-guest", "", has_target(MUSL))
 }
 
-/// pagehaul itself, as capture kernels have it. Some of its codecs are C, so musl's target alone is not enough: its compiler
-/// (Debian's musl-tools) must be there too.
+/// Builds pagehaul as capture kernels have it. Some of its codecs are C, so the musl target alone is not enough: it also
+/// takes musl's compiler (Debian's musl-tools).
 pub fn pagehaul() -> Result<PathBuf> {
     static_program("pagehaul", "", has_target(MUSL) && runs("musl-gcc", &["--version"]))
 }
 
-/// pagehaul with what guests that work have a use for: reclaim, latency, vmalloc.
-pub fn pagehaul_for_work() -> Result<PathBuf> {
+/// Builds pagehaul with the commands that workloads use: reclaim, latency, vmalloc.
+pub fn pagehaul_for_workload() -> Result<PathBuf> {
     static_program("pagehaul", "stalls", has_target(MUSL) && runs("musl-gcc", &["--version"]))
 }
 
-/// Builds a package of this workspace as a static program, and gives its path.
+/// Builds an example of a package in release mode for this machine, and returns its path.
+pub fn example(package: &str, name: &str) -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["--release", "--package", package, "--example", name]);
+    run(command, name)
+}
+
+/// Builds a package of this workspace as a static program, and returns its path.
 fn static_program(package: &str, features: &str, with_musl: bool) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = if with_musl { MUSL } else { GLIBC };
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut command = Command::new(cargo);
+    let mut command = cargo();
     command
-        .args(["build", "--quiet", "--profile", "capture", "--target", target, "--package", package])
-        .args(["--no-default-features", "--features", features])
-        .args(["--bin", package, "--message-format", "json-render-diagnostics"])
-        .current_dir(&workspace)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit());
+        .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
+        .args(["--no-default-features", "--features", features]);
     if target == GLIBC {
         // Without the musl target installed, glibc's static archive (part of libc6-dev) does as well.
         command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-C target-feature=+crt-static");
     }
+    run(command, &format!("{package} for {target}"))
+}
+
+/// Returns a `cargo build` in this workspace that names what it has built.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(["build", "--locked", "--quiet", "--message-format", "json-render-diagnostics"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    command
+}
+
+/// Runs a build and returns the path of the program.
+fn run(mut command: Command, what: &str) -> Result<PathBuf> {
     let output = command.output().context("running cargo")?;
     if !output.status.success() {
-        bail!("building {package} for {target} failed: see cargo's messages above");
+        bail!("building {what} failed: see cargo's messages above");
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let mut paths = text.lines().filter_map(executable);
-    paths.next_back().with_context(|| format!("cargo built no program {package}"))
+    paths.next_back().with_context(|| format!("cargo built no program {what}"))
 }
 
-/// The path in one of cargo's messages about what it built.
+/// Returns the path of the program that one of cargo's messages reports.
 fn executable(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     message.get("executable")?.as_str().map(PathBuf::from)

@@ -1,31 +1,33 @@
-//! The directory where everything fetched or made is kept: `$PAGEHAUL_LAB_CACHE`, or `pagehaul-lab` in the user's cache.
+//! The cache of all downloads and results: `$PAGEHAUL_LAB_CACHE`, or `pagehaul-lab` in the user's cache directory.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The cache directory, made if need be.
+/// Returns the cache directory, and creates it if necessary.
 pub fn directory() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let path = match (set("PAGEHAUL_LAB_CACHE"), set("XDG_CACHE_HOME"), set("HOME")) {
         (Some(path), _, _) => path,
         (_, Some(path), _) => path.join("pagehaul-lab"),
         (_, _, Some(home)) => home.join(".cache/pagehaul-lab"),
-        _ => bail!("no place for the lab's cache: set PAGEHAUL_LAB_CACHE to a directory"),
+        _ => bail!(
+            "neither XDG_CACHE_HOME nor HOME is set: set PAGEHAUL_LAB_CACHE to a directory for the lab's cache"
+        ),
     };
-    // Programs run in other directories are given paths below it.
+    // Programs that run in other directories get paths in it.
     let path = std::path::absolute(&path).with_context(|| format!("cache directory {}", path.display()))?;
     make(&path)?;
     Ok(path)
 }
 
-/// Makes a directory and those above it.
+/// Creates a directory and its parents.
 pub fn make(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("making the directory {}", path.display()))
+    fs::create_dir_all(path).with_context(|| format!("creating the directory {}", path.display()))
 }
 
-/// A directory of the cache that appears whole or not at all: `fill` gets a new directory beside it, which is renamed once
-/// `fill` has succeeded. Nothing is done where it exists already.
+/// Creates a directory of the cache atomically, unless it exists: `fill` gets a new directory next to it, which is
+/// renamed once `fill` has succeeded.
 pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -35,10 +37,10 @@ pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = path.parent().context("a directory of the cache is in the cache")?;
     make(parent)?;
     let draft = parent.join(format!(".{name}.{}", std::process::id()));
-    remove_drafts_of_the_dead(parent, name);
+    remove_stale_drafts(parent, name);
     make(&draft)?;
     let result = fill(&draft).and_then(|()| match fs::rename(&draft, path) {
-        // Another process was faster with the same thing.
+        // Another process was faster.
         Err(_) if path.exists() => Ok(()),
         other => other.with_context(|| format!("renaming {} to {}", draft.display(), path.display())),
     });
@@ -46,14 +48,14 @@ pub fn once(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     result
 }
 
-/// Fails where a directory has less room than a thing takes, before the thing is begun.
+/// Fails unless a directory's file system has `bytes` free.
 pub fn room(directory: &Path, bytes: u64) -> Result<()> {
     let disk = rustix::fs::statvfs(directory).with_context(|| directory.display().to_string())?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if free < bytes {
         let mib = |bytes: u64| bytes >> 20;
         bail!(
-            "{} MiB are free in {}, and {} MiB may be needed: make room, or set PAGEHAUL_LAB_CACHE to a directory that has it",
+            "{} MiB are free in {}, and {} MiB may be needed: make room, or set PAGEHAUL_LAB_CACHE to another directory",
             mib(free),
             directory.display(),
             mib(bytes)
@@ -62,8 +64,8 @@ pub fn room(directory: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Removes what processes that were killed left of this directory, and an earlier one with this process's id.
-fn remove_drafts_of_the_dead(parent: &Path, name: &str) {
+/// Removes drafts of this directory by processes that no longer exist, or that had this process's ID.
+fn remove_stale_drafts(parent: &Path, name: &str) {
     let prefix = format!(".{name}.");
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -72,13 +74,13 @@ fn remove_drafts_of_the_dead(parent: &Path, name: &str) {
             file.to_str().and_then(|f| f.strip_prefix(&prefix)).and_then(|id| id.parse::<u32>().ok());
         let dead = |id: u32| id == std::process::id() || !Path::new("/proc").join(id.to_string()).exists();
         if process.is_some_and(dead) {
-            // Where it can't be removed, it takes space but does no harm.
+            // A draft that cannot be removed only takes space.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Waits until no other process does what this lock stands for. Released when dropped, and when the process ends.
+/// Takes a lock, waiting for other processes. It is released when dropped, and when the process ends.
 pub fn lock(name: &str) -> Result<File> {
     let path = directory()?.join(format!("{name}.lock"));
     let file = File::create(&path).with_context(|| path.display().to_string())?;
@@ -89,20 +91,19 @@ pub fn lock(name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Collects what a cached result depends on.
+/// A hash of everything that a cached result depends on.
 #[derive(Clone)]
 pub struct Key(u128);
 
 impl Default for Key {
     fn default() -> Key {
-        // FNV-1a with 128 bits: stable across releases, unlike the standard library's hasher. It guards against
-        // accidents, not against forgery.
+        // FNV-1a with 128 bits: stable across releases, unlike the standard library's hasher. Not for security.
         Key(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
     }
 }
 
 impl Key {
-    /// Adds bytes, and where they end.
+    /// Adds bytes and their length.
     pub fn with(mut self, bytes: impl AsRef<[u8]>) -> Key {
         let bytes = bytes.as_ref();
         for byte in bytes.iter().chain(&(bytes.len() as u64).to_le_bytes()) {
@@ -111,12 +112,12 @@ impl Key {
         self
     }
 
-    /// Adds a file's content.
+    /// Adds the content of a file.
     pub fn with_file(self, path: &Path) -> Result<Key> {
         Ok(self.with(fs::read(path).with_context(|| path.display().to_string())?))
     }
 
-    /// Twelve hexadecimal digits.
+    /// Returns twelve hexadecimal digits.
     pub fn short(&self) -> String {
         format!("{:012x}", (self.0 ^ (self.0 >> 64)) & 0xffff_ffff_ffff)
     }
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_named_with_what_to_do() {
+    fn a_full_disk_is_reported_with_what_to_do() {
         let place = tempfile::tempdir().unwrap();
         room(place.path(), 1).unwrap();
         let said = room(place.path(), u64::MAX).unwrap_err().to_string();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_where_parts_end() {
+    fn keys_depend_on_the_boundaries_of_parts() {
         let key = |parts: &[&str]| parts.iter().fold(Key::default(), |key, part| key.with(part)).short();
         assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
         assert_eq!(key(&["ab", "c"]), key(&["ab", "c"]));
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_could_not_be_filled_is_not_there() {
+    fn a_directory_that_could_not_be_filled_does_not_exist() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("thing");
         let failed = once(&path, |draft| {
@@ -153,7 +154,7 @@ mod tests {
         });
         assert!(failed.is_err() && !path.exists());
         once(&path, |draft| Ok(fs::write(draft.join("whole"), "x")?)).unwrap();
-        // Process ids end far below this one.
+        // No process has this ID.
         let orphan = place.path().join(".other.4294967295");
         fs::create_dir(&orphan).unwrap();
         once(&place.path().join("other"), |_| Ok(())).unwrap();

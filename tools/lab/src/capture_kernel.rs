@@ -1,5 +1,5 @@
-//! What a capture does to its capture kernel: memory, reclaim, write-back; for pagehaul, makedumpfile and cp, by the
-//! memory reserved with `crashkernel=`.
+//! Measures memory, reclaim and write-back in the capture kernel, for pagehaul, makedumpfile and cp and several values
+//! of `crashkernel=`.
 
 use crate::{Config, Crash, Dump, crash, oracle, tree};
 use anyhow::{Context, Result};
@@ -8,22 +8,23 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The machine: 2 GiB, and a disk that writes 30 MB/s.
+/// Guest memory in MiB.
 const MEMORY_MIB: u64 = 2048;
+/// Write rate of the disk in bytes per second.
 const WRITE_RATE: u64 = 30_000_000;
-/// Percent of the guest's memory that is filled: more would only make cp take longer.
+/// Percentage of memory to fill: more would only make cp take longer.
 const FILL: u32 = 30;
-/// Seconds a run may take: cp writes 2 GiB.
+/// Time limit of a run in seconds: cp writes 2 GiB.
 const TIME_LIMIT: u64 = 400;
-/// MiB of reserved memory below which only pagehaul runs: what the least is that it works with.
-const PEERS_FROM: u64 = 128;
-/// Milliseconds for each figure of `bench read`.
-const FIGURE: u64 = 400;
-/// Where the peers are on the disk for results.
+/// Reserved memory in MiB below which only pagehaul runs, to find its minimum.
+const MIN_FOR_PEERS: u64 = 128;
+/// Duration of each measurement of `bench read` in milliseconds.
+const MEASUREMENT_MS: u64 = 400;
+/// Directories of makedumpfile and cp on the disk for results.
 const PEER: &str = "tools-makedumpfile";
 const BASE: &str = "tools-base";
 
-/// Counters of /proc/vmstat that tell of memory that ran short, as prefixes.
+/// Prefixes of /proc/vmstat counters that rise when memory is short.
 const COUNTERS: [(&str, &str); 5] = [
     ("allocstall", "stalls of allocations (allocstall_*)"),
     ("pgscan_direct", "pages scanned by allocating tasks (pgscan_direct*)"),
@@ -32,7 +33,7 @@ const COUNTERS: [(&str, &str); 5] = [
     ("oom_kill", "OOM kills"),
 ];
 
-/// Makes the table for each amount of memory. `pagehaul` is built for the purpose unless given.
+/// Measures each amount of reserved memory and returns a Markdown table. Builds pagehaul unless given.
 pub fn table(kernel: &str, reserved: &[String], pagehaul: Option<&Path>) -> Result<String> {
     let mut out = String::from("| crashkernel | run | ended | seconds | dump MiB | peak RssAnon MiB |");
     for (counter, _) in COUNTERS {
@@ -44,7 +45,7 @@ pub fn table(kernel: &str, reserved: &[String], pagehaul: Option<&Path>) -> Resu
     for crashkernel in reserved {
         match crash(&config(kernel, crashkernel, pagehaul)?) {
             Ok(crash) => rows(&mut out, crashkernel, &crash)?,
-            // The line is the result: this is too little.
+            // This is a result: the memory is too small.
             Err(why) => {
                 let why = format!("{why:#}");
                 let first = why.lines().next().unwrap_or_default();
@@ -88,7 +89,7 @@ fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Co
         run("pagehaul-0-none", Vec::new(), "capture --json -d 0 -c none /proc/vmcore {out}"),
     ];
     let mib = crashkernel.strip_suffix('M').and_then(|mib| mib.parse::<u64>().ok());
-    if mib.is_none_or(|mib| mib >= PEERS_FROM) {
+    if mib.is_none_or(|mib| mib >= MIN_FOR_PEERS) {
         runs.extend([
             run("makedumpfile-31", peer.clone(), "--message-level 1 -d 31 -z /proc/vmcore {out}"),
             run("makedumpfile-0", peer, "--message-level 1 -d 0 /proc/vmcore {out}"),
@@ -96,7 +97,7 @@ fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Co
         ]);
     }
     let directory = oracle::makedumpfile()?;
-    let directory = directory.parent().context("makedumpfile is in no directory")?.to_owned();
+    let directory = directory.parent().context("the path of makedumpfile has no parent")?.to_owned();
     Ok(Config {
         kernel: kernel.into(),
         memory_mib: MEMORY_MIB,
@@ -115,9 +116,9 @@ fn rows(out: &mut String, crashkernel: &str, crash: &Crash) -> Result<()> {
     for dump in crash.dumps() {
         let report = &dump.report;
         let end = match (report.exit_code, report.signal) {
-            (Some(0), _) => "well".to_owned(),
+            (Some(0), _) => "ok".to_owned(),
             (Some(code), _) => format!("exit code {code}"),
-            (None, _) if report.timed_out => "out of time".to_owned(),
+            (None, _) if report.timed_out => "time limit".to_owned(),
             (None, signal) => format!("killed, signal {}", signal.unwrap_or(0)),
         };
         write!(
@@ -136,9 +137,9 @@ fn rows(out: &mut String, crashkernel: &str, crash: &Crash) -> Result<()> {
     Ok(())
 }
 
-/// What `pagehaul bench read` says of the real /proc/vmcore in a capture kernel of 256 MiB, as a table.
+/// Runs `pagehaul bench read` on the real /proc/vmcore in a capture kernel of 256 MiB, and returns a Markdown table.
 pub fn bench_read(kernel: &str, pagehaul: Option<&Path>) -> Result<String> {
-    let line = format!("bench read --time {FIGURE}ms --json /proc/vmcore");
+    let line = format!("bench read --time {MEASUREMENT_MS}ms --json /proc/vmcore");
     let run = Run {
         name: "bench-read".into(),
         arguments: line.split_whitespace().map(str::to_owned).collect(),
@@ -156,7 +157,7 @@ pub fn bench_read(kernel: &str, pagehaul: Option<&Path>) -> Result<String> {
     })?;
     let dump = crash.dumps().first().context("the guest left no report")?;
     let sweep: Value = serde_json::from_str(&dump.stdout).with_context(|| dump.stderr.clone())?;
-    let rows = sweep["rows"].as_array().context("a sweep has rows")?;
+    let rows = sweep["rows"].as_array().context("the report of `bench read` has rows")?;
     let mut out = String::from(
         "| window KiB | mapped | a word of every page | every word | read |\n|---|---|---|---|---|\n",
     );
@@ -173,12 +174,12 @@ pub fn bench_read(kernel: &str, pagehaul: Option<&Path>) -> Result<String> {
     let advised = sweep["advised"].as_u64().unwrap_or_default() >> 10;
     write!(
         out,
-        "\nMiB/s. The smallest window within 5 % of the fastest, every word looked at: {advised} KiB.\n"
+        "\nMiB/s. The smallest window within 5 % of the fastest, reading every word: {advised} KiB.\n"
     )?;
     Ok(out)
 }
 
-/// What all counters that start with `prefix` rose by.
+/// Returns the sum of the changes of all counters that start with `prefix`.
 fn change(dump: &Dump, prefix: &str) -> i64 {
     dump.vmstat.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, by)| by).sum()
 }

@@ -1,26 +1,26 @@
-//! What a guest's serial console says.
+//! Parses a guest's serial console.
 
 use lab_guest::plan::message;
 
-/// One line, understood.
+/// A line of the console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The guest program speaks to the host: what, and details.
-    Said(String, String),
+    /// A message of the guest program: its name and details.
+    Message(String, String),
     /// The kernel panicked.
     Panic(String),
     /// Anything else.
     Other,
 }
 
-/// Understands a line.
+/// Parses a line.
 pub fn parse(line: &str) -> Line {
     let line = line.trim_end_matches(['\r', '\n']);
     if let Some(rest) = line.strip_prefix(message::PREFIX) {
         let (what, detail) = rest.split_once(' ').unwrap_or((rest, ""));
-        return Line::Said(what.to_owned(), detail.trim().to_owned());
+        return Line::Message(what.to_owned(), detail.trim().to_owned());
     }
-    // With or without a timestamp in front; "end Kernel panic" only repeats the first.
+    // With or without a timestamp. "end Kernel panic" repeats the first line.
     match line.find("Kernel panic - not syncing") {
         Some(at) if !line.contains("end Kernel panic") => {
             Line::Panic(line.get(at..).unwrap_or(line).to_owned())
@@ -34,9 +34,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_told_apart() {
-        assert_eq!(parse("PHLAB panic \r\n"), Line::Said("panic".into(), String::new()));
-        assert_eq!(parse("PHLAB error no disk"), Line::Said("error".into(), "no disk".into()));
+    fn lines_are_classified() {
+        assert_eq!(parse("PHLAB panic \r\n"), Line::Message("panic".into(), String::new()));
+        assert_eq!(parse("PHLAB error no disk"), Line::Message("error".into(), "no disk".into()));
         let panic = "[    6.02] Kernel panic - not syncing: sysrq triggered crash";
         assert_eq!(parse(panic), Line::Panic("Kernel panic - not syncing: sysrq triggered crash".into()));
         assert_eq!(parse("---[ end Kernel panic - not syncing: x ]---"), Line::Other);

@@ -1,7 +1,7 @@
-//! Initramfs archives: the "newc" format of cpio, as the kernel unpacks it.
+//! Writes initramfs archives: cpio's "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst).
 
-/// An archive under construction. Files appear in the order they are added, with fixed dates, so that the same
-/// content gives the same bytes.
+/// An archive under construction. Files keep the order in which they were added and have fixed dates: the same content
+/// gives the same bytes.
 #[derive(Default)]
 pub struct Archive {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ const PROGRAM: u32 = 0o100_755;
 const DEVICE: u32 = 0o020_600;
 
 impl Archive {
-    /// Adds a file (executable, as modes don't matter to anyone here) and the directories above it.
+    /// Adds a file, as executable, and its parent directories.
     pub fn file(&mut self, path: &str, content: &[u8]) {
         let path = path.trim_start_matches('/');
         for (at, _) in path.match_indices('/') {
@@ -27,14 +27,14 @@ impl Archive {
         self.entry(path, PROGRAM, (0, 0), content);
     }
 
-    /// Adds /dev/console, which init's standard output is opened from before anything is mounted.
+    /// Adds /dev/console, which the kernel opens as init's standard output.
     pub fn console(&mut self) {
         self.entry("dev", DIRECTORY, (0, 0), &[]);
         self.directories.push("dev".into());
         self.entry("dev/console", DEVICE, (5, 1), &[]);
     }
 
-    /// Ends the archive. Several may follow each other in one initramfs.
+    /// Finishes the archive. An initramfs may hold several, one after the other.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_come_once_and_before_their_files() {
+    fn directories_come_once_and_before_their_files() {
         let mut archive = Archive::default();
         archive.console();
         archive.file("/a/b/one", b"1");

@@ -1,4 +1,4 @@
-//! CRIU 4.1 from Debian 13, in a tree of its own below the cache: Debian 12's fails on newer kernels.
+//! CRIU 4.1 of Debian 13, unpacked into the cache: Debian 12's version fails on newer kernels.
 
 use crate::apt::Apt;
 use crate::cache;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Fetches CRIU unless it is there, and gives the path of a program that runs it on that tree's own libraries.
+/// Fetches CRIU unless the cache has it, and returns the path of a script that runs it with its libraries.
 pub fn criu() -> Result<PathBuf> {
     let tree = cache::directory()?.join("tools").join("criu-trixie");
     cache::once(&tree, |draft| {

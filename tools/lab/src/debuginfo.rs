@@ -1,4 +1,4 @@
-//! Debug symbols of the lab's kernels, for drgn and crash.
+//! Downloads debug symbols of the lab's kernels, for drgn and crash.
 
 use crate::apt::Apt;
 use crate::cache;
@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 /// Debug symbols in the cache.
 #[derive(Clone, Debug)]
 pub struct DebugInfo {
-    /// The kernel.
+    /// The kernel with debug symbols.
     pub vmlinux: PathBuf,
-    /// Directory with the symbols of those modules the guests load, as `<name>.ko` or `<name>.ko.debug`.
+    /// Directory with the symbols of the modules that guests load, as `<name>.ko` or `<name>.ko.debug`.
     pub modules: PathBuf,
 }
 
-/// Modules whose symbols are kept; the package holds thousands.
+/// Modules whose symbols are kept. The package holds thousands.
 const MODULES: [&str; 7] = [
     "virtio",
     "virtio_ring",
@@ -28,7 +28,7 @@ const MODULES: [&str; 7] = [
     "virtio_balloon",
 ];
 
-/// Fetches a kernel's debug symbols (300 to 400 MB, of which vmlinux is kept) unless the cache has them.
+/// Downloads a kernel's debug symbols (300 to 400 MB, of which vmlinux is kept) unless the cache has them.
 pub fn get(kernel: &Kernel) -> Result<DebugInfo> {
     let directory = cache::directory()?.join("debug").join(&kernel.release);
     cache::once(&directory, |draft| fetch(kernel, draft))
@@ -43,8 +43,8 @@ fn fetch(kernel: &Kernel, into: &Path) -> Result<()> {
         apt.download(&name)?
     } else {
         let image = format!("linux-image-{}", kernel.release);
-        apt.download_beside(&image, |uri| {
-            // Signed images are built from a source package of their own; the symbols are in linux's.
+        apt.download_unlisted(&image, |uri| {
+            // Signed images have a separate source package; the symbols are in linux's.
             uri.replace("/linux-signed-amd64/", "/linux/").replace(&format!("{image}_"), &format!("{name}_"))
         })?
     };
@@ -60,13 +60,13 @@ fn fetch(kernel: &Kernel, into: &Path) -> Result<()> {
         fs::rename(&path, &target).with_context(|| format!("keeping {}", path.display()))?;
     }
     if !into.join("vmlinux").exists() {
-        bail!("{} holds no vmlinux", package.display());
+        bail!("{} contains no vmlinux", package.display());
     }
-    fs::remove_dir_all(&unpacked).context("removing what isn't kept")?;
+    fs::remove_dir_all(&unpacked).context("removing unpacked files")?;
     fs::remove_file(&package).context("removing the package")
 }
 
-/// Unpacks the kernel and a few modules out of a package that takes gigabytes as a whole.
+/// Unpacks only the kernel and a few modules: the complete package takes gigabytes.
 fn unpack_some(package: &Path, into: &Path, release: &str) -> Result<()> {
     cache::make(into)?;
     let mut source = Command::new("dpkg-deb")
@@ -81,7 +81,7 @@ fn unpack_some(package: &Path, into: &Path, release: &str) -> Result<()> {
     for module in MODULES {
         tar.arg(format!("*/{module}.ko*"));
     }
-    // tar fails for patterns that match nothing, which is the case for most of them.
+    // tar fails if a pattern matches nothing, and most do.
     let output = tar.stdin(source.stdout.take().context("a pipe")?).output().context("running tar")?;
     if !source.wait().context("running dpkg-deb")?.success() {
         let text = String::from_utf8_lossy(&output.stderr);
@@ -90,7 +90,7 @@ fn unpack_some(package: &Path, into: &Path, release: &str) -> Result<()> {
     Ok(())
 }
 
-/// All files below a directory. Links are left out: the packages link one name of vmlinux to another.
+/// Lists all files in a directory tree, without links: packages link one name of vmlinux to another.
 fn list(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let entry = entry.with_context(|| directory.display().to_string())?;

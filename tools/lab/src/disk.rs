@@ -1,4 +1,4 @@
-//! Disk images: sparse files, some with ext4.
+//! Makes disk images, sparse files with or without ext4, and reads them.
 
 use crate::tools::Tools;
 use anyhow::{Context, Result, bail};
@@ -12,27 +12,27 @@ use std::process::Command;
 /// A disk of a guest.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// Serial number, by which the guest finds it.
+    /// Serial number by which the guest finds it.
     pub serial: &'static str,
     /// Image file.
     pub path: PathBuf,
-    /// Bytes per second it writes at most, where it is to be slow.
+    /// Maximum write rate in bytes per second.
     pub write_rate: Option<u64>,
-    /// Where what it is told is recorded, if it is.
+    /// Log of all requests, if they are recorded.
     pub log: Option<PathBuf>,
 }
 
 impl Disk {
-    /// From now on records what it is told, beside a copy of what it is now.
+    /// Copies the disk, and records all further requests in a log.
     pub fn record(&mut self) -> Result<()> {
-        let before = before(&self.path);
-        let output = Command::new("cp").arg("--sparse=always").args([&self.path, &before]).output();
+        let initial = initial(&self.path);
+        let output = Command::new("cp").arg("--sparse=always").args([&self.path, &initial]).output();
         let output = output.context("running cp")?;
         if !output.status.success() {
             bail!("copying {}: {}", self.path.display(), String::from_utf8_lossy(&output.stderr).trim());
         }
         let log = log(&self.path);
-        // QEMU does not make it longer.
+        // QEMU does not extend the log.
         let room = fs::metadata(&self.path).map(|meta| 2 * meta.len() + (1 << 30));
         File::create(&log)
             .and_then(|file| file.set_len(room?))
@@ -42,17 +42,17 @@ impl Disk {
     }
 }
 
-/// Where the state of a recorded disk before the first write is.
-pub(crate) fn before(disk: &Path) -> PathBuf {
+/// Returns the path of a recorded disk's initial content.
+pub(crate) fn initial(disk: &Path) -> PathBuf {
     disk.with_extension("before")
 }
 
-/// Where the record of a disk is.
+/// Returns the path of a recorded disk's log.
 pub(crate) fn log(disk: &Path) -> PathBuf {
     disk.with_extension("writes")
 }
 
-/// An empty disk of `bytes`.
+/// Makes an empty disk.
 pub fn raw(directory: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
     let path = directory.join(format!("{serial}.disk"));
     File::create(&path)
@@ -61,13 +61,13 @@ pub fn raw(directory: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
     Ok(Disk { serial, path, write_rate: None, log: None })
 }
 
-/// Features of ext4 on a disk that outlives no more than one boot: neither journal nor checksums, which want a module.
-/// The last is unknown to 5.10.
+/// ext4 features of a disk for one boot: no journal, and no checksums, which need a module. 5.10 does not know the
+/// last.
 const FOR_ONE_BOOT: &str = "^has_journal,^metadata_csum,^orphan_file";
-/// The same where what was written has to survive a power cut.
+/// ext4 features of a disk that has to survive power cuts.
 const FOR_POWER_CUTS: &str = "has_journal,^metadata_csum,^orphan_file";
 
-/// A disk with ext4 on it, and the content of `source` if given.
+/// Makes a disk with ext4 and the content of `source`, if given.
 pub fn ext4(
     tools: &Tools,
     directory: &Path,
@@ -81,7 +81,7 @@ pub fn ext4(
     Ok(disk)
 }
 
-/// A disk with ext4 on it whose journal lets it survive power cuts.
+/// Makes a disk with ext4 and a journal, to survive power cuts.
 pub fn ext4_with_journal(tools: &Tools, directory: &Path, serial: &'static str, bytes: u64) -> Result<Disk> {
     let disk = raw(directory, serial, bytes)?;
     format(tools, &disk, FOR_POWER_CUTS, 4096, None)?;
@@ -94,7 +94,7 @@ fn format(tools: &Tools, disk: &Disk, features: &str, block: u32, source: Option
         "-F",
         "-O",
         features,
-        // What is left for the kernel to initialise in the background would disturb measurements.
+        // Lazy initialization in the background would disturb measurements.
         "-E",
         "lazy_itable_init=0,nodiscard",
         "-m",
@@ -113,34 +113,34 @@ fn format(tools: &Tools, disk: &Disk, features: &str, block: u32, source: Option
     Ok(())
 }
 
-/// Repairs an ext4 disk after a power cut, as a boot would.
+/// Repairs an ext4 disk after a power cut, as a boot does.
 pub fn recover(tools: &Tools, image: &Path) -> Result<()> {
     let mut command = tools.command("e2fsck")?;
     let output = command.args(["-f", "-y"]).arg(image).output().context("running e2fsck")?;
-    // 1 and 2: errors were corrected.
+    // Exit codes 1 and 2: errors were corrected.
     if !matches!(output.status.code(), Some(0..=2)) {
         bail!("e2fsck cannot repair {}: {}", image.display(), String::from_utf8_lossy(&output.stdout).trim());
     }
     Ok(())
 }
 
-/// Takes one file out of an ext4 disk; says whether it is there.
+/// Copies one file from an ext4 disk. Returns whether it exists.
 pub fn extract_file(tools: &Tools, image: &Path, name: &str, to: &Path) -> Result<bool> {
     let _ = fs::remove_file(to);
     tools.run("debugfs", &["-R", &format!("dump /{name} {}", to.display()), &image.display().to_string()])?;
     Ok(to.exists())
 }
 
-/// Takes all files out of an ext4 disk.
+/// Copies all files from an ext4 disk.
 pub fn extract_all(tools: &Tools, disk: &Disk, into: &Path) -> Result<()> {
     let request = format!("rdump / {}", into.display());
-    // debugfs ends well whatever happens; that it worked shows in the files.
+    // debugfs exits with 0 even on errors; missing files show them.
     tools.run("debugfs", &["-R", &request, &disk.path.display().to_string()])?;
     let _ = fs::remove_dir(into.join("lost+found"));
     Ok(())
 }
 
-/// Reads what the first kernel put on its manifest disk.
+/// Reads the manifest that the first kernel wrote.
 pub fn read_manifest(disk: &Disk) -> Result<Vec<u8>> {
     let fail = || format!("reading {}", disk.path.display());
     let mut file = File::open(&disk.path).with_context(fail)?;
@@ -148,7 +148,7 @@ pub fn read_manifest(disk: &Disk) -> Result<Vec<u8>> {
     file.read_exact(&mut header).with_context(fail)?;
     let (magic, length) = header.split_at(8);
     if magic != MANIFEST_MAGIC {
-        bail!("the guest crashed without leaving its manifest");
+        bail!("the guest crashed without writing its manifest");
     }
     let length = u64::from_le_bytes(length.try_into().unwrap_or_default());
     let size = file.metadata().with_context(fail)?.len();
@@ -165,10 +165,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_box_without_content_or_with_too_much_is_refused() {
+    fn a_missing_or_oversized_manifest_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let disk = raw(directory.path(), "manifest", 8192).unwrap();
-        assert!(read_manifest(&disk).unwrap_err().to_string().contains("without leaving"));
+        assert!(read_manifest(&disk).unwrap_err().to_string().contains("without writing"));
         let file = File::options().write(true).open(&disk.path).unwrap();
         let header = |length: u64| [MANIFEST_MAGIC, length.to_le_bytes()].concat();
         file.write_all_at(&header(u64::MAX), 0).unwrap();

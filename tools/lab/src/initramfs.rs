@@ -1,4 +1,4 @@
-//! What the guests boot into.
+//! Builds the guests' initramfs.
 
 use crate::cpio::Archive;
 use crate::kernels::Kernel;
@@ -10,12 +10,11 @@ use lab_guest::workload::{self, Workload};
 use std::fs;
 use std::path::Path;
 
-/// Drivers of the guests' disks, of the balloon, and of the device through which a guest tells QEMU where its
-/// VMCOREINFO is.
-const WANTED: [&str; 5] = ["virtio_pci", "virtio_blk", "ext4", "virtio_balloon", "qemu_fw_cfg"];
+/// Drivers of the disks, the balloon, and the device through which a guest passes its VMCOREINFO to QEMU.
+const DRIVERS: [&str; 5] = ["virtio_pci", "virtio_blk", "ext4", "virtio_balloon", "qemu_fw_cfg"];
 
-/// The initramfs of the kernel that crashes. It holds the capture kernel with an initramfs of its own, which is the
-/// same but for the program under test.
+/// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
+/// pagehaul.
 pub fn build(
     kernel: &Kernel,
     tools: &Tools,
@@ -23,7 +22,7 @@ pub fn build(
     pagehaul: Option<&Path>,
     plan: &Plan,
 ) -> Result<Vec<u8>> {
-    let modules = modules::load_order(kernel, tools, &WANTED)?;
+    let modules = modules::load_order(kernel, tools, &DRIVERS)?;
     let json = serde_json::to_vec(plan).context("writing the guest's plan")?;
     let mut capture = base(guest, &modules)?;
     capture.file(plan::PATH, &json);
@@ -37,14 +36,19 @@ pub fn build(
     Ok(first.finish())
 }
 
-/// The initramfs of a kernel that runs a workload.
-pub fn build_for_work(kernel: &Kernel, tools: &Tools, guest: &Path, workload: &Workload) -> Result<Vec<u8>> {
-    let mut archive = base(guest, &modules::load_order(kernel, tools, &WANTED)?)?;
+/// Builds the initramfs of a kernel that runs a workload.
+pub fn build_for_workload(
+    kernel: &Kernel,
+    tools: &Tools,
+    guest: &Path,
+    workload: &Workload,
+) -> Result<Vec<u8>> {
+    let mut archive = base(guest, &modules::load_order(kernel, tools, &DRIVERS)?)?;
     archive.file(workload::PATH, &serde_json::to_vec(workload).context("writing the guest's workload")?);
     Ok(archive.finish())
 }
 
-/// What every guest has: its init, and the modules to load.
+/// Starts an initramfs with the guest program and modules.
 fn base(guest: &Path, modules: &[Module]) -> Result<Archive> {
     let mut archive = Archive::default();
     archive.console();

@@ -1,8 +1,8 @@
-//! Debian kernels, by the suites that carry them.
+//! The Debian kernels that the lab crashes.
 //!
-//! The cloud-amd64 images are small, and have crash dumps, kexec and ext4 built in. Suites move: a kernel is pinned
-//! by suite and release; when the suite has moved on, the newest release of the same series is taken. What was
-//! fetched stays in the cache, and is used from then on.
+//! The cloud-amd64 images are small, and have crash dumps, kexec and ext4 built in. Each kernel is pinned by suite and
+//! release. Once the suite no longer has that release, the lab takes the newest of the same series. The cache keeps the
+//! kernel that was fetched first.
 
 use crate::apt::Apt;
 use crate::cache;
@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A series of kernels and where it comes from.
+/// A kernel series and the suite that carries it.
 pub struct Series {
-    /// What it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
     /// The suite that carries it.
     pub suite: &'static str,
-    /// Start of its releases' names.
+    /// Prefix of its releases.
     prefix: &'static str,
-    /// The release the lab was last tried with.
+    /// The release to prefer.
     release: &'static str,
 }
 
@@ -42,26 +42,26 @@ pub struct Kernel {
     pub series: String,
     /// `uname -r`.
     pub release: String,
-    /// Suite it came from.
+    /// Suite that it came from.
     pub suite: String,
-    /// Package files it came from.
+    /// Package files that it came from.
     pub packages: Vec<String>,
-    /// Directory with the unpacked packages, relative to the kernel's own.
+    /// Directory of the kernel in the cache.
     #[serde(skip)]
     directory: PathBuf,
 }
 
-/// The series with this name.
+/// Returns the series with this name.
 pub fn series(name: &str) -> Result<&'static Series> {
     let found = SERIES.iter().find(|series| series.name == name);
     found.with_context(|| {
         let names: Vec<&str> = SERIES.iter().map(|series| series.name).collect();
-        format!("no kernel {name} in the lab: it has {}", names.join(", "))
+        format!("unknown kernel {name}: the lab has {}", names.join(", "))
     })
 }
 
 impl Kernel {
-    /// The kernel of a series, fetched if the cache doesn't have one.
+    /// Returns the kernel of a series, from the cache or the mirror.
     pub fn get(name: &str) -> Result<Kernel> {
         let series = series(name)?;
         let directory = cache::directory()?.join("kernels").join(series.name);
@@ -73,28 +73,28 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The bootable image.
+    /// Returns the bootable image.
     pub fn image(&self) -> Result<PathBuf> {
         let name = format!("boot/vmlinuz-{}", self.release);
         let split = format!("usr/lib/modules/{}/vmlinuz", self.release);
         let path = [name, split].into_iter().map(|name| self.root().join(name)).find(|path| path.exists());
-        path.with_context(|| format!("the packages of {} hold no vmlinuz", self.release))
+        path.with_context(|| format!("the packages of {} contain no vmlinuz", self.release))
     }
 
-    /// The kernel's configuration.
+    /// Returns the kernel's configuration.
     pub fn configuration(&self) -> PathBuf {
         self.root().join(format!("boot/config-{}", self.release))
     }
 
-    /// Directory of its modules.
+    /// Returns the directory of its modules.
     pub fn modules(&self) -> Result<PathBuf> {
         let places =
             ["usr/lib/modules", "lib/modules"].map(|place| self.root().join(place).join(&self.release));
         let found = places.into_iter().find(|path| path.join("kernel").exists());
-        found.with_context(|| format!("the packages of {} hold no modules", self.release))
+        found.with_context(|| format!("the packages of {} contain no modules", self.release))
     }
 
-    /// Directory with the unpacked packages.
+    /// Returns the directory with the unpacked packages.
     pub fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
@@ -104,15 +104,15 @@ fn fetch(series: &Series, into: &Path) -> Result<()> {
     let apt = Apt::new(&[series.suite], false)?;
     let names = apt.names(&format!("linux-image-{}", series.prefix))?;
     let release = choose(series, &names).or_else(|| {
-        // The lists may be older than the packages.
+        // The package lists may be outdated.
         let names =
             Apt::new(&[series.suite], true).ok()?.names(&format!("linux-image-{}", series.prefix)).ok()?;
         choose(series, &names)
     });
     let Some(release) = release else {
-        bail!("the suite {} carries no kernel {} any more", series.suite, series.name);
+        bail!("the suite {} no longer has a kernel {}", series.suite, series.name);
     };
-    // From 6.19 on linux-image is empty, and depends on one package each for the image and the modules.
+    // Since 6.19, linux-image is empty and depends on one package each for the image and the modules.
     let split = apt.names(&format!("linux-binary-{release}"))?.contains(&format!("linux-binary-{release}"));
     let parts: &[&str] = if split { &["linux-binary-", "linux-modules-"] } else { &["linux-image-"] };
     let root = into.join("root");
@@ -130,16 +130,16 @@ fn fetch(series: &Series, into: &Path) -> Result<()> {
         packages,
         directory: PathBuf::new(),
     };
-    let json = serde_json::to_vec_pretty(&kernel).context("describing the kernel")?;
-    fs::write(into.join("kernel.json"), json).context("describing the kernel")
+    let json = serde_json::to_vec_pretty(&kernel).context("writing kernel.json")?;
+    fs::write(into.join("kernel.json"), json).context("writing kernel.json")
 }
 
-/// The pinned release if it is among the packages, else the newest.
+/// Returns the pinned release if it is among the packages, otherwise the newest.
 fn choose(series: &Series, packages: &[String]) -> Option<String> {
     let releases = packages.iter().filter_map(|name| {
         let release = name.strip_prefix("linux-image-")?;
         let rest = release.strip_prefix(series.prefix)?.strip_suffix(FLAVOUR)?;
-        // Neither debug symbols nor unsigned images or meta-packages.
+        // Skips debug symbols, unsigned images and metapackages.
         rest.starts_with(|c: char| c.is_ascii_digit()).then(|| release.to_owned())
     });
     let pinned = format!("{}{FLAVOUR}", series.release);
@@ -147,7 +147,7 @@ fn choose(series: &Series, packages: &[String]) -> Option<String> {
     if releases.contains(&pinned) { Some(pinned) } else { releases.into_iter().max_by_key(|r| numbers(r)) }
 }
 
-/// The numbers in a release's name, which order releases of one series.
+/// Returns the numbers in a release's name, which sort the releases of a series.
 fn numbers(release: &str) -> Vec<u64> {
     release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn else_the_newest_by_number_and_no_debug_symbols() {
+    fn otherwise_the_newest_by_number_and_not_debug_symbols() {
         let list = packages(&[
             "5.10.0-9-cloud-amd64",
             "5.10.0-33-cloud-amd64",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_series_is_told_which_there_are() {
+    fn the_error_for_an_unknown_series_lists_all() {
         let error = Kernel::get("4.2").unwrap_err().to_string();
         assert!(error.contains("4.2") && error.contains("6.12"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Building the lab's kernel module against Debian's headers.
+//! Builds the lab's kernel module with Debian's kernel headers.
 
 use crate::apt::Apt;
 use crate::cache::{self, Key};
@@ -10,18 +10,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The module's name; its sources are in `tools/lab/module`.
+/// Name of the module. Its sources are in `tools/lab/module`.
 pub const NAME: &str = "vmalloc_stress";
 
-/// Headers' programs that choose among others for the machine they build for, and the one they choose here. They are
-/// linked to the suite's own C library, which may be newer than this machine's.
+/// Wrapper programs of the headers, and the program each would run here. These are linked to the suite's C library, which
+/// may be newer than this machine's.
 const PROGRAMS: [(&str, &str); 2] =
     [("tools/objtool/objtool", "objtool.real-x86"), ("scripts/mod/modpost", "modpost.real-lsb-64")];
 const LIBRARIES: [&str; 4] = ["libc6", "libelf1t64", "zlib1g", "libzstd1"];
 const LIBRARY_SUITE: &str = "trixie";
 
-/// The module for a kernel of the lab, built if the cache doesn't have it. 6.12 and later: earlier suites lay their
-/// headers out differently, and lack the trace events that make it worthwhile.
+/// Builds the module for a kernel of the lab, unless the cache has it. Only for 6.12 and later: earlier suites have
+/// other header packages, and their kernels lack the trace events.
 pub fn vmalloc_stress(kernel: &Kernel) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("module");
     let key = Key::default()
@@ -39,8 +39,8 @@ pub fn vmalloc_stress(kernel: &Kernel) -> Result<PathBuf> {
         }
         make(kernel, &headers, &work)?;
         let module = format!("{NAME}.ko");
-        fs::rename(work.join(&module), draft.join(&module)).context("keeping the module")?;
-        fs::remove_dir_all(&work).context("removing what make left")
+        fs::rename(work.join(&module), draft.join(&module)).context("renaming the module")?;
+        fs::remove_dir_all(&work).context("removing the build directory")
     })
     .with_context(|| format!("building {NAME} for {}", kernel.release))?;
     Ok(directory.join(format!("{NAME}.ko")))
@@ -52,8 +52,8 @@ fn make(kernel: &Kernel, headers: &Path, work: &Path) -> Result<()> {
         .arg("-C")
         .arg(headers.join("usr/src").join(format!("linux-headers-{}", kernel.release)))
         .arg(format!("M={}", work.display()))
-        // The machine's compiler is older than the kernel's: what it doesn't know is left out. Type information would
-        // need pahole, and nothing here reads it.
+        // The machine's compiler is older than the kernel's and lacks this option. BTF would need pahole, and nothing
+        // here reads it.
         .args([
             "CC=gcc",
             "CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=",
@@ -69,10 +69,9 @@ fn make(kernel: &Kernel, headers: &Path, work: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A directory with the kernel's headers, and programs that run here.
+/// Returns a directory with the kernel's headers, whose programs run on this machine.
 fn headers(kernel: &Kernel) -> Result<PathBuf> {
-    let version =
-        kernel.release.strip_suffix("-cloud-amd64").context("the lab's kernels are cloud kernels")?;
+    let version = kernel.release.strip_suffix("-cloud-amd64").context("the release ends in -cloud-amd64")?;
     let directory = cache::directory()?.join("headers").join(&kernel.release);
     cache::once(&directory, |draft| {
         let suite = kernels::series(&kernel.series)?.suite;
@@ -91,7 +90,7 @@ fn headers(kernel: &Kernel) -> Result<PathBuf> {
         }
         Ok(())
     })?;
-    // Paths are absolute, and known only now that the directory has its name.
+    // The makefile needs absolute paths, which are known only once the directory has its final name.
     let makefile =
         directory.join("usr/src").join(format!("linux-headers-{}", kernel.release)).join("Makefile");
     let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
@@ -115,7 +114,7 @@ fn take(apt: &Apt, package: &str, into: &Path) -> Result<()> {
     fs::remove_file(&path).context("removing an unpacked package")
 }
 
-/// Puts a script in a program's place that runs another one on its own loader.
+/// Replaces a program by a script that runs another one with its own loader.
 fn wrap(directory: &Path, program: &Path, real: &Path) -> Result<()> {
     let libraries = directory.join("libraries/usr/lib/x86_64-linux-gnu");
     let script = format!(
@@ -123,7 +122,7 @@ fn wrap(directory: &Path, program: &Path, real: &Path) -> Result<()> {
         libraries.display(),
         real.display()
     );
-    // Not in place: where it is a link, others use what it points to.
+    // By rename: the program can be a link to a file that others use.
     let fail = || program.display().to_string();
     let new = program.with_extension("new");
     fs::write(&new, script).with_context(fail)?;

@@ -1,4 +1,4 @@
-//! Crashes real kernels in QEMU and brings their memory out.
+//! Crashes real kernels in QEMU, and validates pagehaul's dumps of them.
 //!
 //! ```no_run
 //! let config = lab::Config { kernel: "6.12".into(), ..lab::Config::default() };
@@ -7,8 +7,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 //!
-//! Everything that is fetched or made is kept in a cache directory (see [`cache`]), so that a crash that was asked for
-//! before is there at once.
+//! A cache directory (see [`cache`]) keeps all downloads and results: a crash requested again is returned at once.
 
 pub mod apt;
 pub mod benchmark;
@@ -44,7 +43,7 @@ pub use lab_guest::{class, results, stamp};
 
 pub use vm::Accelerator;
 
-/// Whether tests that boot virtual machines are to run: `PAGEHAUL_LAB=1` in the environment, as `make test` sets it.
+/// Returns whether tests may boot virtual machines: `PAGEHAUL_LAB=1` in the environment, as `make test` sets it.
 pub fn enabled() -> bool {
     std::env::var("PAGEHAUL_LAB").is_ok_and(|value| !value.is_empty() && value != "0")
 }

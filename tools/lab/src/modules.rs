@@ -1,7 +1,7 @@
-//! Which kernel modules a guest needs, in the order to load them.
+//! Finds the kernel modules that a guest needs, in load order.
 //!
-//! Debian's packages don't hold modules.dep (it is made on installation), so the dependencies are read from the
-//! modules themselves: each names them in its `.modinfo` section.
+//! Debian's packages contain no modules.dep, which is made on installation. Modules list their dependencies in their
+//! `.modinfo` section.
 
 use crate::kernels::Kernel;
 use crate::tools::Tools;
@@ -18,8 +18,8 @@ pub struct Module {
     pub content: Vec<u8>,
 }
 
-/// The modules asked for and those they depend on, dependencies first. Names that the kernel has built in, or
-/// doesn't have at all, are left out: what is missing shows when the guest looks for its disks.
+/// Returns modules and their dependencies, dependencies first. Skips names that are built in or do not exist: a missing
+/// driver shows when the guest looks for its disks.
 pub fn load_order(kernel: &Kernel, tools: &Tools, wanted: &[&str]) -> Result<Vec<Module>> {
     let mut paths = HashMap::new();
     find(&kernel.modules()?.join("kernel"), &mut paths)?;
@@ -43,18 +43,18 @@ fn visit(name: &str, paths: &HashMap<String, PathBuf>, tools: &Tools, order: &mu
     Ok(())
 }
 
-/// What a module depends on. `.modinfo` is a run of NUL-terminated "key=value" strings, and no other part of a
-/// module holds this key.
+/// Returns a module's dependencies. `.modinfo` is a sequence of NUL-terminated "key=value" strings, and no other part
+/// of a module contains this key.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
     let value = module.get(at + KEY.len()..).unwrap_or_default().split(|byte| *byte == 0).next();
     let value = String::from_utf8_lossy(value.unwrap_or_default()).into_owned();
-    value.split(',').filter(|name| !name.is_empty()).map(plain).collect()
+    value.split(',').filter(|name| !name.is_empty()).map(normalize).collect()
 }
 
-/// The kernel treats both as the same.
-fn plain(name: &str) -> String {
+/// Replaces hyphens by underscores, which the kernel treats alike.
+fn normalize(name: &str) -> String {
     name.replace('-', "_")
 }
 
@@ -66,7 +66,7 @@ fn find(directory: &Path, paths: &mut HashMap<String, PathBuf>) -> Result<()> {
         } else if let Some((name, _)) =
             path.file_name().and_then(|n| n.to_str()).and_then(|n| n.split_once(".ko"))
         {
-            paths.insert(plain(name), path.clone());
+            paths.insert(normalize(name), path.clone());
         }
     }
     Ok(())

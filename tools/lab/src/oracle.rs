@@ -1,4 +1,4 @@
-//! The programs dumps are held against: drgn with libkdumpfile, crash, makedumpfile.
+//! The programs that dumps are validated with: drgn with libkdumpfile, crash, makedumpfile.
 
 use crate::apt::Apt;
 use crate::cache::{self, Key};
@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
-/// Where makedumpfile is new enough for every kernel of the lab.
-const PEER_SUITE: &str = "sid";
+/// The suite whose makedumpfile supports every kernel of the lab.
+const MAKEDUMPFILE_SUITE: &str = "sid";
 
-/// The directory of the Python programs.
-pub fn scripts() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle")
+/// Returns a command that runs a script of `tools/lab/oracle` with a Python that has drgn.
+pub fn script(name: &str) -> Result<Command> {
+    let mut command = Command::new(python()?);
+    command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle").join(name));
+    Ok(command)
 }
 
-/// A Python that has drgn, in the cache.
+/// Returns a Python that has drgn, installed into the cache on first use.
 pub fn python() -> Result<PathBuf> {
     let directory = cache::directory()?.join("python").join(Key::default().with(REQUIREMENTS).short());
     cache::once(&directory, |draft| {
@@ -31,15 +33,15 @@ pub fn python() -> Result<PathBuf> {
     Ok(directory.join("bin/python"))
 }
 
-/// makedumpfile: from PATH, or Debian's newest with its own libraries.
+/// Returns makedumpfile: from PATH, or Debian's newest with its libraries.
 pub fn makedumpfile() -> Result<PathBuf> {
     if let Some(path) = on_path("makedumpfile") {
         return Ok(path);
     }
-    let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{PEER_SUITE}"));
+    let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{MAKEDUMPFILE_SUITE}"));
     cache::once(&directory, |draft| {
-        Apt::new(&[PEER_SUITE], false)?.unpack_closure(&["makedumpfile"], draft)?;
-        // Its libraries are newer than the machine's, so it runs on its own loader.
+        Apt::new(&[MAKEDUMPFILE_SUITE], false)?.unpack_closure(&["makedumpfile"], draft)?;
+        // Its libraries are newer than the machine's, so it runs on the loader that comes with them.
         let script = "#!/bin/sh\n\
             here=$(dirname \"$(readlink -f \"$0\")\")\n\
             libraries=$here/usr/lib/x86_64-linux-gnu:$here/lib/x86_64-linux-gnu\n\
@@ -57,14 +59,14 @@ pub fn makedumpfile() -> Result<PathBuf> {
     Ok(directory.join("makedumpfile"))
 }
 
-/// crash 8.0.2 of Debian 12 knows kernels up to 6.1.
+/// Returns crash for kernels it supports: crash 8.0.2 of Debian 12 reads kernels up to 6.1.
 pub fn crash_for(kernel: &str) -> Result<Option<PathBuf>> {
     if kernel != "6.1" {
         return Ok(None);
     }
     match on_path("crash") {
         Some(path) => Ok(Some(path)),
-        None => bail!("crash is not on PATH; `make setup` installs it"),
+        None => bail!("crash is not on PATH: `scripts/setup.sh test` installs it"),
     }
 }
 
@@ -73,7 +75,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
-/// Runs a command whose output only matters if it fails.
+/// Runs a command, and shows its output only if it fails.
 fn run(command: &mut Command, what: &str) -> Result<()> {
     let output = command.stdin(Stdio::null()).output().with_context(|| what.to_owned())?;
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! QEMU's control socket.
+//! A client of QEMU's control socket (QMP).
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// A connection, past its greeting.
+/// A connection after the handshake.
 pub struct Qmp {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
 }
 
 impl Qmp {
-    /// Connects. The socket must exist, which it does once QEMU runs its guest.
+    /// Connects to the socket, which exists once QEMU runs its guest.
     pub fn connect(path: &Path) -> Result<Qmp> {
         let stream =
             UnixStream::connect(path).with_context(|| format!("QEMU's socket {}", path.display()))?;
@@ -26,23 +26,23 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Sets how long an answer may take.
+    /// Sets the time limit for answers.
     pub fn limit(&self, limit: Duration) -> Result<()> {
         self.reader.get_ref().set_read_timeout(Some(limit)).context("QEMU's socket")
     }
 
-    /// Executes a command and gives what it returns.
+    /// Executes a command and returns its result.
     pub fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
-        writeln!(self.writer, "{request}").with_context(|| format!("asking QEMU to {command}"))?;
+        writeln!(self.writer, "{request}").with_context(|| format!("sending {command} to QEMU"))?;
         loop {
-            let answer = self.read().with_context(|| format!("waiting for QEMU to {command}"))?;
+            let answer = self.read().with_context(|| format!("waiting for QEMU's answer to {command}"))?;
             if let Some(result) = answer.get("return") {
                 return Ok(result.clone());
             }
             if let Some(error) = answer.get("error") {
                 let text = error.get("desc").and_then(Value::as_str).unwrap_or("no reason given");
-                bail!("QEMU refuses to {command}: {text}");
+                bail!("QEMU rejects {command}: {text}");
             }
             // Anything else is an event.
         }

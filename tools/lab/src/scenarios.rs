@@ -1,4 +1,4 @@
-//! The scenarios the lab tells again: page reclaim under pressure, and purges of vmalloc areas.
+//! Scenarios: page reclaim under pressure, and purges of vmalloc areas. Each becomes a report in Markdown.
 
 mod checks;
 mod counts;
@@ -12,11 +12,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Kernels with a scenario of reclaim: the classic lists, the first Debian kernel with multi-generational lists, the newest.
+/// Kernels of the reclaim scenario: classic LRU lists, Debian's first kernel with multi-gen LRU, the newest.
 pub const RECLAIM: [&str; 3] = ["6.1", "6.12", "7.2"];
-/// Kernels with vmalloc trace events.
+/// Kernels of the vmalloc scenario: those with vmalloc trace events.
 pub const VMALLOC: [&str; 2] = ["6.12", "7.2"];
-/// Tests of the scenario of reclaim, each a recording.
+/// Tests of the reclaim scenario. Each is one recording.
 const TESTS: [(&str, &str); 4] = [
     ("writeback", "dd threads write twice the memory, each with fsync"),
     (
@@ -31,17 +31,17 @@ const MEMORY_MIB: u64 = 512;
 const RECLAIM_SCRIPT: &str = include_str!("../scenarios/reclaim.sh");
 const VMALLOC_SCRIPT: &str = include_str!("../scenarios/vmalloc.sh");
 
-/// Whose results to tell of.
+/// Which results to report.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
-    /// The static pagehaul to have in the guests; by default it is built.
+    /// The static pagehaul for the guests. By default the lab builds it.
     pub guest_pagehaul: Option<PathBuf>,
-    /// Those of the last runs, where there were any.
+    /// Whether to reuse results of earlier runs.
     pub earlier: bool,
 }
 
-/// Runs the scenario of reclaim on kernels, and compares them with `pagehaul` of the host; gives the report as Markdown, and how
-/// many totals of pages are not what the kernels counted.
+/// Runs the reclaim scenario on kernels. Returns the report, made with the host's `pagehaul`, and the number of page
+/// totals that differ from the kernel's counters.
 pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String, usize)> {
     let settings =
         format!("WRITERS=4\nFILE_MIB={}\nHUGE_MIB={}\nSECONDS_EACH=15\n", MEMORY_MIB * 2, MEMORY_MIB / 2);
@@ -102,12 +102,12 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String
         })
         .collect();
     let recordings: Vec<_> =
-        files.iter().map(|(kernel, test, file)| checks::Recorded { kernel, test, file }).collect();
+        files.iter().map(|(kernel, test, file)| checks::Recording { kernel, test, file }).collect();
     let (section, unequal) = checks::section(pagehaul, &recordings)?;
     Ok((report + &section, unequal))
 }
 
-/// Runs the scenario of purges on kernels; gives the report as Markdown.
+/// Runs the vmalloc scenario on kernels and returns the report.
 pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
     let mut report = String::from("# Purging vmalloc areas in the lab\n");
     let _ = write!(
@@ -118,7 +118,7 @@ pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
     for kernel in kernels {
         if !VMALLOC.contains(kernel) {
             bail!(
-                "kernel {kernel} has no vmalloc trace events: the scenario is told on {}",
+                "kernel {kernel} has no vmalloc trace events: the scenario supports {}",
                 VMALLOC.join(" and ")
             );
         }
@@ -171,7 +171,7 @@ fn step(name: &str, script: String) -> Step {
     Step { name: name.to_owned(), script, time_limit: 900 }
 }
 
-/// Runs a guest; gives the directory with what came out.
+/// Runs a guest and returns the directory of its results.
 fn run(scenario: &str, config: &Config, earlier: bool) -> Result<PathBuf> {
     let out = cache::directory()?.join("workloads").join(format!("{scenario}-{}", config.kernel));
     if earlier && out.join("release").exists() {
@@ -184,7 +184,7 @@ fn run(scenario: &str, config: &Config, earlier: bool) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// What a tool says of its own result, among all it says.
+/// Returns whether a line of a tool's output is a result.
 fn is_result(line: &str) -> bool {
     const WORDS: [&str; 8] = [
         "huge pages,",

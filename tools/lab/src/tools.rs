@@ -1,8 +1,8 @@
-//! The host programs the lab needs, in a tree of their own below the cache.
+//! The host programs that the lab needs, unpacked into the cache.
 //!
-//! QEMU comes from bookworm-backports, because QEMU 7.2 of Debian 12 corrupts guests that run 6.12. It is unpacked,
-//! not installed, with every library it uses, and runs on that tree's own loader: the machine's packages don't
-//! change, and root is not needed.
+//! QEMU comes from bookworm-backports, because QEMU 7.2 of Debian 12 corrupts guests that run 6.12. It is unpacked with
+//! all its libraries and runs with its own loader, without installation: the machine's packages do not change, and root
+//! is not needed.
 
 use crate::apt::Apt;
 use crate::cache::{self, Key};
@@ -25,7 +25,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Fetches and unpacks the programs, unless they are there.
+    /// Fetches and unpacks the programs, unless the cache has them.
     pub fn get() -> Result<Tools> {
         let key = Key::default().with(SUITES.join(" ")).with(PACKAGES.join(" ")).short();
         let tree = cache::directory()?.join("tools").join(key);
@@ -34,7 +34,7 @@ impl Tools {
         Ok(Tools { tree })
     }
 
-    /// A command that runs a program of the tree.
+    /// Returns a command that runs a program of the tree.
     pub fn command(&self, program: &str) -> Result<Command> {
         let path = PROGRAM_DIRECTORIES
             .iter()
@@ -43,18 +43,18 @@ impl Tools {
             .with_context(|| format!("{program} is not among the lab's tools in {}", self.tree.display()))?;
         let libraries: Vec<String> =
             LIBRARIES.iter().map(|directory| self.tree.join(directory).display().to_string()).collect();
-        // Not through lib64: there it is a link to the machine's own loader.
+        // Not through lib64, where it is a link to the machine's loader.
         let mut command = Command::new(self.tree.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(libraries.join(":")).arg(path);
         Ok(command)
     }
 
-    /// Directories with QEMU's firmware.
+    /// Returns the directories with QEMU's firmware.
     pub fn firmware(&self) -> [PathBuf; 2] {
         ["qemu", "seabios"].map(|name| self.tree.join("usr/share").join(name))
     }
 
-    /// Runs a program, and fails with what it said if it fails.
+    /// Runs a program and returns its output. Its standard error becomes the error.
     pub fn run<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> Result<String> {
         let mut command = self.command(program)?;
         let output = command
@@ -68,7 +68,7 @@ impl Tools {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Decompresses a file that ends in .xz or .zst; others are returned as they are.
+    /// Reads a file, and decompresses it if its name ends in .xz or .zst.
     pub fn decompress(&self, path: &Path) -> Result<Vec<u8>> {
         let content = fs::read(path).with_context(|| path.display().to_string())?;
         let program = match path.extension().and_then(OsStr::to_str) {
@@ -94,7 +94,7 @@ impl Tools {
         Ok(output.stdout)
     }
 
-    /// QEMU's version, in one line.
+    /// Returns QEMU's version in one line.
     pub fn qemu_version(&self) -> Result<String> {
         let text = self.run("qemu-system-x86_64", &["--version"])?;
         Ok(text.lines().next().unwrap_or_default().to_owned())

@@ -1,4 +1,4 @@
-//! A Debian tree for guests that work: a few packages and all they depend on, unpacked and not configured.
+//! Debian trees for workloads: packages and their dependencies, unpacked but not configured.
 
 use crate::apt::Apt;
 use crate::cache::{self, Key};
@@ -8,10 +8,10 @@ use std::process::Command;
 
 /// Debian 12's programs run on every kernel of the lab.
 const SUITE: &str = "bookworm";
-/// What scripts may count on.
+/// Packages in every tree.
 const BASE: [&str; 6] = ["bash", "coreutils", "util-linux", "grep", "sed", "gawk"];
 
-/// A tree with these packages, in the cache.
+/// Returns a tree with these packages, from the cache.
 pub fn get(packages: &[&str]) -> Result<PathBuf> {
     let wanted: Vec<&str> = BASE.iter().chain(packages).copied().collect();
     let key = Key::default().with(SUITE).with(wanted.join(" ")).short();
@@ -25,7 +25,7 @@ pub fn get(packages: &[&str]) -> Result<PathBuf> {
     Ok(directory.join("root"))
 }
 
-/// What Debian's installation scripts would have done, as far as the programs need it.
+/// Does what the packages' installation scripts would, as far as the programs need it.
 fn finish(root: &Path) -> Result<()> {
     let link = |to: &str, at: &str| {
         let path = root.join(at);
@@ -44,7 +44,7 @@ fn finish(root: &Path) -> Result<()> {
     std::fs::write(&users, "root:x:0:0:root:/:/bin/bash\n").with_context(|| users.display().to_string())
 }
 
-/// A copy of a tree that shares its files, for a disk that has more on it.
+/// Copies a tree with hard links, to add files to the copy.
 pub fn share(tree: &Path, copy: &Path) -> Result<()> {
     let output = Command::new("cp").arg("-al").args([tree, copy]).output().context("running cp")?;
     anyhow::ensure!(

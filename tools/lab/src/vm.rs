@@ -1,4 +1,4 @@
-//! One virtual machine, from start to end.
+//! Runs one virtual machine.
 
 use crate::cache;
 use crate::console::{self, Line};
@@ -15,18 +15,18 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// What executes the guest's instructions.
+/// How QEMU executes the guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Accelerator {
-    /// QEMU's translator: slow, and works everywhere.
+    /// Translation: slow, works everywhere.
     #[default]
     Tcg,
-    /// The host's virtualisation. A /dev/kvm that opens says little: guests may still hang in the BIOS, so it is
-    /// tried before it is used.
+    /// The host's virtualization. Guests may hang in the BIOS although /dev/kvm opens, so that the lab boots a test
+    /// guest first.
     Kvm,
 }
 
-/// What to boot.
+/// A virtual machine to boot.
 pub struct Machine<'a> {
     /// QEMU and its firmware.
     pub tools: &'a Tools,
@@ -36,7 +36,7 @@ pub struct Machine<'a> {
     pub initramfs: &'a Path,
     /// Its command line.
     pub command_line: &'a str,
-    /// MiB of memory.
+    /// Memory in MiB.
     pub memory_mib: u64,
     /// Number of CPUs.
     pub cpus: u32,
@@ -46,17 +46,17 @@ pub struct Machine<'a> {
     pub accelerator: Accelerator,
     /// Disks, found by their serial numbers.
     pub disks: &'a [Disk],
-    /// Further devices.
+    /// Additional devices.
     pub devices: &'a [&'a str],
-    /// Directory for console log and control socket. The socket's path must be short.
+    /// Directory for the console log and the control socket, whose path must be short.
     pub directory: &'a Path,
-    /// How long the console may be silent.
+    /// Maximum time without console output.
     pub silence: Duration,
-    /// How long it may take in all.
+    /// Maximum total time.
     pub limit: Duration,
 }
 
-/// A running machine. It is killed when dropped, and by the kernel should this process end without that.
+/// A running machine. It is killed when dropped, and by the kernel if this process dies.
 pub struct Vm {
     child: Child,
     lines: Receiver<String>,
@@ -65,12 +65,12 @@ pub struct Vm {
     limit: Duration,
     socket: PathBuf,
     tail: Vec<String>,
-    // Held for as long as the machine runs: two at once would starve each other into timeouts.
+    // Two machines at once would slow each other down beyond their time limits.
     _only_one: File,
 }
 
 impl Machine<'_> {
-    /// Boots it, once no other of the lab's machines runs.
+    /// Boots the machine once no other machine of the lab runs.
     pub fn start(&self) -> Result<Vm> {
         let only_one = cache::lock("vm")?;
         let socket = self.directory.join("qmp");
@@ -80,7 +80,7 @@ impl Machine<'_> {
         unsafe {
             command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // The parent may have gone before it was asked for.
+                // The parent may have died before the prctl.
                 if libc::getppid().cast_unsigned() == parent {
                     Ok(())
                 } else {
@@ -122,7 +122,7 @@ impl Machine<'_> {
             let slow = write_rate.map_or_else(String::new, |rate| format!(",throttling.bps-write={rate}"));
             let drive = match log {
                 None => format!("format=raw,cache=unsafe,file={}", path.display()),
-                // Flushes have to get as far as the log, which they do not with cache=unsafe.
+                // cache=unsafe would keep flushes from the log.
                 Some(log) => format!(
                     "driver=blklogwrites,cache=writeback,discard=ignore,file.driver=raw,file.file.driver=file,\
                      file.file.filename={},log.driver=raw,log.file.driver=file,log.file.filename={}",
@@ -136,20 +136,20 @@ impl Machine<'_> {
         for device in self.devices {
             command.args(["-device", device]);
         }
-        // Its standard error is ours: what it complains about is worth seeing.
+        // Standard error is inherited, to show QEMU's complaints.
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         Ok(command)
     }
 }
 
-/// Copies the console to the log and hands out its lines.
+/// Copies the console to the log and sends its lines to a channel.
 fn follow(output: ChildStdout, mut log: File) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut reader = BufReader::new(output);
         let mut bytes = Vec::new();
         while let Ok(1..) = reader.read_until(b'\n', &mut bytes) {
-            // A log that can't be written is noticed when it's read; the machine is more important.
+            // A missing log is noticed when it is read; the machine is more important.
             let _ = log.write_all(&bytes);
             if sender.send(String::from_utf8_lossy(&bytes).into_owned()).is_err() {
                 return;
@@ -161,15 +161,19 @@ fn follow(output: ChildStdout, mut log: File) -> Receiver<String> {
 }
 
 impl Vm {
-    /// The next thing the guest says to the host; panics on the way are given to `panicked`, which may end the wait
-    /// with an error. `None` when QEMU has ended.
+    /// Waits for the guest's next message, as name and details. Returns `None` when QEMU has ended. `panicked` gets
+    /// kernel panics, and may end the wait with an error.
     pub fn next_message(
         &mut self,
         mut panicked: impl FnMut(&str) -> Result<()>,
     ) -> Result<Option<(String, String)>> {
         loop {
             let Some(left) = self.limit.checked_sub(self.started.elapsed()) else {
-                bail!("the guest isn't done after {} s{}", self.limit.as_secs(), self.console_tail());
+                bail!(
+                    "the guest exceeded its time limit of {} s{}",
+                    self.limit.as_secs(),
+                    self.console_tail()
+                );
             };
             let line = match self.lines.recv_timeout(left.min(self.silence)) {
                 Ok(line) => line,
@@ -177,15 +181,15 @@ impl Vm {
                 Err(RecvTimeoutError::Timeout) if left <= self.silence => continue,
                 Err(RecvTimeoutError::Timeout) => {
                     let seconds = self.silence.as_secs();
-                    bail!("the guest has said nothing for {seconds} s{}", self.console_tail());
+                    bail!("the guest's console was silent for {seconds} s{}", self.console_tail());
                 }
             };
             self.remember(&line);
             match console::parse(&line) {
-                Line::Said(what, detail) if what == message::ERROR => {
-                    bail!("the guest gave up: {detail}{}", self.console_tail())
+                Line::Message(what, detail) if what == message::ERROR => {
+                    bail!("the guest failed: {detail}{}", self.console_tail())
                 }
-                Line::Said(what, detail) => return Ok(Some((what, detail))),
+                Line::Message(what, detail) => return Ok(Some((what, detail))),
                 Line::Panic(line) => {
                     panicked(&line).with_context(|| format!("the guest panicked{}", self.console_tail()))?
                 }
@@ -194,7 +198,7 @@ impl Vm {
         }
     }
 
-    /// Seconds since the start.
+    /// Returns seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
@@ -204,9 +208,9 @@ impl Vm {
         Qmp::connect(&self.socket)
     }
 
-    /// The last lines of the console, for errors.
+    /// Returns the last lines of the console, for error messages.
     pub fn console_tail(&self) -> String {
-        format!("; the console's last lines:\n  {}", self.tail.join("\n  "))
+        format!("; last console lines:\n  {}", self.tail.join("\n  "))
     }
 
     fn remember(&mut self, line: &str) {
@@ -223,7 +227,7 @@ impl Vm {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // Fails where QEMU has ended by itself; it is reaped either way.
+        // Fails if QEMU has ended; wait reaps it either way.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

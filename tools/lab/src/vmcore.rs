@@ -1,4 +1,4 @@
-//! Pages of a raw vmcore, for tests: a reader of ELF that shares nothing with pagehaul's own.
+//! Reads pages of a raw vmcore, for tests. Shares no code with pagehaul.
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -27,7 +27,7 @@ impl Vmcore {
         let mut header = [0; 64];
         file.read_exact_at(&mut header, 0).with_context(|| format!("ELF header of {}", path.display()))?;
         if !header.starts_with(b"\x7fELF\x02\x01") {
-            bail!("{} is no ELF64 file", path.display());
+            bail!("{} is not an ELF64 file", path.display());
         }
         let headers = word(&header, 32, 8);
         let (size, count) = (word(&header, 54, 2), word(&header, 56, 2));
@@ -46,7 +46,7 @@ impl Vmcore {
         Ok(Vmcore { file, segments })
     }
 
-    /// Reads the page with this frame number into `page`; false if the vmcore doesn't hold all of it.
+    /// Reads the page with this PFN into `page`. Returns false if the vmcore does not hold all of it.
     pub fn page(&self, pfn: u64, page: &mut [u8; PAGE as usize]) -> Result<bool> {
         let address = pfn.saturating_mul(PAGE);
         let holds = |s: &&Segment| {
@@ -58,7 +58,7 @@ impl Vmcore {
         Ok(true)
     }
 
-    /// Frame numbers of all whole pages, by segment.
+    /// Returns the PFNs of all complete pages, by segment.
     pub fn frames(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments
             .iter()
@@ -66,7 +66,7 @@ impl Vmcore {
     }
 }
 
-/// A little-endian number of `size` bytes, 0 past the end.
+/// Reads a little-endian number of `size` bytes. Bytes past the end are 0.
 fn word(bytes: &[u8], at: usize, size: usize) -> u64 {
     let field = bytes.get(at..at + size).unwrap_or_default();
     field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))

@@ -1,4 +1,4 @@
-//! Guests that work: boot a kernel, run scripts on a Debian tree with pagehaul in it, bring files out.
+//! Workloads: boots a kernel, runs scripts in a Debian tree with pagehaul, and collects the files they write.
 
 use crate::cache;
 use crate::disk::{self, Disk};
@@ -15,28 +15,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What to boot and what to run.
+/// The machine to boot and the scripts to run.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name of a kernel series.
     pub kernel: String,
-    /// MiB of guest memory.
+    /// Guest memory in MiB.
     pub memory_mib: u64,
     /// CPUs.
     pub cpus: u32,
-    /// MiB of the scratch disk. It takes as much of the host's as is written.
+    /// Size of the scratch disk in MiB. The image is sparse.
     pub scratch_mib: u64,
-    /// MiB of the disk for swap; without one where it is 0.
+    /// Size of the swap disk in MiB. 0: no such disk.
     pub swap_mib: u64,
-    /// Added to the kernel's command line.
+    /// Appended to the kernel's command line.
     pub append: String,
-    /// Debian packages, with their dependencies, for the tree the scripts run on.
+    /// Debian packages to unpack into the tree, with their dependencies.
     pub packages: Vec<String>,
-    /// Host files, and where the scripts find them.
+    /// Host files, with their paths in the guest.
     pub files: Vec<(PathBuf, String)>,
     /// The scripts.
     pub steps: Vec<Step>,
-    /// The pagehaul to put into /usr/local/bin; by default it is built from this workspace.
+    /// The pagehaul for /usr/local/bin. By default the lab builds it from this workspace.
     pub pagehaul: Option<PathBuf>,
 }
 
@@ -57,20 +57,20 @@ impl Default for Config {
     }
 }
 
-/// Room for results.
+/// Size of the disk for results.
 const OUT_BYTES: u64 = 1 << 30;
-/// Time for the boot and for what the guest does between steps.
+/// Time for the boot and between steps.
 const SLACK: Duration = Duration::from_secs(180);
 
-/// Boots the guest, runs the steps, and puts what they left in `/out` into the directory `out`, with the console's log.
-/// What was there before is removed.
+/// Boots the guest, runs the steps, and copies the files in the guest's `/out` and the console log to the directory
+/// `out`, which is replaced.
 pub fn run(config: &Config, out: &Path) -> Result<Report> {
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
     let guest = build::guest()?;
     let pagehaul = match &config.pagehaul {
         Some(path) => path.clone(),
-        None => build::pagehaul_for_work()?,
+        None => build::pagehaul_for_workload()?,
     };
     let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
     let tree = tree::get(&packages)?;
@@ -81,7 +81,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
     let draft = Draft::new()?;
     let path = draft.0.join("initramfs");
     let workload = Workload { steps: config.steps.clone() };
-    let initramfs = initramfs::build_for_work(&kernel, &tools, &guest, &workload)?;
+    let initramfs = initramfs::build_for_workload(&kernel, &tools, &guest, &workload)?;
     fs::write(&path, initramfs).context("writing the initramfs")?;
     let disks = disks(config, &tools, &tree, &pagehaul, &draft.0)?;
     let sockets = SocketDirectory::new()?;
@@ -109,7 +109,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
     .start()?;
     let result = follow(&mut vm);
     drop(vm);
-    fs::copy(sockets.0.join("console.log"), out.join("console.log")).context("keeping the console's log")?;
+    fs::copy(sockets.0.join("console.log"), out.join("console.log")).context("copying the console log")?;
     result.with_context(|| format!("a workload on {}", kernel.release))?;
     let disk = disks.iter().find(|disk| disk.serial == workload::disk::OUT).context("a disk of the guest")?;
     disk::extract_all(&tools, disk, out)?;
@@ -144,7 +144,7 @@ fn disks(config: &Config, tools: &Tools, tree: &Path, pagehaul: &Path, draft: &P
 fn follow(vm: &mut Vm) -> Result<()> {
     loop {
         let Some((what, detail)) = vm.next_message(|panic| bail!("{panic}"))? else {
-            bail!("the guest ended before its work was done{}", vm.console_tail());
+            bail!("the guest ended before its workload{}", vm.console_tail());
         };
         eprintln!("{:6.1} s  {what} {detail}", vm.seconds());
         if what == message::DONE {
@@ -153,7 +153,7 @@ fn follow(vm: &mut Vm) -> Result<()> {
     }
 }
 
-/// Space that a directory's files take in blocks of 4 KiB.
+/// Returns the size of a directory tree in blocks of 4 KiB.
 fn directory_bytes(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let of_one = |entry: fs::DirEntry| match entry.metadata() {
@@ -164,7 +164,7 @@ fn directory_bytes(directory: &Path) -> u64 {
     entries.flatten().map(of_one).sum()
 }
 
-/// A directory of the cache for disks, which are gone when it is dropped.
+/// A directory in the cache for disks. Removed when dropped.
 struct Draft(PathBuf);
 
 impl Draft {
@@ -177,7 +177,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // What can't be removed takes space but does no harm.
+        // A directory that cannot be removed only takes space.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! A running kernel's memory, read through /proc/kcore, says what the kernel says of itself.
+//! Reads a running kernel through /proc/kcore, and compares with what the kernel reports.
 //!
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 const SCRIPT: &str = include_str!("../scenarios/kcore.sh");
 
 #[test]
-fn kcore_says_what_the_kernel_says() {
+fn kcore_agrees_with_the_running_kernel() {
     if !lab::enabled() {
         eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
         return;
@@ -29,8 +29,8 @@ fn kcore_says_what_the_kernel_says() {
         assert_eq!(report.steps[0].exit_code, Some(0), "{kernel}: {}", text("kcore.stderr"));
 
         assert!(text("log").lines().count() > 100, "{kernel}");
-        // Taken one after the other; the kernel may have said more meanwhile.
-        assert!(text("log.kernel").starts_with(&text("log")), "{kernel}: the log is another");
+        // The kernel may have logged more between the two.
+        assert!(text("log.kernel").starts_with(&text("log")), "{kernel}: the logs differ");
         assert_eq!(text("version"), text("version.kernel"), "{kernel}");
         let live: Value = serde_json::from_str(&text("info.json")).unwrap();
         assert_eq!(live["release"], text("release").trim(), "{kernel}");

@@ -1,11 +1,11 @@
-//! pagehaul in a capture kernel: it runs, its files come out, and what the guest saw of it is plausible.
+//! Runs pagehaul in a capture kernel, and checks its files and the guest's report.
 //!
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
 use lab::Config;
 
 #[test]
-fn runs_in_the_capture_kernel_are_brought_out() {
+fn results_of_runs_in_the_capture_kernel_are_collected() {
     if !lab::enabled() {
         eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
         return;
@@ -13,7 +13,7 @@ fn runs_in_the_capture_kernel_are_brought_out() {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let captures = vec![words("-d 31 -c zstd"), words("-d 0 -c none"), words("--no-such-option")];
     let crash = lab::crash(&Config { captures, ..Config::default() }).unwrap();
-    let [filtered, whole, refused] = crash.dumps() else { panic!("three runs were asked for") };
+    let [filtered, whole, refused] = crash.dumps() else { panic!("three runs were requested") };
     for dump in [filtered, whole] {
         assert_eq!(dump.report.exit_code, Some(0), "{}: {}", dump.report.name, dump.stderr);
         assert_eq!(dump.report.dump_bytes, std::fs::metadata(&dump.path).unwrap().len());
@@ -21,9 +21,9 @@ fn runs_in_the_capture_kernel_are_brought_out() {
         assert!(dump.report.peak_threads >= 2, "one thread on two CPUs");
     }
     assert!(filtered.report.dump_bytes < whole.report.dump_bytes / 2);
-    // The bound: 32 MiB, and 8 MiB for each of two threads.
+    // The limit: 32 MiB, and 8 MiB for each of two threads.
     assert!(filtered.report.peak_anonymous_kib <= 48 << 10, "{} KiB", filtered.report.peak_anonymous_kib);
-    // Its own write-back: nobody is made to look for memory.
+    // pagehaul writes back its own pages: no allocation stalls.
     assert!(
         !filtered.vmstat.keys().any(|counter| counter.starts_with("allocstall")),
         "{:?}",

@@ -1,4 +1,4 @@
-//! What the guest says it put into memory is what its vmcore holds.
+//! Compares the stamped pages of a vmcore with the guest's manifest.
 //!
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
@@ -8,7 +8,7 @@ use lab::vmcore::Vmcore;
 use lab::{Config, Crash, kernels};
 use std::collections::BTreeMap;
 
-/// Classes that are not stamped, or not at the place where they were stamped.
+/// Classes that are not stamped, or whose stamps are not page-aligned.
 const WITHOUT_STAMPS: [Class; 3] = [Class::AnonZero, Class::Offline, Class::Message];
 
 fn check(crash: &Crash) {
@@ -28,11 +28,11 @@ fn check(crash: &Crash) {
             };
             wrong += u64::from(!right);
         }
-        // Freed pages may have been reused between the free and the panic; no others may have changed.
+        // Freed pages may have been reused before the panic; no others may have changed.
         let allowed = if filled.class == Class::Free { filled.count / 4 } else { 0 };
         assert!(
             wrong <= allowed,
-            "{}: {wrong} of {} pages don't hold their stamps",
+            "{}: {wrong} of {} pages do not hold their stamps",
             filled.class,
             filled.count
         );
@@ -63,7 +63,7 @@ fn every_kernel_crashes_with_its_stamps() {
         let report = crash.report();
         assert_eq!(report.vmcore_bytes, std::fs::metadata(crash.vmcore()).unwrap().len());
         assert!(report.vmcore.as_ref().is_some_and(|saved| saved.mapped), "{}: no mmap", series.name);
-        // What every kernel can do; poisoning wants CONFIG_MEMORY_FAILURE, which 5.10 and 6.1 lack.
+        // All kernels support all classes but one: poisoning needs CONFIG_MEMORY_FAILURE, which 5.10 and 6.1 lack.
         for class in Class::ALL.into_iter().filter(|class| *class != Class::HwPoison) {
             assert!(crash.manifest().class(class).is_some(), "{}: no {class} pages", series.name);
         }

@@ -1,4 +1,4 @@
-//! What a crash left in the cache.
+//! The results of a crash in the cache.
 
 use crate::debuginfo;
 use crate::kernels::Kernel;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A crash and all that was brought out of it.
+/// A crash and its results.
 #[derive(Debug)]
 pub struct Crash {
     directory: PathBuf,
@@ -21,15 +21,15 @@ pub struct Crash {
 /// One run of pagehaul in the capture kernel.
 #[derive(Clone, Debug)]
 pub struct Dump {
-    /// How the run went.
+    /// How the run ended.
     pub report: RunReport,
-    /// The dump; there is none where the run failed early.
+    /// The dump. Does not exist if the run failed early.
     pub path: PathBuf,
-    /// What it printed on standard output.
+    /// Standard output.
     pub stdout: String,
-    /// What it printed on standard error.
+    /// Standard error.
     pub stderr: String,
-    /// Counters of /proc/vmstat that changed during the run, and by how much.
+    /// Changes of the /proc/vmstat counters that changed during the run.
     pub vmstat: BTreeMap<String, i64>,
 }
 
@@ -44,47 +44,47 @@ impl Crash {
         Ok(Crash { directory, kernel, manifest, report, dumps })
     }
 
-    /// Directory with everything below.
+    /// Returns the directory of all results.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// `uname -r` of the kernel that crashed.
+    /// Returns `uname -r` of the kernel that crashed.
     pub fn release(&self) -> &str {
         &self.kernel.release
     }
 
-    /// The kernel that crashed.
+    /// Returns the kernel that crashed.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// The whole of /proc/vmcore, as a sparse file.
+    /// Returns the path of all of /proc/vmcore, a sparse file.
     pub fn vmcore(&self) -> PathBuf {
         self.directory.join("vmcore")
     }
 
-    /// The pages the guest stamped before it crashed.
+    /// Returns the pages that the guest stamped before the crash.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What happened in the capture kernel.
+    /// Returns the capture kernel's report.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// The runs of pagehaul in the capture kernel, in the order they were asked for.
+    /// Returns the runs in the capture kernel, in the order of the configuration.
     pub fn dumps(&self) -> &[Dump] {
         &self.dumps
     }
 
-    /// The kernel with its debug symbols, fetched if need be.
+    /// Returns the kernel with debug symbols, and fetches it if necessary.
     pub fn vmlinux(&self) -> Result<PathBuf> {
         Ok(debuginfo::get(&self.kernel)?.vmlinux)
     }
 
-    /// Log of the serial console, both kernels.
+    /// Returns the path of the console log of both kernels.
     pub fn console(&self) -> PathBuf {
         self.directory.join("console.log")
     }
@@ -111,11 +111,11 @@ impl Dump {
 pub(crate) fn read_report(out: &Path) -> Result<Report> {
     let path = out.join("report.json");
     let text = fs::read(&path)
-        .with_context(|| format!("the capture kernel said it was done, but left no {}", path.display()))?;
+        .with_context(|| format!("the capture kernel finished without writing {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
 
-/// Counters that differ between two readings of /proc/vmstat.
+/// Returns the counters that differ between two readings of /proc/vmstat.
 fn changes(before: &str, after: &str) -> BTreeMap<String, i64> {
     let parse = |text: &str| -> BTreeMap<String, i64> {
         let pairs = text.lines().filter_map(|line| line.split_once(' '));

@@ -1,4 +1,4 @@
-//! Moments at which the power fails, and what a disk may hold then.
+//! Chooses moments of power cuts, and reconstructs the disk after each.
 
 use super::write_log::WriteLog;
 use crate::disk;
@@ -9,23 +9,23 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Moments spread evenly over everything the disk was told.
+/// Number of moments spread evenly over all requests.
 const SPREAD: usize = 12;
-/// Flushes just before and after which the power fails: where an order between writes matters, there is one.
+/// Number of flushes before and after which the power is cut: they order the writes that matter.
 const FLUSHES: usize = 10;
 
-/// What the disk made of writes that no flush had confirmed.
+/// What happened to writes that no flush confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unconfirmed {
-    /// All arrived, in order.
+    /// All reached the disk, in order.
     Kept,
-    /// None did.
+    /// None reached the disk.
     Lost,
-    /// Some did, some did not, some arrived in part.
+    /// Some reached the disk, some did not, some did in part.
     Torn,
 }
 
-/// One cut.
+/// One power cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     requests: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Whether the disk holds what it was told, in order, up to the cut.
+    /// Returns whether all writes before the cut reached the disk in order.
     pub(crate) fn ordered(&self) -> bool {
         self.unconfirmed == Unconfirmed::Kept
     }
@@ -50,22 +50,22 @@ impl fmt::Display for Cut {
     }
 }
 
-/// The cuts of one recorded disk, in the order of time.
+/// The cuts of one recorded disk, in chronological order.
 pub(crate) struct Cuts {
     log: WriteLog,
     cuts: Vec<Cut>,
-    /// What is surely on the disk: everything up to a flush.
+    /// Path of the disk's content up to a flush.
     confirmed: PathBuf,
-    /// Requests that are in it.
+    /// Number of requests applied to it.
     done: usize,
 }
 
 impl Cuts {
-    /// The cuts of `disk`, which was recorded.
+    /// Plans the cuts of a recorded disk.
     pub(crate) fn open(disk: &Path, scratch: &Path) -> Result<Cuts> {
         let log = WriteLog::open(&disk::log(disk))?;
         let confirmed = scratch.join("confirmed");
-        copy(&disk::before(disk), &confirmed)?;
+        copy(&disk::initial(disk), &confirmed)?;
         let total = log.entries.len();
         let flushes: Vec<usize> = (0..total).filter(|at| log.entries[*at].flush).collect();
         ensure!(!flushes.is_empty(), "{} was never flushed", disk.display());
@@ -82,7 +82,7 @@ impl Cuts {
         Ok(Cuts { log, cuts: cuts.collect(), confirmed, done: 0 })
     }
 
-    /// Writes what the next cut leaves to `image`.
+    /// Writes the disk after the next cut to `image`.
     pub(crate) fn next(&mut self, image: &Path) -> Result<Option<Cut>> {
         let Some(cut) = self.cuts.pop() else { return Ok(None) };
         let open =
@@ -96,7 +96,7 @@ impl Cuts {
         self.done = confirmed;
         copy(&self.confirmed, image)?;
         let disk = open(image)?;
-        // The same cuts every time.
+        // The same cuts in every run.
         let mut random = Random(cut.requests as u64 + 1);
         for entry in &told[confirmed..] {
             let fate = random.next() % 3;
@@ -112,11 +112,11 @@ impl Cuts {
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let status = Command::new("cp").arg("--sparse=always").args([from, to]).status().context("running cp")?;
-    ensure!(status.success(), "{} could not be copied", from.display());
+    ensure!(status.success(), "cannot copy {}", from.display());
     Ok(())
 }
 
-/// xorshift: which writes are lost needs no better.
+/// xorshift, to choose lost writes.
 struct Random(u64);
 
 impl Random {

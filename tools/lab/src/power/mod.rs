@@ -1,7 +1,7 @@
-//! Power cuts and kills: whatever is on a disk at any moment of a capture is a valid dump or says that it is not one.
+//! Power cuts and kills: at any moment of a capture the disk holds a valid dump, one marked incomplete, or none.
 //!
-//! QEMU records what the guest's disks are told, flushes included. That gives every state a power cut can leave, without
-//! cutting one: what was written before the last flush is there, of the rest any part, down to single sectors.
+//! QEMU records all requests to the guest's disks, flushes included. Every state that a power cut can leave follows from
+//! the record: all writes before the last flush, and any part of the others, down to single sectors.
 
 mod cuts;
 mod write_log;
@@ -17,36 +17,36 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Seconds after which a capture is killed.
+/// Times in seconds after which captures are killed.
 const KILLS: [u64; 3] = [2, 6, 12];
-/// What the disks take: slow enough for the kills to fall into captures.
+/// Write rate of the disks in bytes per second: slow enough for the kills to hit captures.
 const WRITE_RATE: u64 = 8 << 20;
 const DISK_MIB: u64 = 96;
-/// Of the incomplete dumps whose writes all arrived, every so many are read page by page.
-const READ: usize = 4;
+/// One of so many incomplete dumps without lost writes is read page by page.
+const READ_EVERY: usize = 4;
 
-/// What cuts and kills left.
+/// Numbers of dumps after cuts and kills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Complete dumps, every page of which was read and is right.
+pub struct Counts {
+    /// Complete dumps. Every page was read and is correct.
     pub complete: usize,
-    /// Dumps that say that they are not complete.
+    /// Dumps marked incomplete.
     pub incomplete: usize,
-    /// No dump at all.
+    /// No dump.
     pub none: usize,
 }
 
-/// What a dump says of itself.
+/// How a dump is marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
-    Nothing,
+enum Mark {
+    None,
     Incomplete,
     Complete,
 }
 
-/// Runs captures in a capture kernel, cuts its power at many moments, kills some, and looks at what is left. Every disk or
-/// file is written twice: an older dump is the worst case, since its remains look like a dump.
-pub fn validate(kernel: &str, pagehaul: &Path) -> Result<Seen> {
+/// Runs and kills captures in a capture kernel, cuts its power at many moments, and inspects the disks. Every disk or file
+/// is written twice: remains of an older dump are the worst case, since they look like a dump.
+pub fn validate(kernel: &str, pagehaul: &Path) -> Result<Counts> {
     let crash = crash(&Config {
         kernel: kernel.into(),
         runs: runs(),
@@ -58,17 +58,17 @@ pub fn validate(kernel: &str, pagehaul: &Path) -> Result<Seen> {
     let tools = Tools::get()?;
     let scratch = crash.directory().join("cuts");
     fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-    let mut look =
-        Look { pagehaul, scratch: &scratch, seen: Seen::default(), to_read: Vec::new(), ordered: 0 };
-    let result = look.at_all(&crash, &tools);
+    let mut inspector =
+        Inspector { pagehaul, scratch: &scratch, counts: Counts::default(), to_read: Vec::new(), ordered: 0 };
+    let result = inspector.inspect_all(&crash, &tools);
     fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
     result?;
-    let seen = look.seen;
+    let counts = inspector.counts;
     println!(
-        "{} complete, {} marked incomplete, {} no dump; none says what it isn't",
-        seen.complete, seen.incomplete, seen.none
+        "{} complete, {} marked incomplete, {} no dump; all marks are correct",
+        counts.complete, counts.incomplete, counts.none
     );
-    Ok(seen)
+    Ok(counts)
 }
 
 fn runs() -> Vec<Run> {
@@ -92,40 +92,40 @@ fn runs() -> Vec<Run> {
     runs
 }
 
-/// Looks at what is left.
-struct Look<'a> {
+/// Inspects what cuts and kills leave.
+struct Inspector<'a> {
     pagehaul: &'a Path,
     scratch: &'a Path,
-    seen: Seen,
-    /// Dumps to be read page by page: every complete one that is like no other, and some of the incomplete.
-    to_read: Vec<(Told, PathBuf)>,
-    /// Incomplete dumps so far whose writes all arrived.
+    counts: Counts,
+    /// Dumps to read page by page: all different complete ones, and some incomplete ones.
+    to_read: Vec<(Mark, PathBuf)>,
+    /// Number of incomplete dumps without lost writes.
     ordered: usize,
 }
 
-impl Look<'_> {
-    fn at_all(&mut self, crash: &Crash, tools: &Tools) -> Result<()> {
+impl Inspector<'_> {
+    fn inspect_all(&mut self, crash: &Crash, tools: &Tools) -> Result<()> {
         for dump in crash.dumps() {
             let report = &dump.report;
-            let (ended, told) = (report.exit_code, self.told(&dump.path)?);
+            let (ended, mark) = (report.exit_code, self.mark(&dump.path)?);
             let fits = match report.name.as_str() {
-                name if name.starts_with("killed") => report.signal.is_some() && told != Told::Complete,
-                "limited" => ended == Some(3) && told == Told::Incomplete,
+                name if name.starts_with("killed") => report.signal.is_some() && mark != Mark::Complete,
+                "limited" => ended == Some(3) && mark == Mark::Incomplete,
                 _ => ended == Some(0),
             };
-            ensure!(fits, "{} ended with {ended:?}, and left {told:?}: {}", report.name, dump.stderr);
-            self.count(told);
-            if told == Told::Incomplete {
+            ensure!(fits, "{} ended with {ended:?}, and left {mark:?}: {}", report.name, dump.stderr);
+            self.count(mark);
+            if mark == Mark::Incomplete {
                 let kept = self.scratch.join(&report.name);
                 fs::copy(&dump.path, &kept).with_context(|| kept.display().to_string())?;
-                self.to_read.push((told, kept));
+                self.to_read.push((mark, kept));
             }
         }
         let image = self.scratch.join("image");
         let disk = |serial: &str| crash.directory().join(format!("{serial}.disk"));
         let mut cuts = Cuts::open(&disk(plan::disk::DUMP), self.scratch)?;
         while let Some(cut) = cuts.next(&image)? {
-            self.at(&image, &format!("raw-{cut}"), cut.ordered())?;
+            self.inspect(&image, &format!("raw-{cut}"), cut.ordered())?;
         }
         let mut cuts = Cuts::open(&disk(plan::disk::OUT), self.scratch)?;
         let taken = self.scratch.join("taken");
@@ -133,33 +133,33 @@ impl Look<'_> {
             disk::recover(tools, &image)?;
             for name in ["file", "limited"] {
                 if disk::extract_file(tools, &image, &format!("{name}.dump"), &taken)? {
-                    self.at(&taken, &format!("{name}-{cut}"), cut.ordered())?;
+                    self.inspect(&taken, &format!("{name}-{cut}"), cut.ordered())?;
                 }
             }
         }
         self.read(&crash.vmcore())
     }
 
-    fn count(&mut self, told: Told) {
-        match told {
-            Told::Nothing => self.seen.none += 1,
-            Told::Incomplete => self.seen.incomplete += 1,
-            Told::Complete => self.seen.complete += 1,
+    fn count(&mut self, mark: Mark) {
+        match mark {
+            Mark::None => self.counts.none += 1,
+            Mark::Incomplete => self.counts.incomplete += 1,
+            Mark::Complete => self.counts.complete += 1,
         }
     }
 
-    /// Looks at what one cut left.
-    fn at(&mut self, image: &Path, name: &str, ordered: bool) -> Result<()> {
-        let told = self.told(image)?;
-        self.count(told);
-        let wanted = match told {
-            Told::Nothing => false,
-            Told::Incomplete => {
+    /// Inspects the dump that one cut left.
+    fn inspect(&mut self, image: &Path, name: &str, ordered: bool) -> Result<()> {
+        let mark = self.mark(image)?;
+        self.count(mark);
+        let wanted = match mark {
+            Mark::None => false,
+            Mark::Incomplete => {
                 self.ordered += usize::from(ordered);
-                ordered && self.ordered.is_multiple_of(READ)
+                ordered && self.ordered.is_multiple_of(READ_EVERY)
             }
-            Told::Complete => {
-                let complete = self.to_read.iter().filter(|(told, _)| *told == Told::Complete);
+            Mark::Complete => {
+                let complete = self.to_read.iter().filter(|(mark, _)| *mark == Mark::Complete);
                 let mut known = false;
                 for (_, path) in complete {
                     known |= same(path, image)?;
@@ -171,24 +171,24 @@ impl Look<'_> {
             let kept = self.scratch.join(name);
             let copied = Command::new("cp").arg("--sparse=always").args([image, &kept]).status();
             ensure!(copied.context("running cp")?.success(), "{} could not be copied", image.display());
-            self.to_read.push((told, kept));
+            self.to_read.push((mark, kept));
         }
         Ok(())
     }
 
-    /// What pagehaul says of a file.
-    fn told(&self, image: &Path) -> Result<Told> {
+    /// Returns how pagehaul reports a file.
+    fn mark(&self, image: &Path) -> Result<Mark> {
         let mut command = Command::new(self.pagehaul);
         let output = command.args(["info", "--json"]).arg(image).output().context("running pagehaul")?;
-        let Ok(info) = serde_json::from_slice::<Value>(&output.stdout) else { return Ok(Told::Nothing) };
+        let Ok(info) = serde_json::from_slice::<Value>(&output.stdout) else { return Ok(Mark::None) };
         let complete =
-            info.get("complete").and_then(Value::as_bool).context("info says if it is complete")?;
-        Ok(if complete { Told::Complete } else { Told::Incomplete })
+            info.get("complete").and_then(Value::as_bool).context("`pagehaul info` reports `complete`")?;
+        Ok(if complete { Mark::Complete } else { Mark::Incomplete })
     }
 
-    /// Reads dumps to their last page, with libkdumpfile and, where they are complete, with pagehaul.
+    /// Reads all pages of the dumps with libkdumpfile, and of complete ones also with pagehaul.
     fn read(&self, vmcore: &Path) -> Result<()> {
-        for (_, path) in self.to_read.iter().filter(|(told, _)| *told == Told::Complete) {
+        for (_, path) in self.to_read.iter().filter(|(mark, _)| *mark == Mark::Complete) {
             let again = path.with_extension("again");
             let mut command = Command::new(self.pagehaul);
             command
@@ -200,19 +200,19 @@ impl Look<'_> {
             })?;
             fs::remove_file(&again).with_context(|| again.display().to_string())?;
             let lost = &report["unreadable_pages"];
-            ensure!(*lost == 0, "{} calls itself complete; {lost} pages cannot be read", path.display());
+            ensure!(*lost == 0, "{} is marked complete, but {lost} pages cannot be read", path.display());
         }
-        let mut command = Command::new(oracle::python()?);
-        command.env("PYTHONDONTWRITEBYTECODE", "1").arg(oracle::scripts().join("cuts.py")).arg(vmcore);
+        let mut command = oracle::script("power_cuts.py")?;
+        command.arg(vmcore);
         command.args(self.to_read.iter().map(|(_, path)| path));
-        if !command.status().context("running cuts.py")?.success() {
-            bail!("a dump holds pages that are wrong, or lacks some: see above");
+        if !command.status().context("running power_cuts.py")?.success() {
+            bail!("a dump has wrong or missing pages: see above");
         }
         Ok(())
     }
 }
 
-/// Whether two files hold the same bytes.
+/// Returns whether two files have the same content.
 fn same(one: &Path, other: &Path) -> Result<bool> {
     let status = Command::new("cmp").arg("--silent").args([one, other]).status().context("running cmp")?;
     Ok(status.success())

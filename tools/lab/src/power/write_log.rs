@@ -1,6 +1,5 @@
-//! What a disk was told, in order: the log of QEMU's `blklogwrites`, in the format of Linux's dm-log-writes
-//! (Documentation/admin-guide/device-mapper/log-writes.rst). From it follows every state a power cut can leave: what came
-//! before the last flush is on the disk, of what came after it any part is.
+//! Reads the log of all requests to a disk by QEMU's `blklogwrites`, in the format of Linux's dm-log-writes
+//! (Documentation/admin-guide/device-mapper/log-writes.rst).
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -13,21 +12,21 @@ const FLUSH: u64 = 1;
 const FUA: u64 = 1 << 1;
 const DISCARD: u64 = 1 << 2;
 const MARK: u64 = 1 << 3;
-/// Sectors that reach the disk whole or not at all.
+/// Size of the units that a disk writes atomically, in bytes.
 pub(crate) const SECTOR: u64 = 512;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Where on the disk, in bytes.
+    /// Offset on the disk in bytes.
     offset: u64,
-    /// How many bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     length: u64,
-    /// Where in the log.
+    /// Offset of the data in the log.
     at: u64,
-    /// All earlier writes are on the disk once this is done.
+    /// Whether all earlier writes are on the disk once this completes.
     pub(crate) flush: bool,
-    /// The bytes are given back instead of written.
+    /// Whether the bytes are discarded instead of written.
     discard: bool,
 }
 
@@ -49,7 +48,7 @@ impl WriteLog {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let mut log = WriteLog { path: path.to_owned(), file, entries: Vec::new() };
         let [magic, version, count, sector] = log.words(0)?;
-        ensure!(magic == MAGIC && version == VERSION, "{} is no log of writes", path.display());
+        ensure!(magic == MAGIC && version == VERSION, "{} is not a dm-log-writes log", path.display());
         let sector = sector & u64::from(u32::MAX);
         ensure!(sector == SECTOR, "{} has sectors of {sector} bytes, not {SECTOR}", path.display());
         let mut at = SECTOR;
@@ -63,7 +62,7 @@ impl WriteLog {
             let (offset, length) = (bytes(first)?, bytes(sectors)?);
             ensure!(
                 flags & (FUA | MARK) == 0 && marked == 0,
-                "{}: no such writes are expected",
+                "{}: unsupported FUA write or mark",
                 path.display()
             );
             let discard = flags & DISCARD != 0;
@@ -82,7 +81,7 @@ impl WriteLog {
         Ok(values)
     }
 
-    /// Applies those sectors of one request to `disk` that `arrived` says, given their index.
+    /// Applies the sectors of one request for which `arrived(index)` is true to `disk`.
     pub(crate) fn apply(
         &self,
         entry: &Entry,
@@ -93,7 +92,7 @@ impl WriteLog {
         let mut piece = vec![0; (256 * SECTOR) as usize];
         let mut sector = 0;
         while sector < entry.sectors() {
-            // Neighbours go together: most requests arrive whole.
+            // Most requests arrive completely: write neighbouring sectors together.
             let here = arrived(sector);
             let mut next = sector + 1;
             while next < entry.sectors() && next - sector < 256 && arrived(next) == here {
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_none_or_cut_is_refused() {
+    fn foreign_and_truncated_logs_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = log(directory.path(), &[(u64::MAX, 4, 0)]);
         assert!(WriteLog::open(&path).is_err());

@@ -1,4 +1,4 @@
-//! What recordings hold, beside what the kernels counted by themselves.
+//! Compares recordings with the kernels' own counters.
 
 use super::output;
 use anyhow::{Context, Result};
@@ -6,14 +6,14 @@ use serde::Deserialize;
 use std::fmt::Write;
 use std::path::Path;
 
-/// A recording: the kernel it is of, the test, the file.
-pub struct Recorded<'a> {
+/// A recording of one test on one kernel.
+pub struct Recording<'a> {
     pub kernel: &'a str,
     pub test: &'a str,
     pub file: &'a Path,
 }
 
-/// The part of `pagehaul reclaim report --json` that is needed here.
+/// The part of `pagehaul reclaim report --json` that the comparison uses.
 #[derive(Deserialize)]
 struct Report {
     checks: Vec<Check>,
@@ -35,8 +35,8 @@ struct Check {
     note: Option<String>,
 }
 
-/// Tables, one for each kernel, and how many totals of pages are not what `/proc/vmstat` says.
-pub fn section(pagehaul: &Path, recordings: &[Recorded<'_>]) -> Result<(String, usize)> {
+/// Returns a table for each kernel, and the number of page totals that differ from `/proc/vmstat`.
+pub fn section(pagehaul: &Path, recordings: &[Recording<'_>]) -> Result<(String, usize)> {
     let mut tables = String::new();
     let (mut equal, mut unequal, mut notes) = (0, 0, Vec::new());
     for of_one in recordings.chunk_by(|a, b| a.kernel == b.kernel) {
@@ -102,7 +102,7 @@ impl Check {
     }
 }
 
-/// Whole numbers, in groups of three digits.
+/// Formats a number without decimals, in groups of three digits.
 fn number(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_tell_what_is_equal() {
+    fn cells_show_what_is_equal() {
         let check = |what: &str, trace, counted, verdict: &str| Check {
             what: what.into(),
             trace,

@@ -1,11 +1,11 @@
-//! The same calls, counted by several tools at once.
+//! Compares how several tools count the same calls.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::text;
 
-/// Who counted, and the end of the name of its file.
+/// Tools, and the suffixes of their files.
 const COUNTERS: [(&str, &str); 5] = [
     ("`pagehaul latency`, kprobe events", "kprobe"),
     ("`pagehaul latency --mechanism fprobe`", "fprobe"),
@@ -14,7 +14,7 @@ const COUNTERS: [(&str, &str); 5] = [
     ("`perf ftrace latency`", "perf"),
 ];
 
-/// A table of what each of them counted: calls whose number is known, and purges.
+/// Returns a table of each tool's counts: of a known number of calls, and of purges.
 pub fn table(directory: &Path) -> String {
     let mut table = String::from(
         "\n| counted by | 300 calls of `nice` (`__x64_sys_getpriority`) | `purge_vmap_node` |\n|---|---|---|\n",
@@ -22,23 +22,23 @@ pub fn table(directory: &Path) -> String {
     for (who, file) in COUNTERS {
         let of = |run: &str| {
             let text = text(directory, &format!("{run}-{file}.txt"));
-            let count = if file == "perf" { Some(sum_of_rows(&text)) } else { said(&text) };
-            count.map_or("none: it failed".into(), |count| count.to_string())
+            let count = if file == "perf" { Some(sum_of_rows(&text)) } else { reported_count(&text) };
+            count.map_or("failed".into(), |count| count.to_string())
         };
         let _ = writeln!(table, "| {who} | {} | {} |", of("calls"), of("purge"));
     }
     table
 }
 
-/// `count: N` in the last line but one.
-fn said(text: &str) -> Option<u64> {
+/// Returns the N of `count: N` in pagehaul's output.
+fn reported_count(text: &str) -> Option<u64> {
     if text.trim() == "nothing was timed" {
         return Some(0);
     }
     text.lines().rev().find_map(|line| line.rsplit_once("count: ")?.1.trim().parse().ok())
 }
 
-/// perf prints rows only: `  64 - 128   us | 12 | ### |`.
+/// Adds up the rows of perf's output: `  64 - 128   us | 12 | ### |`.
 fn sum_of_rows(text: &str) -> u64 {
     text.lines().filter_map(|line| line.split('|').nth(1)?.trim().parse::<u64>().ok()).sum()
 }
@@ -48,11 +48,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_found_in_what_tools_print() {
+    fn counts_are_found_in_the_tools_output() {
         let ours = "     usecs               : count     distribution\n         0 -> 1          : 7        |*|\n\navg = 6 usecs, total: 42 usecs, count: 7\nmin = 1, max = 9\n";
-        assert_eq!(said(ours), Some(7));
-        assert_eq!(said("\nnothing was timed\n"), Some(0));
-        assert_eq!(said("pagehaul: cannot\n"), None);
+        assert_eq!(reported_count(ours), Some(7));
+        assert_eq!(reported_count("\nnothing was timed\n"), Some(0));
+        assert_eq!(reported_count("pagehaul: cannot\n"), None);
         let perf = "#   DURATION     |      COUNT | GRAPH |\n     0 - 1    us |          3 | #     |\n     1 - 2    us |          4 | ##    |\n";
         assert_eq!(sum_of_rows(perf), 7);
     }

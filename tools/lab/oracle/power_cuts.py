@@ -1,6 +1,6 @@
 """What libkdumpfile (through drgn) reads from dumps that a power cut or a kill left, against the raw vmcore.
 
-Usage: cuts.py VMCORE DUMP...
+Usage: power_cuts.py VMCORE DUMP...
 A page is right, refused, or wrong. No page may be wrong; in a dump that calls itself complete none that it keeps is
 refused either. Exits with 1 if one is.
 """

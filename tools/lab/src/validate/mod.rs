@@ -1,13 +1,15 @@
-//! The proof: what pagehaul made of a real crash is held against the crash itself, the kernel's debug symbols, drgn,
-//! crash and makedumpfile. `oracle/prove.py` does the looking.
+//! Validates dumps of real crashes against the raw vmcore, the kernel's debug symbols, drgn, crash and makedumpfile:
+//! `oracle/validate.py`.
 
-use crate::{Config, Crash, crash, kernels, oracle};
+pub mod process;
+
+use crate::{Config, Crash, build, crash, kernels, oracle};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crashes that take other ways through the kernel: kernel, CPU model, added to its command line.
+/// Crashes that exercise other memory layouts: kernel, CPU model, additions to the kernel's command line.
 const VARIANTS: [(&str, &str, &str); 3] = [
     ("6.1", "max", ""),
     ("6.1", "Haswell-noTSX", "hugetlb_free_vmemmap=on"),
@@ -16,7 +18,7 @@ const VARIANTS: [(&str, &str, &str); 3] = [
 /// Arguments of the captures made in the capture kernel.
 const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
 
-/// Proves all lab kernels and variants (`all`), or one kernel. `pagehaul` is the binary to prove.
+/// Validates `pagehaul` on one kernel, or on all lab kernels and variants (`all`).
 pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
     let mut failed = Vec::new();
     for (series, cpu, append) in crashes(kernel) {
@@ -56,10 +58,8 @@ fn validate_one(config: &Config, pagehaul: &Path) -> Result<()> {
     let crash = crash(config)?;
     let scratch = crate::cache::directory()?.join(format!("validate-{}", std::process::id()));
     crate::cache::make(&scratch)?;
-    same_as_in_the_capture_kernel(&crash, pagehaul, &scratch)?;
-    let mut command = Command::new(oracle::python()?);
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
-    command.arg(oracle::scripts().join("validate.py"));
+    compare_with_capture_kernel(&crash, pagehaul, &scratch)?;
+    let mut command = oracle::script("validate.py")?;
     command.args([crash.vmcore(), crash.vmlinux()?, crash.directory().join("manifest.json")]);
     command.args([pagehaul, &scratch]).arg("--makedumpfile").arg(oracle::makedumpfile()?);
     if let Some(path) = oracle::crash_for(&config.kernel)? {
@@ -76,8 +76,8 @@ fn validate_one(config: &Config, pagehaul: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The dumps made in the capture kernel are, to the byte, those of the saved vmcore, and were made within the bound.
-fn same_as_in_the_capture_kernel(crash: &Crash, pagehaul: &Path, scratch: &Path) -> Result<()> {
+/// Checks that dumps made in the capture kernel equal those of the saved vmcore, and that memory stayed within the bound.
+fn compare_with_capture_kernel(crash: &Crash, pagehaul: &Path, scratch: &Path) -> Result<()> {
     for (dump, arguments) in crash.dumps().iter().zip(captures()) {
         let line = arguments.join(" ");
         if dump.report.exit_code != Some(0) {
@@ -85,17 +85,22 @@ fn same_as_in_the_capture_kernel(crash: &Crash, pagehaul: &Path, scratch: &Path)
         }
         // 32 MiB, and 8 MiB for each of two threads.
         if dump.report.peak_anonymous_kib > 48 << 10 {
-            bail!("pagehaul capture {line} took {} KiB of memory", dump.report.peak_anonymous_kib);
+            bail!(
+                "pagehaul capture {line} used {} KiB of anonymous memory, more than 48 MiB",
+                dump.report.peak_anonymous_kib
+            );
         }
         let again: PathBuf = scratch.join("again");
         let mut command = Command::new(pagehaul);
         command.args(["capture", "--force", "-q"]).args(&arguments).args([&crash.vmcore(), &again]);
         let status = command.status().context("running pagehaul")?;
         if !status.success() || fs::read(&again)? != fs::read(&dump.path)? {
-            bail!("pagehaul capture {line} made another dump in the capture kernel than of the saved vmcore");
+            bail!(
+                "pagehaul capture {line} wrote different bytes in the capture kernel and from the saved vmcore"
+            );
         }
         println!(
-            "ok   capture {line} in the capture kernel: {} bytes, as of the saved vmcore, {} MiB anonymous memory",
+            "ok   capture {line} in the capture kernel: {} bytes, the same as from the saved vmcore, {} MiB anonymous memory",
             dump.report.dump_bytes,
             dump.report.peak_anonymous_kib >> 10
         );
@@ -103,23 +108,31 @@ fn same_as_in_the_capture_kernel(crash: &Crash, pagehaul: &Path, scratch: &Path)
     Ok(())
 }
 
-/// Shows what pagehaul and drgn say of a dump made in the capture kernel.
-pub fn show(kernel: &str, pagehaul: &Path) -> Result<()> {
+/// Shows a dump made in the capture kernel, with pagehaul and drgn.
+pub fn show(kernel: &str, pagehaul: Option<PathBuf>) -> Result<()> {
+    let pagehaul = match pagehaul {
+        Some(path) => path,
+        None => build::pagehaul()?,
+    };
     let captures = vec![captures().swap_remove(0)];
-    let crash = crash(&Config { kernel: kernel.into(), captures, ..Config::default() })?;
+    let crash = crash(&Config {
+        kernel: kernel.into(),
+        captures,
+        pagehaul: Some(pagehaul.clone()),
+        ..Config::default()
+    })?;
     let dump = crash.dumps().first().context("the capture left no dump")?;
     for line in dump.stdout.lines() {
         println!("{line}");
     }
-    let status = Command::new(pagehaul).arg("info").arg(&dump.path).status().context("running pagehaul")?;
+    let status = Command::new(&pagehaul).arg("info").arg(&dump.path).status().context("running pagehaul")?;
     if !status.success() {
         bail!("pagehaul info failed");
     }
-    let mut command = Command::new(oracle::python()?);
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
-    command.arg(oracle::scripts().join("show.py")).args([&dump.path, &crash.vmlinux()?]);
+    let mut command = oracle::script("show.py")?;
+    command.args([&dump.path, &crash.vmlinux()?]);
     if !command.status().context("running show.py")?.success() {
-        bail!("drgn does not open {}", dump.path.display());
+        bail!("drgn cannot open {}", dump.path.display());
     }
     Ok(())
 }

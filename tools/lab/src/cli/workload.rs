@@ -1,6 +1,6 @@
-//! The commands that run workloads.
+//! `lab run`, `lab reclaim`, `lab vmalloc`: the commands that run workloads.
 
-use crate::{binary, mebibytes};
+use super::{mebibytes, release_build};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lab::workload::{self, Config, Report, Step};
@@ -18,47 +18,47 @@ pub struct RunArguments {
     /// CPUs.
     #[arg(long, default_value_t = 2)]
     cpus: u32,
-    /// Disk to work on, /scratch in the guest.
+    /// Size of the scratch disk, /scratch in the guest.
     #[arg(long, default_value = "4G", value_parser = mebibytes)]
     scratch: u64,
-    /// Disk for swap, $SWAP in the guest; 0M for none.
+    /// Size of the swap disk, $SWAP in the guest; 0M for none.
     #[arg(long, default_value = "512M", value_parser = mebibytes)]
     swap: u64,
-    /// Added to the kernel's command line.
+    /// Additions to the kernel's command line.
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     append: String,
-    /// Debian package to have in the guest, with its dependencies; may be given several times.
+    /// Debian package to install in the guest, with its dependencies; may be repeated.
     #[arg(long = "package", value_name = "NAME")]
     packages: Vec<String>,
-    /// File to have in the guest, as HOST:GUEST; may be given several times.
+    /// File to copy into the guest, as HOST:GUEST; may be repeated.
     #[arg(long = "file", value_name = "HOST:GUEST", value_parser = pair)]
     files: Vec<(PathBuf, String)>,
-    /// The pagehaul to have in the guest instead of building it.
+    /// The pagehaul to run in the guest instead of building it.
     #[arg(long)]
     pagehaul: Option<PathBuf>,
-    /// Seconds a script may take.
+    /// Time limit of each script in seconds.
     #[arg(long, default_value_t = 600)]
     time_limit: u64,
-    /// Directory for what the scripts leave in /out; by default one in the cache.
+    /// Directory for what the scripts write to /out [default: one in the cache].
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Scripts for bash, run one after the other.
+    /// bash scripts, run one after the other.
     #[arg(required = true)]
     scripts: Vec<PathBuf>,
 }
 
 #[derive(Args)]
 pub struct ScenarioArguments {
-    /// Kernel series, see `lab kernels`; or all that the scenario is told on.
+    /// Kernel series, see `lab kernels`; or all that the scenario supports.
     #[arg(long, default_value = "all")]
     kernel: String,
-    /// The pagehaul that reports; by default the release build beside this program.
+    /// The pagehaul that reports [default: the release build next to this program].
     #[arg(long)]
     pagehaul: Option<PathBuf>,
-    /// The static pagehaul to have in the guest instead of building it.
+    /// The static pagehaul to run in the guest instead of building it.
     #[arg(long)]
     guest_pagehaul: Option<PathBuf>,
-    /// Tell of what the last runs left in the cache; only kernels without are run.
+    /// Reuse results of earlier runs from the cache; run only kernels without results.
     #[arg(long)]
     earlier: bool,
     /// File to write the report to instead of standard output.
@@ -75,7 +75,7 @@ impl ScenarioArguments {
         if self.kernel == "all" { all.to_vec() } else { vec![&self.kernel] }
     }
 
-    fn give(&self, report: &str) -> Result<()> {
+    fn write(&self, report: &str) -> Result<()> {
         match &self.out {
             Some(path) => std::fs::write(path, report).with_context(|| path.display().to_string()),
             None => {
@@ -86,22 +86,22 @@ impl ScenarioArguments {
     }
 }
 
-/// The scenario of page reclaim.
+/// Runs the scenario of page reclaim.
 pub fn reclaim(from: &ScenarioArguments) -> Result<()> {
-    let pagehaul = binary(from.pagehaul.clone())?;
+    let pagehaul = release_build(from.pagehaul.clone())?;
     let kernels = from.kernels(&scenarios::RECLAIM);
     let (report, unequal) = scenarios::reclaim(&kernels, &pagehaul, &from.runs())?;
-    from.give(&report)?;
-    ensure!(unequal == 0, "{unequal} totals of pages are not what /proc/vmstat counted: see the report");
+    from.write(&report)?;
+    ensure!(unequal == 0, "{unequal} totals of pages differ from /proc/vmstat: see the report");
     Ok(())
 }
 
-/// The scenario of vmalloc.
+/// Runs the scenario of vmalloc.
 pub fn vmalloc(from: &ScenarioArguments) -> Result<()> {
-    from.give(&scenarios::vmalloc(&from.kernels(&scenarios::VMALLOC), &from.runs())?)
+    from.write(&scenarios::vmalloc(&from.kernels(&scenarios::VMALLOC), &from.runs())?)
 }
 
-/// Runs scripts in a guest, and says how they ended.
+/// Runs scripts in a guest, and prints how they ended.
 pub fn run(from: RunArguments) -> Result<()> {
     let steps = from.scripts.iter().map(|path| step(path, from.time_limit)).collect::<Result<_>>()?;
     let config = Config {
@@ -140,7 +140,7 @@ fn print_report(report: &Report, out: &Path) {
     println!("results   {}", out.display());
     for step in &report.steps {
         let end = match (step.exit_code, step.timed_out) {
-            (_, true) => "killed: out of time".to_owned(),
+            (_, true) => "killed: time limit".to_owned(),
             (Some(code), _) => format!("exit code {code}"),
             (None, _) => format!("signal {}", step.signal.unwrap_or(0)),
         };

@@ -1,0 +1,95 @@
+"""Kinds of memory: huge pages, and pages shared after a fork."""
+
+import pathlib
+import re
+import subprocess
+
+from .support import DEADLINE, passed, segments, skipped
+
+
+def huge(v):
+    """hugetlb pages, private and shared, of a test program."""
+    pages, wanted = pathlib.Path("/proc/sys/vm/nr_hugepages"), 8
+    before = pages.read_text()
+    try:
+        try:
+            pages.write_text(str(int(before) + wanted))
+        except OSError:
+            pass
+        free = int(re.search(r"^HugePages_Free: +(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.M).group(1))
+        if free < wanted:
+            skipped(f"huge pages: the machine has {free} of {wanted}")
+            return
+        huge_pages(v)
+    finally:
+        try:
+            pages.write_text(before)
+        except OSError:
+            pass
+
+
+def huge_pages(v):
+    code = """
+import mmap, sys
+size, huge = 4 << 21, 0x40000
+private, shared = (mmap.mmap(-1, size, flags=mmap.MAP_ANONYMOUS | kind | huge) for kind in (mmap.MAP_PRIVATE, mmap.MAP_SHARED))
+for area, byte in ((private, 5), (shared, 9)):
+    # The second and fourth page stay untouched.
+    for page in (0, 2):
+        area[page << 21:(page + 1) << 21] = bytes([byte + page]) * (1 << 21)
+print('ready', flush=True)
+input()
+"""
+    child = subprocess.Popen(["python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n", "the program with huge pages does not start"
+
+    def held(core):
+        """Returns the first byte of each huge page, by mapping."""
+        content = {}
+        with open(core, "rb") as file:
+            for address, offset, stored in segments(core):
+                if stored == 4 << 21:
+                    file.seek(offset)
+                    data = file.read(stored)
+                    content[data[0]] = [data[at] for at in range(0, stored, 1 << 21)]
+                    for at in range(0, stored, 1 << 21):
+                        assert data[at:at + (1 << 21)] == data[at:at + 1] * (1 << 21), "a huge page differs"
+        return content
+
+    private, shared = {5: [5, 0, 7, 0]}, {9: [9, 0, 11, 0]}
+    for options, expected in (([], private), (["--include", "huge-shared"], private | shared),
+                              (["--exclude", "huge"], {}), (["--include", "huge", "--snapshot"], private | shared)):
+        found = held(v.core(child.pid, *options))
+        assert found == expected, f"core {options} has huge pages {found}, not {expected}"
+    child.communicate("\n", timeout=DEADLINE)
+    assert child.returncode == 0
+    passed("huge pages: private and shared hugetlb mappings by coredump_filter and by --include and --exclude, in a "
+           "core and in a snapshot's core")
+
+
+def forked(v):
+    """A process that shares its memory with a child: writing a core makes no copies of the shared pages."""
+    code = """
+import mmap, os, signal, sys
+size = 64 << 20
+area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+area.write(os.urandom(size))
+signal.alarm(600)
+if os.fork():
+    print('ready', flush=True)
+sys.stdin.read()
+"""
+    child = subprocess.Popen(["python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n", "the program that forks does not start"
+
+    def shared():
+        text = pathlib.Path(f"/proc/{child.pid}/smaps_rollup").read_text()
+        return int(re.search(r"^Shared_Dirty: +(\d+)", text, re.M).group(1)) << 10
+
+    before = shared()
+    assert before >= 64 << 20, "parent and child share no pages"
+    v.equal_memory(child.pid, "a process that shares its memory with its child")
+    # The interpreter may write to its own pages at any time.
+    assert shared() >= 64 << 20, f"of {before} shared bytes {shared()} are left"
+    child.communicate(timeout=DEADLINE)
+    passed("fork: parent and child share the same pages after cores")

@@ -1,0 +1,201 @@
+//! The commands of the lab and their arguments.
+
+mod crash;
+mod workload;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+use lab::{
+    Accelerator, benchmark, capture_kernel, criu, debuginfo, kernels, oracle, power, tools::Tools, validate,
+};
+use std::path::PathBuf;
+
+/// Crashes real kernels in QEMU and validates pagehaul's dumps of them.
+#[derive(Parser)]
+#[command(name = "lab", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fetch QEMU and the other host programs. Every other command does so itself; none needs root.
+    Setup,
+    /// List the kernels.
+    Kernels,
+    /// Fetch CRIU of Debian 13 and print its path.
+    Criu,
+    /// Print the path of a Python that has drgn.
+    Python,
+    /// Crash a kernel, capture it, and print where the results are.
+    Crash(crash::CrashArguments),
+    /// Fetch a kernel's debug symbols.
+    Debuginfo {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long)]
+        kernel: String,
+    },
+    /// Validate dumps of real crashes against the raw vmcore, debug symbols, drgn, crash and makedumpfile.
+    Validate {
+        #[command(flatten)]
+        on: KernelArguments,
+    },
+    /// Validate cores and checkpoints of real programs with gdb, lldb, elfutils and drgn. Needs root or sudo.
+    ValidateProcess {
+        /// The pagehaul to validate [default: the release build next to this program].
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+        /// Part to run, see oracle/validate_process.py; may be repeated [default: all but `large`].
+        #[arg(long, value_name = "PART")]
+        only: Vec<String>,
+        /// Memory of the process in the part `large`, in MiB [default: 800].
+        #[arg(long)]
+        mib: Option<u64>,
+        /// Directory for outputs; needs twice that memory.
+        #[arg(long, value_name = "DIRECTORY")]
+        scratch: Option<PathBuf>,
+        /// File to append the passed checks to.
+        #[arg(long, value_name = "FILE")]
+        record: Option<PathBuf>,
+    },
+    /// Show a dump made in a capture kernel, with pagehaul and drgn.
+    Show {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// The pagehaul to run instead of building it.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Run scripts in a guest with pagehaul and Debian packages, and collect the files they write.
+    Run(workload::RunArguments),
+    /// Measure what pagehaul, makedumpfile and cp do to a capture kernel with little memory and a slow disk.
+    CaptureKernel {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// Memory reserved for the capture kernel, one guest for each value.
+        #[arg(long, default_value = "256M,192M,128M,112M,96M,80M,64M", value_delimiter = ',')]
+        crashkernel: Vec<String>,
+        /// The pagehaul to run instead of building it.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Measure read windows of several sizes on the real /proc/vmcore, in a capture kernel.
+    BenchRead {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// The pagehaul to run instead of building it.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Cut the power of a capture kernel at many moments, kill captures, and validate what the disks hold.
+    PowerCut {
+        #[command(flatten)]
+        on: KernelArguments,
+    },
+    /// Run the scenario of page reclaim under pressure on several kernels, and compare them.
+    Reclaim(workload::ScenarioArguments),
+    /// Run the scenario of vmalloc areas purged after many threads freed them.
+    Vmalloc(workload::ScenarioArguments),
+    /// Make a large vmcore for benchmarks.
+    DumpGuest {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// Guest memory.
+        #[arg(long, default_value = "6G", value_parser = mebibytes)]
+        memory: u64,
+        /// Directory whose files fill the memory.
+        #[arg(long, default_value = "/usr")]
+        files: PathBuf,
+        /// How QEMU executes the guest's instructions.
+        #[arg(long, value_enum, default_value_t)]
+        accel: Accelerator,
+    },
+}
+
+/// A kernel, and the pagehaul that runs on the host.
+#[derive(clap::Args)]
+struct KernelArguments {
+    /// Kernel series, see `lab kernels`; `validate` also takes all.
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// The pagehaul to validate [default: the release build next to this program].
+    #[arg(long)]
+    pagehaul: Option<PathBuf>,
+}
+
+/// Parses the command line and runs the command.
+pub fn run() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Setup => {
+            println!("{}", Tools::get()?.qemu_version()?);
+            Ok(())
+        }
+        Command::Kernels => {
+            for series in &kernels::SERIES {
+                println!("{:6} {}", series.name, series.suite);
+            }
+            Ok(())
+        }
+        Command::Python => {
+            println!("{}", oracle::python()?.display());
+            Ok(())
+        }
+        Command::Criu => {
+            println!("{}", criu::criu()?.display());
+            Ok(())
+        }
+        Command::Crash(arguments) => crash::crash(arguments),
+        Command::Debuginfo { kernel } => {
+            println!("{}", debuginfo::get(&kernels::Kernel::get(&kernel)?)?.vmlinux.display());
+            Ok(())
+        }
+        Command::Validate { on } => validate::validate(&on.kernel, &release_build(on.pagehaul)?),
+        Command::ValidateProcess { pagehaul, only, mib, scratch, record } => {
+            let options = validate::process::Options { parts: only, mib, scratch, record };
+            validate::process::validate(&release_build(pagehaul)?, &options)
+        }
+        Command::Show { kernel, pagehaul } => validate::show(&kernel, pagehaul),
+        Command::Run(arguments) => workload::run(arguments),
+        Command::CaptureKernel { kernel, crashkernel, pagehaul } => {
+            print!("{}", capture_kernel::table(&kernel, &crashkernel, pagehaul.as_deref())?);
+            Ok(())
+        }
+        Command::BenchRead { kernel, pagehaul } => {
+            print!("{}", capture_kernel::bench_read(&kernel, pagehaul.as_deref())?);
+            Ok(())
+        }
+        Command::PowerCut { on } => power::validate(&on.kernel, &release_build(on.pagehaul)?).map(drop),
+        Command::Reclaim(arguments) => workload::reclaim(&arguments),
+        Command::Vmalloc(arguments) => workload::vmalloc(&arguments),
+        Command::DumpGuest { kernel, memory, files, accel } => {
+            let config = benchmark::Config { kernel, memory_mib: memory, files, accelerator: accel };
+            println!("{}", benchmark::dump_guest(&config)?.display());
+            Ok(())
+        }
+    }
+}
+
+/// Returns the pagehaul given, or the one built along with this program.
+fn release_build(given: Option<PathBuf>) -> Result<PathBuf> {
+    let path = match given {
+        Some(path) => path,
+        None => std::env::current_exe().context("finding this program")?.with_file_name("pagehaul"),
+    };
+    ensure!(path.is_file(), "{} does not exist: build it, or name another with --pagehaul", path.display());
+    Ok(path)
+}
+
+/// Parses "640M" or "6G" to MiB.
+fn mebibytes(text: &str) -> Result<u64> {
+    let number = |digits: &str| digits.parse::<u64>().with_context(|| format!("invalid size {text}"));
+    match text.split_at_checked(text.len().saturating_sub(1)) {
+        Some((digits, "M")) => number(digits),
+        Some((digits, "G")) => Ok(number(digits)?.saturating_mul(1024)),
+        _ => anyhow::bail!("invalid size {text}: expected MiB or GiB, as in 640M or 6G"),
+    }
+}
