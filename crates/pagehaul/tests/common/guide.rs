@@ -1,0 +1,54 @@
+//! The guide's chapters, and the commands in them.
+#![allow(dead_code)] // each test file uses its own part
+
+use std::path::{Path, PathBuf};
+
+/// The commands of one fenced block.
+pub struct Block {
+    /// File name of the chapter, without `.md`.
+    pub chapter: String,
+    /// What follows `console` in the fence: what the commands need.
+    pub needs: String,
+    /// The commands, one per line, without their prompts.
+    pub script: String,
+}
+
+/// Directory of the chapters.
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src")
+}
+
+/// All `console` blocks of the guide, in order within each chapter.
+pub fn blocks() -> Vec<Block> {
+    let mut chapters: Vec<PathBuf> =
+        std::fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    chapters.sort();
+    let mut blocks = Vec::new();
+    for path in chapters {
+        let chapter = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut fence: Option<Option<Block>> = None;
+        for line in text.lines() {
+            match (line.strip_prefix("```"), &mut fence) {
+                (Some(_), Some(_)) => blocks.extend(fence.take().flatten()),
+                (Some(info), None) => {
+                    fence = Some(info.strip_prefix("console").map(|needs| Block {
+                        chapter: chapter.clone(),
+                        needs: needs.trim().to_owned(),
+                        script: String::new(),
+                    }));
+                }
+                (None, Some(Some(block))) => {
+                    let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "));
+                    if let Some(command) = command {
+                        block.script += command;
+                        block.script += "\n";
+                    }
+                }
+                (None, _) => {}
+            }
+        }
+    }
+    assert!(blocks.len() > 20, "the guide has commands");
+    blocks
+}

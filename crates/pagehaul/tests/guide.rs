@@ -1,0 +1,122 @@
+//! Runs every command of the guide that needs no virtual machine, and holds its reference page against `--help`.
+#![cfg(all(feature = "census", feature = "mount", feature = "process", feature = "stalls"))]
+
+#[path = "common/guide.rs"]
+mod guide;
+#[path = "common/setup.rs"]
+mod setup;
+#[path = "common/subject.rs"]
+mod subject;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use pagehaul_synth::{Era, Machine, Message};
+use setup::{BINARY, Setup};
+use subject::Subject;
+
+/// What a chapter's commands find in their directory.
+fn prepare(chapter: &str) -> Setup {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.sampler(0x4000);
+    let text = "Kernel panic - not syncing: sysrq triggered crash";
+    machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+    let setup = Setup::new(&mut machine);
+    for directory in ["bin", "crash", "disk1", "disk2", "mnt"] {
+        std::fs::create_dir(setup.path(directory)).unwrap();
+    }
+    std::os::unix::fs::symlink(BINARY, setup.path("bin/pagehaul")).unwrap();
+    // Stands for another host: runs the command here.
+    let ssh = setup.path("bin/ssh");
+    std::fs::write(&ssh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reclaim/tests/data");
+    for (recording, name) in
+        [("guest-6.12.pht", "reclaim.pht"), ("guest-6.1.pht", "before.pht"), ("guest-7.2.pht", "after.pht")]
+    {
+        std::fs::copy(recordings.join(recording), setup.path(name)).unwrap();
+    }
+    if chapter == "reading" {
+        setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
+    }
+    setup
+}
+
+#[test]
+fn every_command_of_the_guide_works() {
+    let mut last: Option<(String, Setup)> = None;
+    let mut commands = 0;
+    for block in guide::blocks() {
+        let fuse = std::fs::File::open("/dev/fuse").is_ok();
+        if block.needs == "guest" || block.needs == "mount" && !fuse {
+            continue;
+        }
+        if last.as_ref().is_none_or(|(chapter, _)| *chapter != block.chapter) {
+            last = Some((block.chapter.clone(), prepare(&block.chapter)));
+        }
+        let Some((_, setup)) = &last else { continue };
+        let process = (block.needs == "process").then(|| Subject::start(&["4", "1"]));
+        let script = block.script.replace("/proc/vmcore", "vmcore").replace("/var/crash/", "crash/");
+        let path = format!("{}:{}", setup.path("bin").display(), std::env::var("PATH").unwrap());
+        let output = Command::new("sh")
+            .args(["-e", "-c", &script])
+            .current_dir(setup.folder.path())
+            .env("PATH", path)
+            .env("PID", process.as_ref().map_or(String::new(), Subject::pid))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {script}{said}", block.chapter);
+        assert!(!output.stdout.is_empty() || !said.is_empty() || script.contains("-q"), "{script}");
+        commands += block.script.lines().count();
+    }
+    assert!(commands > 30, "{commands}");
+}
+
+/// The reference page: `--help` of every command.
+fn reference() -> String {
+    let help = |command: &[&str]| {
+        let output = Command::new(BINARY).args(command).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{command:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut page = String::from(
+        "# Commands\n\n<!-- Generated from the program's own help: PAGEHAUL_BLESS=1 cargo test -p pagehaul --test guide -->\n",
+    );
+    let mut section = |command: &[&str]| {
+        let title = ["pagehaul"].iter().chain(command).copied().collect::<Vec<_>>().join(" ");
+        page += &format!("\n## {title}\n\n```text\n{}\n```\n", help(command).trim_end());
+    };
+    section(&[]);
+    for command in subcommands(&help(&[])) {
+        section(&[&command]);
+        for inner in subcommands(&help(&[&command])) {
+            section(&[&command, &inner]);
+        }
+    }
+    page
+}
+
+/// The subcommands that a help text lists.
+fn subcommands(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    lines
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_reference_page_is_current() {
+    let path = guide::directory().join("reference.md");
+    let page = reference();
+    if std::env::var_os("PAGEHAUL_BLESS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == page, "{} is out of date; PAGEHAUL_BLESS=1 rewrites it", path.display());
+}

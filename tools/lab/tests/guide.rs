@@ -1,0 +1,42 @@
+//! Runs the guide's commands that need root and a kernel of their own, in a virtual machine.
+//!
+//! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
+
+#[path = "../../../crates/pagehaul/tests/common/guide.rs"]
+mod guide;
+
+use lab::workload::{self, Config, Step};
+
+#[test]
+fn every_command_for_root_works() {
+    if !lab::enabled() {
+        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
+        return;
+    }
+    let steps: Vec<Step> = guide::blocks()
+        .into_iter()
+        .filter(|block| block.needs == "guest")
+        .enumerate()
+        .map(|(number, block)| Step {
+            name: format!("{}-{number}", block.chapter),
+            script: format!("set -eu\ncd /scratch\n{}", block.script),
+            time_limit: 300,
+        })
+        .collect();
+    let names: Vec<String> = steps.iter().map(|step| step.name.clone()).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let config = Config {
+        kernel: "6.12".into(),
+        memory_mib: 512,
+        scratch_mib: 512,
+        swap_mib: 0,
+        steps,
+        ..Config::default()
+    };
+    let report = workload::run(&config, &out).unwrap();
+    for (step, name) in report.steps.iter().zip(names) {
+        let said = std::fs::read_to_string(out.join(format!("{name}.stderr"))).unwrap_or_default();
+        assert_eq!(step.exit_code, Some(0), "{name}: {said}");
+    }
+}
