@@ -6,9 +6,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use libfuzzer_sys::fuzz_target;
-use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_vmcore::ElfVmcore;
 use pagehaul_physmem::file::PlainFile;
-use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory, notes};
+use pagehaul_elfcore::notes;
+use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory};
 use tempfile::NamedTempFile;
 
 thread_local! {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagehaul_physmem::notes;
+use pagehaul_elfcore::notes;
 
 fuzz_target!(|data: &[u8]| {
     let mut end = 0;

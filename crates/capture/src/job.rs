@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use pagehaul_codec::Method;
+use pagehaul_elfcore::notes;
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{Hints, Kernel, OwnPages};
 use pagehaul_output::StoredBitmap;
-use pagehaul_physmem::{Arch, notes};
+use pagehaul_physmem::Arch;
 
 use crate::Source;
 use crate::elf::{self, Segments};

@@ -4,7 +4,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use pagehaul_physmem::{PAGE_SIZE, PageState, PhysMemory, bits, notes};
+use pagehaul_elfcore::notes;
+use pagehaul_physmem::{PAGE_SIZE, PageState, PhysMemory, bits};
 use pagehaul_synth::Foreign;
 
 #[test]

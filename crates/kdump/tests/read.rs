@@ -4,8 +4,9 @@ mod common;
 
 use common::{MemFile, PAGE, Spec, downgrade, mixed, noise, open, page};
 use pagehaul_codec::Codec;
+use pagehaul_elfcore::notes;
 use pagehaul_kdump::{Census, KdumpFile, STATUS_OFFSET};
-use pagehaul_physmem::{PhysMemory, ReadError, bits, notes};
+use pagehaul_physmem::{PhysMemory, ReadError, bits};
 use proptest::prelude::*;
 
 /// Every page of the machine reads as the spec says.

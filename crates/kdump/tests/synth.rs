@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
+use pagehaul_elfcore::notes;
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::KdumpFile;
 use pagehaul_physmem::file::PlainFile;
-use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError, bits, notes};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError, bits};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten};
 
 fn machine() -> Image {

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::path::Path;
 
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
-use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory, bits};
+use pagehaul_vmcore::ElfVmcore;
 
 fn main() -> Result<(), Box<dyn Error>> {
     for path in std::env::args().skip(1) {

@@ -52,7 +52,7 @@ impl Kernel {
     /// Finds out everything needed to classify pages, or what is missing.
     pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
         let (_, text) =
-            pagehaul_physmem::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
+            pagehaul_elfcore::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
         let info = VmcoreInfo::parse(text);
         machine::check(&info)?;
         // Before any memory is read: a kernel whose pages cannot be told apart need not be searched for.

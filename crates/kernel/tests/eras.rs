@@ -1,10 +1,10 @@
 //! Every era × every use of a page × every memory model, on machines made to order.
 
 use pagehaul_kernel::{DumpLevel, Hints, Kernel, PageClass, PageScanner};
-use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_synth::{Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
+use pagehaul_vmcore::ElfVmcore;
 
 const SAMPLER: u64 = 0x4000;
 

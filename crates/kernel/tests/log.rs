@@ -3,10 +3,10 @@
 use std::os::unix::fs::FileExt;
 
 use pagehaul_kernel::{Caller, Hints, KernelLog};
-use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message};
+use pagehaul_vmcore::ElfVmcore;
 
 const LOG: u64 = 0x2800;
 const TEXTS: [&str; 5] = [

@@ -5,12 +5,11 @@
 //! and its program header tells where in them it is. The kernel image has a program header of its own, which points at the
 //! same bytes.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
-use pagehaul_physmem::elf::encode::{self, ProgramHeader};
-use pagehaul_physmem::{
-    KernelMapping, PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits,
-};
+use pagehaul_elfcore::{ProgramHeader, VmcoreHead};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -53,43 +52,36 @@ impl<'a> CoreFile<'a> {
     pub fn new(memory: &'a dyn PhysMemory, direct_map: Option<u64>, absent: Absent) -> Self {
         let direct_map = memory.direct_map().or(direct_map);
         let text = memory.kernel_mapping();
-        let ranges = joined(memory);
-        let aliases: Vec<Option<Range<u64>>> =
-            ranges.iter().map(|range| text.and_then(|text| overlap(range, text))).collect();
-        let count = 1 + (ranges.len() + aliases.iter().flatten().count()) as u64;
-        let notes_at = (encode::table_end(count) + encode::SECTION_HEADER).next_multiple_of(PAGE);
-        let notes = memory.notes();
-        let mut at = notes_at + (notes.len() as u64).next_multiple_of(PAGE);
-        let mut head = encode::file_header(count, count, false).to_vec();
-        head.extend(ProgramHeader::note(notes_at, notes.len() as u64).encode());
-        let mut extents = Vec::with_capacity(ranges.len());
-        for (range, alias) in ranges.iter().zip(aliases) {
+        // Offsets follow from the number of program headers, and are added last.
+        let mut loads = Vec::new();
+        let mut extents = Vec::new();
+        let mut at = 0;
+        for range in memory.ranges().extents() {
             let pfns = range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE);
-            let mut put = |part: &Range<u64>, vaddr: u64| {
-                let size = part.end - part.start;
-                let header = ProgramHeader {
-                    offset: at + (part.start - pfns.start * PAGE),
-                    vaddr,
-                    paddr: part.start,
-                    file_size: size,
-                    size,
-                    ..ProgramHeader::LOAD
-                };
-                head.extend(header.encode());
-            };
-            if let (Some(alias), Some(text)) = (alias, text) {
-                put(&alias, text.vaddr.wrapping_add(alias.start - text.paddr));
-            }
-            put(range, direct_map.map_or(0, |start| start.wrapping_add(range.start)));
+            let size = range.end - range.start;
+            let load = ProgramHeader::load(range.start, size, at + range.start % PAGE, size);
+            loads.extend(text.and_then(|text| load.mapped_at(text.vaddr, text.paddr, text.size)));
+            let vaddr = direct_map.map_or(0, |start| start.wrapping_add(range.start));
+            loads.push(ProgramHeader { vaddr, ..load });
             let extent = Extent { pfns, offset: at };
             at = extent.end();
             extents.push(extent);
         }
-        head.extend(encode::count_section(count));
-        head.resize(notes_at as usize, 0);
-        head.extend(notes);
-        head.resize(head.len().next_multiple_of(PAGE_SIZE), 0);
-        Self { memory, absent, head, extents, size: at }
+        let count = 1 + loads.len() as u64;
+        let layout = VmcoreHead { room: count, notes: memory.notes() };
+        let data = layout.data_offset();
+        let mut head = Vec::with_capacity(data as usize);
+        let mut put = |bytes: &[u8]| -> Result<(), Infallible> {
+            head.extend_from_slice(bytes);
+            Ok(())
+        };
+        let Ok(()) = layout.start(count, false, &mut put);
+        for load in loads {
+            let Ok(()) = put(&ProgramHeader { offset: data + load.offset, ..load }.encode());
+        }
+        let Ok(()) = layout.end(count, &mut put);
+        extents.iter_mut().for_each(|extent| extent.offset += data);
+        Self { memory, absent, head, extents, size: data + at }
     }
 
     /// Bytes of the file.
@@ -192,22 +184,4 @@ impl<'a> CoreFile<'a> {
         let after = self.extents.partition_point(|extent| extent.offset <= offset);
         self.extents.get(after.checked_sub(1)?).filter(|extent| offset < extent.end())
     }
-}
-
-/// The machine's memory without the seams between neighbouring segments of the source.
-fn joined(memory: &dyn PhysMemory) -> Vec<Range<u64>> {
-    let mut out: Vec<Range<u64>> = Vec::new();
-    for piece in memory.ranges().pieces() {
-        match out.last_mut() {
-            Some(last) if last.end == piece.start => last.end = piece.end,
-            _ => out.push(piece.start..piece.end),
-        }
-    }
-    out
-}
-
-/// The part of `range` that is mapped with the kernel image.
-fn overlap(range: &Range<u64>, text: KernelMapping) -> Option<Range<u64>> {
-    let part = range.start.max(text.paddr)..range.end.min(text.paddr.saturating_add(text.size));
-    (part.start < part.end).then_some(part)
 }

@@ -1,6 +1,6 @@
 //! Registers of each processor, from its NT_PRSTATUS note.
 
-use pagehaul_physmem::notes::{self, NT_PRSTATUS};
+use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
 use serde::Serialize;
 
 /// `e_machine` of x86_64.

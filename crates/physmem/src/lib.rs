@@ -7,12 +7,10 @@
 
 mod arch;
 pub mod bits;
-pub mod elf;
 mod error;
 mod fault;
 pub mod file;
 mod mapping;
-pub mod notes;
 mod ranges;
 mod state;
 mod view;

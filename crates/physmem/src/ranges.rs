@@ -63,6 +63,13 @@ impl RangeMap {
         &self.pieces
     }
 
+    /// Returns the runs of contiguous memory, ascending: neighbouring pieces are one.
+    pub fn extents(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.pieces
+            .chunk_by(|last, next| last.end == next.start)
+            .map(|run| run[0].start..run[run.len() - 1].end)
+    }
+
     /// The piece that holds `paddr`.
     pub fn find(&self, paddr: u64) -> Option<&Piece> {
         let after = self.pieces.partition_point(|piece| piece.start <= paddr);

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pagehaul_codec::FrameDecompressor;
-use pagehaul_physmem::notes;
+use pagehaul_elfcore::notes;
 use serde::Serialize;
 
 use crate::ProcessError;

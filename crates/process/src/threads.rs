@@ -1,5 +1,7 @@
 //! What a core says of threads and of their process, as ELF notes.
 
+use pagehaul_elfcore::notes as elf_notes;
+
 use crate::PAGE;
 use crate::ProcessError;
 use crate::mapping::Mapping;
@@ -104,19 +106,24 @@ pub(crate) fn notes(
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let mut out = Vec::new();
     for (index, thread) in threads.iter().enumerate() {
-        push(&mut out, "CORE", kind::PRSTATUS, &thread.prstatus(ticks));
+        elf_notes::push(&mut out, "CORE", kind::PRSTATUS, &thread.prstatus(ticks));
         if index == 0 {
-            push(&mut out, "CORE", kind::PRPSINFO, &prpsinfo(pid, thread, state)?);
+            elf_notes::push(&mut out, "CORE", kind::PRPSINFO, &prpsinfo(pid, thread, state)?);
         }
         if let Some(info) = &thread.signal_info {
-            push(&mut out, "CORE", kind::SIGINFO, info);
+            elf_notes::push(&mut out, "CORE", kind::SIGINFO, info);
         }
         if index == 0 {
-            push(&mut out, "CORE", kind::AUXV, &procfs::read(pid, &format!("task/{}/auxv", thread.tid))?);
-            push(&mut out, "CORE", kind::FILE, &files(mappings));
+            elf_notes::push(
+                &mut out,
+                "CORE",
+                kind::AUXV,
+                &procfs::read(pid, &format!("task/{}/auxv", thread.tid))?,
+            );
+            elf_notes::push(&mut out, "CORE", kind::FILE, &files(mappings));
         }
         for (kind, owner, bytes) in &thread.others {
-            push(&mut out, owner, *kind, bytes);
+            elf_notes::push(&mut out, owner, *kind, bytes);
         }
     }
     Ok(out)
@@ -163,18 +170,6 @@ fn files(mappings: &[Mapping]) -> Vec<u8> {
     out.0
 }
 
-/// Appends one note; name and contents are padded to 4 bytes.
-fn push(out: &mut Vec<u8>, owner: &str, kind: u32, desc: &[u8]) {
-    for word in [owner.len() as u32 + 1, desc.len() as u32, kind] {
-        out.extend(word.to_le_bytes());
-    }
-    out.extend(owner.as_bytes());
-    out.push(0);
-    out.resize(out.len().next_multiple_of(4), 0);
-    out.extend(desc);
-    out.resize(out.len().next_multiple_of(4), 0);
-}
-
 /// A struct being put together.
 #[derive(Default)]
 struct Fields(Vec<u8>);
@@ -195,7 +190,6 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagehaul_physmem::notes as elf_notes;
 
     fn thread() -> ThreadState {
         ThreadState {

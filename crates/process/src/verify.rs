@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pagehaul_physmem::notes;
+use pagehaul_elfcore::notes;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
-use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{MapPolicy, OpenError, PhysMemory};
+
+use crate::ElfVmcore;
 
 /// What kind of file a source is.
 pub enum SourceKind {

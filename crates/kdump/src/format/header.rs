@@ -78,7 +78,7 @@ impl Header<'_> {
 
     /// The sub header, which starts block 1.
     pub(crate) fn sub_header(&self, layout: &Layout) -> KdumpSubHeader {
-        let (text_offset, text_size) = pagehaul_physmem::notes::vmcoreinfo(self.notes)
+        let (text_offset, text_size) = pagehaul_elfcore::notes::vmcoreinfo(self.notes)
             .map_or((0, 0), |(offset, text)| (NOTES_OFFSET + offset as u64, text.len() as u64));
         // A dump in one file leaves the PFN range at zero, as the field does.
         let part = self.split.clone().unwrap_or(0..0);

@@ -26,16 +26,17 @@ pub(super) fn load(file: &dyn ReadAt, parsed: &Parsed) -> (Vec<u8>, Vec<String>)
         };
     let mut notes = attempt(parsed.notes, MAX_NOTES, "the ELF notes");
     if parsed.byte_layout.big_endian {
-        pagehaul_physmem::notes::normalise(&mut notes);
+        pagehaul_elfcore::notes::swap_headers(&mut notes);
     }
-    if pagehaul_physmem::notes::vmcoreinfo(&notes).is_some() {
+    if pagehaul_elfcore::notes::vmcoreinfo(&notes).is_some() {
         return (notes, faults);
     }
     let text = attempt(parsed.vmcoreinfo, MAX_VMCOREINFO, "VMCOREINFO");
     if text.is_empty() {
         return (notes, faults);
     }
-    let mut with_text = note(b"VMCOREINFO\0", &text);
+    let mut with_text = Vec::with_capacity(text.len() + notes.len() + 32);
+    pagehaul_elfcore::notes::push(&mut with_text, "VMCOREINFO", 0, &text);
     with_text.extend_from_slice(&notes);
     (with_text, faults)
 }
@@ -65,17 +66,4 @@ fn read(file: &dyn ReadAt, (offset, size): (u64, u64), most: u64, what: &str) ->
     let mut bytes = vec![0; size as usize];
     read_part(file, offset, &mut bytes, what)?;
     Ok(bytes)
-}
-
-/// An ELF note of type 0; `name` has its closing zero.
-fn note(name: &[u8], desc: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(32 + desc.len());
-    for word in [name.len() as u32, desc.len() as u32, 0] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    for part in [name, desc] {
-        out.extend_from_slice(part);
-        out.resize(out.len().next_multiple_of(4), 0);
-    }
-    out
 }

@@ -16,9 +16,9 @@ use std::time::Instant;
 use machine::{KernelMemory, machine};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
-use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_synth::{Era, Machine};
+use pagehaul_vmcore::ElfVmcore;
 
 const SECTIONS: u64 = 128;
 const PAGES: u64 = SECTIONS << 15;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
-use pagehaul_physmem::elf::ElfVmcore;
 use pagehaul_physmem::{PhysMemory, RangeMap, ReadError, View};
+use pagehaul_vmcore::ElfVmcore;
 
 const CHUNK: u64 = 2 << 20;
 

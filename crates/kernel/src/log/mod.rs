@@ -60,7 +60,7 @@ impl KernelLog {
     /// Reads the log of the kernel in `memory`.
     pub fn read(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
         let (_, text) =
-            pagehaul_physmem::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
+            pagehaul_elfcore::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
         let info = VmcoreInfo::parse(text);
         machine::check(&info)?;
         let tables = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_capture::{Source, SourceKind};
+use pagehaul_elfcore::notes;
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
-use pagehaul_physmem::elf::ElfVmcore;
-use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits, notes};
+use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits};
+use pagehaul_vmcore::ElfVmcore;
 use serde::Serialize;
 
 use crate::printed;

@@ -1,18 +1,14 @@
 //! ELF vmcores: `/proc/vmcore` in a capture kernel, saved copies of it, QEMU's `dump-guest-memory`, and `/proc/kcore` of
 //! a running one.
 
-pub mod encode;
-mod header;
-
 use std::path::Path;
 
-use object::elf::{PT_LOAD, PT_NOTE};
-
-use crate::file::{PlainFile, ReadAt};
-use crate::mapping::Window;
-use crate::{Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PhysMemory};
-use crate::{Piece, RangeMap, ReadError, View};
-use header::{Header, Segment};
+use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
+use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_physmem::{
+    Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PhysMemory, Piece,
+    RangeMap, ReadError, View, Window,
+};
 
 /// Start of the kernel text mapping on x86_64 (`__START_KERNEL_map`).
 const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
@@ -47,61 +43,64 @@ impl ElfVmcore {
     /// Opens a vmcore. The header is read now, not when the file was made: kernels since 6.12 may add segments to
     /// /proc/vmcore until it is opened.
     pub fn open(file: PlainFile, policy: MapPolicy) -> Result<Self, OpenError> {
-        let header = Header::read(&file)?;
+        let failed = |error| open_error(file.path(), error);
+        let headers = ElfHeaders::open(file.size(), |offset, buf: &mut [u8]| file.read_exact_at(offset, buf))
+            .map_err(failed)?;
         let mut pieces = Vec::new();
         let mut notes = Vec::new();
         let mut kernel_mapping = None;
         let mut direct_map = None;
         let mut faults = Vec::new();
-        header.for_each_segment(&file, |segment| {
-            // A segment that cannot be is left out, and what the others hold is still there.
-            match object::elf::ProgramType(segment.kind) {
-                PT_NOTE => append_notes(&file, &segment, &mut notes, &mut faults)?,
-                PT_LOAD if segment.paddr == NO_MEMORY => {}
-                PT_LOAD => match piece(&segment, &mut faults) {
-                    Ok(piece) => {
-                        pieces.push(piece);
-                        let Segment { vaddr, paddr, memory_size: size, .. } = segment;
-                        if vaddr >= START_KERNEL_MAP {
-                            kernel_mapping.get_or_insert(KernelMapping { vaddr, paddr, size });
-                        } else if vaddr >> 63 == 1 {
-                            // QEMU leaves virtual addresses at zero.
-                            direct_map.get_or_insert(vaddr.wrapping_sub(paddr));
-                        }
+        headers
+            .for_each(|at, segment| {
+                // An impossible segment is left out: what the others hold is still there.
+                match segment.kind {
+                    PT_NOTE => {
+                        let start = notes.len();
+                        let size = notes_size(&segment, file.size(), start as u64, &mut faults);
+                        notes.resize(start + size as usize, 0);
+                        headers.fill(segment.offset, &mut notes[start..])?;
                     }
-                    Err(fault) => faults.push(fault),
-                },
-                _ => {}
-            }
-            Ok(())
-        })?;
+                    PT_LOAD if segment.paddr == NO_MEMORY => {}
+                    PT_LOAD => match piece(at, &segment, &mut faults) {
+                        Ok(piece) => {
+                            pieces.push(piece);
+                            let ProgramHeader { vaddr, paddr, memory_size: size, .. } = segment;
+                            if vaddr >= START_KERNEL_MAP {
+                                kernel_mapping.get_or_insert(KernelMapping { vaddr, paddr, size });
+                            } else if vaddr >> 63 == 1 {
+                                // QEMU leaves virtual addresses at zero.
+                                direct_map.get_or_insert(vaddr.wrapping_sub(paddr));
+                            }
+                        }
+                        Err(fault) => faults.push(fault),
+                    },
+                    _ => {}
+                }
+                Ok(())
+            })
+            .map_err(failed)?;
         if pieces.is_empty() {
             return Err(OpenError::Format {
                 path: file.path().to_owned(),
-                offset: header.table,
+                offset: headers.table,
                 what: "the vmcore has no PT_LOAD segment, so it holds no memory".into(),
             });
         }
         if faults.len() > TOLD {
             let more = faults.len() - TOLD;
             faults.truncate(TOLD);
-            faults.push(format!("{more} more program headers cannot be"));
+            faults.push(format!("{more} more program headers are impossible"));
         }
-        if header.arch.big_endian {
-            crate::notes::normalise(&mut notes);
+        let (wide, big_endian, machine) = (headers.wide, headers.big_endian, headers.machine);
+        if big_endian {
+            notes::swap_headers(&mut notes);
         }
+        let arch = Arch { machine, wide, big_endian, page_size: PAGE_SIZE as u32 };
+        let marked_incomplete = headers.incomplete;
         let ranges = RangeMap::new(pieces);
         let file = MappedFile::new(file, policy);
-        Ok(Self {
-            file,
-            ranges,
-            notes,
-            arch: header.arch,
-            faults,
-            marked_incomplete: header.marked_incomplete,
-            kernel_mapping,
-            direct_map,
-        })
+        Ok(Self { file, ranges, notes, arch, faults, marked_incomplete, kernel_mapping, direct_map })
     }
 
     /// The file.
@@ -129,7 +128,7 @@ impl PhysMemory for ElfVmcore {
     }
 
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.ranges.mark_pages(first_pfn, crate::PAGE_SHIFT, true, bits);
+        self.ranges.mark_pages(first_pfn, PAGE_SHIFT, true, bits);
         Ok(())
     }
 
@@ -214,8 +213,8 @@ impl View for ElfView<'_> {
 }
 
 /// The memory of a PT_LOAD, or what is wrong with it.
-fn piece(segment: &Segment, faults: &mut Vec<String>) -> Result<Piece, String> {
-    let Segment { at, paddr: start, offset, file_size, .. } = *segment;
+fn piece(at: u64, segment: &ProgramHeader, faults: &mut Vec<String>) -> Result<Piece, String> {
+    let ProgramHeader { paddr: start, offset, file_size, .. } = *segment;
     let mut size = segment.memory_size.max(file_size);
     if size - file_size > MOST_LEFT_OUT {
         // One flipped bit, most likely: whoever looks at all memory would look for hours at what there never was.
@@ -235,24 +234,25 @@ fn piece(segment: &Segment, faults: &mut Vec<String>) -> Result<Piece, String> {
     }
 }
 
-/// Adds the notes of a PT_NOTE, as far as they are there.
-fn append_notes(
-    file: &PlainFile,
-    segment: &Segment,
-    notes: &mut Vec<u8>,
-    faults: &mut Vec<String>,
-) -> Result<(), OpenError> {
+/// Returns how many bytes of a PT_NOTE to read, where `held` bytes of notes are there already.
+fn notes_size(segment: &ProgramHeader, file: u64, held: u64, faults: &mut Vec<String>) -> u64 {
     let (offset, size) = (segment.offset, segment.file_size);
-    let held = file.size().saturating_sub(offset);
-    let mut there = size;
-    if held < size || size > MOST_NOTES.saturating_sub(notes.len() as u64) {
-        there = held.min(SOME_NOTES);
-        faults.push(format!(
-            "notes of {size} bytes at {offset:#x} do not fit a file of {} bytes: {there} bytes of them are read",
-            file.size()
-        ));
+    let there = file.saturating_sub(offset);
+    if size <= there && size <= MOST_NOTES.saturating_sub(held) {
+        return size;
     }
-    let start = notes.len();
-    notes.resize(start + there as usize, 0);
-    header::read_part(file, offset, &mut notes[start..], "read the notes of")
+    let read = there.min(SOME_NOTES);
+    faults.push(format!(
+        "notes of {size} bytes at {offset:#x} do not fit a file of {file} bytes: {read} bytes of them are read"
+    ));
+    read
+}
+
+fn open_error(path: &Path, error: ElfError) -> OpenError {
+    let path = path.to_owned();
+    match error {
+        ElfError::Io { source, .. } => OpenError::Io { path, action: "read the ELF headers of", source },
+        ElfError::Format { offset, what } => OpenError::Format { path, offset, what },
+        ElfError::NotCore => OpenError::Unsupported { path, what: error.to_string() },
+    }
 }

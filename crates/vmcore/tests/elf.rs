@@ -1,9 +1,10 @@
 //! ELF vmcores of every layout, made by a second implementation of it.
 
-use pagehaul_physmem::elf::ElfVmcore;
+use pagehaul_elfcore::notes;
 use pagehaul_physmem::file::PlainFile;
-use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits, notes};
+use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits};
 use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine};
+use pagehaul_vmcore::ElfVmcore;
 
 fn machine() -> Image {
     Machine::new(Era::V6_12)

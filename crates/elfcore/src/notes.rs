@@ -1,23 +1,39 @@
-//! ELF notes: what a crashed kernel says of itself (registers per CPU, VMCOREINFO) in its PT_NOTE.
+//! ELF notes: registers per CPU or thread, VMCOREINFO, and what else the PT_NOTE of a core holds.
 
-/// One note. Names and types as in `include/uapi/linux/elf.h` and `kernel/crash_core.c`.
+use object::elf;
+
+/// `struct elf_prstatus`: registers of a CPU or thread.
+pub const NT_PRSTATUS: u32 = elf::NT_PRSTATUS.0;
+/// Floating-point registers.
+pub const NT_PRFPREG: u32 = elf::NT_PRFPREG.0;
+/// `struct elf_prpsinfo`: a process's name, state and IDs.
+pub const NT_PRPSINFO: u32 = elf::NT_PRPSINFO.0;
+/// The auxiliary vector of a process.
+pub const NT_AUXV: u32 = elf::NT_AUXV.0;
+/// The files that a process maps.
+pub const NT_FILE: u32 = elf::NT_FILE.0;
+/// `siginfo_t` of a thread.
+pub const NT_SIGINFO: u32 = elf::NT_SIGINFO.0;
+/// All that XSAVE saves: SSE, AVX, AVX-512, AMX, PKRU.
+pub const NT_X86_XSTATE: u32 = elf::NT_X86_XSTATE.0;
+/// The shadow stack pointer; a register set since Linux 6.6.
+pub const NT_X86_SHSTK: u32 = 0x204;
+
+/// One note. Names and types are those of `include/uapi/linux/elf.h` and `kernel/crash_core.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note<'a> {
-    /// Owner, without its closing zero: "CORE", "VMCOREINFO", "QEMU" …
+    /// Name of the owner, without its terminating zero: "CORE", "VMCOREINFO", "QEMU" …
     pub name: &'a [u8],
     /// Type, numbered by the owner.
     pub kind: u32,
     /// Contents.
     pub desc: &'a [u8],
-    /// Where `desc` starts in the bytes given to [`iter`].
+    /// Offset of `desc` in the bytes passed to [`iter`].
     pub offset: usize,
 }
 
-/// NT_PRSTATUS: registers of one CPU (`include/uapi/linux/elf.h`).
-pub const NT_PRSTATUS: u32 = 1;
-
-/// The notes in `bytes`, up to the first that is empty or does not fit. Notes are little-endian and padded to 4 bytes,
-/// on ELF64 too (the kernel's and QEMU's writers agree on that).
+/// Returns the notes in `bytes`, up to the first that is empty or does not fit. Notes are little-endian and padded to 4
+/// bytes, in 64-bit cores too (the kernel's and QEMU's writers agree on that).
 pub fn iter(bytes: &[u8]) -> impl Iterator<Item = Note<'_>> {
     let mut at = 0usize;
     std::iter::from_fn(move || {
@@ -39,9 +55,21 @@ pub fn iter(bytes: &[u8]) -> impl Iterator<Item = Note<'_>> {
     })
 }
 
-/// Turns the three words before each note of a big-endian machine into little-endian ones, as [`iter`] wants them. What
-/// notes say stays as it is.
-pub fn normalise(bytes: &mut [u8]) {
+/// Appends one note; name and contents are padded to 4 bytes. `owner` has no terminating zero.
+pub fn push(out: &mut Vec<u8>, owner: &str, kind: u32, desc: &[u8]) {
+    for word in [owner.len() as u32 + 1, desc.len() as u32, kind] {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend(owner.as_bytes());
+    out.push(0);
+    out.resize(out.len().next_multiple_of(4), 0);
+    out.extend(desc);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// Swaps the three words before each note of a big-endian core to little-endian, as [`iter`] expects them. Contents stay
+/// as they are.
+pub fn swap_headers(bytes: &mut [u8]) {
     let mut at = 0usize;
     while let Some(words) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<12>()) {
         words.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
@@ -56,12 +84,12 @@ pub fn normalise(bytes: &mut [u8]) {
     }
 }
 
-/// The VMCOREINFO text and where it starts in `notes` (`kernel/vmcore_info.c`: note name "VMCOREINFO", type 0).
+/// Returns the VMCOREINFO text and its offset in `notes` (`kernel/vmcore_info.c`: note name "VMCOREINFO", type 0).
 pub fn vmcoreinfo(notes: &[u8]) -> Option<(usize, &[u8])> {
     iter(notes).find(|note| note.name == b"VMCOREINFO" && note.kind == 0).map(|note| (note.offset, note.desc))
 }
 
-/// How many CPUs left their registers.
+/// Returns the number of CPUs or threads whose registers are in `notes`.
 pub fn cpu_count(notes: &[u8]) -> u32 {
     iter(notes).filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS).count() as u32
 }
@@ -70,22 +98,16 @@ pub fn cpu_count(notes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    fn note(name: &[u8], kind: u32, desc: &[u8]) -> Vec<u8> {
+    fn note(owner: &str, kind: u32, desc: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        for word in [name.len() as u32, desc.len() as u32, kind] {
-            out.extend(word.to_le_bytes());
-        }
-        for part in [name, desc] {
-            out.extend(part);
-            out.resize(out.len().next_multiple_of(4), 0);
-        }
+        push(&mut out, owner, kind, desc);
         out
     }
 
     #[test]
     fn finds_vmcoreinfo_among_others() {
-        let mut bytes = note(b"CORE\0", NT_PRSTATUS, &[7; 336]);
-        bytes.extend(note(b"VMCOREINFO\0", 0, b"OSRELEASE=6.12.1\n"));
+        let mut bytes = note("CORE", NT_PRSTATUS, &[7; 336]);
+        bytes.extend(note("VMCOREINFO", 0, b"OSRELEASE=6.12.1\n"));
         bytes.extend([0; 16]);
         let (offset, text) = vmcoreinfo(&bytes).unwrap();
         assert_eq!(text, b"OSRELEASE=6.12.1\n");
@@ -94,22 +116,23 @@ mod tests {
     }
 
     #[test]
-    fn notes_of_a_big_endian_machine_are_found_once_normalised() {
-        let mut little = note(b"CORE\0", NT_PRSTATUS, &[7; 5]);
-        little.extend(note(b"VMCOREINFO\0", 0, b"A=1\n"));
+    fn notes_of_a_big_endian_machine_are_found_once_swapped() {
+        let mut little = note("CORE", NT_PRSTATUS, &[7; 5]);
+        little.extend(note("VMCOREINFO", 0, b"A=1\n"));
+        assert_eq!(little[..20], *b"\x05\0\0\0\x05\0\0\0\x01\0\0\0CORE\0\0\0\0");
         let mut big = little.clone();
         let second = 12 + 8 + 8;
         for at in [0, 4, 8, second, second + 4, second + 8] {
             big[at..at + 4].reverse();
         }
-        normalise(&mut big);
+        swap_headers(&mut big);
         assert_eq!(big, little);
-        normalise(&mut [0xff; 30]);
+        swap_headers(&mut [0xff; 30]);
     }
 
     #[test]
     fn sizes_past_the_end_stop_the_walk() {
-        let mut bytes = note(b"CORE\0", 1, &[0; 8]);
+        let mut bytes = note("CORE", 1, &[0; 8]);
         bytes.extend([0xff; 12]);
         assert_eq!(iter(&bytes).count(), 1);
         assert_eq!(iter(&[0xff; 11]).count(), 0);

@@ -1,0 +1,28 @@
+//! ELF cores: file headers, program headers and notes, reading and writing.
+//!
+//! One crate for the ELF of all sources and outputs: vmcores, ELF dumps, mounted dumps and cores of processes. It reads
+//! 32- and 64-bit cores of either byte order, and writes 64-bit little-endian ones of x86_64. Structs are those of
+//! `include/uapi/linux/elf.h`, as the `object` crate declares them.
+//!
+//! A PT_LOAD whose `p_memsz` is larger than its `p_filesz` describes memory that the core does not hold: makedumpfile,
+//! crash and the kernel's own core dumps all mean it that way.
+
+pub mod notes;
+mod program_header;
+mod read;
+mod vmcore_head;
+mod write;
+
+pub use program_header::{PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader};
+pub use read::{ElfError, ElfHeaders};
+pub use vmcore_head::VmcoreHead;
+pub use write::{
+    FILE_HEADER, PROGRAM_HEADER, SECTION_HEADER, count_section, file_header, set_incomplete, table_end,
+};
+
+/// `e_machine` of x86_64.
+pub const EM_X86_64: u16 = object::elf::EM_X86_64.0;
+
+/// `e_flags` bit of an incomplete core. makedumpfile sets it (`DUMP_ELF_INCOMPLETE`) and crash reads it; x86_64 has no
+/// other use for the field.
+const INCOMPLETE: u32 = 1;
