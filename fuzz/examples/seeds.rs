@@ -5,7 +5,8 @@ use std::path::Path;
 
 use pagehaul_fuzz::{Base, FIRST_PFN, MemoryFile};
 use pagehaul_vmcore::sums::Sums;
-use pagehaul_trace::pht::{MachineInfo, PhtWriter};
+use pagehaul_trace::MachineInfo;
+use pagehaul_trace::pht::PhtWriter;
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 
 fn main() -> std::io::Result<()> {
@@ -135,7 +136,7 @@ fn traces(save: &dyn Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
     let error = |error: pagehaul_trace::TraceError| std::io::Error::other(error.to_string());
     let path = Path::new("seed");
     let mut writer = PhtWriter::new(Vec::new(), path, 1).map_err(error)?;
-    writer.machine(&MachineInfo { clock: "mono".into(), ..MachineInfo::default() }).map_err(error)?;
+    writer.machine(&MachineInfo { clock: Some("mono".into()), ..MachineInfo::default() }).map_err(error)?;
     writer.header_page(HEADER_PAGE).map_err(error)?;
     writer.format("vmscan", FORMAT).map_err(error)?;
     writer.pages(0, &page).map_err(error)?;

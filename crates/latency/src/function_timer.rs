@@ -50,7 +50,7 @@ impl FunctionTimer {
     /// Processes an event.
     pub fn event(&mut self, event: &Event<'_>) {
         if event.after_gap() {
-            self.forget();
+            self.calls.forget();
         }
         let role = match *self.roles.entry(event.format()) {
             Some(role) => role,
@@ -131,11 +131,6 @@ impl FunctionTimer {
         self.functions.push(NamedHistogram { name: name.to_owned(), histogram: self.empty.clone() });
         self.by_name.insert(name.to_owned(), number);
         Some(number)
-    }
-
-    /// Forgets open calls, because events were lost.
-    fn forget(&mut self) {
-        self.calls.forget();
     }
 
     /// Returns whether events of this format measure functions.

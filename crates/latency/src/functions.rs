@@ -1,5 +1,6 @@
 //! Finds the functions that names and globs match.
 
+use pagehaul_trace::Symbols;
 use pagehaul_trace::live::Tracefs;
 
 use crate::LatencyError;
@@ -43,7 +44,8 @@ pub fn matches(glob: &str, name: &str) -> bool {
 pub fn expand(tracefs: &Tracefs, patterns: &[String]) -> Result<Vec<String>, LatencyError> {
     let list = tracefs.read("available_filter_functions").or_else(|error| {
         // Without dynamic ftrace: the functions that kprobes accept.
-        std::fs::read_to_string("/proc/kallsyms").map(|text| functions_of_kallsyms(&text)).map_err(|_| error)
+        let names: String = Symbols::of_kernel().functions().map(|name| format!("{name}\n")).collect();
+        if names.is_empty() { Err(error) } else { Ok(names) }
     })?;
     let found = choose(&list, patterns)?;
     if found.len() > MAX_FUNCTIONS {
@@ -89,15 +91,6 @@ fn choose(list: &str, patterns: &[String]) -> Result<Vec<String>, LatencyError> 
     }
 }
 
-fn functions_of_kallsyms(text: &str) -> String {
-    let function = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (_, kind, name) = (words.next()?, words.next()?, words.next()?);
-        matches!(kind, "t" | "T").then(|| format!("{name}\n"))
-    };
-    text.lines().filter_map(function).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +121,5 @@ mod tests {
         assert!(error.starts_with("no function vfs_seek can be traced"), "{error}");
         let error = choose("walk.part.0\n", &words(&["walk"])).unwrap_err().to_string();
         assert!(error.contains("only walk.part.0"), "{error}");
-        assert_eq!(functions_of_kallsyms("0 T a\n0 d b\n0 t c\t[m]\nx"), "a\nc\n");
     }
 }

@@ -46,7 +46,7 @@ impl HistFile {
     pub fn parse(event: &str, text: &str) -> Result<Vec<Self>, LatencyError> {
         let mut all: Vec<Self> = Vec::new();
         for (at, line) in text.lines().enumerate() {
-            let fault =
+            let error =
                 |what: &str| LatencyError::HistFile { event: event.into(), line: at + 1, what: what.into() };
             let line = line.trim();
             if let Some(comment) = line.strip_prefix('#') {
@@ -59,12 +59,12 @@ impl HistFile {
             let total = |name: &str| line.strip_prefix(name).and_then(|rest| rest.trim().parse::<u64>().ok());
             if line.starts_with('{') {
                 last.entries
-                    .push(entry(line).ok_or_else(|| fault("expected { key: value } name: number …"))?);
+                    .push(entry(line).ok_or_else(|| error("expected { key: value } name: number …"))?);
             } else if line.starts_with("Hits:") {
-                last.hits = total("Hits:").ok_or_else(|| fault("expected a number of hits"))?;
+                last.hits = total("Hits:").ok_or_else(|| error("expected a number of hits"))?;
             } else if line.starts_with("Dropped:") {
                 last.dropped =
-                    total("Dropped:").ok_or_else(|| fault("expected a number of dropped events"))?;
+                    total("Dropped:").ok_or_else(|| error("expected a number of dropped events"))?;
             }
         }
         Ok(all)
@@ -133,7 +133,7 @@ Totals:
     }
 
     #[test]
-    fn a_line_that_cannot_be_is_named() {
+    fn errors_name_the_line() {
         let error = HistFile::parse("ev", &TEXT.replace("4321", "many")).unwrap_err().to_string();
         assert!(error.contains("of ev") && error.contains("line 6"), "{error}");
     }

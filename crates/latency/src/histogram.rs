@@ -7,6 +7,10 @@ use crate::Unit;
 /// Upper bound of linear buckets; the last one also counts all larger values.
 const LINEAR_BUCKETS: u64 = 4096;
 
+/// The percentiles that reports show.
+pub const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
+
 /// A histogram of latencies.
 #[derive(Debug, Clone)]
 pub struct Histogram {
@@ -179,6 +183,41 @@ impl Histogram {
             count: linear.rows.get(&at).copied().unwrap_or(0),
         };
         Some((*first..=*last).map(row).collect())
+    }
+}
+
+/// JSON of a histogram.
+#[derive(Serialize)]
+struct Json {
+    unit: Unit,
+    count: u64,
+    total_ns: u64,
+    mean_ns: u64,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    percentiles_are_bounds: bool,
+    percentiles_ns: Vec<(&'static str, Option<u64>)>,
+    log2: Vec<Bucket>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    linear: Option<Vec<Bucket>>,
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let saturate = |ns: u128| u64::try_from(ns).unwrap_or(u64::MAX);
+        let json = Json {
+            unit: self.unit,
+            count: self.count,
+            total_ns: saturate(self.total_ns),
+            mean_ns: saturate(self.mean_ns()),
+            min_ns: self.min_ns,
+            max_ns: self.max_ns,
+            percentiles_are_bounds: self.percentiles_are_bounds(),
+            percentiles_ns: PERCENTILES.map(|(name, percent)| (name, self.percentile_ns(percent))).to_vec(),
+            log2: self.log2_buckets(),
+            linear: self.linear_buckets(),
+        };
+        json.serialize(serializer)
     }
 }
 

@@ -210,10 +210,10 @@ fn orphan(line: &str) -> Option<&str> {
 /// number.
 fn reason(tracefs: &Tracefs, error: &TraceError) -> String {
     let log = tracefs.read("error_log").unwrap_or_default();
-    let said =
+    let message =
         log.lines().rev().find_map(|line| line.split_once("error: ").map(|(_, what)| what.trim().to_owned()));
-    match said {
-        Some(said) => said,
+    match message {
+        Some(message) => message,
         None => error.to_string(),
     }
 }

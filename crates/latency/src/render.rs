@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::report::{NamedHistogram, PERCENTILES, Report};
+use crate::histogram::PERCENTILES;
+use crate::report::{NamedHistogram, Report};
 use crate::{Bucket, Histogram, Missed, Unit};
 
 /// Width of the bars in characters.

@@ -36,20 +36,12 @@ pub trait Session {
 pub struct EventSession {
     collector: Collector,
     mechanism: &'static str,
-    lost: Lost,
+    /// Lost events and probe misses up to the last report.
+    lost: u64,
     misses: u64,
     /// Before the probes, which can only be removed once no instance uses them.
     reader: LiveReader,
     probes: Option<Probes>,
-}
-
-/// Losses at the last poll.
-#[derive(Default)]
-struct Lost {
-    events: u64,
-    gaps: u64,
-    /// Lost events not yet reported.
-    fresh: u64,
 }
 
 impl EventSession {
@@ -84,7 +76,7 @@ impl EventSession {
         let Setup { mechanism, instance, probes } = setup;
         let mut reader = LiveReader::new(instance)?;
         reader.start()?;
-        Ok(Self { collector, mechanism, lost: Lost::default(), misses: 0, reader, probes })
+        Ok(Self { collector, mechanism, lost: 0, misses: 0, reader, probes })
     }
 }
 
@@ -93,13 +85,6 @@ impl Session for EventSession {
         let more = self.reader.poll(wait)?;
         while let Some(event) = self.reader.next_event()? {
             self.collector.event(&event)?;
-        }
-        let losses = self.reader.losses();
-        let (events, gaps) = (losses.events(), losses.gaps());
-        if (events, gaps) != (self.lost.events, self.lost.gaps) {
-            // A gap of unknown length is at least one event.
-            self.lost.fresh += (events - self.lost.events) + (gaps - self.lost.gaps);
-            (self.lost.events, self.lost.gaps) = (events, gaps);
         }
         Ok(more)
     }
@@ -111,12 +96,13 @@ impl Session for EventSession {
     fn take(&mut self, last: bool) -> Result<Report, LatencyError> {
         let (histograms, mut missed) = self.collector.take(last);
         let misses = self.probes.as_ref().map_or(0, Probes::misses);
+        let lost = self.reader.losses().at_least();
         missed += Missed {
-            lost_events: std::mem::take(&mut self.lost.fresh),
+            lost_events: lost - self.lost,
             probe_misses: misses.saturating_sub(self.misses),
             ..Missed::default()
         };
-        self.misses = misses;
+        (self.lost, self.misses) = (lost, misses);
         Ok(Report { mechanism: self.mechanism.into(), histograms, missed })
     }
 }

@@ -75,7 +75,7 @@ fn measure<E: From<LatencyError>>(
 ) -> Result<(), E> {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
     let step = intervals.interval.map_or(u64::MAX, nanoseconds);
-    let whole = intervals.duration.map_or(u64::MAX, nanoseconds);
+    let duration = intervals.duration.map_or(u64::MAX, nanoseconds);
     // Start of the trace, and end of the current interval.
     let mut times: Option<(u64, u64)> = None;
     let (mut last, mut lost) = (0, 0);
@@ -87,9 +87,9 @@ fn measure<E: From<LatencyError>>(
     while let Some(event) = source.next_event().map_err(LatencyError::from)? {
         last = event.ts();
         let (begin, end) = *times.get_or_insert((last, last.saturating_add(step)));
-        if last.saturating_sub(begin) >= whole {
+        if last.saturating_sub(begin) >= duration {
             // Unread events may be of formats not met yet, so missing events are not reported.
-            return report(begin.saturating_add(whole), collector.take(true), lost_events(source));
+            return report(begin.saturating_add(duration), collector.take(true), source.losses().at_least());
         }
         let over = (last >= end).then(|| collector.take(false));
         if wanted(pids, event.pid()) {
@@ -98,19 +98,14 @@ fn measure<E: From<LatencyError>>(
         if let Some(over) = over {
             let passed = 1 + (last - end) / step;
             times = Some((begin, end.saturating_add(passed.saturating_mul(step))));
-            report(end, over, lost_events(source))?;
+            report(end, over, source.losses().at_least())?;
         }
     }
     known(source)?;
-    report(last, collector.take(true), lost_events(source))
+    report(last, collector.take(true), source.losses().at_least())
 }
 
 /// Recordings identify threads, not processes.
 fn wanted(pids: &[u32], pid: i32) -> bool {
     pids.is_empty() || u32::try_from(pid).is_ok_and(|pid| pids.contains(&pid))
-}
-
-fn lost_events(source: &dyn EventSource) -> u64 {
-    let losses = source.losses();
-    losses.events() + losses.gaps()
 }

@@ -7,15 +7,15 @@ use pagehaul_latency::{HistTriggerSession, Mechanism, Options, ProbeKind, Setup,
 use pagehaul_trace::live::Tracefs;
 
 fn tracefs(files: &[(&str, &str)]) -> (tempfile::TempDir, Tracefs) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    fs::create_dir_all(folder.path().join("instances")).unwrap();
-    let tracefs = Tracefs::at(folder.path());
-    (folder, tracefs)
+    fs::create_dir_all(directory.path().join("instances")).unwrap();
+    let tracefs = Tracefs::at(directory.path());
+    (directory, tracefs)
 }
 
 fn options() -> Options {
@@ -54,28 +54,29 @@ fn the_first_way_that_there_is_is_taken() {
 #[test]
 fn unknown_functions_and_too_many_are_refused_before_anything_is_made() {
     let list: String = (0..1500).map(|number| format!("f{number}\n")).collect();
-    let (folder, tracefs) = tracefs(&[("available_filter_functions", &list)]);
+    let (directory, tracefs) = tracefs(&[("available_filter_functions", &list)]);
     let set_up = |patterns: &[&str]| {
         Setup::functions(&tracefs, &words(patterns), Mechanism::FunctionGraph, &options()).err().unwrap()
     };
     one_sentence(&set_up(&["f1", "nope"]), &["no function nope", "available_filter_functions"]);
     one_sentence(&set_up(&["f*"]), &["f* match 1500 functions", "1000"]);
-    assert!(is_empty(&folder.path().join("instances")));
+    assert!(is_empty(&directory.path().join("instances")));
 }
 
 #[test]
 fn a_folder_that_is_no_tracefs_and_names_that_are_none_are_refused() {
-    let (folder, tracefs) = tracefs(&[("events/vmscan/begin/format", ""), ("events/vmscan/end/format", "")]);
+    let (directory, tracefs) =
+        tracefs(&[("events/vmscan/begin/format", ""), ("events/vmscan/end/format", "")]);
     let name = |text: &str| text.parse::<pagehaul_latency::EventName>().unwrap();
     let set_up = |start, end| Setup::between(&tracefs, &name(start), &name(end), &options()).err().unwrap();
     one_sentence(&set_up("vmscan:begin", "vmscan:nope"), &["no trace event vmscan:nope"]);
     one_sentence(&set_up("nope", "end"), &["no trace event *:nope"]);
-    assert!(is_empty(&folder.path().join("instances")));
+    assert!(is_empty(&directory.path().join("instances")));
     // A directory is not a tracefs: the instance has no files to write to.
     one_sentence(&set_up("begin", "vmscan:end"), &["tracing_on"]);
     assert!("vmscan:".parse::<pagehaul_latency::EventName>().is_err());
     assert!("a b".parse::<pagehaul_latency::EventName>().is_err());
-    drop(folder);
+    drop(directory);
 }
 
 #[test]
@@ -86,6 +87,6 @@ fn counting_in_the_kernel_needs_synthetic_events() {
     one_sentence(&error, &["CONFIG_HIST_TRIGGERS", "CONFIG_SYNTH_EVENTS"]);
 }
 
-fn is_empty(folder: &Path) -> bool {
-    folder.read_dir().unwrap().next().is_none()
+fn is_empty(directory: &Path) -> bool {
+    directory.read_dir().unwrap().next().is_none()
 }

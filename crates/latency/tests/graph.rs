@@ -6,8 +6,8 @@ use std::path::Path;
 
 use pagehaul_latency::trace_file::{self, Intervals};
 use pagehaul_latency::{LatencyError, Options, Unit};
-use pagehaul_trace::pht::{MachineInfo, PhtWriter};
-use pagehaul_trace::{EventSource, Input, Symbols, TraceFile};
+use pagehaul_trace::pht::PhtWriter;
+use pagehaul_trace::{EventSource, Input, MachineInfo, Symbols, TraceFile};
 
 const HEADER_PAGE: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
     \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
@@ -71,7 +71,7 @@ fn recording(layout: &Layout, calls: &[(u64, u64, u64)]) -> TraceFile {
     page.extend(data);
     page.resize(4096, 0);
     let mut writer = PhtWriter::new(Vec::new(), Path::new("graph"), 1).unwrap();
-    writer.machine(&MachineInfo { clock: "mono".into(), ..MachineInfo::default() }).unwrap();
+    writer.machine(&MachineInfo { clock: Some("mono".into()), ..MachineInfo::default() }).unwrap();
     writer.header_page(HEADER_PAGE).unwrap();
     let format =
         format!("name: funcgraph_exit\nID: 10\nformat:\n{COMMON}{}\nprint fmt: \"\"\n", layout.fields);

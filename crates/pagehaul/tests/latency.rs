@@ -50,7 +50,10 @@ fn units_steps_and_globs_choose_what_is_counted() {
     let counts: Vec<u64> = parts["histograms"].as_array().unwrap().iter().map(count).collect();
     assert_eq!(counts.len(), 3);
     assert_eq!(counts.iter().sum::<u64>(), count(&all["histograms"][0]));
-    assert_eq!((all["unit"].as_str(), parts["unit"].as_str()), (Some("nsecs"), Some("msecs")));
+    assert_eq!(
+        (all["histograms"][0]["unit"].as_str(), parts["histograms"][0]["unit"].as_str()),
+        (Some("nsecs"), Some("msecs"))
+    );
     let rows: u64 = all["histograms"][0]["log2"].as_array().unwrap().iter().map(count).sum();
     assert_eq!(rows, count(&all["histograms"][0]));
 }

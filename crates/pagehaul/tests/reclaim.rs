@@ -110,7 +110,7 @@ fn faults_are_one_sentence() {
         message
     };
     assert!(sentence(&["report", other.to_str().unwrap()]).contains("perf script"));
-    assert!(sentence(&["report", folder.path().to_str().unwrap()]).contains("it is a folder"));
+    assert!(sentence(&["report", folder.path().to_str().unwrap()]).contains("it is a directory"));
     assert!(sentence(&["report", "/no/such/trace"]).contains("cannot open /no/such/trace"));
 }
 

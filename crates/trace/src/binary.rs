@@ -19,10 +19,6 @@ impl<S: SubBufferSource> EventSource for BinaryTrace<S> {
         &self.formats
     }
 
-    fn comms(&self) -> &Comms {
-        &self.comms
-    }
-
     fn losses(&self) -> Losses {
         self.merge.losses()
     }

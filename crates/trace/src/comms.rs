@@ -2,11 +2,11 @@ use std::collections::HashMap;
 
 /// Task names by PID, as `saved_cmdlines` and trace files hold them.
 #[derive(Debug, Clone, Default)]
-pub struct Comms(HashMap<i32, Box<str>>);
+pub(crate) struct Comms(HashMap<i32, Box<str>>);
 
 impl Comms {
     /// Parses lines of `PID COMM`.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut comms = Self::default();
         for line in text.lines() {
             if let Some((pid, name)) = line.trim_start().split_once(' ')
@@ -19,17 +19,17 @@ impl Comms {
     }
 
     /// Sets the name of a task.
-    pub fn insert(&mut self, pid: i32, name: &str) {
+    pub(crate) fn insert(&mut self, pid: i32, name: &str) {
         self.0.insert(pid, name.into());
     }
 
     /// Sets the name of a task that has none yet.
-    pub fn insert_missing(&mut self, pid: i32, name: &str) {
+    pub(crate) fn insert_missing(&mut self, pid: i32, name: &str) {
         self.0.entry(pid).or_insert_with(|| name.into());
     }
 
     /// Returns the name of a task. PID 0 is the idle task of every CPU.
-    pub fn get(&self, pid: i32) -> Option<&str> {
+    pub(crate) fn get(&self, pid: i32) -> Option<&str> {
         match self.0.get(&pid) {
             Some(name) => Some(name),
             None => (pid == 0).then_some("<idle>"),
@@ -37,7 +37,7 @@ impl Comms {
     }
 
     /// Iterates over all tasks in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (i32, &str)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i32, &str)> {
         self.0.iter().map(|(&pid, name)| (pid, &**name))
     }
 }

@@ -28,11 +28,25 @@ pub(crate) struct Value {
 
 /// Byte range of a value in a text line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// First byte.
-    pub start: u32,
+    pub(crate) start: u32,
     /// One past the last byte.
-    pub end: u32,
+    pub(crate) end: u32,
+}
+
+impl Span {
+    /// Lines are shorter than 4 GiB.
+    #[inline]
+    pub(crate) fn new(start: usize, end: usize) -> Self {
+        Self { start: start as u32, end: end as u32 }
+    }
+
+    /// Returns the bytes of a line; none if the span is not of this line.
+    #[inline]
+    pub(crate) fn of(self, line: &[u8]) -> &[u8] {
+        line.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
 }
 
 impl<'a> Event<'a> {

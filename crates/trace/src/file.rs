@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::binary::BinaryTrace;
 use crate::text::TextReader;
-use crate::{Comms, Event, EventSource, Formats, Input, Losses, TraceError, TraceInfo, dat, pht};
+use crate::{Event, EventSource, Formats, Input, Losses, TraceError, TraceInfo, dat, pht};
 
 /// An open trace file: a pagehaul recording (`.pht`), a `trace.dat`, or text.
 pub struct TraceFile(Reader);
@@ -76,10 +76,6 @@ impl EventSource for TraceFile {
 
     fn formats(&self) -> &Formats {
         self.source().formats()
-    }
-
-    fn comms(&self) -> &Comms {
-        self.source().comms()
     }
 
     fn losses(&self) -> Losses {

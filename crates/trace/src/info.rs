@@ -9,18 +9,8 @@ use crate::Symbols;
 pub struct TraceInfo {
     /// The trace's format.
     pub origin: Origin,
-    /// `uname -r` of the traced kernel.
-    pub release: Option<String>,
-    /// `uname -n`.
-    pub hostname: Option<String>,
-    /// `uname -m`.
-    pub machine: Option<String>,
-    /// The clock of time stamps.
-    pub clock: Option<String>,
-    /// CPUs of the traced machine.
-    pub cpus: Option<u32>,
-    /// The recorded command line; empty if there was none.
-    pub command: Vec<String>,
+    /// The traced machine.
+    pub machine: MachineInfo,
     /// Runs of the command.
     pub runs: Vec<Run>,
     /// Kernel counters before tracing began.
@@ -35,10 +25,30 @@ pub struct TraceInfo {
     pub cgroup_ids: BTreeMap<u64, String>,
     /// Events that the kernel counted as lost, by CPU, if the recorder asked.
     pub lost_by_cpu: BTreeMap<u32, u64>,
-    /// Kernel settings that affect reclaim, by file name.
-    pub settings: BTreeMap<String, String>,
     /// What the user should know, one sentence each: a truncated file, parts left out.
     pub warnings: Vec<String>,
+}
+
+/// The traced machine and what ran on it. Formats other than pagehaul recordings lack some of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineInfo {
+    /// `uname -r`.
+    pub release: Option<String>,
+    /// `uname -n`.
+    pub hostname: Option<String>,
+    /// `uname -m`.
+    pub machine: Option<String>,
+    /// The trace clock.
+    pub clock: Option<String>,
+    /// Whether the machine is big-endian.
+    pub big_endian: bool,
+    /// Number of CPUs.
+    pub cpus: Option<u32>,
+    /// The recorded command line; empty if there was none.
+    pub command: Vec<String>,
+    /// Kernel settings that affect reclaim, by file name.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// Origin of a trace.

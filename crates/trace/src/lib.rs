@@ -44,15 +44,16 @@ mod symbols;
 mod text;
 mod zstd;
 
-pub use comms::Comms;
+pub(crate) use comms::Comms;
 pub use error::TraceError;
-pub use event::{Event, Span};
+pub use event::Event;
+pub(crate) use event::Span;
 pub use file::TraceFile;
 pub use format::{EventFormat, Field, FieldKind, Formats, PerFormat, Slot, ValueNames};
-pub use info::{KernelCounters, Origin, Run, TraceInfo};
+pub use info::{KernelCounters, MachineInfo, Origin, Run, TraceInfo};
 pub use input::Input;
 pub use lost::{CpuLosses, Losses};
-pub use merge::{Merge, SubBufferSource};
+pub(crate) use merge::{Merge, SubBufferSource};
 pub use source::EventSource;
 pub use symbols::Symbols;
 

@@ -45,6 +45,11 @@ impl Losses {
         self.cpus.iter().map(|cpu| cpu.gaps).sum()
     }
 
+    /// Returns the lower bound of lost events: a gap of unknown length is at least one.
+    pub fn at_least(&self) -> u64 {
+        self.events() + self.gaps()
+    }
+
     /// Returns the number of damaged sub-buffers, all CPUs.
     pub fn damaged_sub_buffers(&self) -> u64 {
         self.cpus.iter().map(|cpu| cpu.damaged_sub_buffers).sum()

@@ -8,7 +8,7 @@ use crate::ring::{MissedEvents, Record, SubBufferCursor, SubBufferLayout};
 use crate::{Comms, CpuLosses, Event, Formats, Losses, TraceError};
 
 /// The sub-buffers of one CPU, in order.
-pub trait SubBufferSource: Send {
+pub(crate) trait SubBufferSource: Send {
     /// Replaces the contents of `page` with the next sub-buffer. Returns false at the end.
     ///
     /// # Errors
@@ -17,7 +17,7 @@ pub trait SubBufferSource: Send {
 }
 
 /// Merges the events of several [`SubBufferSource`]s by time. On a tie the lower CPU goes first.
-pub struct Merge<S> {
+pub(crate) struct Merge<S> {
     layout: SubBufferLayout,
     /// Location of `common_type`, the event id, in each record.
     id_offset: usize,
@@ -76,7 +76,7 @@ struct Stream<S> {
 
 impl<S: SubBufferSource> Merge<S> {
     /// Merges the sub-buffers of several CPUs. `formats` gives the location of the event id.
-    pub fn new(
+    pub(crate) fn new(
         sources: impl IntoIterator<Item = (u32, S)>,
         layout: SubBufferLayout,
         formats: &Formats,
@@ -111,7 +111,7 @@ impl<S: SubBufferSource> Merge<S> {
     /// # Errors
     /// [`TraceError`] if a source cannot be read any further. Damaged sub-buffers are not errors:
     /// [`Merge::losses`] counts them.
-    pub fn next_event<'a>(
+    pub(crate) fn next_event<'a>(
         &'a mut self,
         formats: &'a Formats,
         comms: &'a Comms,
@@ -140,7 +140,7 @@ impl<S: SubBufferSource> Merge<S> {
     }
 
     /// Returns the losses in the sub-buffers read so far.
-    pub fn losses(&self) -> Losses {
+    pub(crate) fn losses(&self) -> Losses {
         let cpus = self.streams.iter().map(|stream| &stream.losses);
         let cpus = cpus.filter(|cpu| cpu.events + cpu.gaps + cpu.damaged_sub_buffers > 0);
         Losses { cpus: cpus.cloned().collect(), unknown_events: self.unknown_events }
@@ -151,12 +151,12 @@ impl<S: SubBufferSource> Merge<S> {
     }
 
     /// Returns the sources, for those that are refilled while the merge runs.
-    pub fn sources(&mut self) -> impl Iterator<Item = &mut S> {
+    pub(crate) fn sources(&mut self) -> impl Iterator<Item = &mut S> {
         self.streams.iter_mut().map(|stream| &mut stream.pages)
     }
 
     /// Polls sources again that had reached their end.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.fresh = false;
     }
 

@@ -1,4 +1,4 @@
-use crate::{Comms, Event, Formats, Losses, TraceError};
+use crate::{Event, Formats, Losses, TraceError};
 
 /// A source of events in time order.
 pub trait EventSource {
@@ -10,9 +10,6 @@ pub trait EventSource {
 
     /// Returns the event formats known so far. Text sources add formats as they meet new kinds of lines.
     fn formats(&self) -> &Formats;
-
-    /// Returns the task names known so far.
-    fn comms(&self) -> &Comms;
 
     /// Returns the losses known so far.
     fn losses(&self) -> Losses;

@@ -37,6 +37,11 @@ impl Symbols {
         Self::from_kallsyms(selected)
     }
 
+    /// Iterates over the names of all functions, in the order of the text.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.text.lines().filter_map(function).map(|(_, name)| name)
+    }
+
     /// Returns the function that starts at `address`.
     pub fn name(&self, address: u64) -> Option<&str> {
         self.last_up_to(address).filter(|&(start, _)| start == address).map(|(_, name)| name)
@@ -98,6 +103,7 @@ mod tests {
         assert_eq!(symbols.name(0xffff_ffff_c000_0000), Some("third"));
         assert_eq!(symbols.name(0xffff_ffff_8100_0001), None);
         assert_eq!(symbols.name(0), None);
+        assert_eq!(symbols.functions().collect::<Vec<_>>(), ["second", "first", "hidden", "third"]);
         let selected = symbols.select(&[0xffff_ffff_8100_0100, 5].into());
         assert_eq!(selected.text(), "ffffffff81000100 t second\n");
     }

@@ -108,12 +108,12 @@ fn compare(ours: &ByTask, theirs: &ByTask, what: &str) -> Agreement {
     agreement
 }
 
-/// Compares all recordings in a folder with ours; gives the number of events.
+/// Compares all recordings in a directory with ours; gives the number of events.
 fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
     let mut ours = TraceFile::open(&of("pagehaul.pht")).unwrap();
     let info = ours.info();
     let window = (info.begin.as_ref().unwrap().monotonic_ns, info.end.as_ref().unwrap().monotonic_ns);
-    let release = info.release.clone().unwrap_or_default();
+    let release = info.machine.release.clone().unwrap_or_default();
     let ours = events(&mut ours, window);
     let mut least = usize::MAX;
     for name in ["perf.txt", "perf.txt.gz", "trace.dat", "report.txt", "report-raw.txt"] {
@@ -131,9 +131,9 @@ fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
 }
 
 #[test]
-#[ignore = "compares what `make lab-agree` left in a folder, which AGREE names"]
+#[ignore = "compares what `make lab-agree` left in a directory, which AGREE names"]
 fn all_recorders_saw_the_same() {
-    let folder = PathBuf::from(std::env::var_os("AGREE").expect("AGREE=FOLDER"));
-    let least = agree(|name| folder.join(name));
+    let directory = PathBuf::from(std::env::var_os("AGREE").expect("AGREE=FOLDER"));
+    let least = agree(|name| directory.join(name));
     assert!((1000..usize::MAX).contains(&least), "{least} events");
 }

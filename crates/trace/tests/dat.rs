@@ -35,8 +35,8 @@ fn both_versions_hold_the_same_events() {
     assert_eq!(six, seven);
     assert_eq!(v6.info().origin, Origin::TraceDat(6));
     assert_eq!(v7.info().origin, Origin::TraceDat(7));
-    assert_eq!(v7.info().release.as_deref(), Some("6.18.44-fc-v509"));
-    assert_eq!(v7.info().clock.as_deref(), Some("local"));
+    assert_eq!(v7.info().machine.release.as_deref(), Some("6.18.44-fc-v509"));
+    assert_eq!(v7.info().machine.clock.as_deref(), Some("local"));
     assert!(v6.losses().none() && v7.losses().none());
 }
 

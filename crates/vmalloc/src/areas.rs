@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_is_named() {
+    fn errors_name_the_line() {
         let error = Areas::parse(&format!("{TEXT}nonsense\n")).unwrap_err().to_string();
         assert!(error.contains("line 6") && error.contains("nonsense"), "{error}");
     }

@@ -114,8 +114,7 @@ impl Monitor {
             }
             None => None,
         };
-        let losses = self.reader.losses();
-        let lost = losses.events() + losses.gaps();
+        let lost = self.reader.losses().at_least();
         let meminfo = std::fs::read_to_string("/proc/meminfo").ok();
         let seconds = self.begin.elapsed().as_secs_f64();
         self.begin = Instant::now();
@@ -222,9 +221,8 @@ pub fn read_trace(
         activity.event(&event);
     }
     finish(&mut activity, begin.unwrap_or(last), last);
-    let losses = source.losses();
     if let Some(interval) = all.last_mut() {
-        interval.lost_events = losses.events() + losses.gaps();
+        interval.lost_events = source.losses().at_least();
     }
     if !source.formats().iter().any(|format| EVENTS.contains(&format.name.as_str())) {
         return Err(VmallocError::NotInTrace);

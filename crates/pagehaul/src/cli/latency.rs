@@ -204,7 +204,7 @@ enum TraceClock {
 impl TraceClock {
     fn of(info: &TraceInfo) -> Self {
         match &info.begin {
-            Some(begin) if info.clock.as_deref() == Some("mono") => {
+            Some(begin) if info.machine.clock.as_deref() == Some("mono") => {
                 Self::Known(begin.monotonic_ns, begin.realtime_ns)
             }
             _ => Self::Unknown,

@@ -101,7 +101,7 @@ pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Rep
     decoder.announce(recording.formats().iter());
     let runs = recording.info().runs.clone();
     // Run times are CLOCK_MONOTONIC: with another clock they cannot be found in the trace.
-    let timed = recording.info().clock.as_deref() == Some("mono");
+    let timed = recording.info().machine.clock.as_deref() == Some("mono");
     let begin = recording.info().begin.as_ref().map(|snapshot| snapshot.monotonic_ns).filter(|_| timed);
     let mut whole = begin.map_or_else(Tracker::new, Tracker::starting_at);
     let mut parts = Parts::new(if timed { &runs } else { &[] });
@@ -217,7 +217,7 @@ fn samples(info: &TraceInfo, whole: &Model, parts: Vec<Model>, vmstat: Option<Vm
 }
 
 fn context(info: &TraceInfo, decoder: Decoder, whole: &Model, vmstat: Option<&VmstatDelta>) -> Context {
-    let setting = info.settings.get("/sys/kernel/mm/lru_gen/enabled");
+    let setting = info.machine.settings.get("/sys/kernel/mm/lru_gen/enabled");
     // Bit 0 is the switch; the kernel prints hexadecimal.
     let switched = setting.and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
     let seen = whole.limits.mglru_seen.then_some(true);
@@ -230,7 +230,7 @@ fn context(info: &TraceInfo, decoder: Decoder, whole: &Model, vmstat: Option<&Vm
     Context {
         decoder,
         origin: info.origin,
-        release: info.release.as_deref().and_then(release),
+        release: info.machine.release.as_deref().and_then(release),
         mglru,
         lru_untraced: mglru == Some(true) && pages == 0 && counted.unwrap_or(0) > 0,
     }
@@ -246,13 +246,13 @@ fn source(info: &TraceInfo, name: &str, whole: &Model, context: &Context) -> Sou
     SourceInfo {
         files: vec![name.to_owned()],
         format: info.origin.to_string(),
-        release: info.release.clone(),
-        hostname: info.hostname.clone(),
-        machine: info.machine.clone(),
-        clock: info.clock.clone(),
-        cpus: info.cpus,
-        command: info.command.clone(),
-        settings: info.settings.clone(),
+        release: info.machine.release.clone(),
+        hostname: info.machine.hostname.clone(),
+        machine: info.machine.machine.clone(),
+        clock: info.machine.clock.clone(),
+        cpus: info.machine.cpus,
+        command: info.machine.command.clone(),
+        settings: info.machine.settings.clone(),
         mglru: context.mglru,
         duration_s: whole.end_ns.saturating_sub(whole.begin_ns) as f64 / 1e9,
         events: whole.events,

@@ -30,10 +30,10 @@ impl Metadata {
             || cursor.text(data.len(), "an option").map(|text| text.trim_end_matches('\0').trim().to_owned());
         match number {
             id::CPUSTAT => self.cpu_stat(&text()?),
-            id::TRACECLOCK => self.info.clock = clock(&text()?),
+            id::TRACECLOCK => self.info.machine.clock = clock(&text()?),
             id::UNAME => self.uname(&text()?),
             id::OFFSET => self.offset = parse_offset(&text()?),
-            id::CPUCOUNT => self.info.cpus = Some(cursor.u32("the count of CPUs")?),
+            id::CPUCOUNT => self.info.machine.cpus = Some(cursor.u32("the count of CPUs")?),
             id::TSC2NSEC => {
                 let (mult, shift) = (cursor.u32("the multiplier")?, cursor.u32("the shift")?);
                 self.tsc = Some((mult, shift, cursor.u64("the offset")?));
@@ -54,9 +54,9 @@ impl Metadata {
     fn uname(&mut self, text: &str) {
         let words: Vec<&str> = text.split_whitespace().collect();
         if let [_, hostname, release, .., machine] = words[..] {
-            self.info.hostname = Some(hostname.to_owned());
-            self.info.release = Some(release.to_owned());
-            self.info.machine = Some(machine.to_owned());
+            self.info.machine.hostname = Some(hostname.to_owned());
+            self.info.machine.release = Some(release.to_owned());
+            self.info.machine.machine = Some(machine.to_owned());
         }
     }
 }

@@ -83,7 +83,7 @@ impl Metadata {
                 .push(format!("skipped the tracing instance {name:?}: only one instance is read"));
         }
         if chosen.clock.is_some() {
-            self.info.clock.clone_from(&chosen.clock);
+            self.info.machine.clock.clone_from(&chosen.clock);
         }
         if self.unparsed_formats > 0 {
             let count = self.unparsed_formats;

@@ -21,7 +21,7 @@ pub(super) fn read(input: &Input, cursor: &mut Cursor, big_endian: bool) -> Resu
         return Err(cursor
             .format_error(format!("{cpus} CPUs are more than any kernel supports: the file is damaged")));
     }
-    metadata.info.cpus = Some(cpus);
+    metadata.info.machine.cpus = Some(cpus);
     let mut instances = Vec::new();
     let mut kind = cursor.bytes(10, "the type of the data")?;
     if kind == b"options  \0" {

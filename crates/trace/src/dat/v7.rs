@@ -49,7 +49,7 @@ pub(super) fn read(
     // Sorted so that the headers come first: the rest depends on the layout.
     sections_at.sort_by_key(|&(number, _)| number);
     for (number, at) in sections_at {
-        let (section, _) = sections.open(at)?;
+        let section = sections.open(at)?;
         let mut cursor = Cursor::new(&section, 0, big_endian);
         match number {
             id::HEADER_INFO => metadata.headers(&mut cursor, big_endian)?,
@@ -70,7 +70,7 @@ impl Sections<'_> {
         metadata: &mut Metadata,
         sections_at: &mut Vec<(u16, u64)>,
     ) -> Result<u64, TraceError> {
-        let (section, _) = self.open(at)?;
+        let section = self.open(at)?;
         let mut cursor = Cursor::new(&section, 0, self.big_endian);
         loop {
             let number = cursor.u16("an option")?;
@@ -120,15 +120,15 @@ impl Sections<'_> {
         Ok((flags, cursor.at, size))
     }
 
-    /// Returns the contents of a section and their file offset.
-    fn open(&self, at: u64) -> Result<(Input, u64), TraceError> {
+    /// Returns the contents of a section.
+    fn open(&self, at: u64) -> Result<Input, TraceError> {
         let (flags, start, size) = self.header(at)?;
         let bytes = if flags & COMPRESSED != 0 {
             self.chunk(&mut Cursor::new(self.input, start, self.big_endian), MAX_SECTION)?
         } else {
             self.input.read_exact_at(start, size, "a section")?
         };
-        Ok((Input::memory(bytes, &self.input.path().to_string_lossy()), start))
+        Ok(Input::memory(bytes, &self.input.path().to_string_lossy()))
     }
 
     /// Reads a chunk: compressed size, uncompressed size, data.

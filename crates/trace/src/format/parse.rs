@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn errors_name_what_is_wrong() {
         let message = |text: &str| parse("vmscan", text).unwrap_err().to_string();
         assert!(message("ID: 3\n").contains("expected a line `name: EVENT`"));
         assert!(message("name: x\n").contains("expected a line `ID: NUMBER`"));

@@ -100,7 +100,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if there is no such event, or its format does not parse.
-    pub fn format(&self, system: &str, event: &str) -> Result<EventFormat, TraceError> {
+    pub(super) fn format(&self, system: &str, event: &str) -> Result<EventFormat, TraceError> {
         EventFormat::parse(system, &self.format_text(system, event)?)
     }
 
@@ -108,7 +108,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if the read fails.
-    pub fn format_text(&self, system: &str, event: &str) -> Result<String, TraceError> {
+    pub(super) fn format_text(&self, system: &str, event: &str) -> Result<String, TraceError> {
         self.read(&format!("events/{system}/{event}/format"))
     }
 
@@ -116,7 +116,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if the read fails.
-    pub fn enabled(&self) -> Result<Vec<(String, String)>, TraceError> {
+    pub(super) fn enabled(&self) -> Result<Vec<(String, String)>, TraceError> {
         let list = self.read("set_event")?;
         let names = list.lines().filter_map(|line| line.split_once(':'));
         Ok(names.map(|(system, event)| (system.to_owned(), event.to_owned())).collect())
@@ -126,7 +126,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if a format cannot be read.
-    pub fn formats(&self) -> Result<Formats, TraceError> {
+    pub(super) fn formats(&self) -> Result<Formats, TraceError> {
         let mut formats = Formats::default();
         for (system, event) in self.enabled()? {
             formats.add(self.format(&system, &event)?);
@@ -148,7 +148,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if `header_page` cannot be read or parsed.
-    pub fn layout(&self) -> Result<SubBufferLayout, TraceError> {
+    pub(super) fn layout(&self) -> Result<SubBufferLayout, TraceError> {
         SubBufferLayout::parse(&self.header_page()?, crate::Abi::host().big_endian)
     }
 
@@ -157,7 +157,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if the read fails.
-    pub fn header_page(&self) -> Result<String, TraceError> {
+    pub(super) fn header_page(&self) -> Result<String, TraceError> {
         self.read("events/header_page").or_else(|_| self.tracefs.read("events/header_page"))
     }
 
@@ -165,7 +165,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if the directory cannot be read.
-    pub fn cpus(&self) -> Result<Vec<u32>, TraceError> {
+    pub(super) fn cpus(&self) -> Result<Vec<u32>, TraceError> {
         let path = self.path.join("per_cpu");
         let entries = path.read_dir().map_err(|error| refused(&path, "read", error))?;
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -178,7 +178,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if the open fails.
-    pub fn pipe(&self, cpu: u32, sub_buffer_size: u32) -> Result<CpuPipe, TraceError> {
+    pub(super) fn pipe(&self, cpu: u32, sub_buffer_size: u32) -> Result<CpuPipe, TraceError> {
         CpuPipe::open(&self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw")), sub_buffer_size)
     }
 
@@ -186,7 +186,7 @@ impl Instance {
     ///
     /// # Errors
     /// [`TraceError`] if the read fails.
-    pub fn lost(&self, cpu: u32) -> Result<u64, TraceError> {
+    pub(super) fn lost(&self, cpu: u32) -> Result<u64, TraceError> {
         Ok(lost_events(&self.read(&format!("per_cpu/cpu{cpu}/stats"))?))
     }
 }

@@ -5,8 +5,7 @@ use std::fs;
 
 use super::{Instance, monotonic};
 use crate::kernel_files::selected_clock;
-use crate::pht::MachineInfo;
-use crate::{KernelCounters, TraceError};
+use crate::{KernelCounters, MachineInfo, TraceError};
 
 /// Counter files.
 const FILES: [&str; 7] = [
@@ -55,9 +54,9 @@ pub fn read_counters() -> KernelCounters {
 ///
 /// # Errors
 /// [`TraceError`] if the instance cannot be read.
-pub fn machine_info(instance: &Instance, command: &[String]) -> Result<MachineInfo, TraceError> {
+pub(super) fn machine_info(instance: &Instance, command: &[String]) -> Result<MachineInfo, TraceError> {
     let uname = rustix::system::uname();
-    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    let text = |part: &std::ffi::CStr| Some(part.to_string_lossy().into_owned());
     let clock = instance.read("trace_clock")?;
     let settings = SETTINGS.iter().filter_map(|&file| {
         let value = fs::read_to_string(file).ok()?;
@@ -67,9 +66,9 @@ pub fn machine_info(instance: &Instance, command: &[String]) -> Result<MachineIn
         release: text(uname.release()),
         hostname: text(uname.nodename()),
         machine: text(uname.machine()),
-        clock: selected_clock(&clock).unwrap_or_default().to_owned(),
+        clock: selected_clock(&clock).map(str::to_owned),
         big_endian: crate::Abi::host().big_endian,
-        cpus: instance.cpus()?.len() as u32,
+        cpus: Some(instance.cpus()?.len() as u32),
         command: command.to_vec(),
         settings: settings.collect(),
     })
@@ -97,16 +96,16 @@ pub(super) fn cgroup_ids(wanted: &dyn Fn(u64) -> bool) -> BTreeMap<u64, String> 
     use std::os::unix::fs::MetadataExt;
     let mut found = BTreeMap::new();
     for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"] {
-        let mut folders = vec![std::path::PathBuf::from(root)];
-        while let Some(folder) = folders.pop() {
-            let Ok(metadata) = fs::symlink_metadata(&folder) else { continue };
+        let mut directories = vec![std::path::PathBuf::from(root)];
+        while let Some(directory) = directories.pop() {
+            let Ok(metadata) = fs::symlink_metadata(&directory) else { continue };
             if wanted(metadata.ino()) {
-                let path = folder.strip_prefix(root).unwrap_or(&folder);
+                let path = directory.strip_prefix(root).unwrap_or(&directory);
                 found.entry(metadata.ino()).or_insert_with(|| format!("/{}", path.display()));
             }
-            let Ok(entries) = folder.read_dir() else { continue };
+            let Ok(entries) = directory.read_dir() else { continue };
             let inner = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            folders.extend(inner.map(|entry| entry.path()));
+            directories.extend(inner.map(|entry| entry.path()));
         }
     }
     found

@@ -9,8 +9,8 @@ mod references;
 mod tracefs;
 
 pub use instance::{Instance, InstanceOptions};
-pub use machine::{machine_info, read_counters};
-pub use pipe::CpuPipe;
+pub use machine::read_counters;
+use pipe::CpuPipe;
 pub use reader::{LiveReader, monotonic};
 pub use record::{Recorder, RecorderOptions, RecordingSummary};
 pub use tracefs::Tracefs;

@@ -8,7 +8,7 @@ use crate::TraceError;
 
 /// A CPU's `trace_pipe_raw`: reads consume whole sub-buffers.
 #[derive(Debug)]
-pub struct CpuPipe {
+pub(super) struct CpuPipe {
     file: File,
     path: PathBuf,
     sub_buffer_size: usize,
@@ -26,7 +26,7 @@ impl CpuPipe {
     ///
     /// # Errors
     /// [`TraceError`] if the read fails.
-    pub fn read(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
+    pub(super) fn read(&mut self, page: &mut Vec<u8>) -> Result<bool, TraceError> {
         page.resize(self.sub_buffer_size, 0);
         loop {
             return match self.file.read(page) {

@@ -123,10 +123,6 @@ impl EventSource for LiveReader {
         &self.formats
     }
 
-    fn comms(&self) -> &Comms {
-        &self.comms
-    }
-
     fn losses(&self) -> Losses {
         self.merge.losses()
     }

@@ -1,5 +1,5 @@
 /// Magic number of a recording: a non-ASCII byte, a name, and the version.
-pub const MAGIC: &[u8; 8] = b"\x89PHTRC\n\x01";
+pub(crate) const MAGIC: &[u8; 8] = b"\x89PHTRC\n\x01";
 
 /// Magic number of a block, so that readers detect damage at block boundaries.
 const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"PHTB");
@@ -10,7 +10,7 @@ pub(super) const MAX_RAW: u32 = 64 << 20;
 /// Contents of a block; see the [module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
-pub enum BlockKind {
+pub(super) enum BlockKind {
     /// JSON: the machine.
     Machine = 1,
     /// Text of `header_page`.
@@ -58,23 +58,23 @@ impl BlockKind {
 
 /// Block header: magic u32, kind u16, zero u16, cpu u32, stored u32, raw u32, reserved u32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockHeader {
+pub(super) struct BlockHeader {
     /// Contents; `None` if unknown to this version.
-    pub kind: Option<BlockKind>,
+    pub(super) kind: Option<BlockKind>,
     /// The CPU, for sub-buffers.
-    pub cpu: u32,
+    pub(super) cpu: u32,
     /// Size in bytes of the zstd frame that follows.
-    pub stored: u32,
+    pub(super) stored: u32,
     /// Uncompressed size in bytes.
-    pub raw: u32,
+    pub(super) raw: u32,
 }
 
 impl BlockHeader {
     /// Size of the header in bytes.
-    pub const SIZE: usize = 24;
+    pub(super) const SIZE: usize = 24;
 
     /// Decodes a header. Returns `None` if `bytes` are not one.
-    pub fn parse(bytes: &[u8; Self::SIZE]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let header = Self {
             kind: BlockKind::from_number(u16::from_le_bytes([bytes[4], bytes[5]])),

@@ -1,7 +1,7 @@
 //! pagehaul recordings (`.pht`): everything that a report needs in one file, readable up to wherever it is
 //! truncated.
 //!
-//! The file is [`MAGIC`] followed by blocks, which are only ever appended. A block is a [`BlockHeader`] of 24
+//! The file is `MAGIC` followed by blocks, which are only ever appended. A block is a header of 24
 //! bytes, little-endian, and a zstd frame with a checksum. The kinds of blocks:
 //!
 //! | kind | `cpu` | contents |
@@ -23,6 +23,7 @@ mod block;
 mod read;
 mod write;
 
-pub use block::{BlockHeader, BlockKind, MAGIC};
+pub(crate) use block::MAGIC;
 pub(crate) use read::{Blocks, open};
-pub use write::{BlockEncoder, MachineInfo, PhtWriter};
+pub(crate) use write::BlockEncoder;
+pub use write::PhtWriter;

@@ -3,7 +3,6 @@ use std::collections::BTreeMap;
 use zstd_safe::DCtx;
 
 use super::block::{BlockHeader, BlockKind, MAGIC};
-use super::write::MachineInfo;
 use crate::binary::BinaryTrace;
 use crate::info::{Origin, Run, TraceInfo};
 use crate::ring::SubBufferLayout;
@@ -59,7 +58,6 @@ pub(crate) fn open(input: Input) -> Result<BinaryTrace<Blocks>, TraceError> {
 struct Metadata {
     formats: Formats,
     comms: Comms,
-    big_endian: bool,
     layout: Option<SubBufferLayout>,
     complete: bool,
 }
@@ -68,19 +66,13 @@ impl Metadata {
     fn add(&mut self, kind: BlockKind, text: &str, info: &mut TraceInfo) -> Result<(), String> {
         match kind {
             BlockKind::Machine => {
-                let machine: MachineInfo = json(text, "the machine")?;
-                self.big_endian = machine.big_endian;
-                info.release = Some(machine.release);
-                info.hostname = Some(machine.hostname);
-                info.machine = Some(machine.machine);
-                info.clock = Some(machine.clock);
-                info.cpus = Some(machine.cpus);
-                info.command = machine.command;
-                info.settings = machine.settings;
+                info.machine = json(text, "the machine")?;
             }
             BlockKind::HeaderPage => {
-                self.layout =
-                    Some(SubBufferLayout::parse(text, self.big_endian).map_err(|error| error.to_string())?);
+                self.layout = Some(
+                    SubBufferLayout::parse(text, info.machine.big_endian)
+                        .map_err(|error| error.to_string())?,
+                );
             }
             BlockKind::Format => {
                 let (system, text) =

@@ -2,36 +2,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use zstd_safe::{CCtx, CParameter};
 
 use super::block::{BlockHeader, BlockKind, MAGIC};
-use crate::{Comms, KernelCounters, Run, Symbols, TraceError};
-
-/// The recorded machine.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct MachineInfo {
-    /// `uname -r`.
-    pub release: String,
-    /// `uname -n`.
-    pub hostname: String,
-    /// `uname -m`.
-    pub machine: String,
-    /// The trace clock.
-    pub clock: String,
-    /// Whether the machine is big-endian.
-    pub big_endian: bool,
-    /// CPUs with a buffer.
-    pub cpus: u32,
-    /// The recorded command line.
-    pub command: Vec<String>,
-    /// Kernel settings.
-    pub settings: BTreeMap<String, String>,
-}
+use crate::{Comms, KernelCounters, MachineInfo, Run, Symbols, TraceError};
 
 /// Compresses blocks. Each thread has its own, so that compression needs no lock.
-pub struct BlockEncoder {
+pub(crate) struct BlockEncoder {
     path: PathBuf,
     zstd: CCtx<'static>,
     bytes: Vec<u8>,
@@ -39,7 +17,7 @@ pub struct BlockEncoder {
 
 impl BlockEncoder {
     /// Compresses with this zstd level; `path` is for error messages.
-    pub fn new(path: &Path, level: i32) -> Self {
+    pub(crate) fn new(path: &Path, level: i32) -> Self {
         let mut zstd = CCtx::create();
         for parameter in [CParameter::CompressionLevel(level), CParameter::ChecksumFlag(true)] {
             // All versions of zstd 1 know both parameters.
@@ -52,7 +30,7 @@ impl BlockEncoder {
     ///
     /// # Errors
     /// [`TraceError::Encode`] if `pages` exceeds the size of a block.
-    pub fn pages(&mut self, cpu: u32, pages: &[u8]) -> Result<&[u8], TraceError> {
+    pub(crate) fn pages(&mut self, cpu: u32, pages: &[u8]) -> Result<&[u8], TraceError> {
         self.block(BlockKind::SubBuffers, cpu, pages)
     }
 
@@ -85,17 +63,17 @@ impl<W: Write> PhtWriter<W> {
     }
 
     /// Returns the bytes written so far.
-    pub fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
     /// Returns the underlying writer.
-    pub fn get_ref(&self) -> &W {
+    pub(crate) fn get_ref(&self) -> &W {
         &self.out
     }
 
     /// Appends a block made by a [`BlockEncoder`].
-    pub fn append(&mut self, block: &[u8]) -> Result<(), TraceError> {
+    pub(crate) fn append(&mut self, block: &[u8]) -> Result<(), TraceError> {
         self.written += block.len() as u64;
         self.out.write_all(block).map_err(TraceError::io(&self.encoder.path, "write"))
     }
@@ -121,7 +99,7 @@ impl<W: Write> PhtWriter<W> {
     }
 
     /// Writes the cgroup of each task, and the paths of cgroup ids.
-    pub fn cgroups(
+    pub(crate) fn cgroups(
         &mut self,
         tasks: &BTreeMap<i32, String>,
         ids: &BTreeMap<u64, String>,
@@ -133,7 +111,7 @@ impl<W: Write> PhtWriter<W> {
     }
 
     /// Writes task names.
-    pub fn comms(&mut self, comms: &Comms) -> Result<(), TraceError> {
+    pub(crate) fn comms(&mut self, comms: &Comms) -> Result<(), TraceError> {
         let mut lines: Vec<_> = comms.iter().collect();
         lines.sort_unstable();
         let text: String = lines.iter().map(|(pid, name)| format!("{pid} {name}\n")).collect();
@@ -146,17 +124,17 @@ impl<W: Write> PhtWriter<W> {
     }
 
     /// Writes the kernel counters before tracing.
-    pub fn counters_before(&mut self, counters: &KernelCounters) -> Result<(), TraceError> {
+    pub(crate) fn counters_before(&mut self, counters: &KernelCounters) -> Result<(), TraceError> {
         self.json(BlockKind::CountersBefore, counters)
     }
 
     /// Writes the kernel counters after tracing.
-    pub fn counters_after(&mut self, counters: &KernelCounters) -> Result<(), TraceError> {
+    pub(crate) fn counters_after(&mut self, counters: &KernelCounters) -> Result<(), TraceError> {
         self.json(BlockKind::CountersAfter, counters)
     }
 
     /// Writes a run of the command.
-    pub fn run(&mut self, run: &Run) -> Result<(), TraceError> {
+    pub(crate) fn run(&mut self, run: &Run) -> Result<(), TraceError> {
         self.json(BlockKind::Run, run)
     }
 

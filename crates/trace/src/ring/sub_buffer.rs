@@ -99,11 +99,6 @@ impl SubBufferCursor {
         self.missed
     }
 
-    /// Returns the time stamp of the last record, or that of the sub-buffer before the first.
-    pub fn ts(&self) -> u64 {
-        self.ts
-    }
-
     /// Returns the next data record; `page` is the one passed to [`SubBufferCursor::new`].
     ///
     /// # Errors

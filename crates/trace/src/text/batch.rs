@@ -28,7 +28,7 @@ pub(super) struct Batch {
 pub(super) struct Line {
     /// Offset of the line.
     pub(super) start: usize,
-    pub(super) head: LineHeader,
+    pub(super) header: LineHeader,
     /// Index of its line format in the batch.
     pub(super) format: usize,
     /// Index of its first value, and the number of values.

@@ -21,7 +21,7 @@ pub(super) fn pairs(bytes: &[u8], out: &mut Vec<Pair>) {
                     }
                     value.end = trimmed_end(bytes, value.start as usize, word);
                 }
-                out.push((span(word, at), span(at + 1, bytes.len())));
+                out.push((Span::new(word, at), Span::new(at + 1, bytes.len())));
             }
             _ => {}
         }
@@ -48,7 +48,7 @@ pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -
             if line.get(end) == Some(&b'=') {
                 return false;
             }
-            *value = Value { span: span(start, end), number: None };
+            *value = Value { span: Span::new(start, end), number: None };
             at = end + 1;
             continue;
         }
@@ -71,7 +71,7 @@ pub(super) fn expected(line: &[u8], names: &[Box<[u8]>], values: &mut [Value]) -
             }
             number(&line[start..end])
         };
-        *value = Value { span: span(start, end), number: parsed };
+        *value = Value { span: Span::new(start, end), number: parsed };
         at = end + 1;
     }
     at > line.len()
@@ -109,13 +109,13 @@ pub(super) fn shrinker(args: &[u8], out: &mut Vec<Pair>) {
     });
     let (Some(function), Some(address)) = (words.next(), words.next()) else { return };
     // These two values have no name in the line: empty spans, which `SHRINKER_NAMES` names by position.
-    out.push((span(0, 0), span(0, function_len(function.1))));
-    out.push((span(0, 0), span(address.0, address.0 + without_colon(address.1))));
+    out.push((Span::new(0, 0), Span::new(0, function_len(function.1))));
+    out.push((Span::new(0, 0), Span::new(address.0, address.0 + without_colon(address.1))));
     let mut label: Option<(usize, usize)> = None;
     for (start, word) in words {
         if is_value(word) {
             if let Some((first, last)) = label.take() {
-                out.push((span(first, last), span(start, start + word.len())));
+                out.push((Span::new(first, last), Span::new(start, start + word.len())));
             }
         } else if !word.is_empty() {
             let end = start + without_colon(word);
@@ -159,11 +159,6 @@ fn is_value(word: &[u8]) -> bool {
     let digits = digits.strip_prefix(b"0x").unwrap_or(digits);
     let number = digits.first().is_some_and(u8::is_ascii_digit) && digits.iter().all(u8::is_ascii_hexdigit);
     number || word.starts_with(b"GFP_") || word.starts_with(b"__GFP_") || word == b"none"
-}
-
-fn span(start: usize, end: usize) -> Span {
-    // Lines are shorter than 4 GiB.
-    Span { start: start as u32, end: end as u32 }
 }
 
 fn trimmed_end(bytes: &[u8], start: usize, mut end: usize) -> u32 {

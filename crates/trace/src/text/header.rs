@@ -35,12 +35,12 @@ pub(super) fn parse(line: &[u8]) -> Option<LineHeader> {
     let (ts, at) = split_time(line, at)?;
     // The name ends at the first colon followed by a space or the end of the line.
     let mut start = at;
-    let mut system = span(at, at);
+    let mut system = Span::new(at, at);
     let end = loop {
         let colon = start + memchr::memchr(b':', line.get(start..)?)?;
         match line.get(colon + 1) {
             None | Some(b' ' | b'\t' | b'\r') => break colon,
-            Some(_) => (system, start) = (span(at, colon), colon + 1),
+            Some(_) => (system, start) = (Span::new(at, colon), colon + 1),
         }
     };
     if start == end || memchr::memchr(b' ', line.get(at..end)?).is_some() {
@@ -52,14 +52,9 @@ pub(super) fn parse(line: &[u8]) -> Option<LineHeader> {
         cpu,
         ts,
         system,
-        name: span(start, end),
+        name: Span::new(start, end),
         args: trim(line, end + 1, line.len()),
     })
-}
-
-fn span(start: usize, end: usize) -> Span {
-    // Lines are shorter than 4 GiB.
-    Span { start: start as u32, end: end as u32 }
 }
 
 /// Trims blanks at both ends.
@@ -72,7 +67,7 @@ fn trim(line: &[u8], mut start: usize, mut end: usize) -> Span {
     while start < end && blank(end - 1) {
         end -= 1;
     }
-    span(start, end)
+    Span::new(start, end)
 }
 
 /// Finds the CPU: the first number in brackets followed by a space, because task names may contain brackets.
@@ -103,7 +98,7 @@ fn split_task(line: &[u8], end: usize) -> Option<(Span, i32)> {
         place = place.wrapping_mul(10);
     }
     if at < end && at > start && line[at - 1] == b'-' {
-        return Some((span(start, at - 1), pid.cast_signed()));
+        return Some((Span::new(start, at - 1), pid.cast_signed()));
     }
     split_other_task(line, start, end)
 }
@@ -124,12 +119,12 @@ fn split_other_task(line: &[u8], start: usize, end: usize) -> Option<(Span, i32)
         let thread = memchr::memrchr(b'/', word).map_or(word, |slash| &word[slash + 1..]);
         if let Some(pid) = decimal(thread) {
             let comm = task[..space].trim_ascii_end();
-            return Some((span(start, start + comm.len()), i32::try_from(pid).ok()?));
+            return Some((Span::new(start, start + comm.len()), i32::try_from(pid).ok()?));
         }
     }
     let dash = memchr::memrchr(b'-', task)?;
     let pid = decimal(&task[dash + 1..])?;
-    Some((span(start, start + dash), i32::try_from(pid).ok()?))
+    Some((Span::new(start, start + dash), i32::try_from(pid).ok()?))
 }
 
 /// Skips latency and context flags. Returns the time stamp in nanoseconds and the offset of the rest.

@@ -85,15 +85,14 @@ impl Parser {
         if line.len() > self.longest {
             return;
         }
-        let Some(head) = header::parse(line) else {
+        let Some(header) = header::parse(line) else {
             if let Some(note) = header::note(line) {
                 batch.notes.push((batch.lines.len(), note));
             }
             return;
         };
-        let part = |span: Span| &line[span.start as usize..span.end as usize];
-        let at = place(&mut self.kinds, &mut self.named, &mut self.recent, part(head.name));
-        let args = part(head.args);
+        let at = place(&mut self.kinds, &mut self.named, &mut self.recent, header.name.of(line));
+        let args = header.args.of(line);
         let first = batch.values.len();
         for kind in &mut self.named[at].kinds {
             let count = kind.format.before.len();
@@ -106,22 +105,20 @@ impl Parser {
                     (kind.batch, kind.place) = (self.batch, batch.formats.len());
                     batch.formats.push(Arc::clone(&kind.format));
                 }
-                batch.lines.push(Line { start, head, format: kind.place, first, count });
+                batch.lines.push(Line { start, header, format: kind.place, first, count });
                 return;
             }
         }
         batch.values.truncate(first);
-        let format = self.learn(at, line, &head, batch);
-        batch.lines.push(Line { start, head, format, first, count: batch.values.len() - first });
+        let format = self.learn(at, line, &header, batch);
+        batch.lines.push(Line { start, header, format, first, count: batch.values.len() - first });
     }
 
     /// Parses the fields of a line with an unknown format. Returns the index of its format in the batch.
     #[cold]
-    fn learn(&mut self, at: usize, line: &[u8], head: &LineHeader, batch: &mut Batch) -> usize {
-        let part = |span: Span| &line[span.start as usize..span.end as usize];
-        let (name, args) = (part(head.name), part(head.args));
-        let system = line.get(head.system.start as usize..head.system.end as usize).unwrap_or_default();
-        let part = |span: Span| args.get(span.start as usize..span.end as usize).unwrap_or_default();
+    fn learn(&mut self, at: usize, line: &[u8], header: &LineHeader, batch: &mut Batch) -> usize {
+        let (name, args) = (header.name.of(line), header.args.of(line));
+        let system = line.get(header.system.start as usize..header.system.end as usize).unwrap_or_default();
         // `trace-cmd report -R` prints all fields as pairs.
         let shrinker = name.starts_with(b"mm_shrink_slab_") && !args.contains(&b'=');
         if shrinker {
@@ -131,13 +128,13 @@ impl Parser {
         }
         let before = |&(name, value): &Pair| {
             let own = name.end > name.start;
-            if own { part(Span { start: name.start, end: value.start }).into() } else { Box::default() }
+            if own { Span { start: name.start, end: value.start }.of(args).into() } else { Box::default() }
         };
         let before: Box<[Box<[u8]>]> = self.pairs.iter().map(before).collect();
         let values = self.pairs.iter().enumerate().map(|(at, &(_, span))| {
             // The shrinker and its address are words.
             let word = shrinker && at < fields::SHRINKER_NAMES.len();
-            Value { span, number: if word { None } else { number(part(span)) } }
+            Value { span, number: if word { None } else { number(span.of(args)) } }
         });
         batch.values.extend(values);
         let (known, own) = (&mut self.named[at].kinds, self.batch);

@@ -153,33 +153,29 @@ impl EventSource for TextReader {
                 None => self.losses.unknown_events += 1,
             }
         };
-        let head = &line.head;
+        let header = &line.header;
         let part = |start: u32, end: u32| {
             self.batch.bytes.get(line.start + start as usize..line.start + end as usize).unwrap_or_default()
         };
-        if self.tasks.changes(head.pid, part(head.comm.start, head.comm.end)) {
-            let comm = self.tasks.name(head.pid);
+        if self.tasks.changes(header.pid, part(header.comm.start, header.comm.end)) {
+            let comm = self.tasks.name(header.pid);
             if comm != "<...>" {
-                self.comms.insert(head.pid, comm);
+                self.comms.insert(header.pid, comm);
             }
         }
         let Some(format) = self.formats.get(format) else { return Ok(None) };
         let body = Body::Text {
-            line: part(head.args.start, head.args.end),
+            line: part(header.args.start, header.args.end),
             values: self.batch.values.get(line.first..line.first + line.count).unwrap_or_default(),
-            pid: head.pid,
-            comm: self.tasks.name(head.pid),
+            pid: header.pid,
+            comm: self.tasks.name(header.pid),
         };
-        let after_gap = !self.gaps.is_empty() && self.gaps.remove(&head.cpu);
-        Ok(Some(Event { ts: head.ts, cpu: head.cpu, after_gap, format, body }))
+        let after_gap = !self.gaps.is_empty() && self.gaps.remove(&header.cpu);
+        Ok(Some(Event { ts: header.ts, cpu: header.cpu, after_gap, format, body }))
     }
 
     fn formats(&self) -> &Formats {
         &self.formats
-    }
-
-    fn comms(&self) -> &Comms {
-        &self.comms
     }
 
     fn losses(&self) -> Losses {

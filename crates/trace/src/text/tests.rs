@@ -34,7 +34,7 @@ fn all(text: &[u8], size: usize, threads: usize) -> String {
 
 /// Lines of all kinds, most of them events.
 fn line() -> impl Strategy<Value = Vec<u8>> {
-    let head = (0..3_u32, 1..4_i32, 0..100_u64)
+    let header = (0..3_u32, 1..4_i32, 0..100_u64)
         .prop_map(|(cpu, pid, ms)| format!("   dd-{pid} [{cpu:03}] 1.{ms:03}: "));
     let body = prop_oneof![
         4 => "mm_vmscan_lru_isolate: order=[0-9]{1,3} nr_taken=-?[0-9]{1,20} flags=[A-Z|]{0,5}",
@@ -45,7 +45,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         2 => "many: [a-z]{1,2}=[0-9]",
         1 => "long: x=1 text=[a-z]{200,400}",
     ];
-    let event = (head, body).prop_map(|(head, body)| format!("{head}{body}").into_bytes());
+    let event = (header, body).prop_map(|(header, body)| format!("{header}{body}").into_bytes());
     let other = prop_oneof![
         Just(Vec::new()),
         Just(b"# tracer: nop".to_vec()),
