@@ -1,34 +1,32 @@
 use zstd_safe::{CCtx, CParameter, ParamSwitch};
 
-use crate::search::{Encoder, MAX_INPUT};
-use crate::{Codec, CodecError, Method, deflate, zstd};
+use crate::{Codec, CodecError, Method, deflate, lzo, zstd};
 
-/// Compresses pages with one method. Belongs to one thread; nothing is allocated per page once the largest page size
-/// was seen.
+/// Compresses pages with one method. Belongs to one thread, and allocates nothing per page after the largest page size.
 pub struct Compressor {
     method: Method,
     engine: Engine,
-    /// Room for the worst case where the caller gives less.
+    /// Room for the worst case, used where the caller's buffer is shorter.
     scratch: Vec<u8>,
 }
 
 enum Engine {
     None,
-    Zlib(Small<deflate::Encoder, libdeflater::Compressor>),
-    Lzo(Encoder),
+    Zlib(WithBuiltin<deflate::Encoder, libdeflater::Compressor>),
+    Lzo(lzo::Encoder),
     Snappy(Box<snap::raw::Encoder>),
-    Zstd(Small<zstd::Encoder, CCtx<'static>>),
+    Zstd(WithBuiltin<zstd::Encoder, CCtx<'static>>),
 }
 
-/// Level 1 of pages of 4 KiB is our own; a library makes the rest.
-struct Small<E, L> {
-    own: Option<Box<E>>,
+/// A built-in encoder for pages of 4 KiB at level 1, and a library for all other sizes and levels.
+struct WithBuiltin<E, L> {
+    builtin: Option<Box<E>>,
     library: L,
 }
 
-impl<E, L> Small<E, L> {
-    fn new(method: Method, own: fn() -> E, library: L) -> Self {
-        Self { own: (method.level() == 1).then(|| Box::new(own())), library }
+impl<E, L> WithBuiltin<E, L> {
+    fn new(method: Method, builtin: fn() -> E, library: L) -> Self {
+        Self { builtin: (method.level() == 1).then(|| Box::new(builtin())), library }
     }
 }
 
@@ -37,28 +35,31 @@ impl Compressor {
     pub fn new(method: Method) -> Result<Self, CodecError> {
         let engine = match method.codec() {
             Codec::None => Engine::None,
-            Codec::Zlib => Engine::Zlib(Small::new(method, deflate::Encoder::new, zlib_context(method)?)),
-            Codec::Lzo => Engine::Lzo(Encoder::new()),
+            Codec::Zlib => {
+                Engine::Zlib(WithBuiltin::new(method, deflate::Encoder::new, zlib_context(method)?))
+            }
+            Codec::Lzo => Engine::Lzo(lzo::Encoder::new()),
             Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
-            Codec::Zstd => Engine::Zstd(Small::new(method, zstd::Encoder::new, zstd_context(method)?)),
+            Codec::Zstd => Engine::Zstd(WithBuiltin::new(method, zstd::Encoder::new, zstd_context(method)?)),
         };
         Ok(Self { method, engine, scratch: Vec::new() })
     }
 
-    /// What this compresses with.
+    /// Returns the method.
     pub fn method(&self) -> Method {
         self.method
     }
 
-    /// Compresses `page` into the start of `out` and returns how many bytes that took, always fewer than the page
-    /// has. `None`: the page does not shrink (or shrinks to more than `out` holds) and is to be stored as it is;
-    /// `out` is garbage then. An `out` as long as the page is enough, and its length never changes the bytes.
+    /// Compresses `page` into the start of `out`. Returns the number of bytes, always less than the page's.
+    ///
+    /// Returns `None` if the page does not shrink, or shrinks to more than `out` holds: it is to be stored uncompressed, and
+    /// the contents of `out` are unspecified. An `out` as long as the page suffices; its length never changes the bytes.
     pub fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Option<usize> {
         let size = match &mut self.engine {
             Engine::None => return None,
-            Engine::Lzo(encoder) => lzo(encoder, page, out)?,
-            Engine::Zlib(Small { own, library }) => {
-                if let (Some(encoder), Ok(page)) = (own, page.try_into()) {
+            Engine::Lzo(encoder) => compress_lzo(encoder, page, out)?,
+            Engine::Zlib(WithBuiltin { builtin, library }) => {
+                if let (Some(encoder), Ok(page)) = (builtin, page.try_into()) {
                     let stream = encoder.encode(page)?;
                     out.get_mut(..stream.len())?.copy_from_slice(stream);
                     return Some(stream.len());
@@ -74,8 +75,8 @@ impl Compressor {
                     encoder.compress(page, room).ok()
                 })?
             }
-            Engine::Zstd(Small { own, library }) => {
-                if let (Some(encoder), Ok(page)) = (own, page.try_into()) {
+            Engine::Zstd(WithBuiltin { builtin, library }) => {
+                if let (Some(encoder), Ok(page)) = (builtin, page.try_into()) {
                     let frame = encoder.encode(page)?;
                     out.get_mut(..frame.len())?.copy_from_slice(frame);
                     return Some(frame.len());
@@ -90,8 +91,8 @@ impl Compressor {
     }
 }
 
-fn lzo(encoder: &mut Encoder, page: &[u8], out: &mut [u8]) -> Option<usize> {
-    if page.len() > MAX_INPUT {
+fn compress_lzo(encoder: &mut lzo::Encoder, page: &[u8], out: &mut [u8]) -> Option<usize> {
+    if page.len() > lzo::MAX_INPUT {
         return None;
     }
     let stream = encoder.encode(page);
@@ -101,8 +102,8 @@ fn lzo(encoder: &mut Encoder, page: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(stream.len())
 }
 
-/// Runs `compress` on at least `bound` bytes of room: the libraries have no failure then, and (zstd, libdeflate) do not
-/// change their output for want of room.
+/// Runs `compress` on at least `bound` bytes of room, with which libraries do not fail and (zstd, libdeflate) do not change
+/// their output.
 fn with_room(
     bound: usize,
     scratch: &mut Vec<u8>,
@@ -125,7 +126,7 @@ fn with_room(
 
 fn zlib_context(method: Method) -> Result<libdeflater::Compressor, CodecError> {
     let level = libdeflater::CompressionLvl::new(method.level());
-    let level = level.map_err(|_| failed(method, "libdeflate does not know the level"))?;
+    let level = level.map_err(|_| failed(method, "libdeflate does not have the level"))?;
     Ok(libdeflater::Compressor::new(level))
 }
 
@@ -138,11 +139,11 @@ fn zstd_context(method: Method) -> Result<CCtx<'static>, CodecError> {
     for parameter in [
         CParameter::CompressionLevel(method.level()),
         CParameter::ChecksumFlag(false),
-        // The reader knows the page size; without it here a frame is a byte shorter.
+        // The reader knows the page size; without it a frame is one byte shorter.
         CParameter::ContentSizeFlag(false),
         CParameter::DictIdFlag(false),
-        // Since zstd 1.5.5 this match finder (levels 5 to 12, inputs above 16 KiB) salts its hashes with what the
-        // context compressed before, so which candidates it forgets could depend on earlier pages.
+        // Since zstd 1.5.5 this match finder (levels 5 to 12, inputs above 16 KiB) salts its hashes with what the context
+        // compressed before, so the candidates it forgets could depend on earlier pages.
         CParameter::UseRowMatchFinder(ParamSwitch::Disable),
     ] {
         context.set_parameter(parameter).map_err(|code| failed(method, zstd_safe::get_error_name(code)))?;

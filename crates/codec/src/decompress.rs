@@ -1,10 +1,10 @@
 use libdeflater::DecompressionError;
 use zstd_safe::DCtx;
 
-use crate::unlzo::{self, Fault};
+use crate::lzo::{self, DecodeError};
 use crate::{Codec, CodecError};
 
-/// Decompresses pages of any codec. Belongs to one thread; a codec's context is made when it is first met.
+/// Decompresses pages of any codec. Belongs to one thread; creates the context of a codec when it is first needed.
 #[derive(Default)]
 pub struct Decompressor {
     zlib: Option<libdeflater::Decompressor>,
@@ -13,12 +13,13 @@ pub struct Decompressor {
 }
 
 impl Decompressor {
-    /// Makes one without contexts.
+    /// Returns a decompressor without contexts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Decompresses `data`, which must make exactly `page.len()` bytes. On error `page` is garbage.
+    /// Decompresses `data`, which must be exactly `page.len()` bytes long when decompressed. On error the contents of
+    /// `page` are unspecified.
     pub fn decompress(&mut self, codec: Codec, data: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
         let expected = page.len();
         let actual = match codec {
@@ -29,7 +30,7 @@ impl Decompressor {
                 data.len()
             }
             Codec::Zlib => self.inflate(data, page)?,
-            Codec::Lzo => lzo(data, page)?,
+            Codec::Lzo => decompress_lzo(data, page)?,
             Codec::Snappy => self.snappy(data, page)?,
             Codec::Zstd => self.zstd(data, page)?,
         };
@@ -43,7 +44,7 @@ impl Decompressor {
     fn inflate(&mut self, data: &[u8], page: &mut [u8]) -> Result<usize, CodecError> {
         let context = self.zlib.get_or_insert_default();
         context.zlib_decompress(data, page).map_err(|error| match error {
-            DecompressionError::BadData => corrupt(Codec::Zlib, data, "damaged, cut off or not zlib"),
+            DecompressionError::BadData => corrupt(Codec::Zlib, data, "damaged, truncated or not zlib"),
             DecompressionError::InsufficientSpace => {
                 CodecError::TooLong { codec: Codec::Zlib, expected: page.len() }
             }
@@ -52,14 +53,14 @@ impl Decompressor {
 
     fn snappy(&mut self, data: &[u8], page: &mut [u8]) -> Result<usize, CodecError> {
         let codec = Codec::Snappy;
-        // The stream begins with its length: hold it against the page before the decoder does, which would not say
-        // that the page is too short.
-        let length =
-            snap::raw::decompress_len(data).map_err(|_| corrupt(codec, data, "no length at its start"))?;
+        // The stream begins with its length. Compare it with the page before the decoder does, whose error would not say
+        // that the stream is too long.
+        let length = snap::raw::decompress_len(data)
+            .map_err(|_| corrupt(codec, data, "it does not begin with a length"))?;
         if length > page.len() {
             return Err(CodecError::TooLong { codec, expected: page.len() });
         }
-        self.snappy.decompress(data, page).map_err(|_| corrupt(codec, data, "damaged or cut off"))
+        self.snappy.decompress(data, page).map_err(|_| corrupt(codec, data, "damaged or truncated"))
     }
 
     fn zstd(&mut self, data: &[u8], page: &mut [u8]) -> Result<usize, CodecError> {
@@ -78,16 +79,16 @@ impl Decompressor {
     }
 }
 
-/// `(size_t)-ZSTD_error_dstSize_tooSmall` of `zstd_errors.h`, where 70 is a stable number.
+/// `(size_t)-ZSTD_error_dstSize_tooSmall` of `zstd_errors.h`, where 70 is a stable value.
 const DESTINATION_TOO_SMALL: usize = 70_usize.wrapping_neg();
 
-fn lzo(data: &[u8], page: &mut [u8]) -> Result<usize, CodecError> {
+fn decompress_lzo(data: &[u8], page: &mut [u8]) -> Result<usize, CodecError> {
     let codec = Codec::Lzo;
-    unlzo::decode(data, page).map_err(|fault| match fault {
-        Fault::TooLong => CodecError::TooLong { codec, expected: page.len() },
-        Fault::BeforeStart => corrupt(codec, data, "it copies from before its start"),
-        Fault::Cut => corrupt(codec, data, "cut off"),
-        Fault::NoEnd => corrupt(codec, data, "its end is not at its last byte"),
+    lzo::decode(data, page).map_err(|error| match error {
+        DecodeError::OutputOverrun => CodecError::TooLong { codec, expected: page.len() },
+        DecodeError::LookbehindOverrun => corrupt(codec, data, "a copy starts before the page"),
+        DecodeError::InputOverrun => corrupt(codec, data, "truncated"),
+        DecodeError::EndNotFound => corrupt(codec, data, "its end of stream is not at its last byte"),
     })
 }
 

@@ -1,20 +1,20 @@
 use crate::Codec;
 
-/// Why a text or a number names no compression method.
+/// Why a text or a number is not a compression method.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
-    /// No codec has this name.
+    /// There is no codec of this name.
     #[error("unknown compression {name:?}; use none, zlib[:1..12], lzo, snappy or zstd[:-100..22]")]
     UnknownCodec {
-        /// What was given.
+        /// The name given.
         name: String,
     },
-    /// The level is no number.
+    /// The level is not a number.
     #[error("{text:?} is not a compression level; {codec} takes a whole number from {min} to {max}")]
     NotALevel {
         /// The codec.
         codec: Codec,
-        /// What was given.
+        /// The text given.
         text: String,
         /// Lowest level.
         min: i32,
@@ -26,14 +26,14 @@ pub enum MethodError {
     LevelOutOfRange {
         /// The codec.
         codec: Codec,
-        /// What was given.
+        /// The level given.
         level: i32,
         /// Lowest level.
         min: i32,
         /// Highest level.
         max: i32,
     },
-    /// The codec has but one way to compress.
+    /// The codec has no levels.
     #[error("{codec} has no levels; write just \"{codec}\"")]
     NoLevels {
         /// The codec.
@@ -41,7 +41,7 @@ pub enum MethodError {
     },
 }
 
-/// Why a context could not be made, or why bytes do not decompress to a page.
+/// Why a codec could not be set up, or why bytes do not decompress to a page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The C library could not allocate or set up its context.
@@ -49,27 +49,27 @@ pub enum CodecError {
     Context {
         /// The codec.
         codec: Codec,
-        /// What the library said.
+        /// The library's reason.
         reason: &'static str,
     },
-    /// The bytes are no complete stream of the codec.
+    /// The bytes are not one complete stream of the codec.
     #[error("{size} bytes are not valid {codec} data: {reason}")]
     Corrupt {
         /// The codec.
         codec: Codec,
-        /// Bytes of compressed data.
+        /// Size of the compressed data in bytes.
         size: usize,
-        /// What the library said.
+        /// The decoder's reason.
         reason: &'static str,
     },
-    /// The stream is valid, but of less than a page.
+    /// The stream is valid, but holds less than a page.
     #[error("{codec} data decompresses to {actual} bytes where {expected} are expected")]
     TooShort {
         /// The codec.
         codec: Codec,
-        /// Bytes of the page.
+        /// Size of the page in bytes.
         expected: usize,
-        /// Bytes in the stream.
+        /// Size of the stream's contents in bytes.
         actual: usize,
     },
     /// The stream holds more than a page.
@@ -77,7 +77,7 @@ pub enum CodecError {
     TooLong {
         /// The codec.
         codec: Codec,
-        /// Bytes of the page.
+        /// Size of the page in bytes.
         expected: usize,
     },
 }

@@ -1,16 +1,16 @@
-//! Zstandard frames that stand for themselves: with their content's size and checksum, for files made of many.
+//! Self-contained zstd frames of any content, with content size and checksum: for files made of many frames.
 
 use zstd_safe::{CCtx, CParameter, DCtx};
 
 use crate::{Codec, CodecError, Method};
 
-/// Makes frames. Belongs to one thread.
+/// Compresses frames. Belongs to one thread.
 pub struct FrameCompressor {
     context: CCtx<'static>,
 }
 
 impl FrameCompressor {
-    /// Sets up zstd at a level.
+    /// Creates a context for a level.
     pub fn new(level: i32) -> Result<Self, CodecError> {
         let mut context =
             CCtx::try_create().ok_or(CodecError::Context { codec: Codec::Zstd, reason: "out of memory" })?;
@@ -28,7 +28,7 @@ impl FrameCompressor {
         Ok(Self { context })
     }
 
-    /// Replaces `out` by one frame that holds `content`.
+    /// Replaces `out` with one frame of `content`.
     pub fn compress(&mut self, content: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
         out.clear();
         out.reserve(zstd_safe::compress_bound(content.len()));
@@ -39,21 +39,20 @@ impl FrameCompressor {
     }
 }
 
-/// Reads frames. Belongs to one thread.
+/// Decompresses frames. Belongs to one thread.
 pub struct FrameDecompressor {
     context: DCtx<'static>,
 }
 
 impl FrameDecompressor {
-    /// Sets up zstd.
+    /// Creates a context.
     pub fn new() -> Result<Self, CodecError> {
         let context =
             DCtx::try_create().ok_or(CodecError::Context { codec: Codec::Zstd, reason: "out of memory" })?;
         Ok(Self { context })
     }
 
-    /// Replaces `out` by the content of `frame`, of which at most `limit` bytes are expected; the checksum is looked
-    /// at where the frame has one.
+    /// Replaces `out` with the content of `frame`, at most `limit` bytes. Verifies the checksum if the frame has one.
     pub fn decompress(&mut self, frame: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<(), CodecError> {
         out.clear();
         out.reserve(limit);
@@ -62,7 +61,7 @@ impl FrameDecompressor {
             size: frame.len(),
             reason: zstd_safe::get_error_name(code),
         })?;
-        // There may be more room than was asked for.
+        // The vector may have reserved more room.
         if out.len() > limit {
             Err(CodecError::TooLong { codec: Codec::Zstd, expected: limit })
         } else {
@@ -71,7 +70,7 @@ impl FrameDecompressor {
     }
 }
 
-/// zstd's level of a method; none for the others.
+/// Returns the level of a zstd method, `None` for other codecs.
 pub fn zstd_level(method: Method) -> Option<i32> {
     (method.codec() == Codec::Zstd).then(|| method.level())
 }
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_hold_content_and_notice_damage() {
+    fn frames_hold_content_and_detect_damage() {
         let content: Vec<u8> = (0..300_000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         let (mut frame, mut back) = (Vec::new(), Vec::new());
         FrameCompressor::new(-1).unwrap().compress(&content, &mut frame).unwrap();
@@ -92,9 +91,9 @@ mod tests {
         assert!(decompressor.decompress(&frame, &mut back, content.len() - 1).is_err());
         for at in (0..frame.len()).step_by(997) {
             frame[at] ^= 4;
-            let noticed =
+            let is_detected =
                 decompressor.decompress(&frame, &mut back, content.len()).is_err() || back != content;
-            assert!(noticed || at == 4, "byte {at}");
+            assert!(is_detected || at == 4, "byte {at}");
             frame[at] ^= 4;
         }
     }

@@ -4,16 +4,16 @@ use std::str::FromStr;
 
 use crate::MethodError;
 
-/// How a page's bytes are written down.
+/// The format of a page's compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// As they are.
+    /// Uncompressed.
     None,
     /// DEFLATE in a zlib wrapper (RFC 1950).
     Zlib,
-    /// LZO1X, bit stream version 0.
+    /// LZO1X, bitstream version 0.
     Lzo,
-    /// Snappy's raw format, without framing.
+    /// The raw snappy format, without framing.
     Snappy,
     /// One Zstandard frame (RFC 8878).
     Zstd,
@@ -23,7 +23,7 @@ impl Codec {
     /// Every codec.
     pub const ALL: [Self; 5] = [Self::None, Self::Zlib, Self::Lzo, Self::Snappy, Self::Zstd];
 
-    /// The name that [`Method`]'s `FromStr` takes.
+    /// Returns the name that [`Method`] parses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -34,20 +34,20 @@ impl Codec {
         }
     }
 
-    /// The levels to choose from, if the codec has any. 0 is in zstd's range but no level of its own (the library
-    /// takes it for its default), so it is refused.
+    /// Returns the range of levels, if the codec has any. 0 is in zstd's range, but libzstd takes it for its default, so
+    /// it is refused.
     pub const fn levels(self) -> Option<RangeInclusive<i32>> {
         match self {
-            // libdeflate's levels: 1 to 9 are meant to match zlib's, 10 to 12 search for longer.
+            // libdeflate's levels: 1 to 9 correspond to zlib's, 10 to 12 search longer.
             Self::Zlib => Some(1..=12),
-            // The library goes down to -131072; each step skips one more byte between searches, which long before
-            // -100 finds nothing in a page.
+            // libzstd accepts levels down to -131072. Each lower level skips one more byte between searches, which finds
+            // nothing in a page long before -100.
             Self::Zstd => Some(-100..=22),
             Self::None | Self::Lzo | Self::Snappy => None,
         }
     }
 
-    /// The level that suits a capture kernel: the most bytes saved for the time, 0 for codecs without levels.
+    /// Returns the level for a capture kernel: the one that saves most bytes for its time; 0 for codecs without levels.
     pub const fn default_level(self) -> i32 {
         match self {
             Self::Zlib | Self::Zstd => 1,
@@ -79,15 +79,15 @@ pub struct Method {
 }
 
 impl Method {
-    /// Pages as they are.
+    /// No compression.
     pub const NONE: Self = Self::default_of(Codec::None);
 
-    /// A codec at its default level.
+    /// Returns a codec at its default level.
     pub const fn default_of(codec: Codec) -> Self {
         Self { codec, level: codec.default_level() }
     }
 
-    /// A codec at a level, which must be one of [`Codec::levels`].
+    /// Returns a codec at a level, which must be one of [`Codec::levels`].
     pub fn new(codec: Codec, level: i32) -> Result<Self, MethodError> {
         let levels = codec.levels().ok_or(MethodError::NoLevels { codec })?;
         if level == 0 || !levels.contains(&level) {
@@ -97,12 +97,12 @@ impl Method {
         Ok(Self { codec, level })
     }
 
-    /// The codec.
+    /// Returns the codec.
     pub const fn codec(self) -> Codec {
         self.codec
     }
 
-    /// The level; 0 for a codec without levels.
+    /// Returns the level; 0 for a codec without levels.
     pub const fn level(self) -> i32 {
         self.level
     }

@@ -1,13 +1,13 @@
-//! The test for pages of zeros. Not `==`: comparing slices calls `memcmp`, which musl does a byte at a time.
+//! Zero-page detection. It does not use `==`, which calls `memcmp`: musl compares byte by byte.
 
-/// Bytes looked at before each decision to stop: pages that hold something mostly hold it early.
+/// Bytes tested before each branch: most pages with contents have some at the start.
 const BLOCK: usize = 256;
 
-/// Whether every byte is zero; true for an empty slice. Runs at memory bandwidth.
+/// Returns whether every byte is zero; true for an empty slice. Runs at memory bandwidth.
 pub fn is_zero(page: &[u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, the only thing the function asks for beyond safe Rust.
+        // SAFETY: the processor has AVX2, the only requirement of the function.
         return unsafe { is_zero_avx2(page) };
     }
     blocks_are_zero(page)

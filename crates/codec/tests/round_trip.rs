@@ -1,10 +1,10 @@
-//! Every codec against pages of every shape.
+//! Compresses and decompresses pages of every shape with every codec.
 
 use pagehaul_codec::{Codec, CodecError, Compressor, Decompressor, Method};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One method per code path of the libraries: zstd's strategies change with the level.
+/// One method per code path of the libraries: zstd's strategy changes with the level.
 const METHODS: [&str; 17] = [
     "none",
     "zlib:1",
@@ -27,7 +27,7 @@ const METHODS: [&str; 17] = [
 
 const LARGEST: usize = 1 << 16;
 
-/// What a page is made of: runs, copies from further up, noise, counters.
+/// A part of a page: a run, a copy of earlier bytes, noise, counters.
 #[derive(Debug, Clone)]
 enum Part {
     Run(u8, usize),
@@ -87,7 +87,7 @@ fn compressor(method: &str) -> Compressor {
     Compressor::new(method.parse().unwrap()).unwrap()
 }
 
-/// Compresses as a writer does, with as much room as the page has, and checks what is promised.
+/// Compresses into a buffer of the page's size, and checks that the page shrinks.
 fn pack(compressor: &mut Compressor, page: &[u8]) -> Option<Vec<u8>> {
     let mut out = vec![0xa5; page.len()];
     let size = compressor.compress(page, &mut out)?;
@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_shrinks_comes_back(page in page()) {
+    fn pages_round_trip(page in page()) {
         let mut decompressor = Decompressor::new();
         for method in METHODS {
             let mut compressor = compressor(method);
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_data_is_refused_or_decoded_but_never_worse(
+    fn damaged_data_is_refused_or_decoded(
         page in page(),
         hits in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
@@ -146,13 +146,13 @@ proptest! {
             let codec = compressor.method().codec();
             let Some(mut data) = pack(&mut compressor, &page) else { continue };
             let mut back = vec![0; page.len()];
-            let cut = &data[..cut.index(data.len())];
-            prop_assert!(decompressor.decompress(codec, cut, &mut back).is_err(), "{} took cut data", method);
+            let truncated = &data[..cut.index(data.len())];
+            prop_assert!(decompressor.decompress(codec, truncated, &mut back).is_err(), "{} accepted truncated data", method);
             for (at, byte) in &hits {
                 *at.get_mut(&mut data) = *byte;
             }
             let _ = decompressor.decompress(codec, &data, &mut back);
-            // And the context still works.
+            // The context still works.
             let data = pack(&mut compressor, &page).unwrap();
             prop_assert_eq!(decompressor.decompress(codec, &data, &mut back), Ok(()));
             prop_assert!(back == page);
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_refused_or_decoded_but_never_worse(data in vec(any::<u8>(), 0..5000), size in 0..5000_usize) {
+    fn noise_is_refused_or_decoded(data in vec(any::<u8>(), 0..5000), size in 0..5000_usize) {
         let mut decompressor = Decompressor::new();
         for codec in Codec::ALL {
             let _ = decompressor.decompress(codec, &data, &mut vec![0; size]);
@@ -169,7 +169,7 @@ proptest! {
 }
 
 #[test]
-fn pages_that_do_not_shrink_are_left() {
+fn pages_that_do_not_shrink_are_refused() {
     let mut state = 1_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,14 +1,13 @@
-//! Speed and size of every method over the pages of files, beside the C libraries that other dumpers use; one thread,
-//! medians of CPU time:
+//! Measures speed and size of every method over the pages of files, and of the C libraries that other dumpers use: one
+//! thread, medians of CPU time.
 //!
 //! ```sh
 //! cargo run --release -p pagehaul-codec --example codecs -- [-m METHOD,…] [-r ROUNDS] FILE…
 //! ```
 //!
-//! Each file is measured by itself. It is cut into pages of 4 KiB from its start; pages of zeros are left out, as a dump
-//! leaves them out. What does not shrink counts as stored and is not decompressed. A file should be larger than
-//! the processor's caches. `gain` is our speed over the C library's, `size` our bytes over its; zlib and zstd work
-//! at level 1 there, and lzo is lzo1x_1_15.
+//! Each file is measured separately, in pages of 4 KiB without zero pages. A page that does not shrink counts as stored,
+//! and is not decompressed. A file should be larger than the processor's caches. `gain` is pagehaul's speed over the C
+//! library's, `size` its bytes over the library's; the libraries run at level 1, lzo as lzo1x_1_15.
 
 mod peer;
 
@@ -42,13 +41,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut pages = std::fs::read(&file)?.as_chunks::<PAGE>().0.to_vec();
         let all = pages.len();
         pages.retain(|page| !is_zero(page));
-        println!("\n{file}: {all} pages, {} of them of zeros and left out", all - pages.len());
+        println!("\n{file}: {all} pages, {} of them zero pages, left out", all - pages.len());
         measure(&pages, &methods, rounds)?;
     }
     Ok(())
 }
 
-/// Pages with anything in them are mostly told by their first block; pages of zeros are read whole.
+/// Measures zero-page detection on zero pages, which are read whole.
 fn zero_test() {
     let zeros = vec![0; 4 << 20];
     let taken = time(|| {
@@ -72,7 +71,7 @@ fn measure(pages: &[[u8; PAGE]], methods: &[Method], rounds: usize) -> Result<()
     for &method in methods {
         results.push((method, Compressor::new(method)?, Run::default()));
     }
-    // Rounds on the outside: what else the machine does then falls on all methods alike.
+    // Rounds in the outer loop spread the machine's other work over all methods.
     for _ in 0..rounds {
         for (_, peer, run) in &mut peers {
             run.peer(peer, pages);
@@ -121,7 +120,7 @@ fn measure(pages: &[[u8; PAGE]], methods: &[Method], rounds: usize) -> Result<()
 struct Run {
     compress: Vec<Duration>,
     decompress: Vec<Duration>,
-    /// Bytes that a dump would hold.
+    /// Size of the pages in a dump, in bytes.
     stored: usize,
     /// Pages that did not shrink.
     raw: usize,
@@ -147,7 +146,7 @@ impl Run {
         let mut packed = vec![0; pages.len() * PAGE];
         let mut sizes = vec![None; pages.len()];
         self.compress.push(time(|| {
-            // As a writer does: back to back.
+            // Back to back, as in a dump.
             let mut at = 0;
             for (page, size) in pages.iter().zip(&mut sizes) {
                 *size = compressor.compress(page, &mut packed[at..at + PAGE]);

@@ -1,4 +1,4 @@
-//! The C libraries that other dumpers compress pages with, loaded where they are installed.
+//! Loads the C libraries that other dumpers compress pages with.
 
 use std::ffi::{c_int, c_ulong, c_void};
 
@@ -14,7 +14,7 @@ type Zstd = unsafe extern "C" fn(*mut c_void, *mut u8, usize, *const u8, usize, 
 /// One library, ready to compress.
 pub struct Peer {
     call: Call,
-    /// Keeps the functions in place.
+    /// Keeps the functions loaded.
     _library: Library,
 }
 
@@ -30,7 +30,7 @@ impl Peer {
     /// More than the worst case of any of them.
     pub const ROOM: usize = 2 * 4096;
 
-    /// The library that dumpers use for this codec, if it is installed; zlib and zstd work at level 1.
+    /// Loads the library that dumpers use for this codec, if it is installed; zlib and zstd at level 1.
     pub fn load(codec: Codec) -> Option<Self> {
         let file = match codec {
             Codec::None => return None,
@@ -39,7 +39,7 @@ impl Peer {
             Codec::Zlib => "libz.so.1",
             Codec::Zstd => "libzstd.so.1",
         };
-        // SAFETY: these libraries' initialisers have no conditions; the types are those of their headers.
+        // SAFETY: the libraries' initializers have no requirements; the types are those of their headers.
         unsafe {
             let library = Library::new(file).ok()?;
             let call = match codec {
@@ -61,11 +61,11 @@ impl Peer {
         }
     }
 
-    /// Compresses into the start of `out`, which has [`ROOM`](Self::ROOM). `None`: the page does not shrink.
+    /// Compresses into the start of `out`, which has [`ROOM`](Self::ROOM). Returns `None` if the page does not shrink.
     pub fn compress(&mut self, page: &[u8; 4096], out: &mut [u8]) -> Option<usize> {
         assert!(out.len() >= Self::ROOM);
         let (from, to, mut size) = (page.as_ptr(), out.as_mut_ptr(), out.len());
-        // SAFETY: `to` has room for the worst case of each; the work memory is as large as asked for.
+        // SAFETY: `to` has room for the worst case of each; the work memory has the size that the library requires.
         let done = unsafe {
             match &mut self.call {
                 Call::Lzo(compress, memory) => {

@@ -1,39 +1,39 @@
-//! The search for repeated bytes.
+//! The match finder.
 //!
-//! Three places are looked at: where these three bytes were met last, where these eight were, and as far back as the
-//! last match was, because structures in an array differ from each other in the same places. Which of them has most is
-//! as good as random, so that is found by arithmetic; a branch would mostly guess wrong.
+//! A position has three candidates: the last position with the same three bytes, the last one with the same eight, and
+//! the one at the distance of the last match, because structures in an array differ in the same places. Which candidate
+//! is best is as good as random, so it is chosen without a branch, which would mostly be mispredicted.
 
-use super::symbols::{LONGEST, SYMBOLS, Token};
+use super::symbols::{MAX_MATCH, MAX_SYMBOLS, Token};
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 /// Bytes that are compared at once.
 const WORD: usize = 8;
-/// Matches of three bytes from farther back than this save nothing.
-const NEAR: usize = 256;
-/// log2 of the tables' entries.
-const SHORT_BITS: u32 = 12;
-const LONG_BITS: u32 = 11;
+/// Matches of three bytes at larger distances save nothing.
+const MAX_DISTANCE_3: usize = 256;
+/// log2 of the hash tables' entries.
+const HASH3_LOG: u32 = 12;
+const HASH8_LOG: u32 = 11;
 /// log2 of the bytes without a match after which only every second position is searched, and after as many more every
 /// third. Noise takes a third of the time, and pages of files are 0.1 % larger.
-const WIDEN: u32 = 7;
+const SKIP_LOG: u32 = 7;
 
-/// The page, with room to read a word from each of its positions on.
+/// A page, padded so that a word can be read at each of its positions.
 type Padded = [u8; PAGE + WORD];
-/// A byte makes at most one token, and the end makes one.
+/// A byte makes at most one token, and the end of block makes one.
 type Tokens = [Token; 2 * PAGE];
 
-/// A page as tokens, and what it takes to make them. All in one place, for want of registers for several pointers.
+/// A page as tokens, and the tables of the match finder: in one place, as there are too few registers for several pointers.
 pub(super) struct Parse {
     page: Padded,
-    /// Where a hash of three bytes, and one of eight, was met last.
-    short: [u16; 1 << SHORT_BITS],
-    long: [u16; 1 << LONG_BITS],
+    /// Last position of each hash of three bytes, and of eight.
+    hash3: [u16; 1 << HASH3_LOG],
+    hash8: [u16; 1 << HASH8_LOG],
     tokens: Tokens,
     count: usize,
     /// How often each symbol occurs.
-    counts: [u16; SYMBOLS],
+    counts: [u16; MAX_SYMBOLS],
     extra_bits: u32,
 }
 
@@ -41,106 +41,107 @@ impl Parse {
     pub(super) fn new() -> Box<Self> {
         Box::new(Self {
             page: [0; PAGE + WORD],
-            short: [0; 1 << SHORT_BITS],
-            long: [0; 1 << LONG_BITS],
+            hash3: [0; 1 << HASH3_LOG],
+            hash8: [0; 1 << HASH8_LOG],
             tokens: [Token::default(); 2 * PAGE],
             count: 0,
-            counts: [0; SYMBOLS],
+            counts: [0; MAX_SYMBOLS],
             extra_bits: 0,
         })
     }
 
-    /// All tokens, the end last.
+    /// Returns all tokens, the end of block last.
     pub(super) fn tokens(&self) -> &[Token] {
         &self.tokens[..self.count]
     }
 
-    /// How often each symbol occurs in them.
-    pub(super) fn counts(&self) -> &[u16; SYMBOLS] {
+    /// Returns how often each symbol occurs in the tokens.
+    pub(super) fn counts(&self) -> &[u16; MAX_SYMBOLS] {
         &self.counts
     }
 
-    /// Bits behind their symbols.
+    /// Returns the number of extra bits of all tokens.
     pub(super) fn extra_bits(&self) -> u32 {
         self.extra_bits
     }
 
+    /// Replaces the tokens with those of `page`.
     #[inline(never)]
-    pub(super) fn page(&mut self, page: &[u8; PAGE]) {
+    pub(super) fn parse(&mut self, page: &[u8; PAGE]) {
         self.page[..PAGE].copy_from_slice(page);
-        // An empty entry names position 0, which is as good a candidate as any: candidates are compared.
-        self.short.fill(0);
-        self.long.fill(0);
+        // An empty entry names position 0, which is a valid candidate: candidates are compared.
+        self.hash3.fill(0);
+        self.hash8.fill(0);
         self.counts.fill(0);
         let mut extra_bits = 0;
-        let mut count = self.put(0, Token::literal(page[0]));
+        let mut count = self.push(0, Token::literal(page[0]));
         let mut position = 1;
-        let mut last = 1;
+        let mut last_distance = 1;
         // Where the last match ended.
-        let mut matched = 0;
+        let mut anchor = 0;
         // Room for the shortest match, three bytes.
         while position <= PAGE - 3 {
-            let Found { length, candidate } = self.find(position, last);
+            let Match { length, candidate } = self.find_match(position, last_distance);
             let distance = position - candidate;
-            if length < 3 + usize::from(distance > NEAR) {
-                let next = (position + 1 + ((position - matched) >> WIDEN)).min(PAGE);
+            if length < 3 + usize::from(distance > MAX_DISTANCE_3) {
+                let next = (position + 1 + ((position - anchor) >> SKIP_LOG)).min(PAGE);
                 while position < next {
-                    count = self.put(count, Token::literal(self.page[position]));
+                    count = self.push(count, Token::literal(self.page[position]));
                     position += 1;
                 }
                 continue;
             }
-            let length = self.agree(position, distance, length).min(PAGE - position);
+            let length = self.match_length(position, distance, length).min(PAGE - position);
             for inside in 1..3 {
-                self.enter(position + inside);
+                self.insert(position + inside);
             }
             for token in [Token::length(length), Token::distance(distance)] {
                 extra_bits += token.extra_bits();
-                count = self.put(count, token);
+                count = self.push(count, token);
             }
             position += length;
-            last = distance;
-            matched = position;
+            last_distance = distance;
+            anchor = position;
         }
         while position < PAGE {
-            count = self.put(count, Token::literal(self.page[position]));
+            count = self.push(count, Token::literal(self.page[position]));
             position += 1;
         }
-        count = self.put(count, Token::end());
+        count = self.push(count, Token::end());
         (self.count, self.extra_bits) = (count, extra_bits);
     }
 
-    /// The candidate that agrees longest, the nearest of several.
+    /// Returns the candidate with the longest match, the nearest of several.
     #[inline(always)]
-    fn find(&mut self, position: usize, last: usize) -> Found {
+    fn find_match(&mut self, position: usize, last_distance: usize) -> Match {
         let word = word(&self.page, position);
-        let short = std::mem::replace(&mut self.short[short_hash(word)], position as u16);
-        let long = std::mem::replace(&mut self.long[long_hash(word)], position as u16);
-        // The greater, the better.
+        let hash3 = std::mem::replace(&mut self.hash3[hash3(word)], position as u16);
+        let hash8 = std::mem::replace(&mut self.hash8[hash8(word)], position as u16);
+        // Length first, then position: the greater, the better.
         let rate = |candidate: usize| equal_bytes(word, self::word(&self.page, candidate)) * PAGE + candidate;
-        let best = rate(short.into()).max(rate(long.into())).max(rate(position - last));
-        Found { length: best / PAGE, candidate: best % PAGE }
+        let best = rate(hash3.into()).max(rate(hash8.into())).max(rate(position - last_distance));
+        Match { length: best / PAGE, candidate: best % PAGE }
     }
 
-    /// Enters a position that nothing is looked for at.
+    /// Inserts a position inside a match into the hash tables.
     #[inline(always)]
-    fn enter(&mut self, position: usize) {
+    fn insert(&mut self, position: usize) {
         let word = word(&self.page, position);
-        self.short[short_hash(word)] = position as u16;
-        self.long[long_hash(word)] = position as u16;
+        self.hash3[hash3(word)] = position as u16;
+        self.hash8[hash8(word)] = position as u16;
     }
 
-    /// How many bytes from a position on agree with those `distance` back: as many as known, if that is not a whole
-    /// word. The second word is compared in any case, as half of the matches go on there.
+    /// Returns the length of the match at a position: the `known` length, if that is less than a word. The second word is
+    /// compared in any case, as half of the matches reach into it.
     #[inline(always)]
-    fn agree(&self, position: usize, distance: usize, known: usize) -> usize {
+    fn match_length(&self, position: usize, distance: usize, known: usize) -> usize {
         let compare = |skip: usize| {
             equal_bytes(word(&self.page, position + skip), word(&self.page, position + skip - distance))
         };
         let second = compare(WORD);
         let mut length = known + if known == WORD { second } else { 0 };
         if length == 2 * WORD {
-            while length < LONGEST && position + length < PAGE {
+            while length < MAX_MATCH && position + length < PAGE {
                 let more = compare(length);
                 length += more;
                 if more < WORD {
@@ -148,25 +149,25 @@ impl Parse {
                 }
             }
         }
-        length.min(LONGEST)
+        length.min(MAX_MATCH)
     }
 
     /// Appends a token and counts it. Returns how many there are.
     #[inline(always)]
-    fn put(&mut self, count: usize, token: Token) -> usize {
+    fn push(&mut self, count: usize, token: Token) -> usize {
         self.tokens[count % (2 * PAGE)] = token;
         self.counts[token.symbol()] += 1;
         count + 1
     }
 }
 
-struct Found {
-    /// A whole word at most.
+struct Match {
+    /// At most a word.
     length: usize,
     candidate: usize,
 }
 
-/// How many bytes of two words agree from the first on.
+/// Returns the number of equal bytes at the start of two words.
 #[inline(always)]
 fn equal_bytes(a: u64, b: u64) -> usize {
     (a ^ b).trailing_zeros() as usize / 8
@@ -181,11 +182,11 @@ fn word(page: &Padded, at: usize) -> u64 {
 }
 
 #[inline(always)]
-fn short_hash(word: u64) -> usize {
-    ((word as u32) << 8).wrapping_mul(0x9e37_79b1) as usize >> (32 - SHORT_BITS)
+fn hash3(word: u64) -> usize {
+    ((word as u32) << 8).wrapping_mul(0x9e37_79b1) as usize >> (32 - HASH3_LOG)
 }
 
 #[inline(always)]
-fn long_hash(word: u64) -> usize {
-    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LONG_BITS)) as usize
+fn hash8(word: u64) -> usize {
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HASH8_LOG)) as usize
 }

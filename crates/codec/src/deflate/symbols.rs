@@ -1,24 +1,24 @@
-//! Symbols of DEFLATE: literals, lengths, distances (RFC 1951, 3.2.5), and the tokens that pages become.
+//! Literal/length and distance symbols (RFC 1951, 3.2.5), and tokens: a symbol with its extra bits.
 
-use super::prefix::Codes;
-use crate::bits::{Bits, Output};
+use super::prefix_code::Codes;
+use crate::common::bit_writer::{BitWriter, Output};
 
-/// The end of a block.
-pub(super) const END: usize = 256;
+/// The end-of-block symbol.
+pub(super) const END_OF_BLOCK: usize = 256;
 /// The longest match.
-pub(super) const LONGEST: usize = 258;
-/// Symbols of literals, of the end, and of lengths.
-pub(super) const LITERALS_AND_LENGTHS: usize = 286;
-/// Distances up to 4096 have these.
-pub(super) const DISTANCES: usize = 24;
-/// Where distances start among all symbols: they follow the others, so that one table serves both.
+pub(super) const MAX_MATCH: usize = 258;
+/// Number of literal/length symbols.
+pub(super) const LITERAL_LENGTH_SYMBOLS: usize = 286;
+/// Number of distance symbols for distances up to 4096.
+pub(super) const DISTANCE_SYMBOLS: usize = 24;
+/// Index of the first distance symbol: the three alphabets share one table.
 pub(super) const FIRST_DISTANCE: usize = 288;
-/// Where the symbols of the code of lengths start.
-pub(super) const FIRST_LENGTH: usize = 320;
-/// Size of a table of all symbols; a mask of its indices leaves no bounds to check.
-pub(super) const SYMBOLS: usize = 512;
+/// Index of the first symbol of the code length alphabet.
+pub(super) const FIRST_CODE_LENGTH: usize = 320;
+/// Size of a table of all symbols: masking its indices leaves no bounds to check.
+pub(super) const MAX_SYMBOLS: usize = 512;
 
-/// A symbol with the bits that follow it.
+/// A symbol with its extra bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Token(u32);
 
@@ -33,16 +33,16 @@ impl Token {
     }
 
     pub(super) const fn end() -> Self {
-        Self::new(END, 0, 0)
+        Self::new(END_OF_BLOCK, 0, 0)
     }
 
-    /// A length of 3 to [`LONGEST`].
+    /// Returns the token of a match length, 3 to [`MAX_MATCH`].
     #[inline(always)]
     pub(super) fn length(length: usize) -> Self {
         LENGTHS[length & (LENGTHS.len() - 1)]
     }
 
-    /// A distance from 1 on.
+    /// Returns the token of a distance, at least 1.
     #[inline(always)]
     pub(super) fn distance(distance: usize) -> Self {
         let back = distance as u32 - 1;
@@ -51,10 +51,10 @@ impl Token {
         Self::new(symbol as usize, back & ((1 << extra_bits) - 1), extra_bits)
     }
 
-    /// Less than [`SYMBOLS`].
+    /// Returns the symbol, less than [`MAX_SYMBOLS`].
     #[inline(always)]
     pub(super) fn symbol(self) -> usize {
-        self.0 as usize % SYMBOLS
+        self.0 as usize % MAX_SYMBOLS
     }
 
     #[inline(always)]
@@ -68,10 +68,10 @@ impl Token {
     }
 }
 
-/// Writes tokens in these codes. A flush per two of them: a length and a distance take 48 bits at most.
+/// Writes tokens with these codes. Flushes once per two tokens: a length and a distance take 48 bits at most.
 #[inline(always)]
-pub(super) fn write(tokens: &[Token], codes: &Codes, bits: &mut Bits, output: &mut Output) {
-    let add = |bits: &mut Bits, token: Token| {
+pub(super) fn write_tokens(tokens: &[Token], codes: &Codes, bits: &mut BitWriter, output: &mut Output) {
+    let add = |bits: &mut BitWriter, token: Token| {
         let code = codes[token.symbol()];
         let length = code >> 16;
         let word = u64::from(code & 0xffff) | u64::from(token.extra()) << length;
@@ -89,18 +89,19 @@ pub(super) fn write(tokens: &[Token], codes: &Codes, bits: &mut Bits, output: &m
     }
 }
 
+/// Tokens of the match lengths.
 const LENGTHS: [Token; 512] = {
     let mut tokens = [Token(0); 512];
     let mut length = 3;
-    while length < LONGEST {
+    while length < MAX_MATCH {
         let over = length as u32 - 3;
-        // Eight lengths have a symbol each; then the symbols stand for twice as many after every fourth.
+        // The first eight lengths have a symbol each; then every four symbols the lengths per symbol double.
         let extra_bits = if over < 8 { 0 } else { over.ilog2() - 2 };
-        let symbol = END as u32 + 1 + 4 * extra_bits + (over >> extra_bits);
+        let symbol = END_OF_BLOCK as u32 + 1 + 4 * extra_bits + (over >> extra_bits);
         tokens[length] = Token::new(symbol as usize, over & ((1 << extra_bits) - 1), extra_bits);
         length += 1;
     }
-    tokens[LONGEST] = Token::new(LITERALS_AND_LENGTHS - 1, 0, 0);
+    tokens[MAX_MATCH] = Token::new(LITERAL_LENGTH_SYMBOLS - 1, 0, 0);
     tokens
 };
 
@@ -108,7 +109,7 @@ const LENGTHS: [Token; 512] = {
 mod tests {
     use super::*;
 
-    /// The least of each symbol, and the bits behind it, as the tables of the RFC have them.
+    /// `table` has the least number of each symbol and its extra bits, as the tables of RFC 1951, 3.2.5.
     fn check(tokens: impl Iterator<Item = (usize, Token)>, first: usize, table: &[(usize, u32)]) {
         for (number, token) in tokens {
             let symbol = token.symbol() - first;
@@ -116,13 +117,13 @@ mod tests {
             assert_eq!(token.extra_bits(), extra_bits, "{number}");
             assert_eq!(least + token.extra() as usize, number);
             assert!(token.extra() < 1 << extra_bits);
-            // Where two symbols would do, it must be the later one.
+            // Where two symbols are possible, it is the later one.
             assert!(table.get(symbol + 1).is_none_or(|&(next, _)| number < next), "{number}");
         }
     }
 
     #[test]
-    fn lengths_are_those_of_the_description() {
+    fn lengths_are_those_of_the_rfc() {
         let least = [
             3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131,
             163, 195, 227, 258,
@@ -130,11 +131,11 @@ mod tests {
         let extra_bits =
             [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0];
         let table: Vec<_> = least.into_iter().zip(extra_bits).collect();
-        check((3..=LONGEST).map(|length| (length, Token::length(length))), END + 1, &table);
+        check((3..=MAX_MATCH).map(|length| (length, Token::length(length))), END_OF_BLOCK + 1, &table);
     }
 
     #[test]
-    fn distances_are_those_of_the_description() {
+    fn distances_are_those_of_the_rfc() {
         let table = [
             (1, 0),
             (2, 0),
@@ -161,7 +162,7 @@ mod tests {
             (2049, 10),
             (3073, 10),
         ];
-        assert_eq!(table.len(), DISTANCES);
+        assert_eq!(table.len(), DISTANCE_SYMBOLS);
         check((1..=4096).map(|distance| (distance, Token::distance(distance))), FIRST_DISTANCE, &table);
     }
 }

@@ -9,14 +9,14 @@ fn encode(page: &[u8; PAGE]) -> Option<Vec<u8>> {
     Encoder::new().encode(page).map(<[u8]>::to_vec)
 }
 
-/// Two decoders must get the page back.
+/// Checks that two decoders return the page.
 fn check(page: &[u8; PAGE], stream: &[u8]) {
     let mut back = [0; PAGE];
     assert_eq!(libdeflater::Decompressor::new().zlib_decompress(stream, &mut back), Ok(PAGE));
-    assert!(back == *page, "libdeflate got another page");
+    assert!(back == *page, "libdeflate decodes another page");
     let mut back = Vec::new();
     flate2::read::ZlibDecoder::new(stream).read_to_end(&mut back).unwrap();
-    assert!(back == page, "zlib got another page");
+    assert!(back == page, "zlib-rs decodes another page");
 }
 
 fn packed(page: &[u8; PAGE]) -> Vec<u8> {
@@ -25,8 +25,8 @@ fn packed(page: &[u8; PAGE]) -> Vec<u8> {
     stream
 }
 
-/// The kind of the first block.
-fn kind(stream: &[u8]) -> u64 {
+/// BFINAL and BTYPE of the first block.
+fn block_type(stream: &[u8]) -> u64 {
     u64::from(stream[2] & 7)
 }
 
@@ -43,7 +43,7 @@ fn noise() -> impl FnMut() -> u8 {
     }
 }
 
-/// Every three of sixteen values once: nothing repeats, and yet half of the bits say nothing.
+/// Each triple of sixteen values once: no matches, and yet half of the bits are redundant.
 fn without_matches() -> [u8; PAGE] {
     let mut page = [0; PAGE];
     let mut met = [false; PAGE];
@@ -61,7 +61,7 @@ fn without_matches() -> [u8; PAGE] {
 }
 
 #[test]
-fn one_byte_over_and_over_is_matches_of_the_greatest_length() {
+fn a_repeated_byte_is_matches_of_maximum_length() {
     for byte in [0, 1, 143, 144, 255] {
         let mut encoder = Encoder::new();
         let page = [byte; PAGE];
@@ -75,21 +75,21 @@ fn one_byte_over_and_over_is_matches_of_the_greatest_length() {
 }
 
 #[test]
-fn pages_without_matches_have_codes_of_their_own() {
+fn pages_without_matches_take_dynamic_codes() {
     let page = without_matches();
     let stream = packed(&page);
-    assert_eq!(kind(&stream), OWN);
+    assert_eq!(block_type(&stream), DYNAMIC_BLOCK);
     assert!(stream.len() < PAGE / 2 + 200, "{}", stream.len());
 }
 
 #[test]
-fn a_few_different_bytes_among_zeros_take_the_fixed_codes() {
+fn a_few_bytes_among_zeros_take_fixed_codes() {
     let mut byte = noise();
     for count in [20, 50, 100] {
         let mut page = [0; PAGE];
         page[0x800..0x800 + count].fill_with(&mut byte);
         let stream = packed(&page);
-        assert_eq!(kind(&stream), FIXED);
+        assert_eq!(block_type(&stream), FIXED_BLOCK);
         assert!(stream.len() < 50 + 9 * count / 8, "{}", stream.len());
     }
 }
@@ -122,7 +122,7 @@ fn matches_begin_and_end_everywhere() {
 }
 
 #[test]
-fn pages_as_kernels_have_them_are_much_smaller() {
+fn typical_pages_are_much_smaller() {
     let text =
         b"the quick brown fox jumps over the lazy dog; static const struct file_operations = { .read = ";
     let text = fill(|at| text[(at * at / 97 + at) % text.len()]);

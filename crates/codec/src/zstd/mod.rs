@@ -1,11 +1,11 @@
-//! zstd for single pages of 4 KiB at about the size of libzstd's level 1, written from RFC 8878.
+//! zstd frames of single pages of 4 KiB, about as small as libzstd's level 1 makes them (RFC 8878).
 //!
-//! A library that compresses streams of any length spends half of its time per page on what does not grow with the
-//! page: contexts, tables for the longest matches and codes. Everything here knows that a page has 4 KiB: positions
-//! and counts fit `u16`, and tables of probabilities are small.
+//! An encoder for streams of any length spends half of its time per page on work that does not depend on the page's
+//! length: contexts, tables for the longest matches and codes. This one knows that a page has 4 KiB: positions and counts
+//! fit `u16`, and FSE tables are small.
 //!
-//! [`search`] makes a [`Parse`] of a page, which is all that the entropy coder ([`literals`], [`sequences`]) sees. Any
-//! other search can stand in its place: it clears the parse, then adds literals and sequences in order.
+//! [`search`] finds matches and fills a [`Parse`], which is all that the entropy coder ([`literals`], [`sequences`]) reads.
+//! Another match finder can replace it: it clears the parse, then adds literals and sequences in order.
 
 mod codes;
 mod fse;
@@ -18,86 +18,85 @@ mod sequences;
 #[cfg(test)]
 mod tests;
 
-use crate::bits::{Output, put4};
-use crate::output::zeroed;
+use crate::common::bit_writer::{Output, put4};
+use crate::common::zeroed;
 use parse::{PAGE, Parse};
 
-/// Magic number, then a descriptor without flags, then a window of 4 KiB: what libzstd writes for a page when told to
-/// leave out the content's size, which readers of dumps know.
-const HEADER: [u8; 6] = [0x28, 0xb5, 0x2f, 0xfd, 0, 2 << 3];
-/// Where the one block's content starts: behind its own header of three bytes.
-const BLOCK: usize = HEADER.len() + 3;
-/// Marks a block as the frame's last, and as compressed.
-const LAST: u32 = 1;
-const COMPRESSED: u32 = 2 << 1;
+/// Magic number and frame header (RFC 8878, 3.1.1 and 3.1.1.1): a descriptor without flags, then a window of 4 KiB.
+/// libzstd writes the same without a content size, which readers of dumps know.
+const FRAME_HEADER: [u8; 6] = [0x28, 0xb5, 0x2f, 0xfd, 0, 2 << 3];
+/// Where the content of the only block starts: after the block header of three bytes.
+const BLOCK_CONTENT: usize = FRAME_HEADER.len() + 3;
+/// `Last_Block` and the `Block_Type` of a compressed block, in a block header (RFC 8878, 3.1.1.2).
+const LAST_BLOCK: u32 = 1;
+const COMPRESSED_BLOCK: u32 = 2 << 1;
 
 /// Buffers and tables of an encoder.
 pub(crate) struct Encoder {
-    searcher: search::Searcher,
+    match_finder: search::MatchFinder,
     parse: Parse,
-    literals: literals::Coder,
-    sequences: sequences::Coder,
+    literals: literals::LiteralsEncoder,
+    sequences: sequences::SequencesEncoder,
     output: Box<Output>,
     #[cfg(target_arch = "x86_64")]
-    is_modern: bool,
+    has_bmi2_avx2: bool,
 }
 
 impl Encoder {
     pub(crate) fn new() -> Self {
         Self {
-            searcher: search::Searcher::new(),
+            match_finder: search::MatchFinder::new(),
             parse: Parse::new(),
-            literals: literals::Coder::new(),
-            sequences: sequences::Coder::new(),
+            literals: literals::LiteralsEncoder::new(),
+            sequences: sequences::SequencesEncoder::new(),
             output: zeroed(),
             #[cfg(target_arch = "x86_64")]
-            is_modern: is_modern(),
+            has_bmi2_avx2: has_bmi2_avx2(),
         }
     }
 
-    /// Encodes a page as a frame. `None`: it does not shrink.
+    /// Encodes a page as a frame. Returns `None` if the frame is not shorter than the page.
     pub(crate) fn encode(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
         #[cfg(target_arch = "x86_64")]
-        if self.is_modern {
-            // SAFETY: the processor was found to have all that this is compiled for.
-            return unsafe { self.encode_modern(page) };
+        if self.has_bmi2_avx2 {
+            // SAFETY: the processor has every feature that the function is compiled for.
+            return unsafe { self.encode_bmi2_avx2(page) };
         }
-        self.encode_any(page)
+        self.encode_portable(page)
     }
 
-    /// The same with instructions that not every processor has, of which those that shift and count bits matter: 3 %
-    /// faster.
+    /// Does the same with instructions that not every processor has. Those that shift and count bits make it 3 % faster.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi1,bmi2,lzcnt,avx2")]
-    fn encode_modern(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
-        self.encode_any(page)
+    fn encode_bmi2_avx2(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
+        self.encode_portable(page)
     }
 
     #[inline(always)]
-    fn encode_any(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
-        self.searcher.search(page, &mut self.parse);
+    fn encode_portable(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {
+        self.match_finder.parse(page, &mut self.parse);
         self.encode_parse()
     }
 
-    /// Encodes what a search left in `parse`.
+    /// Encodes `parse` as a frame of one block.
     #[inline(always)]
     fn encode_parse(&mut self) -> Option<&[u8]> {
         let Self { parse, literals, sequences, output, .. } = self;
-        let at = literals.encode(parse.literals(), output, BLOCK)?;
-        let end = sequences.encode(&parse.codes, output, at);
+        let at = literals.write(parse.literals(), output, BLOCK_CONTENT)?;
+        let end = sequences.write(&parse.sequences, output, at);
         if end >= PAGE {
             return None;
         }
-        let size = (end - BLOCK) as u32;
-        put4(output, BLOCK - 3, (size << 3) | COMPRESSED | LAST, 3);
-        output[..HEADER.len()].copy_from_slice(&HEADER);
+        let size = (end - BLOCK_CONTENT) as u32;
+        put4(output, FRAME_HEADER.len(), (size << 3) | COMPRESSED_BLOCK | LAST_BLOCK, 3);
+        output[..FRAME_HEADER.len()].copy_from_slice(&FRAME_HEADER);
         Some(&output[..end])
     }
 }
 
-/// Whether [`Encoder::encode_modern`] may be called.
+/// Returns whether [`Encoder::encode_bmi2_avx2`] may be called.
 #[cfg(target_arch = "x86_64")]
-fn is_modern() -> bool {
+fn has_bmi2_avx2() -> bool {
     is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
         && is_x86_feature_detected!("lzcnt")

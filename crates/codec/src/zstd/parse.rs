@@ -1,45 +1,46 @@
-//! What a search for repeated bytes makes of a page.
+//! The parse of a page: what a match finder makes of it.
 
-use super::codes::Codes;
-use crate::output::zeroed;
+use super::codes::CodedSequences;
+use crate::common::zeroed;
 
-/// The only length of page.
-pub(crate) const PAGE: usize = 4096;
-/// The shortest match that the format has.
-pub(crate) const MIN_MATCH: usize = 3;
+/// Length of every page.
+pub(super) const PAGE: usize = 4096;
+/// The shortest match that the format can express.
+pub(super) const MIN_MATCH: usize = 3;
 
-/// More than any page has, as each match covers at least [`MIN_MATCH`] bytes.
-pub(crate) const MAX_SEQUENCES: usize = 2048;
-/// Literals are written in steps of this many bytes.
+/// More sequences than any page has, as each match covers at least [`MIN_MATCH`] bytes.
+pub(super) const MAX_SEQUENCES: usize = 2048;
+/// Literals are copied in steps of this many bytes.
 const STEP: usize = 32;
 
-/// A page as sequences (some literals, then a copy of earlier bytes) and the literals of all of them; literals without
-/// a sequence end the page.
+/// A page as sequences (some literals, then a match) and the literals of all of them. Literals may follow the last
+/// sequence.
 ///
-/// Sequences are coded as they are added: a search waits for wrong guesses much of the time, which this fills.
-pub(crate) struct Parse {
-    pub(crate) codes: Codes,
+/// Sequences are coded as they are added: that work fills the time in which the match finder waits for mispredicted
+/// branches.
+pub(super) struct Parse {
+    pub(super) sequences: CodedSequences,
     literals: Box<[u8; PAGE + STEP]>,
     literal_count: usize,
 }
 
 impl Parse {
-    pub(crate) fn new() -> Self {
-        Self { codes: Codes::new(), literals: zeroed(), literal_count: 0 }
+    pub(super) fn new() -> Self {
+        Self { sequences: CodedSequences::new(), literals: zeroed(), literal_count: 0 }
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.codes.clear();
+    pub(super) fn clear(&mut self) {
+        self.sequences.clear();
         self.literal_count = 0;
     }
 
-    pub(crate) fn literals(&self) -> &[u8] {
+    pub(super) fn literals(&self) -> &[u8] {
         &self.literals[..self.literal_count]
     }
 
-    /// Adds `count` literals that are at `from` of the page.
+    /// Adds `count` literals from index `from` of the page.
     #[inline(always)]
-    pub(crate) fn add_literals(&mut self, page: &[u8; PAGE], from: usize, count: usize) {
+    pub(super) fn add_literals(&mut self, page: &[u8; PAGE], from: usize, count: usize) {
         let at = self.literal_count;
         self.literal_count += count;
         let mut done = 0;

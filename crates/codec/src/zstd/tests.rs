@@ -1,16 +1,16 @@
-//! Frames against libzstd's decoder: of pages, and of parses that no search would make.
+//! Decodes frames with libzstd: of pages, and of parses that no match finder would make.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zstd_safe::DCtx;
 
 use super::parse::PAGE;
-use super::{Encoder, HEADER};
+use super::{Encoder, FRAME_HEADER};
 
-/// Literals, length, offset.
+/// Literals length, match length, offset.
 type Sequence = (usize, usize, usize);
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 fn noise(seed: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(seed), |state| {
         Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
@@ -31,7 +31,7 @@ fn round_trip(page: &[u8]) -> Option<usize> {
     let page: &[u8; PAGE] = page.try_into().expect("a page");
     let mut encoder = Encoder::new();
     let frame = encoder.encode(page);
-    assert!(Encoder::new().encode_any(page) == frame, "the frame depends on the processor");
+    assert!(Encoder::new().encode_portable(page) == frame, "the frame depends on the processor");
     let frame = frame?;
     assert!(frame.len() < PAGE);
     assert!(decode(frame) == page, "the page came back altered");
@@ -46,7 +46,7 @@ fn encode_parsed(literals: &[u8], sequences: &[Sequence]) -> Option<usize> {
     let mut content = Vec::new();
     let mut at = 0;
     for &(count, length, offset) in sequences {
-        encoder.parse.codes.add(count, length, offset);
+        encoder.parse.sequences.add(count, length, offset);
         content.extend_from_slice(&literals[at..at + count]);
         at += count;
         assert!((1..=content.len()).contains(&offset));
@@ -64,7 +64,7 @@ fn encode_parsed(literals: &[u8], sequences: &[Sequence]) -> Option<usize> {
     Some(frame.len())
 }
 
-/// Literals of which each byte occurs as often as its count says, mixed.
+/// Literals in which each byte occurs as often as its count says, shuffled.
 fn with_counts(counts: &[(u8, usize)]) -> Vec<u8> {
     let mut literals: Vec<u8> = counts.iter().flat_map(|&(byte, count)| vec![byte; count]).collect();
     for (at, n) in (1..literals.len()).zip(noise(1)) {
@@ -78,12 +78,12 @@ fn page_of(bytes: impl Iterator<Item = u8>) -> Vec<u8> {
 }
 
 #[test]
-fn frames_begin_like_the_librarys() {
+fn frame_headers_are_libzstds() {
     let mut context = zstd_safe::CCtx::create();
     context.set_parameter(zstd_safe::CParameter::ContentSizeFlag(false)).expect("a parameter");
     let mut frame = Vec::with_capacity(2 * PAGE);
     context.compress2(&mut frame, &[0; PAGE]).expect("room");
-    assert_eq!(frame[..HEADER.len()], HEADER);
+    assert_eq!(frame[..FRAME_HEADER.len()], FRAME_HEADER);
 }
 
 #[test]
@@ -176,12 +176,12 @@ fn the_number_of_sequences_may_be_anything() {
 }
 
 #[test]
-fn lengths_have_every_code() {
+fn lengths_and_offsets_have_every_code() {
     for n in (0..64).chain([65, 127, 128, 130, 131, 255, 256, 511, 512, 1023, 1024, 2047, 2048, 4000]) {
         let literals = with_counts(&[(1, n + 1), (2, 1)]);
         assert!(encode_parsed(&literals, &[(n + 2, 3, 1)]).is_some(), "{n} literals");
         assert!(encode_parsed(&[1, 2], &[(2, 3 + n, 2)]).is_some(), "{n} more");
-        // Not at the end alone, where a code costs nothing.
+        // Not only at the end, where a code takes no bits.
         let sequences = [(1, 3, 1), (n, 4, 1), (1, 3, 2)];
         assert!(encode_parsed(&literals, &sequences).is_some(), "{n} literals");
         assert!(encode_parsed(&[1, 2, 3], &[(1, 3, 1), (1, 3 + n, 3), (1, 3, 2)]).is_some(), "{n} more");
@@ -194,8 +194,8 @@ fn lengths_have_every_code() {
 }
 
 #[test]
-fn recent_offsets_are_named_right() {
-    // Every row of five offsets out of five, with and without literals between.
+fn repeat_offsets_have_the_right_values() {
+    // Every sequence of five offsets out of five, with and without literals between.
     let offsets = [1, 2, 3, 4, 8];
     for row in 0..5_usize.pow(5) {
         for pattern in [0_usize, 0b1_1111, 0b0_1010, 0b1_0110] {
@@ -211,8 +211,8 @@ fn recent_offsets_are_named_right() {
 }
 
 #[test]
-fn codes_of_literals_may_have_any_shape() {
-    // As deep as counts can make a tree: each as many as all before.
+fn huffman_trees_may_have_any_shape() {
+    // The deepest tree: Fibonacci numbers as counts.
     let mut counts = vec![(0, 1), (1, 1)];
     for byte in 2..17 {
         let [.., (_, a), (_, b)] = counts[..] else { unreachable!() };
@@ -243,7 +243,7 @@ fn codes_of_literals_may_have_any_shape() {
         let counts: Vec<_> = (0..=last).map(|byte| (byte, 15)).collect();
         assert!(encode_parsed(&with_counts(&counts), &[]).is_some(), "{last}");
     }
-    // 192 codes of eight bits and one of two, the last: all weights that are described are the same.
+    // 192 codes of eight bits and one of two, the last: all weights that are written are the same.
     let mut counts: Vec<_> = (0..192).map(|byte| (byte, 4)).collect();
     counts.push((192, 256));
     assert!(encode_parsed(&with_counts(&counts), &[]).is_some());
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn any_counts_of_literals_come_back(counts in vec(prop_oneof![4 => 0..3_usize, 2 => 0..40_usize, 1 => 0..1500_usize], 1..=256)) {
+    fn any_histogram_of_literals_comes_back(counts in vec(prop_oneof![4 => 0..3_usize, 2 => 0..40_usize, 1 => 0..1500_usize], 1..=256)) {
         let mut left = PAGE;
         let counts: Vec<_> = (0..=255).zip(counts).map(|(byte, count)| {
             let count = count.min(left);
@@ -291,21 +291,21 @@ proptest! {
     }
 
     #[test]
-    fn states_are_shared_out(counts in vec(prop_oneof![2 => Just(0_u16), 4 => 1..4_u16, 2 => 1..60_u16, 1 => 1..1500_u16], 2..=53), max in 5..=7_u32) {
-        use super::fse::{self, SYMBOLS};
-        let mut all = [0; SYMBOLS];
+    fn normalized_counts_add_up_to_the_table_size(counts in vec(prop_oneof![2 => Just(0_u16), 4 => 1..4_u16, 2 => 1..60_u16, 1 => 1..1500_u16], 2..=53), max in 5..=7_u32) {
+        use super::fse::{self, MAX_SYMBOLS};
+        let mut all = [0; MAX_SYMBOLS];
         all[..counts.len()].copy_from_slice(&counts);
         all[counts.len() - 1] = 1;
         let total = all.iter().map(|&count| u32::from(count)).sum::<u32>();
-        let different = all.iter().filter(|&&count| count > 0).count() as u32;
-        if different < 2 || different > 1 << max || total > PAGE as u32 {
+        let distinct = all.iter().filter(|&&count| count > 0).count() as u32;
+        if distinct < 2 || distinct > 1 << max || total > PAGE as u32 {
             return Ok(());
         }
-        let log = fse::log_for(total, different, max);
-        let shares = fse::share(&all, counts.len(), total, log);
-        let sum = shares.states.iter().map(|&states| u32::from(states)).sum::<u32>();
-        prop_assert_eq!(sum, 1 << log);
-        for (&count, &states) in all.iter().zip(&shares.states) {
+        let table_log = fse::optimal_table_log(total, distinct, max);
+        let normalized = fse::normalize(&all, counts.len(), total, table_log);
+        let sum = normalized.counts.iter().map(|&states| u32::from(states)).sum::<u32>();
+        prop_assert_eq!(sum, 1 << table_log);
+        for (&count, &states) in all.iter().zip(&normalized.counts) {
             prop_assert_eq!(count > 0, states > 0);
         }
     }

@@ -1,35 +1,35 @@
-//! Decodes LZO1X, bit stream version 0, as the kernel's `Documentation/staging/lzo.rst` describes it.
+//! Decodes LZO1X streams.
 //!
-//! Kernel memory is many short copies and runs of literals: whole words are copied wherever both sides have room for them,
-//! exact lengths only at the ends.
+//! Pages of kernel memory are many short copies and literal runs. The decoder copies whole words wherever both sides
+//! have room for them, and exact lengths only at the ends.
 
-/// What is wrong with a stream.
+/// Why a stream does not decode; named after liblzo2's `LZO_E_` codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// It makes more than the page holds.
-    TooLong,
-    /// It copies from before the page's start.
-    BeforeStart,
-    /// It ends within an instruction.
-    Cut,
-    /// It goes on after its end, or its end is none.
-    NoEnd,
+pub(crate) enum DecodeError {
+    /// The output is longer than the page.
+    OutputOverrun,
+    /// A copy starts before the page.
+    LookbehindOverrun,
+    /// The stream ends within an instruction.
+    InputOverrun,
+    /// Bytes follow the end of stream, or its length is not 3.
+    EndNotFound,
 }
 
-/// Distance of a far copy that marks the end.
-const END: usize = 16384;
+/// Distance of a copy within 16..48 kB that stands for the end of stream.
+const END_DISTANCE: usize = 16384;
 
-/// Decodes `input` to the start of `page`, and says how many bytes that makes. What follows them in the page may be
-/// overwritten.
-pub(crate) fn decode(input: &[u8], page: &mut [u8]) -> Result<usize, Fault> {
+/// Decodes `input` to the start of `page` and returns the number of bytes. The rest of the page may be overwritten.
+pub(crate) fn decode(input: &[u8], page: &mut [u8]) -> Result<usize, DecodeError> {
     let mut from = Input { bytes: input, at: 0 };
     let mut at = 0;
-    // Literals of the last instruction: what the smallest instructions mean depends on them. 4 stands for more.
-    let mut before = 0;
+    // Number of literals that the last instruction copied, 4 for more: the meaning of instructions below 16 depends on
+    // it.
+    let mut state = 0;
     if let Some(first @ 18..) = input.first().copied().map(usize::from) {
         from.at = 1;
         at = from.literals(first - 17, page, at)?;
-        before = (first - 17).min(4);
+        state = (first - 17).min(4);
     }
     loop {
         let byte = from.byte()?;
@@ -43,29 +43,29 @@ pub(crate) fn decode(input: &[u8], page: &mut [u8]) -> Result<usize, Fault> {
             16..32 => {
                 let length = from.length(byte % 8, 7)? + 2;
                 let word = from.word()?;
-                let distance = END + (byte & 8) * 2048 + word / 4;
-                if distance == END {
+                let distance = END_DISTANCE + (byte & 8) * 2048 + word / 4;
+                if distance == END_DISTANCE {
                     let ends = length == 3 && from.at == input.len();
-                    return if ends { Ok(at) } else { Err(Fault::NoEnd) };
+                    return if ends { Ok(at) } else { Err(DecodeError::EndNotFound) };
                 }
                 (length, distance, word % 4)
             }
-            _ if before == 0 => {
+            _ if state == 0 => {
                 let count = from.length(byte, 15)? + 3;
                 at = from.literals(count, page, at)?;
-                before = 4;
+                state = 4;
                 continue;
             }
             _ => {
                 let near = from.byte()? * 4 + byte / 4 + 1;
-                if before == 4 { (3, near + 2048, byte % 4) } else { (2, near, byte % 4) }
+                if state == 4 { (3, near + 2048, byte % 4) } else { (2, near, byte % 4) }
             }
         };
-        at = repeat(page, at, length, distance)?;
+        at = copy_match(page, at, length, distance)?;
         if literals > 0 {
             at = from.few_literals(literals, page, at)?;
         }
-        before = literals;
+        state = literals;
     }
 }
 
@@ -76,26 +76,27 @@ struct Input<'a> {
 
 impl Input<'_> {
     #[inline(always)]
-    fn byte(&mut self) -> Result<usize, Fault> {
-        let byte = *self.bytes.get(self.at).ok_or(Fault::Cut)?;
+    fn byte(&mut self) -> Result<usize, DecodeError> {
+        let byte = *self.bytes.get(self.at).ok_or(DecodeError::InputOverrun)?;
         self.at += 1;
         Ok(byte.into())
     }
 
-    /// Two bytes, the lower first.
+    /// Reads a little-endian word of two bytes.
     #[inline(always)]
-    fn word(&mut self) -> Result<usize, Fault> {
+    fn word(&mut self) -> Result<usize, DecodeError> {
         let rest = self.bytes.get(self.at..).unwrap_or(&[]);
-        let word = rest.first_chunk().ok_or(Fault::Cut)?;
+        let word = rest.first_chunk().ok_or(DecodeError::InputOverrun)?;
         self.at += 2;
         Ok(u16::from_le_bytes(*word).into())
     }
 
-    /// A length that is `small`, or does not fit the instruction: then 255 for every zero byte, and the byte after them.
+    /// Returns the length in the instruction, `inline`; if that is 0, `most` plus 255 for each zero byte that follows, plus
+    /// the byte after them.
     #[inline(always)]
-    fn length(&mut self, small: usize, most: usize) -> Result<usize, Fault> {
-        if small > 0 {
-            return Ok(small);
+    fn length(&mut self, inline: usize, most: usize) -> Result<usize, DecodeError> {
+        if inline > 0 {
+            return Ok(inline);
         }
         let mut length = most;
         loop {
@@ -108,21 +109,21 @@ impl Input<'_> {
 
     /// Copies `count` bytes to `page[at..]`. Returns where they end.
     #[inline(always)]
-    fn literals(&mut self, count: usize, page: &mut [u8], at: usize) -> Result<usize, Fault> {
+    fn literals(&mut self, count: usize, page: &mut [u8], at: usize) -> Result<usize, DecodeError> {
         match (chunk::<16>(self.bytes, self.at), page.get_mut(at..).and_then(<[u8]>::first_chunk_mut)) {
             (Some(word), Some(to)) if count <= 16 => *to = word,
             _ => {
-                let bytes = self.bytes.get(self.at..self.at + count).ok_or(Fault::Cut)?;
-                page.get_mut(at..at + count).ok_or(Fault::TooLong)?.copy_from_slice(bytes);
+                let bytes = self.bytes.get(self.at..self.at + count).ok_or(DecodeError::InputOverrun)?;
+                page.get_mut(at..at + count).ok_or(DecodeError::OutputOverrun)?.copy_from_slice(bytes);
             }
         }
         self.at += count;
         Ok(at + count)
     }
 
-    /// The same for at most 4 bytes.
+    /// Does the same for at most 4 bytes.
     #[inline(always)]
-    fn few_literals(&mut self, count: usize, page: &mut [u8], at: usize) -> Result<usize, Fault> {
+    fn few_literals(&mut self, count: usize, page: &mut [u8], at: usize) -> Result<usize, DecodeError> {
         match (chunk::<4>(self.bytes, self.at), page.get_mut(at..).and_then(<[u8]>::first_chunk_mut)) {
             (Some(word), Some(to)) => *to = word,
             _ => return self.literals(count, page, at),
@@ -132,28 +133,28 @@ impl Input<'_> {
     }
 }
 
-/// Copies `length` bytes from `distance` before `page[at..]` to there; the two may overlap, which repeats them. Returns where
-/// they end.
+/// Copies `length` bytes from `distance` before `page[at..]` to there; if they overlap, the bytes repeat. Returns where the
+/// copy ends.
 #[inline(always)]
-fn repeat(page: &mut [u8], at: usize, length: usize, distance: usize) -> Result<usize, Fault> {
-    let start = at.checked_sub(distance).ok_or(Fault::BeforeStart)?;
+fn copy_match(page: &mut [u8], at: usize, length: usize, distance: usize) -> Result<usize, DecodeError> {
+    let start = at.checked_sub(distance).ok_or(DecodeError::LookbehindOverrun)?;
     let end = at + length;
     if end > page.len() {
-        return Err(Fault::TooLong);
+        return Err(DecodeError::OutputOverrun);
     }
     if distance >= 16 && end + 16 <= page.len() {
-        words::<16>(page, start, at..end);
+        copy_words::<16>(page, start, at..end);
     } else if distance >= 8 && end + 8 <= page.len() {
-        words::<8>(page, start, at..end);
+        copy_words::<8>(page, start, at..end);
     } else {
-        repeat_any(page, start, at..end);
+        copy_overlapping(page, start, at..end);
     }
     Ok(end)
 }
 
-/// Copies whole words, at most one less a byte past the end of `to`; `from` is at least a word before it.
+/// Copies whole words, up to one byte less than a word past the end of `to`; `from` is at least a word before it.
 #[inline(always)]
-fn words<const N: usize>(page: &mut [u8], mut from: usize, to: std::ops::Range<usize>) {
+fn copy_words<const N: usize>(page: &mut [u8], mut from: usize, to: std::ops::Range<usize>) {
     let mut at = to.start;
     while at < to.end {
         let (Some(word), Some(place)) =
@@ -166,9 +167,9 @@ fn words<const N: usize>(page: &mut [u8], mut from: usize, to: std::ops::Range<u
     }
 }
 
-/// Copies where words do not fit: what is repeated doubles.
+/// Copies where words do not fit: each step copies twice as many bytes as the one before.
 #[inline(never)]
-fn repeat_any(page: &mut [u8], from: usize, to: std::ops::Range<usize>) {
+fn copy_overlapping(page: &mut [u8], from: usize, to: std::ops::Range<usize>) {
     let mut at = to.start;
     if at - from == 1 {
         let byte = page[from];
@@ -191,9 +192,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::search::Encoder;
+    use crate::lzo::Encoder;
 
-    fn decoded(input: &[u8], size: usize) -> Result<Vec<u8>, Fault> {
+    fn decoded(input: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
         let mut page = vec![0xee; size];
         let made = decode(input, &mut page)?;
         page.truncate(made);
@@ -201,20 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn every_instruction_is_understood() {
+    fn decodes_every_instruction() {
         for (input, output) in [
             (&[0x11, 0, 0][..], &b""[..]),
             (&[20, b'a', b'b', b'c', 0x11, 0, 0], b"abc"),
-            // Four literals; then 3 from 2049 back cannot be, but 2 near ones after 3 literals can.
+            // Three literals, then a copy of 2 bytes within 1 kB.
             (&[20, b'a', b'b', b'c', 0b0100, 0, 0x11, 0, 0], b"abcbc"),
-            // One byte repeated, with three literals after it.
+            // One byte repeated, with three literals in the state.
             (
                 &[18, b'a', 32, 39 - 33, 3, 0, b'x', b'y', b'z', 0x11, 0, 0],
                 &[[b'a'; 40].as_slice(), b"xyz"].concat(),
             ),
-            // Three repeated bytes: neither a word nor a single one.
+            // Three repeated bytes: neither a word nor a single byte.
             (&[20, b'a', b'b', b'c', 0b1110_1000, 0, 0x11, 0, 0], b"abcabcabcab"),
-            // A run of literals after a copy.
+            // A literal run after a copy.
             (&[18, b'a', 0b0100_0000, 0, 1, b'w', b'x', b'y', b'z', 0x11, 0, 0], b"aaaawxyz"),
         ] {
             assert_eq!(decoded(input, 64).as_deref(), Ok(output), "{input:?}");
@@ -222,24 +223,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
-        assert_eq!(decoded(&[], 8), Err(Fault::Cut));
-        assert_eq!(decoded(&[20, b'a'], 8), Err(Fault::Cut));
-        assert_eq!(decoded(&[20, b'a', b'b', b'c'], 8), Err(Fault::Cut));
-        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x11, 0], 8), Err(Fault::Cut));
-        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x11, 0, 0, 0], 8), Err(Fault::NoEnd));
-        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x12, 0, 0], 8), Err(Fault::NoEnd));
-        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x11, 0, 0], 2), Err(Fault::TooLong));
-        assert_eq!(decoded(&[18, b'a', 32, 1, 0, 0, 0x11, 0, 0], 8), Err(Fault::TooLong));
-        assert_eq!(decoded(&[18, b'a', 0b0100_0100, 0, 0x11, 0, 0], 8), Err(Fault::BeforeStart));
+    fn errors_say_what_is_wrong() {
+        assert_eq!(decoded(&[], 8), Err(DecodeError::InputOverrun));
+        assert_eq!(decoded(&[20, b'a'], 8), Err(DecodeError::InputOverrun));
+        assert_eq!(decoded(&[20, b'a', b'b', b'c'], 8), Err(DecodeError::InputOverrun));
+        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x11, 0], 8), Err(DecodeError::InputOverrun));
+        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x11, 0, 0, 0], 8), Err(DecodeError::EndNotFound));
+        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x12, 0, 0], 8), Err(DecodeError::EndNotFound));
+        assert_eq!(decoded(&[20, b'a', b'b', b'c', 0x11, 0, 0], 2), Err(DecodeError::OutputOverrun));
+        assert_eq!(decoded(&[18, b'a', 32, 1, 0, 0, 0x11, 0, 0], 8), Err(DecodeError::OutputOverrun));
+        assert_eq!(decoded(&[18, b'a', 0b0100_0100, 0, 0x11, 0, 0], 8), Err(DecodeError::LookbehindOverrun));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
-        /// On anything, it says what another decoder says.
+        /// Accepts and refuses the same streams as another decoder, and makes the same bytes.
         #[test]
-        fn it_agrees_with_lzokay(
+        fn agrees_with_lzokay(
             page in proptest::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..600),
             copies in proptest::collection::vec((0usize..600, 1usize..300), 0..20),
             flip in proptest::option::of((any::<prop::sample::Index>(), 0..8u8)),

@@ -1,10 +1,12 @@
-//! The output, and bits written to it: the first in the lowest place.
+//! The output of the DEFLATE and zstd encoders, and a bit writer: the first bit goes to the least significant place.
 
 const MASK: usize = 8191;
 const SLACK: usize = 8;
 
-/// A frame being written. Indices are masked, so that words are written without a bounds check; what would not fit is
-/// lost, but then the frame is longer than the page and nobody reads it.
+/// Buffer that a stream or frame is written to.
+///
+/// Indices are masked, so that words are written without a bounds check. What does not fit is lost; the result is
+/// longer than the page then, and is discarded.
 pub(crate) type Output = [u8; MASK + 1 + SLACK];
 
 #[inline(always)]
@@ -20,32 +22,35 @@ pub(crate) fn put4(output: &mut Output, at: usize, word: u32, count: usize) {
     output[at..at + count].copy_from_slice(&word.to_le_bytes()[..count]);
 }
 
-/// Bits on their way to the output.
+/// Writes bit fields.
 ///
-/// They are the highest bits of a word, below which is what was written before and other bits without meaning: so a
-/// value needs no mask before it is added.
+/// The bits that are not yet in the output are the highest of a word. The places below hold bits already written, or
+/// bits without meaning, so a value is added without masking.
 #[derive(Clone, Copy)]
-pub(crate) struct Bits {
+pub(crate) struct BitWriter {
     pending: u64,
     count: u32,
     at: usize,
 }
 
-impl Bits {
-    /// Starts at a byte of the output.
+impl BitWriter {
+    /// Starts at byte `at` of the output.
     #[inline(always)]
     pub(crate) fn new(at: usize) -> Self {
         Self { pending: 0, count: 0, at }
     }
 
-    /// Adds the lowest `width` bits of `value`. From one [`flush`](Self::flush) to the next there is room for 57 bits;
-    /// other bits in `value` must lie below the 8th and take 8 of that.
+    /// Adds the lowest `width` bits of `value`.
+    ///
+    /// From one [`flush`](Self::flush) to the next there is room for 57 bits. Other bits that are set in `value` must
+    /// lie below the 8th, and take 8 bits of that room.
     #[inline(always)]
     pub(crate) fn add(&mut self, value: u64, width: u32) {
         self.pending = self.pending >> (width & 63) | value.rotate_right(width);
         self.count += width;
     }
 
+    /// Writes the whole bytes that are pending.
     #[inline(always)]
     pub(crate) fn flush(&mut self, output: &mut Output) {
         put8(output, self.at, self.pending >> (self.count.wrapping_neg() & 63));
@@ -53,16 +58,16 @@ impl Bits {
         self.count &= 7;
     }
 
-    /// Fills the last byte with zeros. Returns where the output ends.
+    /// Pads the last byte with zero bits. Returns where the output ends.
     #[inline(always)]
     pub(crate) fn finish(mut self, output: &mut Output) -> usize {
         self.flush(output);
         self.at + usize::from(self.count > 0)
     }
 
-    /// Ends a stream that is read from its end: a one marks that.
+    /// Ends a bitstream that is read backwards: a 1 bit precedes the padding (RFC 8878, 4.1.2 and 4.2.2).
     #[inline(always)]
-    pub(crate) fn finish_backwards(mut self, output: &mut Output) -> usize {
+    pub(crate) fn finish_backward(mut self, output: &mut Output) -> usize {
         self.add(1, 1);
         self.finish(output)
     }
