@@ -2,7 +2,8 @@ use zstd_safe::{CCtx, CParameter, ParamSwitch};
 
 use crate::{Codec, CodecError, Method, deflate, lzo, zstd};
 
-/// Compresses pages with one method. Belongs to one thread, and allocates nothing per page after the largest page size.
+/// Compresses pages with one method. Belongs to one thread, and allocates nothing per page after the largest
+/// page size.
 pub struct Compressor {
     method: Method,
     engine: Engine,
@@ -52,8 +53,9 @@ impl Compressor {
 
     /// Compresses `page` into the start of `out`. Returns the number of bytes, always less than the page's.
     ///
-    /// Returns `None` if the page does not shrink, or shrinks to more than `out` holds: it is to be stored uncompressed, and
-    /// the contents of `out` are unspecified. An `out` as long as the page suffices; its length never changes the bytes.
+    /// Returns `None` if the page does not shrink, or shrinks to more than `out` holds: it is to be stored
+    /// uncompressed, and the contents of `out` are unspecified. An `out` as long as the page suffices; its
+    /// length never changes the bytes.
     pub fn compress(&mut self, page: &[u8], out: &mut [u8]) -> Option<usize> {
         let size = match &mut self.engine {
             Engine::None => return None,
@@ -102,8 +104,8 @@ fn compress_lzo(encoder: &mut lzo::Encoder, page: &[u8], out: &mut [u8]) -> Opti
     Some(stream.len())
 }
 
-/// Runs `compress` on at least `bound` bytes of room, with which libraries do not fail and (zstd, libdeflate) do not change
-/// their output.
+/// Runs `compress` on at least `bound` bytes of room, with which libraries do not fail and (zstd, libdeflate)
+/// do not change their output.
 fn with_room(
     bound: usize,
     scratch: &mut Vec<u8>,
@@ -142,8 +144,8 @@ fn zstd_context(method: Method) -> Result<CCtx<'static>, CodecError> {
         // The reader knows the page size; without it a frame is one byte shorter.
         CParameter::ContentSizeFlag(false),
         CParameter::DictIdFlag(false),
-        // Since zstd 1.5.5 this match finder (levels 5 to 12, inputs above 16 KiB) salts its hashes with what the context
-        // compressed before, so the candidates it forgets could depend on earlier pages.
+        // Since zstd 1.5.5 this match finder (levels 5 to 12, inputs above 16 KiB) salts its hashes with what
+        // the context compressed before, so the candidates it forgets could depend on earlier pages.
         CParameter::UseRowMatchFinder(ParamSwitch::Disable),
     ] {
         context.set_parameter(parameter).map_err(|code| failed(method, zstd_safe::get_error_name(code)))?;

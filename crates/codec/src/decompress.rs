@@ -4,7 +4,8 @@ use zstd_safe::DCtx;
 use crate::lzo::{self, DecodeError};
 use crate::{Codec, CodecError};
 
-/// Decompresses pages of any codec. Belongs to one thread; creates the context of a codec when it is first needed.
+/// Decompresses pages of any codec. Belongs to one thread; creates the context of a codec when it is first
+/// needed.
 #[derive(Default)]
 pub struct Decompressor {
     zlib: Option<libdeflater::Decompressor>,
@@ -18,8 +19,8 @@ impl Decompressor {
         Self::default()
     }
 
-    /// Decompresses `data`, which must be exactly `page.len()` bytes long when decompressed. On error the contents of
-    /// `page` are unspecified.
+    /// Decompresses `data`, which must be exactly `page.len()` bytes long when decompressed. On error the
+    /// contents of `page` are unspecified.
     pub fn decompress(&mut self, codec: Codec, data: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
         let expected = page.len();
         let actual = match codec {
@@ -53,8 +54,8 @@ impl Decompressor {
 
     fn snappy(&mut self, data: &[u8], page: &mut [u8]) -> Result<usize, CodecError> {
         let codec = Codec::Snappy;
-        // The stream begins with its length. Compare it with the page before the decoder does, whose error would not say
-        // that the stream is too long.
+        // The stream begins with its length. Compare it with the page before the decoder does, whose error
+        // would not say that the stream is too long.
         let length = snap::raw::decompress_len(data)
             .map_err(|_| corrupt(codec, data, "it does not begin with a length"))?;
         if length > page.len() {

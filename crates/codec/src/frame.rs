@@ -52,7 +52,8 @@ impl FrameDecompressor {
         Ok(Self { context })
     }
 
-    /// Replaces `out` with the content of `frame`, at most `limit` bytes. Verifies the checksum if the frame has one.
+    /// Replaces `out` with the content of `frame`, at most `limit` bytes. Verifies the checksum if the frame
+    /// has one.
     pub fn decompress(&mut self, frame: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<(), CodecError> {
         out.clear();
         out.reserve(limit);

@@ -34,20 +34,21 @@ impl Codec {
         }
     }
 
-    /// Returns the range of levels, if the codec has any. 0 is in zstd's range, but libzstd takes it for its default, so
-    /// it is refused.
+    /// Returns the range of levels, if the codec has any. 0 is in zstd's range, but libzstd takes it for its
+    /// default, so it is refused.
     pub const fn levels(self) -> Option<RangeInclusive<i32>> {
         match self {
             // libdeflate's levels: 1 to 9 correspond to zlib's, 10 to 12 search longer.
             Self::Zlib => Some(1..=12),
-            // libzstd accepts levels down to -131072. Each lower level skips one more byte between searches, which finds
-            // nothing in a page long before -100.
+            // libzstd accepts levels down to -131072. Each lower level skips one more byte between searches,
+            // which finds nothing in a page long before -100.
             Self::Zstd => Some(-100..=22),
             Self::None | Self::Lzo | Self::Snappy => None,
         }
     }
 
-    /// Returns the level for a capture kernel: the one that saves most bytes for its time; 0 for codecs without levels.
+    /// Returns the level for a capture kernel: the one that saves most bytes for its time; 0 for codecs
+    /// without levels.
     pub const fn default_level(self) -> i32 {
         match self {
             Self::Zlib | Self::Zstd => 1,

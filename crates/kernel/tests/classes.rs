@@ -30,8 +30,8 @@ fn single_pages() {
     for era in Era::ALL {
         let mut machine = machine(era, 1);
         machine.anon(1).cache(2).cache_private(3).slab(4, 0).buddy(8, 3);
-        // In the swap cache, off the LRU lists; movable but neither anonymous nor cache (4.8 to 6.16); a filesystem's
-        // flag that became the swap cache's alias in 4.10, without what makes it one.
+        // In the swap cache, off the LRU lists; movable but neither anonymous nor cache (4.8 to 6.16); a
+        // filesystem's flag that became the swap cache's alias in 4.10, without what makes it one.
         machine.hwpoison(17).page(Kind::Swapcache, 18, 0).movable(19).ksm(20).checked(21);
         machine.buddy(32, 2).poison(33);
         let mut memory = KernelMemory::of(&machine);
@@ -99,12 +99,12 @@ fn shared_vmemmap_shows_fake_heads() {
     // 5.18 to 7.0 with pointers, 7.1 with masks and a shared page of tails.
     for era in [Era::V6_1, Era::V6_6, Era::V6_16, Era::V7_1] {
         let mut memory =
-            KernelMemory::of(machine(era, 2).hugetlb_vmemmap_optimised(512, 9).anon(1024).kernel(1025));
+            KernelMemory::of(machine(era, 2).hugetlb_vmemmap_optimized(512, 9).anon(1024).kernel(1025));
         let (found, trouble) = scan(&mut memory, 0);
         assert_eq!(trouble, None);
         assert_eq!(found[510..1026], [&[Kernel_; 2][..], &[HugeTlb; 512], &[Anon, Kernel_]].concat());
         // A gigantic page whose second block starts with a fake head.
-        let mut memory = KernelMemory::of(machine(era, 8).hugetlb_vmemmap_optimised(0, 18));
+        let mut memory = KernelMemory::of(machine(era, 8).hugetlb_vmemmap_optimized(0, 18));
         for block in [5, 0] {
             assert_eq!(scan(&mut memory, block), (vec![HugeTlb; 32768], None));
         }
@@ -254,7 +254,8 @@ fn struct_pages_that_are_not_there() {
     let (found, trouble) = scan(&mut memory, 0);
     assert_eq!(found[..256], [[Anon; 64], [Absent; 64], [Undecided; 64], [Anon; 64]].concat());
     assert!(trouble.unwrap().contains("was left out of the dump"));
-    // Sections that are not: never there, removed with everything but these flags left (5.3), beyond the table.
+    // Sections that are not: never there, removed with everything but these flags left (5.3), beyond the
+    // table.
     memory.set_section(1, 0);
     memory.set_section(2, memory.vat(0) | 0b1100);
     memory.set_section(3, 0b01);

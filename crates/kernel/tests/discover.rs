@@ -143,8 +143,8 @@ fn first_block(kernel: &Kernel, memory: &KernelMemory) -> Vec<PageClass> {
 
 #[test]
 fn mem_section_may_be_the_address_of_the_table() {
-    // The synthetic kernels export where the pointer is, as the first releases of 4.15 did, the others where it
-    // points (a0b1280368d1).
+    // The synthetic kernels export where the pointer is, as the first releases of 4.15 did, the others where
+    // it points (a0b1280368d1).
     let mut memory = KernelMemory::of(machine(Era::V5_10, 1).anon(1));
     let pointer = memory.number("SYMBOL(mem_section)");
     let table = memory.mem_section(0).0 + memory.image.page_offset();

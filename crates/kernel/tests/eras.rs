@@ -158,14 +158,14 @@ fn odd_struct_pages() {
 }
 
 #[test]
-fn optimised_hugetlb_pages() {
+fn optimized_hugetlb_pages() {
     for era in Era::ALL.into_iter().filter(|&era| era >= Era::V6_1) {
         for memmap in [Memmap::VmemmapLarge, Memmap::VmemmapSmall] {
             let mut machine = Machine::new(era);
             machine.memmap(memmap).ram(0x10_0000, 0x400_0000).ram(0x4000_0000, 0x8800_0000);
             machine
-                .hugetlb_vmemmap_optimised(0x4_0000, 18)
-                .hugetlb_vmemmap_optimised(0x8_0200, 9)
+                .hugetlb_vmemmap_optimized(0x4_0000, 18)
+                .hugetlb_vmemmap_optimized(0x8_0200, 9)
                 .anon_thp(0x8_0400);
             let image = machine.build();
             check(&image, &image.elf(), &format!("{era:?}, {memmap:?}, HVO"));

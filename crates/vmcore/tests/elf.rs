@@ -80,7 +80,7 @@ fn as_many_segments_as_pn_xnum_is_for() {
     let image = machine();
     for mut elf in [image.elf(), image.qemu_elf()] {
         // Pieces of an odd size: most pages are in two segments, of which neither holds the whole.
-        elf.cut(1712);
+        elf.split(1712);
         assert!(elf.segments.len() > 0xffff);
         let (_file, memory) = open(&elf, MapPolicy::default());
         check(&image, &memory);

@@ -1,4 +1,4 @@
-//! From description to memory.
+//! Builds a machine's memory from its description.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::paging::Tables;
 use crate::setup::{Setup, Sparse};
 use crate::structs::Writer;
 
-/// Where things are in the kernel's image, in bytes from its start.
+/// Offsets in the kernel's image, in bytes.
 pub(crate) mod image_offset {
     pub const PGD: u64 = 0x10_0000;
     pub const UTS: u64 = 0x10_1000;
@@ -25,7 +25,7 @@ pub(crate) mod image_offset {
 /// Of blocks above this order only the first page is stamped.
 const LARGEST_STAMPED: u32 = 10;
 
-/// Hands out memory after the kernel's image.
+/// Allocates memory after the kernel's image.
 struct Bump {
     next: u64,
     end: u64,
@@ -63,8 +63,8 @@ pub(crate) fn build(machine: &Machine) -> Image {
     write_sections(setup, &map, &mut memory, &mut bump);
     write_data(setup, &mut memory);
 
-    for block in machine.blocks.iter().filter(|block| block.kind == Kind::HugetlbOptimised) {
-        let freed = map.optimise(setup, *block);
+    for block in machine.blocks.iter().filter(|block| block.kind == Kind::HugetlbOptimized) {
+        let freed = map.optimize(setup, *block);
         blocks.extend(freed.into_iter().map(|pfn| Block { pfn, order: 0, kind: Kind::Buddy }));
     }
     let kernel = setup.load..bump.next;
@@ -99,7 +99,7 @@ pub(crate) fn build(machine: &Machine) -> Image {
         classes.insert(pfn, Class::HwPoison);
     }
     for block in &machine.blocks {
-        // A gigantic page, stamped, would make a file of a gigabyte.
+        // A stamped gigantic page would make a file of 1 GiB.
         let stamped = if block.order > LARGEST_STAMPED { 1 } else { 1 << block.order };
         for pfn in block.pfn..block.pfn + stamped {
             memory.set(pfn, Content::Stamp);
@@ -119,7 +119,7 @@ pub(crate) fn build(machine: &Machine) -> Image {
 
 fn class_of(era: Era, block: &Block, pfn: u64) -> Class {
     match block.kind.class(era) {
-        // Only the page that carries the mark is known by it.
+        // Only the page with the mark has the class.
         Class::HwPoison | Class::Offline if pfn != block.pfn => Class::Kernel,
         class => class,
     }
@@ -139,7 +139,7 @@ fn section_array_bytes(setup: &Setup) -> u64 {
     }
 }
 
-/// `mem_section`, in whichever of its shapes.
+/// Writes `mem_section`.
 fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump) {
     let array = if setup.roots_behind_pointer() {
         let array = bump.take(section_array_bytes(setup), PAGE as u64);
@@ -169,7 +169,7 @@ fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump
             }
         };
         memory.write_u64(entry, value);
-        // The usage bitmap's address, which must not be mistaken for a map.
+        // The usage bitmap's address, which is not a memmap.
         memory.write_u64(entry + 8, setup.page_offset() + 0x30_0000 + section * 32);
     };
     let limit = 1_u64 << (setup.max_physmem_bits() - setup.section_bits);
@@ -184,7 +184,7 @@ fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump
     }
 }
 
-/// `init_uts_ns` and the like.
+/// Writes `init_uts_ns` and `phys_base`.
 fn write_data(setup: &Setup, memory: &mut Memory) {
     let names = setup.load + image_offset::UTS + info::uts_name_offset(setup.era);
     let fields =
@@ -192,7 +192,7 @@ fn write_data(setup: &Setup, memory: &mut Memory) {
     for (index, field) in fields.into_iter().enumerate() {
         memory.write(names + index as u64 * 65, field.as_bytes());
     }
-    // The variable phys_base, whose address was all that VMCOREINFO told before 4.10.
+    // The variable phys_base, of which VMCOREINFO had only the address before 4.10.
     memory.write_u64(setup.load + image_offset::DATA + 8, setup.phys_base() as u64);
 }
 
@@ -232,7 +232,7 @@ fn write_tables(
             tables.map(setup.vmemmap() + (chunk << 21), paddr, 0x20_0000);
             continue;
         }
-        // A kernel that gives vmemmap pages back splits the large page first.
+        // A kernel that frees vmemmap pages splits the large page first.
         for index in base..base + 512 {
             let frame = map.small.get(&index).copied().unwrap_or(paddr + ((index - base) << 12));
             tables.map(setup.vmemmap() + (index << 12), frame, 0x1000);

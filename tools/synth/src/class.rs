@@ -1,30 +1,30 @@
-//! What a page is, and what a dump should make of it.
+//! The use of a page, and its expected page class.
 
 use crate::Era;
 use crate::era::PageType;
 
-/// What a capture should take a page for.
+/// The page class that a capture should find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// The kernel's own, or nothing that can be told: kept at every level.
+    /// The kernel's, or of unknown use: kept at every level.
     Kernel,
-    /// Page cache without private data: dropped at levels with bit 2 or 4.
+    /// Page cache without private data: excluded at levels with bit 2 or 4.
     Cache,
-    /// Page cache with private data: dropped at levels with bit 4.
+    /// Page cache with private data: excluded at levels with bit 4.
     CachePrivate,
-    /// Memory of processes: dropped at levels with bit 8.
+    /// Memory of processes: excluded at levels with bit 8.
     User,
-    /// In the page allocator: dropped at levels with bit 16.
+    /// Free in the page allocator: excluded at levels with bit 16.
     Free,
-    /// Its hardware failed: always dropped.
+    /// Poisoned hardware: always excluded.
     HwPoison,
-    /// Given back to the hypervisor: always dropped.
+    /// Returned to the hypervisor: always excluded.
     Offline,
 }
 
 impl Class {
-    /// Whether a dump of `level` (bits 2, 4, 8, 16) leaves pages of this class out.
-    pub fn is_dropped(self, level: u32) -> bool {
+    /// Returns whether a dump of `level` (bits 2, 4, 8, 16) excludes pages of this class.
+    pub fn is_excluded(self, level: u32) -> bool {
         match self {
             Class::Kernel => false,
             Class::Cache => level & (2 | 4) != 0,
@@ -36,7 +36,7 @@ impl Class {
     }
 }
 
-/// What a page is used for. More than classes: several uses look alike to a dump, or should and once did not.
+/// The use of a page. Several uses belong to one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Anonymous memory on an LRU list; of order > 0 a transparent huge page or large folio.
@@ -55,8 +55,8 @@ pub enum Kind {
     Swapcache,
     /// HugeTLB page in use or in the pool.
     Hugetlb,
-    /// HugeTLB page that gave its vmemmap pages back.
-    HugetlbOptimised,
+    /// HugeTLB page with an optimized vmemmap.
+    HugetlbOptimized,
     /// Free, in the buddy allocator.
     Buddy,
     /// Free, not yet accepted by the confidential guest.
@@ -65,7 +65,7 @@ pub enum Kind {
     Slab,
     /// Page table.
     PageTable,
-    /// Poisoned, and of no other use any more.
+    /// Poisoned, and unused.
     HwPoison,
     /// Ballooned away or unplugged.
     Offline,
@@ -81,8 +81,8 @@ pub enum Kind {
     LargeKmalloc,
     /// Compound page of a driver.
     Compound,
-    /// PG_owner_priv_1 set by a file system (PG_checked), off the LRU: no swap cache page, for all that the bit is
-    /// the same.
+    /// PG_owner_priv_1 set by a file system (PG_checked), off the LRU: not a swap cache page, although the
+    /// bit is the same.
     Checked,
 }
 
@@ -97,7 +97,7 @@ impl Kind {
         Kind::Shmem,
         Kind::Swapcache,
         Kind::Hugetlb,
-        Kind::HugetlbOptimised,
+        Kind::HugetlbOptimized,
         Kind::Buddy,
         Kind::Unaccepted,
         Kind::Slab,
@@ -113,10 +113,10 @@ impl Kind {
         Kind::Checked,
     ];
 
-    /// What a capture can know such a page for, on a kernel of `era`.
+    /// Returns the page class that a capture can find on a kernel of `era`.
     pub fn class(self, era: Era) -> Class {
         match self {
-            Kind::Anon | Kind::Ksm | Kind::AnonSwapcache | Kind::Hugetlb | Kind::HugetlbOptimised => {
+            Kind::Anon | Kind::Ksm | Kind::AnonSwapcache | Kind::Hugetlb | Kind::HugetlbOptimized => {
                 Class::User
             }
             Kind::Cache | Kind::Shmem | Kind::Swapcache => Class::Cache,
@@ -131,7 +131,7 @@ impl Kind {
         }
     }
 
-    /// Whether pages of order > 0 are compound: struck by one head. Free ones are not.
+    /// Returns whether blocks of order > 0 are compound pages. Free ones are not.
     pub(crate) fn is_compound(self) -> bool {
         !matches!(self, Kind::Buddy | Kind::Unaccepted | Kind::Kernel | Kind::Reserved | Kind::Offline)
     }

@@ -1,18 +1,18 @@
-//! Compression of single pages, for dumps.
+//! Compresses pages for dumps.
 
 use std::io::Write;
 
 use crate::content::STAMP;
 
-/// How a page is stored.
+/// Compression of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// As it is.
+    /// Uncompressed.
     Raw,
     /// zlib.
     Zlib,
-    /// LZO1X. Only pages that repeat their first 64 bytes ([`Content::Stamp`](crate::Content::Stamp), zeros): other
-    /// pages are stored raw, as a compressor does with what it cannot shrink.
+    /// LZO1X, for pages that repeat their first 64 bytes ([`Content::Stamp`](crate::Content::Stamp), zeros).
+    /// Other pages are stored uncompressed, as if they did not shrink.
     Lzo,
     /// snappy.
     Snappy,
@@ -24,7 +24,7 @@ impl Codec {
     /// Every codec.
     pub const ALL: [Codec; 5] = [Codec::Raw, Codec::Zlib, Codec::Lzo, Codec::Snappy, Codec::Zstd];
 
-    /// The bit in a descriptor's flags and in the header's status.
+    /// Returns the bit in a descriptor's flags and in the header's status.
     pub fn flag(self) -> u32 {
         match self {
             Codec::Raw => 0,
@@ -35,7 +35,7 @@ impl Codec {
         }
     }
 
-    /// The page compressed, or `None` where that does not make it smaller.
+    /// Returns the compressed page, or `None` if it does not shrink.
     pub fn compress(self, page: &[u8]) -> Option<Vec<u8>> {
         const FINE: &str = "memory takes any write";
         let bytes = match self {
@@ -59,7 +59,7 @@ impl Codec {
     }
 }
 
-/// LZO1X by hand: a run of 64 literals, one match that copies them to the end of the page, the end mark.
+/// Encodes 64 literals, one copy that repeats them to the end of the page, and the end of stream.
 fn lzo_of_repetition(page: &[u8]) -> Option<Vec<u8>> {
     if !page.chunks_exact(STAMP).all(|chunk| chunk == &page[..STAMP]) {
         return None;

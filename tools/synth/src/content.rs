@@ -1,4 +1,4 @@
-//! What pages hold.
+//! Contents of pages.
 
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
@@ -6,7 +6,7 @@ pub const PAGE: usize = 4096;
 /// One page's bytes.
 pub type PageBytes = [u8; PAGE];
 
-/// What a page holds, made when asked for.
+/// Contents of a page, generated when read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Content {
     /// Zeros.
@@ -16,7 +16,7 @@ pub enum Content {
     Text,
     /// Noise: does not compress.
     Random,
-    /// 64 bytes that name the PFN, over and over: says at a look which page it is, and where it should have been.
+    /// 64 bytes that name the PFN, repeated: a misplaced page names its place.
     Stamp,
     /// These bytes.
     Bytes(Box<PageBytes>),
@@ -31,7 +31,7 @@ const WORDS: [&str; 16] = [
 ];
 
 impl Content {
-    /// The bytes of page `pfn` with this content.
+    /// Returns the bytes of page `pfn` with this content.
     pub fn page(&self, pfn: u64) -> PageBytes {
         let mut page = [0; PAGE];
         match self {
@@ -68,17 +68,17 @@ impl Content {
     }
 }
 
-/// splitmix64: numbers that look random and are the same every time.
+/// splitmix64: reproducible pseudo-random numbers.
 #[derive(Clone, Debug)]
 pub struct Noise(u64);
 
 impl Noise {
-    /// A sequence of its own for each seed.
+    /// Returns the generator of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[allow(clippy::should_implement_trait, reason = "endless: an Option would only be unwrapped")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -18,11 +18,11 @@ const PN_XNUM: usize = 0xffff;
 pub struct Segment {
     /// `p_vaddr`.
     pub vaddr: u64,
-    /// `p_paddr`, in bytes: need not be a multiple of anything.
+    /// `p_paddr`, without alignment.
     pub paddr: u64,
-    /// `p_filesz`, bytes: how many of `memory` are in the file.
+    /// `p_filesz`, in bytes.
     pub stored: u64,
-    /// `p_memsz`, bytes.
+    /// `p_memsz`, in bytes.
     pub memory: u64,
 }
 
@@ -32,23 +32,21 @@ enum Layout {
     Qemu,
 }
 
-/// An ELF vmcore in the making.
-///
-/// `segments` may be changed at will before it is written.
+/// An ELF vmcore to be written; `segments` and `notes` may be changed before.
 #[derive(Clone, Debug)]
 pub struct Elf<'a> {
     image: &'a Image,
     layout: Layout,
     /// The PT_LOADs, in file order.
     pub segments: Vec<Segment>,
-    /// What PT_NOTE holds.
+    /// Contents of PT_NOTE.
     pub notes: Vec<u8>,
 }
 
 impl<'a> Elf<'a> {
-    /// As the kernel's `/proc/vmcore`: a header buffer and notes of whole pages, then each segment rounded outward to
-    /// whole pages, its offset keeping the offset in the page. The first segment is the kernel's image and overlaps
-    /// RAM.
+    /// The layout of the kernel's `/proc/vmcore`: a header buffer and notes of whole pages, then each segment
+    /// rounded outward to whole pages, its offset keeping the offset in the page. The first segment is the
+    /// kernel's image and overlaps RAM.
     pub(crate) fn proc_vmcore(image: &'a Image) -> Self {
         let (vaddr, paddr) = image.text();
         let bytes = image.image_bytes;
@@ -63,8 +61,8 @@ impl<'a> Elf<'a> {
         Self { image, layout: Layout::ProcVmcore, segments, notes: image.notes().to_vec() }
     }
 
-    /// As QEMU's `dump-guest-memory` without paging: the section header before the program headers, then notes, then
-    /// memory, nothing aligned; virtual addresses zero.
+    /// The layout of QEMU's `dump-guest-memory` without paging: the section header before the program
+    /// headers, then notes, then memory, nothing aligned; virtual addresses zero.
     pub(crate) fn qemu(image: &'a Image) -> Self {
         let mut elf = Self::proc_vmcore(image);
         elf.layout = Layout::Qemu;
@@ -75,9 +73,8 @@ impl<'a> Elf<'a> {
         elf
     }
 
-    /// Cuts the segments into pieces of at most `bytes`, a multiple of nothing in particular: with pages of 4 KiB,
-    /// 256 MiB of RAM make PN_XNUM necessary.
-    pub fn cut(&mut self, bytes: u64) -> &mut Self {
+    /// Splits the segments into segments of at most `bytes`: at 4 KiB, 256 MiB of RAM need PN_XNUM.
+    pub fn split(&mut self, bytes: u64) -> &mut Self {
         let whole = std::mem::take(&mut self.segments);
         for segment in whole {
             let mut at = 0;
@@ -95,20 +92,20 @@ impl<'a> Elf<'a> {
         self
     }
 
-    /// Adds a segment that shows `start..end` once more.
+    /// Adds a segment of `start..end`, which another segment has too.
     pub fn overlap(&mut self, start: u64, end: u64) -> &mut Self {
         let vaddr = if self.layout == Layout::Qemu { 0 } else { self.image.page_offset() + start };
         self.segments.push(Segment { vaddr, paddr: start, stored: end - start, memory: end - start });
         self
     }
 
-    /// Leaves all but the first `bytes` of segment `index` out of the file: `p_memsz` stays.
+    /// Stores only the first `bytes` of segment `index`: `p_filesz` shrinks, `p_memsz` stays.
     pub fn store_only(&mut self, index: usize, bytes: u64) -> &mut Self {
         self.segments[index].stored = bytes;
         self
     }
 
-    /// Bytes before the notes, and before the first segment.
+    /// Returns the offsets of the notes and of the first segment.
     fn offsets(&self) -> (u64, u64) {
         let count = self.segments.len() as u64 + 1;
         match self.layout {
@@ -125,12 +122,13 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// QEMU 7.2 and later write section 0 always (its reader counts on it), others where the count overflows.
+    /// QEMU 7.2 and later always write section 0, which its reader expects; others only where the count
+    /// overflows.
     fn has_section(&self) -> bool {
         self.layout == Layout::Qemu || self.segments.len() + 1 >= PN_XNUM
     }
 
-    /// `p_offset` of each segment, and the size of the file.
+    /// Returns `p_offset` of each segment, and the size of the file.
     fn places(&self) -> (Vec<u64>, u64) {
         let (_, mut at) = self.offsets();
         let page = PAGE as u64;
@@ -206,7 +204,7 @@ impl<'a> Elf<'a> {
         target.put(0, &self.headers(&places))?;
         target.put(self.offsets().0, &self.notes)?;
         for (segment, place) in self.segments.iter().zip(places) {
-            // `/proc/vmcore` shows whole pages, so what lies beside a fractional segment too.
+            // `/proc/vmcore` has whole pages, so also the bytes around a fractional segment.
             let (start, end) = match self.layout {
                 Layout::ProcVmcore => {
                     (segment.paddr & !0xfff, (segment.paddr + segment.stored).next_multiple_of(0x1000))
@@ -228,14 +226,14 @@ impl<'a> Elf<'a> {
         Ok(())
     }
 
-    /// The file's bytes.
+    /// Returns the file's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.places().1 as usize];
         self.write_to(&mut bytes).unwrap_or_else(|error| panic!("a vector takes any write: {error}"));
         bytes
     }
 
-    /// Writes the file, with holes where memory was never touched.
+    /// Writes the file, with holes where memory was never written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut file = sparse_file::create(path, self.places().1)?;
         self.write_to(&mut file)

@@ -1,6 +1,6 @@
-//! What changed in `struct page` and in VMCOREINFO, and when.
+//! Changes of `struct page` and VMCOREINFO by kernel release.
 
-/// A kernel release, named by the first one that followed the rules of its time.
+/// Kernel releases with the same rules, named after the first of them that this crate knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Era {
@@ -27,7 +27,7 @@ impl Era {
     pub const ALL: [Era; 14] =
         [V4_4, V4_10, V4_15, V4_16, V5_10, V6_1, V6_2, V6_3, V6_6, V6_9, V6_10, V6_12, V6_16, V7_1];
 
-    /// `uname -r` of a kernel of this era.
+    /// Returns `uname -r` of a kernel of this era.
     pub fn release(self) -> &'static str {
         match self {
             V4_4 => "4.4.302-synth",
@@ -50,8 +50,9 @@ impl Era {
     /// Bit numbers of the page flags.
     pub(crate) fn flags(self) -> Flags {
         // PG_waiters came with 4.10 (62906027091f), which also made PG_swapcache an alias of PG_owner_priv_1
-        // (6326fec1122c); PG_workingset with 4.20 (1899ad18c607); the low byte was rearranged for the order of
-        // compound pages in 6.6; PG_slab left in 6.10 (46df8e73a4a3), PG_error in 6.12; PG_dropbehind came in 6.14.
+        // (6326fec1122c); PG_workingset with 4.20 (1899ad18c607); the low byte was rearranged for the order
+        // of compound pages in 6.6; PG_slab left in 6.10 (46df8e73a4a3), PG_error in 6.12; PG_dropbehind came
+        // in 6.14.
         match self {
             V4_4 => Flags::new([2, 3, 4, 5, 6, 7, 8, 10, 11, 14, 15, 18, 22]),
             V4_10 | V4_15 | V4_16 => Flags::new([2, 3, 4, 5, 6, 8, 9, 11, 12, 15, 9, 18, 22]),
@@ -65,7 +66,7 @@ impl Era {
 
     /// Byte offsets of the fields of `struct page`.
     pub(crate) fn fields(self) -> Fields {
-        // 4.18 laid the structure out anew (4da1984edbbe and its series).
+        // 4.18 changed the layout (4da1984edbbe and its series).
         if self < V5_10 {
             Fields { mapping: 8, index: 16, mapcount: 24, refcount: 28, lru: 32, private: 48 }
         } else {
@@ -126,12 +127,13 @@ impl Era {
         })
     }
 
-    /// Whether tail pages hold a mask in place of a pointer (7.1, for `struct page` sizes that are powers of two).
+    /// Whether tail pages hold a mask in place of a pointer (7.1, for `struct page` sizes that are powers of
+    /// two).
     pub(crate) fn has_mask(self, struct_page: u64) -> bool {
         self >= V7_1 && struct_page.is_power_of_two()
     }
 
-    /// What the optimisation of HugeTLB's vmemmap leaves behind.
+    /// Returns how the vmemmap of HugeTLB pages is optimized.
     pub(crate) fn hvo(self) -> Hvo {
         match self {
             // f41f2ed43ca5 (5.14) came first; e7d324850bfc (5.18) mapped the head's page too.
@@ -142,7 +144,7 @@ impl Era {
     }
 }
 
-/// Bits no page has.
+/// A bit that no page has.
 pub(crate) const NONE: u32 = 64;
 
 /// Bit numbers in `page.flags`; [`NONE`] where the kernel has no such flag.
@@ -217,7 +219,7 @@ pub(crate) struct Fields {
     pub private: u64,
 }
 
-/// Where a compound page's order is.
+/// Place of a compound page's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderAt {
     /// In fields of the first tail, at byte offsets, each `width` bytes.
@@ -226,7 +228,7 @@ pub(crate) enum OrderAt {
     FlagsByte,
 }
 
-/// Kinds of pages that (some) kernels mark in `_mapcount`.
+/// Page types: marks in `_mapcount`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageType {
     Buddy,
@@ -239,12 +241,12 @@ pub(crate) enum PageType {
     LargeKmalloc,
 }
 
-/// HugeTLB vmemmap optimisation.
+/// HugeTLB vmemmap optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hvo {
     No,
-    /// All vmemmap pages of a huge page are its first one: every 64th struct page looks like a head.
+    /// All vmemmap pages of a huge page map its first one: every 64th struct page looks like a head.
     FakeHeads,
-    /// The first vmemmap page is the huge page's own, the others are one shared page of tails.
+    /// The first vmemmap page belongs to the huge page, the others map one shared page of tails.
     SharedTails,
 }

@@ -1,20 +1,19 @@
-//! The flattened format: a dump as a stream of records, each saying where its bytes belong.
+//! The flattened format: a dump as a stream of records, each with the offset of its bytes.
 
 use crate::content::Noise;
 
-/// In which order the records of a flattened file come.
+/// Order of the records of a flattened file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
-    /// As the file goes.
+    /// By offset.
     Ascending,
     /// Shuffled.
     Shuffled,
-    /// Ascending, but the first 4 KiB are first written wrong and put right at the end, as writers do that learn
-    /// counts late.
+    /// By offset, but the first 4 KiB are rewritten at the end, as by writers that know counts only then.
     Rewritten,
 }
 
-/// `file` flattened into records of `size` bytes each.
+/// Returns `file` flattened into records of `size` bytes each.
 pub fn flatten(file: &[u8], size: usize, records: Records) -> Vec<u8> {
     let mut out = vec![0; 4096];
     out[..12].copy_from_slice(b"makedumpfile");

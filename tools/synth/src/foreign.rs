@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::Codec;
 
-/// How a machine lays out structs, and how large its pages are.
+/// Struct layout and page size of an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign {
     /// Whether `long` has 8 bytes.
@@ -16,14 +16,14 @@ pub struct Foreign {
     pub packed: bool,
     /// Bytes of a page.
     pub page_size: usize,
-    /// What `uname -m` says.
+    /// `uname -m`.
     pub machine: &'static str,
     /// `e_machine` of ELF files.
     pub elf_machine: u16,
 }
 
 impl Foreign {
-    /// One machine of each layout that Linux has been dumped on.
+    /// One architecture of each layout.
     pub const ALL: [Self; 7] = {
         const fn machine(
             (machine, elf_machine): (&'static str, u16),
@@ -43,7 +43,7 @@ impl Foreign {
         ]
     };
 
-    /// A page to be dumped: the same for the same number.
+    /// Returns the contents of a page: equal seeds give equal pages.
     pub fn page(&self, seed: u64) -> Vec<u8> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut step = || {
@@ -58,7 +58,8 @@ impl Foreign {
             .collect()
     }
 
-    /// A kdump-compressed file, version 6: `ram` and the keys of `pages` count pages of [`page_size`](Self::page_size).
+    /// A kdump-compressed file, version 6: `ram` and the keys of `pages` count pages of
+    /// [`page_size`](Self::page_size).
     pub fn kdump(&self, ram: &[Range<u64>], pages: &BTreeMap<u64, Vec<u8>>, notes: &[u8]) -> Vec<u8> {
         let block = self.page_size;
         let end = ram.iter().map(|range| range.end).max().unwrap_or(0);
@@ -96,7 +97,8 @@ impl Foreign {
         out
     }
 
-    /// An ELF core of the machine: a PT_NOTE, and a PT_LOAD for each of `segments`, given by physical address.
+    /// An ELF core of the machine: a PT_NOTE, and a PT_LOAD for each of `segments`, given by physical
+    /// address.
     pub fn elf(&self, segments: &[(u64, Vec<u8>)], notes: &[u8]) -> Vec<u8> {
         let (header, entry) = if self.wide { (64, 56) } else { (52, 32) };
         let mut at = (header + entry * (segments.len() + 1)) as u64;

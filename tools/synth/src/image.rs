@@ -1,4 +1,4 @@
-//! A machine's memory, and what should become of it.
+//! A machine's memory, and the page classes that a capture should find in it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,12 +27,12 @@ pub struct Image {
 }
 
 impl Image {
-    /// RAM as `start..end` in bytes, ascending.
+    /// Returns RAM as `start..end` in bytes, ascending.
     pub fn ram(&self) -> &[(u64, u64)] {
         &self.ram
     }
 
-    /// Every PFN of which RAM holds at least a byte, ascending.
+    /// Returns every PFN of which RAM holds at least a byte, ascending.
     pub fn pfns(&self) -> Vec<u64> {
         let mut pfns: Vec<u64> =
             self.ram.iter().flat_map(|&(start, end)| start >> 12..=(end - 1) >> 12).collect();
@@ -40,8 +40,8 @@ impl Image {
         pfns
     }
 
-    /// Runs of PFNs of which RAM holds at least a byte, ascending: for machines too large to list.
-    pub fn pfn_runs(&self) -> Vec<Range<u64>> {
+    /// Returns runs of PFNs of which RAM holds at least a byte, ascending: for machines too large to list.
+    fn pfn_runs(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for &(start, end) in &self.ram {
             let run = start >> 12..((end - 1) >> 12) + 1;
@@ -53,12 +53,12 @@ impl Image {
         runs
     }
 
-    /// One more than the highest PFN.
+    /// Returns one more than the highest PFN.
     pub fn max_mapnr(&self) -> u64 {
         self.pfn_runs().last().map_or(0, |run| run.end)
     }
 
-    /// The page's bytes; those of a fractional page that RAM does not hold are zero.
+    /// Returns the page's bytes; those of a fractional page that RAM does not hold are zero.
     pub fn page(&self, pfn: u64) -> PageBytes {
         let mut page = self.memory.page(pfn);
         if !self.is_whole(pfn) {
@@ -76,80 +76,80 @@ impl Image {
         self.ram.iter().any(|range| range.0 <= pfn << 12 && (pfn + 1) << 12 <= range.1)
     }
 
-    /// Whether every byte of the page is zero.
+    /// Returns whether every byte of the page is zero.
     pub fn is_zero(&self, pfn: u64) -> bool {
         self.memory.is_void(pfn) || self.page(pfn).iter().all(|&byte| byte == 0)
     }
 
-    /// The bytes from `paddr` on, whether or not RAM holds them.
+    /// Reads bytes at `paddr`, whether or not RAM holds them.
     pub fn read(&self, paddr: u64, buf: &mut [u8]) {
         self.memory.read(paddr, buf);
     }
 
-    /// What a capture should take the page for.
+    /// Returns the page class that a capture should find.
     pub fn class(&self, pfn: u64) -> Class {
         self.classes.get(&pfn).copied().unwrap_or(Class::Kernel)
     }
 
-    /// PFNs that a dump of `level` (bits 2, 4, 8, 16) holds, ascending. Bit 1 takes no page out: dumps refer all
-    /// zero pages to one.
+    /// Returns the PFNs that a dump of `level` (bits 2, 4, 8, 16) holds, ascending. Bit 1 excludes no page:
+    /// all zero pages have one descriptor's data.
     pub fn expected(&self, level: u32) -> Vec<u64> {
         let mut pfns = self.pfns();
-        pfns.retain(|&pfn| !self.class(pfn).is_dropped(level));
+        pfns.retain(|&pfn| !self.class(pfn).is_excluded(level));
         pfns
     }
 
-    /// PFNs that the kernel, its page tables and its struct pages take: not to be given a kind.
+    /// Returns the PFNs of the kernel, its page tables and its struct pages, which cannot be given a kind.
     pub fn kernel_pfns(&self) -> Range<u64> {
         self.kernel_pfns.clone()
     }
 
-    /// The text of VMCOREINFO.
+    /// Returns the text of VMCOREINFO.
     pub fn vmcoreinfo(&self) -> &str {
         &self.vmcoreinfo
     }
 
-    /// The ELF notes: NT_PRSTATUS for each CPU, then VMCOREINFO.
+    /// Returns the ELF notes: NT_PRSTATUS for each CPU, then VMCOREINFO.
     pub fn notes(&self) -> &[u8] {
         &self.notes
     }
 
-    /// Virtual address of the struct page of `pfn`.
+    /// Returns the virtual address of the struct page of `pfn`.
     pub fn struct_page_vaddr(&self, pfn: u64) -> u64 {
         self.map.vaddr(&self.setup, pfn)
     }
 
-    /// Physical address of the struct page of `pfn`.
+    /// Returns the physical address of the struct page of `pfn`.
     pub fn struct_page_paddr(&self, pfn: u64) -> u64 {
         self.map.paddr(&self.setup, pfn, 0)
     }
 
-    /// Start of the direct map.
+    /// Returns the start of the direct map.
     pub fn page_offset(&self) -> u64 {
         self.setup.page_offset()
     }
 
-    /// Virtual address of the kernel's first byte, and the physical one.
+    /// Returns the virtual and the physical address of the kernel's first byte.
     pub fn text(&self) -> (u64, u64) {
         (self.setup.text(), self.setup.load)
     }
 
-    /// Physical address of the top page table, and how many levels there are.
+    /// Returns the physical address of the top page table, and the number of levels.
     pub fn page_tables(&self) -> (u64, u32) {
         (self.setup.load + crate::build::image_offset::PGD, self.setup.levels())
     }
 
-    /// An ELF vmcore as `/proc/vmcore` lays it out.
+    /// Returns an ELF vmcore with the layout of `/proc/vmcore`.
     pub fn elf(&self) -> Elf<'_> {
         Elf::proc_vmcore(self)
     }
 
-    /// An ELF vmcore as QEMU's `dump-guest-memory` lays it out.
+    /// Returns an ELF vmcore with the layout of QEMU's `dump-guest-memory`.
     pub fn qemu_elf(&self) -> Elf<'_> {
         Elf::qemu(self)
     }
 
-    /// A kdump-compressed dump.
+    /// Returns a kdump-compressed dump.
     #[cfg(feature = "dumps")]
     pub fn kdump(&self) -> Kdump<'_> {
         Kdump::new(self)

@@ -1,4 +1,4 @@
-//! VMCOREINFO, with what each era exports.
+//! VMCOREINFO of each era.
 
 use crate::Era;
 use crate::build::image_offset;
@@ -184,7 +184,7 @@ fn arch(setup: &Setup, lines: &mut Lines) {
     let text = setup.text();
     let era = setup.era;
     if era < Era::V4_10 {
-        // 401721ecd1dc: the address of the variable until then, and only dumps that hold it can tell.
+        // Before 401721ecd1dc: the address of the variable, whose value only memory holds.
         lines.symbol("phys_base", text + image_offset::DATA + 8);
     } else {
         lines.number("phys_base", setup.phys_base());

@@ -10,12 +10,12 @@ use crate::image::Image;
 use crate::info::CRASH_TIME;
 use crate::sparse_file::{self, Target};
 
-/// Status bit: the dump could not be finished.
+/// Status bit of an incomplete dump.
 const INCOMPLETE: u32 = 0x8;
 const DESC: u64 = 24;
 const SUB_HEADER: u64 = 104;
 
-/// A kdump-compressed dump in the making: version 6, level 31, zlib unless told otherwise.
+/// Options of a kdump-compressed dump. Default: version 6, level 31, zlib.
 #[derive(Clone, Debug)]
 pub struct Kdump<'a> {
     image: &'a Image,
@@ -42,13 +42,13 @@ impl<'a> Kdump<'a> {
         }
     }
 
-    /// Header version, 1 to 6: fields that came later stay zero.
+    /// Sets the header version, 1 to 6: later fields stay zero.
     pub fn version(&mut self, version: i32) -> &mut Self {
         self.version = version;
         self
     }
 
-    /// Dump level: which classes are left out, and with bit 1 one zero page for all.
+    /// Sets the dump level; bit 1 stores one zero page for all.
     pub fn level(&mut self, level: u32) -> &mut Self {
         self.level = level;
         self
@@ -66,7 +66,8 @@ impl<'a> Kdump<'a> {
         self
     }
 
-    /// Stops after `pages` pages as a full disk does: descriptors of the others are zero, the status says so.
+    /// Stops after `pages` pages, as on a full disk: the other descriptors are zero, and the status is
+    /// incomplete.
     pub fn incomplete(&mut self, pages: usize) -> &mut Self {
         self.stop_after = Some(pages);
         self
@@ -78,13 +79,13 @@ impl<'a> Kdump<'a> {
         self
     }
 
-    /// Leaves out every page but those of `pfns`, for small dumps.
+    /// Keeps only pages of `pfns`, for small dumps.
     pub fn only(&mut self, pfns: Range<u64>) -> &mut Self {
         self.only = Some(pfns);
         self
     }
 
-    /// PFNs in the dump, ascending.
+    /// Returns the PFNs in the dump, ascending.
     pub fn pfns(&self) -> Vec<u64> {
         let mut pfns = self.image.expected(self.level);
         if let Some(only) = &self.only {
@@ -93,7 +94,7 @@ impl<'a> Kdump<'a> {
         pfns
     }
 
-    /// The file's bytes.
+    /// Returns the file's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         self.part(None)
     }
@@ -103,7 +104,8 @@ impl<'a> Kdump<'a> {
         write_sparse(path, &self.bytes())
     }
 
-    /// A split set of `count` files: each with the whole header and bitmaps, and the pages of its own PFNs.
+    /// Returns a split set of `count` parts: each has the whole header and bitmaps, and the pages of its PFN
+    /// range.
     pub fn parts(&self, count: usize) -> Vec<Vec<u8>> {
         let pfns = self.pfns();
         let per_part = pfns.len().div_ceil(count).max(1);
@@ -140,7 +142,7 @@ impl<'a> Kdump<'a> {
         out
     }
 
-    /// Descriptors and data. Data starts after the descriptors of the whole set, in split files too.
+    /// Writes descriptors and data. Data starts after the descriptors of the whole set, in parts too.
     fn put_pages(&self, out: &mut Vec<u8>, descs: u64, pfns: &[u64], split: Option<(u64, u64)>) {
         out.resize((descs + DESC * pfns.len() as u64) as usize, 0);
         let zero_at = (self.level & 1 != 0).then_some(out.len());

@@ -1,7 +1,7 @@
-//! Builds vmcores and dumps to order, for tests.
+//! Builds synthetic machines, vmcores and dumps for tests.
 //!
-//! Describe a machine, build its memory, write it in any of the field's formats. Nothing here uses code under test:
-//! layouts are implemented a second time, from the other side.
+//! Describe a machine, build its memory, write it as an ELF vmcore or a kdump-compressed dump. No code under
+//! test is used: every layout is implemented a second time, from the writer's side.
 //!
 //! ```
 //! use pagehaul_synth::{Class, Content, Era, Machine};
@@ -17,17 +17,17 @@
 //!     .build();
 //!
 //! assert_eq!(image.class(0x400f), Class::Free);
-//! assert!(!image.expected(31).contains(&0x4000)); // user pages go at level 31
-//! assert!(image.expected(31).contains(&0x4013)); // slab stays
+//! assert!(!image.expected(31).contains(&0x4000)); // level 31 excludes user pages
+//! assert!(image.expected(31).contains(&0x4013)); // and keeps slab
 //!
 //! let vmcore: Vec<u8> = image.elf().bytes(); // as /proc/vmcore lays it out
 //! let dump: Vec<u8> = image.kdump().level(31).mixed().bytes(); // kdump-compressed
 //! # assert!(vmcore.len() > dump.len());
 //! ```
 //!
-//! Memory is kept only where it was written, files are sparse: a machine of 100 MiB costs milliseconds, one of a
-//! tebibyte (with [`Machine::ram`]) seconds. Machines too large even for that take [`Machine::struct_pages`] and
-//! [`Machine::notes`] and compute the rest. An impossible description panics: this is a tool for tests.
+//! Memory and files are sparse: building a machine of 100 MiB takes milliseconds, one of 1 TiB (with
+//! [`Machine::ram`]) seconds. For larger machines, [`Machine::struct_pages`] and [`Machine::notes`] return
+//! the parts that are not computed. An impossible description panics: this is a tool for tests.
 
 mod build;
 mod class;

@@ -1,4 +1,4 @@
-//! The kernel's log, in the shape its era keeps it in.
+//! The kernel's log buffer: records before 5.10, then a ring buffer of descriptors.
 
 use crate::content::{Content, PAGE};
 use crate::{Era, Machine};
@@ -6,30 +6,30 @@ use crate::{Era, Machine};
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// When, in nanoseconds since boot.
+    /// Time in nanoseconds since boot.
     pub nanoseconds: u64,
-    /// 0 to 7.
+    /// Log level, 0 to 7.
     pub level: u8,
-    /// PID of the task that wrote it, or a processor's number with the highest bit set.
+    /// `caller_id`: the PID of a task, or a CPU number with the highest bit set.
     pub caller: u32,
-    /// What it says.
+    /// Text.
     pub text: &'static str,
 }
 
-/// Pages that a log takes.
+/// Number of pages of a log.
 pub const LOG_PAGES: u64 = 4;
 
 /// 16 descriptors and 1,024 bytes of text: small enough that a test fills both.
 const COUNT_BITS: u32 = 4;
 const SIZE_BITS: u32 = 10;
-/// Where things are in the log's pages.
+/// Offsets in the log's pages.
 const DESCS: usize = 0x400;
 const INFOS: usize = PAGE;
 const DATA: usize = 3 * PAGE;
 
 impl Machine {
-    /// Puts `messages` into a log in the pages from `pfn` on, of which it takes [`LOG_PAGES`], and gives those that are
-    /// still in it: the ring has room for the last ones only.
+    /// Puts `messages` into a log of [`LOG_PAGES`] pages from `pfn`. Returns the messages that the log still
+    /// holds: it has room for the last ones only.
     pub fn log(&mut self, pfn: u64, messages: &[Message]) -> Vec<Message> {
         let base = self.setup.page_offset() + pfn * PAGE as u64;
         let mut bytes = vec![0; PAGE * LOG_PAGES as usize];
@@ -48,7 +48,7 @@ impl Machine {
     /// The printk ring buffer. `struct printk_ringbuffer` at 0, the variable `prb` behind it.
     fn ring(&mut self, base: u64, bytes: &mut [u8], messages: &[Message]) -> Vec<Message> {
         let (count, size) = (1u64 << COUNT_BITS, 1u64 << SIZE_BITS);
-        // IDs and positions begin so that both wrap soon.
+        // IDs and positions start shortly before they wrap.
         let first_id = (1u64 << 62) - 3;
         let mut position = size - 120;
         let mut written: Vec<(u64, u64, u64, Message)> = Vec::new();
@@ -78,7 +78,7 @@ impl Machine {
             written.push((id, begin, next, *message));
             position = next;
         }
-        // What was written over is no longer there.
+        // Overwritten messages are gone.
         let oldest = position.saturating_sub(size);
         let room = written.len().saturating_sub(count as usize);
         let kept: Vec<_> =
@@ -141,12 +141,12 @@ impl Machine {
         let mut lap = 0;
         for message in messages {
             let length = (HEADER + message.text.len()).next_multiple_of(8);
-            // There is always room for the header of length 0 that says "go on at the start".
+            // There is always room for the header of length 0 that continues at the start.
             if at + length + HEADER > size {
                 put(bytes, DATA + at, &[0; HEADER]);
                 (at, lap) = (0, lap + 1);
             }
-            // What this writes over is gone, and a header's room is kept free, so that full and empty are told apart.
+            // Overwritten messages are gone. Room for a header stays free, to distinguish full from empty.
             kept.retain(|(start, _)| lap == 0 || *start >= at + length + HEADER || *start < at);
             put(bytes, DATA + at, &message.nanoseconds.to_le_bytes());
             put(bytes, DATA + at + 8, &(length as u16).to_le_bytes());

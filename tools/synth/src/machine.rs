@@ -1,4 +1,4 @@
-//! The description of a machine, page by page.
+//! Describes a machine, page by page.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::setup::{Memmap, Setup, Sparse};
 use crate::structs::Writer;
 use crate::{Era, Image};
 
-/// A machine to be. Every method returns it again, so that descriptions chain.
+/// A description of a machine. Methods return `&mut Self`, so they chain.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub(crate) setup: Setup,
@@ -20,7 +20,7 @@ pub struct Machine {
     pub(crate) mappings: Vec<(u64, u64, u64)>,
 }
 
-/// `1 << order` pages from `pfn` on, of one kind.
+/// `1 << order` pages of one kind, the first of which is `pfn`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub pfn: u64,
@@ -42,10 +42,10 @@ macro_rules! many_pages {
     };
 }
 
-/// How the machine is made.
+/// Hardware, kernel placement and memory model.
 impl Machine {
-    /// An x86_64 machine of 108 MiB with 2 CPUs that runs a kernel of `era`: 4-level page tables, no KASLR,
-    /// SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages.
+    /// Describes an x86_64 machine of 108 MiB with 2 CPUs that runs a kernel of `era`: 4-level page tables,
+    /// no KASLR, SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages.
     pub fn new(era: Era) -> Self {
         Self {
             setup: Setup::new(era),
@@ -56,8 +56,8 @@ impl Machine {
         }
     }
 
-    /// Adds RAM at physical addresses `start..end`, in bytes, which need not be whole pages. The first call
-    /// replaces the RAM a new machine has.
+    /// Adds RAM at physical addresses `start..end`, in bytes, not necessarily whole pages. The first call
+    /// replaces the default RAM.
     pub fn ram(&mut self, start: u64, end: u64) -> &mut Self {
         assert!(start < end, "RAM from {start:#x} to {end:#x}");
         self.setup.ram.push((start, end));
@@ -84,56 +84,56 @@ impl Machine {
         self
     }
 
-    /// Sets the bit in every page table entry that says "encrypted".
+    /// Sets the memory encryption bit of AMD SME in every page table entry.
     pub fn sme(&mut self, mask: u64) -> &mut Self {
         self.setup.sme_mask = mask;
         self
     }
 
-    /// How sections are found.
+    /// Sets the layout of `mem_section`.
     pub fn sparse(&mut self, sparse: Sparse) -> &mut Self {
         self.setup.sparse = sparse;
         self
     }
 
-    /// Where struct pages live.
+    /// Sets where struct pages are.
     pub fn memmap(&mut self, memmap: Memmap) -> &mut Self {
         self.setup.memmap = memmap;
         self
     }
 
-    /// SECTION_SIZE_BITS: 27 on x86_64; less keeps a machine with many sections small.
+    /// Sets SECTION_SIZE_BITS: 27 on x86_64; less keeps a machine with many sections small.
     pub fn section_bits(&mut self, bits: u32) -> &mut Self {
         self.setup.section_bits = bits;
         self
     }
 
-    /// MAX_PHYSMEM_BITS, where it should not be the kernel's own (46 or 52).
+    /// Sets MAX_PHYSMEM_BITS; by default the kernel's value (46 or 52).
     pub fn max_physmem_bits(&mut self, bits: u32) -> &mut Self {
         self.setup.max_physmem_bits = Some(bits);
         self
     }
 
-    /// `sizeof(struct mem_section)`: 16, or 32 with CONFIG_PAGE_EXTENSION.
+    /// Sets `sizeof(struct mem_section)`: 16, or 32 with CONFIG_PAGE_EXTENSION.
     pub fn section_entry(&mut self, bytes: u64) -> &mut Self {
         self.setup.section_entry = bytes;
         self
     }
 
-    /// `sizeof(struct page)`: 64; 56 without memory cgroups, 80 with debugging.
+    /// Sets `sizeof(struct page)`: 64; 56 without memory cgroups, 80 with debugging.
     pub fn struct_page(&mut self, bytes: u64) -> &mut Self {
         self.setup.struct_page = bytes;
         self
     }
 
-    /// Number of CPUs, each with its NT_PRSTATUS.
+    /// Sets the number of CPUs, each of which has an NT_PRSTATUS.
     pub fn cpus(&mut self, count: usize) -> &mut Self {
         self.setup.cpus = count;
         self
     }
 
-    /// Leaves in section `index`, which must hold no RAM, what a hot-removed section left from 5.3 to 5.5: an entry
-    /// that is not zero and lacks only the PRESENT flag.
+    /// Makes section `index`, which must hold no RAM, look like a hot-removed one of 5.3 to 5.5: the entry is
+    /// not zero and lacks only the PRESENT flag.
     pub fn stale_section(&mut self, index: u64) -> &mut Self {
         self.setup.stale_sections.push(index);
         self
@@ -151,20 +151,20 @@ impl Machine {
         self
     }
 
-    /// Leaves a line out of VMCOREINFO.
+    /// Removes a line of VMCOREINFO.
     pub fn without_info(&mut self, key: &str) -> &mut Self {
         self.setup.info_edits.push((key.into(), None));
         self
     }
 }
 
-/// What its pages are.
+/// Use and contents of pages.
 impl Machine {
-    /// Makes `1 << order` pages from `pfn` on pages of `kind`.
+    /// Uses `1 << order` pages, the first of which is `pfn`, for `kind`.
     pub fn page(&mut self, kind: Kind, pfn: u64, order: u32) -> &mut Self {
         assert!(pfn.is_multiple_of(1 << order), "PFN {pfn:#x} is not aligned to order {order}");
         assert!(kind != Kind::Unaccepted || order == 10, "unaccepted memory comes in blocks of order 10");
-        let huge = matches!(kind, Kind::Hugetlb | Kind::HugetlbOptimised);
+        let huge = matches!(kind, Kind::Hugetlb | Kind::HugetlbOptimized);
         assert!(!huge || order > 0, "a HugeTLB page is at least two pages");
         self.blocks.push(Block { pfn, order, kind });
         self
@@ -175,21 +175,19 @@ impl Machine {
         anon => Anon;
         /// An anonymous page merged by KSM.
         ksm => Ksm;
-        /// An anonymous page in the swap cache.
-        anon_swapcache => AnonSwapcache;
         /// A file page.
         cache => Cache;
         /// A file page with buffers.
         cache_private => CachePrivate;
         /// A tmpfs page.
         shmem => Shmem;
-        /// A page read ahead from swap.
+        /// A page read ahead from swap, without an owner.
         swapcache => Swapcache;
         /// A page table.
         page_table => PageTable;
         /// A poisoned page.
         hwpoison => HwPoison;
-        /// A page given back to the hypervisor.
+        /// A page returned to the hypervisor.
         offline => Offline;
         /// A page allocated by the kernel.
         kernel => Kernel;
@@ -197,20 +195,18 @@ impl Machine {
         reserved => Reserved;
         /// A movable page off the LRU lists.
         movable => Movable;
-        /// A page of zsmalloc.
-        zsmalloc => Zsmalloc;
-        /// A page whose PG_owner_priv_1 means something else than swap cache.
+        /// A page whose PG_owner_priv_1 does not mean swap cache.
         checked => Checked;
     }
 
     many_pages! {
         /// A HugeTLB page, of any order: 9, 18, or less where a test wants a small one.
         hugetlb => Hugetlb;
-        /// A HugeTLB page whose vmemmap is optimised away; needs a vmemmap and struct pages of 64 bytes.
-        hugetlb_vmemmap_optimised => HugetlbOptimised;
+        /// A HugeTLB page with an optimized vmemmap; needs a vmemmap and struct pages of 64 bytes.
+        hugetlb_vmemmap_optimized => HugetlbOptimized;
         /// A free block.
         buddy => Buddy;
-        /// A block not yet accepted.
+        /// A block of unaccepted memory.
         unaccepted => Unaccepted;
         /// A slab.
         slab => Slab;
@@ -229,32 +225,32 @@ impl Machine {
         self.page(Kind::Anon, pfn, 9)
     }
 
-    /// Poisons page `pfn` in whatever block it is.
+    /// Poisons page `pfn`, which may lie in any block.
     pub fn poison(&mut self, pfn: u64) -> &mut Self {
         self.poisoned.push(pfn);
         self
     }
 
-    /// What page `pfn` holds. Pages that were given a kind are stamped unless this says otherwise
-    /// (of blocks above order 10, the first).
+    /// Sets the contents of page `pfn`. By default, pages with a kind hold a stamp; of blocks above order 10,
+    /// only the first page.
     pub fn fill(&mut self, pfn: u64, content: Content) -> &mut Self {
         self.contents.insert(pfn, content);
         self
     }
 
-    /// One block of every kind that the era knows, of orders 0 and 3 where it may be either, from `pfn` (a multiple
-    /// of 1,024) on; takes [`SAMPLER_PAGES`] pages, most of them left as they are.
+    /// Adds one block of every kind that the era has, of orders 0 and 3 where both are possible. It uses
+    /// [`SAMPLER_PAGES`] pages from `pfn`, a multiple of 1,024; most of them keep their defaults.
     pub fn sampler(&mut self, pfn: u64) -> &mut Self {
-        let optimisable = self.setup.era.hvo() != crate::era::Hvo::No
+        let optimizable = self.setup.era.hvo() != crate::era::Hvo::No
             && self.setup.memmap != Memmap::PerSection
             && self.setup.struct_page == 64;
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             let base = pfn + index as u64 * 16;
             match kind {
-                Kind::HugetlbOptimised if optimisable => {
+                Kind::HugetlbOptimized if optimizable => {
                     self.page(kind, pfn + 512, 9);
                 }
-                Kind::HugetlbOptimised => {}
+                Kind::HugetlbOptimized => {}
                 Kind::Unaccepted => {
                     self.page(kind, pfn + 1024, 10);
                 }
@@ -275,14 +271,14 @@ impl Machine {
         self
     }
 
-    /// Fills `count` pages from `pfn` on with blocks of random kinds and orders up to 4 and random contents; the
-    /// same for the same seed.
+    /// Fills `count` pages from `pfn` with blocks of random kinds, orders up to 4 and random contents; equal
+    /// seeds give equal pages.
     pub fn populate(&mut self, pfn: u64, count: u64, seed: u64) -> &mut Self {
         let mut noise = Noise::new(seed);
         let mut at = pfn;
         while at < pfn + count {
             let kind = match Kind::ALL[(noise.next() % Kind::ALL.len() as u64) as usize] {
-                Kind::HugetlbOptimised | Kind::Unaccepted => Kind::Kernel,
+                Kind::HugetlbOptimized | Kind::Unaccepted => Kind::Kernel,
                 kind => kind,
             };
             let wanted = (noise.next() % 5) as u32;
@@ -314,7 +310,8 @@ impl Machine {
 
     /// Returns the struct pages of `pfns` as one array, without building the machine.
     ///
-    /// Blocks must lie within `pfns`. The array is that of a vmemmap; where the kernel itself lies plays no part.
+    /// Blocks must lie within `pfns`. Compound pages name their heads as in a vmemmap. Pages of the kernel
+    /// itself are not marked.
     pub fn struct_pages(&self, pfns: Range<u64>) -> Vec<u8> {
         let mut writer = Writer { setup: &self.setup, pages: Array::new(&self.setup, pfns) };
         self.blocks.iter().for_each(|&block| writer.block(block));

@@ -1,4 +1,4 @@
-//! Where each struct page is, virtually and physically.
+//! Virtual and physical addresses of struct pages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::structs::StructPages;
 
 const LARGE: u64 = 0x20_0000;
 
-/// The memmap's frames.
+/// Page frames of the memmap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Map {
     /// Offset in the vmemmap / 2 MiB → physical address.
@@ -24,7 +24,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Takes frames for the struct pages of every section from `allocate(bytes, alignment)`.
+    /// Allocates frames for the struct pages of every section with `allocate(bytes, alignment)`.
     pub fn lay(setup: &Setup, memory: &mut Memory, mut allocate: impl FnMut(u64, u64) -> u64) -> Self {
         let mut map = Self::default();
         let bytes = setup.section_pages() * setup.struct_page;
@@ -47,7 +47,7 @@ impl Map {
                 }
                 Memmap::VmemmapSmall => {
                     let page = PAGE as u64;
-                    // Backwards, so that no two neighbours are neighbours in memory.
+                    // Backwards, so that consecutive pages are not consecutive in memory.
                     for index in (start / page..(start + bytes).div_ceil(page)).rev() {
                         map.small.entry(index).or_insert_with(|| {
                             let paddr = allocate(page, page);
@@ -61,15 +61,15 @@ impl Map {
         map
     }
 
-    /// Gives back the vmemmap pages of an optimised HugeTLB page: the PFNs that become free.
-    pub fn optimise(&mut self, setup: &Setup, block: Block) -> Vec<u64> {
-        assert_eq!(setup.struct_page, 64, "the vmemmap is optimised only where struct pages fill pages");
-        assert!(setup.memmap != Memmap::PerSection, "without a vmemmap there is none to optimise");
+    /// Frees the vmemmap pages of an optimized HugeTLB page. Returns the PFNs that become free.
+    pub fn optimize(&mut self, setup: &Setup, block: Block) -> Vec<u64> {
+        assert_eq!(setup.struct_page, 64, "the vmemmap is optimized only where struct pages fill pages");
+        assert!(setup.memmap != Memmap::PerSection, "without a vmemmap there is none to optimize");
         assert!(block.order >= 7, "an order of {} has no vmemmap pages to spare", block.order);
         let first = block.pfn * 64 / PAGE as u64;
         let count = (64 << block.order) / PAGE as u64;
         let kept = match setup.era.hvo() {
-            Hvo::No => panic!("kernels of {} do not optimise the vmemmap", setup.era.release()),
+            Hvo::No => panic!("kernels of {} do not optimize the vmemmap", setup.era.release()),
             Hvo::FakeHeads => first,
             Hvo::SharedTails => first + 1,
         };
@@ -82,7 +82,7 @@ impl Map {
         freed
     }
 
-    /// Physical address of a byte of the vmemmap.
+    /// Returns the physical address of a byte of the vmemmap.
     fn frame(&self, offset: u64) -> u64 {
         match self.small.get(&(offset / PAGE as u64)) {
             Some(frame) => frame + offset % PAGE as u64,
@@ -90,7 +90,7 @@ impl Map {
         }
     }
 
-    /// Virtual address of the struct page of `pfn`.
+    /// Returns the virtual address of the struct page of `pfn`.
     pub fn vaddr(&self, setup: &Setup, pfn: u64) -> u64 {
         match setup.memmap {
             Memmap::PerSection => setup.page_offset() + self.paddr(setup, pfn, 0),
@@ -98,7 +98,7 @@ impl Map {
         }
     }
 
-    /// Physical address of byte `at` of the struct page of `pfn`.
+    /// Returns the physical address of byte `at` of the struct page of `pfn`.
     pub fn paddr(&self, setup: &Setup, pfn: u64, at: u64) -> u64 {
         match setup.memmap {
             Memmap::PerSection => {
@@ -110,14 +110,14 @@ impl Map {
         }
     }
 
-    /// What `section_mem_map` encodes: the address at which PFN 0 would be.
+    /// Returns the address that `section_mem_map` encodes: where the struct page of PFN 0 would be.
     pub fn encoded(&self, setup: &Setup, section: u64) -> u64 {
         let first = section * setup.section_pages();
         self.vaddr(setup, first).wrapping_sub(first * setup.struct_page)
     }
 }
 
-/// The struct pages of a machine that is being built, wherever its memmap puts them.
+/// The struct pages of a machine that is being built.
 pub(crate) struct Mapped<'a> {
     pub setup: &'a Setup,
     pub memory: &'a mut Memory,
@@ -149,7 +149,7 @@ impl StructPages for Mapped<'_> {
     }
 }
 
-/// Struct pages from that of PFN `first` on, as one array outside any machine.
+/// Struct pages as one array outside any machine.
 pub(crate) struct Array<'a> {
     setup: &'a Setup,
     first: u64,
@@ -157,7 +157,7 @@ pub(crate) struct Array<'a> {
 }
 
 impl<'a> Array<'a> {
-    /// Makes the array of `pfns`, each struct page as boot leaves it.
+    /// Returns the array of `pfns`, each struct page as after boot.
     pub fn new(setup: &'a Setup, pfns: Range<u64>) -> Self {
         let bytes = setup.pristine().repeat((pfns.end - pfns.start) as usize);
         Self { setup, first: pfns.start, bytes }

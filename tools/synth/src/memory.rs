@@ -1,16 +1,16 @@
-//! Physical memory, sparse: pages nobody touched cost nothing.
+//! Sparse physical memory.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::content::{Content, PAGE, PageBytes};
 
-/// Physical memory. Pages never written are zero, or struct pages in their first state where a memmap was laid.
+/// Physical memory. Pages never written are zero, or struct pages as after boot where there is a memmap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     pages: HashMap<u64, Content>,
-    /// Physical start of each stretch of memmap → its length and its offset in the virtual memmap, in bytes.
+    /// Physical start of each memmap range → its length and its offset in the virtual memmap, in bytes.
     memmaps: BTreeMap<u64, (u64, u64)>,
-    /// A struct page in its first state.
+    /// A struct page as after boot.
     pristine: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl Memory {
         self.pristine = pristine;
     }
 
-    /// Says that `length` bytes from `paddr` on are memmap, from byte `offset` of the whole on.
+    /// Makes `length` bytes at `paddr` part of the memmap, from byte `offset` of it.
     pub fn lay_memmap(&mut self, paddr: u64, length: u64, offset: u64) {
         self.memmaps.insert(paddr, (length, offset));
     }
@@ -35,7 +35,7 @@ impl Memory {
         }
     }
 
-    /// Whether the page is all zeros for sure, without making it.
+    /// Returns whether the page is certainly zero, without generating it.
     pub fn is_void(&self, pfn: u64) -> bool {
         match self.pages.get(&pfn) {
             Some(content) => *content == Content::Zero,
@@ -60,7 +60,7 @@ impl Memory {
         Some(page)
     }
 
-    /// Writes `bytes` at `paddr`, across pages where need be.
+    /// Writes `bytes` at `paddr`.
     pub fn write(&mut self, paddr: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -82,7 +82,7 @@ impl Memory {
         self.write(paddr, &word.to_le_bytes());
     }
 
-    /// The bytes from `paddr` on.
+    /// Reads bytes at `paddr`.
     pub fn read(&self, paddr: u64, buf: &mut [u8]) {
         let mut done = 0;
         while done < buf.len() {

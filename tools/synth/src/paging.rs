@@ -9,16 +9,16 @@ const GLOBAL: u64 = 0x100;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Page tables that are being built.
+/// Builder of page tables.
 pub(crate) struct Tables<'a> {
     pub memory: &'a mut Memory,
     /// Physical address of the top table.
     pub top: u64,
     /// 4 or 5.
     pub levels: u32,
-    /// Set in every entry: AMD's memory encryption.
+    /// Encryption bit of AMD SME, set in every entry.
     pub sme_mask: u64,
-    /// Hands out the physical address of a free page.
+    /// Allocates a page and returns its physical address.
     pub allocate: &'a mut dyn FnMut() -> u64,
 }
 

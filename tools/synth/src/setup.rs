@@ -1,28 +1,28 @@
-//! The machine before its pages are filled: RAM, kernel placement, memory model.
+//! RAM, kernel placement and memory model of a machine.
 
 use crate::Era;
 
-/// How the kernel finds struct pages.
+/// Layout of `mem_section`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sparse {
-    /// SPARSEMEM_EXTREME: roots of one page each, allocated where needed. What every distribution builds.
+    /// SPARSEMEM_EXTREME: roots of one page each, allocated where needed, as in every distribution.
     Extreme,
-    /// SPARSEMEM_STATIC: one array of all sections in the kernel's data.
+    /// Without SPARSEMEM_EXTREME: one array of all sections in the kernel's data.
     Static,
 }
 
-/// Where struct pages live.
+/// Place of struct pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memmap {
     /// One virtual array, mapped by 2 MiB pages.
     VmemmapLarge,
-    /// One virtual array, mapped by 4 KiB pages that lie scattered in memory.
+    /// One virtual array, mapped by 4 KiB pages scattered in memory.
     VmemmapSmall,
-    /// An array of its own for each section, in the direct map: no vmemmap.
+    /// An array per section in the direct map: no vmemmap.
     PerSection,
 }
 
-/// A machine without its pages' contents.
+/// A machine without the contents of its pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub era: Era,
@@ -42,7 +42,7 @@ pub(crate) struct Setup {
     pub info_edits: Vec<(String, Option<String>)>,
 }
 
-/// Where the kernel's text begins without KASLR, after `__START_KERNEL_map`.
+/// Offset of the kernel's text from `__START_KERNEL_map` without KASLR.
 const TEXT_OFFSET: u64 = 0x100_0000;
 pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 
@@ -67,8 +67,8 @@ impl Setup {
         }
     }
 
-    /// RAM as `start..end` in bytes. Unless given: the low 640 KiB less a fractional page, 100 MiB, a hole, and
-    /// 8 MiB with a fractional page at either end.
+    /// Returns RAM as `start..end` in bytes. Default: the low 640 KiB less a fractional page, 100 MiB, a
+    /// hole, and 8 MiB with a fractional page at either end.
     pub fn ram(&self) -> Vec<(u64, u64)> {
         if self.ram.is_empty() {
             return vec![(0x1000, 0x9_fc00), (0x10_0000, 0x640_0000), (0x900_0200, 0x980_0400)];
@@ -88,7 +88,7 @@ impl Setup {
         START_KERNEL_MAP + TEXT_OFFSET + self.kaslr.unwrap_or(0)
     }
 
-    /// What added to a kernel image address less `__START_KERNEL_map` gives the physical one.
+    /// Returns `phys_base`: the physical address of `__START_KERNEL_map`, modulo 2^64.
     pub fn phys_base(&self) -> i64 {
         self.load.wrapping_sub(self.text() - START_KERNEL_MAP) as i64
     }
@@ -136,7 +136,7 @@ impl Setup {
         (1_u64 << (self.max_physmem_bits() - self.section_bits)).div_ceil(self.sections_per_root())
     }
 
-    /// Whether `mem_section` is a pointer to the roots, not the array of them (83e3c48729d9, 4.15).
+    /// Returns whether `mem_section` is a pointer to the array of roots (83e3c48729d9, 4.15).
     pub fn roots_behind_pointer(&self) -> bool {
         self.sparse == Sparse::Extreme && self.era >= Era::V4_15
     }
@@ -152,12 +152,12 @@ impl Setup {
         sections
     }
 
-    /// Upper flag bits of a page: zone and last CPU, as a freshly booted kernel has them.
+    /// Returns the upper flag bits of a page after boot: zone and last CPU.
     pub fn flag_fields(&self, pfn: u64) -> u64 {
         if pfn < 1 << 20 { 0x000f_ffff_c000_0000 } else { 0x0017_ffff_c000_0000 }
     }
 
-    /// A struct page as boot leaves it: referenced once, mapped nowhere, in no list.
+    /// Returns a struct page as after boot: referenced once, not mapped, not in a list.
     pub fn pristine(&self) -> Vec<u8> {
         let mut page = vec![0; self.struct_page as usize];
         let fields = self.era.fields();

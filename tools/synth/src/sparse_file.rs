@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Where bytes go: a vector, or a file that keeps holes for what is never written.
+/// Target of writes: a vector, or a file with holes where nothing is written.
 pub(crate) trait Target {
     fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 }
@@ -24,7 +24,7 @@ impl Target for File {
     }
 }
 
-/// A new file of `size` bytes, all hole.
+/// Creates a file of `size` bytes that is one hole.
 pub(crate) fn create(path: &Path, size: u64) -> io::Result<File> {
     let file = File::create(path)?;
     file.set_len(size)?;

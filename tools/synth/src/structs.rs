@@ -45,8 +45,8 @@ impl<T: StructPages> Writer<'_, T> {
         let fields = self.setup.era.fields();
         let head = self.head(block);
         self.put(pfn, fields, &head);
-        if kind == Kind::HugetlbOptimised {
-            return self.optimised_tails(block);
+        if kind == Kind::HugetlbOptimized {
+            return self.optimized_tails(block);
         }
         if order == 0 || !kind.is_compound() {
             let rest = Head { refcount: if kind == Kind::Buddy { 0 } else { 1 }, ..Head::blank() };
@@ -67,14 +67,15 @@ impl<T: StructPages> Writer<'_, T> {
         self.pages.write(pfn, 0, &flags.to_le_bytes());
     }
 
-    /// The head of `block`, or its only page.
+    /// Returns the head of `block`, or its only page.
     fn head(&self, block: Block) -> Head {
         let era = self.setup.era;
         let Flags { lru, private, swapbacked, swapcache, slab, reserved, owner_priv_1, hwpoison, .. } =
             era.flags();
         let (uptodate, dirty) = (bit(era.flags().uptodate), bit(era.flags().dirty));
         let (referenced, active) = (bit(era.flags().referenced), bit(era.flags().active));
-        // Bit 7, which was PG_slab before 4.10 and which some take for it again where VMCOREINFO names no PG_slab.
+        // PG_waiters is bit 7, which was PG_slab before 4.10: a reader without PG_slab in VMCOREINFO may
+        // confuse them.
         let waiters = if era >= crate::Era::V4_10 { bit(7) } else { 0 };
         let page_type = |kind| era.page_type(kind).unwrap_or(u32::MAX);
         // Kernel objects, such as an anon_vma or an address_space, lie in the direct map.
@@ -119,9 +120,9 @@ impl<T: StructPages> Writer<'_, T> {
                 Head { flags: uptodate | bit(swapbacked) | bit(swapcache), private: entry, ..Head::blank() }
             }
             Kind::Checked => Head { flags: uptodate | bit(owner_priv_1), ..Head::blank() },
-            Kind::Hugetlb | Kind::HugetlbOptimised => Head {
+            Kind::Hugetlb | Kind::HugetlbOptimized => Head {
                 flags: uptodate,
-                // Every other one is in the pool: no mapping.
+                // Every second one is free in the pool: no mapping.
                 mapping: if block.pfn >> block.order & 1 == 0 { object } else { 0 },
                 mapcount: page_type(PageType::Hugetlb),
                 ..Head::blank()
@@ -134,7 +135,7 @@ impl<T: StructPages> Writer<'_, T> {
                 ..Head::blank()
             },
             Kind::Unaccepted => Head {
-                // The page type came with 6.12; before, such a page could not be told.
+                // The page type came with 6.12; before, such a page had no mark.
                 mapcount: if era >= crate::Era::V6_12 { page_type(PageType::Unaccepted) } else { u32::MAX },
                 refcount: 0,
                 lru: on_list,
@@ -172,8 +173,8 @@ impl<T: StructPages> Writer<'_, T> {
             // SLUB's counters (inuse, objects, frozen) lie over `_mapcount`.
             return Head { flags: flag, mapcount: 0x8020_0011, lru: [object; 2], ..Head::blank() };
         }
-        // From 6.2 (130d4df57390) the length of a partial list lies over `mapping`, odd as often as not; before, a
-        // pointer to the cache.
+        // From 6.2 (130d4df57390) the length of a partial list lies over `mapping`, odd as often as not;
+        // before, a pointer to the cache.
         let mapping = if era >= crate::Era::V6_2 { 0x5 } else { object };
         Head { flags: flag, mapping, mapcount: page_type, lru: [object; 2], ..Head::blank() }
     }
@@ -199,9 +200,9 @@ impl<T: StructPages> Writer<'_, T> {
         self.put(pfn, fields, &tail);
     }
 
-    /// The order and what else the first tail knows.
+    /// Writes the order and the other fields of the first tail.
     fn first_tail(&mut self, pfn: u64, block: Block) {
-        let huge = matches!(block.kind, Kind::Hugetlb | Kind::HugetlbOptimised);
+        let huge = matches!(block.kind, Kind::Hugetlb | Kind::HugetlbOptimized);
         match self.setup.era.order_at() {
             OrderAt::Fields { dtor, order, width } => {
                 let id = if huge { HUGETLB_DTOR } else { COMPOUND_DTOR };
@@ -221,11 +222,12 @@ impl<T: StructPages> Writer<'_, T> {
         }
     }
 
-    /// The tails of a HugeTLB page that share frames: only those of the first frame, or also the shared frame's.
-    fn optimised_tails(&mut self, block: Block) {
+    /// Writes the tails of an optimized HugeTLB page: those of the first frame, and of the shared frame if
+    /// there is one.
+    fn optimized_tails(&mut self, block: Block) {
         let per_frame = 4096 / self.setup.struct_page;
         let written = match self.setup.era.hvo() {
-            Hvo::No => panic!("kernels of {} do not optimise the vmemmap", self.setup.era.release()),
+            Hvo::No => panic!("kernels of {} do not optimize the vmemmap", self.setup.era.release()),
             Hvo::FakeHeads => per_frame,
             Hvo::SharedTails => 2 * per_frame,
         };

@@ -1,4 +1,4 @@
-//! The ELF files, read with a parser that is not ours.
+//! Reads the ELF files with `object`.
 
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{LittleEndian, elf};
@@ -15,7 +15,7 @@ fn machine() -> Image {
         .build()
 }
 
-/// Every byte of every segment is the machine's.
+/// Checks that every byte of every segment is the machine's.
 fn check(image: &Image, elf: &Elf) -> (Vec<u8>, usize) {
     let data = elf.bytes();
     let header = Header::parse(&*data).unwrap();
@@ -62,7 +62,7 @@ fn qemu_counts_segments_in_its_section() {
 fn more_segments_than_a_half_word_counts() {
     let image = machine();
     for mut elf in [image.elf(), image.qemu_elf()] {
-        elf.cut(1024);
+        elf.split(1024);
         let (data, count) = check(&image, &elf);
         assert!(count > 0x1_0000);
         assert_eq!(Header::parse(&*data).unwrap().e_phnum.get(LittleEndian), 0xffff);
@@ -70,7 +70,7 @@ fn more_segments_than_a_half_word_counts() {
 }
 
 #[test]
-fn segments_may_overlap_and_hold_less_than_they_show() {
+fn segments_may_overlap_and_be_partly_stored() {
     let image = machine();
     let mut elf = image.elf();
     elf.overlap(0x3ff_e800, 0x400_1800).store_only(2, 0x12_3456);

@@ -1,4 +1,4 @@
-//! The dumps, taken apart by hand.
+//! Parses the dumps independently of any reader.
 
 use std::io::Read;
 

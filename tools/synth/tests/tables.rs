@@ -1,4 +1,4 @@
-//! Page tables and struct pages, followed by hand.
+//! Walks page tables and reads struct pages.
 
 use pagehaul_synth::{Class, Era, Image, Machine, Memmap, Sparse};
 
@@ -8,7 +8,7 @@ fn word(image: &Image, paddr: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Virtual to physical, as the processor would.
+/// Translates a virtual address as the processor does.
 fn walk(image: &Image, vaddr: u64, sme_mask: u64) -> Option<u64> {
     let (mut table, levels) = image.page_tables();
     for level in (0..levels).rev() {
@@ -68,7 +68,7 @@ fn every_placement_translates() {
     }
 }
 
-/// The map that `mem_section` leads to is the one struct pages were written to.
+/// Follows `mem_section` to the struct pages.
 #[test]
 fn sections_lead_to_struct_pages() {
     for era in Era::ALL {
@@ -95,10 +95,10 @@ fn sections_lead_to_struct_pages() {
 }
 
 #[test]
-fn optimised_hugetlb_pages_leave_fake_heads_until_7_1() {
+fn optimized_hugetlb_pages_leave_fake_heads_until_7_1() {
     let head_bit = 1_u64 << 6;
     for era in [Era::V6_12, Era::V7_1] {
-        let image = Machine::new(era).hugetlb_vmemmap_optimised(0x4000, 9).build();
+        let image = Machine::new(era).hugetlb_vmemmap_optimized(0x4000, 9).build();
         let flags = |pfn| word(&image, walk(&image, image.struct_page_vaddr(pfn), 0).unwrap());
         let info = |pfn| word(&image, walk(&image, image.struct_page_vaddr(pfn) + 8, 0).unwrap());
         assert_ne!(flags(0x4000) & head_bit, 0);
@@ -109,14 +109,14 @@ fn optimised_hugetlb_pages_leave_fake_heads_until_7_1() {
                 if era < Era::V7_1 { image.struct_page_vaddr(0x4000) | 1 } else { (u64::MAX << 15) | 1 };
             assert_eq!(info(pfn), expected, "{era:?} {pfn:#x}");
         }
-        // Seven or six vmemmap pages went back to the allocator.
+        // Seven or six vmemmap pages became free.
         let free = image.kernel_pfns().filter(|&pfn| image.class(pfn) == Class::Free).count();
         assert_eq!(free, if era < Era::V7_1 { 7 } else { 6 });
     }
 }
 
 #[test]
-fn a_tebibyte_costs_what_is_touched() {
+fn a_tebibyte_is_sparse() {
     let image = Machine::new(Era::V6_12)
         .ram(0x10_0000, 0x1_0000_0000)
         .ram(0x1_0000_0000, 0x100_0000_0000)
@@ -131,7 +131,7 @@ fn a_tebibyte_costs_what_is_touched() {
 }
 
 #[test]
-fn eras_export_what_they_know() {
+fn eras_export_their_keys() {
     let info = |era| Machine::new(era).build();
     assert_eq!(key(&info(Era::V4_4), "OFFSET(page._count)"), Some("28"));
     assert_eq!(key(&info(Era::V4_16), "OFFSET(page.compound_order)"), Some("41"));

@@ -6,7 +6,8 @@ use super::tables::{MEM_SECTION, TOP_TABLE, UTS, image};
 
 pub(crate) const RELEASE: &str = "7.1.0-simulated";
 
-/// Describes the machine but for its memory, which [`tables`](super::tables) and [`memmap`](super::memmap) compute.
+/// Describes the machine but for its memory, which [`tables`](super::tables) and [`memmap`](super::memmap)
+/// compute.
 pub(super) fn machine() -> Machine {
     let mut machine = Machine::new(Era::V7_1);
     machine.five_level().info("OSRELEASE", RELEASE);

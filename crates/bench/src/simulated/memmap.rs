@@ -80,7 +80,8 @@ pub(super) fn pattern(number: u64) -> Vec<u8> {
 fn fill_block(machine: &mut Machine, first: u64, what: Use, noise: &mut Noise) {
     let end = first + PAGE_BLOCK;
     let mut page = first;
-    // The shares of smaller things are shares of pages: what is left of each, and one of them drawn in proportion.
+    // The shares of smaller things are shares of pages: what is left of each, and one of them drawn in
+    // proportion.
     let shares: &[(Kind, u64, u32)] = match what {
         Use::HugeAnon => &[(Kind::Anon, PAGE_BLOCK, 9)],
         Use::Free => &[(Kind::Buddy, PAGE_BLOCK, 9)],

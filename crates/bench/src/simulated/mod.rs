@@ -1,10 +1,11 @@
-//! Machines of any size that take no memory: struct pages and contents are worked out from the PFN when asked for.
+//! Machines of any size that take no memory: struct pages and contents are worked out from the PFN when asked
+//! for.
 //!
-//! A machine looks as a 7.1 kernel leaves it: SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages behind 5-level page
-//! tables, the struct pages of a section at the section's start, tails that name their head by a mask (which makes struct
-//! pages the same wherever they are). Sections follow one of a few precomputed patterns of use, pages one of some
-//! thousand precomputed contents. Both lie in a file that is mapped, so the machine's own bytes are not counted as
-//! anonymous memory of the process.
+//! A machine looks as a 7.1 kernel leaves it: SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages behind 5-level
+//! page tables, the struct pages of a section at the section's start, tails that name their head by a mask
+//! (which makes struct pages the same wherever they are). Sections follow one of a few precomputed patterns
+//! of use, pages one of some thousand precomputed contents. Both lie in a file that is mapped, so the
+//! machine's own bytes are not counted as anonymous memory of the process.
 
 mod info;
 mod memmap;
@@ -51,9 +52,9 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A machine with `bytes` of memory (whole sections, at least 1 GiB), of which one page block in `sample` has
-    /// contents; the others look as if an earlier dump had left them out. Its precomputed bytes (126 MiB) go to a
-    /// nameless file in `folder`.
+    /// A machine with `bytes` of memory (whole sections, at least 1 GiB), of which one page block in `sample`
+    /// has contents; the others look as if an earlier dump had left them out. Its precomputed bytes (126 MiB)
+    /// go to a nameless file in `folder`.
     pub fn new(bytes: u64, sample: u64, folder: &Path) -> Result<Self, InstrumentError> {
         if bytes < 1 << 30 || !bytes.is_multiple_of(SECTION) || bytes > 1 << 50 {
             return Err(InstrumentError::Wrong(format!(

@@ -6,7 +6,8 @@ use super::{Simulated, info, memmap};
 
 /// Where the kernel image is mapped.
 const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
-/// Where struct pages are mapped with 5-level page tables. A multiple of 2^48, so indices count from 0 below the top.
+/// Where struct pages are mapped with 5-level page tables. A multiple of 2^48, so indices count from 0 below
+/// the top.
 pub(super) const VMEMMAP: u64 = 0xffd4_0000_0000_0000;
 
 /// Physical addresses, all within the image's mapping and section 0, which belongs to the kernel.

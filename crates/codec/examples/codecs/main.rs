@@ -1,13 +1,14 @@
-//! Measures speed and size of every method over the pages of files, and of the C libraries that other dumpers use: one
-//! thread, medians of CPU time.
+//! Measures speed and size of every method over the pages of files, and of the C libraries that other dumpers
+//! use: one thread, medians of CPU time.
 //!
 //! ```sh
 //! cargo run --release -p pagehaul-codec --example codecs -- [-m METHOD,…] [-r ROUNDS] FILE…
 //! ```
 //!
-//! Each file is measured separately, in pages of 4 KiB without zero pages. A page that does not shrink counts as stored,
-//! and is not decompressed. A file should be larger than the processor's caches. `gain` is pagehaul's speed over the C
-//! library's, `size` its bytes over the library's; the libraries run at level 1, lzo as lzo1x_1_15.
+//! Each file is measured separately, in pages of 4 KiB without zero pages. A page that does not shrink counts
+//! as stored, and is not decompressed. A file should be larger than the processor's caches. `gain` is
+//! pagehaul's speed over the C library's, `size` its bytes over the library's; the libraries run at level 1,
+//! lzo as lzo1x_1_15.
 
 mod peer;
 

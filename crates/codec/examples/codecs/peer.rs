@@ -61,11 +61,13 @@ impl Peer {
         }
     }
 
-    /// Compresses into the start of `out`, which has [`ROOM`](Self::ROOM). Returns `None` if the page does not shrink.
+    /// Compresses into the start of `out`, which has [`ROOM`](Self::ROOM). Returns `None` if the page does
+    /// not shrink.
     pub fn compress(&mut self, page: &[u8; 4096], out: &mut [u8]) -> Option<usize> {
         assert!(out.len() >= Self::ROOM);
         let (from, to, mut size) = (page.as_ptr(), out.as_mut_ptr(), out.len());
-        // SAFETY: `to` has room for the worst case of each; the work memory has the size that the library requires.
+        // SAFETY: `to` has room for the worst case of each; the work memory has the size that the library
+        // requires.
         let done = unsafe {
             match &mut self.call {
                 Call::Lzo(compress, memory) => {

@@ -1,12 +1,13 @@
-//! The output of the DEFLATE and zstd encoders, and a bit writer: the first bit goes to the least significant place.
+//! The output of the DEFLATE and zstd encoders, and a bit writer: the first bit goes to the least significant
+//! place.
 
 const MASK: usize = 8191;
 const SLACK: usize = 8;
 
 /// Buffer that a stream or frame is written to.
 ///
-/// Indices are masked, so that words are written without a bounds check. What does not fit is lost; the result is
-/// longer than the page then, and is discarded.
+/// Indices are masked, so that words are written without a bounds check. What does not fit is lost; the
+/// result is longer than the page then, and is discarded.
 pub(crate) type Output = [u8; MASK + 1 + SLACK];
 
 #[inline(always)]
@@ -24,8 +25,8 @@ pub(crate) fn put4(output: &mut Output, at: usize, word: u32, count: usize) {
 
 /// Writes bit fields.
 ///
-/// The bits that are not yet in the output are the highest of a word. The places below hold bits already written, or
-/// bits without meaning, so a value is added without masking.
+/// The bits that are not yet in the output are the highest of a word. The places below hold bits already
+/// written, or bits without meaning, so a value is added without masking.
 #[derive(Clone, Copy)]
 pub(crate) struct BitWriter {
     pending: u64,
@@ -42,8 +43,8 @@ impl BitWriter {
 
     /// Adds the lowest `width` bits of `value`.
     ///
-    /// From one [`flush`](Self::flush) to the next there is room for 57 bits. Other bits that are set in `value` must
-    /// lie below the 8th, and take 8 bits of that room.
+    /// From one [`flush`](Self::flush) to the next there is room for 57 bits. Other bits that are set in
+    /// `value` must lie below the 8th, and take 8 bits of that room.
     #[inline(always)]
     pub(crate) fn add(&mut self, value: u64, width: u32) {
         self.pending = self.pending >> (width & 63) | value.rotate_right(width);

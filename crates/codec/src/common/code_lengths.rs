@@ -23,11 +23,11 @@ impl HuffmanTree {
         Self { counts: [0; MAX_SYMBOLS], nodes: [0; MAX_SYMBOLS + 2], firsts: [0; MAX_SYMBOLS] }
     }
 
-    /// Returns how many codes of each length an optimal code has for the first `len` counts, at least two; no length is
-    /// above `limit`.
+    /// Returns how many codes of each length an optimal code has for the first `len` counts, at least two; no
+    /// length is above `limit`.
     ///
-    /// Uses two queues, the symbols and the internal nodes, both of which are sorted by count. Nodes of one depth are
-    /// next to each other, so they are counted without following each node to the root.
+    /// Uses two queues, the symbols and the internal nodes, both of which are sorted by count. Nodes of one
+    /// depth are next to each other, so they are counted without following each node to the root.
     pub(crate) fn count_lengths(&mut self, len: usize, limit: usize) -> [u16; MAX_LENGTHS] {
         let Self { counts, nodes, firsts } = self;
         counts[len..len + 2].fill(NONE);
@@ -77,7 +77,8 @@ impl HuffmanTree {
     }
 }
 
-/// Shortens the `too_long` codes to `limit` bits, and lengthens others until the lengths satisfy Kraft's inequality.
+/// Shortens the `too_long` codes to `limit` bits, and lengthens others until the lengths satisfy Kraft's
+/// inequality.
 #[cold]
 fn limit_lengths(per_length: &mut [u16; MAX_LENGTHS], limit: usize, too_long: u16) {
     per_length[limit] += too_long;

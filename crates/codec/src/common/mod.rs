@@ -1,4 +1,5 @@
-//! What the encoders share: reading words of a page, measuring matches, writing bits, lengths of prefix codes.
+//! What the encoders share: reading words of a page, measuring matches, writing bits, lengths of prefix
+//! codes.
 
 pub(crate) mod bit_writer;
 pub(crate) mod code_lengths;

@@ -1,5 +1,5 @@
-//! The header of a block with dynamic Huffman codes (RFC 1951, 3.2.7): the code lengths of both codes, run-length coded in
-//! the code length alphabet.
+//! The header of a block with dynamic Huffman codes (RFC 1951, 3.2.7): the code lengths of both codes,
+//! run-length coded in the code length alphabet.
 
 use super::prefix_code::{Codes, PrefixCode};
 use super::symbols::{self, END_OF_BLOCK, FIRST_CODE_LENGTH, Token};
@@ -88,8 +88,8 @@ impl DynamicHeader {
         5 + 5 + 4 + 3 * self.written as u32 + self.code_lengths.bit_cost() + self.extra_bits
     }
 
-    /// Adds the lengths of a code, that of its first symbol as number `first` of the sequence. The gaps between symbols
-    /// that occur cannot be predicted, so what fills them is looked up.
+    /// Adds the lengths of a code, that of its first symbol as number `first` of the sequence. The gaps
+    /// between symbols that occur cannot be predicted, so what fills them is looked up.
     #[inline(always)]
     fn add_code_lengths<const N: usize>(&mut self, mut run: Run, code: &PrefixCode<N>, first: usize) -> Run {
         for (symbol, _, bits) in code.symbols() {

@@ -1,8 +1,8 @@
 //! zlib streams of single pages (RFC 1950 and 1951), smaller than zlib's level 1 makes them.
 //!
-//! An encoder for streams clears tables of 128 KiB and more before every page, and then misses the first cache. Here a
-//! page is one block, any distance is allowed, and hash tables of 12 KiB suffice. The match finder turns a page into
-//! tokens, which are written without a branch.
+//! An encoder for streams clears tables of 128 KiB and more before every page, and then misses the first
+//! cache. Here a page is one block, any distance is allowed, and hash tables of 12 KiB suffice. The match
+//! finder turns a page into tokens, which are written without a branch.
 
 mod header;
 mod parse;

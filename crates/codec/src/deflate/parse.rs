@@ -1,8 +1,9 @@
 //! The match finder.
 //!
-//! A position has three candidates: the last position with the same three bytes, the last one with the same eight, and
-//! the one at the distance of the last match, because structures in an array differ in the same places. Which candidate
-//! is best is as good as random, so it is chosen without a branch, which would mostly be mispredicted.
+//! A position has three candidates: the last position with the same three bytes, the last one with the same
+//! eight, and the one at the distance of the last match, because structures in an array differ in the same
+//! places. Which candidate is best is as good as random, so it is chosen without a branch, which would mostly
+//! be mispredicted.
 
 use super::symbols::{MAX_MATCH, MAX_SYMBOLS, Token};
 
@@ -15,8 +16,8 @@ const MAX_DISTANCE_3: usize = 256;
 /// log2 of the hash tables' entries.
 const HASH3_LOG: u32 = 12;
 const HASH8_LOG: u32 = 11;
-/// log2 of the bytes without a match after which only every second position is searched, and after as many more every
-/// third. Noise takes a third of the time, and pages of files are 0.1 % larger.
+/// log2 of the bytes without a match after which only every second position is searched, and after as many
+/// more every third. Noise takes a third of the time, and pages of files are 0.1 % larger.
 const SKIP_LOG: u32 = 7;
 
 /// A page, padded so that a word can be read at each of its positions.
@@ -24,7 +25,8 @@ type Padded = [u8; PAGE + WORD];
 /// A byte makes at most one token, and the end of block makes one.
 type Tokens = [Token; 2 * PAGE];
 
-/// A page as tokens, and the tables of the match finder: in one place, as there are too few registers for several pointers.
+/// A page as tokens, and the tables of the match finder: in one place, as there are too few registers for
+/// several pointers.
 pub(super) struct Parse {
     page: Padded,
     /// Last position of each hash of three bytes, and of eight.
@@ -131,8 +133,8 @@ impl Parse {
         self.hash8[hash8(word)] = position as u16;
     }
 
-    /// Returns the length of the match at a position: the `known` length, if that is less than a word. The second word is
-    /// compared in any case, as half of the matches reach into it.
+    /// Returns the length of the match at a position: the `known` length, if that is less than a word. The
+    /// second word is compared in any case, as half of the matches reach into it.
     #[inline(always)]
     fn match_length(&self, position: usize, distance: usize, known: usize) -> usize {
         let compare = |skip: usize| {

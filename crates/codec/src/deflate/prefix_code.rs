@@ -50,8 +50,8 @@ impl<const N: usize> PrefixCode<N> {
         self.symbols().map(|(symbol, count, _)| count * (codes[(first + symbol) % MAX_SYMBOLS] >> 16)).sum()
     }
 
-    /// Builds an optimal code of symbols with these counts, of `limit` bits at most. At least two symbols get a code, so
-    /// that every decoder finds it complete.
+    /// Builds an optimal code of symbols with these counts, of `limit` bits at most. At least two symbols get
+    /// a code, so that every decoder finds it complete.
     #[inline(never)]
     pub(super) fn build(&mut self, counts: &[u16], limit: usize) {
         let mut used = 0;

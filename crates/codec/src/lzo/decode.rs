@@ -1,7 +1,7 @@
 //! Decodes LZO1X streams.
 //!
-//! Pages of kernel memory are many short copies and literal runs. The decoder copies whole words wherever both sides
-//! have room for them, and exact lengths only at the ends.
+//! Pages of kernel memory are many short copies and literal runs. The decoder copies whole words wherever
+//! both sides have room for them, and exact lengths only at the ends.
 
 /// Why a stream does not decode; named after liblzo2's `LZO_E_` codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +19,13 @@ pub(crate) enum DecodeError {
 /// Distance of a copy within 16..48 kB that stands for the end of stream.
 const END_DISTANCE: usize = 16384;
 
-/// Decodes `input` to the start of `page` and returns the number of bytes. The rest of the page may be overwritten.
+/// Decodes `input` to the start of `page` and returns the number of bytes. The rest of the page may be
+/// overwritten.
 pub(crate) fn decode(input: &[u8], page: &mut [u8]) -> Result<usize, DecodeError> {
     let mut from = Input { bytes: input, at: 0 };
     let mut at = 0;
-    // Number of literals that the last instruction copied, 4 for more: the meaning of instructions below 16 depends on
-    // it.
+    // Number of literals that the last instruction copied, 4 for more: the meaning of instructions below 16
+    // depends on it.
     let mut state = 0;
     if let Some(first @ 18..) = input.first().copied().map(usize::from) {
         from.at = 1;
@@ -91,8 +92,8 @@ impl Input<'_> {
         Ok(u16::from_le_bytes(*word).into())
     }
 
-    /// Returns the length in the instruction, `inline`; if that is 0, `most` plus 255 for each zero byte that follows, plus
-    /// the byte after them.
+    /// Returns the length in the instruction, `inline`; if that is 0, `most` plus 255 for each zero byte that
+    /// follows, plus the byte after them.
     #[inline(always)]
     fn length(&mut self, inline: usize, most: usize) -> Result<usize, DecodeError> {
         if inline > 0 {
@@ -133,8 +134,8 @@ impl Input<'_> {
     }
 }
 
-/// Copies `length` bytes from `distance` before `page[at..]` to there; if they overlap, the bytes repeat. Returns where the
-/// copy ends.
+/// Copies `length` bytes from `distance` before `page[at..]` to there; if they overlap, the bytes repeat.
+/// Returns where the copy ends.
 #[inline(always)]
 fn copy_match(page: &mut [u8], at: usize, length: usize, distance: usize) -> Result<usize, DecodeError> {
     let start = at.checked_sub(distance).ok_or(DecodeError::LookbehindOverrun)?;
@@ -152,7 +153,8 @@ fn copy_match(page: &mut [u8], at: usize, length: usize, distance: usize) -> Res
     Ok(end)
 }
 
-/// Copies whole words, up to one byte less than a word past the end of `to`; `from` is at least a word before it.
+/// Copies whole words, up to one byte less than a word past the end of `to`; `from` is at least a word before
+/// it.
 #[inline(always)]
 fn copy_words<const N: usize>(page: &mut [u8], mut from: usize, to: std::ops::Range<usize>) {
     let mut at = to.start;

@@ -18,8 +18,8 @@ const MAX_FIRST_LITERALS: usize = 238;
 /// End of stream: the instruction of a copy within 16..48 kB, length 3, with the distance 16384.
 const END_OF_STREAM: u32 = 0x00_00_11;
 
-/// Writes literals, then a copy of `length` bytes, at least 4, from `distance` back, at most [`MAX_DISTANCE`]. Returns
-/// where the output ends.
+/// Writes literals, then a copy of `length` bytes, at least 4, from `distance` back, at most
+/// [`MAX_DISTANCE`]. Returns where the output ends.
 #[inline(always)]
 pub(super) fn put_copy(
     output: &mut Output,
@@ -39,15 +39,16 @@ pub(super) fn finish(output: &mut Output, at: usize, literals: Literals<'_>) -> 
     at + 3
 }
 
-/// Writes the literals before a copy or the end. `at` is the end of the previous instruction; 0 if there is none.
+/// Writes the literals before a copy or the end. `at` is the end of the previous instruction; 0 if there is
+/// none.
 #[inline(always)]
 fn put_literals(output: &mut Output, at: usize, literals: Literals<'_>) -> usize {
     let count = literals.count;
     if count > 16 || at == 0 {
         return put_literal_run(output, at, literals.input, literals.from, count);
     }
-    // A count up to 3 goes into the state bits (S S) of the previous copy, in its last but one byte; a larger one has
-    // an instruction. Which it is cannot be predicted, so both are done without a branch.
+    // A count up to 3 goes into the state bits (S S) of the previous copy, in its last but one byte; a larger
+    // one has an instruction. Which it is cannot be predicted, so both are done without a branch.
     let few = count <= 3;
     add_bits(output, at - 2, if few { count as u8 } else { 0 });
     put1(output, at, (count as u8).wrapping_sub(3));
@@ -104,7 +105,8 @@ fn put_long_copy(output: &mut Output, at: usize, length: usize, distance: usize)
     at + 2
 }
 
-/// Writes the part of a length that did not fit the instruction, at least 1: a zero byte for each 255, then the rest.
+/// Writes the part of a length that did not fit the instruction, at least 1: a zero byte for each 255, then
+/// the rest.
 #[inline]
 fn put_length(output: &mut Output, mut at: usize, mut rest: usize) -> usize {
     while rest > 255 {

@@ -1,5 +1,5 @@
-//! LZO1X, bitstream version 0, as the kernel's `Documentation/staging/lzo.rst` describes it: the version that readers
-//! of dumps decode.
+//! LZO1X, bitstream version 0, as the kernel's `Documentation/staging/lzo.rst` describes it: the version that
+//! readers of dumps decode.
 //!
 //! [`search`] finds matches, [`instructions`] encodes them, [`decode`] reads streams of any encoder.
 

@@ -1,14 +1,16 @@
 //! The output of the LZO encoder.
 
-/// Masks an index of the output. LZO's worst case, literals only, is some 260 bytes longer than the longest input.
+/// Masks an index of the output. LZO's worst case, literals only, is some 260 bytes longer than the longest
+/// input.
 const MASK: usize = 2 * super::MAX_INPUT - 1;
 const SLACK: usize = 16;
 
 /// Buffer that a stream is written to.
 ///
-/// It is larger than any index can become, and indices are masked: whole words are written without a bounds check and
-/// without `unsafe`, also past the end of the stream. `memcpy` is never called for a few bytes (musl's is slow at that).
-/// It is an array, not a type around a box, whose pointer would be read again for every byte.
+/// It is larger than any index can become, and indices are masked: whole words are written without a bounds
+/// check and without `unsafe`, also past the end of the stream. `memcpy` is never called for a few bytes
+/// (musl's is slow at that). It is an array, not a type around a box, whose pointer would be read again for
+/// every byte.
 pub(super) type Output = [u8; MASK + 1 + SLACK];
 
 #[inline(always)]

@@ -1,9 +1,9 @@
 //! The LZO encoder and its match finder: greedy parsing over one hash table.
 //!
-//! Most of the time goes into branch mispredictions and into waiting for positions that depend on the last match.
-//! Kernel memory is regular, so a processor that predicts well avoids both, and the match finder branches on whatever
-//! repeats: whether this is a match, whether it is longer than eight bytes more. Branch-free code, and comparing wider
-//! words, were measured to be slower by a tenth to a third.
+//! Most of the time goes into branch mispredictions and into waiting for positions that depend on the last
+//! match. Kernel memory is regular, so a processor that predicts well avoids both, and the match finder
+//! branches on whatever repeats: whether this is a match, whether it is longer than eight bytes more.
+//! Branch-free code, and comparing wider words, were measured to be slower by a tenth to a third.
 
 use super::instructions;
 use super::output::{Literals, Output};
@@ -25,8 +25,8 @@ const LARGE_HASH_LOG: u32 = 14;
 const GROUP: usize = 4;
 /// Offset in a match at which a second position is inserted into the table; less than [`MIN_MATCH`].
 const SECOND_INSERT: usize = 2;
-/// How many more bytes are skipped per literal without a match, in 64ths of a byte. More is faster and larger: at 6,
-/// pages of small kernels are 1.5 % larger than with liblzo2.
+/// How many more bytes are skipped per literal without a match, in 64ths of a byte. More is faster and
+/// larger: at 6, pages of small kernels are 1.5 % larger than with liblzo2.
 const SKIP_GROWTH: usize = 5;
 /// No match starts this close to the end, so that whole words around it can be read and copied.
 const TAIL: usize = 15;
@@ -75,8 +75,8 @@ fn encode<const HASH_LOG: u32>(input: &[u8], output: &mut Output, table: &mut Ha
     let mut anchor = 0;
     let mut position = 1;
     while let Some((found, candidate)) = find_match::<HASH_LOG>(input, position, anchor, table) {
-        // Later matches find this one from a second position. It is near the match's start because the end is not known
-        // yet: waiting for it took 7 % longer.
+        // Later matches find this one from a second position. It is near the match's start because the end is
+        // not known yet: waiting for it took 7 % longer.
         table[hash::<HASH_LOG>(word4(input, found + SECOND_INSERT))] = (found + SECOND_INSERT) as u16;
         let end = match_end(input, candidate + MIN_MATCH, found + MIN_MATCH);
         let literals = Literals { input, from: anchor, count: found - anchor };
@@ -87,7 +87,8 @@ fn encode<const HASH_LOG: u32>(input: &[u8], output: &mut Output, table: &mut Ha
     instructions::finish(output, at, Literals { input, from: anchor, count: input.len() - anchor })
 }
 
-/// Finds the first match at `position` or later. Returns where it starts and the earlier position it copies from.
+/// Finds the first match at `position` or later. Returns where it starts and the earlier position it copies
+/// from.
 #[inline(always)]
 fn find_match<const HASH_LOG: u32>(
     input: &[u8],

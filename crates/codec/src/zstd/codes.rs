@@ -1,4 +1,5 @@
-//! Sequences as literals length codes, match length codes and offset codes with extra bits (RFC 8878, 3.1.1.3.2.1.1).
+//! Sequences as literals length codes, match length codes and offset codes with extra bits (RFC 8878,
+//! 3.1.1.3.2.1.1).
 
 use super::fse::{Counts, MAX_SYMBOLS};
 use super::parse::{MAX_SEQUENCES, MIN_MATCH, PAGE};
@@ -12,7 +13,8 @@ pub(super) struct CodedSequence {
     pub(super) offset: u8,
     /// Number of extra bits.
     pub(super) extra_width: u8,
-    /// Extra bits of the literals length in the lowest places, then those of the match length, then those of the offset.
+    /// Extra bits of the literals length in the lowest places, then those of the match length, then those of
+    /// the offset.
     pub(super) extra: u64,
 }
 
@@ -50,8 +52,8 @@ impl CodedSequences {
         &self.sequences[..self.count]
     }
 
-    /// Adds a sequence: `literals_length` literals, then a match of `match_length` bytes, at least [`MIN_MATCH`], at
-    /// `offset`.
+    /// Adds a sequence: `literals_length` literals, then a match of `match_length` bytes, at least
+    /// [`MIN_MATCH`], at `offset`.
     #[inline(always)]
     pub(super) fn add(&mut self, literals_length: usize, match_length: usize, offset: usize) {
         let offset_value = self.repeat_offsets.offset_value(literals_length, offset as u32);
@@ -86,11 +88,13 @@ impl Default for RepeatOffsets {
 }
 
 impl RepeatOffsets {
-    /// Returns the `Offset_Value` of an offset after so many literals: 1 to 3 for a repeat offset, else the offset + 3.
+    /// Returns the `Offset_Value` of an offset after so many literals: 1 to 3 for a repeat offset, else the
+    /// offset + 3.
     #[inline(always)]
     fn offset_value(&mut self, literals_length: usize, offset: u32) -> u32 {
         let Self([first, second, third]) = *self;
-        // Without literals the first repeat offset would only continue the last match; the values are shifted by one.
+        // Without literals the first repeat offset would only continue the last match; the values are shifted
+        // by one.
         let shift = u32::from(literals_length == 0);
         let is_first = offset == first && shift == 0;
         let is_second = offset == second;

@@ -4,8 +4,8 @@ use crate::common::bit_writer::{BitWriter, Output};
 
 /// More symbols than any alphabet here has.
 pub(super) const MAX_SYMBOLS: usize = 64;
-/// log2 of the size of the largest table made here. The format allows up to 9, which pays for thousands of symbols; a
-/// page has hundreds.
+/// log2 of the size of the largest table made here. The format allows up to 9, which pays for thousands of
+/// symbols; a page has hundreds.
 const MAX_TABLE_LOG: u32 = 7;
 /// Smallest table log (`Accuracy_Log`) that a table description can state.
 const MIN_TABLE_LOG: u32 = 5;
@@ -101,7 +101,8 @@ impl NormalizedCounts {
         while left > 0 {
             let states = u32::from(self.counts[symbol % MAX_SYMBOLS]);
             symbol += 1;
-            // A value from 0 (for a probability "less than 1") to `left` + 1; the smaller ones take one bit less.
+            // A value from 0 (for a probability "less than 1") to `left` + 1; the smaller ones take one bit
+            // less.
             let value = states + 1;
             let width = (left + 1).ilog2() + 1;
             let short = (1 << width) - 2 - left;
@@ -177,7 +178,8 @@ impl EncodingTable {
             }
             start += states;
         }
-        // The decoder spreads the symbols with a stride; stepping by its inverse visits them in the decoder's order.
+        // The decoder spreads the symbols with a stride; stepping by its inverse visits them in the decoder's
+        // order.
         let inverse = STRIDE_INVERSES[normalized.table_log as usize % STRIDE_INVERSES.len()];
         let mut at = 0;
         for state in size..2 * size {
@@ -229,14 +231,15 @@ impl EncodingTable {
     #[inline(always)]
     pub(super) fn init_state(&self, symbol: u8) -> u32 {
         let transform = self.transforms[usize::from(symbol) % MAX_SYMBOLS];
-        // The symbol's first state. Of its states it takes the most bits, never 0: a decoder of Huffman weights
-        // recognizes the end by missing bits.
+        // The symbol's first state. Of its states it takes the most bits, never 0: a decoder of Huffman
+        // weights recognizes the end by missing bits.
         let nb_bits = (transform.delta_nb_bits + (1 << 15)) >> 16;
         let state = (nb_bits << 16).wrapping_sub(transform.delta_nb_bits);
         self.state((state >> nb_bits).wrapping_add(transform.delta_find_state))
     }
 
-    /// Writes the bits by which a decoder gets from the state of `symbol` back to `state`. Returns the new state.
+    /// Writes the bits by which a decoder gets from the state of `symbol` back to `state`. Returns the new
+    /// state.
     #[inline(always)]
     pub(super) fn encode(&self, bits: &mut BitWriter, state: u32, symbol: u8) -> u32 {
         let transform = self.transforms[usize::from(symbol) % MAX_SYMBOLS];

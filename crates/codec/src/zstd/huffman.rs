@@ -4,8 +4,8 @@ use super::fse::{self, EncodingTable, MAX_SYMBOLS};
 use crate::common::bit_writer::{BitWriter, Output, put4};
 use crate::common::code_lengths::{HuffmanTree, MAX_LENGTHS};
 
-/// Longest code in bits (`Max_Number_of_Bits`). The format allows 11, but with the tree description pages are smaller
-/// with 10.
+/// Longest code in bits (`Max_Number_of_Bits`). The format allows 11, but with the tree description pages are
+/// smaller with 10.
 const MAX_NUMBER_OF_BITS: usize = 10;
 /// Largest table log of the weights' FSE table. The format allows 6, which is not smaller, and slower.
 const MAX_WEIGHTS_TABLE_LOG: u32 = 5;
@@ -77,7 +77,8 @@ impl HuffmanCode {
         // Lengths by ascending count: written in steps, each over the excess of the one before.
         let mut by_rank = [0_u8; 256 + 16];
         let mut at = 0;
-        // Codes are numbered from the longest to the shortest, and those of one length in the order of their bytes.
+        // Codes are numbered from the longest to the shortest, and those of one length in the order of their
+        // bytes.
         let mut next = [0_u16; 16];
         let mut number = 0;
         self.longest = 0;
@@ -117,8 +118,8 @@ impl HuffmanCode {
             .sum::<u32>() as usize
     }
 
-    /// Writes the Huffman tree description (RFC 8878, 4.2.1). Returns where the output ends, or `None` if the format has
-    /// no description of this code.
+    /// Writes the Huffman tree description (RFC 8878, 4.2.1). Returns where the output ends, or `None` if the
+    /// format has no description of this code.
     #[inline(always)]
     pub(super) fn write_description(&mut self, output: &mut Output, at: usize) -> Option<usize> {
         // The last weight is implied: it completes the code.
@@ -204,7 +205,8 @@ impl HuffmanCode {
         (size < 128).then_some(end)
     }
 
-    /// Writes a Huffman-coded stream (RFC 8878, 4.2.2), from the last byte to the first. Returns where it ends.
+    /// Writes a Huffman-coded stream (RFC 8878, 4.2.2), from the last byte to the first. Returns where it
+    /// ends.
     #[inline(always)]
     pub(super) fn write_stream(&self, bytes: &[u8], output: &mut Output, at: usize) -> usize {
         let mut bits = BitWriter::new(at);

@@ -96,8 +96,8 @@ fn write_raw(literals: &[u8], output: &mut Output, at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Writes the literals section header of a raw or RLE block (RFC 8878, 3.1.1.3.1.1), as short as `Regenerated_Size`
-/// allows. Returns where it ends.
+/// Writes the literals section header of a raw or RLE block (RFC 8878, 3.1.1.3.1.1), as short as
+/// `Regenerated_Size` allows. Returns where it ends.
 fn write_plain_header(output: &mut Output, at: usize, block_type: u32, len: usize) -> usize {
     let (word, size) = match len {
         ..32 => ((len as u32) << 3, 1),

@@ -1,11 +1,12 @@
 //! zstd frames of single pages of 4 KiB, about as small as libzstd's level 1 makes them (RFC 8878).
 //!
-//! An encoder for streams of any length spends half of its time per page on work that does not depend on the page's
-//! length: contexts, tables for the longest matches and codes. This one knows that a page has 4 KiB: positions and counts
-//! fit `u16`, and FSE tables are small.
+//! An encoder for streams of any length spends half of its time per page on work that does not depend on the
+//! page's length: contexts, tables for the longest matches and codes. This one knows that a page has 4 KiB:
+//! positions and counts fit `u16`, and FSE tables are small.
 //!
-//! [`search`] finds matches and fills a [`Parse`], which is all that the entropy coder ([`literals`], [`sequences`]) reads.
-//! Another match finder can replace it: it clears the parse, then adds literals and sequences in order.
+//! [`search`] finds matches and fills a [`Parse`], which is all that the entropy coder ([`literals`],
+//! [`sequences`]) reads. Another match finder can replace it: it clears the parse, then adds literals and
+//! sequences in order.
 
 mod codes;
 mod fse;
@@ -22,8 +23,8 @@ use crate::common::bit_writer::{Output, put4};
 use crate::common::zeroed;
 use parse::{PAGE, Parse};
 
-/// Magic number and frame header (RFC 8878, 3.1.1 and 3.1.1.1): a descriptor without flags, then a window of 4 KiB.
-/// libzstd writes the same without a content size, which readers of dumps know.
+/// Magic number and frame header (RFC 8878, 3.1.1 and 3.1.1.1): a descriptor without flags, then a window of
+/// 4 KiB. libzstd writes the same without a content size, which readers of dumps know.
 const FRAME_HEADER: [u8; 6] = [0x28, 0xb5, 0x2f, 0xfd, 0, 2 << 3];
 /// Where the content of the only block starts: after the block header of three bytes.
 const BLOCK_CONTENT: usize = FRAME_HEADER.len() + 3;
@@ -65,7 +66,8 @@ impl Encoder {
         self.encode_portable(page)
     }
 
-    /// Does the same with instructions that not every processor has. Those that shift and count bits make it 3 % faster.
+    /// Does the same with instructions that not every processor has. Those that shift and count bits make it
+    /// 3 % faster.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi1,bmi2,lzcnt,avx2")]
     fn encode_bmi2_avx2(&mut self, page: &[u8; PAGE]) -> Option<&[u8]> {

@@ -13,11 +13,11 @@ pub(super) const MAX_SEQUENCES: usize = 2048;
 /// Literals are copied in steps of this many bytes.
 const STEP: usize = 32;
 
-/// A page as sequences (some literals, then a match) and the literals of all of them. Literals may follow the last
-/// sequence.
+/// A page as sequences (some literals, then a match) and the literals of all of them. Literals may follow the
+/// last sequence.
 ///
-/// Sequences are coded as they are added: that work fills the time in which the match finder waits for mispredicted
-/// branches.
+/// Sequences are coded as they are added: that work fills the time in which the match finder waits for
+/// mispredicted branches.
 pub(super) struct Parse {
     pub(super) sequences: CodedSequences,
     literals: Box<[u8; PAGE + STEP]>,

@@ -1,8 +1,8 @@
 //! The match finder: greedy parsing over one hash table, meant to find what libzstd's level 1 finds.
 //!
-//! Most of the time goes into branch mispredictions: where the next match begins, and how long it is. The length is
-//! measured without branches. Testing four positions at once without branches was slower than predicting. Matches are
-//! not extended backwards: that makes pages 0.5 % smaller and takes 4 % longer.
+//! Most of the time goes into branch mispredictions: where the next match begins, and how long it is. The
+//! length is measured without branches. Testing four positions at once without branches was slower than
+//! predicting. Matches are not extended backwards: that makes pages 0.5 % smaller and takes 4 % longer.
 
 use super::parse::{PAGE, Parse};
 use crate::common::matches::{match_end, word8};
@@ -100,8 +100,8 @@ fn hash(word: u64) -> usize {
     ((word << 24).wrapping_mul(0x9e37_79b1_85eb_ca87) >> (64 - HASH_LOG)) as usize
 }
 
-/// Returns the end of the match of the bytes from `b` with those from `a` < `b`. `differ` is the XOR of their first
-/// words.
+/// Returns the end of the match of the bytes from `b` with those from `a` < `b`. `differ` is the XOR of their
+/// first words.
 #[inline(always)]
 fn match_end_from(page: &Page, a: usize, b: usize, differ: u64) -> usize {
     let (Some(old), Some(new)) = (page.get(a..a + COMPARED_AT_ONCE), page.get(b..b + COMPARED_AT_ONCE))

@@ -1,12 +1,12 @@
-//! The sequences section of a block (RFC 8878, 3.1.1.3.2): the header, FSE tables, and one bitstream of all codes and
-//! their extra bits.
+//! The sequences section of a block (RFC 8878, 3.1.1.3.2): the header, FSE tables, and one bitstream of all
+//! codes and their extra bits.
 
 use super::codes::{CodedSequence, CodedSequences};
 use super::fse::{self, Counts, EncodingTable, MAX_SYMBOLS};
 use crate::common::bit_writer::{BitWriter, Output, put4};
 
-/// Largest table logs of tables built from a page's counts. The format allows 9 for lengths and 8 for offsets, which do
-/// not make pages smaller.
+/// Largest table logs of tables built from a page's counts. The format allows 9 for lengths and 8 for
+/// offsets, which do not make pages smaller.
 const MAX_LENGTH_TABLE_LOG: u32 = 6;
 const MAX_OFFSET_TABLE_LOG: u32 = 5;
 
@@ -106,8 +106,8 @@ impl Alphabet {
         }
     }
 
-    /// Chooses the cheapest mode for codes with these counts, writes its table description and builds `table`. Returns
-    /// the mode.
+    /// Chooses the cheapest mode for codes with these counts, writes its table description and builds
+    /// `table`. Returns the mode.
     #[inline(always)]
     fn write_table(
         &self,
@@ -143,7 +143,8 @@ impl Alphabet {
     }
 }
 
-/// Writes the bitstream of the sequences (RFC 8878, 3.1.1.3.2.1.2), from the last to the first. Returns where it ends.
+/// Writes the bitstream of the sequences (RFC 8878, 3.1.1.3.2.1.2), from the last to the first. Returns where
+/// it ends.
 #[inline(always)]
 fn write_bitstream(sequences: &[CodedSequence], tables: &Tables, output: &mut Output, at: usize) -> usize {
     let mut bits = BitWriter::new(at);

@@ -1,5 +1,5 @@
-//! Memory of a synthetic machine's kernel as bytes that tests change: struct pages, page tables, memory sections, and
-//! the text of VMCOREINFO.
+//! Memory of a synthetic machine's kernel as bytes that tests change: struct pages, page tables, memory
+//! sections, and the text of VMCOREINFO.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::BTreeSet;
@@ -11,7 +11,8 @@ pub const SECTION_PAGES: u64 = 1 << 15;
 /// Address bits of a page table entry.
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Describes a machine whose first `sections` memory sections are free for a test: the kernel lies in the next one.
+/// Describes a machine whose first `sections` memory sections are free for a test: the kernel lies in the
+/// next one.
 pub fn machine(era: Era, sections: u64) -> Machine {
     let start = sections << 27;
     // Struct pages of 80 bytes, a memmap of small pages and page tables fit as well.
@@ -56,8 +57,8 @@ impl KernelMemory {
         }
     }
 
-    /// Writes the struct pages of the first `pages` pages as `machine` describes them: faster than building it where
-    /// every page has a block.
+    /// Writes the struct pages of the first `pages` pages as `machine` describes them: faster than building
+    /// it where every page has a block.
     pub fn put_struct_pages(&mut self, machine: &Machine, pages: u64) {
         self.put(self.at(0), &machine.struct_pages(0..pages));
     }

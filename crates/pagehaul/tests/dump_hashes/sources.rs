@@ -55,7 +55,7 @@ fn holes(machine: &mut Machine) -> &mut Machine {
 
 fn mixed() -> Machine {
     let mut machine = new(Era::V6_12);
-    populate(&mut machine).hugetlb_vmemmap_optimised(0x2c00, 9);
+    populate(&mut machine).hugetlb_vmemmap_optimized(0x2c00, 9);
     for index in 0..1024 {
         let pfn = 0x2e00 + index;
         let kind = [Kind::Kernel, Kind::PageTable, Kind::Slab, Kind::Kernel][index as usize / 8 % 4];
@@ -171,7 +171,7 @@ pub fn write_all(directory: &Path) {
     elf.overlap(0x201_0000, 0x202_1800).store_only(2, 0x2d2_3456);
     elf.write(&directory.join("partly-stored")).unwrap();
     let mut elf = image.elf();
-    elf.cut(0x1_2345).write(&directory.join("many-segments")).unwrap();
+    elf.split(0x1_2345).write(&directory.join("many-segments")).unwrap();
     let mut elf = image.elf();
     elf.notes.clear();
     elf.write(&directory.join("no-notes")).unwrap();
