@@ -1,4 +1,4 @@
-//! A checkpoint: any bytes, or any index with the right checksum.
+//! Checkpoints: any bytes, or any index with a valid checksum.
 #![no_main]
 
 use pagehaul_run::Progress;

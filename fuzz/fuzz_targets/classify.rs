@@ -1,4 +1,4 @@
-//! Struct pages that hold anything at all.
+//! Struct pages of arbitrary bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Decompression of anything, and of what compression made.
+//! Decompression of arbitrary bytes, and of compressed pages.
 #![no_main]
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! The kernel's log, of any era, with arbitrary bytes put over its rings: the first byte is the era, then come places and bytes.
+//! The kernel's log buffer of any era, partly overwritten: the first byte is the era, then come offsets and bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

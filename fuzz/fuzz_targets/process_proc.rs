@@ -1,4 +1,4 @@
-//! What /proc says of processes, and what CRIU sends.
+//! /proc files of processes, and CRIU's messages.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

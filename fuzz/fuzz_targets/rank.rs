@@ -1,4 +1,4 @@
-//! Which descriptor is a page's: bitmaps of any pattern, against counting bit by bit. Page number n of the dump begins with
+//! The descriptor of a page: bitmaps of any pattern, compared with counting bit by bit. Page n of the dump begins with
 //! the word n.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Split sets whose parts have been changed, are missing, or come twice.
+//! Split sets whose parts are changed, missing, or repeated.
 #![no_main]
 
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Checksums beside a file.
+//! Checksum files.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The text of event formats and of header_page.
+//! Event formats and header_page.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,6 +16,6 @@ fuzz_target!(|text: &str| {
         }
     }
     if let Ok(layout) = SubBufferLayout::parse(text, false) {
-        assert!(layout.data_offset <= layout.page_size);
+        assert!(layout.data_offset <= layout.sub_buffer_size);
     }
 });

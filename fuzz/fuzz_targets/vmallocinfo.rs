@@ -1,4 +1,4 @@
-//! /proc/vmallocinfo, and what a snapshot makes of it.
+//! /proc/vmallocinfo, and the snapshot made of it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! VMCOREINFO that lies about a machine which is in order.
+//! VMCOREINFO that contradicts an intact machine.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What fuzz targets share: files and machines that exist in memory only.
+//! Files and machines in memory, shared by the fuzz targets.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,20 +9,20 @@ use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{KernelMapping, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message, note};
 
-/// A file whose bytes are at hand.
+/// A file in memory.
 #[derive(Clone)]
 pub struct MemoryFile(pub Arc<[u8]>);
 
-/// Gives the path of a file of these bytes to `look`. The file is in memory.
-pub fn in_file(bytes: &[u8], look: impl FnOnce(&Path)) {
-    let folder = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
-    let file = tempfile::NamedTempFile::new_in(folder.unwrap_or(&std::env::temp_dir())).expect("a temporary file");
+/// Calls `read` with the path of a file of these bytes, in memory.
+pub fn in_file(bytes: &[u8], read: impl FnOnce(&Path)) {
+    let directory = Some(Path::new("/dev/shm")).filter(|directory| directory.is_dir());
+    let file = tempfile::NamedTempFile::new_in(directory.unwrap_or(&std::env::temp_dir())).expect("a temporary file");
     std::fs::write(file.path(), bytes).expect("room for it");
-    look(file.path());
+    read(file.path());
 }
 
 impl MemoryFile {
-    /// A file of these bytes.
+    /// Returns a file of these bytes.
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
@@ -49,15 +49,15 @@ impl ReadAt for MemoryFile {
     }
 }
 
-/// PFN of the kernel's log, of [`LOG_PAGES`].
+/// PFN of the kernel's log, which has [`LOG_PAGES`] pages.
 pub const LOG_PFN: u64 = 0x800;
 
-/// PFNs of section 0 whose struct pages a [`Simulation`] may have overlaid.
+/// First PFN of section 0 whose struct page a [`Simulation`] may overlay.
 pub const FIRST_PFN: u64 = 0x400;
 
 type Page = [u8; PAGE_SIZE];
 
-/// A small machine that runs a kernel of some era.
+/// A small machine with a kernel of some era.
 pub struct Base {
     /// The machine.
     pub image: Image,
@@ -66,7 +66,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// The machine of an era, made once. Two sections of 4,096 pages; the kernel is in the second.
+    /// Returns the machine of an era, built once: two sections of 4,096 pages, the kernel in the second.
     pub fn of(era: Era) -> &'static Base {
         static BASES: [OnceLock<Base>; Era::ALL.len()] = [const { OnceLock::new() }; Era::ALL.len()];
         BASES[era as usize].get_or_init(|| {
@@ -89,7 +89,7 @@ impl Base {
     }
 }
 
-/// A machine of which some things are as the fuzzer says.
+/// A machine with parts of its memory replaced by the fuzzer.
 pub struct Simulation {
     base: &'static Base,
     notes: Vec<u8>,
@@ -97,25 +97,25 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A machine as its era has it.
+    /// Returns an intact machine.
     pub fn new(era: Era) -> Self {
         let base = Base::of(era);
         Self { base, notes: base.image.notes().to_vec(), overlay: HashMap::new() }
     }
 
-    /// The same with `text` for VMCOREINFO.
+    /// Replaces VMCOREINFO with `text`.
     pub fn with_vmcoreinfo(mut self, text: &[u8]) -> Self {
         self.notes = note("VMCOREINFO", 0, text);
         self
     }
 
-    /// The same with `bytes` put over memory at `paddr`.
+    /// Overwrites memory at `paddr` with `bytes`.
     pub fn with_bytes(mut self, paddr: u64, bytes: &[u8]) -> Self {
         self.put(paddr, bytes);
         self
     }
 
-    /// The same with struct pages from [`FIRST_PFN`] on that hold `bytes`.
+    /// Overwrites the struct pages from [`FIRST_PFN`] with `bytes`.
     pub fn with_struct_pages(mut self, bytes: &[u8]) -> Self {
         let start = self.base.image.struct_page_paddr(FIRST_PFN);
         self.put(start, bytes);
