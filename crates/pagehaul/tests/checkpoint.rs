@@ -69,7 +69,7 @@ fn images_come_back_as_they_were() {
         assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
     }
     let output = tool(&["verify"]).arg(&path).output().unwrap();
-    assert!(output.status.success() && said(&output).ends_with("\nwhole\n"), "{}", said(&output));
+    assert!(output.status.success() && said(&output).ends_with("\nintact\n"), "{}", said(&output));
     // A folder stands for the container in it.
     fs::create_dir(folder.path().join("folder")).unwrap();
     fs::rename(&path, folder.path().join("folder/checkpoint.pagehaul")).unwrap();
@@ -88,7 +88,11 @@ fn damaged_checkpoints_are_refused_before_anything_is_restarted() {
         // One bit says that its writer did not finish; the others are damage, and placed.
         let told = |text: &str| text.contains("byte") || text.contains("incomplete");
         assert_eq!(output.status.code(), Some(3), "byte {at}: {}", said(&output));
-        assert!(told(&said(&output)) && said(&output).contains("NOT WHOLE"), "byte {at}: {}", said(&output));
+        assert!(
+            told(&said(&output)) && said(&output).contains("DAMAGED OR INCOMPLETE"),
+            "byte {at}: {}",
+            said(&output)
+        );
         let output = restart(&path, &marker, FREE);
         assert_eq!(output.status.code(), Some(1));
         assert!(told(&said(&output)), "byte {at}: {}", said(&output));

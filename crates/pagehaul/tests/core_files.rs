@@ -45,7 +45,7 @@ fn info_and_verify_know_cores() {
         }
         let (code, said) = ask("verify", &path);
         assert_eq!(code, 0, "{said}");
-        assert!(said.starts_with(&format!("{format}: ")) && said.ends_with("\nwhole\n"), "{said}");
+        assert!(said.starts_with(&format!("{format}: ")) && said.ends_with("\nintact\n"), "{said}");
         assert_eq!(said.contains("no checksums"), name == "core", "{said}");
     }
 }
@@ -69,7 +69,10 @@ fn every_flipped_bit_that_matters_is_found() {
             unnoticed += 1;
         } else {
             // In the first bytes, it is no file of ours any more.
-            assert!(code == 3 && said.contains("NOT WHOLE") || at < 4 && code == 1, "byte {at}: {said}");
+            assert!(
+                code == 3 && said.contains("DAMAGED OR INCOMPLETE") || at < 4 && code == 1,
+                "byte {at}: {said}"
+            );
         }
     }
     assert!(unnoticed < 10, "{unnoticed}");
@@ -90,7 +93,7 @@ fn damage_is_placed() {
     assert_eq!(said.matches("of the core) is damaged").count(), 2, "{said}");
     let output = tool(&["verify", "--json"]).arg(&path).output().unwrap();
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&found["whole"], &found["fault_count"]), (&false.into(), &2.into()));
+    assert_eq!((&found["intact"], &found["fault_count"]), (&false.into(), &2.into()));
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn cut_and_unfinished_cores_are_not_whole() {
             let (code, said) = ask("verify", &path);
             assert_eq!(code, 3, "{name} cut to {length}: {said}");
             let part = if name == "core" { "it is cut" } else { "no table of frames" };
-            assert!(said.contains(part) && said.contains("NOT WHOLE"), "{said}");
+            assert!(said.contains(part) && said.contains("DAMAGED OR INCOMPLETE"), "{said}");
         }
     }
     let (_subject, path, mut bytes) = core(folder.path(), "unfinished");

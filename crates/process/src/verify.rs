@@ -42,7 +42,7 @@ impl Verified {
     }
 
     /// Whether nothing is wrong.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         self.fault_count == 0
     }
 }

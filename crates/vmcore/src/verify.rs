@@ -72,7 +72,7 @@ pub enum VerifyError {
 
 impl Findings {
     /// Whether all is as it should be.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         self.faults.is_empty() && self.missing == 0 && self.damaged == 0 && self.changed.is_empty()
     }
 }

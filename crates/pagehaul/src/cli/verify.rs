@@ -17,9 +17,9 @@ use serde::Serialize;
 use crate::cli::options::Threads;
 use crate::{printed, run};
 
-/// Exit status of a dump that is not whole.
-pub(crate) const NOT_WHOLE: u8 = 3;
-/// Pages named one by one unless all are asked for.
+/// Exit status for a file that is damaged or incomplete.
+pub(crate) const DAMAGED: u8 = 3;
+/// Pages listed without --verbose.
 const SHOWN: usize = 10;
 
 /// Verify a dump, core or checkpoint: its structure, every page, and its checksums if it has any
@@ -61,10 +61,10 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let report = Printed::new(&findings, &classes, arguments);
     let written = if arguments.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
     printed::unless_closed(written)?;
-    Ok(if findings.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) })
+    Ok(if findings.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
 }
 
-/// What the pages held that cannot be read, where the rest of the dump tells.
+/// Classes of the unreadable pages, where the rest of the dump shows them.
 fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
     let mut out = BTreeMap::new();
     let memory = source.memory();
@@ -91,14 +91,14 @@ fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
 
 #[derive(Serialize)]
 struct Printed {
-    whole: bool,
+    intact: bool,
     faults: Vec<String>,
     present: u64,
     excluded: u64,
     missing: u64,
     damaged: u64,
-    /// Of the pages that are missing or damaged, how many held what.
-    held: BTreeMap<&'static str, u64>,
+    /// Missing or damaged pages by class.
+    classes: BTreeMap<&'static str, u64>,
     pages: Vec<Page>,
     checksums: Vec<String>,
     changed: Vec<Changed>,
@@ -110,7 +110,7 @@ struct Printed {
 struct Page {
     pfn: u64,
     state: &'static str,
-    held: Option<&'static str>,
+    class: Option<&'static str>,
     why: String,
 }
 
@@ -132,20 +132,20 @@ impl Printed {
             *held.entry(class.name()).or_insert(0) += 1;
         }
         Self {
-            whole: findings.is_whole(),
+            intact: findings.is_intact(),
             faults: findings.faults.clone(),
             present: findings.present,
             excluded: findings.excluded,
             missing: findings.missing,
             damaged: findings.damaged,
-            held,
+            classes: held,
             pages: findings
                 .failures
                 .iter()
                 .map(|(pfn, state, why)| Page {
                     pfn: *pfn,
                     state: PageState::name(*state),
-                    held: classes.get(pfn).map(|class| class.name()),
+                    class: classes.get(pfn).map(|class| class.name()),
                     why: why.clone(),
                 })
                 .collect(),
@@ -172,20 +172,20 @@ impl Printed {
             writeln!(out, "fault: {fault}")?;
         }
         let of = |pages: u64| format!("{} ({})", count(pages), bytes(pages << pagehaul_physmem::PAGE_SHIFT));
-        writeln!(out, "{} pages read well, {} were left out", of(self.present), of(self.excluded))?;
+        writeln!(out, "{} pages are readable, {} are excluded", of(self.present), of(self.excluded))?;
         for (name, pages) in [("missing", self.missing), ("damaged", self.damaged)] {
             if pages > 0 {
                 writeln!(out, "{} pages are {name}", of(pages))?;
             }
         }
-        if !self.held.is_empty() {
+        if !self.classes.is_empty() {
             let held: Vec<String> =
-                self.held.iter().map(|(class, pages)| format!("{} {class}", count(*pages))).collect();
-            writeln!(out, "they held: {}", held.join(", "))?;
+                self.classes.iter().map(|(class, pages)| format!("{} {class}", count(*pages))).collect();
+            writeln!(out, "page classes: {}", held.join(", "))?;
         }
         let shown = if self.verbose { self.pages.len() } else { SHOWN };
         for page in self.pages.iter().take(shown) {
-            let held = page.held.map_or(String::new(), |class| format!(" ({class})"));
+            let held = page.class.map_or(String::new(), |class| format!(" ({class})"));
             writeln!(out, "  PFN {:#x}{held}: {}", page.pfn, page.why)?;
         }
         let more = (self.missing + self.damaged).saturating_sub(shown.min(self.pages.len()) as u64);
@@ -204,10 +204,10 @@ impl Printed {
             writeln!(out, "{}: bytes {start:#x} to {end:#x} changed ({holds}){pages}", changed.file)?;
         }
         match (self.checksums.is_empty(), self.changed.is_empty()) {
-            (true, _) => writeln!(out, "no checksums: a change that still decodes is not noticed")?,
-            (false, true) => writeln!(out, "checksums: all as they were")?,
+            (true, _) => writeln!(out, "no checksums: changes that still decompress are not detected")?,
+            (false, true) => writeln!(out, "checksums: no changes")?,
             (false, false) => {}
         }
-        writeln!(out, "{}", if self.whole { "whole" } else { "NOT WHOLE" })
+        writeln!(out, "{}", if self.intact { "intact" } else { "DAMAGED OR INCOMPLETE" })
     }
 }

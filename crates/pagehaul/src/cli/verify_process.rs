@@ -9,12 +9,12 @@ use pagehaul_process::{Verified, verify, verify_checkpoint};
 use pagehaul_run::Progress;
 use serde::Serialize;
 
-use crate::cli::verify::NOT_WHOLE;
+use crate::cli::verify::DAMAGED;
 use crate::{printed, run};
 
 #[derive(Serialize)]
 struct Printed<'a> {
-    whole: bool,
+    intact: bool,
     #[serde(flatten)]
     found: &'a Verified,
 }
@@ -28,12 +28,12 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
     let (found, _) = run::shown(&Progress::default(), false, check);
     let Some(found) = found? else { return Ok(None) };
     let written = if json {
-        printed::json(&Printed { whole: found.is_whole(), found: &found })
+        printed::json(&Printed { intact: found.is_intact(), found: &found })
     } else {
         printed::out(|out| print(out, &found))
     };
     printed::unless_closed(written)?;
-    Ok(Some(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(NOT_WHOLE) }))
+    Ok(Some(if found.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }))
 }
 
 fn print(out: &mut dyn Write, found: &Verified) -> io::Result<()> {
@@ -46,12 +46,12 @@ fn print(out: &mut dyn Write, found: &Verified) -> io::Result<()> {
     }
     if found.frames > 0 {
         let blocks = count(found.frames);
-        writeln!(out, "{}: {blocks} blocks looked at, {} decompressed", found.format, bytes(found.bytes))?;
+        writeln!(out, "{}: {blocks} blocks checked, {} decompressed", found.format, bytes(found.bytes))?;
     } else {
         writeln!(out, "{}: {}", found.format, bytes(found.bytes))?;
     }
     if !found.has_checksums {
-        writeln!(out, "no checksums: a change to memory is not noticed")?;
+        writeln!(out, "no checksums: changes of memory are not detected")?;
     }
-    writeln!(out, "{}", if found.is_whole() { "whole" } else { "NOT WHOLE" })
+    writeln!(out, "{}", if found.is_intact() { "intact" } else { "DAMAGED OR INCOMPLETE" })
 }
