@@ -140,7 +140,7 @@ fn verify_finds_what_changed() {
     std::fs::write(setup.path("copy"), &good[..good.len() / 2]).unwrap();
     let (said, _) = setup.ends(&["verify", "--json", "copy"], 3);
     let said = String::from_utf8(said).unwrap();
-    assert!(said.contains("\"whole\": false") && said.contains("\"state\": \"missing\""), "{said}");
+    assert!(said.contains("\"intact\": false") && said.contains("\"state\": \"missing\""), "{said}");
     std::fs::write(setup.path("copy"), &good).unwrap();
     setup.text(&["verify", "copy"]);
 }
