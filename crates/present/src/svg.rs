@@ -217,7 +217,7 @@ impl Chart<'_> {
         let (x, y) = self.scales(frame);
         let Frame { left, right, top, bottom } = *frame;
         html! {
-            @for (from, to) in self.shaded.iter().map(|(from, to)| (x.place(*from), x.place(*to))) {
+            @for (from, to) in self.shaded.iter().map(|(from, to)| (x.place(*from), x.place(*to).min(right))) {
                 rect.shaded x=(px(from)) y=(px(top)) width=(px((to - from).max(0.0))) height=(px(bottom - top)) {}
             }
             @for (tick, at) in y.ticks().into_iter().map(|tick| (tick, y.place(tick))) {

@@ -1,18 +1,20 @@
-//! Page reclaim, from trace events to a report.
+//! Analyses page reclaim: from trace events to a report.
 //!
-//! [`decode`] gives events of all kernels one shape; [`model::Tracker`] follows every task through its stretches of reclaim
-//! and adds up a [`model::Model`]; [`Report`] says what the model, the kernel's counters and the command's times mean, with
-//! every row of the table that Mel Gorman's reclaim series of 2010 was judged by; [`Comparison`] sets reports side by side;
-//! [`render`] makes text and web pages of them.
-//! How each row is computed, and on which kernels it is to be had: `docs/reclaim.md`.
+//! [`decode`] turns the events of all kernels into one shape. [`Tracker`] follows every task through its intervals of
+//! reclaim and adds up a [`model::Model`]. [`Report`] derives figures from the model, the kernel's counters and the
+//! command's times: every row of the table in Mel Gorman's reclaim series of 2010, and more. [`Comparison`] compares
+//! reports, and [`render`] shows both as text and web pages. `docs/reclaim.md` defines each row and names the kernels that
+//! have it.
 
 pub mod counters;
 pub mod decode;
-mod durations;
+mod histogram;
 pub mod model;
 pub mod render;
 pub mod report;
 pub mod stats;
+mod tracker;
 
-pub use durations::{Bucket, Durations};
+pub use histogram::{Bucket, DurationHistogram};
 pub use report::{Comparison, Report, ReportError, analyse};
+pub use tracker::Tracker;

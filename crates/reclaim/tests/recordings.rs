@@ -122,7 +122,7 @@ fn runs_are_told_apart() {
     let report = report("memcg-a.pht", "a");
     let reclaims = row(&report, "Reclaims, memcg limit");
     assert_eq!(reclaims.len(), 3);
-    let of_all = report.stalls.iter().find(|class| class.name == "memcg limit").unwrap().count;
+    let of_all = report.stalls.iter().find(|stalls| stalls.name == "memcg limit").unwrap().count;
     assert_eq!(reclaims.iter().sum::<f64>(), of_all as f64);
     assert_eq!(report.result.unwrap().exits, ["0", "0", "0"]);
 }
@@ -130,7 +130,7 @@ fn runs_are_told_apart() {
 #[test]
 fn pages_need_no_network_and_no_trust() {
     let mut report = report("memcg-a.pht", "a <script>alert(1)</script>");
-    report.source.command = vec!["sh".into(), "-c".into(), "echo '<b>' & x".into()];
+    report.source.machine.command = vec!["sh".into(), "-c".into(), "echo '<b>' & x".into()];
     let reports = [report];
     for page in [
         render::report_page(&reports),
@@ -158,9 +158,9 @@ fn cut_recordings_are_read_up_to_the_cut() {
                 // Cut before the formats, nothing is known of reclaim.
                 let Ok(report) = analyse(&mut recording, "cut.pht", "cut") else { continue };
                 assert!(
-                    report.remarks.iter().any(|remark| remark.contains("truncated")),
+                    report.warnings.iter().any(|warning| warning.contains("truncated")),
                     "{:?}",
-                    report.remarks
+                    report.warnings
                 );
                 assert!(report.source.events <= whole);
                 most = most.max(report.source.events);
@@ -179,7 +179,7 @@ fn damaged_recordings_say_so() {
     bytes[middle..middle + 8].iter_mut().for_each(|byte| *byte ^= 0x55);
     let mut recording = TraceFile::from_input(Input::memory(bytes, "damaged.pht")).unwrap();
     let report = analyse(&mut recording, "damaged.pht", "damaged").unwrap();
-    assert!(report.lost.damaged > 0 || report.remarks.iter().any(|remark| remark.contains("damaged")));
+    assert!(report.lost.damaged > 0 || report.warnings.iter().any(|warning| warning.contains("damaged")));
 }
 
 #[test]
@@ -189,5 +189,5 @@ fn what_is_no_trace_of_reclaim_is_refused() {
         Err(error) => error.to_string(),
     };
     assert!(of("hello\nworld\n").contains("not a trace"));
-    assert!(of(" dd-1 [000] 1.0: sched_switch: prev_pid=1\n").contains("no event of reclaim"));
+    assert!(of(" dd-1 [000] 1.0: sched_switch: prev_pid=1\n").contains("no events of reclaim"));
 }

@@ -61,10 +61,10 @@ fn unfinished_stretches_count_up_to_the_end() {
         " sh-8 [000] 10.010000: mm_vmscan_wakeup_kswapd: nid=0 order=0 gfp_flags=GFP_KERNEL",
     ]);
     assert_eq!(value(&report, "Time stalled direct reclaim (ms)"), Some(6.0));
-    // Awake from the begin, and again to the end.
+    // KswapdState from the begin, and again to the end.
     assert_eq!(value(&report, "Time kswapd awake (ms)"), Some(2.0 + 4.0));
     assert_eq!((report.lost.unfinished, report.lost.unmatched), (2, 1));
-    assert!(report.remarks.iter().any(|remark| remark.contains("awake when the trace began")));
+    assert!(report.warnings.iter().any(|warning| warning.contains("awake when the trace began")));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn requests_are_kept_apart_from_limits() {
         " app-7 [000] 10.008000: mm_vmscan_node_reclaim_end: nr_reclaimed=1 pid=7 memcg_id=0 ",
     ]);
     let times =
-        ["Time stalled, memcg limit (ms)", "Time stalled, memcg on request (ms)", "Time stalled, node (ms)"];
+        ["Time stalled, memcg limit (ms)", "Time stalled, memcg proactive (ms)", "Time stalled, node (ms)"];
     assert_eq!(times.map(|name| value(&report, name)), [Some(2.0), Some(3.0), Some(1.0)]);
     let text = render::report(&report);
     for part in ["throttled: no progress", "super_cache_scan", "id 77", "id 78"] {

@@ -1,7 +1,8 @@
-//! Reports as people read them.
+//! Reports and comparisons as text and as web pages.
 
+mod figures;
 mod html;
-mod numbers;
+mod tables;
 mod text;
 
 pub use html::{comparison_page, report_page};

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Better, Report, Row, Unit};
+use super::document::Report;
+use super::section::{Better, Row, Unit};
 use crate::stats::{Difference, Summary, welch};
 
 /// Several reports, the first of which is what the others are compared with.
@@ -67,7 +68,7 @@ impl Comparison {
     pub fn new(reports: &[Report]) -> Self {
         let column = |report: &Report| ComparisonColumn {
             label: report.label.clone(),
-            release: report.source.release.clone(),
+            release: report.source.machine.release.clone(),
             runs: report
                 .sections
                 .iter()

@@ -1,106 +1,45 @@
-//! The rows of the table, by the names of 2010, and those beyond it. `docs/reclaim.md` says how each is computed.
+//! The rows of Mel Gorman's table of 2010, under its names, and those beyond it. `docs/reclaim.md` defines each.
 
-use serde::Serialize;
-
-use super::analysis::{Context, Sample};
-use crate::model::{Class, Pages, Tally};
-
-/// Rows under a heading.
-#[derive(Debug, Clone, Serialize)]
-pub struct Section {
-    /// The heading.
-    pub title: &'static str,
-    /// The rows.
-    pub rows: Vec<Row>,
-}
-
-/// A figure, of every run.
-#[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    /// Its name.
-    pub name: String,
-    /// What it counts.
-    pub unit: Unit,
-    /// What is good.
-    pub better: Better,
-    /// By run; one if there were no runs. Empty if it cannot be had.
-    pub values: Vec<f64>,
-    /// Why it cannot be had, or where else it comes from.
-    pub note: Option<String>,
-}
-
-impl Row {
-    /// The mean over runs; none if it cannot be had.
-    pub fn mean(&self) -> Option<f64> {
-        (!self.values.is_empty()).then(|| self.values.iter().sum::<f64>() / self.values.len() as f64)
-    }
-}
-
-/// What a row counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// Events.
-    Count,
-    /// Pages of the machine.
-    Pages,
-    /// Milliseconds.
-    Ms,
-    /// Seconds.
-    Seconds,
-    /// Per cent.
-    Percent,
-    /// Pages a second.
-    PagesPerSecond,
-}
-
-/// Which way a figure should go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Better {
-    /// Less is better.
-    Lower,
-    /// More is better.
-    Higher,
-    /// It says nothing by itself.
-    Neither,
-}
-
-/// Which pages of a tally: a word for the row's name, and how to get them.
-type Kind = (&'static str, fn(&Tally) -> Pages);
-
-/// A figure of one run, or why there is none.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// The figure.
-    Is(f64),
-    /// The figure, and where it comes from if not from the trace.
-    From(f64, &'static str),
-    /// It cannot be had.
-    Not(String),
-}
-
-impl From<u64> for Value {
-    fn from(value: u64) -> Self {
-        Self::Is(value as f64)
-    }
-}
+use super::context::{Context, Sample, ms};
+use super::section::{Better, Row, Section, Unit};
+use crate::DurationHistogram;
+use crate::model::{Pages, Reclaimer, ReclaimerStats};
 
 pub(super) fn sections(context: &Context, samples: &[Sample]) -> Vec<Section> {
-    let mut table = Rows { context, samples, rows: Vec::new() };
-    table.reclaimer("Direct reclaim", Class::Direct);
-    table.kswapd();
-    table.times_in_reclaim();
-    let reclaim = std::mem::take(&mut table.rows);
-    table.shares();
-    let shares = std::mem::take(&mut table.rows);
-    table.beyond();
+    let mut rows = Rows { context, samples, rows: Vec::new() };
+    rows.count("Direct reclaims", DIRECT, |sample| sample.stats(Reclaimer::Direct).intervals.begun);
+    rows.pages("Direct reclaim", Reclaimer::Direct);
+    rows.writes("Direct reclaim", Reclaimer::Direct);
+    rows.count("Wake kswapd requests", "mm_vmscan_wakeup_kswapd", |sample| {
+        sample.model.wakeup_requests.values().sum()
+    });
+    rows.count("Kswapd wakeups", KSWAPD, |sample| {
+        sample.model.kswapd.values().map(|kswapd| kswapd.wakeups).sum()
+    });
+    rows.count("Kswapd re-wakeups", KSWAPD, |sample| {
+        sample.model.kswapd.values().map(|kswapd| kswapd.rewakeups).sum()
+    });
+    rows.pages("Kswapd", Reclaimer::Kswapd);
+    rows.writes("Kswapd reclaim", Reclaimer::Kswapd);
+    rows.time("Time stalled direct reclaim", DIRECT, |sample| sample.stalled_ns(Reclaimer::Direct));
+    rows.time("Time kswapd awake", KSWAPD, Sample::kswapd_ns);
+    let reclaim = std::mem::take(&mut rows.rows);
+    rows.shares();
+    let shares = std::mem::take(&mut rows.rows);
+    rows.beyond();
     vec![
         Section { title: "Page reclaim", rows: reclaim },
         Section { title: "Time", rows: shares },
-        Section { title: "Beyond the table of 2010", rows: table.rows },
+        Section { title: "Beyond the table of 2010", rows: rows.rows },
     ]
 }
+
+const DIRECT: &str = "mm_vmscan_direct_reclaim_begin";
+const KSWAPD: &str = "mm_vmscan_kswapd_wake";
+const NO_CPU_TIMES: &str = "the trace does not hold CPU times";
+
+/// A figure of one run, or why it is unavailable.
+type Figure = Result<f64, String>;
 
 struct Rows<'a> {
     context: &'a Context,
@@ -109,239 +48,202 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    fn row(&mut self, name: impl Into<String>, unit: Unit, better: Better, of: impl Fn(&Sample) -> Value) {
+    /// Adds a row. `source` says where its figures come from, if not from the trace.
+    fn row(
+        &mut self,
+        name: &str,
+        unit: Unit,
+        better: Better,
+        source: Option<&str>,
+        figure: impl Fn(&Sample) -> Figure,
+    ) {
         let mut values = Vec::new();
         let mut note = None;
         for sample in self.samples {
-            match of(sample) {
-                Value::Is(value) => values.push(value),
-                Value::From(value, from) => {
+            match figure(sample) {
+                Ok(value) => {
                     values.push(value);
-                    note.get_or_insert_with(|| from.to_owned());
+                    note = note.or(source.map(str::to_owned));
                 }
-                Value::Not(why) => drop(note.get_or_insert(why)),
+                Err(why) => note = note.or(Some(why)),
             }
         }
-        self.rows.push(Row { name: name.into(), unit, better, values, note });
+        self.rows.push(Row { name: name.to_owned(), unit, better, values, note });
     }
 
-    /// A row of events that the trace must be able to have.
-    fn counted(&mut self, name: impl Into<String>, unit: Unit, events: &[&str], of: impl Fn(&Sample) -> u64) {
-        let missing = self.context.missing(events);
-        self.row(name, unit, Better::Lower, |sample| match &missing {
-            Some(why) => Value::Not(why.clone()),
-            None => of(sample).into(),
-        });
+    /// Adds a row that is unavailable without an event.
+    fn counted(&mut self, name: &str, unit: Unit, event: &str, figure: impl Fn(&Sample) -> f64) {
+        let missing = self.context.missing(&[event]);
+        self.row(name, unit, Better::Lower, None, |sample| missing.clone().map_or(Ok(figure(sample)), Err));
     }
 
-    /// Stretches, pages and writes of tasks.
-    fn reclaimer(&mut self, name: &str, class: Class) {
-        self.counted("Direct reclaims", Unit::Count, &["mm_vmscan_direct_reclaim_begin"], |sample| {
-            sample.tally(class).stretches.begun
-        });
-        self.pages(name, class);
-        self.writes(name, class);
+    fn count(&mut self, name: &str, event: &str, count: impl Fn(&Sample) -> u64) {
+        self.counted(name, Unit::Count, event, |sample| count(sample) as f64);
     }
 
-    fn pages(&mut self, name: &str, class: Class) {
-        let kinds: [Kind; 3] =
-            [("", Tally::all), ("file ", |tally| tally.pages[1]), ("anon ", |tally| tally.pages[0])];
+    fn time(&mut self, name: &str, event: &str, ns: impl Fn(&Sample) -> u64) {
+        self.counted(&format!("{name} (ms)"), Unit::Ms, event, |sample| ms(ns(sample)));
+    }
+
+    fn pages(&mut self, name: &str, reclaimer: Reclaimer) {
+        type Of = fn(&ReclaimerStats) -> Pages;
+        let kinds: [(&str, Of); 3] =
+            [("", ReclaimerStats::all), ("file ", |stats| stats.pages[1]), ("anon ", |stats| stats.pages[0])];
+        let context = self.context;
         for (kind, of) in kinds {
-            let counter = kind.is_empty();
-            self.lru_row(
-                format!("{name} {kind}pages scanned"),
-                class,
-                counter.then_some("pgscan"),
-                "mm_vmscan_lru_isolate",
-                |context, tally| of(tally).counted(context.mglru == Some(true)),
-            );
+            let name = format!("{name} {kind}pages scanned");
+            let counter = kind.is_empty().then_some("pgscan");
+            self.lru_row(&name, reclaimer, Better::Lower, counter, "mm_vmscan_lru_isolate", |stats| {
+                context.scanned(of(stats))
+            });
         }
         for (kind, of) in kinds {
-            let counter = kind.is_empty();
+            let name = format!("{name} {kind}pages reclaimed");
+            let counter = kind.is_empty().then_some("pgsteal");
             self.lru_row(
-                format!("{name} {kind}pages reclaimed"),
-                class,
-                counter.then_some("pgsteal"),
+                &name,
+                reclaimer,
+                Better::Neither,
+                counter,
                 "mm_vmscan_lru_shrink_inactive",
-                |_, tally| of(tally).reclaimed,
+                |stats| of(stats).reclaimed,
             );
         }
     }
 
-    /// Pages by the trace; where a kernel does not trace them, by `/proc/vmstat`.
+    /// Adds pages by the trace or, where a kernel does not trace them, by `/proc/vmstat`.
     fn lru_row(
         &mut self,
-        name: String,
-        class: Class,
+        name: &str,
+        reclaimer: Reclaimer,
+        better: Better,
         counter: Option<&str>,
         event: &str,
-        of: impl Fn(&Context, &Tally) -> u64,
+        of: impl Fn(&ReclaimerStats) -> u64,
     ) {
-        let context = self.context;
-        let better = if name.ends_with("scanned") { Better::Lower } else { Better::Neither };
-        self.row(name, Unit::Pages, better, |sample| {
-            let Some(why) = context.missing_lru(event) else {
-                return of(context, &sample.tally(class)).into();
-            };
-            let counters = match (counter, class) {
-                (Some(counter), Class::Kswapd) => vec![format!("{counter}_kswapd")],
-                (Some(counter), _) => vec![format!("{counter}_direct"), format!("{counter}_khugepaged")],
-                (None, _) => Vec::new(),
-            };
+        let missing = self.context.missing_lru(event);
+        let source = missing.is_some().then_some("from /proc/vmstat: not traced by this kernel");
+        let suffixes: &[&str] =
+            if reclaimer == Reclaimer::Kswapd { &["_kswapd"] } else { &["_direct", "_khugepaged"] };
+        self.row(name, Unit::Pages, better, source, |sample| {
+            let Some(why) = &missing else { return Ok(of(&sample.stats(reclaimer)) as f64) };
+            let counters: Vec<String> = counter
+                .iter()
+                .flat_map(|name| suffixes.iter().map(move |suffix| format!("{name}{suffix}")))
+                .collect();
             let counters: Vec<&str> = counters.iter().map(String::as_str).collect();
             let value = sample.vmstat.as_ref().and_then(|vmstat| vmstat.sum(&counters));
-            value.map_or(Value::Not(why), |value| {
-                Value::From(value as f64, "from /proc/vmstat: not traced by this kernel")
-            })
+            value.map(|value| value as f64).ok_or_else(|| why.clone())
         });
     }
 
-    fn writes(&mut self, name: &str, class: Class) {
+    fn writes(&mut self, name: &str, reclaimer: Reclaimer) {
+        let missing = self.context.missing_any(&["mm_vmscan_write_folio", "mm_vmscan_writepage"]);
+        let no_file_writes = self.context.no_file_writes();
         for (sync, how) in [(0, "async"), (1, "sync")] {
             for (file, what) in [(1, "file"), (0, "anon")] {
-                let missing = self.context.missing_any(&["mm_vmscan_write_folio", "mm_vmscan_writepage"]);
-                let context = self.context;
-                self.row(format!("{name} write {what} {how} I/O"), Unit::Pages, Better::Lower, |sample| {
-                    let count = sample.tally(class).writes[file][sync];
+                let name = format!("{name} write {what} {how} I/O");
+                self.row(&name, Unit::Pages, Better::Lower, None, |sample| {
+                    let count = sample.stats(reclaimer).writes[file][sync];
                     match &missing {
-                        Some(why) => Value::Not(why.clone()),
-                        // Should a kernel do it after all, its word counts.
-                        None if count > 0 => count.into(),
-                        None if sync == 1 => Value::Not("reclaim of this kernel never writes synchronously".into()),
-                        None if file == 1 && context.no_file_writes() => {
-                            Value::Not("reclaim of this kernel writes no file pages, but for shared memory, which counts as anon".into())
+                        Some(why) => Err(why.clone()),
+                        // A kernel that does write has the last word.
+                        None if count > 0 => Ok(count as f64),
+                        None if sync == 1 => Err("reclaim of this kernel never writes synchronously".into()),
+                        None if file == 1 && no_file_writes => {
+                            Err("reclaim of this kernel writes no file pages except shared memory, which counts as anon".into())
                         }
-                        None => count.into(),
+                        None => Ok(0.0),
                     }
                 });
             }
         }
     }
 
-    fn kswapd(&mut self) {
-        let requests = ["mm_vmscan_wakeup_kswapd"];
-        self.counted("Wake kswapd requests", Unit::Count, &requests, |sample| {
-            sample.model.wakeup_requests.values().sum()
-        });
-        let wake = ["mm_vmscan_kswapd_wake"];
-        self.counted("Kswapd wakeups", Unit::Count, &wake, |sample| {
-            sample.model.kswapd.values().map(|kswapd| kswapd.wakeups).sum()
-        });
-        self.counted("Kswapd re-wakeups", Unit::Count, &wake, |sample| {
-            sample.model.kswapd.values().map(|kswapd| kswapd.rewakeups).sum()
-        });
-        self.pages("Kswapd", Class::Kswapd);
-        self.writes("Kswapd reclaim", Class::Kswapd);
-    }
-
-    fn times_in_reclaim(&mut self) {
-        self.ms("Time stalled direct reclaim", &["mm_vmscan_direct_reclaim_begin"], |sample| {
-            sample.tally(Class::Direct).stretches.ns
-        });
-        self.ms("Time kswapd awake", &["mm_vmscan_kswapd_wake"], |sample| sample.model.kswapd_ns());
-    }
-
-    fn ms(&mut self, name: &str, events: &[&str], of: impl Fn(&Sample) -> u64) {
-        let missing = self.context.missing(events);
-        self.row(format!("{name} (ms)"), Unit::Ms, Better::Lower, |sample| match &missing {
-            Some(why) => Value::Not(why.clone()),
-            None => Value::Is(of(sample) as f64 / 1e6),
-        });
-    }
-
     fn shares(&mut self) {
-        let cpu = |sample: &Sample| match (sample.cpu, sample.cpu_of_machine) {
-            (Some((user, system)), false) => Value::Is(user + system),
-            (Some((user, system)), true) => {
-                Value::From(user + system, "of the whole machine: no command was recorded")
-            }
-            (None, _) => Value::Not("the trace does not hold times of CPU".into()),
+        let of_machine = self.samples.iter().any(|sample| sample.cpu_of_machine);
+        let source = of_machine.then_some("of the whole machine: no command was recorded");
+        let cpu = |sample: &Sample| {
+            sample.cpu.map(|(user, system)| user + system).ok_or_else(|| NO_CPU_TIMES.to_owned())
         };
-        self.row("User/Sys time running test (seconds)", Unit::Seconds, Better::Lower, cpu);
-        self.row("Percentage time in direct reclaim", Unit::Percent, Better::Lower, |sample| {
-            match sample.cpu {
-                Some((user, system)) => {
-                    let stalled = sample.tally(Class::Direct).stretches.ns as f64 / 1e9;
-                    let all = user + system + stalled;
-                    Value::Is(if all > 0.0 { 100.0 * stalled / all } else { 0.0 })
-                }
-                None => Value::Not("the trace does not hold times of CPU".into()),
-            }
+        self.row("User/Sys time running test (seconds)", Unit::Seconds, Better::Lower, source, cpu);
+        self.row("Percentage time in direct reclaim", Unit::Percent, Better::Lower, None, |sample| {
+            let stalled = sample.stalled_ns(Reclaimer::Direct) as f64 / 1e9;
+            Ok(percent(stalled, cpu(sample)? + stalled))
         });
-        self.row("Total elapsed time (seconds)", Unit::Seconds, Better::Lower, |sample| {
-            Value::Is(sample.elapsed_s)
+        self.row("Total elapsed time (seconds)", Unit::Seconds, Better::Lower, None, |sample| {
+            Ok(sample.elapsed_s)
         });
-        self.row("Percentage time kswapd awake", Unit::Percent, Better::Lower, |sample| {
+        self.row("Percentage time kswapd awake", Unit::Percent, Better::Lower, None, |sample| {
             let threads = sample.model.kswapd.len().max(1) as f64;
-            let awake = sample.model.kswapd_ns() as f64 / 1e9;
-            Value::Is(if sample.elapsed_s > 0.0 { 100.0 * awake / sample.elapsed_s / threads } else { 0.0 })
+            Ok(percent(sample.kswapd_ns() as f64 / 1e9, sample.elapsed_s * threads))
         });
     }
 
     fn beyond(&mut self) {
-        let direct = ["mm_vmscan_direct_reclaim_begin"];
-        for percent in [50.0, 90.0, 99.0, 99.9, 100.0] {
-            let name =
-                if percent == 100.0 { "Direct stall max".into() } else { format!("Direct stall p{percent}") };
-            self.ms(&name, &direct, |sample| {
-                let durations = &sample.model.direct().durations;
-                if percent == 100.0 {
-                    durations.max_ns()
-                } else {
-                    durations.percentile_ns(percent).unwrap_or(0)
-                }
+        for (name, percent) in [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)]
+        {
+            self.time(&format!("Direct stall {name}"), DIRECT, |sample| {
+                sample.stats(Reclaimer::Direct).intervals.durations.percentile_ns(percent).unwrap_or(0)
             });
         }
-        for class in [Class::Memcg, Class::Proactive, Class::SoftLimit, Class::Node] {
-            let name = class.name();
-            let events = match class {
-                Class::Memcg | Class::Proactive => ["mm_vmscan_memcg_reclaim_begin"],
-                Class::SoftLimit => ["mm_vmscan_memcg_softlimit_reclaim_begin"],
-                _ => ["mm_vmscan_node_reclaim_begin"],
-            };
-            self.counted(format!("Reclaims, {name}"), Unit::Count, &events, |sample| {
-                sample.tally(class).stretches.begun
-            });
-            self.ms(&format!("Time stalled, {name}"), &events, |sample| sample.tally(class).stretches.ns);
+        for (reclaimer, event) in [
+            (Reclaimer::Memcg, "mm_vmscan_memcg_reclaim_begin"),
+            (Reclaimer::Proactive, "mm_vmscan_memcg_reclaim_begin"),
+            (Reclaimer::SoftLimit, "mm_vmscan_memcg_softlimit_reclaim_begin"),
+            (Reclaimer::Node, "mm_vmscan_node_reclaim_begin"),
+        ] {
+            let name = reclaimer.name();
+            self.count(&format!("Reclaims, {name}"), event, |sample| sample.stats(reclaimer).intervals.begun);
+            self.time(&format!("Time stalled, {name}"), event, |sample| sample.stalled_ns(reclaimer));
         }
-        for class in [Class::Direct, Class::Kswapd, Class::Memcg, Class::Proactive] {
-            self.efficiency(class);
+        for reclaimer in [Reclaimer::Direct, Reclaimer::Kswapd, Reclaimer::Memcg, Reclaimer::Proactive] {
+            self.efficiency(reclaimer);
         }
-        self.ms("Time throttled in reclaim", &["mm_vmscan_throttled"], |sample| {
-            sample.model.causes.throttled.values().map(crate::Durations::sum_ns).sum()
+        self.time("Time throttled in reclaim", "mm_vmscan_throttled", |sample| {
+            sample.model.causes.throttled.values().map(DurationHistogram::sum_ns).sum()
         });
-        self.ms("Time stalled direct compaction", &["mm_compaction_begin"], |sample| {
-            sample.model.compaction.direct.sum_ns()
+        self.time("Time stalled direct compaction", "mm_compaction_begin", |sample| {
+            sample.model.direct_compaction.sum_ns()
         });
-        self.row("Pages demoted", Unit::Pages, Better::Neither, |sample| {
+        self.row("Pages demoted", Unit::Pages, Better::Neither, Some("from /proc/vmstat"), |sample| {
             let demoted = sample.vmstat.as_ref().and_then(|vmstat| vmstat.sum_of("pgdemote_"));
-            demoted.map_or(Value::Not("no counter of this kernel".into()), |pages| {
-                Value::From(pages as f64, "from /proc/vmstat")
-            })
+            demoted.map(|pages| pages as f64).ok_or_else(|| "this kernel has no such counter".into())
         });
     }
 
-    fn efficiency(&mut self, class: Class) {
+    fn efficiency(&mut self, reclaimer: Reclaimer) {
         let context = self.context;
-        let name = class.name();
+        let name = reclaimer.name();
         let missing = context.missing_lru("mm_vmscan_lru_isolate");
-        let pages = |sample: &Sample| {
-            let all = sample.tally(class).all();
-            (all.counted(context.mglru == Some(true)) as f64, all.reclaimed as f64)
+        let pages = |sample: &Sample| match &missing {
+            Some(why) => Err(why.clone()),
+            None => {
+                let all = sample.stats(reclaimer).all();
+                Ok((context.scanned(all) as f64, all.reclaimed as f64))
+            }
         };
-        self.row(format!("Efficiency, {name} (%)"), Unit::Percent, Better::Higher, |sample| {
-            match (&missing, pages(sample)) {
-                (Some(why), _) => Value::Not(why.clone()),
-                (None, (0.0, _)) => Value::Not("nothing was scanned".into()),
-                (None, (scanned, reclaimed)) => Value::Is(100.0 * reclaimed / scanned),
-            }
+        self.row(&format!("Efficiency, {name} (%)"), Unit::Percent, Better::Higher, None, |sample| {
+            let (scanned, reclaimed) = pages(sample)?;
+            if scanned > 0.0 { Ok(percent(reclaimed, scanned)) } else { Err("nothing was scanned".into()) }
         });
-        self.row(format!("Velocity, {name} (pages/s)"), Unit::PagesPerSecond, Better::Lower, |sample| {
-            match &missing {
-                Some(why) => Value::Not(why.clone()),
-                None if sample.elapsed_s > 0.0 => Value::Is(pages(sample).0 / sample.elapsed_s),
-                None => Value::Not("no time elapsed".into()),
-            }
-        });
+        self.row(
+            &format!("Velocity, {name} (pages/s)"),
+            Unit::PagesPerSecond,
+            Better::Lower,
+            None,
+            |sample| {
+                let (scanned, _) = pages(sample)?;
+                if sample.elapsed_s > 0.0 {
+                    Ok(scanned / sample.elapsed_s)
+                } else {
+                    Err("no time elapsed".into())
+                }
+            },
+        );
     }
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
 }
