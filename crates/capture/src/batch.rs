@@ -3,8 +3,8 @@
 use pagehaul_output::StoredBitmap;
 
 use crate::CaptureError;
-use crate::select::{Chosen, Selector};
-use crate::worth::Worth;
+use crate::priority::Priority;
+use crate::selection::{BlockSelection, Selector};
 
 /// Pages in a batch: 1 MiB of memory, compressed in a millisecond or two, so that handing it over costs nothing beside
 /// it, and small enough that a few per thread stay within the bound on memory.
@@ -21,17 +21,17 @@ pub(crate) enum KeptPages<'a> {
 /// Pages that are written before those of the next pass.
 #[derive(Clone)]
 pub(crate) struct Pass {
-    /// What they are worth, where that was asked.
-    pub(crate) worth: Option<Worth>,
+    /// What they are priority, where that was asked.
+    pub(crate) priority: Option<Priority>,
     pub(crate) bitmap: StoredBitmap,
 }
 
 impl KeptPages<'_> {
     /// The priority of each pass.
-    pub(crate) fn priorities(&self) -> Vec<Option<Worth>> {
+    pub(crate) fn priorities(&self) -> Vec<Option<Priority>> {
         match self {
             Self::Again(_) => Vec::new(),
-            Self::Passes(passes) => passes.iter().map(|pass| pass.worth).collect(),
+            Self::Passes(passes) => passes.iter().map(|pass| pass.priority).collect(),
         }
     }
 
@@ -42,20 +42,22 @@ impl KeptPages<'_> {
         }
     }
 
-    fn load(&mut self, pass: usize, block: u64, chosen: &mut Chosen) -> Result<(), CaptureError> {
+    fn load(
+        &mut self,
+        pass: usize,
+        block: u64,
+        block_selection: &mut BlockSelection,
+    ) -> Result<(), CaptureError> {
         match self {
-            Self::Again(selector) => selector.select(block, chosen).map(drop),
+            Self::Again(selector) => selector.select(block, block_selection).map(drop),
             Self::Passes(passes) => match passes.get(pass) {
                 Some(pass) => {
-                    let first = block * chosen.kept.len() as u64 * 64;
-                    pass.bitmap.load(first, &mut chosen.kept).map_err(|source| CaptureError::Output {
-                        path: pass.bitmap.path().to_owned(),
-                        action: "read back the bitmap of",
-                        source,
-                    })
+                    let first = block * block_selection.kept.len() as u64 * 64;
+                    let loaded = pass.bitmap.load(first, &mut block_selection.kept);
+                    loaded.map_err(|source| CaptureError::read_back(&pass.bitmap, source))
                 }
                 None => {
-                    chosen.kept.fill(0);
+                    block_selection.kept.fill(0);
                     Ok(())
                 }
             },
@@ -73,20 +75,19 @@ pub(crate) struct Batcher<'a> {
     /// The next block.
     block: u64,
     /// What is not handed out yet of the block before.
-    rest: Chosen,
+    rest: BlockSelection,
     word: usize,
-    sequence: u64,
 }
 
 impl<'a> Batcher<'a> {
     pub(crate) fn new(pages: KeptPages<'a>, blocks: u64, pages_per_block: usize) -> Self {
-        let rest = Chosen::new(pages_per_block);
+        let rest = BlockSelection::new(pages_per_block);
         let word = rest.kept.len();
-        Self { pages, blocks, pages_per_block, pass: 0, block: 0, rest, word, sequence: 0 }
+        Self { pages, blocks, pages_per_block, pass: 0, block: 0, rest, word }
     }
 
-    /// Puts the PFNs of the next batch into `pfns` and gives its number; none when all are handed out.
-    pub(crate) fn next(&mut self, pfns: &mut Vec<u64>) -> Result<Option<u64>, CaptureError> {
+    /// Puts the PFNs of the next batch into `pfns` and returns whether there was one.
+    pub(crate) fn next(&mut self, pfns: &mut Vec<u64>) -> Result<bool, CaptureError> {
         pfns.clear();
         while pfns.len() < BATCH_PAGES {
             if self.word == self.rest.kept.len() {
@@ -109,10 +110,6 @@ impl<'a> Batcher<'a> {
             *rest &= *rest - 1;
             pfns.push((self.block - 1) * self.pages_per_block as u64 + self.word as u64 * 64 + bit);
         }
-        if pfns.is_empty() {
-            return Ok(None);
-        }
-        self.sequence += 1;
-        Ok(Some(self.sequence - 1))
+        Ok(!pfns.is_empty())
     }
 }

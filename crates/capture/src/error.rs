@@ -6,7 +6,7 @@ use pagehaul_kdump::LayoutError;
 use pagehaul_kdump::write::StartError;
 use pagehaul_kernel::KernelError;
 use pagehaul_output::checksums::ChecksumError;
-use pagehaul_output::{OutputError, WriteError};
+use pagehaul_output::{OutputError, StoredBitmap, WriteError};
 use pagehaul_physmem::{OpenError, ReadError};
 
 /// Why there is no dump at all. What ends a dump early but leaves a part of it is no error of this kind:
@@ -47,6 +47,13 @@ pub enum CaptureError {
     /// The user stopped it before anything was written.
     #[error("stopped before any page was written")]
     Stopped,
+}
+
+impl CaptureError {
+    /// Returns the error of a failure to read a bitmap back.
+    pub(crate) fn read_back(bitmap: &StoredBitmap, source: io::Error) -> Self {
+        Self::Output { path: bitmap.path().to_owned(), action: "read back the bitmap of", source }
+    }
 }
 
 impl From<OutputError> for CaptureError {

@@ -5,13 +5,13 @@ use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_run::{Phase, Progress};
 
 use crate::Source;
+use crate::adaptive::AdaptiveLevel;
 use crate::batch::{Batcher, KeptPages};
 use crate::job::Job;
-use crate::pace::Pace;
 use crate::pack::{Batch, Packer};
-use crate::place::Placed;
 use crate::report::Clock;
 use crate::scan::scan;
+use crate::write::WriteStats;
 use crate::{CaptureError, Ended, Format, Options, Report};
 
 /// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.
@@ -25,34 +25,35 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
     clock.lap(Phase::Prepare);
     let pages_per_block = selection.pages_per_block();
     progress.begin(Phase::Scan, selection.blocks() * (pages_per_block * PAGE_SIZE) as u64);
-    let tally = scan(&selection, options.threads, progress, |_, _| Ok::<(), CaptureError>(()))?;
+    let tally = scan(&selection, options.threads, progress, |_, _| Ok(()))?;
     clock.lap(Phase::Scan);
     let pages = tally.pages_kept();
     progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
     let kept = KeptPages::Again(Box::new(selection.selector()));
     let mut batcher = Batcher::new(kept, selection.blocks(), pages_per_block);
     // What a fast disk makes of `auto`.
-    let pace = Pace::new(job.compression().ladder());
-    let mut packer = Packer::new(selection.memory, &pace)?;
+    let level = AdaptiveLevel::new(job.compression().ladder());
+    let mut packer = Packer::new(selection.memory, &level)?;
     let mut batch = Batch::new();
-    let mut sample = Placed::nothing(Ended::DryRun);
+    let mut sample = WriteStats::new(Ended::DryRun);
     let batches = pages.div_ceil(crate::batch::BATCH_PAGES as u64);
     let step = batches.div_ceil(SAMPLES).max(1);
-    while let Some(sequence) = batcher.next(&mut batch.pfns)? {
+    while batcher.next(&mut batch.pfns)? {
         if progress.is_cancelled() {
             return Err(CaptureError::Stopped);
         }
-        if sequence % step == 0 {
+        if batch.sequence.is_multiple_of(step) {
             packer.pack(&mut batch);
             sample.add(&batch);
         }
+        batch.sequence += 1;
         progress.advance(Phase::Pack, (batch.pfns.len() * PAGE_SIZE) as u64);
     }
     clock.lap(Phase::Pack);
     let compressed: u64 = sample.packed.iter().map(|(_, pages)| pages).sum();
     let seen = sample.zero + sample.raw + compressed + sample.unreadable_pages;
     let scaled = |count: u64| (u128::from(count) * u128::from(pages) / u128::from(seen.max(1))) as u64;
-    let placed = Placed {
+    let stats = WriteStats {
         zero: scaled(sample.zero),
         raw: scaled(sample.raw),
         packed: sample.packed.iter().map(|&(method, pages)| (method, scaled(pages))).collect(),
@@ -62,10 +63,10 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
     };
     let layout = job.layout()?;
     let size = match options.format {
-        Format::Elf => source.memory().notes().len() as u64 + placed.stored_bytes,
+        Format::Elf => source.memory().notes().len() as u64 + stats.stored_bytes,
         Format::Kdump | Format::Flattened => {
-            layout.descriptors_offset() + pages * PageDesc::SIZE as u64 + placed.stored_bytes
+            layout.descriptors_offset() + pages * PageDesc::SIZE as u64 + stats.stored_bytes
         }
     };
-    Ok(job.report(None, &tally, placed, size, &clock))
+    Ok(job.report(None, &tally, stats, size, &clock))
 }

@@ -12,11 +12,11 @@ use pagehaul_physmem::Arch;
 
 use crate::Source;
 use crate::elf::{self, Segments};
-use crate::place::Placed;
 use crate::report::{Clock, class_counts};
-use crate::select::{Selection, Tally};
+use crate::selection::{Selection, Tally};
+use crate::write::WriteStats;
 use crate::{
-    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Report, Worth, identity,
+    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Priority, Report, identity,
 };
 use pagehaul_run::{Phase, Progress};
 
@@ -65,7 +65,7 @@ impl<'a> Job<'a> {
     }
 
     /// Has pages told apart by what they are worth.
-    pub(crate) fn order_by_worth(&mut self) {
+    pub(crate) fn order_by_priority(&mut self) {
         let memory = self.source.memory();
         let own = self.kernel.as_ref().map(|kernel| kernel.own_pages(memory));
         self.own = Some(own.unwrap_or_default());
@@ -146,7 +146,7 @@ impl<'a> Job<'a> {
         &self,
         output: Option<&Path>,
         tally: &Tally,
-        placed: Placed,
+        stats: WriteStats,
         output_bytes: u64,
         clock: &Clock,
     ) -> Report {
@@ -158,12 +158,12 @@ impl<'a> Job<'a> {
             ));
         }
         let count = |&method: &Method| {
-            let (_, pages) = placed.packed.iter().find(|(known, _)| *known == method)?;
+            let (_, pages) = stats.packed.iter().find(|(known, _)| *known == method)?;
             Some(MethodCount { method: method.to_string(), pages: *pages })
         };
         let methods = self.compression().ladder().iter().filter_map(count).collect();
         Report {
-            ended: placed.ended,
+            ended: stats.ended,
             source: self.source.path().display().to_string(),
             output: output.map(|path| path.display().to_string()),
             parts: Vec::new(),
@@ -178,16 +178,16 @@ impl<'a> Job<'a> {
             missing_from_source: tally.missing,
             pages_kept: tally.pages_kept(),
             pages_dropped: tally.dropped.iter().sum(),
-            pages_written: placed.written,
-            left_out: left_out(&tally.by_worth, placed.by_worth),
-            zero_pages: placed.zero,
-            raw_pages: placed.raw,
-            compressed_pages: placed.packed.iter().map(|(_, pages)| pages).sum(),
+            pages_written: stats.written,
+            left_out: left_out(&tally.by_priority, stats.by_priority),
+            zero_pages: stats.zero,
+            raw_pages: stats.raw,
+            compressed_pages: stats.packed.iter().map(|(_, pages)| pages).sum(),
             methods,
-            unreadable_pages: placed.unreadable_pages,
-            unreadable: placed.unreadable,
+            unreadable_pages: stats.unreadable_pages,
+            unreadable: stats.unreadable,
             memory_bytes: self.source.memory().ranges().bytes(),
-            stored_bytes: placed.stored_bytes,
+            stored_bytes: stats.stored_bytes,
             output_bytes,
             seconds: clock.seconds,
             remarks,
@@ -212,11 +212,11 @@ fn check_machine(arch: Arch) -> Result<(), CaptureError> {
 }
 
 /// What of the pages in `kept` is not among those in `written`.
-fn left_out(kept: &[u64; Worth::COUNT], written: Option<[u64; Worth::COUNT]>) -> Vec<LeftOut> {
+fn left_out(kept: &[u64; Priority::COUNT], written: Option<[u64; Priority::COUNT]>) -> Vec<LeftOut> {
     let Some(written) = written else { return Vec::new() };
-    let count = |worth: Worth| {
-        let kept = kept[worth as usize];
-        LeftOut { worth, kept, left_out: kept.saturating_sub(written[worth as usize]) }
+    let count = |priority: Priority| {
+        let kept = kept[priority as usize];
+        LeftOut { priority, kept, left_out: kept.saturating_sub(written[priority as usize]) }
     };
-    Worth::ALL.into_iter().map(count).filter(|count| count.kept > 0).collect()
+    Priority::ALL.into_iter().map(count).filter(|count| count.kept > 0).collect()
 }

@@ -5,6 +5,7 @@
 //! whatever order they were finished in, so the bytes are the same at any number of threads. Memory does not grow with
 //! the machine: the set of kept pages lives in the file being written, or is worked out again for a stream.
 
+mod adaptive;
 mod batch;
 mod compression;
 mod elf;
@@ -14,22 +15,21 @@ mod identity;
 mod job;
 mod limits;
 mod options;
-mod order;
-mod pace;
 mod pack;
-mod parts;
-mod place;
+mod priority;
+mod priority_bitmaps;
 mod report;
 mod run;
 mod scan;
-mod select;
-mod worth;
+mod selection;
+mod split;
+mod write;
 
 pub use compression::{Codecs, Compression};
 pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_vmcore::{Source, SourceKind};
+pub use priority::Priority;
 pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
 pub use run::capture;
-pub use worth::Worth;

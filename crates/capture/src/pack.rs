@@ -1,17 +1,12 @@
 //! Packing: a batch of kept pages in, their stored bytes out.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
-
-use crossbeam_channel::{Receiver, Sender};
 use pagehaul_codec::{Compressor, is_zero};
 use pagehaul_output::{PageBatch, StoredPage};
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
-use pagehaul_run::Progress;
 
 use crate::CaptureError;
-use crate::batch::{BATCH_PAGES, Batcher};
-use crate::pace::Pace;
+use crate::adaptive::AdaptiveLevel;
+use crate::batch::BATCH_PAGES;
 
 /// Most pages asked of the source at once: what is read, not mapped, is then packed out of the processor's own cache.
 const RUN_PAGES: usize = 32;
@@ -25,6 +20,8 @@ pub(crate) struct Batch {
     used: usize,
     /// The first page that could not be read, and why.
     pub(crate) failure: Option<(u64, String)>,
+    /// Why its pages could not be determined.
+    pub(crate) error: Option<CaptureError>,
 }
 
 impl Batch {
@@ -36,6 +33,7 @@ impl Batch {
             data: vec![0; BATCH_PAGES * PAGE_SIZE],
             used: 0,
             failure: None,
+            error: None,
         }
     }
 
@@ -48,18 +46,30 @@ impl Batch {
 /// One packing thread.
 pub(crate) struct Packer<'a> {
     view: Box<dyn View + 'a>,
-    pace: &'a Pace,
+    level: &'a AdaptiveLevel,
     /// One for each rung of the ladder. A context takes its memory when it is first used.
     compressors: Vec<Compressor>,
     scratch: Box<PageBuf>,
 }
 
 impl<'a> Packer<'a> {
-    pub(crate) fn new(memory: &'a dyn PhysMemory, pace: &'a Pace) -> Result<Self, CaptureError> {
+    /// Returns the packer of a thread, made when it is first needed.
+    pub(crate) fn get_or_insert<'p>(
+        packer: &'p mut Option<Self>,
+        memory: &'a dyn PhysMemory,
+        level: &'a AdaptiveLevel,
+    ) -> Result<&'p mut Self, CaptureError> {
+        Ok(match packer {
+            Some(packer) => packer,
+            None => packer.insert(Self::new(memory, level)?),
+        })
+    }
+
+    pub(crate) fn new(memory: &'a dyn PhysMemory, level: &'a AdaptiveLevel) -> Result<Self, CaptureError> {
         Ok(Self {
             view: memory.view(),
-            pace,
-            compressors: pace
+            level,
+            compressors: level
                 .ladder()
                 .iter()
                 .map(|&method| Compressor::new(method))
@@ -73,11 +83,11 @@ impl<'a> Packer<'a> {
         batch.used = 0;
         batch.stored.clear();
         batch.failure = None;
-        let rung = self.pace.rung(batch.sequence);
+        let rung = self.level.rung(batch.sequence);
         while let Some(&pfn) = batch.pfns.get(batch.stored.len()) {
             let before = batch.stored.len();
             let run = run_length(&batch.pfns[before..]);
-            let regions = self.pace.regions();
+            let regions = self.level.regions();
             let rung = if regions.is_some_and(|regions| regions.resists(pfn)) { 0 } else { rung };
             if !self.pack_run(pfn, run, rung, batch) {
                 for pfn in pfn..pfn + run as u64 {
@@ -132,47 +142,6 @@ impl<'a> Packer<'a> {
         batch.used += stored.len();
         batch.stored.push(stored);
     }
-
-    /// The next free buffer; none when the writer is gone.
-    fn buffer(&self, free: &Receiver<Batch>) -> Option<Batch> {
-        free.try_recv().ok().or_else(|| {
-            let since = Instant::now();
-            let batch = free.recv().ok();
-            self.pace.waited(since.elapsed());
-            batch
-        })
-    }
-
-    /// Takes batches until there are none, or the capture is stopped.
-    pub(crate) fn run(
-        mut self,
-        batcher: &Mutex<Batcher<'_>>,
-        free: &Receiver<Batch>,
-        done: &Sender<Result<Batch, CaptureError>>,
-        progress: &Progress,
-    ) {
-        // A buffer first, the batch's number after it: so the lowest number outstanding always has its buffer, and
-        // the writer, who waits for it, gives the others back.
-        while let Some(mut batch) = self.buffer(free) {
-            if progress.is_cancelled() {
-                return;
-            }
-            let taken = batcher.lock().unwrap_or_else(PoisonError::into_inner).next(&mut batch.pfns);
-            let result = match taken {
-                Ok(None) => return,
-                Ok(Some(sequence)) => {
-                    batch.sequence = sequence;
-                    self.pack(&mut batch);
-                    Ok(batch)
-                }
-                Err(error) => Err(error),
-            };
-            let failed = result.is_err();
-            if done.send(result).is_err() || failed {
-                return;
-            }
-        }
-    }
 }
 
 /// How many of `pfns` follow each other from the first on, at most [`RUN_PAGES`].
@@ -214,9 +183,9 @@ mod tests {
         let image = machine.build();
         image.elf().write(&path).unwrap();
         let source = Source::open(&path, MapPolicy::default()).unwrap();
-        let pace = Pace::new(vec!["lzo".parse().unwrap(), "zstd:1".parse().unwrap()]);
-        pace.stand_at(0.5);
-        let mut packer = Packer::new(source.memory(), &pace).unwrap();
+        let level = AdaptiveLevel::new(vec!["lzo".parse().unwrap(), "zstd:1".parse().unwrap()]);
+        level.stand_at(0.5);
+        let mut packer = Packer::new(source.memory(), &level).unwrap();
         let mut batch = Batch::new();
         let (mut decompressor, mut page) = (Decompressor::new(), [0; PAGE_SIZE]);
         let mut methods = HashSet::new();

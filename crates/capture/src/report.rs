@@ -4,7 +4,7 @@ use pagehaul_kernel::PageClass;
 use pagehaul_run::Phase;
 use serde::Serialize;
 
-use crate::Worth;
+use crate::Priority;
 
 /// How a capture ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -50,7 +50,7 @@ pub struct ClassCount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// What they are worth.
-    pub worth: Worth,
+    pub priority: Priority,
     /// Pages to be kept.
     pub kept: u64,
     /// Of these, pages that are not in the dump.

@@ -14,12 +14,12 @@ use crate::batch::{KeptPages, Pass};
 use crate::elf::ElfDump;
 use crate::error::output_error;
 use crate::job::Job;
-use crate::order::Order;
-use crate::parts;
-use crate::place::{Placed, Work, ended, write_pages};
+use crate::priority_bitmaps::PriorityBitmaps;
 use crate::report::Clock;
 use crate::scan::scan;
-use crate::select::{Selection, Tally};
+use crate::selection::{Selection, Tally};
+use crate::split;
+use crate::write::{PageWork, WriteStats, ended, write_pages};
 use crate::{CaptureError, Format, Options, Report, Target};
 use pagehaul_run::{Phase, Progress};
 
@@ -45,7 +45,7 @@ pub fn capture(
     clock.lap(Phase::Prepare);
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
-        Target::Parts { paths, overwrite } => return parts::capture(&job, paths, *overwrite, &mut clock),
+        Target::Parts { paths, overwrite } => return split::capture(&job, paths, *overwrite, &mut clock),
         Target::Stdout => {
             let path = Path::new("standard output");
             let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(|source| {
@@ -79,7 +79,7 @@ fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<R
     let bitmap = StoredBitmap::new(file.reader(), layout.bitmap2_offset(), layout.bitmap_len());
     let passes = match order {
         Some(order) => order.finish(&tally)?,
-        None => vec![Pass { worth: None, bitmap: bitmap.clone() }],
+        None => vec![Pass { priority: None, bitmap: bitmap.clone() }],
     };
     let pages = tally.pages_kept();
     // The bitmap is read back, also where it ends in a hole.
@@ -88,23 +88,25 @@ fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<R
     let mut dump = SingleFileWriter::new(&mut file, &header, layout, bitmap, bitmaps, pages)?;
     let selection = job.selection();
     let kept = KeptPages::Passes(passes);
-    let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
+    let stats = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
-    Ok(job.report(Some(&path), &tally, placed, size, clock))
+    Ok(job.report(Some(&path), &tally, stats, size, clock))
 }
 
 /// Where the order of pages is kept; none where it is that of PFNs.
-fn order(job: &mut Job<'_>, file: &OutputFile, layout: &Layout) -> Option<Order> {
+fn order(job: &mut Job<'_>, file: &OutputFile, layout: &Layout) -> Option<PriorityBitmaps> {
     if !file.is_regular() {
         return None;
     }
-    match Order::new(file.path(), layout.bitmap_len()) {
+    match PriorityBitmaps::new(file.path(), layout.bitmap_len()) {
         Ok(order) => {
-            job.order_by_worth();
+            job.order_by_priority();
             Some(order)
         }
         Err(error) => {
-            job.remark(format!("pages are written in the order of PFNs, whatever they are worth: {error}"));
+            job.remark(format!(
+                "pages are written in the order of PFNs, whatever they are priority: {error}"
+            ));
             None
         }
     }
@@ -121,14 +123,14 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     let mut dump = FlattenedWriter::new(&mut stream, &header, layout, pages)?;
     let selection = job.selection();
     let kept = KeptPages::Again(Box::new(selection.selector()));
-    let mut placed = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
+    let mut stats = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
     let size = stream.bytes();
     if let Err(error) = stream.finish()
-        && placed.ended.is_success()
+        && stats.ended.is_success()
     {
-        placed.ended = ended(&path.display().to_string(), &error.into());
+        stats.ended = ended(&path.display().to_string(), &error.into());
     }
-    Ok(job.report(Some(path), &tally, placed, size, clock))
+    Ok(job.report(Some(path), &tally, stats, size, clock))
 }
 
 /// An ELF file; the set of kept pages lives in a nameless file beside it.
@@ -148,10 +150,10 @@ fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, Cap
     let segments = job.segments(bitmap.clone());
     let pages = tally.pages_kept();
     let mut dump = ElfDump::new(file, segments, pages).map_err(|error| output_error(&path, error))?;
-    let kept = KeptPages::Passes(vec![Pass { worth: None, bitmap }]);
-    let placed = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
+    let kept = KeptPages::Passes(vec![Pass { priority: None, bitmap }]);
+    let stats = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
     let size = dump.size();
-    Ok(job.report(Some(&path), &tally, placed, size, clock))
+    Ok(job.report(Some(&path), &tally, stats, size, clock))
 }
 
 /// Packs the kept pages and places them in `dump`.
@@ -162,9 +164,9 @@ fn pack<'a>(
     dump: &mut dyn DumpWriter,
     path: &Path,
     clock: &mut Clock,
-) -> Result<Placed, CaptureError> {
+) -> Result<WriteStats, CaptureError> {
     let Options { threads, limits, .. } = *job.options;
-    let work = Work { selection, kept, pages, compression: job.compression(), threads, limits };
+    let work = PageWork { selection, kept, pages, compression: job.compression(), threads, limits };
     write_pages(work, dump, &path.display().to_string(), job.progress, clock)
 }
 
@@ -173,7 +175,7 @@ fn write_bitmaps(
     job: &Job<'_>,
     (output, path): (&mut dyn Output, &Path),
     (header, layout): (&Header<'_>, &Layout),
-    mut order: Option<&mut Order>,
+    mut order: Option<&mut PriorityBitmaps>,
     clock: &mut Clock,
 ) -> Result<Tally, CaptureError> {
     let failed = |error| output_error(path, error);

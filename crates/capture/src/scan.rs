@@ -1,79 +1,68 @@
-//! The scan: every struct page is looked at once, in parallel, and the result handed on in the order of the blocks.
+//! The scan: threads classify every struct page once; results are delivered in the order of the blocks.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
-use crossbeam_channel::bounded;
 use pagehaul_physmem::PAGE_SHIFT;
+use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 
 use crate::CaptureError;
-use crate::select::{Chosen, Selection, Tally};
+use crate::selection::{BlockSelection, Selection, Selector, Tally};
 
-/// Blocks a worker may be ahead of the collector.
-const AHEAD: usize = 4;
+/// Blocks in flight per thread.
+const BUFFERS_PER_THREAD: usize = 4;
 
-struct Scanned {
+struct Scan<'a> {
+    selection: &'a Selection<'a>,
+    progress: &'a Progress,
+    blocks: u64,
+    next: AtomicU64,
+}
+
+struct Block {
     index: u64,
-    chosen: Chosen,
+    selection: BlockSelection,
     tally: Tally,
 }
 
-/// Scans all blocks with `threads` threads and gives what each block's pages came to to `collect`, in order.
-pub(crate) fn scan<E: From<CaptureError>>(
+impl<'a> Work for Scan<'a> {
+    type Buffer = Block;
+    type Worker = Option<Selector<'a>>;
+    type Error = CaptureError;
+
+    fn next(&self, block: &mut Block) -> Option<Ticket> {
+        block.index = self.next.fetch_add(1, Ordering::Relaxed);
+        let more = block.index < self.blocks && !self.progress.is_cancelled();
+        more.then(|| Ticket::number(block.index))
+    }
+
+    fn run(&self, selector: &mut Option<Selector<'a>>, block: &mut Block) -> Result<(), CaptureError> {
+        let selector = selector.get_or_insert_with(|| self.selection.selector());
+        block.tally = selector.select(block.index, &mut block.selection)?;
+        self.progress.advance(Phase::Scan, (self.selection.pages_per_block() as u64) << PAGE_SHIFT);
+        Ok(())
+    }
+}
+
+/// Scans all blocks with `threads` threads. Calls `collect` with the number of each block and its selection, in order.
+pub(crate) fn scan(
     selection: &Selection<'_>,
     threads: usize,
     progress: &Progress,
-    mut collect: impl FnMut(u64, &Chosen) -> Result<(), E>,
-) -> Result<Tally, E> {
-    let blocks = selection.blocks();
-    let block_bytes = (selection.pages_per_block() as u64) << PAGE_SHIFT;
-    let next = AtomicU64::new(0);
-    let (done_tx, done_rx) = bounded::<Result<Scanned, CaptureError>>(threads * AHEAD);
-    let (free_tx, free_rx) = bounded::<Chosen>(threads * AHEAD);
-    for _ in 0..threads * AHEAD {
-        // The channel has room for exactly these.
-        let _ = free_tx.send(selection.buffer());
-    }
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            let (done_tx, free_rx, next) = (done_tx.clone(), free_rx.clone(), &next);
-            scope.spawn(move || {
-                let mut selector = selection.selector();
-                // A buffer first, the number after it: so the lowest number outstanding always has its buffer.
-                while let Ok(mut chosen) = free_rx.recv() {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= blocks || progress.is_cancelled() {
-                        return;
-                    }
-                    let result = selector.select(index, &mut chosen);
-                    progress.advance(Phase::Scan, block_bytes);
-                    if done_tx.send(result.map(|tally| Scanned { index, chosen, tally })).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop((done_tx, free_rx));
-        let free_tx = free_tx;
+    mut collect: impl FnMut(u64, &BlockSelection) -> Result<(), CaptureError>,
+) -> Result<Tally, CaptureError> {
+    let scan = Scan { selection, progress, blocks: selection.blocks(), next: AtomicU64::new(0) };
+    let block = || Block { index: 0, selection: selection.buffer(), tally: Tally::default() };
+    let buffers = (0..threads.max(1) * BUFFERS_PER_THREAD).map(|_| block());
+    ordered(&scan, "scan", threads, buffers, |blocks| {
         let mut total = Tally::default();
-        let mut waiting = BTreeMap::new();
-        let mut expected = 0;
-        while let Ok(scanned) = done_rx.recv() {
-            let scanned = scanned?;
-            waiting.insert(scanned.index, scanned);
-            while let Some(scanned) = waiting.remove(&expected) {
-                total.add(&scanned.tally);
-                collect(expected, &scanned.chosen)?;
-                expected += 1;
-                // Fails only when every worker is gone.
-                let _ = free_tx.send(scanned.chosen);
-            }
+        let mut done = 0;
+        while let Some(block) = blocks.recv() {
+            let block = block?;
+            total.add(&block.tally);
+            collect(block.index, &block.selection)?;
+            done += 1;
         }
-        if expected < blocks {
-            return Err(CaptureError::Stopped.into());
-        }
-        Ok(total)
+        if done < scan.blocks { Err(CaptureError::Stopped) } else { Ok(total) }
     })
 }

@@ -1,4 +1,4 @@
-//! Pages in the order of their worth, and dumps that end when their room or time does.
+//! Pages in the order of their priority, and dumps that end when their room or time does.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Bench, Page, assert_holds, machine, options, read_all};
-use pagehaul_capture::{Ended, Format, Limits, Options, Source, Target, Worth, capture};
+use pagehaul_capture::{Ended, Format, Limits, Options, Priority, Source, Target, capture};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Content, Era, Machine};
@@ -83,7 +83,7 @@ fn a_dump_within_its_room_holds_the_most_important_pages() {
         for part in &report.left_out[first_cut + 1..] {
             assert_eq!(part.left_out, part.kept, "{percent} %: {part:?}");
         }
-        assert_eq!(report.left_out[0].worth, Worth::KernelData);
+        assert_eq!(report.left_out[0].priority, Priority::KernelData);
         assert_eq!(report.left_out[0].left_out, 0, "{percent} %");
         let described = Source::open(&path, MapPolicy::default()).unwrap();
         assert!(described.is_incomplete());

@@ -87,9 +87,9 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         }
     }
     if !report.left_out.is_empty() {
-        let mut table = Table::new(["worth", "to be kept", "", "not written", ""]);
+        let mut table = Table::new(["priority", "to be kept", "", "not written", ""]);
         for part in &report.left_out {
-            table.row(row(part.worth.name(), part.kept, part.left_out));
+            table.row(row(part.priority.name(), part.kept, part.left_out));
         }
         write!(out, "{table}")?;
     }

@@ -1,19 +1,18 @@
 //! Every page once, decompressed on every CPU, handed on in order.
 
-use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::iter::Enumerate;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
-use crossbeam_channel::bounded;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits};
+use pagehaul_pool::{Ticket, Work, ordered};
 
 /// Pages of a batch: 1 MiB.
 pub const BATCH: usize = 256;
 
 /// Pages that follow each other, whatever became of them.
 pub struct Batch {
-    sequence: u64,
     pfns: Range<u64>,
     bytes: Vec<u8>,
     /// Which pages of `bytes` are zeros for sure. Most of a dump's pages are left out, and filling them takes longer than
@@ -27,7 +26,6 @@ pub struct Batch {
 impl Batch {
     fn new() -> Self {
         Self {
-            sequence: 0,
             pfns: 0..0,
             bytes: vec![0; BATCH * PAGE_SIZE],
             zeros: [true; BATCH],
@@ -104,55 +102,44 @@ fn left_out(view: &mut dyn View, pfn: u64) -> Option<PageState> {
     (state == PageState::Excluded).then_some(state)
 }
 
-/// Reads the pages of `pfns` that are memory with `threads` threads, and gives them to `each` in ascending order, until
-/// it says to stop. Takes 2 MiB of memory per thread.
+/// What workers do: read the next batch.
+struct Reading<'a, I> {
+    memory: &'a dyn PhysMemory,
+    /// The pages of the batches, numbered.
+    batches: Mutex<Enumerate<I>>,
+}
+
+impl<'a, I: Iterator<Item = Range<u64>> + Send> Work for Reading<'a, I> {
+    type Buffer = Batch;
+    type Worker = Option<Box<dyn View + 'a>>;
+    type Error = Infallible;
+
+    fn next(&self, batch: &mut Batch) -> Option<Ticket> {
+        let (number, pfns) = self.batches.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+        batch.pfns = pfns;
+        Some(Ticket::number(number as u64))
+    }
+
+    fn run(&self, view: &mut Option<Box<dyn View + 'a>>, batch: &mut Batch) -> Result<(), Infallible> {
+        batch.fill(self.memory, view.get_or_insert_with(|| self.memory.view()).as_mut());
+        Ok(())
+    }
+}
+
+/// Reads the pages of `pfns` that are memory with `threads` threads, and passes them to `each` in ascending order, until
+/// it breaks. Takes 2 MiB of memory per thread.
 pub fn sweep<B>(
     memory: &dyn PhysMemory,
     pfns: Range<u64>,
     threads: usize,
     mut each: impl FnMut(&Batch) -> ControlFlow<B>,
 ) -> Option<B> {
-    let threads = threads.max(1);
-    let work = Mutex::new(batches(memory, pfns).enumerate());
-    let buffers = 2 * threads + 1;
-    let (free_tx, free_rx) = bounded::<Batch>(buffers);
-    let (done_tx, done_rx) = bounded::<Batch>(buffers);
-    for _ in 0..buffers {
-        // There is room for exactly these.
-        let _ = free_tx.send(Batch::new());
-    }
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            let (free, done, work) = (free_rx.clone(), done_tx.clone(), &work);
-            scope.spawn(move || {
-                let mut view = memory.view();
-                // A buffer first, the batch after it: so the lowest batch outstanding always has its buffer.
-                while let Ok(mut batch) = free.recv() {
-                    let next = work.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((sequence, pfns)) = next else { return };
-                    batch.sequence = sequence as u64;
-                    batch.pfns = pfns;
-                    batch.fill(memory, view.as_mut());
-                    if done.send(batch).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop((free_rx, done_tx));
-        // Moved in, so that they are gone on every way out and no thread waits for them.
-        let (free_tx, done_rx) = (free_tx, done_rx);
-        let mut waiting = BTreeMap::new();
-        let mut expected = 0;
-        while let Ok(batch) = done_rx.recv() {
-            waiting.insert(batch.sequence, batch);
-            while let Some(batch) = waiting.remove(&expected) {
-                if let ControlFlow::Break(value) = each(&batch) {
-                    return Some(value);
-                }
-                expected += 1;
-                // Fails only when every thread is gone.
-                let _ = free_tx.send(batch);
+    let reading = Reading { memory, batches: Mutex::new(batches(memory, pfns).enumerate()) };
+    let buffers = (0..2 * threads.max(1) + 1).map(|_| Batch::new());
+    ordered(&reading, "read", threads.max(1), buffers, |results| {
+        while let Some(Ok(batch)) = results.recv() {
+            if let ControlFlow::Break(value) = each(batch) {
+                return Some(value);
             }
         }
         None

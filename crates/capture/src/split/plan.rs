@@ -1,4 +1,4 @@
-//! Who takes which unit. Each part is one stretch of units; between neighbours there is a gap, from whose ends both take,
+//! Who takes which unit. Each part is one own of units; between neighbours there is a gap, from whose ends both take,
 //! and they meet where they meet: whose disk is faster has more.
 
 use std::collections::VecDeque;
@@ -7,13 +7,13 @@ use std::ops::Range;
 use super::units::Units;
 
 /// The units of a machine, shared out among parts.
-pub(super) struct Share {
+pub(super) struct SplitPlan {
     units: Units,
-    stretches: Vec<Stretch>,
+    plans: Vec<PartPlan>,
 }
 
 /// What one part has.
-struct Stretch {
+struct PartPlan {
     /// Its first unit, from which it grows; it belongs to it from the beginning.
     seed: usize,
     /// Whether the first unit was taken.
@@ -25,14 +25,14 @@ struct Stretch {
     taken: VecDeque<usize>,
 }
 
-impl Share {
+impl SplitPlan {
     /// Gives each of `parts` parts its first unit: the first part the lowest, the last the highest, the others where the
     /// pages between are equally many. There are at least as many units as parts.
     pub(super) fn new(units: Units, parts: usize) -> Self {
         let (all, gaps) = (units.before(units.len()), parts.saturating_sub(1).max(1));
-        let mut stretches: Vec<Stretch> = Vec::with_capacity(parts);
+        let mut plans: Vec<PartPlan> = Vec::with_capacity(parts);
         for part in 0..parts {
-            let lowest = stretches.last().map_or(0, |below| below.seed + 1);
+            let lowest = plans.last().map_or(0, |below| below.seed + 1);
             let highest = units.len().saturating_sub(parts - part).max(lowest);
             let pages = u128::from(all) * part as u128 / gaps as u128;
             let seed = match part {
@@ -41,9 +41,9 @@ impl Share {
                 _ => units.holding(pages as u64).clamp(lowest, highest),
             };
             let range = seed..seed + 1;
-            stretches.push(Stretch { seed, begun: false, range, open: true, taken: VecDeque::new() });
+            plans.push(PartPlan { seed, begun: false, range, open: true, taken: VecDeque::new() });
         }
-        Self { units, stretches }
+        Self { units, plans }
     }
 
     pub(super) fn units(&self) -> &Units {
@@ -52,40 +52,40 @@ impl Share {
 
     /// How many parts there are.
     pub(super) fn parts(&self) -> usize {
-        self.stretches.len()
+        self.plans.len()
     }
 
     /// The units of a part.
     pub(super) fn range(&self, part: usize) -> Range<usize> {
-        self.stretches[part].range.clone()
+        self.plans[part].range.clone()
     }
 
     /// Whether a part may still take units.
     pub(super) fn is_open(&self, part: usize) -> bool {
-        self.stretches[part].open
+        self.plans[part].open
     }
 
     /// Whether a part took units that are not known to be in its file.
-    pub(super) fn is_unsettled(&self, part: usize) -> bool {
-        !self.stretches[part].taken.is_empty()
+    pub(super) fn has_unrecorded(&self, part: usize) -> bool {
+        !self.plans[part].taken.is_empty()
     }
 
     /// The gaps below and above a part. Parts that have nothing and take nothing are no neighbours.
     fn gaps(&self, part: usize) -> (Range<usize>, Range<usize>) {
-        let there = |stretch: &&Stretch| stretch.open || !stretch.range.is_empty();
-        let range = &self.stretches[part].range;
-        let below = self.stretches[..part].iter().rev().find(there).map_or(0, |below| below.range.end);
+        let there = |own: &&PartPlan| own.open || !own.range.is_empty();
+        let range = &self.plans[part].range;
+        let below = self.plans[..part].iter().rev().find(there).map_or(0, |below| below.range.end);
         let end = self.units.len();
-        let above = self.stretches[part + 1..].iter().find(there).map_or(end, |above| above.range.start);
+        let above = self.plans[part + 1..].iter().find(there).map_or(end, |above| above.range.start);
         (below..range.start, range.end..above)
     }
 
     /// Whether there is a page that a part could take.
     pub(super) fn has_work(&self, part: usize) -> bool {
-        let stretch = &self.stretches[part];
+        let own = &self.plans[part];
         let (below, above) = self.gaps(part);
-        let first = if stretch.begun { 0 } else { self.units.kept(stretch.range.clone()) };
-        stretch.open && first + self.units.kept(below) + self.units.kept(above) > 0
+        let first = if own.begun { 0 } else { self.units.kept(own.range.clone()) };
+        own.open && first + self.units.kept(below) + self.units.kept(above) > 0
     }
 
     /// Has a part take a unit with pages: its first, then the next of the larger gap.
@@ -95,51 +95,51 @@ impl Share {
         }
         let (below, above) = self.gaps(part);
         let units = &self.units;
-        let stretch = &mut self.stretches[part];
-        let unit = if !std::mem::replace(&mut stretch.begun, true) && units.kept(stretch.range.clone()) > 0 {
-            stretch.seed
+        let own = &mut self.plans[part];
+        let unit = if !std::mem::replace(&mut own.begun, true) && units.kept(own.range.clone()) > 0 {
+            own.seed
         } else if units.kept(below.clone()) > units.kept(above.clone()) {
             // Units without pages on the way cost nothing.
             let unit = below.rev().find(|&unit| units.kept(unit..unit + 1) > 0)?;
-            stretch.range.start = unit;
+            own.range.start = unit;
             unit
         } else {
             let unit = above.into_iter().find(|&unit| units.kept(unit..unit + 1) > 0)?;
-            stretch.range.end = unit + 1;
+            own.range.end = unit + 1;
             unit
         };
-        stretch.taken.push_back(unit);
+        own.taken.push_back(unit);
         Some(unit)
     }
 
     /// A part's unit taken first is in its file.
-    pub(super) fn settle(&mut self, part: usize) {
-        self.stretches[part].taken.pop_front();
+    pub(super) fn record(&mut self, part: usize) {
+        self.plans[part].taken.pop_front();
     }
 
     /// A part takes no more, and gives back what is not in its file, but for `keep` units taken first.
     pub(super) fn close(&mut self, part: usize, keep: usize) {
-        let stretch = &mut self.stretches[part];
-        stretch.open = false;
-        while stretch.taken.len() > keep {
-            match stretch.taken.pop_back() {
-                Some(unit) if unit == stretch.seed => stretch.range = unit..unit,
-                Some(unit) if unit > stretch.seed => stretch.range.end = unit,
-                Some(unit) => stretch.range.start = unit + 1,
+        let own = &mut self.plans[part];
+        own.open = false;
+        while own.taken.len() > keep {
+            match own.taken.pop_back() {
+                Some(unit) if unit == own.seed => own.range = unit..unit,
+                Some(unit) if unit > own.seed => own.range.end = unit,
+                Some(unit) => own.range.start = unit + 1,
                 None => break,
             }
         }
-        if !stretch.begun {
-            stretch.range.end = stretch.range.start;
+        if !own.begun {
+            own.range.end = own.range.start;
         }
     }
 
     /// A part that takes no more has lost everything: its neighbours may have it.
     pub(super) fn give_up(&mut self, part: usize) {
-        let stretch = &mut self.stretches[part];
-        stretch.open = false;
-        stretch.taken.clear();
-        stretch.range.end = stretch.range.start;
+        let own = &mut self.plans[part];
+        own.open = false;
+        own.taken.clear();
+        own.range.end = own.range.start;
     }
 
     /// Once all is taken, gives the units without pages that are left to whoever is beside them, and says which units with
@@ -148,24 +148,23 @@ impl Share {
         let mut left = Vec::new();
         let mut below: Option<usize> = None;
         let mut end = 0;
-        for part in (0..self.stretches.len())
-            .filter(|&part| !self.stretches[part].range.is_empty())
-            .collect::<Vec<_>>()
+        for part in
+            (0..self.plans.len()).filter(|&part| !self.plans[part].range.is_empty()).collect::<Vec<_>>()
         {
-            let gap = end..self.stretches[part].range.start;
+            let gap = end..self.plans[part].range.start;
             if self.units.kept(gap.clone()) > 0 {
                 left.push(gap);
             } else if let Some(below) = below {
-                self.stretches[below].range.end = gap.end;
+                self.plans[below].range.end = gap.end;
             } else {
-                self.stretches[part].range.start = gap.start;
+                self.plans[part].range.start = gap.start;
             }
-            end = self.stretches[part].range.end;
+            end = self.plans[part].range.end;
             below = Some(part);
         }
         let gap = end..self.units.len();
         match below {
-            Some(below) if self.units.kept(gap.clone()) == 0 => self.stretches[below].range.end = gap.end,
+            Some(below) if self.units.kept(gap.clone()) == 0 => self.plans[below].range.end = gap.end,
             _ if !gap.is_empty() => left.push(gap),
             _ => {}
         }
@@ -193,20 +192,20 @@ mod tests {
     /// Seconds from the end of the first part to that of the last, over all seconds, when disk *n* needs `seconds[n]` for a
     /// unit; and the units that each took.
     fn race(seconds: &[u64], count: usize) -> (f64, Vec<usize>) {
-        let mut share = Share::new(units(&vec![1024; count]), seconds.len());
+        let mut plan = SplitPlan::new(units(&vec![1024; count]), seconds.len());
         let mut free = vec![0; seconds.len()];
         let mut ends = vec![None; seconds.len()];
         while let Some(part) =
             (0..free.len()).filter(|&part| ends[part].is_none()).min_by_key(|&part| free[part])
         {
-            match share.take(part) {
+            match plan.take(part) {
                 Some(_) => free[part] += seconds[part],
                 None => ends[part] = Some(free[part]),
             }
         }
         let last = ends.iter().flatten().max().copied().unwrap_or(0);
         let first = ends.iter().flatten().min().copied().unwrap_or(0);
-        let taken = (0..seconds.len()).map(|part| share.range(part).len()).collect();
+        let taken = (0..seconds.len()).map(|part| plan.range(part).len()).collect();
         ((last - first) as f64 / last as f64, taken)
     }
 
@@ -233,7 +232,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Event {
         Take(usize),
-        Settle(usize),
+        Record(usize),
         Close(usize),
         GiveUp(usize),
     }
@@ -242,13 +241,13 @@ mod tests {
         (0..4usize, 0..12).prop_map(|(part, kind)| match kind {
             0 => Event::Close(part),
             1 => Event::GiveUp(part),
-            2..6 => Event::Settle(part),
+            2..6 => Event::Record(part),
             _ => Event::Take(part),
         })
     }
 
     proptest! {
-        /// Whatever happens, no unit is in two parts, what was settled stays, and one part that goes on gets all that no
+        /// Whatever happens, no unit is in two parts, what was recorded stays, and one part that goes on gets all that no
         /// other part has, unless parts that have something stand in between.
         #[test]
         fn every_unit_has_one_owner(
@@ -257,41 +256,41 @@ mod tests {
             events in prop::collection::vec(event(), 0..120),
         ) {
             let parts = parts.min(pages.len());
-            let mut share = Share::new(units(&pages), parts);
-            let mut settled = vec![Vec::new(); parts];
+            let mut plan = SplitPlan::new(units(&pages), parts);
+            let mut recorded = vec![Vec::new(); parts];
             for event in events {
                 match event {
-                    Event::Take(part) if part < parts => drop(share.take(part)),
-                    Event::Settle(part) if part < parts => {
-                        settled[part].extend(share.stretches[part].taken.front());
-                        share.settle(part);
+                    Event::Take(part) if part < parts => drop(plan.take(part)),
+                    Event::Record(part) if part < parts => {
+                        recorded[part].extend(plan.plans[part].taken.front());
+                        plan.record(part);
                     }
-                    Event::Close(part) if part < parts => share.close(part, 0),
+                    Event::Close(part) if part < parts => plan.close(part, 0),
                     Event::GiveUp(part) if part < parts => {
-                        share.give_up(part);
-                        settled[part].clear();
+                        plan.give_up(part);
+                        recorded[part].clear();
                     }
                     _ => {}
                 }
-                let ranges: Vec<_> = (0..parts).map(|part| share.range(part)).filter(|range| !range.is_empty()).collect();
+                let ranges: Vec<_> = (0..parts).map(|part| plan.range(part)).filter(|range| !range.is_empty()).collect();
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:?}");
-                for (part, settled) in settled.iter().enumerate() {
-                    prop_assert!(settled.iter().all(|unit| share.range(part).contains(unit)));
+                for (part, recorded) in recorded.iter().enumerate() {
+                    prop_assert!(recorded.iter().all(|unit| plan.range(part).contains(unit)));
                 }
             }
-            let open: Vec<usize> = (0..parts).filter(|&part| share.is_open(part)).collect();
+            let open: Vec<usize> = (0..parts).filter(|&part| plan.is_open(part)).collect();
             for &part in &open {
-                while share.take(part).is_some() {}
-                prop_assert!(!share.has_work(part));
+                while plan.take(part).is_some() {}
+                prop_assert!(!plan.has_work(part));
             }
-            let owned: Vec<_> = (0..parts).map(|part| share.range(part)).collect();
-            let left = share.close_gaps();
+            let owned: Vec<_> = (0..parts).map(|part| plan.range(part)).collect();
+            let left = plan.close_gaps();
             if open.len() == parts {
                 prop_assert!(left.is_empty(), "{left:?} of {owned:?}");
             }
-            let kept: u64 = (0..parts).map(|part| share.units().kept(share.range(part))).sum();
-            let lost: u64 = left.iter().map(|gap| share.units().kept(gap.clone())).sum();
-            prop_assert_eq!(kept + lost, share.units().before(pages.len()));
+            let kept: u64 = (0..parts).map(|part| plan.units().kept(plan.range(part))).sum();
+            let lost: u64 = left.iter().map(|gap| plan.units().kept(gap.clone())).sum();
+            prop_assert_eq!(kept + lost, plan.units().before(pages.len()));
         }
     }
 }

@@ -5,40 +5,39 @@
 //! ([`pool`]). A disk that is full or fails ends its part at the last unit that is whole in it, and the others take the
 //! rest.
 
-mod pool;
+mod dispatch;
+mod packing;
+mod plan;
 mod report;
 mod scan;
-mod share;
 mod units;
-mod work;
 mod writer;
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
-use crossbeam_channel::unbounded;
 use pagehaul_kdump::write::SplitPartWriter;
 use pagehaul_output::{OutputError, OutputFile};
 use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_physmem::file::ReadAt;
 
+use crate::adaptive::{AdaptiveLevel, LevelController};
 use crate::job::Job;
 use crate::limits::Deadline;
-use crate::pace::{Governor, Pace};
 use crate::pack::Packer;
-use crate::place::{Placed, buffers};
 use crate::report::Clock;
+use crate::write::buffers;
 use crate::{CaptureError, Ended, Format, Report};
+use dispatch::Dispatcher;
+use packing::{SplitBatch, SplitPacking};
+use pagehaul_pool::in_lanes;
 use pagehaul_run::Phase;
-use pool::Pool;
+use plan::SplitPlan;
 use report::Outcome;
 use scan::Scanned;
-use share::Share;
 use units::Units;
-use work::Worker;
-use writer::{Pacer, Writer, Written};
+use writer::{PartWriter, Shared, Written};
 
 /// More files than this would take more memory for their buffers than a capture may.
 const MOST: usize = 16;
@@ -144,9 +143,9 @@ fn write(
     mut outcomes: Vec<Outcome>,
     clock: &mut Clock,
 ) -> Result<Report, CaptureError> {
-    let pace = Pace::new(job.compression().ladder());
+    let level = AdaptiveLevel::new(job.compression().ladder());
     // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
-    Packer::new(job.source.memory(), &pace)?;
+    Packer::new(job.source.memory(), &level)?;
     let layout = job.layout()?;
     let mut header = job.header();
     header.split = Some(0..layout.max_mapnr());
@@ -160,63 +159,56 @@ fn write(
         .into_iter()
         .map(|(index, sink)| Ok((index, SplitPartWriter::new(sink, header.clone(), layout, pages, chunk)?)))
         .collect::<Result<Vec<_>, CaptureError>>()?;
-    let pool = Pool::new(Share::new(units, parts.len()), buffers(job.options.threads), job.progress);
-    let written = pack(job, parts, &pool, &pace, clock);
+    let plan = SplitPlan::new(units, parts.len());
+    let dispatcher = Dispatcher::new(plan, buffers(job.options.threads), job.progress);
+    let written = write_parts(job, parts, &dispatcher, &level, clock);
     clock.lap(Phase::Pack);
     job.progress.begin(Phase::Finish, 0);
-    let stopped = pool.stopped();
-    let placed = report::conclude(written, pool.into_share(), stopped, &mut outcomes);
+    let stopped = dispatcher.stopped();
+    let total = report::conclude(written, dispatcher.into_plan(), stopped, &mut outcomes);
     clock.lap(Phase::Finish);
-    Ok(report::report(job, outcomes, &tally, placed, clock))
+    Ok(report::report(job, outcomes, &tally, total, clock))
 }
 
-/// Runs the packing threads, and a writer for each part.
-fn pack<'a>(
+/// Runs the workers, and a writer for each part.
+fn write_parts<'a>(
     job: &'a Job<'a>,
     parts: Vec<(usize, SplitPartWriter<'a>)>,
-    pool: &Pool<'a>,
-    pace: &Pace,
+    dispatcher: &Dispatcher<'a>,
+    level: &AdaptiveLevel,
     clock: &Clock,
 ) -> Vec<(usize, Written<'a>)> {
-    let selection = job.selection();
-    let governor = Mutex::new(Governor::new(pace, job.options.threads));
-    let count = parts.len() as u32;
-    let deadline = Deadline::new(job.options.limits, clock, job.progress);
-    let bitmaps: Vec<_> = parts.iter().map(|(_, part)| part.bitmap2()).collect();
-    thread::scope(|scope| {
-        let mut outboxes = Vec::new();
-        let mut writers = Vec::new();
-        for (part, (index, file)) in parts.into_iter().enumerate() {
-            // No more is in it than there are batches.
-            let (outbox, inbox) = unbounded();
-            outboxes.push(outbox);
-            let pacer = Pacer { governor: &governor, parts: count };
-            let writer = Writer {
-                part,
-                file,
-                pool,
-                inbox,
-                deadline: &deadline,
-                pacer,
-                progress: job.progress,
-                over: false,
-                units: VecDeque::new(),
-                placed: Placed::nothing(Ended::Complete),
+    let threads = job.options.threads;
+    let packing = SplitPacking {
+        dispatcher,
+        memory: job.source.memory(),
+        level,
+        bitmaps: parts.iter().map(|(_, part)| part.bitmap2()).collect(),
+        unit_words: dispatcher.with_plan(|plan| plan.units().pages() as usize / 64),
+    };
+    let shared = Shared {
+        dispatcher,
+        deadline: Deadline::new(job.options.limits, clock, job.progress),
+        progress: job.progress,
+        controller: Mutex::new(LevelController::new(level, threads)),
+        parts: parts.len() as u32,
+    };
+    let batches = (0..buffers(threads)).map(|_| SplitBatch::new());
+    in_lanes(&packing, "pack", threads, batches, parts.len(), |lanes, workers| {
+        if workers == 0 {
+            dispatcher.stop(Ended::ReadFailed("no thread can be created".into()));
+        }
+        thread::scope(|scope| {
+            let shared = &shared;
+            let mut writers = Vec::new();
+            for ((part, (index, file)), lane) in parts.into_iter().enumerate().zip(lanes) {
+                let writer = PartWriter::new(part, file, shared);
+                writers.push((index, scope.spawn(move || writer.run(lane))));
+            }
+            let join = |writer: ScopedJoinHandle<'_, Written<'a>>| {
+                writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            writers.push((index, scope.spawn(move || writer.run())));
-        }
-        for _ in 0..job.options.threads {
-            let worker = Worker { pool, outboxes: outboxes.clone(), bitmaps: &bitmaps };
-            let memory = selection.memory;
-            scope.spawn(move || worker.run(memory, pace));
-        }
-        drop(outboxes);
-        writers
-            .into_iter()
-            // A panic goes on as one.
-            .map(|(index, writer)| {
-                (index, writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            })
-            .collect()
+            writers.into_iter().map(|(index, writer)| (index, join(writer))).collect()
+        })
     })
 }

@@ -1,24 +1,22 @@
-//! Packing threads on one side, one writer on the other: batches are packed in any order and placed in theirs.
+//! Packing threads on one side, one writer on the other: batches are packed in any order and written in theirs.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::thread;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::bounded;
 use pagehaul_codec::Method;
-use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_output::{DumpWriter, StoredPage, WriteError};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
+use pagehaul_pool::{Ticket, Work, ordered};
+use pagehaul_run::{Phase, Progress};
 
+use crate::adaptive::{AdaptiveLevel, LevelController};
 use crate::batch::{Batcher, KeptPages};
 use crate::limits::Deadline;
-use crate::pace::{Governor, Pace};
 use crate::pack::{Batch, Packer};
+use crate::priority::Priority;
 use crate::report::Clock;
-use crate::select::Selection;
-use crate::worth::Worth;
+use crate::selection::Selection;
 use crate::{CaptureError, Compression, Ended, Limits, Unreadable};
-use pagehaul_output::{DumpWriter, StoredPage, WriteError};
-use pagehaul_run::{Phase, Progress};
 
 /// Unreadable pages that a report names; the others are counted.
 const NAMED: usize = 16;
@@ -35,12 +33,12 @@ pub(crate) fn buffers(threads: usize) -> usize {
 
 /// What became of the kept pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct WriteStats {
     pub(crate) ended: Ended,
     /// Pages that are on record in the output.
     pub(crate) written: u64,
-    /// The same by worth, of a dump that ended early, where it is known.
-    pub(crate) by_worth: Option<[u64; Worth::COUNT]>,
+    /// The same by priority, of a dump that ended early, where it is known.
+    pub(crate) by_priority: Option<[u64; Priority::COUNT]>,
     pub(crate) zero: u64,
     pub(crate) raw: u64,
     /// Pages compressed, by the way they were.
@@ -50,12 +48,12 @@ pub(crate) struct Placed {
     pub(crate) stored_bytes: u64,
 }
 
-impl Placed {
-    pub(crate) fn nothing(ended: Ended) -> Self {
+impl WriteStats {
+    pub(crate) fn new(ended: Ended) -> Self {
         Self {
             ended,
             written: 0,
-            by_worth: None,
+            by_priority: None,
             zero: 0,
             raw: 0,
             packed: Vec::new(),
@@ -103,7 +101,7 @@ impl Placed {
 }
 
 /// The kept pages and how they are packed.
-pub(crate) struct Work<'a> {
+pub(crate) struct PageWork<'a> {
     pub(crate) selection: &'a Selection<'a>,
     pub(crate) kept: KeptPages<'a>,
     /// How many pages are kept.
@@ -115,26 +113,26 @@ pub(crate) struct Work<'a> {
 
 /// Packs all of `work` and places it in `dump`, which is called `name` in messages.
 pub(crate) fn write_pages(
-    work: Work<'_>,
+    work: PageWork<'_>,
     dump: &mut dyn DumpWriter,
     name: &str,
     progress: &Progress,
     clock: &mut Clock,
-) -> Result<Placed, CaptureError> {
-    let pace = Pace::new(work.compression.ladder());
+) -> Result<WriteStats, CaptureError> {
+    let level = AdaptiveLevel::new(work.compression.ladder());
     // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
-    Packer::new(work.selection.memory, &pace)?;
+    Packer::new(work.selection.memory, &level)?;
     progress.begin(Phase::Pack, work.pages * PAGE_SIZE as u64);
     let priorities = work.kept.priorities();
     let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
-    let mut placed = Placed::nothing(Ended::Complete);
+    let mut stats = WriteStats::new(Ended::Complete);
     let result = match dump.begin() {
-        Ok(()) => place_all(work, &pace, dump, &mut placed, &deadline, progress),
+        Ok(()) => write_batches(work, &level, dump, &mut stats, &deadline, progress),
         Err(error) => Err(Failure::Write(error)),
     };
     clock.lap(Phase::Pack);
     progress.begin(Phase::Finish, 0);
-    placed.ended = match result {
+    stats.ended = match result {
         Ok((_, Some(limit))) => limit,
         Ok((count, None)) if count < pages && progress.is_cancelled() => Ended::Stopped,
         Ok((count, None)) if count != pages => Ended::ReadFailed(format!(
@@ -147,15 +145,15 @@ pub(crate) fn write_pages(
         Err(Failure::Write(error)) => ended(name, &error),
         Err(Failure::Read(error)) => Ended::ReadFailed(error.to_string()),
     };
-    if placed.ended.is_success() {
-        placed.written = pages;
+    if stats.ended.is_success() {
+        stats.written = pages;
     } else {
         let recorded = dump.abandon();
-        placed.written = recorded.pages;
-        placed.by_worth = recorded.per_pass.and_then(|counts| by_worth(&priorities, &counts));
+        stats.written = recorded.pages;
+        stats.by_priority = recorded.per_pass.and_then(|counts| by_priority(&priorities, &counts));
     }
     clock.lap(Phase::Finish);
-    Ok(placed)
+    Ok(stats)
 }
 
 /// How a failed write ends a capture.
@@ -168,10 +166,10 @@ pub(crate) fn ended(name: &str, error: &WriteError) -> Ended {
 }
 
 /// Sums the pages of each pass by priority; none where passes have none.
-fn by_worth(passes: &[Option<Worth>], counts: &[u64]) -> Option<[u64; Worth::COUNT]> {
-    let mut sums = [0; Worth::COUNT];
-    for (worth, count) in passes.iter().zip(counts) {
-        sums[(*worth)? as usize] += count;
+fn by_priority(passes: &[Option<Priority>], counts: &[u64]) -> Option<[u64; Priority::COUNT]> {
+    let mut sums = [0; Priority::COUNT];
+    for (priority, count) in passes.iter().zip(counts) {
+        sums[(*priority)? as usize] += count;
     }
     Some(sums)
 }
@@ -181,66 +179,85 @@ enum Failure {
     Write(WriteError),
 }
 
-/// Gives the number of pages placed, fewer than there are when the capture was stopped, and the limit that was reached.
-fn place_all(
-    work: Work<'_>,
-    pace: &Pace,
+/// What workers do: take the next kept pages, and pack them.
+struct Packing<'a> {
+    /// The number of the next batch, and its pages.
+    batcher: Mutex<(u64, Batcher<'a>)>,
+    memory: &'a dyn PhysMemory,
+    level: &'a AdaptiveLevel,
+    progress: &'a Progress,
+}
+
+impl<'a> Work for Packing<'a> {
+    type Buffer = Batch;
+    type Worker = Option<Packer<'a>>;
+    type Error = CaptureError;
+
+    fn next(&self, batch: &mut Batch) -> Option<Ticket> {
+        if self.progress.is_cancelled() {
+            return None;
+        }
+        let mut batcher = self.batcher.lock().unwrap_or_else(PoisonError::into_inner);
+        match batcher.1.next(&mut batch.pfns) {
+            Ok(false) => return None,
+            Ok(true) => {}
+            Err(error) => batch.error = Some(error),
+        }
+        batch.sequence = batcher.0;
+        batcher.0 += 1;
+        Some(Ticket::number(batch.sequence))
+    }
+
+    fn run(&self, packer: &mut Option<Packer<'a>>, batch: &mut Batch) -> Result<(), CaptureError> {
+        if let Some(error) = batch.error.take() {
+            return Err(error);
+        }
+        Packer::get_or_insert(packer, self.memory, self.level)?.pack(batch);
+        Ok(())
+    }
+
+    fn waited_for_buffer(&self, time: Duration) {
+        self.level.waited(time);
+    }
+}
+
+/// Returns the number of pages written, fewer than there are when the capture was cancelled, and the limit that was
+/// reached.
+fn write_batches(
+    work: PageWork<'_>,
+    level: &AdaptiveLevel,
     dump: &mut dyn DumpWriter,
-    placed: &mut Placed,
+    stats: &mut WriteStats,
     deadline: &Deadline<'_>,
     progress: &Progress,
 ) -> Result<(u64, Option<Ended>), Failure> {
-    let Work { selection, kept, pages: most, threads, .. } = work;
-    let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
-    // One batch per thread is packed; the others keep the threads busy while the disk takes its time.
-    let buffers = buffers(threads);
-    let (free_tx, free_rx) = bounded(buffers);
-    let (done_tx, done_rx) = bounded::<Result<Batch, CaptureError>>(buffers);
-    for _ in 0..buffers {
-        // The channel has room for exactly these.
-        let _ = free_tx.send(Batch::new());
-    }
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            let (free, done, batcher) = (free_rx.clone(), done_tx.clone(), &batcher);
-            scope.spawn(move || match Packer::new(selection.memory, pace) {
-                Ok(packer) => packer.run(batcher, &free, &done, progress),
-                Err(error) => drop(done.send(Err(error))),
-            });
-        }
-        drop((free_rx, done_tx));
-        // Moved in, so that it is gone on every way out and no thread waits for it.
-        let (free_tx, done_rx) = (free_tx, done_rx);
-        let mut waiting = BTreeMap::new();
-        let mut expected = 0;
+    let PageWork { selection, kept, pages: most, threads, .. } = work;
+    let batcher = Batcher::new(kept, selection.blocks(), selection.pages_per_block());
+    let packing = Packing { batcher: Mutex::new((0, batcher)), memory: selection.memory, level, progress };
+    // One batch per thread is being packed; the others keep the threads busy while the disk pauses.
+    let buffers = (0..buffers(threads)).map(|_| Batch::new());
+    ordered(&packing, "pack", threads, buffers, |batches| {
         let mut pages = 0;
-        let mut governor = Governor::new(pace, threads);
+        let mut controller = LevelController::new(level, threads);
         loop {
             let since = Instant::now();
-            let Ok(batch) = done_rx.recv() else { break };
+            let Some(batch) = batches.recv() else { return Ok((pages, None)) };
             if !dump.is_writing() {
-                governor.starved(since.elapsed());
+                controller.starved(since.elapsed());
             }
             let batch = batch.map_err(Failure::Read)?;
-            waiting.insert(batch.sequence, batch);
-            while let Some(batch) = waiting.remove(&expected) {
-                pages += batch.stored.len() as u64;
-                // There is room for no more descriptors than were counted.
-                if pages > most {
-                    return Ok((pages, None));
-                }
-                if let Some(limit) = deadline.reached(dump, batch.pages()) {
-                    return Ok((pages, Some(limit)));
-                }
-                dump.write_batch(batch.pages()).map_err(Failure::Write)?;
-                placed.add(&batch);
-                governor.placed();
-                progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);
-                expected += 1;
-                // Fails only when every thread is gone.
-                let _ = free_tx.send(batch);
+            pages += batch.stored.len() as u64;
+            // There is room for no more descriptors than were counted.
+            if pages > most {
+                return Ok((pages, None));
             }
+            if let Some(limit) = deadline.reached(dump, batch.pages()) {
+                return Ok((pages, Some(limit)));
+            }
+            dump.write_batch(batch.pages()).map_err(Failure::Write)?;
+            stats.add(batch);
+            controller.batch_written();
+            progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);
         }
-        Ok((pages, None))
     })
 }

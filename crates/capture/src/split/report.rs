@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::share::Share;
+use super::plan::SplitPlan;
 use super::writer::Written;
 use crate::job::Job;
-use crate::place::{Placed, ended};
 use crate::report::Clock;
-use crate::select::Tally;
+use crate::selection::Tally;
+use crate::write::{WriteStats, ended};
 use crate::{Ended, PartReport, Report};
 
 /// What became of one output.
@@ -42,7 +42,7 @@ impl Outcome {
 
 /// The pages of all parts, and those in none.
 pub(super) struct Total {
-    placed: Placed,
+    stats: WriteStats,
     /// Stretches of PFNs with pages in no part.
     left: Vec<Range<u64>>,
 }
@@ -51,15 +51,15 @@ pub(super) struct Total {
 /// each says of the whole set whether it is.
 pub(super) fn conclude(
     written: Vec<(usize, Written<'_>)>,
-    mut share: Share,
+    mut plan: SplitPlan,
     stopped: Option<Ended>,
     outcomes: &mut [Outcome],
 ) -> Total {
-    let left = share.close_gaps();
-    let mut total = Total { placed: Placed::nothing(Ended::Complete), left: Vec::new() };
-    total.left = left.iter().map(|gap| share.units().pfns(gap)).collect();
+    let left = plan.close_gaps();
+    let mut total = Total { stats: WriteStats::new(Ended::Complete), left: Vec::new() };
+    total.left = left.iter().map(|gap| plan.units().pfns(gap)).collect();
     let mut parts = Vec::new();
-    let mut lost = share.units().before(share.units().len());
+    let mut lost = plan.units().before(plan.units().len());
     for (part, (index, written)) in written.into_iter().enumerate() {
         let outcome = &mut outcomes[index];
         outcome.part.ended = written.ended;
@@ -68,25 +68,25 @@ pub(super) fn conclude(
             written.file.output().discard();
             continue;
         }
-        let range = share.range(part);
-        let pfns = share.units().pfns(&range);
-        let placed = written.placed.clone();
+        let range = plan.range(part);
+        let pfns = plan.units().pfns(&range);
+        let stats = written.stats.clone();
         outcome.part = PartReport {
             exists: true,
             start_pfn: pfns.start,
             end_pfn: pfns.end,
-            pages: share.units().kept(range),
-            pages_written: placed.written,
-            stored_bytes: placed.stored_bytes,
+            pages: plan.units().kept(range),
+            pages_written: stats.written,
+            stored_bytes: stats.stored_bytes,
             output_bytes: written.file.size(),
             ..outcome.part.clone()
         };
-        lost -= placed.written.min(lost);
-        let pages = placed.written;
-        total.placed.add_all(placed, pages);
+        lost -= stats.written.min(lost);
+        let pages = stats.written;
+        total.stats.add_all(stats, pages);
         parts.push((index, written.file, pfns));
     }
-    let unreadable = total.placed.unreadable_pages > 0;
+    let unreadable = total.stats.unreadable_pages > 0;
     for (index, file, pfns) in &mut parts {
         let result = file.write_range(pfns.clone()).and_then(|()| match lost {
             0 => file.write_status(unreadable),
@@ -95,12 +95,12 @@ pub(super) fn conclude(
         if let Err(error) = result {
             let why = ended(&file.output().path().display().to_string(), &error);
             outcomes[*index].failed(why.clone());
-            total.placed.ended = why;
+            total.stats.ended = why;
         }
     }
     if lost > 0 {
         let failure = || outcomes.iter().map(|outcome| &outcome.part.ended).find(|ended| !ended.is_success());
-        total.placed.ended = stopped.or_else(|| failure().cloned()).unwrap_or_else(|| {
+        total.stats.ended = stopped.or_else(|| failure().cloned()).unwrap_or_else(|| {
             Ended::ReadFailed(format!("{lost} pages are in no part, though no part failed"))
         });
     }
@@ -116,10 +116,10 @@ pub(super) fn report(
     clock: &Clock,
 ) -> Report {
     let parts: Vec<PartReport> = outcomes.into_iter().map(|outcome| outcome.part).collect();
-    let complete = total.placed.ended.is_success();
+    let complete = total.stats.ended.is_success();
     let bytes = parts.iter().filter(|part| part.exists).map(|part| part.output_bytes).sum();
     let names: Vec<&str> = parts.iter().filter(|part| part.exists).map(|part| part.output.as_str()).collect();
-    let mut report = job.report(Some(Path::new(&names.join(" "))), tally, total.placed, bytes, clock);
+    let mut report = job.report(Some(Path::new(&names.join(" "))), tally, total.stats, bytes, clock);
     for part in &parts {
         let why = match &part.ended {
             Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why) => why,

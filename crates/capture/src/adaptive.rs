@@ -17,19 +17,24 @@ const STARVED: f64 = 2.0;
 const STEPS: u32 = 256;
 
 /// The way to compress that the packing threads are told, between two rungs of the ladder at any time.
-pub(crate) struct Pace {
+pub(crate) struct AdaptiveLevel {
     ladder: Vec<Method>,
     /// Where on the ladder, in [`STEPS`] of a rung.
     at: AtomicU32,
     /// Nanoseconds that threads waited for a buffer, because the disk takes its time.
     waited: AtomicU64,
-    regions: Regions,
+    regions: IncompressibleRegions,
 }
 
-impl Pace {
+impl AdaptiveLevel {
     /// Starts on the fastest of `ladder`, which is not empty: a disk that is slow is noticed sooner than one that is fast.
     pub(crate) fn new(ladder: Vec<Method>) -> Self {
-        Self { ladder, at: AtomicU32::new(0), waited: AtomicU64::new(0), regions: Regions::new() }
+        Self {
+            ladder,
+            at: AtomicU32::new(0),
+            waited: AtomicU64::new(0),
+            regions: IncompressibleRegions::new(),
+        }
     }
 
     /// The ways to choose from, fastest first.
@@ -51,7 +56,7 @@ impl Pace {
     }
 
     /// What earlier pages tell of others near them.
-    pub(crate) fn regions(&self) -> Option<&Regions> {
+    pub(crate) fn regions(&self) -> Option<&IncompressibleRegions> {
         (self.ladder.len() > 1).then_some(&self.regions)
     }
 
@@ -62,8 +67,8 @@ impl Pace {
 }
 
 /// The writer's side: it decides.
-pub(crate) struct Governor<'a> {
-    pace: &'a Pace,
+pub(crate) struct LevelController<'a> {
+    level: &'a AdaptiveLevel,
     threads: u32,
     since: Instant,
     batches: u32,
@@ -71,10 +76,10 @@ pub(crate) struct Governor<'a> {
     starved: Duration,
 }
 
-impl<'a> Governor<'a> {
-    pub(crate) fn new(pace: &'a Pace, threads: usize) -> Self {
+impl<'a> LevelController<'a> {
+    pub(crate) fn new(level: &'a AdaptiveLevel, threads: usize) -> Self {
         Self {
-            pace,
+            level,
             threads: threads.max(1) as u32,
             since: Instant::now(),
             batches: 0,
@@ -88,17 +93,18 @@ impl<'a> Governor<'a> {
     }
 
     /// A batch is in the dump.
-    pub(crate) fn placed(&mut self) {
+    pub(crate) fn batch_written(&mut self) {
         self.batches += 1;
         if self.batches < WINDOW {
             return;
         }
         let window = std::mem::replace(&mut self.since, Instant::now()).elapsed();
-        let waited = Duration::from_nanos(self.pace.waited.swap(0, Ordering::Relaxed)) / self.threads;
+        let waited = Duration::from_nanos(self.level.waited.swap(0, Ordering::Relaxed)) / self.threads;
         let starved = std::mem::take(&mut self.starved);
         self.batches = 0;
-        let at = next(self.pace.at.load(Ordering::Relaxed), self.pace.ladder.len(), window, waited, starved);
-        self.pace.at.store(at, Ordering::Relaxed);
+        let at =
+            next(self.level.at.load(Ordering::Relaxed), self.level.ladder.len(), window, waited, starved);
+        self.level.at.store(at, Ordering::Relaxed);
     }
 }
 
@@ -111,16 +117,16 @@ fn next(at: u32, rungs: usize, window: Duration, waited: Duration, starved: Dura
     (f64::from(at) + step).clamp(0.0, top) as u32
 }
 
-/// Regions of memory whose pages did not shrink when last looked at: encrypted or compressed files, mostly. Such regions are
+/// IncompressibleRegions of memory whose pages did not shrink when last looked at: encrypted or compressed files, mostly. Such regions are
 /// tried with the fastest codec only.
-pub(crate) struct Regions(Box<[AtomicU8]>);
+pub(crate) struct IncompressibleRegions(Box<[AtomicU8]>);
 
-/// Regions remembered at a time: 8 GiB of memory, in whatever order pages are packed.
+/// IncompressibleRegions remembered at a time: 8 GiB of memory, in whatever order pages are packed.
 const REGIONS: usize = 1 << 12;
 /// Pages of a region: 2 MiB, as a huge page or the readahead of a large file.
 const REGION_SHIFT: u32 = 9;
 
-impl Regions {
+impl IncompressibleRegions {
     fn new() -> Self {
         Self((0..REGIONS).map(|_| AtomicU8::new(0)).collect())
     }
@@ -180,35 +186,35 @@ mod tests {
 
     #[test]
     fn batches_are_spread_over_two_rungs() {
-        let pace = Pace::new(ladder());
-        pace.stand_at(1.25);
-        let rungs: Vec<usize> = (0..u64::from(STEPS)).map(|sequence| pace.rung(sequence)).collect();
+        let level = AdaptiveLevel::new(ladder());
+        level.stand_at(1.25);
+        let rungs: Vec<usize> = (0..u64::from(STEPS)).map(|sequence| level.rung(sequence)).collect();
         assert_eq!(rungs.iter().filter(|&&rung| rung == 2).count(), STEPS as usize / 4);
         assert!(rungs.iter().all(|&rung| rung == 1 || rung == 2));
-        pace.stand_at(2.0);
-        assert!((0..1000).all(|sequence| pace.rung(sequence) == 2));
+        level.stand_at(2.0);
+        assert!((0..1000).all(|sequence| level.rung(sequence) == 2));
     }
 
     #[test]
     fn a_window_of_waiting_changes_the_rung() {
-        let pace = Pace::new(ladder());
-        let mut governor = Governor::new(&pace, 1);
+        let level = AdaptiveLevel::new(ladder());
+        let mut controller = LevelController::new(&level, 1);
         // As many windows as it takes to go all the way.
         for _ in 0..3 {
-            pace.waited(1000 * SECOND);
-            (0..WINDOW).for_each(|_| governor.placed());
+            level.waited(1000 * SECOND);
+            (0..WINDOW).for_each(|_| controller.batch_written());
         }
-        assert_eq!(pace.rung(0), 2);
+        assert_eq!(level.rung(0), 2);
         for _ in 0..3 {
-            governor.starved(1000 * SECOND);
-            (0..WINDOW).for_each(|_| governor.placed());
+            controller.starved(1000 * SECOND);
+            (0..WINDOW).for_each(|_| controller.batch_written());
         }
-        assert_eq!(pace.rung(0), 0);
+        assert_eq!(level.rung(0), 0);
     }
 
     #[test]
     fn regions_that_do_not_shrink_are_remembered() {
-        let regions = Regions::new();
+        let regions = IncompressibleRegions::new();
         regions.saw(0x1000, 32, 30);
         assert!(regions.resists(0x11ff) && !regions.resists(0x1200));
         regions.saw(0x1020, 32, 3);

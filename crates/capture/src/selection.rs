@@ -4,7 +4,7 @@ use pagehaul_kernel::{DumpLevel, Kernel, OwnPages, PageClass, PageScanner, Troub
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, bits};
 
 use crate::CaptureError;
-use crate::worth::Worth;
+use crate::priority::Priority;
 
 /// Pages in a block where no kernel says: those of a memory section on x86_64, and as many as fit one block of bitmap.
 const DEFAULT_BLOCK: usize = 1 << 15;
@@ -16,8 +16,8 @@ pub(crate) struct Tally {
     pub(crate) dropped: [u64; PageClass::COUNT],
     /// Left out by the dump that is the source.
     pub(crate) missing: u64,
-    /// Kept pages by [`Worth`], where that was asked.
-    pub(crate) by_worth: [u64; Worth::COUNT],
+    /// Kept pages by [`Priority`], where that was asked.
+    pub(crate) by_priority: [u64; Priority::COUNT],
     pub(crate) trouble: Option<Trouble>,
 }
 
@@ -28,7 +28,7 @@ impl Tally {
             self.dropped[class] += other.dropped[class];
         }
         self.missing += other.missing;
-        for (sum, pages) in self.by_worth.iter_mut().zip(other.by_worth) {
+        for (sum, pages) in self.by_priority.iter_mut().zip(other.by_priority) {
             *sum += pages;
         }
         let earlier = |a: &Trouble, b: &Trouble| a.pfn <= b.pfn;
@@ -45,17 +45,17 @@ impl Tally {
 }
 
 /// What the pages of one block came to: bit *n* is the block's page *n*.
-pub(crate) struct Chosen {
+pub(crate) struct BlockSelection {
     /// The pages that are kept.
     pub(crate) kept: Vec<u64>,
-    /// The same by [`Worth`]; empty where nobody asked.
-    pub(crate) by_worth: Vec<Vec<u64>>,
+    /// The same by [`Priority`]; empty where nobody asked.
+    pub(crate) by_priority: Vec<Vec<u64>>,
 }
 
-impl Chosen {
-    /// For blocks of `pages` pages, without [`Worth`].
+impl BlockSelection {
+    /// For blocks of `pages` pages, without [`Priority`].
     pub(crate) fn new(pages: usize) -> Self {
-        Self { kept: vec![0; pages / 64], by_worth: Vec::new() }
+        Self { kept: vec![0; pages / 64], by_priority: Vec::new() }
     }
 }
 
@@ -73,10 +73,10 @@ pub(crate) struct Selection<'a> {
 
 impl<'a> Selection<'a> {
     /// A buffer for what is asked of a block.
-    pub(crate) fn buffer(&self) -> Chosen {
-        let chosen = Chosen::new(self.pages_per_block());
-        let sets = if self.own.is_some() { Worth::COUNT } else { 0 };
-        Chosen { by_worth: vec![chosen.kept.clone(); sets], ..chosen }
+    pub(crate) fn buffer(&self) -> BlockSelection {
+        let chosen = BlockSelection::new(self.pages_per_block());
+        let sets = if self.own.is_some() { Priority::COUNT } else { 0 };
+        BlockSelection { by_priority: vec![chosen.kept.clone(); sets], ..chosen }
     }
 
     pub(crate) fn pages_per_block(&self) -> usize {
@@ -120,14 +120,14 @@ pub(crate) struct Selector<'a> {
 
 impl Selector<'_> {
     /// Sets in `chosen` the pages of block `index` that are kept.
-    pub(crate) fn select(&mut self, index: u64, chosen: &mut Chosen) -> Result<Tally, CaptureError> {
-        let Chosen { kept, by_worth } = chosen;
+    pub(crate) fn select(&mut self, index: u64, chosen: &mut BlockSelection) -> Result<Tally, CaptureError> {
+        let BlockSelection { kept, by_priority } = chosen;
         let mut tally = Tally::default();
         let first = index * self.classes.len() as u64;
         self.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut self.exists);
         if self.exists.iter().all(|&word| word == 0) {
             kept.fill(0);
-            by_worth.iter_mut().for_each(|bits| bits.fill(0));
+            by_priority.iter_mut().for_each(|bits| bits.fill(0));
             return Ok(tally);
         }
         // `kept` holds the pages there are, until the ones to drop are cleared.
@@ -144,9 +144,9 @@ impl Selector<'_> {
         if self.shortest_hole > 1 {
             self.fill_short_holes(first, kept, &mut tally)?;
         }
-        if !by_worth.is_empty() {
-            Worth::split(first, &self.classes, kept, self.own, by_worth);
-            for (pages, bits) in tally.by_worth.iter_mut().zip(by_worth) {
+        if !by_priority.is_empty() {
+            Priority::split(first, &self.classes, kept, self.own, by_priority);
+            for (pages, bits) in tally.by_priority.iter_mut().zip(by_priority) {
                 *pages = bits::count(bits);
             }
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// that has to end early has what matters. Tasks, backtraces and the log are in the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Worth {
+pub enum Priority {
     /// The kernel's data, stacks, per-CPU data and page tables.
     KernelData,
     /// Slab objects.
@@ -29,7 +29,7 @@ pub enum Worth {
     Free,
 }
 
-impl Worth {
+impl Priority {
     /// How many there are.
     pub const COUNT: usize = 8;
 
@@ -59,7 +59,7 @@ impl Worth {
         }
     }
 
-    /// What a page of `class` is worth, unless the kernel maps it for itself.
+    /// What a page of `class` is priority, unless the kernel maps it for itself.
     fn of(class: PageClass) -> Self {
         match class {
             PageClass::PageTable => Self::KernelData,
@@ -71,7 +71,7 @@ impl Worth {
         }
     }
 
-    /// Splits the pages set in `kept`, whose `classes` are those from PFN `first` on, into one set per [`Worth`].
+    /// Splits the pages set in `kept`, whose `classes` are those from PFN `first` on, into one set per [`Priority`].
     pub(crate) fn split(
         first: u64,
         classes: &[PageClass],
@@ -95,7 +95,7 @@ impl Worth {
         }
         // What is data to one mapping is data, whatever others make of it.
         let pages = first..first + classes.len() as u64;
-        for (worth, runs) in [
+        for (priority, runs) in [
             (Self::StructPages, &own.struct_pages),
             (Self::KernelText, &own.text),
             (Self::KernelData, &own.data),
@@ -104,9 +104,9 @@ impl Worth {
                 for set in sets.iter_mut() {
                     bits::clear_range(set, run.start, run.end);
                 }
-                bits::set_range(&mut sets[worth as usize], run.start, run.end);
+                bits::set_range(&mut sets[priority as usize], run.start, run.end);
             }
-            for (word, kept) in sets[worth as usize].iter_mut().zip(kept) {
+            for (word, kept) in sets[priority as usize].iter_mut().zip(kept) {
                 *word &= kept;
             }
         }
@@ -140,16 +140,16 @@ mod tests {
             text: vec![0..1, 1000..1002],
             ..Default::default()
         };
-        let mut sets = vec![vec![0; 2]; Worth::COUNT];
-        Worth::split(1000, &classes, &kept, &own, &mut sets);
+        let mut sets = vec![vec![0; 2]; Priority::COUNT];
+        Priority::split(1000, &classes, &kept, &own, &mut sets);
         for word in 0..2 {
             assert_eq!(sets.iter().fold(0, |all, set| all | set[word]), kept[word]);
             assert_eq!(sets.iter().map(|set| set[word].count_ones()).sum::<u32>(), kept[word].count_ones());
         }
-        let set = |worth: Worth| bits::ones(&sets[worth as usize]).collect::<Vec<_>>();
-        assert_eq!(set(Worth::KernelData), [5, 6, 7].into_iter().chain(120..128).collect::<Vec<_>>());
-        assert_eq!(set(Worth::KernelText), [0, 1]);
-        assert_eq!(set(Worth::Slab), [2, 3, 4, 8, 9]);
-        assert_eq!(set(Worth::User), (70..80).collect::<Vec<_>>());
+        let set = |priority: Priority| bits::ones(&sets[priority as usize]).collect::<Vec<_>>();
+        assert_eq!(set(Priority::KernelData), [5, 6, 7].into_iter().chain(120..128).collect::<Vec<_>>());
+        assert_eq!(set(Priority::KernelText), [0, 1]);
+        assert_eq!(set(Priority::Slab), [2, 3, 4, 8, 9]);
+        assert_eq!(set(Priority::User), (70..80).collect::<Vec<_>>());
     }
 }

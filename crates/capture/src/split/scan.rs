@@ -10,11 +10,11 @@ use super::units::Units;
 use crate::CaptureError;
 use crate::error::output_error;
 use crate::job::Job;
-use crate::place::ended;
 use crate::report::Clock;
 use crate::run::block_bytes;
 use crate::scan;
-use crate::select::Tally;
+use crate::selection::Tally;
+use crate::write::ended;
 use pagehaul_run::Phase;
 
 /// What the scan came to.
