@@ -1,33 +1,32 @@
-//! `--compress auto`: how hard to compress, by who waits for whom.
+//! `--compress auto`: the strongest level that the output's bandwidth allows.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pagehaul_codec::Method;
 
-/// Batches between two decisions: some tenths of a second, in which a slow disk takes several writes.
+/// Batches between two decisions: a few tenths of a second, in which a slow disk completes several writes.
 const WINDOW: u32 = 32;
-/// Rungs to climb for threads that do nothing but wait. With 2 the choice swung between too fast and too strong, since it shows
-/// only once the batches on their way are written.
+/// Levels to rise when threads only wait. With 2 the level oscillated, since a change has an effect only after the batches
+/// in flight are written.
 const GAIN: f64 = 0.75;
-/// How much more the writer's waiting counts than a thread's: a disk that stands still is time lost for good, a thread
-/// that waits a little smaller saving.
+/// Weight of the writer's waiting against a thread's: an idle disk is time lost, an idle thread only a smaller ratio.
 const STARVED: f64 = 2.0;
-/// Parts of a rung.
+/// Steps between two levels.
 const STEPS: u32 = 256;
 
-/// The way to compress that the packing threads are told, between two rungs of the ladder at any time.
+/// The current level, between two methods of the ladder. The packing threads read it.
 pub(crate) struct AdaptiveLevel {
     ladder: Vec<Method>,
-    /// Where on the ladder, in [`STEPS`] of a rung.
+    /// Position on the ladder, in [`STEPS`].
     at: AtomicU32,
-    /// Nanoseconds that threads waited for a buffer, because the disk takes its time.
+    /// Nanoseconds that threads waited for a buffer: the disk is slow.
     waited: AtomicU64,
     regions: IncompressibleRegions,
 }
 
 impl AdaptiveLevel {
-    /// Starts on the fastest of `ladder`, which is not empty: a disk that is slow is noticed sooner than one that is fast.
+    /// Starts with the fastest of `ladder`, which is not empty: a slow disk is noticed sooner than a fast one.
     pub(crate) fn new(ladder: Vec<Method>) -> Self {
         Self {
             ladder,
@@ -37,42 +36,42 @@ impl AdaptiveLevel {
         }
     }
 
-    /// The ways to choose from, fastest first.
+    /// The methods to choose from, fastest first.
     pub(crate) fn ladder(&self) -> &[Method] {
         &self.ladder
     }
 
-    /// The rung for batch number `sequence`. Between two rungs, some batches take the one and some the other.
+    /// Returns the index of the method for batch number `sequence`. Between two methods, batches alternate.
     pub(crate) fn rung(&self, sequence: u64) -> usize {
-        // Odd, so that it goes through all remainders, in another order than theirs.
+        // An odd factor visits all remainders, in a different order.
         let dither = (sequence.wrapping_mul(157) % u64::from(STEPS)) as u32;
         ((self.at.load(Ordering::Relaxed) + dither) / STEPS) as usize
     }
 
-    /// For tests: so many rungs up.
+    /// Sets the position, for tests.
     #[cfg(test)]
     pub(crate) fn stand_at(&self, rung: f64) {
         self.at.store((rung * f64::from(STEPS)) as u32, Ordering::Relaxed);
     }
 
-    /// What earlier pages tell of others near them.
+    /// Returns the regions known to be incompressible, where there is a choice of methods.
     pub(crate) fn regions(&self) -> Option<&IncompressibleRegions> {
         (self.ladder.len() > 1).then_some(&self.regions)
     }
 
-    /// A thread waited for a buffer.
+    /// Records that a thread waited for a buffer.
     pub(crate) fn waited(&self, time: Duration) {
         self.waited.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
-/// The writer's side: it decides.
+/// Adjusts the level, on the writer's thread.
 pub(crate) struct LevelController<'a> {
     level: &'a AdaptiveLevel,
     threads: u32,
     since: Instant,
     batches: u32,
-    /// Time the writer waited for a batch, because packing takes its time.
+    /// Time the writer waited for a batch: packing is slow.
     starved: Duration,
 }
 
@@ -87,12 +86,12 @@ impl<'a> LevelController<'a> {
         }
     }
 
-    /// The writer waited for a batch.
+    /// Records that the writer waited for a batch while the disk was idle.
     pub(crate) fn starved(&mut self, time: Duration) {
         self.starved += time;
     }
 
-    /// A batch is in the dump.
+    /// Counts a written batch; adjusts the level after each window.
     pub(crate) fn batch_written(&mut self) {
         self.batches += 1;
         if self.batches < WINDOW {
@@ -108,8 +107,8 @@ impl<'a> LevelController<'a> {
     }
 }
 
-/// Where on a ladder of `rungs` to go from `at`, after a `window` in which each thread `waited` and the writer `starved`
-/// for so long: up as long as the disk is what is waited for, down as long as the threads are.
+/// Returns the position on a ladder of `rungs` methods that follows `at`, after a `window` in which each thread `waited`
+/// for the disk and the writer `starved` for the threads.
 fn next(at: u32, rungs: usize, window: Duration, waited: Duration, starved: Duration) -> u32 {
     let share = |time: Duration| (time.as_secs_f64() / window.as_secs_f64().max(1e-9)).min(1.0);
     let step = (share(waited) - STARVED * share(starved)).max(-1.0) * GAIN * f64::from(STEPS);
@@ -117,13 +116,13 @@ fn next(at: u32, rungs: usize, window: Duration, waited: Duration, starved: Dura
     (f64::from(at) + step).clamp(0.0, top) as u32
 }
 
-/// IncompressibleRegions of memory whose pages did not shrink when last looked at: encrypted or compressed files, mostly. Such regions are
-/// tried with the fastest codec only.
+/// Regions of memory whose pages did not shrink recently: encrypted or compressed files, mostly. Only the fastest codec is
+/// tried on them.
 pub(crate) struct IncompressibleRegions(Box<[AtomicU8]>);
 
-/// IncompressibleRegions remembered at a time: 8 GiB of memory, in whatever order pages are packed.
+/// Regions remembered at a time: 8 GiB of memory, in any order of packing.
 const REGIONS: usize = 1 << 12;
-/// Pages of a region: 2 MiB, as a huge page or the readahead of a large file.
+/// log2 of the pages of a region: 2 MiB, like a huge page or the readahead of a large file.
 const REGION_SHIFT: u32 = 9;
 
 impl IncompressibleRegions {
@@ -131,12 +130,12 @@ impl IncompressibleRegions {
         Self((0..REGIONS).map(|_| AtomicU8::new(0)).collect())
     }
 
-    /// Whether pages near `pfn` did not shrink. A wrong answer (another region had the same place) costs a little room.
+    /// Returns whether pages near `pfn` did not shrink. A wrong answer (two regions share a slot) costs a little space.
     pub(crate) fn resists(&self, pfn: u64) -> bool {
         self.place(pfn).load(Ordering::Relaxed) != 0
     }
 
-    /// Of `pages` pages from `pfn` on, so many did not shrink.
+    /// Records that `raw` of `pages` pages from `pfn` did not shrink.
     pub(crate) fn saw(&self, pfn: u64, pages: usize, raw: usize) {
         let resists = u8::from(raw * 2 > pages);
         let place = self.place(pfn);
@@ -160,7 +159,7 @@ mod tests {
         ["lzo", "zstd:-1", "zstd:3"].map(|method| method.parse().unwrap()).to_vec()
     }
 
-    /// Where a disk that takes `disk` MB/s leads when rung *n* packs `speed[n]` MB/s of memory to one part in `ratio[n]`.
+    /// Returns the position for a disk of `disk` MB/s when method *n* packs `speed[n]` MB/s at ratio `ratio[n]`.
     fn settle(disk: f64, speed: [f64; 3], ratio: [f64; 3]) -> f64 {
         let mut at = 0;
         for _ in 0..200 {
@@ -199,7 +198,7 @@ mod tests {
     fn a_window_of_waiting_changes_the_rung() {
         let level = AdaptiveLevel::new(ladder());
         let mut controller = LevelController::new(&level, 1);
-        // As many windows as it takes to go all the way.
+        // Enough windows to traverse the ladder.
         for _ in 0..3 {
             level.waited(1000 * SECOND);
             (0..WINDOW).for_each(|_| controller.batch_written());

@@ -6,22 +6,22 @@ use crate::CaptureError;
 use crate::priority::Priority;
 use crate::selection::{BlockSelection, Selector};
 
-/// Pages in a batch: 1 MiB of memory, compressed in a millisecond or two, so that handing it over costs nothing beside
-/// it, and small enough that a few per thread stay within the bound on memory.
+/// Pages in a batch: 1 MiB of memory. Compressing it takes a millisecond or two, far more than handing it over, and a few
+/// batches per thread stay within the bound on memory.
 pub(crate) const BATCH_PAGES: usize = 256;
 
-/// Where the set of kept pages is found again after the scan.
+/// Where the set of kept pages comes from after the scan.
 pub(crate) enum KeptPages<'a> {
-    /// In files, one set after the other.
+    /// From bitmaps in files, one after the other.
     Passes(Vec<Pass>),
-    /// Nowhere: blocks are classified again. For streams, which cannot be read back.
-    Again(Box<Selector<'a>>),
+    /// From classifying blocks again: a stream cannot be read back.
+    Reclassified(Box<Selector<'a>>),
 }
 
 /// Pages that are written before those of the next pass.
 #[derive(Clone)]
 pub(crate) struct Pass {
-    /// What they are priority, where that was asked.
+    /// Their priority, if pages are ordered by it.
     pub(crate) priority: Option<Priority>,
     pub(crate) bitmap: StoredBitmap,
 }
@@ -30,14 +30,14 @@ impl KeptPages<'_> {
     /// The priority of each pass.
     pub(crate) fn priorities(&self) -> Vec<Option<Priority>> {
         match self {
-            Self::Again(_) => Vec::new(),
+            Self::Reclassified(_) => Vec::new(),
             Self::Passes(passes) => passes.iter().map(|pass| pass.priority).collect(),
         }
     }
 
     fn passes(&self) -> usize {
         match self {
-            Self::Again(_) => 1,
+            Self::Reclassified(_) => 1,
             Self::Passes(passes) => passes.len(),
         }
     }
@@ -49,7 +49,7 @@ impl KeptPages<'_> {
         block_selection: &mut BlockSelection,
     ) -> Result<(), CaptureError> {
         match self {
-            Self::Again(selector) => selector.select(block, block_selection).map(drop),
+            Self::Reclassified(selector) => selector.select(block, block_selection).map(drop),
             Self::Passes(passes) => match passes.get(pass) {
                 Some(pass) => {
                     let first = block * block_selection.kept.len() as u64 * 64;
@@ -65,8 +65,8 @@ impl KeptPages<'_> {
     }
 }
 
-/// Hands out the kept pages pass by pass, each in ascending order, [`BATCH_PAGES`] at a time. What a batch holds follows
-/// from the set alone, not from who asks when.
+/// Hands out the kept pages pass by pass, ascending in each, [`BATCH_PAGES`] at a time. The contents of a batch depend on
+/// the set of pages only, not on threads.
 pub(crate) struct Batcher<'a> {
     pages: KeptPages<'a>,
     blocks: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Batcher<'a> {
     pass: usize,
     /// The next block.
     block: u64,
-    /// What is not handed out yet of the block before.
+    /// Pages of the previous block that are not handed out yet.
     rest: BlockSelection,
     word: usize,
 }
@@ -86,7 +86,7 @@ impl<'a> Batcher<'a> {
         Self { pages, blocks, pages_per_block, pass: 0, block: 0, rest, word }
     }
 
-    /// Puts the PFNs of the next batch into `pfns` and returns whether there was one.
+    /// Puts the PFNs of the next batch into `pfns`. Returns whether there was one.
     pub(crate) fn next(&mut self, pfns: &mut Vec<u64>) -> Result<bool, CaptureError> {
         pfns.clear();
         while pfns.len() < BATCH_PAGES {

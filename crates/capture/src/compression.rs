@@ -8,15 +8,15 @@ use pagehaul_codec::{Codec, Method, MethodError};
 /// How pages are compressed. As text: `auto`, or a [`Method`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// All in one way: the bytes of the dump follow from the source alone.
+    /// All pages with one method: the bytes of the dump depend on the source only.
     Fixed(Method),
-    /// Each batch by what is scarce while it is packed, the processors or the disk, with one of these codecs. The pages are
-    /// the same every time, the bytes they are stored in are not.
+    /// Each batch with one of these codecs, at a level that depends on whether processors or disk are the bottleneck. The
+    /// pages are the same every time, their stored bytes are not.
     Auto(Codecs),
 }
 
 impl Compression {
-    /// The ways to choose from, fastest first. Never empty.
+    /// Returns the methods to choose from, fastest first. Never empty.
     pub(crate) fn ladder(self) -> Vec<Method> {
         match self {
             Self::Fixed(method) => vec![method],
@@ -67,17 +67,16 @@ impl Codecs {
         self.0 & 1 << codec as u8 != 0
     }
 
-    /// The ways to compress with these codecs of which each costs more than the one before it and saves more, by
-    /// `pagehaul bench codec` on the pages of a Debian system (docs/benchmarks). The steps from LZO are 1, 0.5 to 0.6, 0.3
-    /// to 0.4, 0.13 and 0.03 times its speed. Left out: levels of zstd below 1, which save a tenth less in nine tenths of
-    /// the time our encoder takes for level 1; zlib, which saves no more than zstd does in less time; snappy, which saves
-    /// less than LZO in as much.
+    /// Returns the methods of these codecs, each slower and stronger than the one before, as measured by `pagehaul bench
+    /// codec` on the pages of a Debian system (docs/benchmarks). From LZO, their speeds are 1, 0.5 to 0.6, 0.3 to 0.4, 0.13
+    /// and 0.03. Omitted are zstd levels below 1, which save a tenth less in nine tenths of the time of level 1's built-in
+    /// encoder; zlib, which saves no more than zstd in less time; snappy, which saves less than LZO in the same time.
     fn ladder(self) -> Vec<Method> {
         let zstd = self.has(Codec::Zstd);
         let mut ladder = Vec::new();
         let mut add = |codec, levels: &[i32]| match levels {
             [] => ladder.push(Method::default_of(codec)),
-            // Each level is one the codec has.
+            // The codec has each of these levels.
             _ => ladder.extend(levels.iter().filter_map(|&level| Method::new(codec, level).ok())),
         };
         if self.has(Codec::None) {
@@ -98,8 +97,7 @@ impl Codecs {
 }
 
 impl Default for Codecs {
-    /// Every codec that compresses: a disk that takes pages faster than any codec makes them smaller may still have no
-    /// room for them all.
+    /// Every codec that compresses: a disk that is faster than all codecs may still lack the room for uncompressed pages.
     fn default() -> Self {
         Self::of(&[Codec::Zlib, Codec::Lzo, Codec::Snappy, Codec::Zstd])
     }

@@ -9,17 +9,16 @@ use pagehaul_output::checksums::ChecksumError;
 use pagehaul_output::{OutputError, StoredBitmap, WriteError};
 use pagehaul_physmem::{OpenError, ReadError};
 
-/// Why there is no dump at all. What ends a dump early but leaves a part of it is no error of this kind:
-/// [`Ended`](crate::Ended) tells it.
+/// Why there is no dump at all. A dump that ended early is described by [`Ended`](crate::Ended) instead.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The source is not one.
+    /// The source cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The kernel in the source is not understood.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The source stopped being readable before any page was written.
+    /// The source could not be read before any page was written.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The codec cannot be set up.
@@ -28,20 +27,20 @@ pub enum CaptureError {
     /// The machine or its notes are too large for the format.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The output cannot be made.
+    /// The output cannot be created.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Output {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The dump is written, its checksums are not.
+    /// The dump is written, but its checksums are not.
     #[error("the dump is written, but {0}")]
     Checksums(ChecksumError),
-    /// The request makes no sense or could do harm.
+    /// The request is contradictory or could do harm.
     #[error("{0}")]
     Refused(String),
     /// The user stopped it before anything was written.

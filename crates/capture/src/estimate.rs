@@ -1,4 +1,4 @@
-//! What a dump would hold and how large it would be, without one being written.
+//! Estimates what a dump would hold and how large it would be, without writing one.
 
 use pagehaul_kdump::PageDesc;
 use pagehaul_physmem::PAGE_SIZE;
@@ -17,7 +17,7 @@ use crate::{CaptureError, Ended, Format, Options, Report};
 /// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.
 const SAMPLES: u64 = 64;
 
-/// Classifies everything, compresses a sample, and says what a capture would write.
+/// Classifies all pages, compresses a sample, and reports what a capture would write.
 pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Result<Report, CaptureError> {
     let mut clock = Clock::start();
     let job = Job::prepare(source, options, progress)?;
@@ -29,9 +29,9 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
     clock.lap(Phase::Scan);
     let pages = tally.pages_kept();
     progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
-    let kept = KeptPages::Again(Box::new(selection.selector()));
+    let kept = KeptPages::Reclassified(Box::new(selection.selector()));
     let mut batcher = Batcher::new(kept, selection.blocks(), pages_per_block);
-    // What a fast disk makes of `auto`.
+    // `auto` as for a fast disk.
     let level = AdaptiveLevel::new(job.compression().ladder());
     let mut packer = Packer::new(selection.memory, &level)?;
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! What the dump's header says of the machine.
+//! The machine's identity in the header of a dump.
 
 use pagehaul_kdump::UtsName;
 use pagehaul_kernel::Kernel;
@@ -6,7 +6,7 @@ use pagehaul_physmem::PhysMemory;
 
 use crate::Source;
 
-/// `uname` of the crashed machine: from its memory, or the dump that is the source, or VMCOREINFO.
+/// Returns `uname` of the crashed machine: from its memory, from the dump that is the source, or from VMCOREINFO.
 pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
     if let Some(uts) = kernel.and_then(|kernel| from_memory(source.memory(), kernel)) {
         return uts;
@@ -17,13 +17,13 @@ pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
     }
 }
 
-/// `init_uts_ns.name` of the crashed kernel.
+/// Returns `init_uts_ns.name` of the crashed kernel.
 fn from_memory(memory: &dyn PhysMemory, kernel: &Kernel) -> Option<UtsName> {
     let info = kernel.info();
     let at = info.symbol("init_uts_ns")?.checked_add(info.offset("uts_namespace.name")?)?;
     let mut bytes = [0; 390];
     kernel.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
     let uts = UtsName::decode(&bytes);
-    // What else it could be, the release is known from VMCOREINFO.
+    // VMCOREINFO has the release too: anything else is not `init_uts_ns`.
     (uts.release == kernel.release()).then_some(UtsName { machine: kernel.machine().into(), ..uts })
 }

@@ -1,4 +1,4 @@
-//! What is known of a capture before it begins, and what is said of it afterwards.
+//! What a capture knows before it begins, and its report afterwards.
 
 use std::path::Path;
 
@@ -20,19 +20,19 @@ use crate::{
 };
 use pagehaul_run::{Phase, Progress};
 
-/// A capture that is about to be made.
+/// A prepared capture.
 pub(crate) struct Job<'a> {
     pub(crate) source: &'a Source,
     pub(crate) options: &'a Options,
     pub(crate) progress: &'a Progress,
     kernel: Option<Kernel>,
-    /// What the kernel maps for itself; none where the order of pages does not matter.
+    /// Pages that the kernel maps for itself; `None` where pages are not ordered by priority.
     own: Option<OwnPages>,
     remarks: Vec<String>,
 }
 
 impl<'a> Job<'a> {
-    /// Finds the kernel in its memory.
+    /// Finds the kernel in the source's memory.
     pub(crate) fn prepare(
         source: &'a Source,
         options: &'a Options,
@@ -44,10 +44,11 @@ impl<'a> Job<'a> {
         let mut remarks = source.remarks();
         let kernel = match Kernel::discover(memory, Hints::from_memory(memory)) {
             Ok(kernel) => Some(kernel),
-            // Nothing has to be known of the kernel to keep everything but zeros.
+            // Keeping all pages needs no kernel.
             Err(_) if options.keep_all => None,
             Err(error) if options.level.bits() <= 1 => {
-                remarks.push(format!("poisoned and offline pages cannot be told from others: {error}"));
+                remarks
+                    .push(format!("poisoned and offline pages cannot be distinguished from others: {error}"));
                 None
             }
             Err(error) => return Err(error.into()),
@@ -64,19 +65,19 @@ impl<'a> Job<'a> {
         Ok(Self { source, options, progress, kernel, own: None, remarks })
     }
 
-    /// Has pages told apart by what they are worth.
+    /// Enables ordering pages by priority.
     pub(crate) fn order_by_priority(&mut self) {
         let memory = self.source.memory();
         let own = self.kernel.as_ref().map(|kernel| kernel.own_pages(memory));
         self.own = Some(own.unwrap_or_default());
     }
 
-    /// Adds what the user should know.
+    /// Adds a remark to the report.
     pub(crate) fn remark(&mut self, text: String) {
         self.remarks.push(text);
     }
 
-    /// What is kept.
+    /// Returns what selects the pages to keep.
     pub(crate) fn selection(&self) -> Selection<'_> {
         Selection {
             memory: self.source.memory(),
@@ -90,7 +91,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// How pages are stored.
+    /// Returns how pages are compressed.
     pub(crate) fn compression(&self) -> Compression {
         match self.options.format {
             Format::Elf => Compression::Fixed(Method::NONE),
@@ -98,20 +99,20 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Where everything goes in a kdump file.
+    /// Returns the layout of a kdump-compressed file.
     pub(crate) fn layout(&self) -> Result<Layout, CaptureError> {
         let notes = self.source.memory().notes().len() as u64;
         Ok(Layout::new(self.selection().max_pfn(), notes)?)
     }
 
-    /// What the headers of an ELF file are made from, when the pages of `kept` are in it.
+    /// Returns the segments of an ELF file that holds the pages of `kept`.
     pub(crate) fn segments(&self, kept: StoredBitmap) -> Segments<'a> {
         let memory = self.source.memory();
         let direct_map = memory.direct_map().or_else(|| self.kernel.as_ref()?.direct_map());
         Segments { memory, kept, direct_map, lossy: self.source.is_incomplete() }
     }
 
-    /// The header of a kdump file.
+    /// Returns the header of a kdump-compressed file.
     pub(crate) fn header(&self) -> Header<'a> {
         let notes = self.source.memory().notes();
         let kernel = self.kernel.as_ref();
@@ -121,7 +122,7 @@ impl<'a> Job<'a> {
             dump_level: u32::from(self.options.level.bits()) | self.source.level(),
             nr_cpus: notes::cpu_count(notes),
             phys_base: kernel.map_or(0, Kernel::phys_base),
-            // Readers go by the descriptors.
+            // A hint only: descriptors name the codec of each page.
             codec: self.compression().ladder().last().map_or(0, |method| codec_flag(method.codec())),
             notes,
             lossy: self.source.is_incomplete(),
@@ -141,7 +142,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What is said at the end.
+    /// Returns the report.
     pub(crate) fn report(
         &self,
         output: Option<&Path>,
@@ -153,7 +154,7 @@ impl<'a> Job<'a> {
         let mut remarks = self.remarks.clone();
         if let Some(trouble) = &tally.trouble {
             remarks.push(format!(
-                "struct pages are damaged, pages in doubt are kept: PFN {:#x}: {}",
+                "struct pages are damaged; undecidable pages are kept: PFN {:#x}: {}",
                 trouble.pfn, trouble.what
             ));
         }
@@ -195,9 +196,9 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Dumps are written as x86_64 has them.
+/// Refuses machines other than x86_64.
 fn check_machine(arch: Arch) -> Result<(), CaptureError> {
-    // What a hypervisor leaves open is taken for the usual.
+    // Hypervisors may leave the machine field empty.
     let expected = Arch { machine: if arch.machine == 0 { 0 } else { Arch::X86_64.machine }, ..Arch::X86_64 };
     if arch == expected {
         return Ok(());
@@ -211,7 +212,7 @@ fn check_machine(arch: Arch) -> Result<(), CaptureError> {
     )))
 }
 
-/// What of the pages in `kept` is not among those in `written`.
+/// Returns the pages of `kept` that are not among those in `written`.
 fn left_out(kept: &[u64; Priority::COUNT], written: Option<[u64; Priority::COUNT]>) -> Vec<LeftOut> {
     let Some(written) = written else { return Vec::new() };
     let count = |priority: Priority| {

@@ -1,9 +1,12 @@
-//! The pipeline from physical memory to a dump: scan, pack, place.
+//! The pipeline from physical memory to a dump: scan, pack, write.
 //!
-//! *Scan* classifies every struct page once, block by block, on every CPU, and writes down which pages are kept.
-//! *Pack* compresses the kept pages in batches, on every CPU. *Place* puts the batches into the file in their order,
-//! whatever order they were finished in, so the bytes are the same at any number of threads. Memory does not grow with
-//! the machine: the set of kept pages lives in the file being written, or is worked out again for a stream.
+//! *Scan* classifies every struct page once, block by block, on every CPU, and stores which pages are kept. *Pack*
+//! compresses the kept pages in batches, on every CPU. *Write* puts the batches into the file in order, so the bytes are
+//! the same at any number of threads. Memory does not grow with the machine: the set of kept pages is in the file being
+//! written, or is computed again for a stream.
+//!
+//! This crate has the policy: which pages, in which order, at which level, until which limit. The formats are in
+//! `pagehaul-kdump` and [`elf`], the thread pool is `pagehaul-pool`.
 
 mod adaptive;
 mod batch;

@@ -1,4 +1,4 @@
-//! When it is time to end.
+//! Time and size limits.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use crate::{Ended, Limits};
 use pagehaul_output::{DumpWriter, PageBatch};
 use pagehaul_run::Progress;
 
-/// Writing tables may be slower than writing pages was.
+/// Safety factor: writing tables may be slower than writing pages was.
 const CAUTION: u32 = 2;
 
-/// The limits of one capture, seen from its last phase.
+/// The limits of one capture while it writes pages.
 pub(crate) struct Deadline<'a> {
     limits: Limits,
     start: Instant,
@@ -23,7 +23,7 @@ impl<'a> Deadline<'a> {
         Self { limits, start: clock.start_time(), phase: clock.phase_time(), progress }
     }
 
-    /// Why the capture has to end before `batch` is placed in `dump`, if it has.
+    /// Returns the limit that ends the capture before `batch` is written to `dump`, if there is one.
     pub(crate) fn reached(&self, dump: &dyn DumpWriter, batch: PageBatch<'_>) -> Option<Ended> {
         if self.no_room(dump.size_with(batch)) {
             return Some(Ended::SizeLimit);
@@ -31,16 +31,16 @@ impl<'a> Deadline<'a> {
         self.no_time(dump.finish_bytes(), self.progress.written()).then_some(Ended::TimeLimit)
     }
 
-    /// Whether a dump of `size` bytes is too large.
+    /// Returns whether a dump of `size` bytes is too large.
     pub(crate) fn no_room(&self, size: u64) -> bool {
         self.limits.size.is_some_and(|limit| size > limit)
     }
 
-    /// Whether the time is over but for what `finish` bytes take, as fast as `written` were so far.
+    /// Returns whether only the time to write `finish` bytes is left, at the speed at which `written` were written.
     pub(crate) fn no_time(&self, finish: u64, written: u64) -> bool {
         let Some(limit) = self.limits.time else { return false };
         let rate = if written == 0 { 0.0 } else { self.phase.elapsed().as_secs_f64() / written as f64 };
-        // Never absurd: at most what the table of the largest machine takes at the pace of the slowest disk.
+        // Bounded: at most what the table of the largest machine takes on the slowest disk.
         let end = Duration::try_from_secs_f64(finish as f64 * rate).unwrap_or_default() * CAUTION;
         self.start.elapsed() + end > limit
     }

@@ -5,19 +5,19 @@ use pagehaul_kernel::DumpLevel;
 
 use crate::Compression;
 
-/// How a dump is laid out.
+/// The format of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// kdump-compressed, version 6.
     Kdump,
-    /// ELF64, uncompressed, with the pages left out as holes.
+    /// ELF64, uncompressed, with excluded pages as holes.
     Elf,
-    /// kdump-compressed as a stream of records, for pipes; `makedumpfile -R` makes a file of it.
+    /// kdump-compressed as a stream of records, for pipes; `makedumpfile -R` turns it into a file.
     Flattened,
 }
 
 impl Format {
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kdump => "kdump",
@@ -34,14 +34,14 @@ pub enum Target {
     File {
         /// Its path.
         path: PathBuf,
-        /// Whether one that exists may be replaced.
+        /// Whether an existing file may be replaced.
         overwrite: bool,
     },
     /// Files on several disks, each a part of the dump. In kdump format only.
     Parts {
         /// Their paths: two or more.
         paths: Vec<PathBuf>,
-        /// Whether those that exist may be replaced.
+        /// Whether existing files may be replaced.
         overwrite: bool,
     },
     /// Standard output, as a flattened stream.
@@ -51,27 +51,27 @@ pub enum Target {
 /// What to keep and how to store it.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Which pages are left out.
+    /// Which pages are excluded.
     pub level: DumpLevel,
-    /// Keep every page that the source holds, poisoned and offline ones too: what a saved dump has can be read.
+    /// Keep every page that the source holds, even poisoned and offline ones: a saved dump can be read without risk.
     pub keep_all: bool,
-    /// Write the checksums of the file beside it.
+    /// Write the checksums of the file next to it.
     pub checksums: bool,
     /// How pages are compressed.
     pub compression: Compression,
     /// Threads that scan and compress; one more writes.
     pub threads: usize,
-    /// How the dump is laid out.
+    /// The format of the dump.
     pub format: Format,
-    /// When to end with what there is.
+    /// When to end early.
     pub limits: Limits,
 }
 
-/// When a capture ends early, with a dump of what was written until then.
+/// Limits at which a capture ends early, with a dump of the pages written until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Time from the start to the end, writing the tables included.
+    /// Time from start to end, including writing the tables.
     pub time: Option<Duration>,
-    /// Bytes of disk the dump may take; of several parts, each.
+    /// Bytes of disk that the dump, or each part of a split set, may take.
     pub size: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Packing: a batch of kept pages in, their stored bytes out.
+//! Packing: reading and compressing a batch of pages.
 
 use pagehaul_codec::{Compressor, is_zero};
 use pagehaul_output::{PageBatch, StoredPage};
@@ -8,17 +8,18 @@ use crate::CaptureError;
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::BATCH_PAGES;
 
-/// Most pages asked of the source at once: what is read, not mapped, is then packed out of the processor's own cache.
+/// Most pages requested from the source at once: pages that are read rather than mapped are still in the CPU cache when
+/// they are packed.
 const RUN_PAGES: usize = 32;
 
-/// A batch on its way, and the memory it travels in: made once, used again and again.
+/// A batch of pages, with reused memory for their stored bytes.
 pub(crate) struct Batch {
     pub(crate) sequence: u64,
     pub(crate) pfns: Vec<u64>,
     pub(crate) stored: Vec<StoredPage>,
     data: Vec<u8>,
     used: usize,
-    /// The first page that could not be read, and why.
+    /// The first unreadable page, and why.
     pub(crate) failure: Option<(u64, String)>,
     /// Why its pages could not be determined.
     pub(crate) error: Option<CaptureError>,
@@ -43,17 +44,17 @@ impl Batch {
     }
 }
 
-/// One packing thread.
+/// The state of one packing thread.
 pub(crate) struct Packer<'a> {
     view: Box<dyn View + 'a>,
     level: &'a AdaptiveLevel,
-    /// One for each rung of the ladder. A context takes its memory when it is first used.
+    /// One per method of the ladder. A context allocates its memory when it is first used.
     compressors: Vec<Compressor>,
     scratch: Box<PageBuf>,
 }
 
 impl<'a> Packer<'a> {
-    /// Returns the packer of a thread, made when it is first needed.
+    /// Returns the packer of a thread, creating it the first time.
     pub(crate) fn get_or_insert<'p>(
         packer: &'p mut Option<Self>,
         memory: &'a dyn PhysMemory,
@@ -78,7 +79,7 @@ impl<'a> Packer<'a> {
         })
     }
 
-    /// Packs the pages whose PFNs stand in `batch`.
+    /// Packs the pages whose PFNs are in `batch`.
     pub(crate) fn pack(&mut self, batch: &mut Batch) {
         batch.used = 0;
         batch.stored.clear();
@@ -102,8 +103,8 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Packs as many of the `run` pages from `pfn` on as one window holds whole. No where it holds none, or a byte of
-    /// them could not be read: then nothing happened.
+    /// Packs the `run` pages from `pfn`, as many as one window holds whole. Returns false, with nothing packed, if it holds
+    /// none or a byte could not be read.
     fn pack_run(&mut self, pfn: u64, run: usize, rung: usize, batch: &mut Batch) -> bool {
         let (stored_before, used_before) = (batch.stored.len(), batch.used);
         let Ok(window) = self.view.window(pfn << PAGE_SHIFT, run * PAGE_SIZE) else { return false };
@@ -122,7 +123,7 @@ impl<'a> Packer<'a> {
         packed
     }
 
-    /// Packs a page that no window may hold whole, or that may be beside one that cannot be read.
+    /// Packs a single page, which may span windows or follow an unreadable one.
     fn pack_page(&mut self, pfn: u64, rung: usize, batch: &mut Batch) {
         let stored = match self.view.page(pfn, &mut self.scratch) {
             Ok(page) => store(&mut self.compressors[rung], page, &mut batch.data[batch.used..]),
@@ -135,7 +136,7 @@ impl<'a> Packer<'a> {
             stored
         } else {
             let reason =
-                "its bytes could not be read from the mapped source (I/O error, or the file was cut)";
+                "its bytes could not be read from the mapped source (I/O error, or the file was truncated)";
             batch.failure.get_or_insert_with(|| (pfn, reason.into()));
             StoredPage::Unreadable
         };
@@ -144,7 +145,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// How many of `pfns` follow each other from the first on, at most [`RUN_PAGES`].
+/// Returns how many of `pfns` are consecutive from the first, at most [`RUN_PAGES`].
 fn run_length(pfns: &[u64]) -> usize {
     let first = pfns.first().copied().unwrap_or(0);
     pfns.iter().take(RUN_PAGES).zip(first..).take_while(|(pfn, next)| *pfn == next).count()

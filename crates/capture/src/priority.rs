@@ -1,4 +1,4 @@
-//! What a page is worth to whoever opens the dump.
+//! The priority of pages: which are written first.
 
 use std::ops::Range;
 
@@ -6,8 +6,8 @@ use pagehaul_kernel::{OwnPages, PageClass};
 use pagehaul_physmem::bits;
 use serde::Serialize;
 
-/// How much is lost with a page, most first: pages are written in this order where the format allows, so that a dump
-/// that has to end early has what matters. Tasks, backtraces and the log are in the first two.
+/// The priority of a page, highest first. Pages are written in this order where the format allows, so that a dump that ends
+/// early has what matters most. Tasks, backtraces and the log are in the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
@@ -15,7 +15,7 @@ pub enum Priority {
     KernelData,
     /// Slab objects.
     Slab,
-    /// What the kernel and its modules run, which debuggers mostly take from their own copy.
+    /// Code of the kernel and its modules, which debuggers mostly read from vmlinux.
     KernelText,
     /// Struct pages.
     StructPages,
@@ -25,15 +25,15 @@ pub enum Priority {
     Cache,
     /// Memory of processes.
     User,
-    /// Nobody's.
+    /// Free memory.
     Free,
 }
 
 impl Priority {
-    /// How many there are.
+    /// The number of priorities.
     pub const COUNT: usize = 8;
 
-    /// All of them, in the order of writing.
+    /// All priorities, in the order of writing.
     pub const ALL: [Self; Self::COUNT] = [
         Self::KernelData,
         Self::Slab,
@@ -45,7 +45,7 @@ impl Priority {
         Self::Free,
     ];
 
-    /// What reports call it.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::KernelData => "kernel data",
@@ -59,7 +59,7 @@ impl Priority {
         }
     }
 
-    /// What a page of `class` is priority, unless the kernel maps it for itself.
+    /// Returns the priority of a page of `class` that the kernel does not map for itself.
     fn of(class: PageClass) -> Self {
         match class {
             PageClass::PageTable => Self::KernelData,
@@ -71,7 +71,7 @@ impl Priority {
         }
     }
 
-    /// Splits the pages set in `kept`, whose `classes` are those from PFN `first` on, into one set per [`Priority`].
+    /// Divides the pages of `kept`, with `classes` from PFN `first`, into one set per [`Priority`].
     pub(crate) fn split(
         first: u64,
         classes: &[PageClass],
@@ -83,7 +83,7 @@ impl Priority {
         for (index, (classes, &word)) in classes.chunks_exact(64).zip(kept).enumerate() {
             let mut rest = word;
             while rest != 0 {
-                // Neighbours are mostly of one class: all of the next page's class at once.
+                // Adjacent pages are mostly of one class: take all of the next page's class at once.
                 let class = classes[rest.trailing_zeros() as usize];
                 let same = classes
                     .iter()
@@ -93,7 +93,7 @@ impl Priority {
                 rest &= !same;
             }
         }
-        // What is data to one mapping is data, whatever others make of it.
+        // A page that one mapping uses as data is data, whatever other mappings use it for.
         let pages = first..first + classes.len() as u64;
         for (priority, runs) in [
             (Self::StructPages, &own.struct_pages),
@@ -113,7 +113,7 @@ impl Priority {
     }
 }
 
-/// The parts of `runs` within `pages`, counted from its start.
+/// Returns the parts of `runs` within `pages`, relative to its start.
 fn overlaps<'a>(
     runs: &'a [Range<u64>],
     pages: &'a Range<u64>,

@@ -10,26 +10,26 @@ use crate::Priority;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "how", content = "why")]
 pub enum Ended {
-    /// Every page that was to be kept is in the dump.
+    /// The dump has every page to be kept.
     Complete,
     /// Nothing was to be written.
     DryRun,
     /// The user stopped it.
     Stopped,
-    /// The time it was given is over.
+    /// The time limit was reached.
     TimeLimit,
-    /// The room it was given is taken.
+    /// The size limit was reached.
     SizeLimit,
     /// The disk is full.
     DiskFull(String),
     /// The output could not be written.
     WriteFailed(String),
-    /// The source, or what was written before, could not be read any more.
+    /// The source, or the part of the dump written before, could no longer be read.
     ReadFailed(String),
 }
 
 impl Ended {
-    /// Whether all that was asked for was done.
+    /// Returns whether everything requested was done.
     pub fn is_success(&self) -> bool {
         matches!(self, Self::Complete | Self::DryRun)
     }
@@ -42,31 +42,31 @@ pub struct ClassCount {
     pub class: &'static str,
     /// Pages that are kept.
     pub kept: u64,
-    /// Pages that were left out.
+    /// Pages that are excluded.
     pub dropped: u64,
 }
 
-/// Pages that should have been kept, but are not in a dump that ended early.
+/// Pages of one priority that a dump that ended early lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// What they are worth.
+    /// Their priority.
     pub priority: Priority,
     /// Pages to be kept.
     pub kept: u64,
-    /// Of these, pages that are not in the dump.
+    /// Of these, pages that the dump lacks.
     pub left_out: u64,
 }
 
-/// Pages compressed in one way.
+/// Pages compressed with one method.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MethodCount {
     /// Codec and level.
     pub method: String,
-    /// How many.
+    /// Their number.
     pub pages: u64,
 }
 
-/// A page that should have been kept, but could not be read.
+/// A page to be kept that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unreadable {
     /// Its PFN.
@@ -75,39 +75,39 @@ pub struct Unreadable {
     pub why: String,
 }
 
-/// What was found of the machine before anything was written.
+/// The machine, as found before anything was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Found {
     /// One more than the highest PFN.
     pub max_pfn: u64,
     /// Ranges of physical memory.
     pub ranges: usize,
-    /// The kernel's build ID (5.9 on).
+    /// The kernel's build ID (since 5.9).
     pub build_id: Option<String>,
     /// Levels of its page tables: 4 or 5.
     pub paging_levels: Option<u8>,
-    /// Where the kernel image is, less where it was linked to be (two's complement).
+    /// Physical address of the kernel image minus its link address (two's complement).
     pub phys_base: Option<u64>,
-    /// Where the direct map starts.
+    /// Virtual address of the direct map.
     pub direct_map: Option<u64>,
 }
 
-/// One file of a dump in parts.
+/// One part of a split set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartReport {
     /// The file.
     pub output: String,
-    /// How it ended. A part that ended early, because its disk is full or failed, left its work to the others.
+    /// How it ended. A part that ended early, because its disk is full or failed, left its pages to the others.
     pub ended: Ended,
-    /// Whether there is a file: a part that holds nothing has none.
+    /// Whether the file exists: a part without pages is removed.
     pub exists: bool,
-    /// The first PFN that is its own.
+    /// Its first PFN.
     pub start_pfn: u64,
-    /// One more than the last.
+    /// One more than its last PFN.
     pub end_pfn: u64,
     /// Kept pages among these.
     pub pages: u64,
-    /// Of these, pages that are on record in it.
+    /// Of these, pages that it holds.
     pub pages_written: u64,
     /// Bytes of page contents stored, after compression.
     pub stored_bytes: u64,
@@ -128,16 +128,16 @@ pub struct Phases {
     pub finish: f64,
 }
 
-/// What a capture did.
+/// The report of a capture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// How it ended.
     pub ended: Ended,
-    /// What was read.
+    /// The source.
     pub source: String,
-    /// What was written, of several parts all names; none for a dry run.
+    /// The output, or the names of all parts; `None` for a dry run.
     pub output: Option<String>,
-    /// `uname -r` of the kernel, where the source says so.
+    /// `uname -r` of the kernel, if known.
     pub kernel: Option<String>,
     /// Seconds since 1970 at the crash.
     pub crash_time: Option<u64>,
@@ -150,34 +150,33 @@ pub struct Report {
     pub level: u8,
     /// "kdump", "elf" or "flattened".
     pub format: &'static str,
-    /// Codec and level that were asked for, or "auto".
+    /// The requested codec and level, or "auto".
     pub codec: String,
     /// Threads that scanned and compressed.
     pub threads: usize,
     /// Pages per class.
     pub classes: Vec<ClassCount>,
-    /// Pages the source itself lacks because an earlier dump left them out.
+    /// Pages the source lacks because an earlier dump excluded them.
     pub missing_from_source: u64,
     /// Pages to be kept.
     pub pages_kept: u64,
-    /// Pages left out.
+    /// Pages excluded.
     pub pages_dropped: u64,
-    /// Kept pages that are on record in the output; fewer than `pages_kept` when it ended early.
+    /// Pages to be kept that the output holds; fewer than `pages_kept` if it ended early.
     pub pages_written: u64,
-    /// What is missing of a dump that ended early, most important first. Empty where pages are written in the order of
-    /// their PFNs, whatever they are worth.
+    /// What a dump that ended early lacks, highest priority first. Empty where pages are written in PFN order.
     pub left_out: Vec<LeftOut>,
-    /// Of the kept pages, those of nothing but zeros, which take no room of their own.
+    /// Of the kept pages, zero pages, which share one page of data.
     pub zero_pages: u64,
-    /// Of the kept pages, those stored as they are.
+    /// Of the kept pages, those stored uncompressed.
     pub raw_pages: u64,
     /// Of the kept pages, those stored compressed.
     pub compressed_pages: u64,
-    /// The same by codec and level, fastest first.
+    /// Compressed pages by codec and level, fastest first.
     pub methods: Vec<MethodCount>,
     /// Pages that could not be read from the source.
     pub unreadable_pages: u64,
-    /// The first of them.
+    /// The first of these.
     pub unreadable: Vec<Unreadable>,
     /// Bytes of physical memory the machine has.
     pub memory_bytes: u64,
@@ -187,12 +186,12 @@ pub struct Report {
     pub output_bytes: u64,
     /// Time per phase.
     pub seconds: Phases,
-    /// What the user should know: classes that could not be told, damaged structures.
+    /// What the user should know: undecidable classes, damaged structures.
     pub remarks: Vec<String>,
 }
 
 impl Report {
-    /// Bytes of kept memory over bytes stored for it.
+    /// Returns the bytes of kept memory divided by the bytes stored for it.
     pub fn ratio(&self) -> f64 {
         let kept = (self.zero_pages + self.raw_pages + self.compressed_pages) as f64 * 4096.0;
         if self.stored_bytes == 0 { 1.0 } else { kept / self.stored_bytes as f64 }
@@ -214,7 +213,7 @@ pub(crate) fn class_counts(
         .collect()
 }
 
-/// Measures one phase after the other.
+/// Measures the time of each phase.
 pub(crate) struct Clock {
     start: Instant,
     last: Instant,
@@ -227,17 +226,17 @@ impl Clock {
         Self { start: now, last: now, seconds: Phases::default() }
     }
 
-    /// When the first phase began.
+    /// The start of the first phase.
     pub(crate) fn start_time(&self) -> Instant {
         self.start
     }
 
-    /// When the current phase began.
+    /// The start of the current phase.
     pub(crate) fn phase_time(&self) -> Instant {
         self.last
     }
 
-    /// Puts the time since the last lap down to `phase`.
+    /// Adds the time since the last lap to `phase`.
     pub(crate) fn lap(&mut self, phase: Phase) {
         let now = Instant::now();
         let lap = (now - std::mem::replace(&mut self.last, now)).as_secs_f64();

@@ -26,8 +26,8 @@ use pagehaul_run::{Phase, Progress};
 /// Bytes per write of a temporary bitmap.
 const BITMAP_CHUNK: usize = 256 << 10;
 
-/// Takes a dump of `source`. A capture that ends early, but leaves a dump of what was written, gives a report that says
-/// so; an error means that there is no dump.
+/// Captures a dump of `source`. A capture that ends early leaves a dump of the pages written, and its report says so. An
+/// error means that there is no dump.
 pub fn capture(
     source: &Source,
     target: &Target,
@@ -63,13 +63,13 @@ pub fn capture(
         Format::Elf => elf(&job, file.clone(), &mut clock),
         Format::Flattened => stream(&job, file.file(), path, &mut clock),
     }
-    // Nothing is in it that could be of use.
+    // It holds nothing of use.
     .inspect_err(|_| file.discard())?;
     file.write_checksums().map_err(CaptureError::Checksums)?;
     Ok(report)
 }
 
-/// A kdump-compressed file; the set of kept pages lives in its bitmap, their order in a nameless file beside it.
+/// Writes a kdump-compressed file. The set of kept pages is in its bitmap 2, their order in a temporary file.
 fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<Report, CaptureError> {
     let path = file.path().to_owned();
     let layout = job.layout()?;
@@ -82,7 +82,7 @@ fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<R
         None => vec![Pass { priority: None, bitmap: bitmap.clone() }],
     };
     let pages = tally.pages_kept();
-    // The bitmap is read back, also where it ends in a hole.
+    // The bitmap is read back, even where it ends in a hole.
     file.set_size(layout.descriptors_offset()).map_err(|error| output_error(&path, error.into()))?;
     let bitmaps = passes.iter().map(|pass| pass.bitmap.clone()).collect();
     let mut dump = SingleFileWriter::new(&mut file, &header, layout, bitmap, bitmaps, pages)?;
@@ -93,7 +93,7 @@ fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<R
     Ok(job.report(Some(&path), &tally, stats, size, clock))
 }
 
-/// Where the order of pages is kept; none where it is that of PFNs.
+/// Creates the bitmaps for ordering pages by priority. Returns `None` where pages are written in PFN order.
 fn order(job: &mut Job<'_>, file: &OutputFile, layout: &Layout) -> Option<PriorityBitmaps> {
     if !file.is_regular() {
         return None;
@@ -104,15 +104,13 @@ fn order(job: &mut Job<'_>, file: &OutputFile, layout: &Layout) -> Option<Priori
             Some(order)
         }
         Err(error) => {
-            job.remark(format!(
-                "pages are written in the order of PFNs, whatever they are priority: {error}"
-            ));
+            job.remark(format!("pages are written in PFN order, not by priority: {error}"));
             None
         }
     }
 }
 
-/// A flattened dump: what is kept is worked out twice, because a stream cannot be read back.
+/// Writes a flattened stream. Pages are classified twice, because a stream cannot be read back.
 fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<Report, CaptureError> {
     let mut stream = FlattenedOutput::new(out, job.progress.bytes_written())
         .map_err(|error| output_error(path, error.into()))?;
@@ -122,7 +120,7 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     let pages = tally.pages_kept();
     let mut dump = FlattenedWriter::new(&mut stream, &header, layout, pages)?;
     let selection = job.selection();
-    let kept = KeptPages::Again(Box::new(selection.selector()));
+    let kept = KeptPages::Reclassified(Box::new(selection.selector()));
     let mut stats = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
     let size = stream.bytes();
     if let Err(error) = stream.finish()
@@ -133,20 +131,21 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     Ok(job.report(Some(path), &tally, stats, size, clock))
 }
 
-/// An ELF file; the set of kept pages lives in a nameless file beside it.
+/// Writes an ELF file. The set of kept pages is in a temporary file.
 fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, CaptureError> {
     let path = file.path().to_owned();
-    let mut spool = OutputFile::temporary(&path)?;
+    let mut temporary = OutputFile::temporary(&path)?;
     let selection = job.selection();
     job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
     let mut bits = ChunkWriter::new(0, BITMAP_CHUNK);
     let tally = scan(&selection, job.options.threads, job.progress, |_, chosen| {
-        bits.push_bits(&chosen.kept, u64::MAX, &mut spool).map_err(|error| output_error(spool.path(), error))
+        bits.push_bits(&chosen.kept, u64::MAX, &mut temporary)
+            .map_err(|error| output_error(temporary.path(), error))
     })?;
-    bits.flush(&mut spool).map_err(|error| output_error(spool.path(), error))?;
+    bits.flush(&mut temporary).map_err(|error| output_error(temporary.path(), error))?;
     clock.lap(Phase::Scan);
-    spool.set_size(bits.end()).map_err(|error| output_error(spool.path(), error.into()))?;
-    let bitmap = StoredBitmap::new(spool.reader(), 0, bits.end());
+    temporary.set_size(bits.end()).map_err(|error| output_error(temporary.path(), error.into()))?;
+    let bitmap = StoredBitmap::new(temporary.reader(), 0, bits.end());
     let segments = job.segments(bitmap.clone());
     let pages = tally.pages_kept();
     let mut dump = ElfDump::new(file, segments, pages).map_err(|error| output_error(&path, error))?;
@@ -156,7 +155,7 @@ fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, Cap
     Ok(job.report(Some(&path), &tally, stats, size, clock))
 }
 
-/// Packs the kept pages and places them in `dump`.
+/// Packs the kept pages and writes them to `dump`.
 fn pack<'a>(
     job: &Job<'_>,
     selection: &'a Selection<'a>,

@@ -6,17 +6,17 @@ use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, bits};
 use crate::CaptureError;
 use crate::priority::Priority;
 
-/// Pages in a block where no kernel says: those of a memory section on x86_64, and as many as fit one block of bitmap.
+/// Pages per block without a kernel: those of a memory section on x86_64, as many as fit one block of bitmap.
 const DEFAULT_BLOCK: usize = 1 << 15;
 
-/// What became of pages, per class. Summed per block, never shared in a loop.
+/// Pages per class. Summed per block, never shared in a per-page loop.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) kept: [u64; PageClass::COUNT],
     pub(crate) dropped: [u64; PageClass::COUNT],
-    /// Left out by the dump that is the source.
+    /// Excluded by the dump that is the source.
     pub(crate) missing: u64,
-    /// Kept pages by [`Priority`], where that was asked.
+    /// Kept pages by [`Priority`], if pages are ordered by it.
     pub(crate) by_priority: [u64; Priority::COUNT],
     pub(crate) trouble: Option<Trouble>,
 }
@@ -44,39 +44,39 @@ impl Tally {
     }
 }
 
-/// What the pages of one block came to: bit *n* is the block's page *n*.
+/// The selected pages of one block: bit *n* is the block's page *n*.
 pub(crate) struct BlockSelection {
     /// The pages that are kept.
     pub(crate) kept: Vec<u64>,
-    /// The same by [`Priority`]; empty where nobody asked.
+    /// The same by [`Priority`]; empty if pages are not ordered by it.
     pub(crate) by_priority: Vec<Vec<u64>>,
 }
 
 impl BlockSelection {
-    /// For blocks of `pages` pages, without [`Priority`].
+    /// Allocates a selection of `pages` pages, without [`Priority`].
     pub(crate) fn new(pages: usize) -> Self {
         Self { kept: vec![0; pages / 64], by_priority: Vec::new() }
     }
 }
 
-/// What is kept and why, for all threads.
+/// Which pages are kept, for all threads.
 pub(crate) struct Selection<'a> {
     pub(crate) memory: &'a dyn PhysMemory,
-    /// None: nothing is known of struct pages, and every page is kept.
+    /// `None` if struct pages are unknown, and every page is kept.
     pub(crate) kernel: Option<&'a Kernel>,
     pub(crate) level: DumpLevel,
-    /// Runs of dropped pages shorter than this are kept after all: 1 but for formats in which a hole has its price.
+    /// Shorter runs of excluded pages are kept. 1, except for formats in which every hole has a cost.
     pub(crate) shortest_hole: usize,
-    /// What the kernel maps for itself; none where worth does not matter.
+    /// Pages that the kernel maps for itself; `None` if pages are not ordered by priority.
     pub(crate) own: Option<&'a OwnPages>,
 }
 
 impl<'a> Selection<'a> {
-    /// A buffer for what is asked of a block.
+    /// Allocates a selection of one block.
     pub(crate) fn buffer(&self) -> BlockSelection {
-        let chosen = BlockSelection::new(self.pages_per_block());
+        let block = BlockSelection::new(self.pages_per_block());
         let sets = if self.own.is_some() { Priority::COUNT } else { 0 };
-        BlockSelection { by_priority: vec![chosen.kept.clone(); sets], ..chosen }
+        BlockSelection { by_priority: vec![block.kept.clone(); sets], ..block }
     }
 
     pub(crate) fn pages_per_block(&self) -> usize {
@@ -107,7 +107,7 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// One thread's way to choose.
+/// The state of one scanning thread.
 pub(crate) struct Selector<'a> {
     memory: &'a dyn PhysMemory,
     scanner: Option<PageScanner<'a>>,
@@ -119,9 +119,9 @@ pub(crate) struct Selector<'a> {
 }
 
 impl Selector<'_> {
-    /// Sets in `chosen` the pages of block `index` that are kept.
-    pub(crate) fn select(&mut self, index: u64, chosen: &mut BlockSelection) -> Result<Tally, CaptureError> {
-        let BlockSelection { kept, by_priority } = chosen;
+    /// Selects the pages of block `index` that are kept.
+    pub(crate) fn select(&mut self, index: u64, block: &mut BlockSelection) -> Result<Tally, CaptureError> {
+        let BlockSelection { kept, by_priority } = block;
         let mut tally = Tally::default();
         let first = index * self.classes.len() as u64;
         self.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut self.exists);
@@ -130,16 +130,16 @@ impl Selector<'_> {
             by_priority.iter_mut().for_each(|bits| bits.fill(0));
             return Ok(tally);
         }
-        // `kept` holds the pages there are, until the ones to drop are cleared.
+        // `kept` starts with all stored pages; excluded ones are cleared.
         self.memory.mark_stored(first, kept)?;
         tally.missing = bits::count(&self.exists) - bits::count(kept);
         match &mut self.scanner {
             Some(scanner) => tally.trouble = scanner.scan(index, &mut self.classes)?.trouble,
-            // Nothing is known of the kernel, or nobody asked.
+            // The kernel is unknown, or every page is kept.
             None => self.classes.fill(PageClass::Undecided),
         }
         for (classes, word) in self.classes.chunks_exact(64).zip(kept.iter_mut()) {
-            *word = choose(classes, *word, &self.drops, &mut tally);
+            *word = select_word(classes, *word, &self.drops, &mut tally);
         }
         if self.shortest_hole > 1 {
             self.fill_short_holes(first, kept, &mut tally)?;
@@ -153,7 +153,7 @@ impl Selector<'_> {
         Ok(tally)
     }
 
-    /// Keeps runs of dropped pages that are too short to be holes. Pages that must not be read stay out.
+    /// Keeps runs of excluded pages that are too short for a hole, except pages that must not be read.
     fn fill_short_holes(
         &mut self,
         first: u64,
@@ -172,7 +172,7 @@ impl Selector<'_> {
         }
         let last = self.classes.len();
         for run in bits::runs(&droppable) {
-            // A run at the edge of the block may go on in the next.
+            // A run at the edge of the block may continue in the next.
             if run.len() >= self.shortest_hole || run.start == 0 || run.end == last {
                 continue;
             }
@@ -186,8 +186,13 @@ impl Selector<'_> {
     }
 }
 
-/// Of the 64 pages of which those in `stored` are there, the ones that stay.
-fn choose(classes: &[PageClass], stored: u64, drops: &[bool; PageClass::COUNT], tally: &mut Tally) -> u64 {
+/// Returns which of 64 pages are kept, of those in `stored`.
+fn select_word(
+    classes: &[PageClass],
+    stored: u64,
+    drops: &[bool; PageClass::COUNT],
+    tally: &mut Tally,
+) -> u64 {
     if stored == 0 {
         return 0;
     }
@@ -214,13 +219,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chosen_pages_and_counts_agree() {
+    fn block_pages_and_counts_agree() {
         let drops = DumpLevel::ALL.drop_table();
         let mut classes = [PageClass::Kernel; 64];
         classes[3] = PageClass::Free;
         classes[63] = PageClass::HwPoison;
         let mut tally = Tally::default();
-        let kept = choose(&classes, !(1 << 5), &drops, &mut tally);
+        let kept = select_word(&classes, !(1 << 5), &drops, &mut tally);
         assert_eq!(kept, !(1 << 3 | 1 << 5 | 1 << 63));
         assert_eq!(tally.pages_kept(), 61);
         assert_eq!(tally.dropped[PageClass::Free as usize], 1);
@@ -231,8 +236,8 @@ mod tests {
     fn uniform_pages_take_the_short_way_to_the_same_result() {
         let drops = DumpLevel::ALL.drop_table();
         let mut tally = Tally::default();
-        assert_eq!(choose(&[PageClass::Slab; 64], u64::MAX, &drops, &mut tally), u64::MAX);
-        assert_eq!(choose(&[PageClass::Anon; 64], u64::MAX, &drops, &mut tally), 0);
+        assert_eq!(select_word(&[PageClass::Slab; 64], u64::MAX, &drops, &mut tally), u64::MAX);
+        assert_eq!(select_word(&[PageClass::Anon; 64], u64::MAX, &drops, &mut tally), 0);
         assert_eq!(tally.kept[PageClass::Slab as usize], 64);
         assert_eq!(tally.dropped[PageClass::Anon as usize], 64);
     }

@@ -18,30 +18,30 @@ use crate::report::Clock;
 use crate::selection::Selection;
 use crate::{CaptureError, Compression, Ended, Limits, Unreadable};
 
-/// Unreadable pages that a report names; the others are counted.
+/// Unreadable pages that a report lists; the others are only counted.
 const NAMED: usize = 16;
 
-/// Batches on their way, at 1 MiB each: well within the bound of 32 MiB and 8 MiB per thread. Fewer let the threads wait
-/// for the disk: with 5 for 2 threads a capture took 12 % longer than with 16 (`-d 0 -c lzo`, 2.2 GB/s disk).
+/// Batches in flight, 1 MiB each: well within the bound of 32 MiB and 8 MiB per thread. With fewer, threads wait for the
+/// disk: with 5 for 2 threads a capture took 12 % longer than with 16 (`-d 0 -c lzo`, 2.2 GB/s disk).
 const BUFFERS_PER_THREAD: usize = 4;
 const SPARE_BUFFERS: usize = 8;
 
-/// How many batches `threads` packing threads need.
+/// Returns how many batches `threads` packing threads need.
 pub(crate) fn buffers(threads: usize) -> usize {
     BUFFERS_PER_THREAD * threads + SPARE_BUFFERS
 }
 
-/// What became of the kept pages.
+/// Statistics of the kept pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WriteStats {
     pub(crate) ended: Ended,
-    /// Pages that are on record in the output.
+    /// Pages that the output holds.
     pub(crate) written: u64,
-    /// The same by priority, of a dump that ended early, where it is known.
+    /// The same by priority, for a dump that ended early, if known.
     pub(crate) by_priority: Option<[u64; Priority::COUNT]>,
     pub(crate) zero: u64,
     pub(crate) raw: u64,
-    /// Pages compressed, by the way they were.
+    /// Compressed pages by method.
     pub(crate) packed: Vec<(Method, u64)>,
     pub(crate) unreadable_pages: u64,
     pub(crate) unreadable: Vec<Unreadable>,
@@ -87,7 +87,7 @@ impl WriteStats {
         }
     }
 
-    /// Adds what became of other pages, of which `pages` are on record.
+    /// Adds the statistics of other pages, of which the output holds `pages`.
     pub(crate) fn add_all(&mut self, other: Self, pages: u64) {
         self.written += pages;
         self.zero += other.zero;
@@ -111,7 +111,7 @@ pub(crate) struct PageWork<'a> {
     pub(crate) limits: Limits,
 }
 
-/// Packs all of `work` and places it in `dump`, which is called `name` in messages.
+/// Packs all of `work` and writes it to `dump`, which messages call `name`.
 pub(crate) fn write_pages(
     work: PageWork<'_>,
     dump: &mut dyn DumpWriter,
@@ -120,7 +120,7 @@ pub(crate) fn write_pages(
     clock: &mut Clock,
 ) -> Result<WriteStats, CaptureError> {
     let level = AdaptiveLevel::new(work.compression.ladder());
-    // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
+    // Fails here rather than in the threads if a codec cannot be set up.
     Packer::new(work.selection.memory, &level)?;
     progress.begin(Phase::Pack, work.pages * PAGE_SIZE as u64);
     let priorities = work.kept.priorities();
@@ -156,7 +156,7 @@ pub(crate) fn write_pages(
     Ok(stats)
 }
 
-/// How a failed write ends a capture.
+/// Returns how a failed write ends a capture.
 pub(crate) fn ended(name: &str, error: &WriteError) -> Ended {
     let WriteError::Write { source, .. } = error else {
         return Ended::ReadFailed(format!("{name}: {error}"));
@@ -165,7 +165,7 @@ pub(crate) fn ended(name: &str, error: &WriteError) -> Ended {
     if error.is_full() { Ended::DiskFull(why) } else { Ended::WriteFailed(why) }
 }
 
-/// Sums the pages of each pass by priority; none where passes have none.
+/// Sums the pages of each pass by priority. Returns `None` for passes without priority.
 fn by_priority(passes: &[Option<Priority>], counts: &[u64]) -> Option<[u64; Priority::COUNT]> {
     let mut sums = [0; Priority::COUNT];
     for (priority, count) in passes.iter().zip(counts) {
@@ -179,7 +179,7 @@ enum Failure {
     Write(WriteError),
 }
 
-/// What workers do: take the next kept pages, and pack them.
+/// The work of the pool: the next kept pages are packed.
 struct Packing<'a> {
     /// The number of the next batch, and its pages.
     batcher: Mutex<(u64, Batcher<'a>)>,

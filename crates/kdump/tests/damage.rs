@@ -152,8 +152,8 @@ fn a_cut_file_holds_what_is_before_the_cut() {
     for cut in [good.len() - 1, good.len() / 2, descs + 5] {
         let dump = open(good[..cut].to_vec()).unwrap();
         let census = dump.census().unwrap();
-        assert!(census.cut_off > 0);
-        assert_eq!(census.cut_off + census.readable(), spec.pages.len() as u64);
+        assert!(census.truncated > 0);
+        assert_eq!(census.truncated + census.readable(), spec.pages.len() as u64);
         let mut view = dump.view();
         let mut readable = 0;
         for (&pfn, (_, contents)) in &spec.pages {

@@ -1,4 +1,4 @@
-//! The interface between whoever decides which pages are written and the formats that hold them.
+//! The interface between the policy that selects pages and the formats that store them.
 
 use std::ops::Range;
 

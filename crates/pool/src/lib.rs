@@ -128,16 +128,16 @@ impl<W: Work> Drop for Lane<W> {
 pub struct Results<'a, W: Work> {
     lane: Lane<W>,
     /// Does the work on the calling thread, if no worker could be created.
-    inline: Option<(Crew<'a, W>, W::Worker)>,
+    inline: Option<(WorkerSide<'a, W>, W::Worker)>,
 }
 
 impl<W: Work> Results<'_, W> {
     /// Blocks until the next result is there. Returns `None` after the last. The buffer of the previous result goes
     /// back to the workers.
     pub fn recv(&mut self) -> Option<Result<&mut W::Buffer, W::Error>> {
-        if let Some((crew, worker)) = &mut self.inline {
+        if let Some((side, worker)) = &mut self.inline {
             self.lane.recycle();
-            if !crew.step(worker) {
+            if !side.step(worker) {
                 self.inline = None;
             }
         }
@@ -146,20 +146,20 @@ impl<W: Work> Results<'_, W> {
 }
 
 /// A worker's side of the lanes.
-struct Crew<'a, W: Work> {
+struct WorkerSide<'a, W: Work> {
     work: &'a W,
     free: Receiver<W::Buffer>,
     lanes: Vec<Sender<Finished<W>>>,
 }
 
-impl<W: Work> Clone for Crew<'_, W> {
+impl<W: Work> Clone for WorkerSide<'_, W> {
     fn clone(&self) -> Self {
         Self { work: self.work, free: self.free.clone(), lanes: self.lanes.clone() }
     }
 }
 
-impl<W: Work> Crew<'_, W> {
-    /// Does one piece of work. Returns false once there is no more, or nobody waits for it.
+impl<W: Work> WorkerSide<'_, W> {
+    /// Does one piece of work. Returns false once there is no more, or its lane is gone.
     fn step(&self, worker: &mut W::Worker) -> bool {
         let Some(mut buffer) = self.buffer() else { return false };
         let Some(Ticket { lane, number }) = self.work.next(&mut buffer) else { return false };
@@ -179,7 +179,7 @@ impl<W: Work> Crew<'_, W> {
     }
 }
 
-impl<W: Work> Drop for Crew<'_, W> {
+impl<W: Work> Drop for WorkerSide<'_, W> {
     fn drop(&mut self) {
         if thread::panicking() {
             // The result that is lost would be waited for without end.
@@ -204,9 +204,9 @@ pub fn ordered<W: Work, R>(
         let (give, free) = unbounded();
         let (sender, lane) = lane(&give);
         let buffers = fill(give, buffers);
-        let crew = Crew { work, free, lanes: vec![sender] };
-        let created = spawn_up_to(scope, name, threads.min(buffers), || worker(crew.clone()));
-        let inline = (created == 0).then(|| (crew, W::Worker::default()));
+        let side = WorkerSide { work, free, lanes: vec![sender] };
+        let created = spawn_up_to(scope, name, threads.min(buffers), || worker(side.clone()));
+        let inline = (created == 0).then(|| (side, W::Worker::default()));
         consume(&mut Results { lane, inline })
     })
 }
@@ -226,17 +226,17 @@ pub fn in_lanes<W: Work, R>(
         let (give, free) = unbounded();
         let (senders, lanes) = (0..lanes).map(|_| lane(&give)).unzip();
         let buffers = fill(give, buffers);
-        let crew = Crew { work, free, lanes: senders };
-        let created = spawn_up_to(scope, name, threads.min(buffers), || worker(crew.clone()));
-        drop(crew);
+        let side = WorkerSide { work, free, lanes: senders };
+        let created = spawn_up_to(scope, name, threads.min(buffers), || worker(side.clone()));
+        drop(side);
         consume(lanes, created)
     })
 }
 
-fn worker<W: Work>(crew: Crew<'_, W>) -> impl FnOnce() + Send {
+fn worker<W: Work>(side: WorkerSide<'_, W>) -> impl FnOnce() + Send {
     move || {
         let mut worker = W::Worker::default();
-        while crew.step(&mut worker) {}
+        while side.step(&mut worker) {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every page once, decompressed on every CPU, handed on in order.
+//! Reads every page once, on every CPU, and delivers them in order.
 
 use std::convert::Infallible;
 use std::iter::Enumerate;
@@ -11,15 +11,15 @@ use pagehaul_pool::{Ticket, Work, ordered};
 /// Pages of a batch: 1 MiB.
 pub const BATCH: usize = 256;
 
-/// Pages that follow each other, whatever became of them.
+/// Consecutive pages, with their states.
 pub struct Batch {
     pfns: Range<u64>,
     bytes: Vec<u8>,
-    /// Which pages of `bytes` are zeros for sure. Most of a dump's pages are left out, and filling them takes longer than
-    /// all else about them.
+    /// Which pages of `bytes` are known to be zeros. Most pages of a dump are excluded, and zeroing them would take longer
+    /// than everything else about them.
     zeros: [bool; BATCH],
     states: Vec<PageState>,
-    /// Why pages could not be read that should be there, by PFN.
+    /// Pages that should be there but could not be read, by PFN, and why.
     pub failures: Vec<(u64, ReadError)>,
 }
 
@@ -39,7 +39,7 @@ impl Batch {
         self.pfns.clone()
     }
 
-    /// Each page with its state, and its contents where it has any: zeros where it hasn't.
+    /// Iterates over the pages: PFN, state, and contents, which are zeros for pages without any.
     pub fn pages(&self) -> impl Iterator<Item = (u64, PageState, &[u8])> {
         self.pfns
             .clone()
@@ -48,7 +48,7 @@ impl Batch {
             .map(|((pfn, state), bytes)| (pfn, *state, bytes))
     }
 
-    /// The contents of all pages, one after the other.
+    /// The contents of all pages.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.states.len() * PAGE_SIZE]
     }
@@ -58,12 +58,12 @@ impl Batch {
         self.failures.clear();
         let mut stored = [0; BATCH / 64];
         if memory.mark_stored(self.pfns.start, &mut stored).is_err() {
-            // Each page says why.
+            // Reading each page gives the reason.
             stored.fill(!0);
         }
         let pages = self.bytes.as_chunks_mut().0.iter_mut().zip(&mut self.zeros);
         for (at, (pfn, (out, zeros))) in self.pfns.clone().zip(pages).enumerate() {
-            let state = if bits::get(&stored, at) { None } else { left_out(view, pfn) };
+            let state = if bits::get(&stored, at) { None } else { excluded(view, pfn) };
             let state = state.unwrap_or_else(|| {
                 *zeros = false;
                 match read(view, pfn, out) {
@@ -96,8 +96,8 @@ fn read(view: &mut dyn View, pfn: u64, out: &mut PageBuf) -> Result<(), ReadErro
     }
 }
 
-/// The state of a page that was left out on purpose; none if it was not.
-fn left_out(view: &mut dyn View, pfn: u64) -> Option<PageState> {
+/// Returns the state of an excluded page, `None` for others.
+fn excluded(view: &mut dyn View, pfn: u64) -> Option<PageState> {
     let state = view.window(pfn << PAGE_SHIFT, 1).err()?.state();
     (state == PageState::Excluded).then_some(state)
 }
@@ -146,7 +146,7 @@ pub fn sweep<B>(
     })
 }
 
-/// The memory among `pfns`, in batches. A page that two ranges share comes once.
+/// Divides the memory among `pfns` into batches. A page that two ranges share comes once.
 fn batches(memory: &dyn PhysMemory, pfns: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
     let mut next = pfns.start;
     let bytes = pfns.start.saturating_mul(1 << PAGE_SHIFT)..pfns.end.saturating_mul(1 << PAGE_SHIFT);
@@ -158,7 +158,7 @@ fn batches(memory: &dyn PhysMemory, pfns: Range<u64>) -> impl Iterator<Item = Ra
             let start = (piece.start >> PAGE_SHIFT).max(next);
             here = start..(((piece.end - 1) >> PAGE_SHIFT) + 1).min(pfns.end).max(start);
         }
-        // Batches end on round numbers, so that they do not depend on where the first begins.
+        // Batches end on multiples of their size, wherever the first begins.
         let end = ((here.start / BATCH as u64 + 1) * BATCH as u64).min(here.end);
         let batch = here.start..end;
         here.start = end;

@@ -1,4 +1,4 @@
-//! ELF dumps: pages as they are, at places that follow from the set of kept pages alone.
+//! ELF dumps: uncompressed pages, at offsets that depend only on the set of kept pages.
 
 mod segments;
 
@@ -12,25 +12,25 @@ pub(crate) use segments::Segments;
 
 /// Bytes per write.
 const CHUNK: usize = 4 << 20;
-/// Runs of dropped pages shorter than this stay in the file: every hole costs a program header, which crash looks
-/// through one by one. makedumpfile draws the line at the same number.
+/// Shorter runs of excluded pages stay in the file: every hole costs a program header, and crash searches them linearly.
+/// makedumpfile has the same limit.
 pub(crate) const SHORTEST_HOLE: usize = 256;
 
-/// An ELF dump being written.
+/// Writes an ELF dump.
 pub(crate) struct ElfDump<'a> {
     sink: OutputFile,
     segments: Segments<'a>,
-    /// Program headers there is room for.
+    /// Number of program headers that fit.
     room: u64,
     data: u64,
     pages: u64,
     stream: ChunkWriter,
-    /// Whether a page could not be read: zeros are in its place.
+    /// Whether a page was unreadable: zeros are in its place.
     lost: bool,
 }
 
 impl<'a> ElfDump<'a> {
-    /// For the `pages` pages that `segments` knows to be kept.
+    /// Starts a dump of the `pages` pages that are kept in `segments`.
     pub(crate) fn new(sink: OutputFile, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
         let room = segments.count(u64::MAX)?;
         let data = segments.data_offset(room);
@@ -56,7 +56,7 @@ impl DumpWriter for ElfDump<'_> {
 
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
         let data = batch.data;
-        // Pages stored one after the other go out together.
+        // Consecutive pages are pushed together.
         let mut run = 0..0;
         for (stored, place) in batch.stored() {
             self.lost |= stored == StoredPage::Unreadable;
@@ -74,7 +74,7 @@ impl DumpWriter for ElfDump<'_> {
 
     fn finish(&mut self) -> Result<(), WriteError> {
         self.stream.flush(&mut self.sink)?;
-        // Pages of zeros at the end are a hole, which has to be inside the file.
+        // Zero pages at the end are a hole, which must be within the file.
         self.sink.set_size(self.end())?;
         self.sink.sync()?;
         self.write_headers(u64::MAX, self.lost)?;
@@ -82,11 +82,10 @@ impl DumpWriter for ElfDump<'_> {
     }
 
     fn abandon(&mut self) -> Recorded {
-        // As for kdump files, errors from here on change nothing.
         let _ = self.stream.flush(&mut self.sink);
         let pages_until = |end: u64| end.saturating_sub(self.data) / PAGE_SIZE as u64;
         let mut pages = pages_until(self.stream.flushed());
-        // Pages of zeros at the end are a hole, for which the file must grow.
+        // Zero pages at the end are a hole: the file must grow to include it.
         if self.sink.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
             pages = pages.min(pages_until(self.sink.size()));
         }

@@ -1,4 +1,4 @@
-//! The program headers of an ELF dump: which memory is where in the file, and which was left out.
+//! The program headers of an ELF dump: the file offset of each range of memory, and which ranges are excluded.
 
 use pagehaul_elfcore::{ProgramHeader, VmcoreHead};
 use pagehaul_output::{StoredBitmap, WriteError};
@@ -6,14 +6,14 @@ use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, bits};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// What an ELF dump's headers are made from.
+/// The segments of an ELF dump.
 #[derive(Clone)]
 pub(crate) struct Segments<'a> {
     pub(crate) memory: &'a dyn PhysMemory,
     pub(crate) kept: StoredBitmap,
-    /// The virtual address of physical address 0, where it is known.
+    /// The virtual address of physical address 0, if known.
     pub(crate) direct_map: Option<u64>,
-    /// Whether the dump stays marked incomplete whatever is written.
+    /// Whether the dump stays marked incomplete, because its source is.
     pub(crate) lossy: bool,
 }
 
@@ -87,7 +87,7 @@ impl Segments<'_> {
                 let (set, run_end) = kept_pages.run(page, last + 1)?;
                 let room = pages.saturating_sub(rank);
                 let kept = set && room > 0;
-                // A run that goes past the last page written is kept up to there.
+                // A run that extends past the last page written is kept up to that page.
                 let end = if kept { run_end.min(page.saturating_add(room)) } else { run_end };
                 let start = (page << PAGE_SHIFT).max(extent.start);
                 let stop = (end << PAGE_SHIFT).min(extent.end);
@@ -129,7 +129,7 @@ impl<'a> BitCursor<'a> {
         Self { bitmap, first: u64::MAX, words: vec![0; Self::WORDS] }
     }
 
-    /// Whether page `page` is set, and where the run of pages like it ends, at `end` at the latest.
+    /// Returns whether page `page` is set, and the end of the run of equal bits, at most `end`.
     fn run(&mut self, page: u64, end: u64) -> Result<(bool, u64), WriteError> {
         let bits = Self::WORDS as u64 * 64;
         let mut at = page;

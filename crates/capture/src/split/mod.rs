@@ -1,9 +1,8 @@
-//! A dump in several files, each on a disk of its own: the parts of a split set.
+//! A dump in several files on several disks: the parts of a split set.
 //!
-//! Each file holds one stretch of PFNs, as the format wants it. Where one ends and the next begins is not decided before:
-//! the parts grow towards each other ([`share`]), a unit of some MiB at a time, packed by threads that serve them all
-//! ([`pool`]). A disk that is full or fails ends its part at the last unit that is whole in it, and the others take the
-//! rest.
+//! Each file holds one range of PFNs. Where one ends and the next begins is not decided in advance: the parts grow towards
+//! each other ([`plan`]), a unit of a few MiB at a time, packed by threads that serve them all ([`dispatch`]). A disk that
+//! is full or fails ends its part at the last unit that is wholly in it, and the other parts take the rest.
 
 mod dispatch;
 mod packing;
@@ -39,13 +38,13 @@ use scan::Scanned;
 use units::Units;
 use writer::{PartWriter, Shared, Written};
 
-/// More files than this would take more memory for their buffers than a capture may.
-const MOST: usize = 16;
-/// Bytes gathered for writes of page data, of all parts together, and of one.
+/// Parts at most: the buffers of more would exceed the bound on memory.
+const MAX_PARTS: usize = 16;
+/// Bytes gathered for writes of page data, of all parts together and of one at most.
 const DATA_CHUNKS: usize = 16 << 20;
 const DATA_CHUNK: usize = 4 << 20;
 
-/// Takes a dump into the files at `paths`.
+/// Captures a dump into the files at `paths`.
 pub(crate) fn capture(
     job: &Job<'_>,
     paths: &[PathBuf],
@@ -64,7 +63,7 @@ pub(crate) fn capture(
     Ok(report)
 }
 
-/// Refuses what cannot be.
+/// Refuses requests that cannot be fulfilled.
 fn check(job: &Job<'_>, paths: &[PathBuf], units: &Units) -> Result<(), CaptureError> {
     let refuse = |why: String| Err(CaptureError::Refused(why));
     if job.options.format != Format::Kdump {
@@ -73,8 +72,8 @@ fn check(job: &Job<'_>, paths: &[PathBuf], units: &Units) -> Result<(), CaptureE
             job.options.format.name()
         ));
     }
-    if paths.len() > MOST {
-        return refuse(format!("{} outputs are too many; a dump has at most {MOST} parts", paths.len()));
+    if paths.len() > MAX_PARTS {
+        return refuse(format!("{} outputs are too many; a dump has at most {MAX_PARTS} parts", paths.len()));
     }
     if units.len() < paths.len() {
         return refuse(format!(
@@ -86,7 +85,7 @@ fn check(job: &Job<'_>, paths: &[PathBuf], units: &Units) -> Result<(), CaptureE
     Ok(())
 }
 
-/// Makes the files. One that cannot be made is left out, as long as there is another.
+/// Creates the files. The capture goes on without those that cannot be created, as long as there is another.
 fn create(
     job: &Job<'_>,
     paths: &[PathBuf],
@@ -94,7 +93,7 @@ fn create(
     outcomes: &mut [Outcome],
 ) -> Result<Vec<(usize, OutputFile)>, CaptureError> {
     let sources = job.source.memory().files();
-    // Before any file that exists is emptied.
+    // Before any existing file is truncated.
     for path in paths {
         if let Err(refused @ OutputError::Refused(_)) = OutputFile::check(path, overwrite, &sources) {
             return Err(refused.into());
@@ -132,7 +131,7 @@ fn create(
 }
 
 fn refuse_twice(path: &Path) -> CaptureError {
-    CaptureError::Refused(format!("{} is named twice; each part needs a file of its own", path.display()))
+    CaptureError::Refused(format!("{} is named twice; each part needs its own file", path.display()))
 }
 
 /// Scans, packs and writes.
@@ -144,7 +143,7 @@ fn write(
     clock: &mut Clock,
 ) -> Result<Report, CaptureError> {
     let level = AdaptiveLevel::new(job.compression().ladder());
-    // Here rather than in the threads, so that a codec that cannot be set up costs nothing.
+    // Fails here rather than in the threads if a codec cannot be set up.
     Packer::new(job.source.memory(), &level)?;
     let layout = job.layout()?;
     let mut header = job.header();
@@ -153,7 +152,7 @@ fn write(
         scan::scan(job, files, units, (&header, &layout), &mut outcomes, clock)?;
     let pages = tally.pages_kept();
     job.progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
-    // A power of two, as there are at most MOST files.
+    // A power of two, as there are at most MAX_PARTS files.
     let chunk = (1 << (DATA_CHUNKS / files.len().max(1)).ilog2()).min(DATA_CHUNK);
     let parts = files
         .into_iter()

@@ -1,33 +1,33 @@
-//! Who takes which unit. Each part is one own of units; between neighbours there is a gap, from whose ends both take,
-//! and they meet where they meet: whose disk is faster has more.
+//! Which part takes which unit. Each part is one range of units. Neighbours take units from both ends of the gap between
+//! them until they meet, so a faster disk gets more.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::units::Units;
 
-/// The units of a machine, shared out among parts.
+/// The distribution of a machine's units among parts.
 pub(super) struct SplitPlan {
     units: Units,
     plans: Vec<PartPlan>,
 }
 
-/// What one part has.
+/// The units of one part.
 struct PartPlan {
-    /// Its first unit, from which it grows; it belongs to it from the beginning.
+    /// The unit from which it grows, which is its own from the beginning.
     seed: usize,
     /// Whether the first unit was taken.
     begun: bool,
     range: Range<usize>,
     /// Whether it takes more.
     open: bool,
-    /// Units taken, but not known to be in the file yet, in the order of taking.
+    /// Units taken but not recorded as being in the file, oldest first.
     taken: VecDeque<usize>,
 }
 
 impl SplitPlan {
-    /// Gives each of `parts` parts its first unit: the first part the lowest, the last the highest, the others where the
-    /// pages between are equally many. There are at least as many units as parts.
+    /// Gives each of `parts` parts its seed: the first part the lowest unit, the last the highest, the others at equal
+    /// distances in pages. There must be at least as many units as parts.
     pub(super) fn new(units: Units, parts: usize) -> Self {
         let (all, gaps) = (units.before(units.len()), parts.saturating_sub(1).max(1));
         let mut plans: Vec<PartPlan> = Vec::with_capacity(parts);
@@ -50,27 +50,27 @@ impl SplitPlan {
         &self.units
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub(super) fn parts(&self) -> usize {
         self.plans.len()
     }
 
-    /// The units of a part.
+    /// The range of units of a part.
     pub(super) fn range(&self, part: usize) -> Range<usize> {
         self.plans[part].range.clone()
     }
 
-    /// Whether a part may still take units.
+    /// Returns whether a part may still take units.
     pub(super) fn is_open(&self, part: usize) -> bool {
         self.plans[part].open
     }
 
-    /// Whether a part took units that are not known to be in its file.
+    /// Returns whether a part took units that are not recorded as being in its file.
     pub(super) fn has_unrecorded(&self, part: usize) -> bool {
         !self.plans[part].taken.is_empty()
     }
 
-    /// The gaps below and above a part. Parts that have nothing and take nothing are no neighbours.
+    /// Returns the gaps below and above a part. Closed parts without units are not neighbours.
     fn gaps(&self, part: usize) -> (Range<usize>, Range<usize>) {
         let there = |own: &&PartPlan| own.open || !own.range.is_empty();
         let range = &self.plans[part].range;
@@ -80,7 +80,7 @@ impl SplitPlan {
         (below..range.start, range.end..above)
     }
 
-    /// Whether there is a page that a part could take.
+    /// Returns whether there is a page that a part could take.
     pub(super) fn has_work(&self, part: usize) -> bool {
         let own = &self.plans[part];
         let (below, above) = self.gaps(part);
@@ -88,7 +88,7 @@ impl SplitPlan {
         own.open && first + self.units.kept(below) + self.units.kept(above) > 0
     }
 
-    /// Has a part take a unit with pages: its first, then the next of the larger gap.
+    /// Takes the next unit with pages for a part: its seed, then from the larger gap.
     pub(super) fn take(&mut self, part: usize) -> Option<usize> {
         if !self.has_work(part) {
             return None;
@@ -99,7 +99,7 @@ impl SplitPlan {
         let unit = if !std::mem::replace(&mut own.begun, true) && units.kept(own.range.clone()) > 0 {
             own.seed
         } else if units.kept(below.clone()) > units.kept(above.clone()) {
-            // Units without pages on the way cost nothing.
+            // Skipped units have no pages.
             let unit = below.rev().find(|&unit| units.kept(unit..unit + 1) > 0)?;
             own.range.start = unit;
             unit
@@ -112,12 +112,12 @@ impl SplitPlan {
         Some(unit)
     }
 
-    /// A part's unit taken first is in its file.
+    /// Records that a part's oldest unit is in its file.
     pub(super) fn record(&mut self, part: usize) {
         self.plans[part].taken.pop_front();
     }
 
-    /// A part takes no more, and gives back what is not in its file, but for `keep` units taken first.
+    /// Closes a part: it takes no more units, and gives back those not in its file, except the `keep` oldest.
     pub(super) fn close(&mut self, part: usize, keep: usize) {
         let own = &mut self.plans[part];
         own.open = false;
@@ -134,7 +134,7 @@ impl SplitPlan {
         }
     }
 
-    /// A part that takes no more has lost everything: its neighbours may have it.
+    /// Gives all units of a closed part, which lost them, to its neighbours.
     pub(super) fn give_up(&mut self, part: usize) {
         let own = &mut self.plans[part];
         own.open = false;
@@ -142,8 +142,7 @@ impl SplitPlan {
         own.range.end = own.range.start;
     }
 
-    /// Once all is taken, gives the units without pages that are left to whoever is beside them, and says which units with
-    /// pages nobody took.
+    /// Gives the units without pages that are left to an adjacent part. Returns the units with pages that no part took.
     pub(super) fn close_gaps(&mut self) -> Vec<Range<usize>> {
         let mut left = Vec::new();
         let mut below: Option<usize> = None;
@@ -178,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Units of `pages` kept pages each.
+    /// Makes units of `pages` kept pages each.
     fn units(pages: &[u64]) -> Units {
         let mut units = Units::new(pages.len() as u64 * 1024);
         for (unit, &pages) in pages.iter().enumerate() {
@@ -189,8 +188,8 @@ mod tests {
         units
     }
 
-    /// Seconds from the end of the first part to that of the last, over all seconds, when disk *n* needs `seconds[n]` for a
-    /// unit; and the units that each took.
+    /// Returns the share of time between the end of the first part and of the last, when disk *n* needs `seconds[n]` per
+    /// unit, and the units that each took.
     fn race(seconds: &[u64], count: usize) -> (f64, Vec<usize>) {
         let mut plan = SplitPlan::new(units(&vec![1024; count]), seconds.len());
         let mut free = vec![0; seconds.len()];
@@ -220,7 +219,7 @@ mod tests {
         assert!((895..=905).contains(&taken[0]), "{taken:?}");
     }
 
-    /// The limit of three parts and more: a disk at an end has no other work than that between it and its neighbour.
+    /// The limit of three parts or more: a disk at an end has only the work between it and its neighbour.
     #[test]
     fn an_end_disk_faster_than_all_others_together_is_done_early() {
         let (idle, taken) = race(&[1, 10, 10], 1000);
@@ -247,8 +246,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, no unit is in two parts, what was recorded stays, and one part that goes on gets all that no
-        /// other part has, unless parts that have something stand in between.
+        /// Whatever happens, no unit is in two parts, recorded units stay, and a part that goes on gets everything that no
+        /// other part has, unless other parts are in between.
         #[test]
         fn every_unit_has_one_owner(
             pages in prop::collection::vec(prop::sample::select(vec![0, 64, 1024]), 4..40),

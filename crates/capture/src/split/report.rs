@@ -1,4 +1,4 @@
-//! The end of all parts together, and what is said of them.
+//! Finalizes all parts, and reports on them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::selection::Tally;
 use crate::write::{WriteStats, ended};
 use crate::{Ended, PartReport, Report};
 
-/// What became of one output.
+/// The outcome of one output.
 pub(super) struct Outcome {
     part: PartReport,
 }
@@ -34,7 +34,7 @@ impl Outcome {
         }
     }
 
-    /// It takes no pages, or no more.
+    /// Records why it takes no more pages.
     pub(super) fn failed(&mut self, why: Ended) {
         self.part.ended = why;
     }
@@ -43,12 +43,12 @@ impl Outcome {
 /// The pages of all parts, and those in none.
 pub(super) struct Total {
     stats: WriteStats,
-    /// Stretches of PFNs with pages in no part.
+    /// Ranges of PFNs with pages in no part.
     left: Vec<Range<u64>>,
 }
 
-/// Gives the parts their last word: complete, if together they hold every page, else all stay marked incomplete, because
-/// each says of the whole set whether it is.
+/// Finalizes all parts. The incomplete mark is about the whole set: it is cleared in all parts if together they hold every
+/// page, else in none.
 pub(super) fn conclude(
     written: Vec<(usize, Written<'_>)>,
     mut plan: SplitPlan,
@@ -64,7 +64,7 @@ pub(super) fn conclude(
         let outcome = &mut outcomes[index];
         outcome.part.ended = written.ended;
         if !written.sealed {
-            // Nothing is in it that could be of use.
+            // It holds nothing of use.
             written.file.output().discard();
             continue;
         }
@@ -107,7 +107,7 @@ pub(super) fn conclude(
     total
 }
 
-/// What is said at the end.
+/// Returns the report.
 pub(super) fn report(
     job: &Job<'_>,
     outcomes: Vec<Outcome>,

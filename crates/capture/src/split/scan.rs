@@ -17,9 +17,9 @@ use crate::selection::Tally;
 use crate::write::ended;
 use pagehaul_run::Phase;
 
-/// What the scan came to.
+/// The result of the scan.
 pub(super) struct Scanned {
-    /// The files that have their bitmaps.
+    /// The files whose bitmaps are written.
     pub(super) files: Vec<(usize, OutputFile)>,
     pub(super) units: Units,
     pub(super) tally: Tally,
@@ -33,7 +33,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Does the same to every file; those where it fails are left out.
+    /// Applies `act` to every file, and goes on without those where it fails.
     fn each(
         &mut self,
         mut act: impl FnMut(&mut OutputFile, &mut BitmapWriter) -> Result<(), WriteError>,
@@ -80,16 +80,16 @@ pub(super) fn scan(
     }
     files.each(|_, _| Ok(()))?;
     let mut exists = vec![0; pages / 64];
-    let tally = scan::scan(&selection, job.options.threads, job.progress, |block, chosen| {
-        let first = block * pages as u64;
+    let tally = scan::scan(&selection, job.options.threads, job.progress, |index, block| {
+        let first = index * pages as u64;
         selection.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
-        units.count(first, &chosen.kept);
-        files.each(|file, bitmaps| bitmaps.push(&exists, &chosen.kept, file))
+        units.count(first, &block.kept);
+        files.each(|file, bitmaps| bitmaps.push(&exists, &block.kept, file))
     })?;
     units.sum_up();
     files.each(|file, bitmaps| {
         bitmaps.finish(file)?;
-        // The bitmap is read back, also where it ends in a hole.
+        // The bitmap is read back, even where it ends in a hole.
         Ok(file.set_size(layout.descriptors_offset())?)
     })?;
     clock.lap(Phase::Scan);

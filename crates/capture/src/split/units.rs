@@ -1,24 +1,24 @@
-//! The units of PFNs that parts are made of.
+//! The units of PFNs that parts consist of.
 
 use std::ops::Range;
 
-/// Units of a machine that has no more pages than [`SMALLEST`] and [`LARGEST`] allow: small beside what a disk takes.
+/// Units per machine, unless [`SMALLEST`] or [`LARGEST`] applies: small compared to what a disk takes.
 const WANTED: u64 = 4096;
 /// Pages of a unit: 4 MiB of memory …
 const SMALLEST: u64 = 1 << 10;
-/// … to 128 MiB, so that 64 TiB of memory take 4 MiB to keep count of.
+/// … to 128 MiB, so that the counts of 64 TiB of memory take 4 MiB.
 const LARGEST: u64 = 1 << 15;
 
-/// A machine's PFNs in units of one size, and how many kept pages are in them.
+/// A machine's PFNs in units of equal size, and the number of kept pages in each.
 pub(super) struct Units {
     pages: u64,
     max_pfn: u64,
-    /// Kept pages before each unit, and of all; until [`sum_up`](Self::sum_up), those of the unit before.
+    /// Kept pages before each unit, and in all; until [`sum_up`](Self::sum_up), those of the previous unit.
     before: Vec<u64>,
 }
 
 impl Units {
-    /// For the PFNs below `max_pfn`, with no page kept.
+    /// Covers the PFNs below `max_pfn`, with no page kept.
     pub(super) fn new(max_pfn: u64) -> Self {
         let pages = (max_pfn / WANTED).next_power_of_two().clamp(SMALLEST, LARGEST);
         let count = max_pfn.div_ceil(pages) as usize;
@@ -43,7 +43,7 @@ impl Units {
         }
     }
 
-    /// How many units there are.
+    /// The number of units.
     pub(super) fn len(&self) -> usize {
         self.before.len() - 1
     }
@@ -53,23 +53,23 @@ impl Units {
         self.pages
     }
 
-    /// Kept pages before `unit`; of all, where it is the one past the last.
+    /// Returns the kept pages before `unit`, which may be one past the last.
     pub(super) fn before(&self, unit: usize) -> u64 {
         let last = self.before.len() - 1;
         self.before[unit.min(last)]
     }
 
-    /// The unit of the kept page that has `pages` before it.
+    /// Returns the unit of the kept page that has `pages` before it.
     pub(super) fn holding(&self, pages: u64) -> usize {
         self.before.partition_point(|&before| before <= pages).saturating_sub(1)
     }
 
-    /// Kept pages of these units.
+    /// Returns the kept pages in `units`.
     pub(super) fn kept(&self, units: Range<usize>) -> u64 {
         self.before(units.end) - self.before(units.start).min(self.before(units.end))
     }
 
-    /// The PFNs of these units.
+    /// Returns the PFNs of `units`.
     pub(super) fn pfns(&self, units: &Range<usize>) -> Range<u64> {
         let pfn = |unit: usize| (unit as u64 * self.pages).min(self.max_pfn);
         pfn(units.start)..pfn(units.end)

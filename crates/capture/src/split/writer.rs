@@ -27,7 +27,7 @@ pub(super) struct PartWriter<'a, 'b> {
     over: bool,
     /// Statistics of the units that are not wholly in the file, oldest first.
     units: VecDeque<(SplitUnit, WriteStats)>,
-    /// Statistics of the pages that are on record.
+    /// Statistics of the pages that the file holds.
     stats: WriteStats,
 }
 

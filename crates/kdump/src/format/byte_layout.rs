@@ -1,4 +1,4 @@
-//! The headers as other machines than x86_64 lay them out: `long` of 4 bytes, the highest byte first.
+//! The headers of machines other than x86_64: 4-byte `long`, big-endian integers.
 
 use super::header::STATUS_OFFSET;
 use super::{DiskDumpHeader, NewUtsname, PageDesc, UTS_LEN};
@@ -8,9 +8,9 @@ use super::{DiskDumpHeader, NewUtsname, PageDesc, UTS_LEN};
 pub(crate) struct ByteLayout {
     /// Whether `long` has 8 bytes.
     pub(crate) wide: bool,
-    /// Whether integers have their highest byte first.
+    /// Whether integers are big-endian.
     pub(crate) big_endian: bool,
-    /// What 64-bit integers are aligned to in structs: 4 on i386, 8 elsewhere.
+    /// Alignment of 64-bit integers in structs: 4 on i386, 8 elsewhere.
     pub(crate) align64: usize,
 }
 
@@ -19,7 +19,7 @@ const PAGE_SIZES: [u32; 5] = [4096, 8192, 16384, 32768, 65536];
 /// `sizeof(struct kdump_sub_header)` at most.
 pub(crate) const LARGEST_SUB_HEADER: usize = 104;
 
-/// [`DiskDumpHeader`], as far as it is used, as numbers.
+/// The used fields of [`DiskDumpHeader`], as numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MainHeader {
     pub(crate) version: i32,
@@ -49,10 +49,10 @@ pub(crate) struct SubHeader {
 }
 
 impl ByteLayout {
-    /// x86_64, aarch64, and whatever else is 64-bit and little-endian.
+    /// The layout of x86_64, aarch64, and any other 64-bit little-endian machine.
     pub(crate) const NATIVE: Self = Self { wide: true, big_endian: false, align64: 8 };
 
-    /// The layout in which the header makes sense, if there is one.
+    /// Returns the layout in which the header is valid, if there is one.
     pub(crate) fn of(header: &[u8; size_of::<DiskDumpHeader>()]) -> Option<Self> {
         let machine = header.get(12 + 4 * UTS_LEN..12 + 5 * UTS_LEN)?;
         let align64 = if machine.starts_with(b"i") { 4 } else { 8 };
@@ -106,7 +106,7 @@ impl ByteLayout {
         }
     }
 
-    /// Turns a descriptor as it was read into one with little-endian fields. Its layout is the same everywhere.
+    /// Converts a descriptor to little-endian fields. Its layout is the same on every machine.
     pub(crate) fn descriptor(self, desc: &mut PageDesc) {
         if self.big_endian {
             desc.offset = desc.offset.get().swap_bytes().into();
@@ -117,7 +117,7 @@ impl ByteLayout {
     }
 }
 
-/// Takes one field of a struct after the other. Past the end, they are zero.
+/// Reads the fields of a struct in order. Fields past the end are zero.
 struct Fields<'a> {
     layout: ByteLayout,
     bytes: &'a [u8],
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(ByteLayout::NATIVE.status_offset(), offset_of!(DiskDumpHeader, status));
     }
 
-    /// Offsets as a C compiler for i386, and for 32-bit ARM, has them.
+    /// The offsets that C compilers for i386 and 32-bit ARM use.
     #[test]
     fn narrow_layouts_have_their_fields_where_c_has_them() {
         for (align64, notes, last) in [(4, 32, 72), (8, 40, 88)] {

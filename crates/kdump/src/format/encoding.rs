@@ -1,4 +1,4 @@
-//! What a descriptor says of its page, held against the file.
+//! How a page is stored, according to its descriptor, checked against the file.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use pagehaul_codec::Codec;
 
 use super::{PageDesc, flags};
 
-/// Where page data can be: behind the headers, not in the tables, before the end of the file.
+/// Where page data may be: behind the headers, outside the tables, before the end of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
     /// File offset of the first byte behind headers and notes.
@@ -20,22 +20,22 @@ pub(crate) struct Places {
 /// How a page is stored, or what is wrong with its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// Well described.
+    /// The descriptor is valid.
     Stored(Codec),
-    /// Offset 0: the writer did not get to it.
+    /// Offset 0: the writer ended before it.
     Missing,
-    /// Its bytes would be behind the end of the file.
-    CutOff,
+    /// Its bytes would be past the end of the file.
+    Truncated,
     /// Its bytes would be in the headers or tables, or the offset is negative.
     BadOffset,
     /// No page has that many bytes when stored in this way.
     BadSize,
-    /// Flags that stand for no codec, or for several.
+    /// Flags of no codec, or of several.
     Unknown,
 }
 
 impl Encoding {
-    /// Of a descriptor in a dump of pages of `whole` bytes.
+    /// Interprets a descriptor of a dump with pages of `whole` bytes.
     pub(crate) fn of(desc: &PageDesc, places: &Places, whole: u32) -> Self {
         let size = desc.size.get();
         let Ok(offset) = u64::try_from(desc.offset.get()) else { return Self::BadOffset };
@@ -58,16 +58,16 @@ impl Encoding {
         if offset < places.headers_end || (offset < places.tables.end && end > places.tables.start) {
             return Self::BadOffset;
         }
-        if end > places.file_size { Self::CutOff } else { Self::Stored(codec) }
+        if end > places.file_size { Self::Truncated } else { Self::Stored(codec) }
     }
 
-    /// What is wrong, for people.
+    /// Describes what is wrong.
     pub(crate) fn complaint(self, desc: &PageDesc, file_size: u64) -> String {
         let (offset, size, flags) = (desc.offset, desc.size, desc.flags);
         match self {
             Self::Stored(codec) => format!("stored with {codec}"),
             Self::Missing => "the dump has no bytes for it, though it is not marked incomplete".into(),
-            Self::CutOff => format!(
+            Self::Truncated => format!(
                 "its {size} bytes at offset {offset:#x} are past the end of the file at {file_size:#x}"
             ),
             Self::BadOffset => format!("its descriptor points to offset {offset:#x}, where no pages are"),

@@ -1,4 +1,4 @@
-//! The first blocks of a kdump-compressed file that is being written.
+//! The first blocks of a kdump-compressed file.
 
 use core::mem::offset_of;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use super::layout::{Layout, LayoutError, NOTES_OFFSET};
 use super::utsname::UtsName;
 use super::{BLOCK_SIZE, DiskDumpHeader, KdumpSubHeader, NewUtsname, SIGNATURE, UTS_LEN, VERSION, flags};
 
-/// What the header and the sub header of a dump say.
+/// The contents of the header and the sub header of a dump.
 #[derive(Debug, Clone)]
 pub struct Header<'a> {
-    /// The crashed machine, from `init_uts_ns` in its memory or what VMCOREINFO tells (OSRELEASE).
+    /// The crashed machine: `init_uts_ns` from its memory, or OSRELEASE from VMCOREINFO.
     pub uts: UtsName,
     /// When it crashed: seconds since 1970 (CRASHTIME of VMCOREINFO), 0 if not known.
     pub crash_time: i64,
-    /// Which page classes were left out: the field's bits, 0 to 31.
+    /// The dump level, 0 to 31.
     pub dump_level: u32,
     /// How many CPUs left their registers in the notes. Written as at least 1: readers take 0 for damage.
     pub nr_cpus: u32,
@@ -24,28 +24,28 @@ pub struct Header<'a> {
     pub phys_base: u64,
     /// The codec bit of most pages, of [`flags`]; 0 for none. A hint to readers.
     pub codec: u32,
-    /// The ELF notes as they stand in the source's PT_NOTE, VMCOREINFO among them.
+    /// The ELF notes of the source's PT_NOTE, including VMCOREINFO.
     pub notes: &'a [u8],
-    /// Whether the dump lacks pages for good, because its source did: it then stays marked incomplete.
+    /// Whether the source lacks pages: the dump then stays marked incomplete.
     pub lossy: bool,
     /// The PFNs of this part of a split dump; `None` for a dump in one file.
     pub split: Option<Range<u64>>,
 }
 
-/// File offset of the status word, whose INCOMPLETE bit is cleared once all else is written.
+/// File offset of the status word, whose INCOMPLETE bit is cleared once everything else is written.
 pub const STATUS_OFFSET: u64 = offset_of!(DiskDumpHeader, status) as u64;
 
 /// File offset of the number of blocks between the header and the bitmaps. In the same sector as the status word.
 pub const SUB_BLOCKS_OFFSET: u64 = offset_of!(DiskDumpHeader, sub_hdr_size) as u64;
 
 impl Header<'_> {
-    /// The bytes of the status word, to be written at [`STATUS_OFFSET`].
+    /// Returns the bytes of the status word, at [`STATUS_OFFSET`].
     pub fn status(&self, incomplete: bool) -> [u8; 4] {
         let state = if incomplete || self.lossy { flags::INCOMPLETE } else { 0 };
         (self.codec & flags::CODECS | state).to_le_bytes()
     }
 
-    /// The first [`Layout::header_len`] bytes of the file: header, sub header and notes.
+    /// Returns the first [`Layout::header_len`] bytes of the file: header, sub header and notes.
     pub fn encode(&self, layout: &Layout, incomplete: bool) -> Result<Vec<u8>, LayoutError> {
         let found = self.notes.len() as u64;
         if found != layout.notes_len() {
@@ -80,7 +80,7 @@ impl Header<'_> {
     pub(crate) fn sub_header(&self, layout: &Layout) -> KdumpSubHeader {
         let (text_offset, text_size) = pagehaul_elfcore::notes::vmcoreinfo(self.notes)
             .map_or((0, 0), |(offset, text)| (NOTES_OFFSET + offset as u64, text.len() as u64));
-        // A dump in one file leaves the PFN range at zero, as the field does.
+        // A dump in one file leaves the PFN range at zero, as makedumpfile does.
         let part = self.split.clone().unwrap_or(0..0);
         KdumpSubHeader {
             phys_base: self.phys_base.into(),
@@ -100,14 +100,14 @@ impl Header<'_> {
     }
 }
 
-/// The 32-bit fields that version 6 keeps beside its 64-bit ones.
+/// Clamps a value for the 32-bit fields that version 6 keeps next to its 64-bit ones.
 fn clamp(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 impl UtsName {
-    /// libkdumpfile takes the whole for damage, and then knows no architecture, unless `sysname` is "Linux" and none
-    /// of `release`, `version` and `machine` is empty: what is not known is therefore written as "unknown".
+    /// Unknown fields are "unknown": unless `sysname` is "Linux" and `release`, `version` and `machine` are not empty,
+    /// libkdumpfile takes the struct for damaged and knows no architecture.
     fn encode(&self) -> NewUtsname {
         let field = |text: &str, fallback: &str| {
             let text = if text.is_empty() { fallback } else { text };

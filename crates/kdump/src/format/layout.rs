@@ -1,4 +1,4 @@
-//! Where everything goes in a kdump-compressed file that is being written.
+//! The offsets of the blocks in a kdump-compressed file that is being written.
 
 use super::{BLOCK_SIZE, KdumpSubHeader, MAX_NOTES, MAX_PFNS, PageDesc};
 
@@ -13,7 +13,7 @@ pub enum LayoutError {
         /// One more than the highest PFN.
         max_mapnr: u64,
     },
-    /// Notes of an absurd size.
+    /// Notes of an implausible size.
     #[error(
         "{size} bytes of ELF notes do not fit in a dump, {MAX_NOTES} do: is the source's PT_NOTE damaged?"
     )]
@@ -21,7 +21,7 @@ pub enum LayoutError {
         /// Bytes of the notes.
         size: u64,
     },
-    /// The notes given to the header are not as long as those the layout was made for.
+    /// The header's notes have another length than the layout's.
     #[error("the header has {found} bytes of notes, and the layout room for {expected}")]
     NotesChanged {
         /// Bytes the layout was made for.
@@ -39,7 +39,7 @@ pub enum LayoutError {
     },
 }
 
-/// The blocks before the page data: their offsets follow from the machine's size and its notes alone.
+/// The blocks before the page data. Their offsets depend only on the machine's size and the length of its notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     max_mapnr: u64,
@@ -48,11 +48,11 @@ pub struct Layout {
     bitmap_blocks: u32,
 }
 
-/// File offset of the ELF notes: right behind the sub header.
+/// File offset of the ELF notes: directly behind the sub header.
 pub const NOTES_OFFSET: u64 = BLOCK + size_of::<KdumpSubHeader>() as u64;
 
 impl Layout {
-    /// For a machine whose highest PFN is `max_mapnr - 1`, and `notes_len` bytes of ELF notes.
+    /// Lays out a machine whose highest PFN is `max_mapnr - 1`, with `notes_len` bytes of ELF notes.
     pub fn new(max_mapnr: u64, notes_len: u64) -> Result<Self, LayoutError> {
         if max_mapnr > MAX_PFNS {
             return Err(LayoutError::TooManyPages { max_mapnr });

@@ -1,6 +1,6 @@
-//! The kdump-compressed and flattened formats as they lie on disk, written by a 64-bit little-endian machine.
+//! The kdump-compressed and flattened formats on disk, as 64-bit little-endian machines write them.
 //!
-//! A kdump-compressed file is a row of blocks of [`BLOCK_SIZE`] bytes:
+//! A kdump-compressed file is a sequence of blocks of [`BLOCK_SIZE`] bytes:
 //!
 //! | block | contents |
 //! |---|---|
@@ -9,10 +9,10 @@
 //! | 1 + sub | bitmap 1: bit *n* says that PFN *n* is memory of the machine |
 //! | … | bitmap 2: bit *n* says that PFN *n* is in the dump; as long as bitmap 1 |
 //! | 1 + sub + bitmaps | one [`PageDesc`] per bit set in bitmap 2, in PFN order |
-//! | after them | the pages, anywhere and in any order: descriptors may share one offset |
+//! | behind them | the pages, at any offset and in any order: descriptors may share one offset |
 //!
-//! Within a bitmap PFN *n* is bit *n* % 8 of byte *n* / 8. Integers are little-endian here because the machine that
-//! writes is; the structs mirror its C structs, padding included. The flattened container ([`FlatHeader`],
+//! Within a bitmap PFN *n* is bit *n* % 8 of byte *n* / 8. Integers are in the byte order of the machine that
+//! writes; the structs mirror its C structs, including padding. The flattened container ([`FlatHeader`],
 //! [`FlatRecord`]) is big-endian on every machine.
 
 pub(crate) mod byte_layout;
@@ -30,26 +30,26 @@ pub use header::{Header, STATUS_OFFSET, SUB_BLOCKS_OFFSET};
 pub use layout::{Layout, LayoutError, NOTES_OFFSET};
 pub use utsname::UtsName;
 
-/// Bytes in a block, and in a page: the only size supported, as x86_64 knows no other.
+/// Bytes in a block, and in a page of x86_64.
 pub const BLOCK_SIZE: usize = 4096;
 
 /// First bytes of a kdump-compressed file.
 pub const SIGNATURE: [u8; 8] = *b"KDUMP   ";
-/// First bytes of the older format of the "diskdump" facility: similar, but with another sub header.
+/// First bytes of the older "diskdump" format, which has another sub header.
 pub const DISKDUMP_SIGNATURE: [u8; 8] = *b"DISKDUMP";
 
 /// The version written: the first with 64-bit PFNs.
 pub const VERSION: i32 = 6;
 
-/// PFNs above this cannot be: x86_64 has at most 52 physical address bits
+/// PFNs at most: x86_64 has at most 52 physical address bits
 /// (`MAX_PHYSMEM_BITS`, `arch/x86/include/asm/sparsemem.h`).
 pub const MAX_PFNS: u64 = 1 << (52 - 12);
 
-/// Notes longer than this are taken for damage: 8,192 CPUs leave 12 MiB.
+/// Bytes of notes at most; more are damage. 8,192 CPUs leave 12 MiB.
 pub const MAX_NOTES: u64 = 256 << 20;
 
-/// Flags of [`PageDesc::flags`] and of [`DiskDumpHeader::status`]. In a descriptor they say how the page is stored, none
-/// meaning as it is; in the header the codec bits are only a hint, and the others say how the dump came about.
+/// Flags of [`PageDesc::flags`] and of [`DiskDumpHeader::status`]. In a descriptor they say how the page is stored: none
+/// means uncompressed. In the header the codec bits are only a hint, and the others describe the dump.
 pub mod flags {
     /// zlib stream (RFC 1950).
     pub const ZLIB: u32 = 0x1;
@@ -60,7 +60,7 @@ pub mod flags {
     /// Header only: the writer did not finish; pages may be missing (their descriptors have offset 0, or lie past the
     /// end of the file).
     pub const INCOMPLETE: u32 = 0x8;
-    /// Header only: pages of the memmap that describe only pages left out were left out too.
+    /// Header only: pages of the memmap that describe only excluded pages are excluded too.
     pub const EXCLUDED_VMEMMAP: u32 = 0x10;
     /// One zstd frame. Known to readers since 2021.
     pub const ZSTD: u32 = 0x20;
@@ -68,8 +68,8 @@ pub mod flags {
     pub const CODECS: u32 = ZLIB | LZO | SNAPPY | ZSTD;
 }
 
-/// `struct new_utsname`: what `uname` says on the crashed machine. Each field is closed by a zero. Readers ignore it,
-/// and with it the architecture, if `release`, `version` or `machine` is empty or `sysname` not "Linux".
+/// `struct new_utsname`: `uname` of the crashed machine. Each field ends with a zero byte. Readers ignore the struct, and
+/// thus the architecture, if `release`, `version` or `machine` is empty or `sysname` is not "Linux".
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct NewUtsname {
@@ -135,7 +135,7 @@ pub struct DiskDumpHeader {
 pub struct KdumpSubHeader {
     /// Physical address of the kernel image minus its link address (two's complement).
     pub phys_base: le::U64,
-    /// Which page classes were left out: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free. Since version 1.
+    /// The dump level: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free. Since version 1.
     pub dump_level: le::I32,
     /// 1 if the file is one part of a split dump, else 0. Since version 2.
     pub split: le::I32,
@@ -143,15 +143,15 @@ pub struct KdumpSubHeader {
     pub start_pfn: le::U64,
     /// One more than the last PFN of the part. Since version 2.
     pub end_pfn: le::U64,
-    /// Where the text of VMCOREINFO is; mostly inside the notes. Since version 3.
+    /// File offset of the text of VMCOREINFO, mostly within the notes. Since version 3.
     pub offset_vmcoreinfo: le::I64,
     /// Bytes of that text. Since version 3.
     pub size_vmcoreinfo: le::U64,
-    /// Where the ELF notes are: the whole PT_NOTE of the vmcore. Since version 4.
+    /// File offset of the ELF notes: the whole PT_NOTE of the vmcore. Since version 4.
     pub offset_note: le::I64,
     /// Bytes of the notes. Since version 4.
     pub size_note: le::U64,
-    /// Where the record of erased data is: lines of text. Since version 5.
+    /// File offset of the record of erased data: lines of text. Since version 5.
     pub offset_eraseinfo: le::I64,
     /// Bytes of that record. Since version 5.
     pub size_eraseinfo: le::U64,
@@ -163,13 +163,13 @@ pub struct KdumpSubHeader {
     pub max_mapnr_64: le::U64,
 }
 
-/// `struct page_desc`: where a page is and how it is stored.
+/// `struct page_desc`: the file offset of a page, and how it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct PageDesc {
-    /// File offset of the page's bytes. 0: the page is missing (the writer was stopped before it).
+    /// File offset of the page's bytes. 0: the page is missing (the writer ended before it).
     pub offset: le::I64,
-    /// Bytes there: [`BLOCK_SIZE`] for a page stored as it is, else less.
+    /// Bytes stored: [`BLOCK_SIZE`] for an uncompressed page, else less.
     pub size: le::U32,
     /// How the bytes are encoded: [`flags`].
     pub flags: le::U32,
@@ -181,17 +181,17 @@ impl PageDesc {
     /// Bytes of a descriptor in the file.
     pub const SIZE: usize = size_of::<Self>();
 
-    /// The descriptor of a page of which `size` bytes, encoded as `flags` says, are at file offset `offset`.
+    /// Describes a page with `size` stored bytes at file offset `offset`, encoded according to `flags`.
     pub fn new(offset: u64, size: u32, flags: u32) -> Self {
         Self { offset: (offset as i64).into(), size: size.into(), flags: flags.into(), page_flags: 0.into() }
     }
 
-    /// Whether the page is missing.
+    /// Returns whether the page is missing.
     pub fn is_missing(&self) -> bool {
         self.offset.get() == 0
     }
 
-    /// File offset behind the page's bytes.
+    /// Returns the file offset of the end of the page's bytes.
     pub fn end(&self) -> u64 {
         (self.offset.get() as u64).saturating_add(self.size.get().into())
     }
@@ -214,11 +214,11 @@ pub struct FlatHeader {
 /// First bytes of a flattened file.
 pub const FLAT_SIGNATURE: [u8; 16] = *b"makedumpfile\0\0\0\0";
 
-/// Stands before the bytes of each record of a flattened file. A record may overwrite bytes of earlier ones.
+/// The header of each record of a flattened file. A record may overwrite bytes of earlier ones.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FlatRecord {
-    /// Where the bytes belong in the file that the stream describes; -1 in the terminator.
+    /// Offset of the bytes in the file that the stream describes; -1 in the terminator.
     pub offset: big_endian::I64,
     /// How many bytes follow; -1 in the terminator.
     pub size: big_endian::I64,
@@ -227,7 +227,7 @@ pub struct FlatRecord {
 impl FlatRecord {
     /// Bytes of a record's header.
     pub const SIZE: usize = size_of::<Self>();
-    /// Both fields of the record that closes the stream.
+    /// Both fields of the terminator.
     pub const END: i64 = -1;
 }
 
@@ -243,7 +243,7 @@ impl Default for KdumpSubHeader {
     }
 }
 
-// What a C compiler for LP64 makes of the original structs.
+// The layout of the original structs in C for LP64.
 const _: () = {
     assert!(size_of::<NewUtsname>() == 390);
     assert!(size_of::<DiskDumpHeader>() == 464);

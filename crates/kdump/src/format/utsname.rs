@@ -1,7 +1,7 @@
 use super::NewUtsname;
 
-/// What `uname` said on the crashed machine, as text. Longer than 64 bytes is cut when written; bytes that are not
-/// UTF-8 become replacement characters when read.
+/// `uname` of the crashed machine, as text. Fields are truncated to 64 bytes when written; bytes that are not UTF-8
+/// become replacement characters when read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UtsName {
     /// "Linux".
@@ -19,7 +19,7 @@ pub struct UtsName {
 }
 
 impl UtsName {
-    /// An x86_64 Linux machine of which only the kernel release is known.
+    /// Describes an x86_64 Linux machine of which only the kernel release is known.
     pub fn x86_64(release: &str) -> Self {
         Self {
             sysname: "Linux".into(),
@@ -29,7 +29,7 @@ impl UtsName {
         }
     }
 
-    /// From the 390 bytes of a kernel's `struct new_utsname` (`include/uapi/linux/utsname.h`): the contents of
+    /// Decodes the 390 bytes of a kernel's `struct new_utsname` (`include/uapi/linux/utsname.h`): the contents of
     /// `init_uts_ns.name`, and of a dump's header.
     pub fn decode(bytes: &[u8; size_of::<NewUtsname>()]) -> Self {
         let raw: &NewUtsname = zerocopy::transmute_ref!(bytes);

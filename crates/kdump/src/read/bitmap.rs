@@ -1,4 +1,4 @@
-//! Both bitmaps: read once in order when a dump is opened, and by the piece afterwards.
+//! Both bitmaps: read sequentially when a dump is opened, and in pieces afterwards.
 //!
 //! PFNs here count the dump's own pages, which may be larger than 4 KiB.
 
@@ -12,22 +12,22 @@ use zerocopy::IntoBytes;
 use super::Sections;
 use super::parse::format_error;
 
-/// 64-bit words of a bitmap that are read as one while a dump is opened: 32 KiB, a GiB of memory.
+/// 64-bit words of a bitmap read at once while a dump is opened: 32 KiB, a GiB of memory.
 const CHUNK_WORDS: usize = 4096;
-/// Words between two stored counts: 512 bytes of bitmap, 16 MiB of memory. To count the rest takes some 30 ns.
+/// Words between two stored counts: 512 bytes of bitmap, 16 MiB of memory. Counting the rest takes about 30 ns.
 pub(super) const GROUP_WORDS: usize = 64;
-/// Pages of such a group.
+/// Pages per group.
 pub(super) const GROUP_PAGES: u64 = GROUP_WORDS as u64 * 64;
-/// Groups in a chunk.
+/// Groups per chunk.
 const GROUPS: usize = CHUNK_WORDS / GROUP_WORDS;
-/// Pages that a chunk tells of.
+/// Pages per chunk.
 const CHUNK_PAGES: u64 = CHUNK_WORDS as u64 * 64;
 
-/// A machine with this many separate stretches of memory is not one: the largest list a few thousand, and 2^16 is
-/// where ELF headers need an extension.
+/// Separate ranges of memory at most; more are damage. The largest machines have a few thousand, and ELF headers need an
+/// extension from 2^16.
 const MAX_RANGES: usize = 1 << 18;
 
-/// What is kept of the bitmaps: 264 bytes per GiB of memory, 16.5 MiB for 64 TiB.
+/// Counts of the bitmaps: 264 bytes per GiB of memory, 16.5 MiB for 64 TiB.
 #[derive(PartialEq, Eq)]
 pub(super) struct BitmapIndex {
     ranges: RangeMap,
@@ -35,7 +35,7 @@ pub(super) struct BitmapIndex {
     chunks: Vec<u64>,
     /// Set bits before each group within its chunk.
     groups: Vec<u32>,
-    /// Pages that bitmap 2 has and bitmap 1 hasn't: none, unless one is damaged.
+    /// Pages in bitmap 2 but not in bitmap 1: none, unless one is damaged.
     pub(super) contradictions: u64,
 }
 
@@ -81,7 +81,7 @@ impl BitmapIndex {
                             file,
                             sections.bitmap1,
                             format!(
-                                "bitmap 1 has more than {MAX_RANGES} separate stretches of memory: it is damaged"
+                                "bitmap 1 has more than {MAX_RANGES} separate ranges of memory: it is damaged"
                             ),
                         ));
                     }
@@ -115,7 +115,7 @@ impl BitmapIndex {
     pub(super) fn rank(&self, file: &dyn ReadAt, sections: &Sections, pfn: u64) -> Result<u64, OpenError> {
         let group = pfn / GROUP_PAGES;
         let mut words = [0; GROUP_WORDS];
-        // Bits from `pfn` on are left out as if the memory ended there.
+        // Bits from `pfn` are ignored, as if memory ended there.
         load(file, sections.bitmap2, group * GROUP_PAGES, pfn, &mut words)?;
         Ok(self.before_group(group) + bits::count(&words))
     }

@@ -12,7 +12,7 @@ const BATCH: usize = 4096;
 /// How the pages of a dump are stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Pages stored as they are, the shared one counted every time.
+    /// Pages stored uncompressed, including every zero page.
     pub raw: u64,
     /// Pages compressed with zlib.
     pub zlib: u64,
@@ -22,20 +22,20 @@ pub struct Census {
     pub snappy: u64,
     /// Pages compressed with zstd.
     pub zstd: u64,
-    /// Pages the writer did not get to: their descriptors have offset 0.
+    /// Pages that the writer did not write: their descriptors have offset 0.
     pub missing: u64,
-    /// Pages whose bytes or descriptors lie behind the end of the file: it was cut.
-    pub cut_off: u64,
-    /// Pages whose descriptors make no sense.
+    /// Pages whose bytes or descriptors are past the end of the file, which was truncated.
+    pub truncated: u64,
+    /// Pages whose descriptors are invalid.
     pub damaged: u64,
-    /// Pages that share the lowest data offset, as all pages of zeros do; 0 when there are fewer than two.
+    /// Pages that share the lowest data offset, as all zero pages do; 0 if there are fewer than two.
     pub shared: u64,
-    /// Bytes of page data, those of shared pages counted once.
+    /// Bytes of page data; shared pages count once.
     pub stored_bytes: u64,
 }
 
 impl Census {
-    /// Pages that can be read.
+    /// Returns the number of pages that can be read.
     pub fn readable(&self) -> u64 {
         self.raw + self.zlib + self.lzo + self.snappy + self.zstd
     }
@@ -47,7 +47,7 @@ pub(super) fn take(dump: &KdumpFile) -> Result<Census, ReadError> {
     let file_size = dump.file.size();
     let held = file_size.saturating_sub(dump.sections.descriptors) / PageDesc::SIZE as u64;
     let count = dump.sections.count.min(held);
-    census.cut_off = dump.sections.count - count;
+    census.truncated = dump.sections.count - count;
     let mut batch = vec![PageDesc::new_zeroed(); BATCH];
     let mut done = 0;
     while done < count {
@@ -84,13 +84,13 @@ impl Census {
             Encoding::Stored(Codec::Snappy) => &mut self.snappy,
             Encoding::Stored(Codec::Zstd) => &mut self.zstd,
             Encoding::Missing => &mut self.missing,
-            Encoding::CutOff => &mut self.cut_off,
+            Encoding::Truncated => &mut self.truncated,
             Encoding::BadOffset | Encoding::BadSize | Encoding::Unknown => &mut self.damaged,
         }
     }
 }
 
-/// The place with the lowest offset and how many pages share it, found in one pass.
+/// The lowest data offset, and how many pages share it, found in one pass.
 struct Lowest {
     offset: u64,
     size: u64,

@@ -1,5 +1,5 @@
-//! Bitmap 2 and the descriptors must be of one mind: a page's descriptor is found by counting bits, so one bit too many
-//! or too few gives every page after it the contents of its neighbour.
+//! Checks bitmap 2 against the descriptors: a page's descriptor is found by counting bits, so one bit too many or too few
+//! gives every later page the contents of its neighbour.
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -7,16 +7,16 @@ use super::KdumpFile;
 use crate::format::PageDesc;
 use crate::format::encoding::Encoding;
 
-/// Descriptors looked at from the first on.
+/// Descriptors checked from the first.
 const SOME: u64 = 256;
 
-/// Why pages may have each other's contents; none if nothing speaks for it.
+/// Returns why pages may have each other's contents, if there is evidence.
 ///
-/// Every writer begins the data where the descriptors end, or at the next block. So the first descriptors must not lie
-/// in it, the last must be one, and what follows it must not.
+/// Every writer begins the data where the descriptors end, or at the next block. So the first page must not be within the
+/// table, the last descriptor must be one, and the bytes behind it must not.
 pub(super) fn descriptors_do_not_fit_bitmap(dump: &KdumpFile) -> Option<String> {
     let count = dump.sections.count;
-    // A writer that was stopped, and a file that was cut, have fewer descriptors than bits.
+    // Incomplete dumps and truncated files have fewer descriptors than bits.
     if count == 0 || dump.is_incomplete() || dump.data_start() >= dump.file.size() {
         return None;
     }

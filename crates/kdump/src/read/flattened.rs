@@ -13,10 +13,10 @@ use crate::format::{BLOCK_SIZE, FLAT_SIGNATURE, FlatHeader, FlatRecord};
 
 const HEAD: u64 = FlatRecord::SIZE as u64;
 
-/// A flattened file, read as the file that its stream describes.
+/// A flattened stream, presented as the file that it describes.
 ///
-/// Bytes that no record has read as zero, as they would in a sparse file; but if the stream was cut they may have been
-/// in the part that is missing, and reading them fails with [`io::ErrorKind::UnexpectedEof`].
+/// Bytes without a record read as zeros, like those of a sparse file. In a truncated stream they may be in the missing part,
+/// and reading them fails with [`io::ErrorKind::UnexpectedEof`].
 pub struct Flattened {
     file: Box<dyn ReadAt>,
     entries: Vec<Entry>,
@@ -25,13 +25,13 @@ pub struct Flattened {
 }
 
 impl Flattened {
-    /// Reads the headers of all records. A stream without its terminator, or with a record that is not whole or cannot
-    /// be, is taken as far as it goes.
+    /// Reads the headers of all records. A stream without its terminator, or with a truncated or invalid record, is read up
+    /// to there.
     pub fn open(file: impl ReadAt + 'static) -> Result<Self, OpenError> {
         Self::with_index(Box::new(file), ROOMY)
     }
 
-    /// With an entry of its own for each of the first `roomy` records.
+    /// Opens a stream with one index entry for each of the first `roomy` records.
     fn with_index(file: Box<dyn ReadAt>, roomy: usize) -> Result<Self, OpenError> {
         check_header(&*file)?;
         let mut builder = Builder::new(roomy);
@@ -40,7 +40,7 @@ impl Flattened {
             let record = match next(&*file, at)? {
                 Next::Record(record) => record,
                 Next::End => break true,
-                Next::Cut => break false,
+                Next::Truncated => break false,
             };
             let data = at + HEAD;
             let held = file.size().saturating_sub(data).min(record.size);
@@ -62,12 +62,12 @@ impl Flattened {
         Ok(Self { file, entries, size, complete })
     }
 
-    /// Whether the stream has its terminator. Without it, it was cut somewhere.
+    /// Returns whether the stream has its terminator. Without it, it is truncated.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Fills from one entry as much of `buf` as it has, starting at `offset`, which is in it.
+    /// Reads as much of `buf` as one entry has from `offset`, which is in it.
     fn read_entry(&self, entry: &Entry, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let mut records = [Record { offset: 0, size: 0, data: 0 }; MOST_WALKED as usize];
         let records = &mut records[..entry.records.min(MOST_WALKED) as usize];
@@ -142,7 +142,7 @@ impl fmt::Debug for Flattened {
     }
 }
 
-/// One record: `size` bytes that belong at `offset` and are at `data` in the file.
+/// One record: `size` bytes at `data` of the stream, for `offset` of the file it describes.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     offset: u64,
@@ -161,13 +161,13 @@ enum Next {
     /// The terminator.
     End,
     /// The end of the file, or the zeros that a crashed file system leaves there.
-    Cut,
+    Truncated,
 }
 
 fn next(file: &dyn ReadAt, at: u64) -> Result<Next, OpenError> {
     let mut head = FlatRecord::new_zeroed();
     match file.read_exact_at(at, head.as_mut_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Next::Cut),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Next::Truncated),
         Err(source) => {
             return Err(OpenError::Io {
                 path: file.path().to_owned(),
@@ -180,12 +180,12 @@ fn next(file: &dyn ReadAt, at: u64) -> Result<Next, OpenError> {
     let (offset, size) = (head.offset.get(), head.size.get());
     match (u64::try_from(offset), u64::try_from(size)) {
         _ if offset == FlatRecord::END => Ok(Next::End),
-        (Ok(_), Ok(0)) => Ok(Next::Cut),
+        (Ok(_), Ok(0)) => Ok(Next::Truncated),
         (Ok(start), Ok(size)) if offset.checked_add_unsigned(size).is_some() => {
             Ok(Next::Record(Record { offset: start, size, data: at + HEAD }))
         }
-        // Where the next one is, nobody knows.
-        _ => Ok(Next::Cut),
+        // The offset of the next record is unknown.
+        _ => Ok(Next::Truncated),
     }
 }
 
@@ -226,14 +226,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// Entries that stand for many records find the same bytes as entries for each.
+        /// Entries for many records find the same bytes as entries for each.
         #[test]
         fn walking_records_finds_the_last_one(
             moves in prop::collection::vec(
                 (prop_oneof![9 => Just(None), 1 => (0u64..3000).prop_map(Some)], 1usize..90, any::<bool>()), 1..200),
         ) {
             let mut writer = FlattenedOutput::new(tempfile::NamedTempFile::new().unwrap(), BytesWritten::default()).unwrap();
-            // Two streams that interleave, and jumps that overwrite.
+            // Two interleaved streams, and jumps that overwrite.
             let mut next = [0, 2000];
             let mut expected = Vec::new();
             for (number, (jump, size, which)) in moves.into_iter().enumerate() {
@@ -260,7 +260,7 @@ mod tests {
                 }
                 sizes.push(flat.entries.len());
             }
-            // Which of the two tight ones needs more is chance.
+            // Which of the two smaller ones needs more depends on the records.
             prop_assert!(sizes[0].max(sizes[1]) <= sizes[2], "{sizes:?}");
         }
     }

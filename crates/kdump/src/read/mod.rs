@@ -31,8 +31,8 @@ pub use walk::Structure;
 
 /// A kdump-compressed file as a source of physical memory.
 ///
-/// What it keeps grows with the machine's address space by 264 bytes per GiB, for finding descriptors, plus the map of
-/// RAM and the notes. Each view adds at most 3 MiB.
+/// It takes 264 bytes of memory per GiB of the machine's address space, for finding descriptors, plus the map of RAM and
+/// the notes. Each view adds at most 3 MiB.
 pub struct KdumpFile {
     file: Box<dyn ReadAt>,
     info: Info,
@@ -43,34 +43,34 @@ pub struct KdumpFile {
     notes: Vec<u8>,
     /// What is wrong with headers, notes and bitmaps, one sentence each.
     faults: Vec<String>,
-    /// Why no page can be trusted to be the one that its place in the file says.
+    /// Why no page can be told from its neighbours, if that is so.
     doubt: Option<String>,
     cut_stream: bool,
 }
 
-/// Where the parts of the file are.
+/// The sections of the file.
 #[derive(Debug, Clone, Copy)]
 struct Sections {
-    /// Where page data may begin when the tables are behind it; else where bitmap 1 is.
+    /// Where page data may begin if the tables are behind it; else the offset of bitmap 1.
     headers_end: u64,
     bitmap1: u64,
     bitmap2: u64,
     descriptors: u64,
-    /// How many set bits of bitmap 2 stand for descriptors in other parts of a split dump, before this part's own.
+    /// Set bits of bitmap 2 before this part's own, whose descriptors are in other parts of the split set.
     foreign: u64,
-    /// How many descriptors this file has.
+    /// Descriptors in this file.
     count: u64,
     eraseinfo: Option<(u64, u64)>,
 }
 
 impl KdumpFile {
-    /// Opens a dump by reading its headers, notes and both bitmaps. Pages are looked at when they are asked for, so a
-    /// dump that was cut behind its bitmaps opens.
+    /// Opens a dump by reading its headers, notes and both bitmaps. Pages are read on demand, so a dump that is truncated
+    /// behind its bitmaps opens.
     pub fn open(file: Box<dyn ReadAt>) -> Result<Self, OpenError> {
         Self::open_part(file, false)
     }
 
-    /// Opens a dump in flattened form.
+    /// Opens a flattened dump.
     pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
         let cut_stream = !file.is_complete();
         Self::open_part(Box::new(file), cut_stream)
@@ -113,18 +113,18 @@ impl KdumpFile {
         Ok(dump)
     }
 
-    /// What the headers say.
+    /// The contents of the headers.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Which page classes were left out: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free.
+    /// The dump level: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free.
     pub fn dump_level(&self) -> u32 {
         self.info.dump_level
     }
 
-    /// Whether the dump says that its writer did not finish, or its stream lacks its end. A plain file that was cut
-    /// afterwards does not say so: see [`Census::cut_off`].
+    /// Returns whether the dump is marked incomplete, or its stream lacks the terminator. A file that was truncated later
+    /// is not marked: see [`Census::truncated`].
     pub fn is_incomplete(&self) -> bool {
         self.info.incomplete() || self.cut_stream
     }
@@ -134,22 +134,22 @@ impl KdumpFile {
         self.file.path()
     }
 
-    /// The bytes of the file, of a flattened one put in order.
+    /// The bytes of the file that a flattened stream describes, or of the file itself.
     pub fn file(&self) -> &dyn ReadAt {
         &*self.file
     }
 
-    /// The record of data that was erased from the dump: lines of text, empty if there are none.
+    /// Returns the record of data erased from the dump: lines of text, empty if there are none.
     pub fn eraseinfo(&self) -> Result<Vec<u8>, OpenError> {
         notes::eraseinfo(&*self.file, self.sections.eraseinfo)
     }
 
-    /// Looks at every descriptor, of which a dump has one per page, and counts.
+    /// Counts pages by how they are stored, by reading all descriptors.
     pub fn census(&self) -> Result<Census, ReadError> {
         census::take(self)
     }
 
-    /// Where the tables end: page data begins here, or between the headers and the tables.
+    /// The end of the tables: page data begins here, or between the headers and the tables.
     fn data_start(&self) -> u64 {
         self.sections.descriptors + self.sections.count * PageDesc::SIZE as u64
     }
@@ -173,7 +173,7 @@ impl KdumpFile {
         ReadError::Io { path: self.file.path().to_owned(), offset, source }
     }
 
-    /// Bits of bitmap 2 as it stands, those of other parts included.
+    /// Reads bits of bitmap 2, including those of other parts.
     fn mark_dumped(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
         let (_, larger) = self.shifts();
         let load = |first: u64, words: &mut [u64]| {
@@ -196,7 +196,7 @@ impl KdumpFile {
         Ok(())
     }
 
-    /// The pages of 4 KiB that this file is about: all, or those of its part.
+    /// The 4 KiB pages that this file covers: all, or those of its part.
     fn part(&self) -> std::ops::Range<u64> {
         let (_, larger) = self.shifts();
         let part = self.info.split.clone().unwrap_or(0..self.info.max_mapnr);
@@ -260,7 +260,7 @@ impl PhysMemory for KdumpFile {
         if self.info.uts.machine != "x86_64" {
             return None;
         }
-        // With KASLR phys_base may be negative: the image is then at a lower physical than virtual offset.
+        // With KASLR phys_base may be negative: the physical offset of the image is then below its virtual one.
         let negative = (self.info.phys_base as i64) < 0;
         let skipped = if negative { self.info.phys_base.wrapping_neg() } else { 0 };
         Some(KernelMapping {

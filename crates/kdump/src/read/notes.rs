@@ -1,4 +1,4 @@
-//! The parts of variable size that are not pages: ELF notes, VMCOREINFO, the record of erased data.
+//! Sections of variable size: ELF notes, VMCOREINFO, the record of erased data.
 
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
@@ -6,13 +6,13 @@ use pagehaul_physmem::file::ReadAt;
 use super::parse::{Parsed, format_error, read_part};
 use crate::format::MAX_NOTES;
 
-/// VMCOREINFO is one page in kernels before 4.17, and grows slowly: more than this is damage.
+/// Bytes of VMCOREINFO at most; more are damage. It is one page in kernels before 4.17, and grows slowly.
 const MAX_VMCOREINFO: u64 = 1 << 20;
 /// The record of erased data has a line per symbol or field.
 const MAX_ERASEINFO: u64 = 64 << 20;
 
-/// The ELF notes of a dump, and what is wrong with them: pages can be read without. Version 3 has VMCOREINFO but no
-/// notes, and some writers keep it outside them: it is then put in front, as the note it once was.
+/// Returns the ELF notes of a dump, and what is wrong with them: pages can be read without notes. Version 3 has VMCOREINFO
+/// but no notes, and some writers keep it outside the notes: it then becomes the first note.
 pub(super) fn load(file: &dyn ReadAt, parsed: &Parsed) -> (Vec<u8>, Vec<String>) {
     let mut faults = Vec::new();
     let mut attempt =
@@ -55,7 +55,7 @@ fn read(file: &dyn ReadAt, (offset, size): (u64, u64), most: u64, what: &str) ->
             ),
         ));
     }
-    // Before anything is allocated for it.
+    // Checked before memory is allocated.
     if offset.checked_add(size).is_none_or(|end| end > file.size()) {
         return Err(format_error(
             file,

@@ -12,7 +12,7 @@ use crate::format::{
 /// Bytes of the first header.
 const HEADER: usize = size_of::<DiskDumpHeader>();
 
-/// What the headers of a dump say.
+/// The contents of the headers of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// Header version, 1 to 6.
@@ -25,7 +25,7 @@ pub struct Info {
     pub status: u32,
     /// How many CPUs left their registers.
     pub nr_cpus: u32,
-    /// Which page classes were left out: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free.
+    /// The dump level: the sum of 1 zero, 2 cache, 4 private cache, 8 user, 16 free.
     pub dump_level: u32,
     /// Physical address of the kernel image minus its link address (two's complement).
     pub phys_base: u64,
@@ -42,23 +42,23 @@ pub struct Info {
 }
 
 impl Info {
-    /// Whether the writer says that it did not finish.
+    /// Returns whether the dump is marked incomplete.
     pub fn incomplete(&self) -> bool {
         self.status & flags::INCOMPLETE != 0
     }
 }
 
-/// The headers and where they say the rest is.
+/// The headers, and the offsets of everything else.
 pub(super) struct Parsed {
     pub arch: Arch,
     pub byte_layout: ByteLayout,
     pub info: Info,
-    /// Where the headers and notes end; where the version does not tell, at bitmap 1.
+    /// The end of headers and notes; the offset of bitmap 1 in versions that do not say.
     pub headers_end: u64,
     pub bitmap1: u64,
     pub bitmap2: u64,
     pub descriptors: u64,
-    /// Offset and size; `None` where the version has none or the file says so. Not held against the file yet.
+    /// Offset and size; `None` if the version or the file has none. Not checked against the file yet.
     pub vmcoreinfo: Option<(u64, u64)>,
     pub notes: Option<(u64, u64)>,
     pub eraseinfo: Option<(u64, u64)>,
@@ -68,7 +68,7 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
     let (bytes, byte_layout) = read_header(file)?;
     let header = byte_layout.main_header(&bytes);
     let version = header.version;
-    // Held against the sizes that pages have in `ByteLayout::of`.
+    // `ByteLayout::of` checked that it is a page size.
     let block = u64::from(header.block_size.unsigned_abs());
     let mut sub = [0; LARGEST_SUB_HEADER];
     read_part(file, block, &mut sub, "the sub header")?;
@@ -118,7 +118,7 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
             ),
         ));
     }
-    // Dumps of everything may have but one bitmap, which then stands for both.
+    // Dumps of all pages may have a single bitmap, which serves as both.
     let bitmap2 = if blocks >= 2 * needed { bitmap1 + blocks / 2 * block } else { bitmap1 };
 
     let part = match version {
@@ -142,7 +142,7 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
     };
     let uts = UtsName::decode(uts_bytes(&bytes));
     let notes = place(4, sub.notes);
-    // The tables of a dump that ended early may stand behind its data, which then follows the notes.
+    // The tables of a dump that ended early may be behind its data, which then follows the notes.
     let headers_end = notes
         .and_then(|(offset, size)| offset.checked_add(size)?.checked_next_multiple_of(block))
         .filter(|end| (2 * block..bitmap1).contains(end))
@@ -184,7 +184,7 @@ fn uts_bytes(header: &[u8; HEADER]) -> &[u8; size_of::<NewUtsname>()] {
     header[12..].first_chunk().unwrap_or(&[0; size_of::<NewUtsname>()])
 }
 
-/// How the header of a kdump-compressed file is laid out.
+/// Returns the layout of the header of a kdump-compressed file.
 fn byte_layout_of(file: &dyn ReadAt, bytes: &[u8; HEADER]) -> Result<ByteLayout, OpenError> {
     let unsupported = |what: String| Err(OpenError::Unsupported { path: file.path().to_owned(), what });
     if bytes.starts_with(&DISKDUMP_SIGNATURE) {
@@ -219,8 +219,8 @@ fn byte_layout_of(file: &dyn ReadAt, bytes: &[u8; HEADER]) -> Result<ByteLayout,
     }
 }
 
-/// The header. In a stream the status word may be a record of its own that comes last, as crash does not take a later
-/// record over an earlier one: if the stream was cut before it, what it would say is clear. (Only 64-bit writers do so.)
+/// Reads the header. In a stream the status word may be the last record, since crash prefers an earlier record to a later
+/// one. A stream that was truncated before it is incomplete. (Only 64-bit writers do so.)
 fn read_header(file: &dyn ReadAt) -> Result<([u8; HEADER], ByteLayout), OpenError> {
     let status = ByteLayout::NATIVE.status_offset();
     let mut bytes = [0; HEADER];
@@ -245,7 +245,7 @@ fn read_header(file: &dyn ReadAt) -> Result<([u8; HEADER], ByteLayout), OpenErro
     Ok((bytes, byte_layout))
 }
 
-/// Fills `buf`, or says which part of the dump cannot be read.
+/// Fills `buf`. An error names the section of the dump.
 pub(super) fn read_part(file: &dyn ReadAt, offset: u64, buf: &mut [u8], what: &str) -> Result<(), OpenError> {
     file.read_exact_at(offset, buf).map_err(|error| {
         let reason = match error.kind() {

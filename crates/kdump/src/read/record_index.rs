@@ -1,15 +1,15 @@
-//! Which records of a flattened file hold which bytes.
+//! Finds the records of a flattened file by the bytes they hold.
 //!
 //! A dump of a terabyte has tens of millions of records, of any size and in streams that interleave (descriptors and
-//! page data), so once there are many the index has no entry for each. An entry then stands for a run of bytes and up
-//! to [`MOST_WALKED`] records that follow each other in the file, whose headers a reader walks: the last record among
-//! them that has a byte of the run is the one that counts. Other records in between do no harm, as none of them has
-//! bytes of the run that a later record of the run doesn't have.
+//! page data), so once there are many, an entry stands for a run of bytes and up to
+//! [`MOST_WALKED`] consecutive records of the file, whose headers a reader walks. The last of them that has a byte of the
+//! run is the valid one. Other records in between do no harm: a later record of the run has all bytes of the run that
+//! they have.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Records an entry stands for at most, and so headers to be read for a look-up.
+/// Records per entry at most, and so headers to read per lookup.
 pub(super) const MOST_WALKED: u32 = 16;
 /// Entries at most: enough for a terabyte in records of 64 KiB, and 32 MiB of memory.
 const MOST_ENTRIES: usize = 1 << 20;
@@ -21,16 +21,16 @@ pub(super) struct Entry {
     pub start: u64,
     /// First byte after it.
     pub end: u64,
-    /// Where in the file the header of the first record to look at is.
+    /// File offset of the header of the first record.
     pub header: u64,
-    /// How many records to look at from there on.
+    /// Number of records to walk from there.
     pub records: u32,
 }
 
-/// Entries up to which each record has its own, for quick look-ups: 2 MiB.
+/// Entries up to which each record has its own, for fast lookups: 2 MiB.
 pub(super) const ROOMY: usize = 1 << 16;
 
-/// The index while records are added in the order of the file.
+/// Builds the index from the records in file order.
 pub(super) struct Builder {
     /// Entries up to which each record has its own.
     roomy: usize,
@@ -47,7 +47,7 @@ struct Run {
     records: u32,
 }
 
-/// There are more entries than can be kept.
+/// The index would exceed [`MOST_ENTRIES`].
 pub(super) struct TooMany;
 
 impl Builder {
@@ -74,7 +74,7 @@ impl Builder {
         if self.runs.len() > MOST_ENTRIES { Err(TooMany) } else { Ok(()) }
     }
 
-    /// Takes `range` from the runs that have bytes of it: a later record has them now.
+    /// Removes `range` from the runs that have bytes of it: a later record has them now.
     fn cut_out(&mut self, range: &Range<u64>) {
         while let Some((&start, &run)) = self.runs.range(..range.end).next_back() {
             if run.end <= range.start {
@@ -90,7 +90,7 @@ impl Builder {
         }
     }
 
-    /// The entries, in ascending order and disjoint.
+    /// Returns the entries, ascending and disjoint.
     pub(super) fn finish(self) -> Vec<Entry> {
         let entry = |(start, run): (u64, Run)| Entry {
             start,

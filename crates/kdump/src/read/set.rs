@@ -1,4 +1,4 @@
-//! Split dumps: one machine's memory in several files, each with all headers and bitmaps and its own range of pages.
+//! Split sets: one machine's memory in several files, each with all headers, both bitmaps, and its own range of pages.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::set_view::SetView;
 
 /// Several parts of one dump.
 pub struct SplitSet {
-    /// Ascending.
+    /// In ascending order of their PFNs.
     parts: Vec<KdumpFile>,
     /// Whether no PFN is in the range of two parts.
     pub(super) disjoint: bool,
@@ -22,7 +22,7 @@ pub enum SplitError {
     /// No file at all.
     #[error("a split set has at least one part")]
     Empty,
-    /// A file that says of itself that it is whole.
+    /// A file that is a whole dump.
     #[error("{path} is no part of a split set: give it alone", path = path.display())]
     NoPart {
         /// The file.
@@ -35,10 +35,10 @@ pub enum SplitError {
         path: PathBuf,
         /// The other.
         other: PathBuf,
-        /// What tells them apart.
+        /// What differs.
         what: &'static str,
     },
-    /// Two parts that are whole and both have the same pages, without being the same.
+    /// Two complete parts whose ranges overlap without being equal.
     #[error("{path} and {other} both have PFN {pfn:#x}: give one of them", path = path.display(), other = other.display())]
     Overlap {
         /// One of them.
@@ -51,12 +51,12 @@ pub enum SplitError {
 }
 
 impl SplitSet {
-    /// Puts parts together, given in any order. Parts may be missing: their pages are then
+    /// Joins parts, in any order. Parts may be missing: their pages are then
     /// [`Missing`](ReadError::Missing).
     ///
-    /// Until it is known where a part begins and ends, its header may say that it has all pages: what pagehaul's are left
-    /// with when the machine dies meanwhile. So the ranges of parts that are marked incomplete may overlap, and each page
-    /// is taken from the part that has it.
+    /// The ranges of parts that are marked incomplete may overlap: the header of a part that pagehaul is still writing says
+    /// that it has all pages ([`SplitPartWriter`](crate::write::SplitPartWriter)). Each page is read from the part that has
+    /// it.
     pub fn new(mut parts: Vec<KdumpFile>) -> Result<Self, SplitError> {
         if parts.is_empty() {
             return Err(SplitError::Empty);
@@ -74,7 +74,7 @@ impl SplitSet {
                 return Err(SplitError::Different { path, other, what });
             }
         }
-        // makedumpfile leaves parts without any PFN where the machine is smaller than its blocks.
+        // makedumpfile writes parts without any PFN if the machine is smaller than its blocks.
         if parts.iter().any(|part| !range(part).is_empty()) {
             parts.retain(|part| !range(part).is_empty());
         }
@@ -119,23 +119,23 @@ impl SplitSet {
         &self.parts
     }
 
-    /// Whether several parts say that they have the same pages: they were never finished, and each page is in one of them.
+    /// Returns whether ranges of unfinished parts overlap. Each page is in one of them.
     pub fn overlaps(&self) -> bool {
         !self.disjoint
     }
 
-    /// Whether a part says that it is not whole, or is not there at all.
+    /// Returns whether a part is incomplete or missing.
     pub fn is_incomplete(&self) -> bool {
         !self.faults.is_empty()
     }
 
     pub(super) fn first(&self) -> &KdumpFile {
-        // `new` makes no set of none.
+        // `new` refuses an empty set.
         &self.parts[0]
     }
 }
 
-/// What tells the dumps apart that two parts belong to.
+/// Returns what differs between the dumps that two parts belong to.
 fn difference(one: &KdumpFile, other: &KdumpFile) -> Option<&'static str> {
     let (a, b) = (&one.info, &other.info);
     if a.uts != b.uts {

@@ -5,7 +5,7 @@ use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, ReadError, Vi
 use super::SplitSet;
 use super::view::at_address;
 
-/// A view into each part, made when it is first needed.
+/// A view of each part, created when it is first needed.
 pub(super) struct SetView<'a> {
     set: &'a SplitSet,
     views: Vec<Option<Box<dyn View + 'a>>>,
@@ -18,7 +18,7 @@ impl View for SetView<'_> {
         let pfn = paddr >> PAGE_SHIFT;
         let at = match self.set.disjoint {
             true => self.only(pfn).map_err(|error| at_address(error, paddr))?,
-            // Asked twice, because what is lent cannot be held against the next part; the second time it is at hand.
+            // Read twice, because a borrowed window cannot outlive the search; the second read finds it cached.
             false => self.any(pfn, |view| view.window(paddr, len).map(drop))?,
         };
         self.part(at).window(paddr, len)
@@ -51,7 +51,7 @@ impl<'a> SetView<'a> {
         self.set.parts()[at].part().contains(&pfn)
     }
 
-    /// The part whose range the page is in.
+    /// Returns the part whose range has the page.
     fn only(&mut self, pfn: u64) -> Result<usize, ReadError> {
         if !self.covers(self.last, pfn) {
             let found = (0..self.views.len()).find(|&at| self.covers(at, pfn));
@@ -60,14 +60,14 @@ impl<'a> SetView<'a> {
         Ok(self.last)
     }
 
-    /// A part of which `read` gets the page, of several whose ranges it is in; the worst that they say if none does.
+    /// Returns a part from which `read` gets the page, of those whose ranges have it, or the most severe error.
     fn any(
         &mut self,
         pfn: u64,
         mut read: impl FnMut(&mut (dyn View + 'a)) -> Result<(), ReadError>,
     ) -> Result<usize, ReadError> {
         let mut worst = None;
-        // Pages of one part mostly follow each other.
+        // Consecutive pages are mostly in one part.
         let last = self.last;
         let others = (0..self.views.len()).filter(|&at| at != last);
         for at in std::iter::once(last).chain(others) {
@@ -88,7 +88,7 @@ impl<'a> SetView<'a> {
         Err(worst.unwrap_or_else(|| self.nowhere(pfn << PAGE_SHIFT)))
     }
 
-    /// Why no part has the page.
+    /// Returns why no part has the page.
     fn nowhere(&self, paddr: u64) -> ReadError {
         let pfn = paddr >> PAGE_SHIFT;
         let mut bits = [0];
@@ -104,7 +104,7 @@ impl<'a> SetView<'a> {
     }
 }
 
-/// How much is lost.
+/// Ranks errors by what is lost.
 fn severity(error: &ReadError) -> u8 {
     match error {
         ReadError::NotPresent { .. } => 0,

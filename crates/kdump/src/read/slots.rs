@@ -1,4 +1,4 @@
-/// A few values by key; the one not used for longest makes room. Meant for so few that looking through all is quick.
+/// A least-recently-used cache of few values, searched linearly.
 pub(super) struct Slots<K, T> {
     slots: Vec<Slot<K, T>>,
     clock: u64,
@@ -16,15 +16,15 @@ impl<K: Copy + PartialEq, T> Slots<K, T> {
         Self { slots: Vec::new(), clock: 0, most }
     }
 
-    /// Where the value of `key` is, if it is here.
+    /// Returns the slot of `key`, if it is cached.
     pub(super) fn find(&mut self, key: K) -> Option<usize> {
         let at = self.slots.iter().position(|slot| slot.key == Some(key))?;
         self.touch(at);
         Some(at)
     }
 
-    /// A value to be overwritten, made by `make` while there is room. It has no key until it is given one by
-    /// [`keep`](Self::keep), so that a value half written is never found.
+    /// Returns the slot of a value to overwrite, created by `make` while there is room. It has no key until
+    /// [`keep`](Self::keep), so that a partly written value is never found.
     pub(super) fn spare(&mut self, make: impl FnOnce() -> T) -> usize {
         if self.slots.len() < self.most {
             self.slots.push(Slot { key: None, used: 0, value: make() });
@@ -35,7 +35,7 @@ impl<K: Copy + PartialEq, T> Slots<K, T> {
         oldest
     }
 
-    /// Files the value at `at` under `key`.
+    /// Sets the key of slot `at`.
     pub(super) fn keep(&mut self, at: usize, key: K) {
         self.slots[at].key = Some(key);
         self.touch(at);
@@ -55,19 +55,18 @@ impl<K: Copy + PartialEq, T> Slots<K, T> {
     }
 }
 
-/// Many values by number, each in the one place that its number leads to: found at once, and driven out by the next
-/// that leads there.
+/// A direct-mapped cache by number: each value has one possible slot, and evicts the value there.
 pub(super) struct Direct<T> {
     slots: Vec<(Option<u64>, T)>,
 }
 
 impl<T: Fill> Direct<T> {
-    /// Room for `count` values, a power of two.
+    /// Allocates `count` slots, a power of two.
     pub(super) fn new(count: usize) -> Self {
         Self { slots: (0..count).map(|_| (None, T::empty())).collect() }
     }
 
-    /// The value with this number, which `load` makes where it is not here.
+    /// Returns the value with this number, from `load` if it is not cached.
     pub(super) fn get_or_load<E>(
         &mut self,
         number: u64,
@@ -84,9 +83,9 @@ impl<T: Fill> Direct<T> {
     }
 }
 
-/// What can be made empty and filled later.
+/// Values that start empty and are filled later.
 pub(super) trait Fill {
-    /// Nothing yet.
+    /// Returns an empty value.
     fn empty() -> Self;
 }
 

@@ -2,17 +2,17 @@ use std::io;
 
 use pagehaul_physmem::file::ReadAt;
 
-/// Places in the file that are read in order at the same time. Page data need not be in PFN order: a writer may put
-/// kernel pages first, and all pages of zeros share one place.
+/// Sequential readers at a time. Page data need not be in PFN order: a writer may put kernel pages first, and all zero pages
+/// share one offset.
 const STREAMS: usize = 8;
-/// Bytes read at a place that was not read before: what most pages take.
+/// Bytes of the first read at a new offset: the size of most pages.
 const FIRST_READ: usize = 4 << 10;
-/// Bytes read at once in the end. More does not save much, but all streams together no longer fit the processor's second
-/// cache, and what is read past the end of a batch is read for nothing.
+/// Bytes of the largest read. More saves little, while all streams together no longer fit the L2 cache, and bytes past the
+/// end of a batch are read in vain.
 const MOST_READ: usize = 64 << 10;
 
-/// Reads small pieces of a file with few system calls where they follow each other, and without reading much more
-/// than asked where they don't.
+/// Reads small pieces of a file: with few system calls where they are consecutive, without reading much more than requested
+/// where they are not.
 pub(super) struct Streams {
     streams: Vec<Stream>,
     clock: u64,
@@ -22,7 +22,7 @@ pub(super) struct Streams {
 struct Stream {
     start: u64,
     bytes: Vec<u8>,
-    /// How much to read next.
+    /// Bytes to read next.
     ahead: usize,
     used: u64,
 }
@@ -32,7 +32,7 @@ impl Streams {
         Self { streams: Vec::new(), clock: 0 }
     }
 
-    /// The `size` bytes at `offset`; `size` is at most that of a page.
+    /// Returns the `size` bytes at `offset`; `size` is at most that of a page.
     pub(super) fn get(&mut self, file: &dyn ReadAt, offset: u64, size: usize) -> io::Result<&[u8]> {
         let at = self.choose(offset, size);
         self.clock += 1;
@@ -74,7 +74,7 @@ impl Stream {
         offset >= self.start && offset.saturating_add(size as u64) <= self.end()
     }
 
-    /// Whether `offset` goes on from what was read, give or take some pages that were skipped.
+    /// Returns whether `offset` continues the bytes read, even if some pages were skipped.
     fn leads_to(&self, offset: u64) -> bool {
         !self.bytes.is_empty() && offset >= self.start && offset <= self.end() + self.ahead as u64
     }
@@ -90,7 +90,7 @@ impl Stream {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What lies beyond may be bad while what was asked for is not.
+                // The requested bytes are there; those read ahead may be bad.
                 Err(_) if done >= size => break,
                 Err(error) => {
                     self.bytes.clear();

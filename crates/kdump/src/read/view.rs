@@ -11,16 +11,16 @@ use super::streams::Streams;
 use crate::format::PageDesc;
 use crate::format::encoding::Encoding;
 
-/// Pages kept decompressed: page tables are asked for again and again between other pages.
+/// Decompressed pages cached: page tables are read again and again between other pages.
 const PAGES: usize = 32;
-/// Groups of bitmap 2 kept, of 512 bytes each: they tell of 8 GiB.
+/// Groups of bitmap 2 cached, of 512 bytes each: they cover 8 GiB.
 const GROUPS: usize = 512;
-/// Blocks of descriptors kept.
+/// Blocks of descriptors cached.
 const DESC_BLOCKS: usize = 64;
-/// Descriptors read at once: few, so that reading here and there does not read much for nothing.
+/// Descriptors read at once: few, so that random access reads little in vain.
 const DESCS: u64 = 64;
 
-/// One thread's way into a dump.
+/// One thread's view of a dump.
 pub(super) struct KdumpView<'a> {
     dump: &'a KdumpFile,
     shift: u32,
@@ -29,7 +29,7 @@ pub(super) struct KdumpView<'a> {
     pages: Slots<PageDesc, Box<[u8]>>,
     streams: Streams,
     codec: Decompressor,
-    /// The page asked for last and where it is: [`View::page`] asks twice.
+    /// The last page and its slot: [`View::page`] requests it twice.
     last: Option<(u64, usize)>,
 }
 
@@ -47,11 +47,11 @@ impl<'a> KdumpView<'a> {
         }
     }
 
-    /// Where in `pages` the page is.
+    /// Returns the slot of the page in `pages`.
     fn load(&mut self, pfn: u64) -> Result<usize, ReadError> {
         let index = self.descriptor_index(pfn)?;
         let desc = self.descriptor(pfn, index)?;
-        // Filed by where it is: all pages of zeros are one.
+        // Keyed by descriptor: all zero pages are one.
         if let Some(at) = self.pages.find(desc) {
             return Ok(at);
         }
@@ -61,7 +61,7 @@ impl<'a> KdumpView<'a> {
         Ok(at)
     }
 
-    /// How many descriptors stand before that of the page.
+    /// Returns the index of the page's descriptor.
     fn descriptor_index(&mut self, pfn: u64) -> Result<u64, ReadError> {
         let dump = self.dump;
         let paddr = pfn << self.shift;
@@ -107,7 +107,7 @@ impl<'a> KdumpView<'a> {
     }
 }
 
-/// The page that a descriptor leads to.
+/// Reads and decompresses the page of a descriptor.
 fn decode(
     dump: &KdumpFile,
     streams: &mut Streams,
@@ -124,7 +124,7 @@ fn decode(
         Encoding::Missing if dump.is_incomplete() => {
             return Err(missing("the writer of the dump stopped before it".into()));
         }
-        other @ Encoding::CutOff => return Err(missing(other.complaint(&desc, dump.file.size()))),
+        other @ Encoding::Truncated => return Err(missing(other.complaint(&desc, dump.file.size()))),
         other => return Err(damaged(other.complaint(&desc, dump.file.size()))),
     };
     let offset = desc.offset.get() as u64;
@@ -136,7 +136,7 @@ fn decode(
     decompressor.decompress(codec, data, page).map_err(|error| damaged(error.to_string()))
 }
 
-/// A block of descriptors, as many as the file holds.
+/// Reads a block of descriptors, as many as the file has.
 fn load_descriptors(dump: &KdumpFile, number: u64, block: &mut Vec<PageDesc>) -> Result<(), ReadError> {
     let first = number * DESCS;
     let offset = dump.sections.descriptors + first * PageDesc::SIZE as u64;
@@ -145,7 +145,7 @@ fn load_descriptors(dump: &KdumpFile, number: u64, block: &mut Vec<PageDesc>) ->
     block.resize(count as usize, PageDesc::new_zeroed());
     match dump.file.read_exact_at(offset, block.as_mut_bytes()) {
         Ok(()) => {}
-        // A flattened stream may end within them: those that came are read one by one.
+        // A flattened stream may end within them: those present are read one by one.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let read = |at: usize, desc: &mut PageDesc| {
                 let offset = offset + (at * PageDesc::SIZE) as u64;
@@ -167,7 +167,7 @@ impl View for KdumpView<'_> {
         let at = match self.last {
             Some((last, at)) if last == pfn => at,
             _ => {
-                // The page that was there may be overwritten even if loading fails.
+                // The slot may be overwritten even if loading fails.
                 self.last = None;
                 let at = self.load(pfn).map_err(|error| at_address(error, paddr))?;
                 self.last = Some((pfn, at));
@@ -187,18 +187,18 @@ impl View for KdumpView<'_> {
                 return decode(self.dump, &mut self.streams, &mut self.codec, pfn, desc, page);
             }
         }
-        // A raw page may be the one of zeros, which is asked for so often that it is kept; of a larger one, the next
-        // part is likely to be asked for next.
+        // A raw page may be the zero page, which is requested so often that it is cached; the next part of a larger page
+        // is likely to be requested next.
         self.read(pfn << PAGE_SHIFT, page)
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {
-        // Pages are there whole or not at all.
+        // A page is present as a whole or not at all.
         (paddr | (PAGE_SIZE as u64 - 1)).saturating_add(1)
     }
 }
 
-/// The address asked for, in place of that of its page.
+/// Replaces the address of the page in an error by the requested one.
 pub(super) fn at_address(error: ReadError, asked: u64) -> ReadError {
     match error {
         ReadError::NotPresent { .. } => ReadError::NotPresent { paddr: asked },

@@ -6,10 +6,10 @@ use super::KdumpFile;
 use super::bitmap::load_bits;
 use crate::format::PageDesc;
 
-/// Words of bitmap 2 looked at at a time, and so at most 32,768 descriptors.
+/// Words of bitmap 2 per step, and so at most 32,768 descriptors.
 const WORDS: usize = 512;
 
-/// A place in a dump.
+/// A section of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Structure {
     /// The header, the sub header or the notes.
@@ -25,7 +25,7 @@ pub enum Structure {
 }
 
 impl Structure {
-    /// What it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Headers => "headers",
@@ -38,7 +38,7 @@ impl Structure {
 }
 
 impl KdumpFile {
-    /// What is at `offset` of the file, of a flattened one put in order.
+    /// Returns the section at `offset` of the file, or of the file that a flattened stream describes.
     pub fn structure_at(&self, offset: u64) -> Structure {
         let starts = [
             (self.sections.headers_end, Structure::Headers),
@@ -50,8 +50,8 @@ impl KdumpFile {
         starts.into_iter().find(|(end, _)| offset < *end).map_or(Structure::Data, |(_, structure)| structure)
     }
 
-    /// Calls `each` with the number of every page in this file, counted in the dump's own page size, and its descriptor,
-    /// as far as the file holds descriptors.
+    /// Calls `each` with the number of every page in this file, in units of the dump's own page size, and its descriptor, as
+    /// far as the file has descriptors.
     pub fn for_each_descriptor(&self, mut each: impl FnMut(u64, &PageDesc)) -> Result<(), ReadError> {
         let part = self.info.split.clone().unwrap_or(0..self.info.max_mapnr);
         let mut words = [0; WORDS];

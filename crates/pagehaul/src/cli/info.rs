@@ -297,14 +297,14 @@ fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description)
     .map(|(codec, pages)| CodecCount { codec, pages })
     .collect();
     description.zero_pages = census.shared;
-    description.missing_pages = census.missing + census.cut_off + census.damaged;
+    description.missing_pages = census.missing + census.truncated + census.damaged;
     description.stored_bytes = Some(census.stored_bytes);
     let erased = dump.eraseinfo()?;
     description.erased = (!erased.is_empty()).then(|| String::from_utf8_lossy(&erased).into_owned());
     description.incomplete_because = if dump.is_incomplete() {
         Some("its writer did not finish".into())
-    } else if census.cut_off > 0 {
-        Some(format!("it is cut: {} pages are behind its end", census.cut_off))
+    } else if census.truncated > 0 {
+        Some(format!("it is cut: {} pages are behind its end", census.truncated))
     } else if census.damaged > 0 {
         Some(format!("{} page descriptors make no sense", census.damaged))
     } else {
