@@ -24,7 +24,6 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
     let selection = job.selection();
     clock.lap(Phase::Prepare);
     let pages_per_block = selection.pages_per_block();
-    progress.begin(Phase::Scan, selection.blocks() * (pages_per_block * PAGE_SIZE) as u64);
     let tally = scan(&selection, options.threads, progress, |_, _| Ok(()))?;
     clock.lap(Phase::Scan);
     let pages = tally.pages_kept();

@@ -136,7 +136,6 @@ fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, Cap
     let path = file.path().to_owned();
     let mut temporary = OutputFile::temporary(&path)?;
     let selection = job.selection();
-    job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(selection.pages_per_block()));
     let mut bits = ChunkWriter::new(0, BITMAP_CHUNK);
     let tally = scan(&selection, job.options.threads, job.progress, |_, chosen| {
         bits.push_bits(&chosen.kept, u64::MAX, &mut temporary)
@@ -180,7 +179,6 @@ fn write_bitmaps(
     let failed = |error| output_error(path, error);
     let selection = job.selection();
     let pages = selection.pages_per_block();
-    job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(pages));
     let mut bitmaps = BitmapWriter::begin(&header.encode(layout, true)?, layout, output).map_err(failed)?;
     let mut exists = vec![0; pages / 64];
     let tally = scan(&selection, job.options.threads, job.progress, |block, chosen| {
@@ -193,8 +191,4 @@ fn write_bitmaps(
     bitmaps.finish(output).map_err(failed)?;
     clock.lap(Phase::Scan);
     Ok(tally)
-}
-
-pub(crate) fn block_bytes(pages: usize) -> u64 {
-    (pages as u64) << PAGE_SHIFT
 }

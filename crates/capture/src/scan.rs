@@ -15,6 +15,7 @@ const BUFFERS_PER_THREAD: usize = 4;
 struct Scan<'a> {
     selection: &'a Selection<'a>,
     progress: &'a Progress,
+    block_bytes: u64,
     blocks: u64,
     next: AtomicU64,
 }
@@ -39,7 +40,7 @@ impl<'a> Work for Scan<'a> {
     fn run(&self, selector: &mut Option<Selector<'a>>, block: &mut Block) -> Result<(), CaptureError> {
         let selector = selector.get_or_insert_with(|| self.selection.selector());
         block.tally = selector.select(block.index, &mut block.selection)?;
-        self.progress.advance(Phase::Scan, (self.selection.pages_per_block() as u64) << PAGE_SHIFT);
+        self.progress.advance(Phase::Scan, self.block_bytes);
         Ok(())
     }
 }
@@ -51,7 +52,9 @@ pub(crate) fn scan(
     progress: &Progress,
     mut collect: impl FnMut(u64, &BlockSelection) -> Result<(), CaptureError>,
 ) -> Result<Tally, CaptureError> {
-    let scan = Scan { selection, progress, blocks: selection.blocks(), next: AtomicU64::new(0) };
+    let block_bytes = (selection.pages_per_block() as u64) << PAGE_SHIFT;
+    let scan = Scan { selection, progress, block_bytes, blocks: selection.blocks(), next: AtomicU64::new(0) };
+    progress.begin(Phase::Scan, scan.blocks * block_bytes);
     let block = || Block { index: 0, selection: selection.buffer(), tally: Tally::default() };
     let buffers = (0..threads.max(1) * BUFFERS_PER_THREAD).map(|_| block());
     ordered(&scan, "scan", threads, buffers, |blocks| {

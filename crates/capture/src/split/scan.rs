@@ -11,7 +11,6 @@ use crate::CaptureError;
 use crate::error::output_error;
 use crate::job::Job;
 use crate::report::Clock;
-use crate::run::block_bytes;
 use crate::scan;
 use crate::selection::Tally;
 use crate::write::ended;
@@ -65,7 +64,6 @@ pub(super) fn scan(
 ) -> Result<Scanned, CaptureError> {
     let selection = job.selection();
     let pages = selection.pages_per_block();
-    job.progress.begin(Phase::Scan, selection.blocks() * block_bytes(pages));
     let encoded = header.encode(layout, true)?;
     let mut files = Files { files: Vec::new(), outcomes, last: None };
     for (index, mut sink) in sinks {
