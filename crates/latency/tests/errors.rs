@@ -35,14 +35,14 @@ fn one_sentence(error: &dyn std::fmt::Display, parts: &[&str]) {
 }
 
 #[test]
-fn a_kernel_without_any_way_says_which_it_lacks() {
+fn kernels_without_a_mechanism_are_named() {
     let (_folder, tracefs) = tracefs(&[("available_tracers", "nop\n"), ("README", "mini")]);
     let error = Mechanism::choose(&tracefs).unwrap_err();
     one_sentence(&error, &["CONFIG_KPROBE_EVENTS", "CONFIG_FPROBE_EVENTS", "function graph", "--between"]);
 }
 
 #[test]
-fn the_first_way_that_there_is_is_taken() {
+fn the_first_available_mechanism_is_used() {
     let fprobe = "\t           f[:[<group>/][<event>]] <func-name>[%return] [<args>]\n";
     let all = [("kprobe_events", ""), ("README", fprobe), ("available_tracers", "function_graph nop\n")];
     let choose = |files: &[(&str, &str)]| Mechanism::choose(&tracefs(files).1).unwrap();
@@ -52,7 +52,7 @@ fn the_first_way_that_there_is_is_taken() {
 }
 
 #[test]
-fn unknown_functions_and_too_many_are_refused_before_anything_is_made() {
+fn unknown_or_too_many_functions_are_refused_before_setup() {
     let list: String = (0..1500).map(|number| format!("f{number}\n")).collect();
     let (directory, tracefs) = tracefs(&[("available_filter_functions", &list)]);
     let set_up = |patterns: &[&str]| {
@@ -64,7 +64,7 @@ fn unknown_functions_and_too_many_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn a_folder_that_is_no_tracefs_and_names_that_are_none_are_refused() {
+fn unknown_events_are_refused_before_setup() {
     let (directory, tracefs) =
         tracefs(&[("events/vmscan/begin/format", ""), ("events/vmscan/end/format", "")]);
     let name = |text: &str| text.parse::<pagehaul_latency::EventName>().unwrap();
@@ -80,7 +80,7 @@ fn a_folder_that_is_no_tracefs_and_names_that_are_none_are_refused() {
 }
 
 #[test]
-fn counting_in_the_kernel_needs_synthetic_events() {
+fn hist_triggers_need_synthetic_events() {
     let (_folder, tracefs) = tracefs(&[("available_filter_functions", "f\n"), ("kprobe_events", "")]);
     let error =
         HistTriggerSession::functions(&tracefs, &words(&["f"]), ProbeKind::Kprobe, &options()).err().unwrap();

@@ -87,7 +87,7 @@ fn options(by_function: bool) -> Options {
 }
 
 #[test]
-fn calls_of_either_layout_are_timed() {
+fn calls_of_either_layout_are_measured() {
     let calls = [(VFS_READ, 1_000, 6_000), (VFS_WRITE, 2_000, 5_000), (VFS_READ, 10_000, 1_010_000)];
     for layout in &LAYOUTS {
         let count = |patterns: &[&str], by_function| {

@@ -1,4 +1,4 @@
-//! `pagehaul latency` on recorded traces of a real 6.12, and what it says where it cannot work.
+//! `pagehaul latency` on recordings of Linux 6.12, and its errors.
 
 use std::process::{Command, Output};
 
@@ -35,13 +35,13 @@ fn complaint(arguments: &[&str], parts: &[&str]) {
 }
 
 #[test]
-fn functions_have_histograms_of_their_own() {
+fn each_function_has_a_histogram() {
     let report = text(&["--from", FUNCTIONS, "-F", "-u", "*"]);
     assert_eq!(report, include_str!("golden/latency-functions.txt"));
 }
 
 #[test]
-fn units_steps_and_globs_choose_what_is_counted() {
+fn units_steps_and_globs_apply() {
     let report = text(&["--from", FUNCTIONS, "--linear", "2000", "walk_*"]);
     assert_eq!(report, include_str!("golden/latency-linear.txt"));
     let all = json(&["--from", FUNCTIONS, "*"]);
@@ -67,7 +67,7 @@ fn a_pair_of_events_counts_the_same_calls() {
 }
 
 #[test]
-fn a_thread_can_be_chosen() {
+fn pids_select_threads() {
     let count = |more: &[&str]| {
         let arguments =
             [&["--from", VMALLOC, "--between", "alloc_vmap_area,free_vmap_area_noflush", "--key"], more]
@@ -80,7 +80,7 @@ fn a_thread_can_be_chosen() {
     assert!(all > 0);
 }
 
-/// Intervals go by the trace's clock: what they have adds up, whenever they are cut, and a shorter duration has less.
+/// Intervals follow the trace clock: their counts add up to the whole, and a shorter duration has fewer.
 #[test]
 fn recordings_have_intervals_and_times() {
     let lines = |arguments: &[&str]| -> Vec<serde_json::Value> {
@@ -95,7 +95,7 @@ fn recordings_have_intervals_and_times() {
     assert_eq!(parts.iter().map(count).sum::<u64>(), count(&whole[0]));
     assert_eq!(parts.iter().map(total).sum::<u64>(), total(&whole[0]));
     assert!(parts.iter().filter(|part| count(part) > 0).count() > 1);
-    // A recording of ours knows the time of day; one report each second.
+    // A pagehaul recording has the time of day; one report per second.
     let seconds = |report: &serde_json::Value| {
         let parts: Vec<u32> =
             report["time"].as_str().unwrap().split(':').map(|part| part.parse().unwrap()).collect();
@@ -106,7 +106,7 @@ fn recordings_have_intervals_and_times() {
     let first = lines(&["-d", "1"]);
     assert_eq!((first.len(), count(&first[0])), (1, count(&parts[0])));
     assert!(first[0]["missed"]["open_at_end"].as_u64() > Some(0));
-    // Text has a clock only.
+    // Text has the trace clock only.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.txt");
     let events = [(1, "begin"), (2, "end"), (6, "begin"), (7, "end"), (7, "begin")];
@@ -156,7 +156,7 @@ fn fields_can_be_the_key() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_sentence() {
+fn errors_are_one_sentence() {
     complaint(&["--from", FUNCTIONS, "--between", "nope,b0_vfs_read"], &["no event nope", "b0_vfs_read"]);
     complaint(&["--from", VMALLOC, "vfs_read"], &["no event funcgraph_exit", "--between"]);
     complaint(&["--from", "/nonexistent", "vfs_read"], &["/nonexistent"]);

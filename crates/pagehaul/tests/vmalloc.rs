@@ -1,4 +1,4 @@
-//! `pagehaul vmalloc` on a recorded trace of a real 6.12.
+//! `pagehaul vmalloc` on a recording of Linux 6.12.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Prints the events of a recording with all their fields: `cargo run -p pagehaul-trace --example events FILE`.
+//! Prints the events of a trace file with all fields: `cargo run -p pagehaul-trace --example events FILE`.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Three recorders of the same events at the same time, in a guest under memory pressure (`tools/lab/scenarios/agree.sh`): our own
-//! recording against trace-cmd's trace.dat, what trace-cmd prints of it, and what `perf script` prints of perf's.
+//! Compares three recorders of the same events in a guest under memory pressure (`tools/lab/scenarios/agree.sh`): a pagehaul
+//! recording against trace-cmd's trace.dat and its report, and the output of `perf script`.
 //!
 //! `make lab-agree KERNEL=6.1` runs the scenario and this.
 
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 
 use pagehaul_trace::{Event, EventSource, TraceFile};
 
-/// A value, as far as a recorder tells it.
+/// A value as a recorder prints it.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Number(u64),
     Text(String),
 }
 
-/// An event with the fields that a recorder names, without those that all events have.
+/// An event with its fields, without the common ones.
 #[derive(Debug)]
 struct Seen {
     ts: u64,
@@ -23,10 +23,10 @@ struct Seen {
     fields: BTreeMap<String, Vec<Value>>,
 }
 
-/// Events of vmscan by task, in order, from `begin` to `end`.
+/// Events of vmscan by task, in time order.
 type ByTask = BTreeMap<i32, Vec<Seen>>;
 
-/// All a value may be spelled as: its number, and in our own recording its name as well.
+/// Returns all spellings of a value: its number, and its name in a pagehaul recording.
 fn values(
     event: &Event<'_>,
     field: &pagehaul_trace::Field,
@@ -42,7 +42,7 @@ fn values(
         all.push(Value::Text(if number == 0 && names.flags { "none".into() } else { names.print(number) }));
     }
     if field.name == "reason" {
-        // Its print format has the names of an enum, whose values formats do not tell (include/linux/mmzone.h).
+        // Its print format names an enum, whose values are not in the format (include/linux/mmzone.h).
         let names = ["WRITEBACK", "ISOLATED", "NOPROGRESS", "CONGESTED"].iter().enumerate();
         let set = names
             .filter(|(bit, _)| number >> bit & 1 == 1)
@@ -72,7 +72,7 @@ fn events(recording: &mut TraceFile, window: (u64, u64)) -> ByTask {
     all
 }
 
-/// What two recorders agree on.
+/// Number of equal events and fields of two recorders.
 #[derive(Debug, Default)]
 struct Agreement {
     events: usize,
@@ -89,7 +89,7 @@ fn compare(ours: &ByTask, theirs: &ByTask, what: &str) -> Agreement {
             let of = format!("{what}: event {at} of task {pid}");
             assert_eq!(our.name, their.name, "{of}: {our:?} {their:?}");
             for (field, told) in &their.fields {
-                // A field of the print format that is none of the event's, or one whose address was hashed for printing.
+                // The field is in the print format only, or its address was hashed for printing.
                 let Some(known) = our.fields.get(field) else { continue };
                 if field == "shr" || told.is_empty() {
                     continue;
@@ -108,7 +108,7 @@ fn compare(ours: &ByTask, theirs: &ByTask, what: &str) -> Agreement {
     agreement
 }
 
-/// Compares all recordings in a directory with ours; gives the number of events.
+/// Compares all trace files in a directory with the pagehaul recording. Returns the number of events.
 fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
     let mut ours = TraceFile::open(&of("pagehaul.pht")).unwrap();
     let info = ours.info();
@@ -132,7 +132,7 @@ fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
 
 #[test]
 #[ignore = "compares what `make lab-agree` left in a directory, which AGREE names"]
-fn all_recorders_saw_the_same() {
+fn all_recorders_agree() {
     let directory = PathBuf::from(std::env::var_os("AGREE").expect("AGREE=FOLDER"));
     let least = agree(|name| directory.join(name));
     assert!((1000..usize::MAX).contains(&least), "{least} events");

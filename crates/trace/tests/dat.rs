@@ -13,7 +13,7 @@ fn open(name: &str) -> TraceFile {
     TraceFile::open(&data(name)).unwrap()
 }
 
-/// Everything of all events, as lines.
+/// Formats all events with all fields as lines.
 fn lines(recording: &mut TraceFile) -> Vec<String> {
     let mut lines = Vec::new();
     while let Some(event) = recording.next_event().unwrap() {
@@ -86,7 +86,7 @@ fn truncated_files_are_read_up_to_the_end_or_refused() {
     }
 }
 
-/// trace-cmd's own word, number by number: `-t` prints nanoseconds, `-R` all fields as they are.
+/// Compares each number with `trace-cmd report`: `-t` prints nanoseconds, `-R` all fields as they are.
 #[test]
 fn trace_cmd_agrees_event_by_event() {
     if Command::new("trace-cmd").arg("--version").output().is_err() {
@@ -113,7 +113,7 @@ fn trace_cmd_agrees_event_by_event() {
             );
             assert_eq!((&event.format().name, event.comm()), (&other.format().name, other.comm()), "{of}");
             for field in event.format().fields.iter().filter(|field| !field.name.starts_with("common_")) {
-                // Pointers to functions are printed as names even so.
+                // -R prints function pointers as names too.
                 if field.name == "shrink" {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! The running kernel's own events. Where tracing is not to be had, what is checked is that it says why.
+//! Reads events of the running kernel. Without the permission to trace, checks the error instead.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn events_of_all_cpus_come_in_order() {
     let (mut last, mut count, mut own) = (0, 0, 0);
     let mut polls = 0;
     loop {
-        // Our own sleeps are switches.
+        // The sleeps of this test are switches.
         let more = reader.poll(Duration::from_millis(5)).unwrap();
         while let Some(event) = reader.next_event().unwrap() {
             assert!(event.ts() >= last, "event {count} goes back in time");
