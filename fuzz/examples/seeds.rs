@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use pagehaul_fuzz::{Base, FIRST_PFN, MemoryFile};
-use pagehaul_vmcore::sums::Sums;
+use pagehaul_output::checksums::Checksums;
+use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 use pagehaul_trace::MachineInfo;
 use pagehaul_trace::pht::PhtWriter;
-use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten, note};
 
 fn main() -> std::io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
@@ -35,7 +35,7 @@ fn main() -> std::io::Result<()> {
     save("split", "whole", &[0b11_10_01_00])?;
     save("split", "patched", &[0b11_10_01_00, 0, 16, 16, 0, 1, 1, 80, 16, 0, 2])?;
     save("rank", "runs", &[0, 0, 9, 0xff, 0xff, 200, 1, 0, 1, 1, 0, 1, 0xf0, 0xff, 64, 0, 0x80, 255])?;
-    save("sums", "of-a-dump", Sums::of(&MemoryFile::new(&dump))?.encode().as_bytes())?;
+    save("sums", "of-a-dump", Checksums::of(&MemoryFile::new(&dump))?.encode().as_bytes())?;
     save("log", "ring", &[8, 0, 4, 1, 2, 3, 4, 5, 6, 7, 8])?;
     save("log", "records", &[0, 0, 16, 1, 2, 3, 4, 5, 6, 7, 8])?;
     save("flattened", "ascending", &flatten(&dump, 4096, Records::Ascending))?;

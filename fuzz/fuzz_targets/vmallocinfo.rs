@@ -2,15 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pagehaul_vmalloc::{Areas, Snapshot};
+use pagehaul_vmalloc::{Areas, Usage};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
     // The first part is the areas, what follows a zero byte is /proc/meminfo.
     let (info, meminfo) = text.split_once('\0').unwrap_or((&text, ""));
     let Ok(areas) = Areas::parse(info) else { return };
-    let snapshot = Snapshot::of(&areas, meminfo);
-    let sum: u64 = snapshot.kinds.values().map(|sum| sum.areas).sum();
+    let usage = Usage::new(&areas, meminfo);
+    let sum: u64 = usage.kinds.values().map(|sum| sum.areas).sum();
     assert_eq!(sum, areas.list.len() as u64);
-    let _ = snapshot.text();
+    let _ = usage.text();
 });
