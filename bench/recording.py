@@ -50,7 +50,7 @@ def main():
                 samples = []
                 for _ in range(options.rounds):
                     plain = run(work)
-                    record = [options.pagehaul, "reclaim", "record", "-o", f"{folder}/x.pht", "--buffer-size", str(buffer)]
+                    record = [options.pagehaul, "reclaim", "record", "-o", f"{folder}/x.pht", "--buffer-size", f"{buffer}K"]
                     wall, cpu, said = run(record + EVENTS + ["--"] + work)
                     events, lost = number(r": ([\d,]+) events", said), number(r"; ([\d,]+) events were LOST", said)
                     own = number(r"([\d.]+) ms of CPU", said) / 1e3

@@ -103,7 +103,7 @@ fn recordings_have_intervals_and_times() {
         hours * 3600 + minutes * 60 + seconds
     };
     assert_eq!((seconds(&parts[1]) + 86_400 - seconds(&parts[0])) % 86_400, 1);
-    let first = lines(&["-d", "1"]);
+    let first = lines(&["--duration", "1s"]);
     assert_eq!((first.len(), count(&first[0])), (1, count(&parts[0])));
     assert!(first[0]["missed"]["open_at_end"].as_u64() > Some(0));
     // Text has the trace clock only.

@@ -120,7 +120,7 @@ fn recording_ends_cleanly_on_a_signal() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("now.pht");
     let mut child = Command::new(env!("CARGO_BIN_EXE_pagehaul"))
-        .args(["reclaim", "record", "--buffer-size", "256", "-o"])
+        .args(["reclaim", "record", "--buffer-size", "256K", "-o"])
         .arg(&file)
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 /// Commands that trace.
 const COMMANDS: [&str; 3] = [
     "reclaim record -o /dev/null -- true",
-    "latency --between sched:sched_wakeup,sched:sched_switch -d 1",
-    "latency vfs_read -d 1",
+    "latency --between sched:sched_wakeup,sched:sched_switch --duration 1s",
+    "latency vfs_read --duration 1s",
 ];
 
 /// Runs `script` with nothing in /sys/kernel, without privileges over files if `bare`; none if this machine does not let us.
@@ -42,7 +42,7 @@ fn refuses(script: &str, bare: bool, parts: &[&str]) {
 
 #[test]
 fn without_tracefs_it_is_said_how_to_mount_it() {
-    for command in COMMANDS.into_iter().chain(["vmalloc -i 1 -d 1"]) {
+    for command in COMMANDS.into_iter().chain(["vmalloc -i 1s --duration 1s"]) {
         refuses(
             &format!("PAGEHAUL {command}"),
             false,
@@ -55,7 +55,7 @@ fn without_tracefs_it_is_said_how_to_mount_it() {
 fn without_privileges_it_is_said_that_tracing_needs_them() {
     // Whoever has no right to the folder, be it root without capabilities.
     let closed = "mkdir -p /sys/kernel/tracing/events && chmod 0 /sys/kernel/tracing/events && ";
-    for command in COMMANDS.into_iter().chain(["vmalloc -i 1 -d 1"]) {
+    for command in COMMANDS.into_iter().chain(["vmalloc -i 1s --duration 1s"]) {
         refuses(&format!("{closed} PAGEHAUL {command}"), true, &["cannot use /sys/kernel/tracing/events"]);
     }
 }
@@ -107,7 +107,7 @@ fn events_that_are_missing_are_named() {
         (some, "reclaim record --event sched:nope -o /dev/null -- true", "no trace event sched:nope"),
         (some, COMMANDS[1], "no trace event sched:sched_wakeup"),
         (none, COMMANDS[2], "this kernel cannot measure functions"),
-        (none, "vmalloc -i 1 -d 1", "no vmalloc trace events"),
+        (none, "vmalloc -i 1s --duration 1s", "no vmalloc trace events"),
     ];
     for (folders, command, what) in cases {
         refuses(&format!("{folders} PAGEHAUL {command}"), false, &[what]);

@@ -56,7 +56,7 @@ trace-cmd record -q -C mono -b 8192 -e vmscan -o /out/trace.dat bash -c 'until_s
 ready trace-cmd
 perf record -q -a -k CLOCK_MONOTONIC -m 4096 -e 'vmscan:*' -o /out/perf.data -- bash -c 'until_stopped perf' > /out/perf.log 2>&1 &
 ready perf
-pagehaul reclaim record --buffer-size 8192 -o /out/pagehaul.pht -- bash -c pressure > /out/pagehaul.log 2>&1
+pagehaul reclaim record --buffer-size 8M -o /out/pagehaul.pht -- bash -c pressure > /out/pagehaul.log 2>&1
 cat /out/pagehaul.log
 end_all
 rm -f /scratch/file*

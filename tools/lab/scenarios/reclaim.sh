@@ -18,7 +18,7 @@ record() { # record NAME COMMAND…
     name=$1
     shift
     echo "== $name"
-    pagehaul reclaim record -q --buffer-size 16384 -o "/out/$name.pht" -- "$@" > "/out/$name.log" 2>&1
+    pagehaul reclaim record -q --buffer-size 16M -o "/out/$name.pht" -- "$@" > "/out/$name.log" 2>&1
     echo "exit status $?"
     settle
 }

@@ -54,7 +54,7 @@ dmesg | grep 'vmalloc_stress: .*threads' > /out/module.txt
 
 echo "== the backlog over time"
 # Ahead of the module's threads, which would keep it from printing every second.
-nice -n -15 pagehaul vmalloc -i 1 --buffer-size 32768 -- nice -n 15 bash -c "insmod /vmalloc_stress.ko threads=4 areas=3000 pages=4 seconds=$SECONDS_EACH
+nice -n -15 pagehaul vmalloc -i 1 --buffer-size 32M -- nice -n 15 bash -c "insmod /vmalloc_stress.ko threads=4 areas=3000 pages=4 seconds=$SECONDS_EACH
     sleep $((SECONDS_EACH + 2)); rmmod vmalloc_stress" > /out/backlog.txt
 sysctl -qw kernel.kptr_restrict=1
 pagehaul vmalloc > /out/snapshot.txt

@@ -25,7 +25,7 @@ use crate::printed;
 #[command(after_help = "Examples:
   pagehaul latency -u purge_vmap_node
   pagehaul latency -F 'ext4_sync_*' -- dd if=/dev/zero of=file bs=1M count=100 conv=fsync
-  pagehaul latency -u --between vmscan:mm_vmscan_direct_reclaim_begin,vmscan:mm_vmscan_direct_reclaim_end -i 5
+  pagehaul latency -u --between vmscan:mm_vmscan_direct_reclaim_begin,vmscan:mm_vmscan_direct_reclaim_end -i 5s
   pagehaul latency --between block:block_rq_issue,block:block_rq_complete --key dev,sector --from trace.dat")]
 pub(crate) struct LatencyArguments {
     /// Functions to measure: names, or globs of * and ?
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &LatencyArguments) -> anyhow::Result<ExitCode> {
         step: arguments.linear,
         by_function: arguments.function,
         pids: arguments.pids.clone(),
-        buffer_kb: arguments.tracing.buffer_size,
+        buffer_kb: arguments.tracing.buffer_kb,
     };
     if let Some(path) = &arguments.tracing.from {
         read_trace(arguments, path, &options)?;

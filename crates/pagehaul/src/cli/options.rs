@@ -3,6 +3,8 @@
 use std::thread;
 
 use clap::Args;
+#[cfg(feature = "stalls")]
+use pagehaul_present::number::parse_bytes;
 
 /// `--threads`.
 #[derive(Debug, Clone, Copy, Args)]
@@ -36,4 +38,14 @@ pub(crate) struct Reporting {
     /// Print errors only
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// Parses the size of a kernel trace buffer, and returns it in KiB, which tracefs takes.
+#[cfg(feature = "stalls")]
+pub(crate) fn trace_buffer_kb(text: &str) -> Result<u32, String> {
+    let bytes = parse_bytes(text)?;
+    u32::try_from(bytes >> 10)
+        .ok()
+        .filter(|kb| (16..=4 << 20).contains(kb) && bytes.is_multiple_of(1 << 10))
+        .ok_or_else(|| "expected a size from 16K to 4G such as 512K, 8M".to_owned())
 }

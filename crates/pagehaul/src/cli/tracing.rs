@@ -13,6 +13,8 @@ use pagehaul_latency::trace_file::Intervals;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::parse_duration;
 
+use crate::cli::options::trace_buffer_kb;
+
 /// Time between two reads of the kernel's buffers.
 pub(super) const POLL: Duration = Duration::from_millis(100);
 
@@ -23,7 +25,7 @@ pub(crate) struct TracingArguments {
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub(super) interval: Option<Duration>,
     /// Stop after TIME
-    #[arg(short, long, value_name = "TIME", value_parser = positive)]
+    #[arg(long, value_name = "TIME", value_parser = positive)]
     pub(super) duration: Option<Duration>,
     /// Record the events to FILE, to be read with --from
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "interval", "json"])]
@@ -31,9 +33,9 @@ pub(crate) struct TracingArguments {
     /// Read a trace file instead of the running kernel: a pagehaul recording (.pht), trace.dat or text; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "command")]
     pub(super) from: Option<PathBuf>,
-    /// Size of the kernel's buffer per CPU in KiB: larger ones lose fewer events
-    #[arg(long, value_name = "KIB", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
-    pub(super) buffer_size: u32,
+    /// Size of the kernel's buffer per CPU: larger ones lose fewer events
+    #[arg(long = "buffer-size", value_name = "SIZE", default_value = "4M", value_parser = trace_buffer_kb)]
+    pub(super) buffer_kb: u32,
     /// Print JSON: one object per report, each on one line
     #[arg(long)]
     pub(super) json: bool,

@@ -23,7 +23,7 @@ use crate::printed;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul vmalloc
-  pagehaul vmalloc -i 1 -d 30
+  pagehaul vmalloc -i 1s --duration 30s
   pagehaul vmalloc -o vmalloc.pht -- modprobe test_vmalloc
   pagehaul vmalloc --from vmalloc.pht -i 1 --json")]
 pub(crate) struct VmallocArguments {
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &tracing.output {
         let mut run = TracingRun::catch_signals()?;
-        let recorder = record(&Tracefs::find()?, path, tracing.buffer_size, &tracing.command)?;
+        let recorder = record(&Tracefs::find()?, path, tracing.buffer_kb, &tracing.command)?;
         run.start(tracing)?;
         return run.record(recorder, path);
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
 fn monitor(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     let tracing = &arguments.tracing;
     let mut run = TracingRun::catch_signals()?;
-    let mut monitor = Monitor::start(&Tracefs::find()?, !arguments.no_stacks, tracing.buffer_size)?;
+    let mut monitor = Monitor::start(&Tracefs::find()?, !arguments.no_stacks, tracing.buffer_kb)?;
     run.start(tracing)?;
     let purge = monitor.purge_function();
     let mut all = Vec::new();

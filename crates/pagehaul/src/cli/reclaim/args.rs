@@ -4,6 +4,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use pagehaul_present::time::parse_duration;
 
+use crate::cli::options::trace_buffer_kb;
+
 /// Say who waited for memory, how long and why: record page reclaim, report on it, compare kernels and settings
 #[derive(Debug, Args)]
 pub(crate) struct ReclaimArguments {
@@ -37,11 +39,11 @@ pub(super) struct RecordArguments {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "command")]
     pub(super) repeat: u32,
     /// Stop after this time: 500ms, 30s, 5m. Without a command and this, recording lasts until Ctrl-C
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) duration: Option<Duration>,
-    /// KiB of kernel buffer for each CPU: larger ones lose fewer events
-    #[arg(short, long, visible_alias = "buffer", value_name = "KIB", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(16..=4_194_304))]
-    pub(super) buffer_size: u32,
+    /// Size of the kernel's buffer per CPU: larger ones lose fewer events
+    #[arg(long = "buffer-size", value_name = "SIZE", default_value = "8M", value_parser = trace_buffer_kb)]
+    pub(super) buffer_kb: u32,
     /// Clock of the kernel's time stamps; with another than mono, runs cannot be told apart
     #[arg(long, value_name = "NAME", default_value = "mono")]
     pub(super) clock: String,

@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     }
     let tracefs = Tracefs::find()?;
     check(&tracefs, arguments)?;
-    let options = InstanceOptions { buffer_kb: arguments.buffer_size, clock: arguments.clock.clone() };
+    let options = InstanceOptions { buffer_kb: arguments.buffer_kb, clock: arguments.clock.clone() };
     let instance = tracefs.create_instance(&options)?;
     enable(&instance, arguments)?;
     let begin = Instant::now();
