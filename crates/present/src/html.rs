@@ -26,7 +26,7 @@ pub fn page(title: &str, style: &str, script: &str, body: &Markup) -> String {
             }
         }
     };
-    page.into_string()
+    page.into_string() + "\n"
 }
 
 /// Builds a framed part of a page; an empty `about` is left out.
