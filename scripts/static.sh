@@ -1,18 +1,27 @@
 #!/bin/sh
-# Builds pagehaul as one static file, without what no capture kernel needs (mounting), and says where it is.
+# Builds pagehaul as one static file and prints its path.
+# Usage: scripts/static.sh [capture|full]
+#   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
+#   full     every command
 set -eu
 cd "$(dirname "$0")/.."
+kind=${1:-capture}
 target=${CARGO_TARGET_DIR:-target}
+case $kind in
+capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
+full) set -- --release; directory=release; limit=100000000 ;;
+*) echo "static: unknown kind $kind; usage: scripts/static.sh [capture|full]" >&2; exit 2 ;;
+esac
 if rustup target list --installed 2>/dev/null | grep -q x86_64-unknown-linux-musl && command -v musl-gcc >/dev/null; then
     triple=x86_64-unknown-linux-musl
-    cargo build --locked --profile capture --target $triple -p pagehaul --no-default-features
 else
     triple=x86_64-unknown-linux-gnu
-    RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile capture --target $triple -p pagehaul --no-default-features
+    export RUSTFLAGS="-C target-feature=+crt-static"
 fi
-binary=$target/$triple/capture/pagehaul
+cargo build --locked --quiet --target $triple -p pagehaul --bin pagehaul "$@" >&2
+binary=$target/$triple/$directory/pagehaul
 size=$(stat -c %s "$binary")
-echo "$binary: $size bytes"
-[ "$size" -lt 10000000 ] || { echo "static: larger than 10 MB" >&2; exit 1; }
+[ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }
 # A static file names no interpreter.
-! readelf -l "$binary" 2>/dev/null | grep -q INTERP || { echo "static: not static" >&2; exit 1; }
+! readelf -l "$binary" 2>/dev/null | grep -q INTERP || { echo "static: $binary is not static" >&2; exit 1; }
+echo "$binary"

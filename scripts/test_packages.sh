@@ -1,0 +1,105 @@
+#!/bin/bash
+# Builds the packages, installs each into a clean Debian 12 root, runs pagehaul there, removes it, and checks that nothing is
+# left. debootstrap makes the root once; it is cached with the lab's downloads. Needs root or sudo.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cache=${PAGEHAUL_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagehaul-lab}
+clean=$cache/debian-12
+scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/pagehaul-packages.XXXXXX")
+root=$scratch/root
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+fail() {
+    echo "test_packages: $*" >&2
+    exit 1
+}
+
+trap 'as_root rm -rf "$scratch"' EXIT
+trap 'exit 1' INT TERM HUP
+
+# Prints the Debian mirror that this machine uses.
+mirror() {
+    if [ -n "${PAGEHAUL_LAB_MIRROR:-}" ]; then
+        echo "$PAGEHAUL_LAB_MIRROR"
+        return
+    fi
+    # shellcheck disable=SC2016
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+        awk '$2 ~ /^(bullseye|bookworm|trixie|forky|sid|stable|oldstable|testing)$/ && $3 == "main" { print $1; exit }'
+}
+
+make_clean_root() {
+    mkdir -p "$cache"
+    as_root rm -rf "$clean.part"
+    as_root /usr/sbin/debootstrap --variant=minbase bookworm "$clean.part" "$(mirror)" >"$scratch/log" 2>&1 || {
+        tail -n 5 "$scratch/log" >&2
+        fail "debootstrap failed"
+    }
+    as_root find "$clean.part/var/cache/apt" "$clean.part/var/lib/apt/lists" -type f -delete
+    as_root mv "$clean.part" "$clean"
+}
+
+in_root() {
+    as_root chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
+
+# Lists every path of the root, except the package managers' records and the test's own files.
+paths() {
+    as_root find "$root" -path "$root/var/lib/dpkg" -prune -o -path "$root/var/lib/rpm" -prune -o -path "$root/var/log" \
+        -prune -o -path "$root/test" -prune -o -print | LC_ALL=C sort
+}
+
+check_installed() {
+    local file
+    [ "$(in_root pagehaul --version)" = "pagehaul $version" ] || fail "pagehaul --version does not print $version"
+    for file in man/man1/pagehaul.1.gz man/man1/pagehaul-capture.1.gz doc/pagehaul/README.md doc/pagehaul/LICENSE-MIT \
+        doc/pagehaul/LICENSE-APACHE doc/pagehaul/third-party-licenses.gz bash-completion/completions/pagehaul \
+        zsh/site-functions/_pagehaul fish/vendor_completions.d/pagehaul.fish; do
+        [ -s "$root/usr/share/$file" ] || fail "/usr/share/$file is missing or empty"
+    done
+    gzip -dc "$root/usr/share/man/man1/pagehaul.1.gz" | grep -q '^\.SH' || fail "pagehaul.1 is not a manual page"
+    in_root bash -c 'source /usr/share/bash-completion/completions/pagehaul && complete -p pagehaul' >/dev/null ||
+        fail "the bash completion does not load"
+    in_root pagehaul capture -q --force -d 31 -t 1 /test/vmcore /test/dump
+    in_root /usr/lib/pagehaul/pagehaul-capture capture -q --force -d 31 -t 1 /test/vmcore /test/dump.capture
+    cmp "$root/test/dump" "$root/test/dump.capture" || fail "the two binaries write different dumps"
+    in_root pagehaul info /test/dump | grep -q '^format *kdump-compressed' || fail "pagehaul info does not read the dump"
+    in_root pagehaul verify /test/dump >/dev/null || fail "pagehaul verify rejects the dump"
+}
+
+check_removed() {
+    paths >"$scratch/after"
+    diff "$scratch/before" "$scratch/after" >"$scratch/diff" || fail "removing the $1 leaves: $(cat "$scratch/diff")"
+}
+
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+scripts/packages.sh >"$scratch/packages"
+{ read -r deb; read -r rpm; } <"$scratch/packages"
+cargo run --locked --quiet -p pagehaul-synth --example vmcore -- "$scratch/vmcore"
+[ -e "$clean" ] || make_clean_root
+as_root cp -a --reflink=auto "$clean" "$root"
+as_root mkdir "$root/test"
+as_root cp --sparse=always "$scratch/vmcore" "$deb" "$root/test/"
+# rpm creates its database, which is not the package's.
+as_root mkdir -p "$root/var/lib/rpm"
+paths >"$scratch/before"
+
+in_root dpkg -i "/test/$(basename "$deb")" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "dpkg -i failed"; }
+check_installed
+in_root dpkg -P pagehaul >/dev/null
+check_removed .deb
+echo "ok   $(basename "$deb"): installs, runs and uninstalls in Debian 12"
+
+# With the host's rpm. Debian's patch asks for --force-debian; the database is inside the root.
+on_root() {
+    as_root rpm --root "$root" --dbpath /var/lib/rpm "$@"
+}
+on_root -i --force-debian "$rpm"
+[ "$(on_root -q --qf '%{VERSION} %{LICENSE}' pagehaul)" = "$version MIT OR Apache-2.0" ] || fail "rpm -q finds another package"
+check_installed
+on_root -e --force-debian pagehaul
+check_removed .rpm
+echo "ok   $(basename "$rpm"): installs, runs and uninstalls"
