@@ -5,16 +5,17 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup check test demo validate validate-process static man \
+.PHONY: help setup setup-build setup-demo check deny test demo validate validate-process packages test-packages static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
 	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn"
-	@echo "make check              fmt, clippy, unit and integration tests: the everyday loop"
-	@echo "make test               check, validation on real crashes of all lab kernels and on real processes"
+	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
+	@echo "make test               check, validation on real crashes of all lab kernels and on real processes, packages"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs"
+	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
 	@echo "make bench              compare with makedumpfile on a vmcore of 6 GiB, or VMCORE=..."
@@ -27,14 +28,24 @@ help:
 	@echo "make lab-vmalloc        purges of vmalloc areas in guests with 6.12 and 7.2"
 	@echo "make lab-agree          compare recordings of pagehaul, trace-cmd and perf: make lab-agree KERNEL=6.1"
 
-# Debian packages that a bare machine lacks to build and test. Does nothing where all are installed.
+# Debian packages that a bare machine lacks, by purpose. Each does nothing where all are installed.
 setup:
-	scripts/setup.sh
+	scripts/setup.sh test
 
-check:
+setup-build:
+	scripts/setup.sh build
+
+setup-demo:
+	scripts/setup.sh demo
+
+check: deny
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked --quiet
+
+# Licences, sources and duplicates of dependencies. The first run builds cargo-deny.
+deny:
+	scripts/deny.sh
 
 test: setup check static
 	fuzz/build.sh
@@ -42,6 +53,7 @@ test: setup check static
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate --kernel all
 	$(TARGET)/release/lab validate-process
+	scripts/test_packages.sh
 
 validate: setup
 	cargo build --release --locked -p pagehaul -p lab
@@ -51,12 +63,19 @@ validate-process: setup
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate-process
 
-demo: setup
+demo: setup-demo
 	scripts/demo.sh $(KERNEL)
 
 # Static, under 10 MB, runs from an initramfs. Without the musl target it is linked to glibc.
-static: setup
+static: setup-build
 	scripts/static.sh
+
+packages: setup
+	scripts/packages.sh
+
+# Installs and removes both packages in a clean Debian root.
+test-packages: setup
+	scripts/test_packages.sh
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man
