@@ -1,4 +1,4 @@
-"""What drgn and crash answer: the same from a dump as from the raw vmcore."""
+"""Queries drgn and crash, whose answers must be the same for a dump and for the raw vmcore."""
 
 import subprocess
 import tempfile
@@ -12,7 +12,7 @@ CRASH_COMMANDS = ["bt -a", "bt", "ps", "kmem -i", "log", "sys", "mod"]
 
 
 def drgn_answers(core, vmlinux):
-    """Tasks with their states and stacks' depth, modules and the kernel log."""
+    """Returns tasks with the depth of their stacks, modules and the kernel log."""
     prog = drgn.Program()
     prog.set_core_dump(core)
     prog.load_debug_info([vmlinux])
@@ -26,7 +26,7 @@ def drgn_answers(core, vmlinux):
 
 
 def depth(prog, task):
-    """Frames of a task's stack: unwinding reads the stack itself."""
+    """Returns the number of frames of a task's stack: unwinding reads the stack."""
     try:
         return len(prog.stack_trace(task))
     except (ValueError, LookupError):
@@ -34,7 +34,7 @@ def depth(prog, task):
 
 
 def crash_answers(crash, vmlinux, *core):
-    """What crash prints for its everyday commands, without what names the file itself, or the parts of a split set."""
+    """Returns what crash prints for common commands, without lines that name the file or its parts."""
     script = "\n".join(["set scroll off", *CRASH_COMMANDS, "quit", ""])
     with tempfile.NamedTemporaryFile("w", suffix=".crash") as file:
         file.write(script)

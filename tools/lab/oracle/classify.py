@@ -1,7 +1,7 @@
-"""What every page was used for, as the kernel's own debug symbols tell it.
+"""Classifies every page with the kernel's debug symbols, independently of pagehaul.
 
-Usage: classify.py VMCORE VMLINUX OUT.npz. A second opinion on pagehaul's classes: it shares neither code nor the source
-of its offsets, and follows compound pages from their tails instead of by their order.
+Usage: classify.py VMCORE VMLINUX OUT.npz. Shares neither code nor the source of offsets with pagehaul, and follows compound
+pages from their tails instead of by their order.
 """
 
 import json
@@ -34,8 +34,8 @@ NUMBER = {name: number for number, name in enumerate(CLASSES)}
 OLD_TYPES = {"buddy": 0x80, "offline": 0x100}
 
 
-def drops(level):
-    """Which classes a dump level drops, by number."""
+def excluded(level):
+    """Returns which classes a dump level excludes, by number."""
     out = numpy.zeros(len(CLASSES), bool)
     bits = {
         "cache": 2 | 4,
@@ -53,7 +53,7 @@ def drops(level):
 
 
 def is_type(prog, pages, name):
-    """Which frames have this page type."""
+    """Returns which pages have this page type."""
     try:
         values = {e.name: e.value for e in prog.type("enum pagetype").enumerators}
     except LookupError:
@@ -66,7 +66,7 @@ def is_type(prog, pages, name):
 
 
 def classify(prog, pages):
-    """The class of each frame, and the frame its compound page starts at."""
+    """Returns the class of each page, the head of its compound page, and counts of contradictions."""
     flag_bits = {e.name: e.value for e in prog.type("enum pageflags").enumerators}
 
     def flag(name):
@@ -94,11 +94,11 @@ def classify(prog, pages):
     own[is_type(prog, pages, "unaccepted") & ~slab] = NUMBER["unaccepted"]
     own[hugetlb(prog, pages) & ~slab] = NUMBER["hugetlb"]
     out = own[heads]
-    # A free block's pages are no compound page: the lists say where blocks start and how long they are.
+    # Free blocks are not compound pages: the free lists hold their starts and lengths.
     listed_free = free_pages(prog, pages)
     out[listed_free] = NUMBER["free"]
     poison = flag("PG_hwpoison")
-    # Bad pages of hugetlb are on a list of the head's, so the head's flag has to stand for all (161df60e9e89, 6.0).
+    # The head of a hugetlb page lists its poisoned pages, so its flag stands for all (161df60e9e89, 6.0).
     out[poison & ~pages.copies | poison[heads] & (out == NUMBER["hugetlb"])] = NUMBER["hwpoison"]
     out[~pages.there] = NUMBER["no-struct-page"]
     marked = marked_free(prog, pages, is_type(prog, pages, "buddy") & ~slab)
@@ -110,7 +110,7 @@ def classify(prog, pages):
 
 
 def hugetlb(prog, pages):
-    """Heads of hugetlb pages, until 6.2 by the destructor in the first tail, since 6.9 by page type."""
+    """Returns heads of hugetlb pages: until 6.2 by the destructor in the first tail, since 6.9 by page type."""
     if pages.dtor is None:
         return is_type(prog, pages, "hugetlb")
     ids = {e.name: e.value for e in prog.type("enum compound_dtor_id").enumerators}
@@ -120,7 +120,7 @@ def hugetlb(prog, pages):
 
 
 def marked_free(prog, pages, buddy):
-    """Frames in blocks that the buddy page type marks."""
+    """Returns the pages in blocks that the buddy page type marks."""
     out = numpy.zeros(len(buddy), bool)
     for pfn in numpy.flatnonzero(buddy):
         out[pfn : pfn + (1 << int(pages.private[pfn]))] = True
@@ -143,7 +143,7 @@ def main(vmcore, vmlinux, out):
         mapcount=pages.mapcount,
         copies=pages.copies,
         there=pages.there,
-        # Where the page flags are, for those that explain differences.
+        # Bits of the page flags, to explain differences.
         flag_names=numpy.array(list(flag_bits)),
         flag_bits=numpy.array(list(flag_bits.values())),
     )

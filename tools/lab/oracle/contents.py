@@ -1,15 +1,15 @@
-"""Pages of a dump as libkdumpfile (through drgn) reads them, against the raw vmcore."""
+"""Compares pages of a dump, as libkdumpfile (through drgn) reads them, with the raw vmcore."""
 
 import drgn
 import numpy
 from raw import PAGE, runs
 
 BATCH = 256
-"""Pages read at once."""
+"""Number of pages to read at once."""
 
 
 def compare(dump, kept, raw):
-    """Sentences about kept pages that differ, and pages left out that are read all the same."""
+    """Returns descriptions of kept pages that differ."""
     prog = drgn.Program()
     prog.set_core_dump(dump)
     wrong = []
@@ -22,27 +22,27 @@ def compare(dump, kept, raw):
     return wrong
 
 
-def left_out(dump, kept, raw):
-    """Pages left out, or of no memory, that libkdumpfile gives contents for all the same."""
+def readable_excluded(dump, kept, raw):
+    """Returns descriptions of excluded or nonexistent pages that libkdumpfile reads nevertheless."""
     prog = drgn.Program()
     prog.set_core_dump(dump)
     given = []
     for pfn in numpy.flatnonzero(~kept).tolist():
         try:
             prog.read(pfn * PAGE, PAGE, physical=True)
-            given.append(f"PFN {pfn:#x} was left out, but is read")
+            given.append(f"PFN {pfn:#x} is excluded, but readable")
         except drgn.FaultError:
             pass
     return given
 
 
 def salvaged(dump, kept, raw):
-    """How many kept pages cannot be read, and sentences about those that differ."""
+    """Returns the number of unreadable kept pages, and descriptions of those that differ."""
     prog = drgn.Program()
     prog.set_core_dump(dump)
     lost, wrong = [], []
     pfns = numpy.flatnonzero(kept).tolist()
-    # libkdumpfile looks for the kernel's text at the first read, which fails where that is missing.
+    # The first read makes libkdumpfile look for the kernel's text, and fails if that is missing.
     read(prog, pfns[0], 1, [])
     for pfn in pfns:
         if read(prog, pfn, 1, lost) not in (None, raw.read(pfn)):

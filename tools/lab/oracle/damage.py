@@ -1,4 +1,4 @@
-"""What pagehaul, drgn and crash do with damaged dumps of one vmcore. Prints the table of docs/damage.md.
+"""Tests pagehaul, drgn and crash on damaged dumps of one vmcore, and prints the table of docs/damage.md.
 
 Usage: damage.py VMCORE OTHER VMLINUX PAGEHAUL STATES DIRECTORY [--makedumpfile PATH] [--crash PATH]
 OTHER is a vmcore of another crash; STATES is crates/vmcore's example of that name.
@@ -18,10 +18,10 @@ from dumps import Dump
 from raw import PAGE, Raw, sized
 
 RANDOM_CUTS = 100
-# KiB of memory that stay together in a part: the guest is smaller than makedumpfile's 1 GiB.
+# KiB of memory per block of a split: the guest is smaller than makedumpfile's 1 GiB.
 SPLIT_BLOCK = "16384"
 
-# Its own process: the reader may crash.
+# Runs in a separate process, since the reader may crash.
 DRGN = """
 import sys, drgn, numpy
 from raw import Raw
@@ -126,7 +126,7 @@ class Matrix:
         return content
 
     def cuts(self):
-        """Random places, by us and drgn: sums, since there are many."""
+        """Tests pagehaul and drgn on random damage, and returns the sums."""
         path = self.directory / "damaged"
         ours, theirs = [], []
         for _ in range(RANDOM_CUTS):

@@ -1,4 +1,4 @@
-"""Which pages a dump holds, read from its own headers: two bitmaps of a kdump file, the segments of an ELF file."""
+"""Reads which pages a dump holds: the two bitmaps of a kdump-compressed file, or the segments of an ELF file."""
 
 import mmap
 import struct
@@ -52,7 +52,7 @@ class Dump:
 
 
 class Records:
-    """The start of a flattened stream, put in order. Only reads of the first bytes are possible."""
+    """Unflattens the start of a flattened file."""
 
     LIMIT = 64 << 20
 

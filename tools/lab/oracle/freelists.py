@@ -1,4 +1,4 @@
-"""Free pages, by walking the buddy allocator's lists: they do not depend on marks in struct page."""
+"""Finds free pages in the buddy allocator's lists, independently of marks in struct page."""
 
 import numpy
 from drgn.helpers.linux.list import list_for_each_entry
@@ -6,11 +6,11 @@ from drgn.helpers.linux.mmzone import for_each_online_pgdat
 
 
 def free_pages(prog, pages):
-    """Which frames are in a block on any zone's free lists."""
+    """Returns which pages are in a block on any zone's free lists."""
     out = numpy.zeros(len(pages.flags), bool)
     for node in for_each_online_pgdat(prog):
         for zone in node.node_zones:
-            # A zone without memory has lists that were never set up.
+            # The lists of a zone without memory are uninitialized.
             if not zone.present_pages:
                 continue
             for order, area in enumerate(zone.free_area):

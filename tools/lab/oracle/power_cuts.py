@@ -1,8 +1,8 @@
-"""What libkdumpfile (through drgn) reads from dumps that a power cut or a kill left, against the raw vmcore.
+"""Compares dumps after a power cut or a kill, as libkdumpfile (through drgn) reads them, with the raw vmcore.
 
 Usage: power_cuts.py VMCORE DUMP...
-A page is right, refused, or wrong. No page may be wrong; in a dump that calls itself complete none that it keeps is
-refused either. Exits with 1 if one is.
+A page is right, refused, or wrong. No page may be wrong, and in a dump marked complete no kept page may be refused. Exits
+with 1 otherwise.
 """
 
 import sys
@@ -15,11 +15,11 @@ from raw import PAGE, Raw, sized
 STATUS = 424
 INCOMPLETE = 8
 SAMPLE = 16
-"""Of the pages that a dump says it left out, every so many are asked for."""
+"""One of so many excluded pages is read too."""
 
 
-def look(path, raw):
-    """(complete, right, refused pages that are kept, wrong)."""
+def inspect(path, raw):
+    """Returns (complete, right, refused kept pages, wrong)."""
     with open(path, "rb") as file:
         status = file.read(STATUS + 4)[STATUS:]
     complete = not int.from_bytes(status, "little") & INCOMPLETE
@@ -27,9 +27,9 @@ def look(path, raw):
     prog = drgn.Program()
     try:
         prog.set_core_dump(path)
-    except Exception as error:  # noqa: BLE001: whatever it says, it does not open it
+    except Exception as error:  # noqa: BLE001: any error means that it does not open
         if complete:
-            raise SystemExit(f"{path} calls itself complete, but does not open: {error}") from error
+            raise SystemExit(f"{path} is marked complete, but does not open: {error}") from error
         return complete, 0, int(kept.sum()), 0
     asked = kept | (raw.present & (numpy.arange(raw.pages) % SAMPLE == 0))
     right = refused = wrong = 0
@@ -50,7 +50,7 @@ def main(vmcore, *paths):
     raw = Raw(vmcore)
     bad = False
     for path in paths:
-        complete, right, refused, wrong = look(path, raw)
+        complete, right, refused, wrong = inspect(path, raw)
         name = path.rsplit("/", 1)[-1]
         said = "complete" if complete else "marked incomplete"
         print(f"{name:24} {said}: libkdumpfile reads {right} pages right, {wrong} wrong, refuses {refused}")

@@ -1,4 +1,4 @@
-"""The raw vmcore, read by nothing but its ELF program headers: the truth every dump is held against."""
+"""Reads the raw vmcore by its ELF program headers alone: the reference for all dumps."""
 
 import mmap
 import struct
@@ -18,16 +18,16 @@ class Raw:
         self.segments = load_segments(self.bytes)
         self.pages = max((paddr + size + PAGE - 1) // PAGE for _, paddr, size, _ in self.segments)
         self.present = numpy.zeros(self.pages, bool)
-        """Pages of which the vmcore has at least a part."""
+        """Pages that the vmcore holds at least in part."""
         self.whole = numpy.zeros(self.pages, bool)
-        """Pages of which it has all."""
+        """Pages that it holds completely."""
         for _, paddr, size, _ in self.segments:
             if size:
                 self.present[paddr // PAGE : (paddr + size + PAGE - 1) // PAGE] = True
                 self.whole[(paddr + PAGE - 1) // PAGE : (paddr + size) // PAGE] = True
 
     def read(self, pfn, count=1):
-        """Pages `pfn` to `pfn + count`; zeros where the vmcore has nothing."""
+        """Returns pages `pfn` to `pfn + count`, with zeros for what the vmcore does not hold."""
         first, last = pfn * PAGE, (pfn + count) * PAGE
         for offset, paddr, size, _ in self.segments:
             if paddr <= first and last <= paddr + size:
@@ -40,20 +40,20 @@ class Raw:
         return bytes(out)
 
     def words(self, pfns, index):
-        """The 64-bit word at `index` of each page."""
+        """Returns the 64-bit word at `index` of each page."""
         return numpy.array(
             [int.from_bytes(self.read(int(pfn))[index * 8 : index * 8 + 8], "little") for pfn in pfns], numpy.uint64
         )
 
 
 def load_segments(data):
-    """(offset, physical address, bytes in the file, bytes in memory) of each PT_LOAD."""
+    """Returns (offset, physical address, bytes in the file, bytes in memory) of each PT_LOAD."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise SystemExit("not an ELF64 little-endian file")
     (table,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
     if count == 0xFFFF:
-        # The count did not fit: it is in sh_info of the first section header.
+        # PN_XNUM: the count is in sh_info of the first section header.
         (sections,) = struct.unpack_from("<Q", data, 40)
         (count,) = struct.unpack_from("<I", data, sections + 44)
     out = []
@@ -65,13 +65,13 @@ def load_segments(data):
 
 
 def runs(mask):
-    """(start, end) of each run of true values."""
+    """Returns (start, end) of each run of true values."""
     edges = numpy.flatnonzero(numpy.diff(numpy.concatenate(([False], mask, [False])).astype(numpy.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist()))
 
 
 def sized(mask, pages):
-    """`mask` cut or filled up with false to `pages`."""
+    """Truncates `mask`, or extends it with false, to `pages`."""
     out = numpy.zeros(pages, bool)
     out[: min(pages, len(mask))] = mask[:pages]
     return out

@@ -1,4 +1,4 @@
-"""What pagehaul reads of a dump: the log, every page checked, and every page through a mount, mapped."""
+"""Reads dumps with pagehaul: the log, verify, and every page mapped from a mount."""
 
 import contextlib
 import mmap
@@ -10,17 +10,17 @@ import subprocess
 from raw import PAGE, load_segments, runs
 
 BATCH = 256
-"""Pages compared at once."""
+"""Number of pages to compare at once."""
 
 
 def log(pagehaul, dump):
-    """The kernel's log, as text."""
+    """Returns the kernel's log as text."""
     done = subprocess.run([pagehaul, "dmesg", dump], check=True, capture_output=True)
     return done.stdout.decode(errors="replace")
 
 
 def log_differences(ours, theirs):
-    """Lines that differ. drgn puts the time before the first line of a record only, the kernel and pagehaul before each."""
+    """Returns differing lines. drgn prints the time on the first line of a record only, the kernel and pagehaul on each."""
     ours, theirs = ours.strip().splitlines(), theirs.strip().splitlines()
     if len(ours) != len(theirs):
         return [f"{len(ours)} lines, not {len(theirs)}"]
@@ -29,19 +29,19 @@ def log_differences(ours, theirs):
 
 
 def verify(pagehaul, *dumps):
-    """What `verify` finds wrong with a dump, or the parts of one."""
+    """Returns the problems that `pagehaul verify` reports for a dump or a split set."""
     done = subprocess.run([pagehaul, "verify", *dumps], capture_output=True, text=True)
     return [] if done.returncode == 0 else (done.stdout + done.stderr).splitlines()
 
 
 def can_mount():
-    """FUSE needs its device, and root where there is no fusermount."""
+    """Returns whether FUSE mounts work: they need the device, and root if there is no fusermount."""
     return os.access("/dev/fuse", os.R_OK | os.W_OK) and os.geteuid() == 0
 
 
 @contextlib.contextmanager
 def mounted(pagehaul, directory, *dumps):
-    """The dump, or the parts of one, as a vmcore in a directory."""
+    """Mounts a dump or a split set, and yields the path of the vmcore."""
     directory = pathlib.Path(directory)
     directory.mkdir(exist_ok=True)
     subprocess.run([pagehaul, "mount", "--background", *dumps, directory], check=True, stdout=subprocess.DEVNULL)
@@ -52,11 +52,11 @@ def mounted(pagehaul, directory, *dumps):
 
 
 def compare(vmcore, kept, raw):
-    """Sentences about kept pages that differ in a mounted vmcore, which is mapped."""
+    """Maps a mounted vmcore, and returns descriptions of kept pages that differ."""
     wrong = []
     with open(vmcore, "rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    # The kernel image has a segment of its own that shows the same bytes again.
+    # The kernel image has a second segment with the same bytes.
     places = {}
     for offset, paddr, in_file, _ in load_segments(data):
         for page in range(paddr // PAGE, (paddr + in_file + PAGE - 1) // PAGE):
@@ -64,7 +64,7 @@ def compare(vmcore, kept, raw):
     for start, end in runs(kept):
         for pfn in range(start, end, BATCH):
             count = min(BATCH, end - pfn)
-            # Pages of a run follow each other in the file, but where two segments meet.
+            # Pages of a run are not consecutive in the file if two segments meet.
             found = b"".join(data[places[page] : places[page] + PAGE] for page in range(pfn, pfn + count))
             if found != raw.read(pfn, count):
                 wrong.append(f"PFN {pfn:#x} and {count - 1} more have other contents")

@@ -1,4 +1,4 @@
-"""What drgn finds in a dump: the kernel, its last words, tasks and the stack that crashed.
+"""Shows a dump with drgn: the kernel, tasks, modules, the end of the log and the stack that crashed.
 
 Usage: show.py DUMP VMLINUX
 """
@@ -20,7 +20,7 @@ def main(dump, vmlinux):
     modules = [module.name.string_().decode() for module in for_each_module(prog)]
     print(f"{len(tasks)} tasks: {', '.join(tasks[:6])} …")
     print(f"{len(modules)} modules: {', '.join(modules)}")
-    print("last words:")
+    print("end of the log:")
     for line in get_dmesg(prog).decode(errors="replace").splitlines()[-4:]:
         print(f"  {line}")
     crashed = prog.crashed_thread()

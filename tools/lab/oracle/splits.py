@@ -1,4 +1,4 @@
-"""Split sets in libkdumpfile, which drgn does not open as such: through the C API of the library that it brings along."""
+"""Reads split sets with libkdumpfile through its C API, since drgn does not open them. The library comes with drgn."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ MACHINE_PHYSICAL = 1
 
 
 class FileSet:
-    """The parts at `paths`, in this order."""
+    """A split set of the parts at `paths`, in this order."""
 
     def __init__(self, paths):
         self.library = ctypes.CDLL(str(bundled()))
@@ -30,7 +30,7 @@ class FileSet:
             raise SystemExit(f"libkdumpfile cannot use {paths}: {self.library.kdump_get_err(self.context).decode()}")
 
     def page(self, pfn):
-        """The page's bytes; none if it was left out or cannot be read."""
+        """Returns the page's bytes, or None if it is excluded or unreadable."""
         buffer, length = ctypes.create_string_buffer(PAGE), ctypes.c_size_t(PAGE)
         status = self.library.kdump_read(self.context, MACHINE_PHYSICAL, pfn * PAGE, buffer, ctypes.byref(length))
         return buffer.raw if status == 0 else None
@@ -42,13 +42,13 @@ class FileSet:
 
 
 def bundled():
-    """The library in drgn's wheel."""
+    """Returns the path of the library in drgn's wheel."""
     directory = pathlib.Path(drgn.__file__).parent.parent / "drgn.libs"
     return next(directory.glob("libkdumpfile-*"))
 
 
 def compare(paths, kept, raw):
-    """Sentences about pages that are not as in the raw vmcore, or are there although they were left out."""
+    """Returns descriptions of kept pages that differ from the raw vmcore, and of readable excluded pages."""
     files = FileSet(paths)
     wrong = []
     for pfn, is_kept in enumerate(kept.tolist()):
@@ -56,6 +56,6 @@ def compare(paths, kept, raw):
         if is_kept and found != raw.read(pfn):
             wrong.append(f"PFN {pfn:#x} {'is missing' if found is None else 'has other contents'}")
         elif not is_kept and found is not None:
-            wrong.append(f"PFN {pfn:#x} was left out, but is read")
+            wrong.append(f"PFN {pfn:#x} is excluded, but readable")
     files.close()
     return wrong

@@ -1,6 +1,6 @@
-"""The struct pages of a crashed kernel as columns of numbers, found through the kernel's debug symbols.
+"""Reads the struct pages of a crashed kernel as columns of numbers, with the kernel's debug symbols.
 
-Nothing here knows VMCOREINFO or pagehaul: offsets come from DWARF, the array from the kernel's own `vmemmap_base`.
+Independent of VMCOREINFO and pagehaul: offsets come from DWARF, the array's address from the kernel's `vmemmap_base`.
 """
 
 import drgn
@@ -10,7 +10,7 @@ SECTION_PAGES = 1 << (27 - 12)
 
 
 class StructPages:
-    """Columns indexed by page frame number; `there` says which frames have a struct page at all."""
+    """Columns indexed by PFN. `there` is true for pages that have a struct page."""
 
     def __init__(self, prog, pages):
         page = prog.type("struct page")
@@ -35,7 +35,7 @@ class StructPages:
             self.dtor = None
 
     def _read(self, prog, table, first, end):
-        """Reads one section; page of struct pages by page where the section is not all there."""
+        """Reads one section, page by page if parts of it are missing."""
         try:
             self._store(table, first, prog.read(self.base + first * self.size, (end - first) * self.size))
             return
@@ -55,10 +55,10 @@ class StructPages:
         self.there[first : first + len(rows)] = True
 
     def heads(self, head_flag):
-        """The frame each frame's compound page starts at: its own where it is no tail."""
+        """Returns the head of each page's compound page: the page itself unless it is a tail."""
         pfns = numpy.arange(len(self.flags), dtype=numpy.int64)
         tail = self.there & (self.compound & 1 == 1)
-        # HugeTLB's vmemmap optimisation (5.14; one page kept since 5.18) shows the head's page of struct pages again for
+        # HugeTLB's vmemmap optimisation (5.14; one page kept since 5.18) maps the head's page of struct pages again for
         # the tails. Such a copy starts a page, has PG_head, and the next struct page names the real head.
         next_word = numpy.append(self.compound[1:], numpy.uint64(0))
         copies = self.there & ~tail & (self.flags >> head_flag & 1 == 1) & (pfns * self.size % 4096 == 0)
@@ -78,12 +78,12 @@ class StructPages:
         self.copies = copies & (heads != pfns)
         """Tails that look like heads."""
         self.stray = wrong
-        """Tails whose word makes no sense."""
+        """Tails with an invalid head."""
         return heads
 
 
 def member(prog, *names):
-    """Byte offset in struct page of the first of these members that exists."""
+    """Returns the byte offset in struct page of the first of these members that exists."""
     for name in names:
         try:
             return drgn.offsetof(prog.type("struct page"), name)

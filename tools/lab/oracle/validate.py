@@ -1,7 +1,7 @@
-"""Holds pagehaul's dumps of one vmcore against the vmcore, the kernel's debug symbols, drgn, crash and makedumpfile.
+"""Compares pagehaul's dumps of one vmcore with the vmcore, the kernel's debug symbols, drgn, crash and makedumpfile.
 
 Usage: validate.py VMCORE VMLINUX MANIFEST PAGEHAUL DIRECTORY [--makedumpfile PATH] [--crash PATH] [--thorough]
-Prints what holds; exits with 1 if anything does not.
+Prints each check; exits with 1 if one fails.
 """
 
 import argparse
@@ -18,14 +18,14 @@ import numpy
 import peer
 import reading
 import splits
-from classify import CLASSES, NUMBER, classify, drops
+from classify import CLASSES, NUMBER, classify, excluded
 from dumps import Dump
 from raw import Raw, sized
 from structpages import StructPages
 
 LEVELS = [0, 1, 2, 4, 8, 16, 31]
-# Stamped classes with frame numbers and the level bits that drop them. Freed pages are looked at by their lists, offline
-# ones are counted, and pipes have no numbers: their stamps are found in the vmcore.
+# Stamped classes with PFNs, and the level bits that exclude them. Not here: freed pages (the free lists tell), offline
+# pages (counted), pipes and messages (PFNs unknown).
 STAMPS = {
     "anon": 8, "anon-huge": 8, "anon-locked": 8, "anon-merged": 8, "anon-zero": 8, "huge-tlb": 8,
     "shmem": 6, "shmem-huge": 6, "cache": 6, "cache-private": 4, "hw-poison": 32,
@@ -33,7 +33,7 @@ STAMPS = {
 
 
 class Validator:
-    """One vmcore and what is known of it."""
+    """One vmcore, and the class of each page."""
 
     def __init__(self, args):
         self.args = args
@@ -46,7 +46,7 @@ class Validator:
         prog.load_debug_info([args.vmlinux])
         pages = StructPages(prog, self.raw.pages)
         self.classes, heads, notes = classify(prog, pages)
-        # VMCOREINFO is among the notes at the start of the file.
+        # VMCOREINFO is in the notes at the start of the file.
         exports = self.raw.bytes.find(b"NUMBER(PG_hwpoison)=", 0, 1 << 20) >= 0
         self.oracle = {"heads": heads, "copies": pages.copies, "exports_poison": exports,
                        "renamed": any(m.name == "compound_info" for m in members(prog.type("struct page")))}
@@ -55,7 +55,7 @@ class Validator:
         self.check("free lists and page types agree", [f"{name}: {count}" for name, count in notes.items() if count])
 
     def check(self, what, problems):
-        """Says that something holds, or how it does not."""
+        """Prints that a check passed, or its problems."""
         if problems:
             self.failures += 1
             print(f"FAIL {what}: {len(problems)} problems")
@@ -65,41 +65,41 @@ class Validator:
             print(f"ok   {what}")
 
     def offline(self):
-        """As many pages are offline as the guest gave back."""
+        """Compares the number of offline pages with the balloon's."""
         given = sum(entry["count"] for entry in self.manifest["classes"] if entry["class"] == "offline")
         found = int((self.classes == NUMBER["offline"]).sum())
-        self.check(f"{found} pages are offline", [] if found == given else [f"{given} were given back"])
+        self.check(f"{found} pages are offline", [] if found == given else [f"the balloon holds {given}"])
 
     def capture(self, name, *arguments):
-        """A dump made now by the binary under test."""
+        """Makes a dump with the binary under test, and returns its path."""
         path = self.directory / name
         command = [self.args.pagehaul, "capture", "-q", "--force", *arguments, self.args.vmcore, str(path)]
         subprocess.run(command, check=True)
         return str(path)
 
     def expected(self, level):
-        """Pages a dump of this level should hold, by the debug symbols' word."""
-        return self.raw.present & ~drops(level)[self.classes]
+        """Returns the pages that a dump of this level should hold, according to the debug symbols."""
+        return self.raw.present & ~excluded(level)[self.classes]
 
     def levels(self):
-        """Kept and dropped pages of each level, and what makedumpfile keeps and drops."""
+        """Checks which pages each level keeps, and compares with makedumpfile."""
         for level in LEVELS:
             path = self.capture("level", "-d", str(level), "-c", "lzo")
             kept = sized(Dump(path).kept, self.raw.pages)
             should = self.expected(level)
-            problems = [f"PFN {pfn:#x} ({CLASSES[self.classes[pfn]]}) is {'kept' if kept[pfn] else 'left out'}"
+            problems = [f"PFN {pfn:#x} ({CLASSES[self.classes[pfn]]}) is {'kept' if kept[pfn] else 'excluded'}"
                         for pfn in numpy.flatnonzero(kept != should).tolist()]
-            self.check(f"level {level}: {kept.sum()} pages kept, {(self.raw.present & ~kept).sum()} left out, as the "
-                       "debug symbols say", problems)
+            self.check(f"level {level}: {kept.sum()} pages kept, {(self.raw.present & ~kept).sum()} excluded, "
+                       "in agreement with debug symbols", problems)
             self.check(f"level {level}: contents equal the vmcore, through libkdumpfile",
-                       contents.compare(path, kept, self.raw) + contents.left_out(path, kept, self.raw))
-            self.shown(f"level {level}", kept, path)
+                       contents.compare(path, kept, self.raw) + contents.readable_excluded(path, kept, self.raw))
+            self.compare_mounted(f"level {level}", kept, path)
             self.stamps(level, kept)
             if self.args.makedumpfile:
                 self.peer(level, kept)
 
     def stamps(self, level, kept):
-        """Stamped pages are where their class says."""
+        """Checks that stamped pages are kept or excluded by their class."""
         problems = []
         count = 0
         for entry in self.manifest["classes"]:
@@ -110,8 +110,8 @@ class Validator:
                 for pfn in range(run["pfn"], run["pfn"] + run["pages"]):
                     count += 1
                     if kept[pfn] == bool((level | 32) & bits):
-                        problems.append(f"{entry['class']} page {pfn:#x} is {'kept' if kept[pfn] else 'left out'}")
-        self.check(f"level {level}: {count} stamped pages are where their class says", problems)
+                        problems.append(f"{entry['class']} page {pfn:#x} is {'kept' if kept[pfn] else 'excluded'}")
+        self.check(f"level {level}: {count} stamped pages are kept or excluded by their class", problems)
 
     def peer(self, level, kept):
         path = self.directory / "peer"
@@ -124,14 +124,14 @@ class Validator:
             if reason:
                 print(f"     level {level}: {pages} {name} pages {direction} by makedumpfile: "
                       f"{peer.REASONS[direction, reason]}")
-        self.check(f"level {level}: every difference to makedumpfile is explained",
+        self.check(f"level {level}: every difference from makedumpfile is explained",
                    [f"{pages} {name} pages {direction} by makedumpfile, PFN {example[direction, reason, name]:#x} first"
                     for (direction, reason, name), pages in found.items() if not reason])
 
     def formats(self):
-        """Every codec and format holds the same pages, and opens in the readers."""
+        """Checks that every codec and format holds the same pages, and opens in the readers."""
         truth = answers.drgn_answers(self.args.vmcore, self.args.vmlinux)
-        # Without a level zlib and zstd are encoders of our own; zstd:-1 is libzstd.
+        # Without a level, zlib and zstd are built-in encoders; zstd:-1 is libzstd.
         ways = [("zstd", "kdump"), ("zstd:-1", "kdump"), ("zstd", "flattened"), ("none", "elf")]
         more = [(codec, "kdump") for codec in ("none", "zlib", "lzo", "snappy", "zstd:3")]
         for codec, format_ in ways + (more if self.args.thorough else []):
@@ -141,13 +141,13 @@ class Validator:
             missing = numpy.flatnonzero(self.expected(31) & ~kept).tolist()
             self.check(f"{what}: no page of level 31 is missing", [f"PFN {pfn:#x}" for pfn in missing])
             if format_ != "elf":
-                # ELF files keep short runs of pages of other classes, and readers see zeros where a file has holes.
+                # ELF files keep short runs of other classes, and readers return zeros for holes.
                 more = numpy.flatnonzero(kept & ~self.expected(31)).tolist()
                 self.check(f"{what}: no other page is kept", [f"PFN {pfn:#x}" for pfn in more])
-                self.check(f"{what}: pages left out are not read", contents.left_out(path, kept, self.raw))
+                self.check(f"{what}: excluded pages are not readable", contents.readable_excluded(path, kept, self.raw))
             self.check(f"{what}: contents equal the vmcore", contents.compare(path, kept, self.raw))
             found = answers.drgn_answers(path, self.args.vmlinux)
-            self.check(f"{what}: drgn gives the same {len(truth['tasks'])} tasks, {len(truth['modules'])} modules and log",
+            self.check(f"{what}: drgn finds the same {len(truth['tasks'])} tasks, {len(truth['modules'])} modules and log",
                        [f"{name} differ" for name in truth if truth[name] != found[name]])
             if format_ != "elf":
                 self.reading(what, path, kept, truth)
@@ -155,22 +155,22 @@ class Validator:
             path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
             kept = sized(Dump(path).kept, self.raw.pages)
             self.check(f"{format_} {codec}: contents equal the vmcore", contents.compare(path, kept, self.raw))
-            self.shown(f"{format_} {codec}", kept, path)
+            self.compare_mounted(f"{format_} {codec}", kept, path)
         self.crash()
 
-    def shown(self, what, kept, *paths):
-        """Every page that pagehaul reads of a dump, through a mount."""
+    def compare_mounted(self, what, kept, *paths):
+        """Compares every page of a mounted dump."""
         if reading.can_mount():
             with reading.mounted(self.args.pagehaul, self.directory / "mnt", *paths) as vmcore:
                 self.check(f"{what}: {int(kept.sum())} pages mapped from a mount equal the vmcore",
                            reading.compare(vmcore, kept, self.raw))
 
     def reading(self, what, path, kept, truth):
-        """pagehaul's own reading of a dump, and what it shows of it through a mount."""
+        """Checks pagehaul's own reading of a dump: the log, verify, and a mount."""
         pagehaul, log = self.args.pagehaul, truth["log"]
         self.check(f"{what}: pagehaul dmesg prints the log that drgn prints",
                    reading.log_differences(reading.log(pagehaul, path), log))
-        self.check(f"{what}: pagehaul verify finds it whole", reading.verify(pagehaul, path))
+        self.check(f"{what}: pagehaul verify accepts it", reading.verify(pagehaul, path))
         if not reading.can_mount():
             print("     mounting is not validated: it needs /dev/fuse and root")
             return
@@ -181,12 +181,12 @@ class Validator:
             self.check(f"{what}: the mounted vmcore has the same log",
                        reading.log_differences(found, log))
             answered = answers.drgn_answers(vmcore, self.args.vmlinux)
-            self.check(f"{what}: drgn gives the same of the mounted vmcore",
+            self.check(f"{what}: drgn answers the same for the mounted vmcore",
                        [f"{name} differ" for name in truth if truth[name] != answered[name]])
 
     @functools.cached_property
     def crash_truth(self):
-        """What crash prints of the vmcore itself."""
+        """What crash prints for the vmcore."""
         return answers.crash_answers(self.args.crash, self.args.vmlinux, self.args.vmcore)
 
     def crash(self):
@@ -209,7 +209,7 @@ class Validator:
         self.check(f"{what}: crash prints the same {len(truth)} lines", differ)
 
     def parts(self):
-        """A dump in parts is one dump to everybody."""
+        """Checks that all readers read a split set, and reassemble it."""
         paths = [self.directory / f"part-{number}" for number in range(3)]
         subprocess.run([self.args.pagehaul, "capture", "-q", "--force", "-d", "31", "-c", "lzo", self.args.vmcore, *paths],
                        check=True)
@@ -223,35 +223,35 @@ class Validator:
         whole = self.directory / "reassembled"
         whole.unlink(missing_ok=True)
         subprocess.run([self.args.pagehaul, "convert", "-q", "-c", "lzo", *paths, whole], check=True)
-        self.check("parts made one file: contents equal the vmcore, through drgn",
-                   contents.compare(str(whole), kept, self.raw) + contents.left_out(str(whole), kept, self.raw))
+        self.check("parts converted to one file: contents equal the vmcore, through drgn",
+                   contents.compare(str(whole), kept, self.raw) + contents.readable_excluded(str(whole), kept, self.raw))
         if self.args.makedumpfile:
             whole.unlink()
             subprocess.run([self.args.makedumpfile, "--message-level", "0", "--reassemble", *paths, whole], check=True,
                            stdout=subprocess.DEVNULL)
             self.check("parts reassembled by makedumpfile: contents equal the vmcore, through drgn",
-                       contents.compare(str(whole), kept, self.raw) + contents.left_out(str(whole), kept, self.raw))
+                       contents.compare(str(whole), kept, self.raw) + contents.readable_excluded(str(whole), kept, self.raw))
 
     def damage(self):
-        """What is salvaged of a dump that was cut is what the vmcore holds, and no page is invented."""
+        """Checks that conversion of truncated dumps keeps all intact pages, and invents none."""
         data = pathlib.Path(self.capture("whole", "-d", "31", "-c", "zlib")).read_bytes()
-        cut, salvaged = self.directory / "cut", self.directory / "salvaged"
+        truncated, salvaged = self.directory / "truncated", self.directory / "salvaged"
         for quarters in (1, 3):
-            cut.write_bytes(data[: len(data) * quarters // 4])
-            done = subprocess.run([self.args.pagehaul, "convert", "-q", "--json", "--force", cut, salvaged],
+            truncated.write_bytes(data[: len(data) * quarters // 4])
+            done = subprocess.run([self.args.pagehaul, "convert", "-q", "--json", "--force", truncated, salvaged],
                                   capture_output=True, text=True)
             unreadable = json.loads(done.stdout)["unreadable_pages"]
             kept = sized(Dump(str(salvaged)).kept, self.raw.pages)
             lost, problems = contents.salvaged(str(salvaged), kept, self.raw)
             if (done.returncode, lost) != (3, unreadable):
-                problems.append(f"convert ended with {done.returncode} and {unreadable} pages lost, not with 3 and {lost}")
-            problems += [f"PFN {pfn:#x} is in one only" for pfn in numpy.flatnonzero(kept != self.expected(31)).tolist()]
+                problems.append(f"convert exited with {done.returncode} and reported {unreadable} lost pages, not 3 and {lost}")
+            problems += [f"PFN {pfn:#x} is in only one of both" for pfn in numpy.flatnonzero(kept != self.expected(31)).tolist()]
             saved = int(kept.sum()) - lost
-            self.check(f"cut at {quarters}/4: the {saved} pages salvaged equal the vmcore, {lost} are told missing",
+            self.check(f"truncated at {quarters}/4: the {saved} salvaged pages equal the vmcore, {lost} are reported lost",
                        problems if saved else ["nothing was salvaged"])
 
     def threads(self):
-        """The same bytes at any number of threads."""
+        """Checks that any number of threads writes the same bytes."""
         for codec, format_ in (("zstd", "kdump"), ("lzo", "kdump"), ("snappy", "flattened"), ("none", "elf")):
             way = ["-c", codec, "-f", format_, "-t"]
             one = pathlib.Path(self.capture("threads-1", *way, "1")).read_bytes()
@@ -262,7 +262,7 @@ class Validator:
 
 
 def members(kind):
-    """The members of a struct, those of unnamed structs and unions in it too."""
+    """Yields the members of a struct, including those of anonymous structs and unions."""
     for member in kind.members:
         if member.name is None:
             yield from members(member.type)
@@ -276,7 +276,7 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--makedumpfile")
     parser.add_argument("--crash")
-    parser.add_argument("--thorough", action="store_true", help="what drgn says of every codec, not of one")
+    parser.add_argument("--thorough", action="store_true", help="open dumps of every codec in drgn")
     validator = Validator(parser.parse_args())
     validator.levels()
     validator.formats()
