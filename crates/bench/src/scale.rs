@@ -191,14 +191,17 @@ fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
     let progress = Progress::default();
     let (over, peak) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let look = || {
             while !over.load(Ordering::Relaxed) {
                 peak.fetch_max(anonymous_memory(), Ordering::Relaxed);
                 // The interval of looking, not a wait for something to have happened.
                 thread::sleep(LOOK);
             }
-        });
+        };
+        // Where the system allows no thread, it is looked at in the end only.
+        let _ = thread::Builder::new().spawn_scoped(scope, look);
         let result = work(&progress);
+        peak.fetch_max(anonymous_memory(), Ordering::Relaxed);
         over.store(true, Ordering::Relaxed);
         (result, peak.load(Ordering::Relaxed))
     })

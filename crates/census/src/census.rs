@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use pagehaul_kernel::{Details, Kernel, KernelError, PageClass, PageScanner, Zones};
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, ReadError, bits};
+use pagehaul_pool::share_work;
 use serde::Serialize;
 
 use crate::map::Map;
@@ -90,20 +90,16 @@ pub fn take(
     let blocks = kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT));
     let next = AtomicU64::new(0);
     let parts = Mutex::new(BTreeMap::new());
-    thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                let mut worker = Worker::new(memory, kernel, zones);
-                loop {
-                    let block = next.fetch_add(1, Ordering::Relaxed);
-                    if block >= blocks {
-                        return;
-                    }
-                    if let Some(part) = worker.count(block) {
-                        parts.lock().unwrap_or_else(PoisonError::into_inner).insert(block, part);
-                    }
-                }
-            });
+    share_work("census", threads, || {
+        let mut worker = Worker::new(memory, kernel, zones);
+        loop {
+            let block = next.fetch_add(1, Ordering::Relaxed);
+            if block >= blocks {
+                return;
+            }
+            if let Some(part) = worker.count(block) {
+                parts.lock().unwrap_or_else(PoisonError::into_inner).insert(block, part);
+            }
         }
     });
     let parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);

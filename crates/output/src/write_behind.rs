@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -28,6 +29,8 @@ pub struct WriteBehind {
     work: Option<Sender<Chunk>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
+    /// The output, where the system allows no thread, until a write fails.
+    alone: Option<Box<dyn Output + Send>>,
 }
 
 struct Chunk {
@@ -42,11 +45,18 @@ struct Done {
 }
 
 impl WriteBehind {
-    /// Starts at `offset` of `output` and writes `chunk` bytes at a time. Fails if the thread cannot be created.
-    pub fn new(mut output: impl Output + Send + 'static, offset: u64, chunk: usize) -> io::Result<Self> {
+    /// Starts at `offset` of `output` and writes `chunk` bytes at a time. Writes on the calling thread if the system
+    /// allows no other.
+    pub fn new(output: impl Output + Send + 'static, offset: u64, chunk: usize) -> Self {
         let (work, chunks) = unbounded::<Chunk>();
         let (finished, done) = unbounded();
+        // Shared until the thread takes it, so that it is not lost with a thread that cannot be created.
+        let shared = Arc::new(Mutex::new(Some(output)));
+        let taken = Arc::clone(&shared);
         let write = move || {
+            let Some(mut output) = taken.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+                return;
+            };
             for Chunk { buffer, used, offset } in chunks {
                 let result = output.write(offset, &buffer.bytes()[..used]);
                 let failed = result.is_err();
@@ -56,8 +66,14 @@ impl WriteBehind {
                 }
             }
         };
-        let thread = Builder::new().name("write".into()).spawn(write)?;
-        Ok(Self {
+        let (thread, alone) = match Builder::new().name("write".into()).spawn(write) {
+            Ok(thread) => (Some(thread), None),
+            Err(_) => {
+                let output = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+                (None, output.map(|output| Box::new(output) as Box<dyn Output + Send>))
+            }
+        };
+        Self {
             chunk,
             gathered: Chunk { buffer: AlignedBuffer::new(chunk), used: 0, offset },
             free: (1..CHUNKS).map(|_| AlignedBuffer::new(chunk)).collect(),
@@ -66,8 +82,9 @@ impl WriteBehind {
             failure: None,
             work: Some(work),
             done,
-            thread: Some(thread),
-        })
+            thread,
+            alone,
+        }
     }
 
     /// File offset of the next byte.
@@ -128,6 +145,11 @@ impl WriteBehind {
         let next = Chunk { buffer, used: 0, offset: self.end() };
         let full = std::mem::replace(&mut self.gathered, next);
         self.in_flight.push_back(full.used);
+        if let Some(output) = &mut self.alone {
+            let Chunk { buffer, used, offset } = full;
+            let result = output.write(offset, &buffer.bytes()[..used]);
+            return self.retire(Done { buffer, result }).inspect_err(|_| self.alone = None);
+        }
         // Fails only when the thread has ended, which `wait` reports.
         let _ = self.work.as_ref().map(|work| work.send(full));
         Ok(())
@@ -193,7 +215,7 @@ mod tests {
     #[test]
     fn writes_end_on_chunk_boundaries_and_keep_their_order() {
         let (disk, file) = TestDisk::new(u64::MAX);
-        let mut writer = WriteBehind::new(disk, 100, 64).unwrap();
+        let mut writer = WriteBehind::new(disk, 100, 64);
         let sample: Vec<u8> = (0..=255).collect();
         for piece in sample.chunks(7) {
             writer.push(piece).unwrap();
@@ -208,7 +230,7 @@ mod tests {
     #[test]
     fn bytes_are_gathered_while_the_disk_is_busy() {
         let (disk, turn, file) = TestDisk::in_turns(u64::MAX);
-        let mut writer = WriteBehind::new(disk, 0, 64).unwrap();
+        let mut writer = WriteBehind::new(disk, 0, 64);
         assert!(!writer.is_busy());
         writer.push(&[7; 64 * (CHUNKS - 1) + 63]).unwrap();
         assert!(writer.is_busy());
@@ -224,7 +246,7 @@ mod tests {
     fn the_next_call_reports_a_failure_that_is_busy_found() {
         for push in [true, false] {
             let (disk, _) = TestDisk::new(80);
-            let mut writer = WriteBehind::new(disk, 0, 64).unwrap();
+            let mut writer = WriteBehind::new(disk, 0, 64);
             writer.push(&[7; 140]).unwrap();
             while writer.is_busy() {
                 std::thread::yield_now();
@@ -238,7 +260,7 @@ mod tests {
     #[test]
     fn nothing_is_written_behind_a_failed_write() {
         let (disk, file) = TestDisk::new(80);
-        let mut writer = WriteBehind::new(disk, 0, 64).unwrap();
+        let mut writer = WriteBehind::new(disk, 0, 64);
         let error = writer.push(&[7; 300]).and_then(|()| writer.flush()).unwrap_err();
         assert!(error.is_full());
         assert_eq!((writer.flushed(), writer.end()), (80, 80));

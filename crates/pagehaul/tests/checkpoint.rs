@@ -3,6 +3,7 @@
 #![cfg(feature = "process")]
 
 mod common {
+    pub mod limits;
     pub mod subject;
 }
 
@@ -11,6 +12,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use common::limits::no_threads;
 use common::subject::{BINARY, Subject, tool};
 use tempfile::tempdir;
 
@@ -263,6 +265,26 @@ fn signals_do_not_end_criu_while_it_saves() {
         .unwrap();
     assert!(output.status.success(), "{}", said(&output));
     subject.goes_on();
+}
+
+#[test]
+fn without_threads_nothing_is_saved_or_restarted_and_the_process_goes_on() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["1", "1"]);
+    let path = folder.path().join("other");
+    let mut command = with_criu("checkpoint");
+    let output = no_threads(command.arg(subject.pid()).arg(&path)).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("cannot start a thread"), "{}", said(&output));
+    assert!(!path.exists());
+    subject.goes_on();
+    let (path, marker) = (saved(folder.path(), FREE), folder.path().join("marker"));
+    let output = no_threads(&mut tool(&["verify"])).arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let mut command = with_criu("restart");
+    let output = no_threads(command.arg(&path).env("TREE", FREE).env("RESTARTED", &marker)).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("Resource temporarily unavailable"), "{}", said(&output));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod common {
     pub mod content;
+    pub mod limits;
     pub mod subject;
 }
 
@@ -13,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::content::{PAGE, fill};
+use common::limits::{few_threads, no_threads};
 use common::subject::{BINARY, Subject, tool};
 use object::read::elf::{ElfFile64, ProgramHeader};
 use tempfile::tempdir;
@@ -493,6 +495,71 @@ fn signals_to_the_helper_of_a_snapshot_do_not_reach_the_process() {
     }
     assert!(whole[0] == 20 && whole[1] < 40, "signals came too late to matter: {whole:?}");
     subject.has_no_children();
+}
+
+const MODES: [&[&str]; 4] = [&[], &["-c", "zstd"], &["--snapshot"], &["--live"]];
+
+#[test]
+fn a_process_goes_on_where_no_thread_can_be_started() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["5", "2"]);
+    let path = folder.path().join("core");
+    for mode in MODES {
+        let mut command = tool(&["core", "-t", "4"]);
+        command.args(mode).arg(subject.pid()).arg(&path);
+        let output = no_threads(&mut command).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{mode:?}: {said}");
+        assert!(said.contains("cannot start a thread"), "{said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        assert!(!path.exists());
+        subject.goes_on();
+    }
+    subject.has_no_children();
+}
+
+#[test]
+fn cores_are_written_with_the_threads_there_are() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = folder.path().join("pagehaul");
+    fs::copy(BINARY, &copy).unwrap();
+    let path = folder.path().join("core");
+    let mut threads = std::collections::BTreeSet::new();
+    for (user, mode) in (1_000_000_000 + 4 * std::process::id()..).zip(MODES) {
+        // A user who has nothing else.
+        let mut subject = Subject::start_as(Some(user), &["5", "2"]);
+        // Its three threads, this program, and so many more. A snapshot takes three processes besides, and counts until
+        // init has waited for it.
+        for more in 0..14 {
+            let mut command = Command::new(&copy);
+            command.args(["core", "--json", "--force", "-t", "4"]).args(mode).arg(subject.pid()).arg(&path);
+            let output = few_threads(&mut command, user, 3 + 1 + more).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            subject.goes_on();
+            match output.status.code() {
+                Some(0) => {
+                    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+                    threads.insert(report["threads"].as_u64().unwrap());
+                    let bytes =
+                        if mode.contains(&"zstd") { decompressed(&path) } else { fs::read(&path).unwrap() };
+                    assert_is_core_of(&subject, &bytes, !mode.contains(&"--live"));
+                }
+                code => {
+                    assert_eq!(code, Some(1), "{mode:?} with {more} more: {said}");
+                    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+                    // Four threads; those that have just ended may count still.
+                    let enough = if mode.contains(&"--snapshot") { 13 } else { 9 };
+                    assert!(more < enough, "{mode:?} with {more} more: {said}");
+                }
+            }
+        }
+        subject.has_no_children();
+    }
+    assert!(threads.first() < Some(&4) && threads.last() == Some(&4), "threads that copied: {threads:?}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-pub use spawn::spawn_up_to;
+pub use spawn::{share_work, spawn_up_to};
 
 /// What a pool works on.
 pub trait Work: Sync {

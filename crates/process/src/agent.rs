@@ -23,9 +23,13 @@ use crate::threads::{self, ThreadState};
 /// Most bytes of notes that are taken from the helper.
 const MOST_NOTES: u64 = 4 << 30;
 
-/// A snapshot held by a helper process until this is dropped.
+/// What the helper waits for before it touches the process.
+const GO: [u8; 1] = [1];
+
+/// A helper process, and the snapshot that it holds until this is dropped.
 pub(crate) struct Held {
     helper: Child,
+    process: Pid,
     /// The snapshot.
     pub(crate) pid: Pid,
     /// What the core says of the process's threads.
@@ -39,13 +43,11 @@ pub(crate) struct Held {
 type Answer = Result<(Pid, usize, Duration, Vec<u8>), String>;
 
 impl Held {
-    /// Has a helper (`command`, which is to call [`serve`]) take a snapshot of a process.
-    pub(crate) fn take(pid: Pid, state: u8, command: &mut Command) -> Result<Self, ProcessError> {
-        let failed =
-            |source| ProcessError::Resource { action: "start the helper that holds the process", source };
+    /// Starts the helper (`command`, which is to call [`serve`]). It does nothing yet.
+    pub(crate) fn start(pid: Pid, state: u8, command: &mut Command) -> Result<Self, ProcessError> {
         // Inherited, so that there is no moment at which a signal could end the helper.
         let blocked = Blocked::new(ALL).map_err(failed)?;
-        let mut helper = command
+        let helper = command
             .args([pid.to_string(), state.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -53,7 +55,16 @@ impl Held {
             .spawn()
             .map_err(failed)?;
         drop(blocked);
-        let mut from = helper.stdout.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        // From here on the helper ends with this.
+        Ok(Self { helper, process: pid, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO })
+    }
+
+    /// Has the helper take the snapshot.
+    pub(crate) fn take(&mut self) -> Result<(), ProcessError> {
+        let broken = || failed(io::ErrorKind::BrokenPipe.into());
+        // A helper that has ended already does not answer either.
+        let _ = self.helper.stdin.as_mut().ok_or_else(broken)?.write_all(&GO);
+        let mut from = self.helper.stdout.take().ok_or_else(broken)?;
         let read = || -> io::Result<Answer> {
             let mut word = || -> io::Result<u64> {
                 let mut bytes = [0; 8];
@@ -69,17 +80,20 @@ impl Held {
             Ok(Ok((child as Pid, threads as usize, Duration::from_nanos(pause), bytes)))
         };
         let answer = read();
-        // From here on the helper ends with this.
-        let mut held = Self { helper, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO };
-        let answer = answer.map_err(|error| match (error.kind(), held.end()) {
+        let answer = answer.map_err(|error| match (error.kind(), self.end()) {
             (io::ErrorKind::UnexpectedEof, Ok(status)) => ProcessError::Refused(format!(
-                "the helper process that takes the snapshot of process {pid} ended early ({status})"
+                "the helper process that takes the snapshot of process {} ended early ({status})",
+                self.process
             )),
             _ => failed(error),
         })?;
-        (held.pid, held.threads, held.pause, held.notes) = answer.map_err(ProcessError::Refused)?;
-        Ok(held)
+        (self.pid, self.threads, self.pause, self.notes) = answer.map_err(ProcessError::Refused)?;
+        Ok(())
     }
+}
+
+fn failed(source: io::Error) -> ProcessError {
+    ProcessError::Resource { action: "start the helper that holds the process", source }
 }
 
 impl Held {
@@ -101,6 +115,10 @@ impl Drop for Held {
 /// Blocks every signal that can be blocked, as [`Held::take`] has done already.
 pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
     let _blocked = Blocked::new(ALL)?;
+    if io::stdin().lock().read_exact(&mut [0; GO.len()]).is_err() {
+        // The program has ended before it wanted anything.
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     let mut reply = |ok: u64, words: [u64; 3], bytes: &[u8]| -> io::Result<()> {
         for word in [ok, words[0], words[1], words[2], bytes.len() as u64] {

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use pagehaul_pool::share_work;
 
 /// Room given back to the system at a time once nothing more is copied.
 const RETURN: usize = 64 << 20;
@@ -70,16 +73,20 @@ impl Arena {
     pub(crate) fn populate(&self, bytes: usize, threads: usize) {
         let bytes = bytes.min(self.capacity);
         let share = bytes.div_ceil(threads.max(1)).next_multiple_of(HUGE);
-        std::thread::scope(|scope| {
-            for start in (0..bytes).step_by(share.max(HUGE)) {
+        let share = share.max(HUGE);
+        let next = AtomicUsize::new(0);
+        share_work("memory", threads, || {
+            loop {
+                let start = next.fetch_add(share, Ordering::Relaxed);
+                if start >= bytes {
+                    return;
+                }
                 let length = share.min(bytes - start);
-                scope.spawn(move || {
-                    // SAFETY: within the mapping, and no slice is out yet. Where the kernel (before 5.14) does not
-                    // know the advice, pages come when they are first written to.
-                    unsafe {
-                        libc::madvise(self.base.as_ptr().add(start).cast(), length, libc::MADV_POPULATE_WRITE)
-                    };
-                });
+                // SAFETY: within the mapping, and no slice is out yet. Where the kernel (before 5.14) does not know the
+                // advice, pages come when they are first written to.
+                unsafe {
+                    libc::madvise(self.base.as_ptr().add(start).cast(), length, libc::MADV_POPULATE_WRITE)
+                };
             }
         });
     }

@@ -57,6 +57,11 @@ impl<'a> Pipeline<'a> {
     /// Ends everything; the first reason counts.
     pub(crate) fn end(&self, why: Ended) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.close();
+    }
+
+    /// Ends all threads, and all waiting.
+    pub(crate) fn close(&self) {
         self.over.store(true, Ordering::Release);
         self.arena.close();
         self.queue.close();

@@ -4,10 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
+use pagehaul_pool::spawn_up_to;
 use pagehaul_run::{Phase, Progress};
 
 use crate::agent::Held;
@@ -91,6 +92,71 @@ struct Moment {
     threads: usize,
 }
 
+/// What is held while it is copied.
+enum Hold {
+    /// The process, stopped.
+    Process(Stopped),
+    /// A snapshot of it.
+    Snapshot(Held),
+    /// Nothing: it was stopped for so long, and runs.
+    Nothing(Duration),
+}
+
+impl Hold {
+    /// How long the process was stopped, if it runs again.
+    fn pause(&self) -> Duration {
+        match self {
+            Self::Process(_) => Duration::ZERO,
+            Self::Snapshot(held) => held.pause,
+            Self::Nothing(pause) => *pause,
+        }
+    }
+
+    /// Lets go, and says how long the process was stopped if it was until now.
+    fn release(self) -> Option<Duration> {
+        match self {
+            Self::Process(stopped) => Some(stopped.resume()),
+            Self::Snapshot(_) | Self::Nothing(_) => None,
+        }
+    }
+}
+
+/// What the copying threads wait for: the memory, and how it is cut. None if there will be none.
+type CopySource = OnceLock<Option<(Memory, Mutex<Cutter>)>>;
+
+/// Threads that wait for a process to be held. Dropped on the way out of an error or panic, it ends them.
+struct Waiting<'a, 'b> {
+    pipeline: &'a Pipeline<'b>,
+    source: &'a CopySource,
+}
+
+impl Waiting<'_, '_> {
+    /// They have all they wait for.
+    fn finish(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Waiting<'_, '_> {
+    fn drop(&mut self) {
+        self.source.get_or_init(|| None);
+        self.pipeline.close();
+    }
+}
+
+/// A copying thread at work; `waits` hears of its end, whatever the reason.
+struct Busy<'a> {
+    count: &'a AtomicUsize,
+    waits: &'a Thread,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Release);
+        self.waits.unpark();
+    }
+}
+
 /// What came of copying and packing.
 struct Outcome {
     totals: Totals,
@@ -106,6 +172,8 @@ struct Outcome {
     mapped: u64,
     left_out: u64,
     threads: usize,
+    /// Threads that copied.
+    copiers: usize,
 }
 
 impl Job<'_> {
@@ -144,7 +212,7 @@ impl Job<'_> {
             threads_saved: outcome.threads,
             output: output.path().display().to_string(),
             codec: self.options.level.map_or("none".into(), |level| format!("zstd:{level}")),
-            threads: self.options.threads,
+            threads: outcome.copiers,
             kinds: self.kinds.to_string(),
             mapped_bytes: outcome.mapped,
             left_out_bytes: outcome.left_out,
@@ -217,85 +285,110 @@ impl Job<'_> {
         self.progress.enter(Phase::Copy);
         let began = Instant::now();
         let mut seconds = Seconds::default();
-        // What holds the process, or its snapshot, until everything is copied.
-        let (mut held, mut snapshot) = (None, None);
-        let moment = if self.options.mode == Mode::Snapshot {
-            let taken = self.snapshot(prepared)?;
-            seconds.pause = taken.pause.as_secs_f64();
-            let moment = self.moment_of(&taken, mark)?;
-            snapshot = Some(taken);
-            moment
-        } else {
-            let mut stopped = Stopped::stop(self.pid)?;
-            let moment = self.take_down(&mut stopped, prepared, mark)?;
-            if self.options.mode == Mode::Live {
-                seconds.pause = stopped.resume().as_secs_f64();
-            } else {
-                held = Some(stopped);
-            }
-            moment
-        };
-        let Moment { layout, mappings, pagemap, original, tid, threads } = moment;
-        let is_shared = |segment: &Segment| mappings.get(segment.mapping).is_some_and(Mapping::is_shared);
-        let shared = layout.segments.iter().any(is_shared);
-        let Layout { head, segments, size, mapped, left_out } = layout;
-        let mut header = head.get(..elf::FILE_HEADER).unwrap_or_default().to_vec();
-        elf::mark(&mut header, false);
-        let memory = Memory::open(tid, self.shared(&mappings))?;
-        let populated = Populated::new(tid, pagemap, original, segments, mappings);
-        let cutter = Mutex::new(Cutter::new(populated, head, size, Arc::clone(arena)));
+        // Before the threads, which may take every process that the system allows.
+        let helper = (self.options.mode == Mode::Snapshot).then(|| self.helper(prepared)).transpose()?;
         let channels = Channels::new(packers.len());
-        let totals = thread::scope(|scope| {
+        let source = OnceLock::new();
+        let (busy, this) = (AtomicUsize::new(0), thread::current());
+        let no_thread = |source| ProcessError::Resource { action: "start a thread", source };
+        thread::scope(|scope| {
+            let waiting = Waiting { pipeline: &pipeline, source: &source };
+            // Every thread is started before the process is held: one that cannot be started must not be found out
+            // about while it is. One of each kind is needed, the others make it faster.
             let Channels { free: (give, take), done: (send, receive) } = channels;
-            let writer = scope.spawn(|| pipeline.write(output, receive, give));
-            for packer in packers {
+            let write = || pipeline.write(output, receive, give);
+            let writer = Builder::new().name("write".into()).spawn_scoped(scope, write).map_err(no_thread)?;
+            let mut packers = packers.into_iter();
+            let mut packer = || {
                 let (pipeline, take, send) = (&pipeline, take.clone(), send.clone());
-                scope.spawn(move || pipeline.pack(packer, &take, &send));
-            }
+                let packer = packers.next();
+                move || packer.into_iter().for_each(|packer| pipeline.pack(packer, &take, &send))
+            };
+            let copier = || {
+                || {
+                    let Some((memory, cutter)) = source.wait() else { return };
+                    let _busy = Busy { count: &busy, waits: &this };
+                    pipeline.copy(memory, cutter);
+                }
+            };
+            let others = self.options.threads.saturating_sub(1);
+            Builder::new().name("pack".into()).spawn_scoped(scope, packer()).map_err(no_thread)?;
+            Builder::new().name("copy".into()).spawn_scoped(scope, copier()).map_err(no_thread)?;
+            // The process waits for those that copy.
+            let copiers = 1 + spawn_up_to(scope, "copy", others, copier);
+            spawn_up_to(scope, "pack", others, &mut packer);
             drop((take, send));
+
+            let (moment, held) = self.hold(prepared, helper, mark)?;
+            seconds.pause = held.pause().as_secs_f64();
+            let Moment { layout, mappings, pagemap, original, tid, threads } = moment;
+            let is_shared = |segment: &Segment| mappings.get(segment.mapping).is_some_and(Mapping::is_shared);
+            let shared = layout.segments.iter().any(is_shared);
+            let Layout { head, segments, size, mapped, left_out } = layout;
+            let mut header = head.get(..elf::FILE_HEADER).unwrap_or_default().to_vec();
+            elf::mark(&mut header, false);
+            let memory = Memory::open(tid, self.shared(&mappings))?;
+            let populated = Populated::new(tid, pagemap, original, segments, mappings);
+            let cutter = Mutex::new(Cutter::new(populated, head, size, Arc::clone(arena)));
             let copying = Instant::now();
-            let (busy, this) = (AtomicUsize::new(self.options.threads), thread::current());
-            thread::scope(|copiers| {
-                for _ in 0..self.options.threads {
-                    copiers.spawn(|| {
-                        pipeline.copy(&memory, &cutter);
-                        busy.fetch_sub(1, Ordering::Release);
-                        this.unpark();
-                    });
-                }
-                // All of them may be waiting for an output that takes no more: who asks for an end then is heard here, so
-                // that the process does not stay stopped.
-                while busy.load(Ordering::Acquire) > 0 {
-                    pipeline.is_over();
-                    thread::park_timeout(HEED);
-                }
-            });
-            seconds.copy = copying.elapsed().as_secs_f64();
-            if let Some(held) = held.take() {
-                seconds.pause = held.resume().as_secs_f64();
+            busy.store(copiers, Ordering::Release);
+            let source = source.get_or_init(|| Some((memory, cutter)));
+            // All of them may be waiting for an output that takes no more: who asks for an end then is heard here, so
+            // that the process does not stay stopped.
+            while busy.load(Ordering::Acquire) > 0 {
+                pipeline.is_over();
+                thread::park_timeout(HEED);
             }
-            drop(snapshot.take());
+            seconds.copy = copying.elapsed().as_secs_f64();
+            if let Some(pause) = held.release() {
+                seconds.pause = pause.as_secs_f64();
+            }
             self.progress.enter(Phase::Pack);
             pipeline.queue.complete();
             arena.drain();
-            writer.join().unwrap_or_default()
-        });
-        seconds.pack = began.elapsed().as_secs_f64();
-        let blind = cutter.lock().is_ok_and(|cutter| cutter.is_blind());
-        let (ended, missing) = (pipeline.ended(), pipeline.missing());
-        Ok(Outcome {
-            totals,
-            ended,
-            missing,
-            blind,
-            shared,
-            seconds,
-            header,
-            size,
-            mapped,
-            left_out,
-            threads,
+            waiting.finish();
+            let totals = writer.join().unwrap_or_default();
+            seconds.pack = began.elapsed().as_secs_f64();
+            let is_blind =
+                |(_, cutter): &(_, Mutex<Cutter>)| cutter.lock().is_ok_and(|cutter| cutter.is_blind());
+            let blind = source.as_ref().is_some_and(is_blind);
+            let (ended, missing) = (pipeline.ended(), pipeline.missing());
+            Ok(Outcome {
+                totals,
+                ended,
+                missing,
+                blind,
+                shared,
+                seconds,
+                header,
+                size,
+                mapped,
+                left_out,
+                threads,
+                copiers,
+            })
         })
+    }
+
+    /// Stops the process, or has a snapshot taken of it, and takes down what it is.
+    fn hold(
+        &self,
+        prepared: &Prepared,
+        helper: Option<Held>,
+        incomplete: bool,
+    ) -> Result<(Moment, Hold), ProcessError> {
+        if let Some(mut helper) = helper {
+            helper.take()?;
+            let moment = self.moment_of(&helper, incomplete)?;
+            return Ok((moment, Hold::Snapshot(helper)));
+        }
+        let mut stopped = Stopped::stop(self.pid)?;
+        let moment = self.take_down(&mut stopped, prepared, incomplete)?;
+        let held = match self.options.mode {
+            Mode::Live => Hold::Nothing(stopped.resume()),
+            _ => Hold::Process(stopped),
+        };
+        Ok((moment, held))
     }
 
     /// Registers, mappings and all else that a core says of a stopped process.
@@ -321,13 +414,13 @@ impl Job<'_> {
         Ok(Moment { layout, mappings, pagemap, original: None, tid, threads: states.len() })
     }
 
-    /// Has a helper take a snapshot.
-    fn snapshot(&self, prepared: &Prepared) -> Result<Held, ProcessError> {
+    /// Starts the helper that takes a snapshot.
+    fn helper(&self, prepared: &Prepared) -> Result<Held, ProcessError> {
         let failed = |source| ProcessError::Resource { action: "find this program", source };
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.arg(SNAPSHOT_HELPER);
         fork::check(self.pid, &prepared.mappings)?;
-        Held::take(self.pid, prepared.state, &mut command)
+        Held::start(self.pid, prepared.state, &mut command)
     }
 
     /// What a snapshot says: the process's notes, and the snapshot's memory.

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pagehaul_elfcore::notes;
+use pagehaul_pool::share_work;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
@@ -113,24 +114,20 @@ fn check_frames(reader: &Reader, threads: usize, progress: &Progress) -> Vec<(u6
             damage.push((at, what));
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                let Ok(mut decompressor) = decompressor() else { return report(0, "out of memory".into()) };
-                while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if progress.is_cancelled() {
-                        return;
-                    }
-                    if let Err(error) = decompress(&reader.file, frame, &mut decompressor) {
-                        let what = format!(
-                            "the frame at byte {:#x} of the file (bytes {:#x} to {:#x} of the core) is damaged: {error}",
-                            frame.stored.start, frame.content.start, frame.content.end
-                        );
-                        report(frame.stored.start, what);
-                    }
-                    progress.advance(Phase::Pack, frame.content.end - frame.content.start);
-                }
-            });
+    share_work("verify", threads, || {
+        let Ok(mut decompressor) = decompressor() else { return report(0, "out of memory".into()) };
+        while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if progress.is_cancelled() {
+                return;
+            }
+            if let Err(error) = decompress(&reader.file, frame, &mut decompressor) {
+                let what = format!(
+                    "the frame at byte {:#x} of the file (bytes {:#x} to {:#x} of the core) is damaged: {error}",
+                    frame.stored.start, frame.content.start, frame.content.end
+                );
+                report(frame.stored.start, what);
+            }
+            progress.advance(Phase::Pack, frame.content.end - frame.content.start);
         }
     });
     damage.into_inner().unwrap_or_default()

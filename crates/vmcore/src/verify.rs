@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use pagehaul_kdump::{KdumpFile, Structure};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, ReadError};
 
 use pagehaul_output::checksums::{self, ChecksumError, Checksums};
+use pagehaul_pool::share_work;
 use pagehaul_run::{Phase, Progress};
 
 use crate::sweep::sweep;
@@ -124,21 +124,17 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
 fn changes(file: &PlainFile, sums: &Checksums, threads: usize) -> Vec<Range<u64>> {
     let next = AtomicU64::new(0);
     let wrong = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                let mut buffer = vec![0; checksums::EXTENT];
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(expected) = sums.hashes.get(index as usize) else { return };
-                    let start = index * sums.extent;
-                    let part = &mut buffer[..(sums.size - start).min(sums.extent) as usize];
-                    let same = file.read_exact_at(start, part).is_ok() && checksums::hash(part) == *expected;
-                    if !same {
-                        wrong.lock().unwrap_or_else(PoisonError::into_inner).push(index);
-                    }
-                }
-            });
+    share_work("verify", threads, || {
+        let mut buffer = vec![0; checksums::EXTENT];
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(expected) = sums.hashes.get(index as usize) else { return };
+            let start = index * sums.extent;
+            let part = &mut buffer[..(sums.size - start).min(sums.extent) as usize];
+            let same = file.read_exact_at(start, part).is_ok() && checksums::hash(part) == *expected;
+            if !same {
+                wrong.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+            }
         }
     });
     let mut wrong = wrong.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -12,9 +12,10 @@ mod scan;
 mod units;
 mod writer;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, Builder, ScopedJoinHandle};
 
 use pagehaul_kdump::write::SplitPartWriter;
 use pagehaul_output::{OutputError, OutputFile};
@@ -154,13 +155,16 @@ fn write(
     job.progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
     // A power of two, as there are at most MAX_PARTS files.
     let chunk = (1 << (DATA_CHUNKS / files.len().max(1)).ilog2()).min(DATA_CHUNK);
+    let path = files.first().map(|(_, file)| file.path().to_owned()).unwrap_or_default();
     let parts = files
         .into_iter()
         .map(|(index, sink)| Ok((index, SplitPartWriter::new(sink, header.clone(), layout, pages, chunk)?)))
         .collect::<Result<Vec<_>, CaptureError>>()?;
     let plan = SplitPlan::new(units, parts.len());
     let dispatcher = Dispatcher::new(plan, buffers(job.options.threads), job.progress);
-    let written = write_parts(job, parts, &dispatcher, &level, clock);
+    let written = write_parts(job, parts, &dispatcher, &level, clock).map_err(|source| {
+        CaptureError::Output { path, action: "create the threads that write to", source }
+    })?;
     clock.lap(Phase::Pack);
     job.progress.begin(Phase::Finish, 0);
     let stopped = dispatcher.stopped();
@@ -176,7 +180,7 @@ fn write_parts<'a>(
     dispatcher: &Dispatcher<'a>,
     level: &AdaptiveLevel,
     clock: &Clock,
-) -> Vec<(usize, Written<'a>)> {
+) -> io::Result<Vec<(usize, Written<'a>)>> {
     let threads = job.options.threads;
     let packing = SplitPacking {
         dispatcher,
@@ -200,14 +204,24 @@ fn write_parts<'a>(
         thread::scope(|scope| {
             let shared = &shared;
             let mut writers = Vec::new();
+            let mut failure = None;
             for ((part, (index, file)), lane) in parts.into_iter().enumerate().zip(lanes) {
                 let writer = PartWriter::new(part, file, shared);
-                writers.push((index, scope.spawn(move || writer.run(lane))));
+                match Builder::new().name("write".into()).spawn_scoped(scope, move || writer.run(lane)) {
+                    Ok(writer) => writers.push((index, writer)),
+                    Err(error) => {
+                        // Ends the workers and the other writers.
+                        dispatcher.stop(Ended::WriteFailed("no thread can be created".into()));
+                        failure = Some(error);
+                        break;
+                    }
+                }
             }
             let join = |writer: ScopedJoinHandle<'_, Written<'a>>| {
                 writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            writers.into_iter().map(|(index, writer)| (index, join(writer))).collect()
+            let written = writers.into_iter().map(|(index, writer)| (index, join(writer))).collect();
+            failure.map_or(Ok(written), Err)
         })
     })
 }

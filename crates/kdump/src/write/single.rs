@@ -62,8 +62,7 @@ impl<'a> SingleFileWriter<'a> {
             let path = output.path().to_owned();
             move |source| OutputError::Io { path, action, source }
         };
-        let data = WriteBehind::new(output.clone(), zero_page, DATA_CHUNK)
-            .map_err(failed("create a thread that writes to"))?;
+        let data = WriteBehind::new(output.clone(), zero_page, DATA_CHUNK);
         let ranks =
             RankIndex::new(bitmap2.clone(), layout.max_mapnr()).map_err(failed("read back the bitmap of"))?;
         Ok(Self {

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -33,14 +34,18 @@ pub struct Subject {
 
 impl Subject {
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_as(None, arguments)
+    }
+
+    /// Starts it as another user, which only root can.
+    pub fn start_as(user: Option<u32>, arguments: &[&str]) -> Self {
         // Examples are built beside the tests' folder by `cargo test`, but not by `cargo test --test core`.
         let program: PathBuf = std::env::current_exe().unwrap().parent().unwrap().join("../examples/subject");
-        let mut child = Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(program);
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();

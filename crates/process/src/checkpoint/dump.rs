@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pagehaul_codec::FrameCompressor;
+use pagehaul_pool::spawn_up_to;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
@@ -220,19 +222,27 @@ impl Run<'_> {
         let (done, packed) = bounded::<io::Result<Packed>>(2 * self.options.threads + 2);
         let names: Mutex<Vec<String>> = Mutex::default();
         let mut received = Ok(());
+        let no_thread = |source| ProcessError::Resource { action: "start a thread", source };
         let (blocks, criu_ok, seconds) = thread::scope(|scope| {
-            let writer = scope.spawn(|| self.write(packed, arena));
-            for _ in 0..self.options.threads {
+            // Without these CRIU's socket is closed, and it gives up.
+            let write = || self.write(packed, arena);
+            let writer = Builder::new().name("write".into()).spawn_scoped(scope, write).map_err(no_thread)?;
+            let packer = || {
                 let (pieces, done) = (pieces.clone(), done.clone());
-                scope.spawn(move || pack(self.options.level, arena, &pieces, &done, self.progress));
-            }
+                move || pack(self.options.level, arena, &pieces, &done, self.progress)
+            };
+            Builder::new().name("pack".into()).spawn_scoped(scope, packer()).map_err(no_thread)?;
+            spawn_up_to(scope, "pack", self.options.threads.saturating_sub(1), packer);
             drop((pieces, done));
             thread::scope(|readers| {
                 received = self.receive(&mut socket, &names, |image, pages, pipe| {
                     let send = send.clone();
-                    readers.spawn(move || drain(image, pages, File::from(pipe), arena, &send, self.progress));
+                    let drain = move || drain(image, pages, File::from(pipe), arena, &send, self.progress);
+                    Builder::new().name("image".into()).spawn_scoped(readers, drain).map(drop)
                 });
                 if received.is_err() {
+                    // CRIU gives up once nobody listens.
+                    let _ = socket.shutdown(Shutdown::Both);
                     arena.close();
                 }
             });
@@ -242,8 +252,8 @@ impl Run<'_> {
             self.progress.enter(Phase::Pack);
             arena.drain();
             let blocks = writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
-            (blocks, criu_ok, seconds)
-        });
+            Ok((blocks, criu_ok, seconds))
+        })?;
         if self.progress.is_cancelled() {
             return Err(ProcessError::Stopped(self.pid));
         }
@@ -265,7 +275,7 @@ impl Run<'_> {
         &self,
         socket: &mut UnixStream,
         names: &Mutex<Vec<String>>,
-        mut open: impl FnMut(usize, bool, OwnedFd),
+        mut open: impl FnMut(usize, bool, OwnedFd) -> io::Result<()>,
     ) -> io::Result<()> {
         while let Some(name) = wire::read_name(socket)? {
             let pipe = wire::receive_pipe(socket)?;
@@ -274,7 +284,7 @@ impl Run<'_> {
             let pages = name.starts_with("pages-");
             let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
             names.push(name);
-            open(names.len() - 1, pages, pipe);
+            open(names.len() - 1, pages, pipe)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pagehaul_pool::share_work;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
@@ -100,18 +101,14 @@ pub(crate) fn check_blocks(
         images.flat_map(|image| image.blocks.iter().map(move |block| (image, block))).collect();
     let next = AtomicUsize::new(0);
     let damage: Mutex<Vec<(u64, ProcessError)>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                while let Some((image, block)) = all.get(next.fetch_add(1, Ordering::Relaxed))
-                    && !progress.is_cancelled()
-                {
-                    if let (Err(error), Ok(mut damage)) = (container.block(image, block), damage.lock()) {
-                        damage.push((block.offset, error));
-                    }
-                    progress.advance(Phase::Pack, block.bytes.into());
-                }
-            });
+    share_work("verify", threads, || {
+        while let Some((image, block)) = all.get(next.fetch_add(1, Ordering::Relaxed))
+            && !progress.is_cancelled()
+        {
+            if let (Err(error), Ok(mut damage)) = (container.block(image, block), damage.lock()) {
+                damage.push((block.offset, error));
+            }
+            progress.advance(Phase::Pack, block.bytes.into());
         }
     });
     let mut damage = damage.into_inner().unwrap_or_default();

@@ -6,10 +6,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::Instant;
 
 use pagehaul_codec::FrameDecompressor;
+use pagehaul_pool::share_work;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
@@ -82,7 +83,9 @@ pub fn restart(
         None => Ok(()),
     };
     let ended = child.wait().map_err(resource("wait for CRIU"))?;
-    if !ended.success() {
+    // EAGAIN: no thread could be started, which is why CRIU has failed.
+    let no_thread = matches!(&served, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    if !ended.success() && !no_thread {
         return Err(criu.failed("restart", folder.path(), "restore.log"));
     }
     served.map_err(resource("give CRIU its images"))?;
@@ -122,7 +125,9 @@ fn serve(
             let pipe = wire::receive_pipe(&socket)?;
             let _ = rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20);
             // On its own: CRIU may ask for another before it has read this.
-            scope.spawn(move || give(container, image, File::from(pipe), threads, progress));
+            let give = move || give(container, image, File::from(pipe), threads, progress);
+            // Without a thread the pipe is closed, and CRIU gives up.
+            Builder::new().name("image".into()).spawn_scoped(scope, give)?;
         }
         Ok(())
     })
@@ -162,10 +167,5 @@ fn give(container: &Container, image: &Image, mut pipe: File, threads: usize, pr
             changed.notify_all();
         }
     };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(work);
-        }
-        work();
-    });
+    share_work("decompress", threads, work);
 }

@@ -15,9 +15,8 @@ pub(super) fn run(command: &[String], stop: &dyn Fn() -> bool) -> Result<Run> {
     let before = read_counters();
     let spent = children();
     let begin_ns = monotonic();
-    let child =
-        Command::new(program).args(arguments).spawn().with_context(|| format!("cannot run {program:?}"))?;
-    let (status, end_ns) = wait(child, stop)?;
+    let mut command = Command::new(program);
+    let (status, end_ns) = wait(command.args(arguments), stop)?;
     let after_spent = children();
     Ok(Run {
         begin_ns,
@@ -32,12 +31,25 @@ pub(super) fn run(command: &[String], stop: &dyn Fn() -> bool) -> Result<Run> {
     })
 }
 
-/// Waits for the end in a thread of its own, so that its time is exact.
-fn wait(mut child: Child, stop: &dyn Fn() -> bool) -> Result<(ExitStatus, u64)> {
-    let pid = rustix::process::Pid::from_child(&child);
+/// Starts the command, and waits for its end in another thread, so that its time is exact.
+fn wait(command: &mut Command, stop: &dyn Fn() -> bool) -> Result<(ExitStatus, u64)> {
+    let (give, take) = mpsc::channel::<Child>();
     let (send, ended) = mpsc::channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || send.send((child.wait(), monotonic())));
+        // Before the command, which nobody would wait for if there were no thread.
+        let waiter = move || {
+            let Ok(mut child) = take.recv() else { return };
+            // The other end waits for it.
+            let _ = send.send((child.wait(), monotonic()));
+        };
+        let waiter = std::thread::Builder::new().name("wait".into()).spawn_scoped(scope, waiter);
+        waiter.context("cannot start a thread that waits for the command")?;
+        // Moved in, so that it is gone on every way out and the thread does not wait for it.
+        let give = give;
+        let child = command.spawn().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+        let pid = rustix::process::Pid::from_child(&child);
+        // Fails only when the thread is gone, which is noticed below.
+        let _ = give.send(child);
         let mut asked = false;
         loop {
             match ended.recv_timeout(Duration::from_millis(100)) {

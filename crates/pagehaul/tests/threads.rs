@@ -1,0 +1,64 @@
+//! Where the system allows no thread, as at pids.max: captures, conversions and checks work all the same.
+
+mod common {
+    pub mod limits;
+    pub mod setup;
+}
+
+use std::fs;
+use std::process::Output;
+
+use common::limits::no_threads;
+use common::setup::Setup;
+
+fn run(setup: &Setup, arguments: &[&str]) -> Output {
+    no_threads(&mut setup.command(arguments)).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn dumps_are_the_same_without_threads() {
+    let setup = Setup::with_noise(4);
+    for format in ["kdump", "elf", "flattened"] {
+        let arguments = |output: &'static str| {
+            ["capture", "-q", "-d", "0", "-t", "4", "--format", format, "vmcore", output]
+        };
+        setup.succeeds(&arguments("with"));
+        let output = run(&setup, &arguments("without"));
+        assert!(output.status.success(), "{format}: {}", said(&output));
+        let same = fs::read(setup.path("with")).unwrap() == fs::read(setup.path("without")).unwrap();
+        assert!(same, "{format}: the dump is not what it is with threads");
+        let output = run(&setup, &["verify", "without"]);
+        assert!(output.status.success(), "{format}: {}", said(&output));
+        let output = run(&setup, &["convert", "-q", "--force", "without", "converted"]);
+        assert!(output.status.success(), "{format}: {}", said(&output));
+        let output = run(&setup, &["capture", "-q", "--dry-run", "vmcore"]);
+        assert!(output.status.success(), "{format}: {}", said(&output));
+        for name in ["with", "without", "converted"] {
+            fs::remove_file(setup.path(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn parts_that_cannot_be_written_for_lack_of_threads_are_refused_in_one_sentence() {
+    let setup = Setup::with_noise(12);
+    let output = run(&setup, &["capture", "-q", "vmcore", "a", "b"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("cannot create the threads that write to"), "{}", said(&output));
+    assert_eq!(said(&output).trim_end().lines().count(), 1, "{}", said(&output));
+    assert!(!setup.path("a").exists() && !setup.path("b").exists());
+}
+
+#[test]
+#[cfg(feature = "census")]
+fn pages_are_counted_without_threads() {
+    let setup = Setup::small();
+    let with = setup.succeeds(&["pages", "--json", "vmcore"]);
+    let output = run(&setup, &["pages", "--json", "vmcore"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output), with);
+}
