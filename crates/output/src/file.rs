@@ -29,6 +29,8 @@ pub struct OutputFile {
     checksums: Option<Arc<Mutex<RunningChecksums>>>,
     /// A file rather than a disk: it was empty at first, can have holes, and can be truncated.
     regular: bool,
+    /// Whether this run created the file, rather than emptied one that existed.
+    created: bool,
     bytes_written: BytesWritten,
 }
 
@@ -84,7 +86,8 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Creates the file, where [`check`](Self::check) allows it. Adds what is written to `bytes_written`.
+    /// Creates the file, where [`check`](Self::check) allows it. A file that exists is emptied and written in place: the
+    /// disk of a capture kernel often has no room for two dumps. Adds what is written to `bytes_written`.
     pub fn create(
         path: &Path,
         overwrite: bool,
@@ -94,18 +97,19 @@ impl OutputFile {
         Self::check(path, overwrite, sources)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        if overwrite {
-            options.create(true).truncate(true);
-        } else {
-            options.create_new(true);
-        }
         // A dump holds every secret of the machine: only its owner may read it.
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path).map_err(OutputError::io(path, "create"))?;
+        let (opened, created) = match options.clone().create_new(true).open(path) {
+            Err(error) if overwrite && error.kind() == io::ErrorKind::AlreadyExists => {
+                (options.create(true).truncate(true).open(path), false)
+            }
+            opened => (opened, true),
+        };
+        let file = opened.map_err(OutputError::io(path, "create"))?;
         let regular = file.metadata().map_err(OutputError::io(path, "examine"))?.is_file();
         let direct = open_direct(path, &file);
         let file = Arc::new(file);
-        Ok(Self { file, direct, checksums: None, path: path.to_owned(), regular, bytes_written })
+        Ok(Self { file, direct, checksums: None, path: path.to_owned(), regular, created, bytes_written })
     }
 
     /// Creates an unnamed temporary file in the directory of `path`.
@@ -122,6 +126,7 @@ impl OutputFile {
             checksums: None,
             path: directory.join("(temporary bitmap)"),
             regular: true,
+            created: false,
             bytes_written: BytesWritten::default(),
         })
     }
@@ -164,12 +169,16 @@ impl OutputFile {
         running.finish(self).map_err(fail)?.write(&Checksums::path_of(&self.path))
     }
 
-    /// Removes a file that holds nothing of use.
+    /// Removes a file that holds nothing of use, if this run created it. One that existed is left empty, so that it does
+    /// not pass for a dump.
     pub fn discard(&self) {
-        if self.regular {
-            // A file that cannot be removed is marked incomplete; nothing else can be done.
-            let _ = std::fs::remove_file(&self.path);
+        if !self.regular {
+            return;
         }
+        let there = std::fs::symlink_metadata(&self.path);
+        let is_ours = self.created && there.is_ok_and(|there| (there.dev(), there.ino()) == self.identity());
+        // A file that can be neither removed nor emptied is marked incomplete; nothing else can be done.
+        let _ = if is_ours { std::fs::remove_file(&self.path) } else { self.file.set_len(0) };
     }
 
     /// Returns the blocks of `length` bytes from `offset` to the file system.
@@ -321,5 +330,32 @@ impl ReadAt for OutputFile {
 
     fn identity(&self) -> (u64, u64) {
         self.file.metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discard_removes_only_a_file_that_create_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dump");
+        let create = |overwrite| OutputFile::create(&path, overwrite, &[], BytesWritten::default()).unwrap();
+        create(true).discard();
+        assert!(!path.exists());
+        // One that existed has lost its contents, and must not pass for a dump.
+        std::fs::write(&path, "old").unwrap();
+        let mut file = create(true);
+        file.write(0, b"new").unwrap();
+        file.discard();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        // Another program's, put there meanwhile.
+        std::fs::remove_file(&path).unwrap();
+        let file = create(false);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "other").unwrap();
+        file.discard();
+        assert_eq!(std::fs::read(&path).unwrap(), b"other");
     }
 }
