@@ -5,6 +5,8 @@
 #   demo   a C compiler, and Python for drgn
 #   test   everything that `make test` and the benchmarks run (the default)
 set -eu
+# debootstrap is in a directory that is not on every user's PATH.
+PATH=$PATH:/usr/sbin
 packages=
 need() { # need PROGRAM PACKAGE...
     program=$1

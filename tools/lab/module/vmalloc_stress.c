@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Allocates and frees vmalloc areas from many threads, so that freed areas pile up and are purged by the hundred thousand.
+ * Allocates and frees vmalloc areas from many threads, to make a backlog of hundreds of thousands of areas to purge.
  *
- * Each thread allocates `areas` areas of 1 to `pages` pages, frees them all, and begins anew, for `seconds`. What it did is
- * in the kernel's log when the module is removed. The threads share no counter while they work.
+ * Each thread allocates `areas` areas of 1 to `pages` pages, frees them all, and repeats that for `seconds`. The counts are
+ * logged when the module is removed. The threads share no counter while they work.
  */
 #include <linux/delay.h>
 #include <linux/init.h>

@@ -1,16 +1,16 @@
-# The same events at the same time for pagehaul, trace-cmd and perf; the same calls for pagehaul, perf and the kernel's own counts.
+# Records the same events with pagehaul, trace-cmd and perf at once, and counts the same calls with pagehaul, perf and the kernel.
 set -u
 STOP=/tmp/stop
 uname -r > /out/release
 tracing=/sys/kernel/tracing
-# What every recorder runs: says that recording has begun, and goes on until told to stop.
+# The command that each recorder runs: reports that recording has begun, and waits for the stop file.
 until_stopped() {
     touch "/tmp/ready.$1"
     until [ -e $STOP ]; do sleep 0.2; done
 }
 export -f until_stopped
 export STOP
-# Gives up after two minutes: what cannot begin, never will.
+# Waits two minutes at most for a recorder to begin.
 ready() {
     for i in $(seq 600); do
         [ -e "/tmp/ready.$1" ] && return
@@ -64,7 +64,7 @@ trace-cmd report -t /out/trace.dat > /out/report.txt 2> /out/report.log
 trace-cmd report -t -R /out/trace.dat > /out/report-raw.txt 2> /dev/null
 perf script --ns -i /out/perf.data > /out/perf.txt 2> /out/perf-script.log
 
-# nice asks for its priority once, and nobody else does.
+# Each nice calls getpriority once, other programs do not.
 CALLS=300
 FUNCTION=__x64_sys_getpriority
 call() { for i in $(seq $CALLS); do nice > /dev/null; done; }

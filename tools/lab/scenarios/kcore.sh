@@ -1,10 +1,10 @@
-# A running kernel read through /proc/kcore, with what the kernel itself says beside it.
+# Reads the running kernel through /proc/kcore, and the same facts from the kernel.
 set -eu
 cd /out
 uname -r > release
 pagehaul info /proc/kcore --json > info.json
 pagehaul dmesg /proc/kcore > log
-# As the kernel formats it: of records of several lines, each has its time, which dmesg's own way leaves out.
+# As the kernel formats it, with a time on each line of a record. dmesg without -S prints it on the first line only.
 dmesg -S > log.kernel
 banner=0x$(awk '$3 == "linux_banner" { print $1; exit }' /proc/kallsyms)
 length=$(wc -c < /proc/version)

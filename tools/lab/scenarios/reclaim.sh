@@ -1,5 +1,5 @@
-# A guest under memory pressure: each test is recorded, and comes out as a file of its own.
-# WRITERS, FILE_MIB, HUGE_MIB, SECONDS_EACH: see scenarios/reclaim.rs.
+# Puts a guest under memory pressure. Each test becomes one recording.
+# WRITERS, FILE_MIB, HUGE_MIB, SECONDS_EACH: see src/scenarios.rs.
 set -u
 mkswap "$SWAP" >/dev/null && swapon "$SWAP"
 echo always > /sys/kernel/mm/transparent_hugepage/enabled
@@ -7,7 +7,7 @@ uname -r > /out/release
 head -1 /proc/meminfo > /out/memory
 cat /sys/kernel/mm/lru_gen/enabled > /out/lru_gen 2>/dev/null
 
-# What a test left in memory is not the next one's business.
+# Frees what a test left in memory and on the disk.
 settle() {
     rm -rf /scratch/*
     sync
@@ -31,7 +31,7 @@ writeback() {
     wait
 }
 
-# Memory that is wanted again and again: anonymous pages in use, and files read beside them.
+# Keeps memory in use: anonymous pages, and files that are written and read.
 load() {
     while :; do
         head -c "$((HUGE_MIB * 512 * 1024))" /dev/zero | tr '\0' 'x' | tail -c "$((HUGE_MIB * 384 * 1024))" > /dev/null
@@ -42,7 +42,7 @@ load() {
     done &
 }
 
-# Huge pages through the kernel's own pool: what part of the pages asked for it finds, twice under load, then at rest.
+# Measures how many of the requested huge pages the kernel's pool gets, twice under load, then at rest.
 hugepages() {
     wanted=$((HUGE_MIB / 2))
     pass() {

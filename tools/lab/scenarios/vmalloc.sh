@@ -1,16 +1,16 @@
-# Areas freed by the hundred thousand: what purging them takes, and how far the backlog grows.
+# Measures purges of hundreds of thousands of freed areas, and the backlog before them.
 set -u
 SECONDS_EACH=${SECONDS_EACH:-8}
 STOP=/tmp/stop
 uname -r > /out/release
-# What everybody runs while it traces: says that tracing has begun, and goes on until told to stop.
+# The command that each tracer runs: reports that tracing has begun, and waits for the stop file.
 until_stopped() {
     touch "/tmp/ready.$1"
     until [ -e $STOP ]; do sleep 0.2; done
 }
 export -f until_stopped
 export STOP
-# Gives up after two minutes: what cannot begin, never will.
+# Waits two minutes at most for a tracer to begin.
 ready() {
     for i in $(seq 600); do
         [ -e "/tmp/ready.$1" ] && return
@@ -20,11 +20,11 @@ ready() {
     exit 1
 }
 
-# Everybody at once, from before the work begins until after it has ended.
+# Runs all tracers at once, from before the work until after it.
 all_at_once() { # all_at_once NAME FUNCTION
     rm -f $STOP /tmp/ready.*
     perf ftrace latency -a -T "$2" -- bash -c 'until_stopped perf' > "/out/$1-perf.txt" 2>&1 &
-    # perf empties its tracer's settings when it begins; everybody else comes after it.
+    # perf clears the tracer's settings when it begins, so it starts first.
     ready perf
     pagehaul latency -u "$2" -- bash -c 'until_stopped kprobe' > "/out/$1-kprobe.txt" &
     pagehaul latency -u "$2" --mechanism fprobe -- bash -c 'until_stopped fprobe' > "/out/$1-fprobe.txt" &
@@ -37,7 +37,7 @@ end_all() {
     wait
 }
 
-echo "== a known number of calls: nice asks for its priority once, and nobody else does"
+echo "== a known number of calls: each nice calls getpriority once, other programs do not"
 all_at_once calls __x64_sys_getpriority
 for i in $(seq 300); do nice > /dev/null; done
 end_all
@@ -47,19 +47,19 @@ all_at_once purge purge_vmap_node
 insmod /vmalloc_stress.ko threads=4 areas=3000 pages=4 seconds="$SECONDS_EACH"
 while [ "$(cat /sys/module/vmalloc_stress/parameters/running)" = 1 ]; do sleep 0.5; done
 rmmod vmalloc_stress
-# Purges run on for a while after the last area was freed.
+# Purges continue for a while after the last area was freed.
 sleep 3
 end_all
 dmesg | grep 'vmalloc_stress: .*threads' > /out/module.txt
 
 echo "== the backlog over time"
-# Ahead of the module's threads, which would keep it from printing every second.
+# With a higher priority than the module's threads, which would keep it from printing every second.
 nice -n -15 pagehaul vmalloc -i 1 --buffer-size 32M -- nice -n 15 bash -c "insmod /vmalloc_stress.ko threads=4 areas=3000 pages=4 seconds=$SECONDS_EACH
     sleep $((SECONDS_EACH + 2)); rmmod vmalloc_stress" > /out/backlog.txt
 sysctl -qw kernel.kptr_restrict=1
 pagehaul vmalloc > /out/snapshot.txt
 
-echo "== what timing costs: the same work without, and with each mechanism"
+echo "== overhead: the same work without tracing, and with each mechanism"
 run() { # run NAME COMMAND…
     name=$1
     shift

@@ -97,21 +97,21 @@ impl Apt {
     pub fn download_unlisted(&self, package: &str, rename: impl Fn(&str) -> String) -> Result<PathBuf> {
         let uris = self.run("apt-get", &["download", "--print-uris", package])?;
         let uri = uris.split('\'').nth(1).with_context(|| format!("{package}: no such package"))?;
-        let beside = rename(&plain(uri));
-        let name = beside.rsplit('/').next().unwrap_or("package.deb").to_owned();
+        let uri = rename(&plain(uri));
+        let name = uri.rsplit('/').next().unwrap_or("package.deb").to_owned();
         let path = self.root.join("debs").join(name);
         if !path.exists() {
             let part = path.with_extension("part");
             let status = Command::new("/usr/lib/apt/apt-helper")
                 .arg("-oAPT::Sandbox::User=")
                 .arg("download-file")
-                .arg(&beside)
+                .arg(&uri)
                 .arg(&part)
                 .stdout(Stdio::null())
                 .status()
                 .context("running apt-helper")?;
             if !status.success() {
-                bail!("{beside} is in neither the suite's lists nor the pool");
+                bail!("{uri} is in neither the suite's lists nor the pool");
             }
             fs::rename(&part, &path).context("keeping the download")?;
         }

@@ -62,7 +62,7 @@ pub fn reclaim(kernels: &[&str], pagehaul: &Path, runs: &Runs) -> Result<(String
     let _ = write!(
         report,
         "\n`make lab-reclaim`: guests of {MEMORY_MIB} MiB and 2 CPUs under software emulation (TCG), scratch disk ext4 without \
-         a journal, swap on a disk of its own. Times are those of an emulated machine: compare columns, not with hardware.\n\n"
+         a journal, swap on a separate disk. Times are those of an emulated machine: compare columns, not with hardware.\n\n"
     );
     for directory in &directories {
         let lists = match text(directory, "lru_gen").trim() {

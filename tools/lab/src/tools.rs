@@ -85,7 +85,7 @@ impl Tools {
             .spawn()
             .with_context(|| format!("running {program}"))?;
         let mut input = child.stdin.take().context("the program's input is a pipe")?;
-        // From a thread: the program stops reading while nobody takes its output.
+        // From a thread: the program stops reading its input while its output pipe is full.
         let writer = std::thread::spawn(move || input.write_all(&content));
         let output = child.wait_with_output().with_context(|| format!("running {program}"))?;
         if !output.status.success() || !matches!(writer.join(), Ok(Ok(()))) {

@@ -1,4 +1,4 @@
-//! What to crash: the configuration of a guest, and what the guest program is told to do.
+//! The configuration of a guest, and the plan for the guest program that follows from it.
 
 use crate::cache::Key;
 use crate::vm::Accelerator;

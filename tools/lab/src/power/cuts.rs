@@ -87,10 +87,10 @@ impl Cuts {
         let Some(cut) = self.cuts.pop() else { return Ok(None) };
         let open =
             |path: &Path| File::options().write(true).open(path).with_context(|| path.display().to_string());
-        let told = &self.log.entries[..cut.requests];
-        let confirmed = told.iter().rposition(|entry| entry.flush).map_or(0, |at| at + 1);
+        let requests = &self.log.entries[..cut.requests];
+        let confirmed = requests.iter().rposition(|entry| entry.flush).map_or(0, |at| at + 1);
         let disk = open(&self.confirmed)?;
-        for entry in &told[self.done.min(confirmed)..confirmed] {
+        for entry in &requests[self.done.min(confirmed)..confirmed] {
             self.log.apply(entry, &disk, |_| true)?;
         }
         self.done = confirmed;
@@ -98,7 +98,7 @@ impl Cuts {
         let disk = open(image)?;
         // The same cuts in every run.
         let mut random = Random(cut.requests as u64 + 1);
-        for entry in &told[confirmed..] {
+        for entry in &requests[confirmed..] {
             let fate = random.next() % 3;
             self.log.apply(entry, &disk, |_| match (cut.unconfirmed, fate) {
                 (Unconfirmed::Kept, _) | (Unconfirmed::Torn, 0) => true,
