@@ -20,6 +20,7 @@ macro_rules! say {
 }
 
 mod cli;
+mod exit;
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 mod files;
 mod makedumpfile_hints;
@@ -37,7 +38,7 @@ use std::process::ExitCode;
 use cli::Command;
 
 fn main() -> ExitCode {
-    let arguments = match usage::parse() {
+    let arguments = match cli::parse::parse() {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
         Err(error) if error.is::<printed::Closed>() => ExitCode::SUCCESS,
         Err(error) if error.is::<usage::Wrong>() => {
             tell!("pagehaul: {}", sentence(&error));
-            ExitCode::from(usage::WRONG)
+            ExitCode::from(exit::USAGE)
         }
         Err(error) => {
             tell!("pagehaul: {}", sentence(&error));

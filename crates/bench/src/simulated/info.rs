@@ -2,9 +2,7 @@
 
 use pagehaul_synth::{Era, Machine};
 
-use super::tables::{MEM_SECTION, TOP_TABLE, UTS, image};
-
-pub(crate) const RELEASE: &str = "7.1.0-simulated";
+use super::layout::{MEM_SECTION, RELEASE, TOP_TABLE, UTS, image};
 
 /// Describes the machine but for its memory, which [`tables`](super::tables) and [`memmap`](super::memmap)
 /// compute.

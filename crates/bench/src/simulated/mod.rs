@@ -8,6 +8,7 @@
 //! machine's own bytes are not counted as anonymous memory of the process.
 
 mod info;
+mod layout;
 mod memmap;
 mod tables;
 

@@ -2,18 +2,14 @@
 
 use pagehaul_physmem::PAGE_SIZE;
 
-use super::{Simulated, info, memmap};
+use super::layout::{MEM_SECTION, RELEASE, TOP_TABLE, UTS, image};
+use super::{Simulated, memmap};
 
-/// Where the kernel image is mapped.
-const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 /// Where struct pages are mapped with 5-level page tables. A multiple of 2^48, so indices count from 0 below
 /// the top.
 pub(super) const VMEMMAP: u64 = 0xffd4_0000_0000_0000;
 
 /// Physical addresses, all within the image's mapping and section 0, which belongs to the kernel.
-pub(super) const MEM_SECTION: u64 = 0x1a0_0000;
-pub(super) const UTS: u64 = 0x1a0_1000;
-pub(super) const TOP_TABLE: u64 = 0x200_0000;
 const TABLE_4: u64 = 0x200_1000;
 const TABLES_3: u64 = 0x200_2000;
 const TABLES_2: u64 = 0x210_0000;
@@ -31,11 +27,6 @@ const TABLE: u64 = 0x63;
 const LEAF: u64 = 0xe3;
 /// PRESENT, HAS_MEM_MAP, ONLINE, EARLY.
 const SECTION_FLAGS: u64 = 0xf;
-
-/// The virtual address of a byte of the image.
-pub(super) fn image(paddr: u64) -> u64 {
-    START_KERNEL_MAP + paddr
-}
 
 /// Puts page `pfn` into `page` if it is one of these tables.
 pub(super) fn fill(machine: &Simulated, pfn: u64, page: &mut [u8; PAGE_SIZE]) -> bool {
@@ -58,7 +49,7 @@ pub(super) fn fill(machine: &Simulated, pfn: u64, page: &mut [u8; PAGE_SIZE]) ->
         MEM_SECTION => words(&|index| if index == 0 { image(ROOT_LIST) } else { 0 }),
         UTS => {
             page.fill(0);
-            let names = ["Linux", "simulated", info::RELEASE, "#1 SMP PREEMPT_DYNAMIC", "x86_64", "(none)"];
+            let names = ["Linux", "simulated", RELEASE, "#1 SMP PREEMPT_DYNAMIC", "x86_64", "(none)"];
             for (place, name) in page.chunks_mut(65).zip(names) {
                 place[..name.len()].copy_from_slice(name.as_bytes());
             }

@@ -1,8 +1,9 @@
 //! The header of a block with dynamic Huffman codes (RFC 1951, 3.2.7): the code lengths of both codes,
 //! run-length coded in the code length alphabet.
 
+use super::alphabet::{END_OF_BLOCK, FIRST_CODE_LENGTH};
 use super::prefix_code::{Codes, PrefixCode};
-use super::symbols::{self, END_OF_BLOCK, FIRST_CODE_LENGTH, Token};
+use super::symbols::{self, Token};
 use crate::common::bit_writer::{BitWriter, Output};
 
 /// Symbols of the code length alphabet.

@@ -4,15 +4,16 @@
 //! cache. Here a page is one block, any distance is allowed, and hash tables of 12 KiB suffice. The match
 //! finder turns a page into tokens, which are written without a branch.
 
+mod alphabet;
 mod header;
 mod parse;
 mod prefix_code;
 mod symbols;
 
+use alphabet::{DISTANCE_SYMBOLS, FIRST_DISTANCE, LITERAL_LENGTH_SYMBOLS, MAX_SYMBOLS};
 use header::DynamicHeader;
 use parse::{PAGE, Parse};
 use prefix_code::{Codes, PrefixCode};
-use symbols::{DISTANCE_SYMBOLS, FIRST_DISTANCE, LITERAL_LENGTH_SYMBOLS, MAX_SYMBOLS};
 
 use crate::common::bit_writer::{BitWriter, Output};
 use crate::common::zeroed;

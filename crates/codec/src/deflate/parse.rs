@@ -5,7 +5,8 @@
 //! places. Which candidate is best is as good as random, so it is chosen without a branch, which would mostly
 //! be mispredicted.
 
-use super::symbols::{MAX_MATCH, MAX_SYMBOLS, Token};
+use super::alphabet::{MAX_MATCH, MAX_SYMBOLS};
+use super::symbols::Token;
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;

@@ -1,6 +1,6 @@
 //! Huffman codes in the canonical form of RFC 1951, 3.2.2.
 
-use super::symbols::{END_OF_BLOCK, FIRST_CODE_LENGTH, FIRST_DISTANCE, MAX_SYMBOLS};
+use super::alphabet::{END_OF_BLOCK, FIRST_CODE_LENGTH, FIRST_DISTANCE, MAX_SYMBOLS};
 use crate::common::code_lengths::HuffmanTree;
 
 /// Counts below this are sorted by counting them; few symbols occur more often.

@@ -1,22 +1,8 @@
 //! Literal/length and distance symbols (RFC 1951, 3.2.5), and tokens: a symbol with its extra bits.
 
+use super::alphabet::{END_OF_BLOCK, FIRST_DISTANCE, LITERAL_LENGTH_SYMBOLS, MAX_MATCH, MAX_SYMBOLS};
 use super::prefix_code::Codes;
 use crate::common::bit_writer::{BitWriter, Output};
-
-/// The end-of-block symbol.
-pub(super) const END_OF_BLOCK: usize = 256;
-/// The longest match.
-pub(super) const MAX_MATCH: usize = 258;
-/// Number of literal/length symbols.
-pub(super) const LITERAL_LENGTH_SYMBOLS: usize = 286;
-/// Number of distance symbols for distances up to 4096.
-pub(super) const DISTANCE_SYMBOLS: usize = 24;
-/// Index of the first distance symbol: the three alphabets share one table.
-pub(super) const FIRST_DISTANCE: usize = 288;
-/// Index of the first symbol of the code length alphabet.
-pub(super) const FIRST_CODE_LENGTH: usize = 320;
-/// Size of a table of all symbols: masking its indices leaves no bounds to check.
-pub(super) const MAX_SYMBOLS: usize = 512;
 
 /// A symbol with its extra bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -108,6 +94,7 @@ const LENGTHS: [Token; 512] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deflate::alphabet::DISTANCE_SYMBOLS;
 
     /// `table` has the least number of each symbol and its extra bits, as the tables of RFC 1951, 3.2.5.
     fn check(tokens: impl Iterator<Item = (usize, Token)>, first: usize, table: &[(usize, u32)]) {

@@ -2,7 +2,7 @@
 //! 3.1.1.3.2.1.1).
 
 use super::fse::{Counts, MAX_SYMBOLS};
-use super::parse::{MAX_SEQUENCES, MIN_MATCH, PAGE};
+use super::limits::{MAX_SEQUENCES, MIN_MATCH, PAGE};
 use crate::common::zeroed;
 
 /// A sequence as codes and extra bits.

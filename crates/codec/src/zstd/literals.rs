@@ -1,7 +1,7 @@
 //! The literals section of a block (RFC 8878, 3.1.1.3.1): raw, RLE, or Huffman-coded.
 
 use super::huffman::{Histogram, HuffmanCode};
-use super::parse::PAGE;
+use super::limits::PAGE;
 use crate::common::bit_writer::{Output, put4};
 
 /// Fewer literals are not worth a Huffman tree description.

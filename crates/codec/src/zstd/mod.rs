@@ -11,6 +11,7 @@
 mod codes;
 mod fse;
 mod huffman;
+mod limits;
 mod literals;
 mod parse;
 mod search;
@@ -21,7 +22,8 @@ mod tests;
 
 use crate::common::bit_writer::{Output, put4};
 use crate::common::zeroed;
-use parse::{PAGE, Parse};
+use limits::PAGE;
+use parse::Parse;
 
 /// Magic number and frame header (RFC 8878, 3.1.1 and 3.1.1.1): a descriptor without flags, then a window of
 /// 4 KiB. libzstd writes the same without a content size, which readers of dumps know.

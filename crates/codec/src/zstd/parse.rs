@@ -1,15 +1,9 @@
 //! The parse of a page: what a match finder makes of it.
 
 use super::codes::CodedSequences;
+use super::limits::PAGE;
 use crate::common::zeroed;
 
-/// Length of every page.
-pub(super) const PAGE: usize = 4096;
-/// The shortest match that the format can express.
-pub(super) const MIN_MATCH: usize = 3;
-
-/// More sequences than any page has, as each match covers at least [`MIN_MATCH`] bytes.
-pub(super) const MAX_SEQUENCES: usize = 2048;
 /// Literals are copied in steps of this many bytes.
 const STEP: usize = 32;
 

@@ -4,7 +4,8 @@
 //! length is measured without branches. Testing four positions at once without branches was slower than
 //! predicting. Matches are not extended backwards: that makes pages 0.5 % smaller and takes 4 % longer.
 
-use super::parse::{PAGE, Parse};
+use super::limits::PAGE;
+use super::parse::Parse;
 use crate::common::matches::{match_end, word8};
 use crate::common::zeroed;
 

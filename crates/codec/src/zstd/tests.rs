@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use zstd_safe::DCtx;
 
-use super::parse::PAGE;
+use super::limits::PAGE;
 use super::{Encoder, FRAME_HEADER};
 
 /// Literals length, match length, offset.

@@ -9,7 +9,8 @@ use pagehaul_capture::{Limits, Source};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::MapPolicy;
 
-use crate::cli::dump_output::{DumpOutput, INCOMPLETE, PageSelection};
+use crate::cli::dump_output::{DumpOutput, PageSelection};
+use crate::exit;
 
 /// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage
 ///
@@ -54,5 +55,5 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     } else if source.is_incomplete() {
         tell!("pagehaul: the source is incomplete, so the output is marked incomplete");
     }
-    Ok(if lost > 0 || source.is_incomplete() { ExitCode::from(INCOMPLETE) } else { code })
+    Ok(if lost > 0 || source.is_incomplete() { ExitCode::from(exit::INCOMPLETE) } else { code })
 }

@@ -13,12 +13,10 @@ use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, core};
 
 use crate::cli::options::{Reporting, Threads};
 use crate::printed::{Manner, print};
-use crate::{run, usage};
+use crate::{exit, run, usage};
 
 /// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
 const LEVEL: i32 = 3;
-/// Exit status of a run that left an incomplete core.
-const INCOMPLETE: u8 = 3;
 
 /// Write a core of a running process, which goes on
 ///
@@ -110,7 +108,7 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
         None => Ok(ExitCode::SUCCESS),
         Some(sentence) => {
             tell!("pagehaul: {sentence}");
-            Ok(ExitCode::from(INCOMPLETE))
+            Ok(ExitCode::from(exit::INCOMPLETE))
         }
     }
 }

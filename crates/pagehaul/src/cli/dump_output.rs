@@ -12,10 +12,7 @@ use pagehaul_kernel::DumpLevel;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::printed::{Manner, print};
-use crate::{run, summary, usage};
-
-/// Exit status of a command that left an incomplete dump.
-pub(crate) const INCOMPLETE: u8 = 3;
+use crate::{exit, run, summary, usage};
 
 /// How a dump is written.
 #[derive(Debug, Args)]
@@ -99,7 +96,7 @@ impl DumpOutput {
             None => ExitCode::SUCCESS,
             Some(sentence) => {
                 tell!("pagehaul: {sentence}");
-                ExitCode::from(INCOMPLETE)
+                ExitCode::from(exit::INCOMPLETE)
             }
         };
         Ok((report, code))

@@ -20,6 +20,7 @@ pub(crate) mod mount;
 mod options;
 #[cfg(feature = "census")]
 pub(crate) mod pages;
+pub(crate) mod parse;
 pub(crate) mod read;
 #[cfg(feature = "stalls")]
 pub(crate) mod reclaim;

@@ -15,10 +15,8 @@ use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 
 use crate::cli::options::Threads;
-use crate::{printed, run};
+use crate::{exit, printed, run};
 
-/// Exit status for a file that is damaged or incomplete.
-pub(crate) const DAMAGED: u8 = 3;
 /// Pages listed without --verbose.
 const SHOWN: usize = 10;
 
@@ -61,7 +59,7 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let report = Printed::new(&findings, &classes, arguments);
     let written = if arguments.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
     printed::unless_closed(written)?;
-    Ok(if findings.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) })
+    Ok(if findings.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(exit::DAMAGED) })
 }
 
 /// Classes of the unreadable pages, where the rest of the dump shows them.

@@ -9,8 +9,7 @@ use pagehaul_process::{Verified, verify, verify_checkpoint};
 use pagehaul_run::Progress;
 use serde::Serialize;
 
-use crate::cli::verify::DAMAGED;
-use crate::{printed, run};
+use crate::{exit, printed, run};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -33,7 +32,7 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
         printed::out(|out| print(out, &found))
     };
     printed::unless_closed(written)?;
-    Ok(Some(if found.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }))
+    Ok(Some(if found.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(exit::DAMAGED) }))
 }
 
 fn print(out: &mut dyn Write, found: &Verified) -> io::Result<()> {

@@ -1,0 +1,8 @@
+//! Exit statuses beyond success (0) and failure (1).
+
+/// The command line is wrong; clap uses the same.
+pub(crate) const USAGE: u8 = 2;
+/// The output is incomplete, and marked so.
+pub(crate) const INCOMPLETE: u8 = 3;
+/// The file that was verified is damaged or incomplete.
+pub(crate) const DAMAGED: u8 = 3;
