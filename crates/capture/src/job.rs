@@ -109,7 +109,7 @@ impl<'a> Job<'a> {
     pub(crate) fn segments(&self, kept: StoredBitmap) -> Segments<'a> {
         let memory = self.source.memory();
         let direct_map = memory.direct_map().or_else(|| self.kernel.as_ref()?.direct_map());
-        Segments { memory, kept, direct_map, lossy: self.source.is_incomplete() }
+        Segments { memory, kept, direct_map }
     }
 
     /// Returns the header of a kdump-compressed file.
@@ -125,7 +125,6 @@ impl<'a> Job<'a> {
             // A hint only: descriptors name the codec of each page.
             codec: self.compression().ladder().last().map_or(0, |method| codec_flag(method.codec())),
             notes,
-            lossy: self.source.is_incomplete(),
             split: None,
         }
     }

@@ -4,7 +4,7 @@ use pagehaul_kernel::PageClass;
 use pagehaul_run::Phase;
 use serde::Serialize;
 
-use crate::Priority;
+use crate::{Priority, Source};
 
 /// How a capture ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -14,6 +14,10 @@ pub enum Ended {
     Complete,
     /// Nothing was to be written.
     DryRun,
+    /// Pages of the source could not be read; the dump has all others.
+    PagesUnreadable(String),
+    /// The source itself lacks pages; the dump has all that it holds.
+    SourceIncomplete(String),
     /// The user stopped it.
     Stopped,
     /// The time limit was reached.
@@ -29,9 +33,25 @@ pub enum Ended {
 }
 
 impl Ended {
+    /// Returns the outcome of a capture that reached its end, with `unreadable` pages of `source` missing. Whether a dump is
+    /// complete is decided only here: the mark in the file, the report and the exit status follow from it.
+    pub(crate) fn at_end(source: &Source, unreadable: u64) -> Self {
+        match (unreadable, source.remarks().into_iter().next()) {
+            (0, None) => Self::Complete,
+            (0, Some(fault)) => Self::SourceIncomplete(format!("the source is incomplete ({fault})")),
+            (1, _) => Self::PagesUnreadable("1 page of the source could not be read".into()),
+            (pages, _) => Self::PagesUnreadable(format!("{pages} pages of the source could not be read")),
+        }
+    }
+
     /// Returns whether everything requested was done.
     pub fn is_success(&self) -> bool {
         matches!(self, Self::Complete | Self::DryRun)
+    }
+
+    /// Returns whether the capture reached its end, with every page that could be read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.is_success() || matches!(self, Self::PagesUnreadable(_) | Self::SourceIncomplete(_))
     }
 }
 
@@ -97,7 +117,8 @@ pub struct Found {
 pub struct PartReport {
     /// The file.
     pub output: String,
-    /// How it ended. A part that ended early, because its disk is full or failed, left its pages to the others.
+    /// How writing it ended. A part that ended early, because its disk is full or failed, left its pages to the others. The
+    /// incomplete mark in the file is about the whole set: see [`Report::ended`].
     pub ended: Ended,
     /// Whether the file exists: a part without pages is removed.
     pub exists: bool,
@@ -162,7 +183,7 @@ pub struct Report {
     pub pages_kept: u64,
     /// Pages excluded.
     pub pages_dropped: u64,
-    /// Pages to be kept that the output holds; fewer than `pages_kept` if it ended early.
+    /// Pages to be kept that the output holds; fewer than `pages_kept` if it ended early or pages were unreadable.
     pub pages_written: u64,
     /// What a dump that ended early lacks, highest priority first. Empty where pages are written in PFN order.
     pub left_out: Vec<LeftOut>,

@@ -124,7 +124,7 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     let mut stats = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
     let size = stream.bytes();
     if let Err(error) = stream.finish()
-        && stats.ended.is_success()
+        && stats.ended.is_at_end()
     {
         stats.ended = ended(&path.display().to_string(), &error.into());
     }
@@ -164,7 +164,8 @@ fn pack<'a>(
     clock: &mut Clock,
 ) -> Result<WriteStats, CaptureError> {
     let Options { threads, limits, .. } = *job.options;
-    let work = PageWork { selection, kept, pages, compression: job.compression(), threads, limits };
+    let (source, compression) = (job.source, job.compression());
+    let work = PageWork { source, selection, kept, pages, compression, threads, limits };
     write_pages(work, dump, &path.display().to_string(), job.progress, clock)
 }
 

@@ -16,7 +16,7 @@ use crate::pack::{Batch, Packer};
 use crate::priority::Priority;
 use crate::report::Clock;
 use crate::selection::Selection;
-use crate::{CaptureError, Compression, Ended, Limits, Unreadable};
+use crate::{CaptureError, Compression, Ended, Limits, Source, Unreadable};
 
 /// Unreadable pages that a report lists; the others are only counted.
 const NAMED: usize = 16;
@@ -102,6 +102,7 @@ impl WriteStats {
 
 /// The kept pages and how they are packed.
 pub(crate) struct PageWork<'a> {
+    pub(crate) source: &'a Source,
     pub(crate) selection: &'a Selection<'a>,
     pub(crate) kept: KeptPages<'a>,
     /// How many pages are kept.
@@ -124,6 +125,7 @@ pub(crate) fn write_pages(
     Packer::new(work.selection.memory, &level)?;
     progress.begin(Phase::Pack, work.pages * PAGE_SIZE as u64);
     let priorities = work.kept.priorities();
+    let source = work.source;
     let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
     let mut stats = WriteStats::new(Ended::Complete);
     let result = match dump.begin() {
@@ -138,15 +140,18 @@ pub(crate) fn write_pages(
         Ok((count, None)) if count != pages => Ended::ReadFailed(format!(
             "the source changed while it was read: {pages} pages were to be kept, then {count}"
         )),
-        Ok(_) => match dump.finish() {
-            Ok(()) => Ended::Complete,
-            Err(error) => ended(name, &error),
-        },
+        Ok(_) => {
+            let at_end = Ended::at_end(source, stats.unreadable_pages);
+            match dump.finish(at_end.is_success()) {
+                Ok(()) => at_end,
+                Err(error) => ended(name, &error),
+            }
+        }
         Err(Failure::Write(error)) => ended(name, &error),
         Err(Failure::Read(error)) => Ended::ReadFailed(error.to_string()),
     };
-    if stats.ended.is_success() {
-        stats.written = pages;
+    if stats.ended.is_at_end() {
+        stats.written = pages - stats.unreadable_pages;
     } else {
         let recorded = dump.abandon();
         stats.written = recorded.pages;

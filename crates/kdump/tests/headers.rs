@@ -41,7 +41,7 @@ proptest! {
         let layout = Layout::new(max_mapnr, notes.len() as u64).unwrap();
         let header = Header {
             uts: uts.clone(), crash_time, dump_level, nr_cpus, phys_base, codec: flags::ZSTD, notes: &notes,
-            lossy: false, split: split.clone(),
+            split: split.clone(),
         };
         let mut bytes = header.encode(&layout, incomplete).unwrap();
         prop_assert_eq!(bytes.len() as u64, layout.header_len());
@@ -94,7 +94,6 @@ fn names_are_cut_to_their_fields_and_never_missing() {
         phys_base: 0,
         codec: 0,
         notes: &[],
-        lossy: false,
         split: None,
     };
     let mut bytes = header.encode(&layout, false).unwrap();
@@ -117,7 +116,6 @@ fn notes_must_fit_the_layout() {
         phys_base: 0,
         codec: 0,
         notes: &[0; 13],
-        lossy: false,
         split: None,
     };
     assert_eq!(header.encode(&layout, false), Err(LayoutError::NotesChanged { expected: 12, found: 13 }));

@@ -75,7 +75,8 @@ impl<'a> CoreFile<'a> {
             head.extend_from_slice(bytes);
             Ok(())
         };
-        let Ok(()) = layout.start(count, false, &mut put);
+        let incomplete = !memory.faults().is_empty();
+        let Ok(()) = layout.start(count, incomplete, &mut put);
         for load in loads {
             let Ok(()) = put(&ProgramHeader { offset: data + load.offset, ..load }.encode());
         }

@@ -78,11 +78,12 @@ pub trait DumpWriter {
     /// Adds the next batch.
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError>;
 
-    /// Writes what is left, waits for the disk, and clears the incomplete mark.
-    fn finish(&mut self) -> Result<(), WriteError>;
+    /// Writes what is left, waits for the disk, and clears the incomplete mark if the dump is `complete`.
+    fn finish(&mut self, complete: bool) -> Result<(), WriteError>;
 
     /// Ends the dump early, after an error or a limit: records the pages that were written, and leaves the incomplete
-    /// mark. Further errors only reduce the number of pages.
+    /// mark, or restores it if [`finish`](Self::finish) failed after clearing it. Further errors only reduce the number
+    /// of pages.
     fn abandon(&mut self) -> Recorded;
 
     /// Bytes of disk the dump would take, were it to end after `batch`.
@@ -103,7 +104,7 @@ pub trait DumpWriter {
 /// The pages that an incomplete dump holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// All pages.
+    /// All pages but unreadable ones.
     pub pages: u64,
     /// The pages of each pass, where the format knows them.
     pub per_pass: Option<Vec<u64>>,

@@ -151,7 +151,11 @@ pub(crate) fn failure(report: &Report) -> Option<String> {
         Ended::Stopped => "stopped by a signal",
         Ended::TimeLimit => "the time limit is reached",
         Ended::SizeLimit => "the size limit is reached",
-        Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why) => why,
+        Ended::PagesUnreadable(why)
+        | Ended::SourceIncomplete(why)
+        | Ended::DiskFull(why)
+        | Ended::WriteFailed(why)
+        | Ended::ReadFailed(why) => why,
     };
     let output = match report.output.as_deref().unwrap_or("the output") {
         parts if report.parts.iter().filter(|part| part.exists).count() > 1 => {

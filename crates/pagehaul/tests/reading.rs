@@ -173,7 +173,7 @@ fn what_is_lost_is_said_and_stays_marked() {
     let bytes = std::fs::read(setup.path("dump")).unwrap();
     std::fs::write(setup.path("cut"), &bytes[..bytes.len() - 20_000]).unwrap();
     let (_, said) = setup.ends(&["convert", "-q", "cut", "salvaged"], 3);
-    assert!(said.contains("are lost"), "{said}");
+    assert!(said.contains("could not be read; salvaged is marked incomplete"), "{said}");
     assert!(setup.text(&["info", "salvaged"]).contains("complete      no"));
     let (_, said) = setup.ends(&["convert", "-q", "part.0", "part.1", "two"], 3);
     assert!(said.contains("the source is incomplete"), "{said}");
@@ -364,6 +364,13 @@ fn a_mounted_dump_is_a_vmcore() {
     let status =
         Command::new("cp").args(["--sparse=auto"]).arg(&vmcore).arg(setup.path("sparse")).status().unwrap();
     assert!(status.success(), "holes are not read");
+    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+
+    // Of an incomplete source, an ELF file marked incomplete.
+    setup.text(&["mount", "--background", "part.0", "mnt"]);
+    let mut header = [0; 64];
+    std::io::Read::read_exact(&mut std::fs::File::open(&vmcore).unwrap(), &mut header).unwrap();
+    assert_eq!(header[48..52], 1_u32.to_le_bytes(), "e_flags");
     assert!(Command::new("umount").arg(&folder).status().unwrap().success());
 
     // In the foreground, ended by a signal.

@@ -113,16 +113,10 @@ impl Source {
         self.dumps().first().map_or(0, KdumpFile::dump_level)
     }
 
-    /// Whether it lacks pages that it should have, as far as can be told without looking at each.
+    /// Whether it lacks pages or notes that it should have, as far as can be told without reading each page:
+    /// [`remarks`](Self::remarks) says what.
     pub fn is_incomplete(&self) -> bool {
-        match &self.kind {
-            SourceKind::Elf(vmcore) => vmcore.is_incomplete() || vmcore.missing_bytes() > 0,
-            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => {
-                dump.is_incomplete() || dump.info().split.is_some()
-            }
-            SourceKind::Split(set) => set.is_incomplete(),
-            SourceKind::Simulated(_) => false,
-        }
+        !self.memory().faults().is_empty()
     }
 
     /// What is wrong with it as a whole, each with the file's name.

@@ -25,8 +25,8 @@ pub(crate) struct ElfDump<'a> {
     data: u64,
     pages: u64,
     stream: ChunkWriter,
-    /// Whether a page was unreadable: zeros are in its place.
-    lost: bool,
+    /// Unreadable pages: zeros are in their place.
+    unreadable: u64,
 }
 
 impl<'a> ElfDump<'a> {
@@ -34,7 +34,7 @@ impl<'a> ElfDump<'a> {
     pub(crate) fn new(sink: OutputFile, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
         let room = segments.count(u64::MAX)?;
         let data = segments.data_offset(room);
-        Ok(Self { sink, segments, room, data, pages, stream: ChunkWriter::new(data, CHUNK), lost: false })
+        Ok(Self { sink, segments, room, data, pages, stream: ChunkWriter::new(data, CHUNK), unreadable: 0 })
     }
 
     fn write_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
@@ -59,7 +59,7 @@ impl DumpWriter for ElfDump<'_> {
         // Consecutive pages are pushed together.
         let mut run = 0..0;
         for (stored, place) in batch.stored() {
-            self.lost |= stored == StoredPage::Unreadable;
+            self.unreadable += u64::from(stored == StoredPage::Unreadable);
             match stored {
                 StoredPage::Zero | StoredPage::Unreadable => {
                     self.stream.push(&data[run.clone()], &mut self.sink)?;
@@ -72,12 +72,12 @@ impl DumpWriter for ElfDump<'_> {
         self.stream.push(&data[run], &mut self.sink)
     }
 
-    fn finish(&mut self) -> Result<(), WriteError> {
+    fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
         self.stream.flush(&mut self.sink)?;
         // Zero pages at the end are a hole, which must be within the file.
         self.sink.set_size(self.end())?;
         self.sink.sync()?;
-        self.write_headers(u64::MAX, self.lost)?;
+        self.write_headers(u64::MAX, !complete)?;
         self.sink.sync()
     }
 
@@ -91,7 +91,8 @@ impl DumpWriter for ElfDump<'_> {
         }
         let _ = self.write_headers(pages, true);
         let _ = self.sink.sync();
-        Recorded::pages(pages)
+        // A lower bound: some of the unreadable pages may come after these.
+        Recorded::pages(pages.saturating_sub(self.unreadable))
     }
 
     fn size_with(&self, batch: PageBatch<'_>) -> u64 {

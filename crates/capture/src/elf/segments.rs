@@ -13,8 +13,6 @@ pub(crate) struct Segments<'a> {
     pub(crate) kept: StoredBitmap,
     /// The virtual address of physical address 0, if known.
     pub(crate) direct_map: Option<u64>,
-    /// Whether the dump stays marked incomplete, because its source is.
-    pub(crate) lossy: bool,
 }
 
 impl Segments<'_> {
@@ -48,7 +46,7 @@ impl Segments<'_> {
     ) -> Result<(), WriteError> {
         let head = self.head(room);
         let count = self.count(pages)?;
-        head.start(count, incomplete || self.lossy, &mut put)?;
+        head.start(count, incomplete, &mut put)?;
         self.for_each(head.data_offset(), pages, |segment| {
             self.mappings(segment).try_for_each(|header| put(&header.encode()))
         })?;

@@ -168,7 +168,7 @@ fn write(
     clock.lap(Phase::Pack);
     job.progress.begin(Phase::Finish, 0);
     let stopped = dispatcher.stopped();
-    let total = report::conclude(written, dispatcher.into_plan(), stopped, &mut outcomes);
+    let total = report::conclude(job.source, written, dispatcher.into_plan(), stopped, &mut outcomes);
     clock.lap(Phase::Finish);
     Ok(report::report(job, outcomes, &tally, total, clock))
 }

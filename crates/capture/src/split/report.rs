@@ -3,13 +3,16 @@
 use std::ops::Range;
 use std::path::Path;
 
+use pagehaul_kdump::write::SplitPartWriter;
+use pagehaul_output::WriteError;
+
 use super::plan::SplitPlan;
 use super::writer::Written;
 use crate::job::Job;
 use crate::report::Clock;
 use crate::selection::Tally;
 use crate::write::{WriteStats, ended};
-use crate::{Ended, PartReport, Report};
+use crate::{Ended, PartReport, Report, Source};
 
 /// The outcome of one output.
 pub(super) struct Outcome {
@@ -50,6 +53,7 @@ pub(super) struct Total {
 /// Finalizes all parts. The incomplete mark is about the whole set: it is cleared in all parts if together they hold every
 /// page, else in none.
 pub(super) fn conclude(
+    source: &Source,
     written: Vec<(usize, Written<'_>)>,
     mut plan: SplitPlan,
     stopped: Option<Ended>,
@@ -76,35 +80,60 @@ pub(super) fn conclude(
             start_pfn: pfns.start,
             end_pfn: pfns.end,
             pages: plan.units().kept(range),
-            pages_written: stats.written,
+            pages_written: stats.written - stats.unreadable_pages,
             stored_bytes: stats.stored_bytes,
             output_bytes: written.file.size(),
             ..outcome.part.clone()
         };
         lost -= stats.written.min(lost);
-        let pages = stats.written;
+        let pages = stats.written - stats.unreadable_pages;
         total.stats.add_all(stats, pages);
         parts.push((index, written.file, pfns));
     }
-    let unreadable = total.stats.unreadable_pages > 0;
-    for (index, file, pfns) in &mut parts {
-        let result = file.write_range(pfns.clone()).and_then(|()| match lost {
-            0 => file.write_status(unreadable),
-            _ => Ok(()),
-        });
-        if let Err(error) = result {
-            let why = ended(&file.output().path().display().to_string(), &error);
-            outcomes[*index].failed(why.clone());
+    total.stats.ended = if lost > 0 {
+        let failure = outcomes.iter().map(|outcome| &outcome.part.ended).find(|ended| !ended.is_success());
+        stopped.or_else(|| failure.cloned()).unwrap_or_else(|| {
+            Ended::ReadFailed(format!("{lost} pages are in no part, though no part failed"))
+        })
+    } else {
+        Ended::at_end(source, total.stats.unreadable_pages)
+    };
+    let complete = total.stats.ended.is_success();
+    if let Err((index, why)) = finish_set(&mut parts, complete) {
+        outcomes[index].failed(why.clone());
+        if total.stats.ended.is_at_end() {
             total.stats.ended = why;
         }
     }
-    if lost > 0 {
-        let failure = || outcomes.iter().map(|outcome| &outcome.part.ended).find(|ended| !ended.is_success());
-        total.stats.ended = stopped.or_else(|| failure().cloned()).unwrap_or_else(|| {
-            Ended::ReadFailed(format!("{lost} pages are in no part, though no part failed"))
-        });
-    }
     total
+}
+
+/// Writes the final ranges of all parts, and clears their incomplete marks if the set is `complete`. If a write fails, all
+/// stay marked; returns the first part that failed, and why.
+fn finish_set(
+    parts: &mut [(usize, SplitPartWriter<'_>, Range<u64>)],
+    complete: bool,
+) -> Result<(), (usize, Ended)> {
+    let failed = |index: usize, file: &SplitPartWriter<'_>, error: &WriteError| {
+        (index, ended(&file.output().path().display().to_string(), error))
+    };
+    let mut result = Ok(());
+    for (index, file, pfns) in parts.iter_mut() {
+        let written = file.write_range(pfns.clone());
+        result = result.and(written.map_err(|error| failed(*index, file, &error)));
+    }
+    if !complete || result.is_err() {
+        return result;
+    }
+    for (index, file, _) in parts.iter_mut() {
+        let written = file.write_status(true);
+        result = result.and(written.map_err(|error| failed(*index, file, &error)));
+    }
+    if result.is_err() {
+        // The disk that failed may fail again; the other parts must not say that the set is complete.
+        parts.iter_mut().for_each(|(_, file, _)| drop(file.write_status(false)));
+    }
+    result
 }
 
 /// Returns the report.

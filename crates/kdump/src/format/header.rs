@@ -26,8 +26,6 @@ pub struct Header<'a> {
     pub codec: u32,
     /// The ELF notes of the source's PT_NOTE, including VMCOREINFO.
     pub notes: &'a [u8],
-    /// Whether the source lacks pages: the dump then stays marked incomplete.
-    pub lossy: bool,
     /// The PFNs of this part of a split dump; `None` for a dump in one file.
     pub split: Option<Range<u64>>,
 }
@@ -41,7 +39,7 @@ pub const SUB_BLOCKS_OFFSET: u64 = offset_of!(DiskDumpHeader, sub_hdr_size) as u
 impl Header<'_> {
     /// Returns the bytes of the status word, at [`STATUS_OFFSET`].
     pub fn status(&self, incomplete: bool) -> [u8; 4] {
-        let state = if incomplete || self.lossy { flags::INCOMPLETE } else { 0 };
+        let state = if incomplete { flags::INCOMPLETE } else { 0 };
         (self.codec & flags::CODECS | state).to_le_bytes()
     }
 

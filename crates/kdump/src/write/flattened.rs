@@ -17,6 +17,8 @@ const DESCRIPTOR_CHUNK: usize = 256 << 10;
 /// Pages that are in the stream for good once the data up to `data_end` is.
 struct Pending {
     pages: u64,
+    /// The unreadable ones among them.
+    unreadable: u64,
     data_end: u64,
 }
 
@@ -28,13 +30,16 @@ pub struct FlattenedWriter<'a> {
     /// Pages that bitmap 2 announces.
     announced: u64,
     pages: u64,
+    /// The unreadable ones among them, whose descriptors are zeros.
+    unreadable: u64,
     /// Pages whose data is in the stream.
     recorded: u64,
+    /// The unreadable ones among them.
+    recorded_unreadable: u64,
     pending: VecDeque<Pending>,
     descriptors: ChunkWriter,
     data: ChunkWriter,
     zero_page: u64,
-    has_unreadable: bool,
 }
 
 impl<'a> FlattenedWriter<'a> {
@@ -51,8 +56,9 @@ impl<'a> FlattenedWriter<'a> {
             data: ChunkWriter::new(zero_page, DATA_CHUNK),
             pending: VecDeque::new(),
             pages: 0,
+            unreadable: 0,
             recorded: 0,
-            has_unreadable: false,
+            recorded_unreadable: 0,
             output,
             header,
             layout,
@@ -64,7 +70,7 @@ impl<'a> FlattenedWriter<'a> {
     fn record_pending(&mut self) {
         let flushed = self.data.flushed();
         while let Some(pending) = self.pending.pop_front_if(|pending| pending.data_end <= flushed) {
-            self.recorded = pending.pages;
+            (self.recorded, self.recorded_unreadable) = (pending.pages, pending.unreadable);
         }
     }
 
@@ -90,21 +96,22 @@ impl DumpWriter for FlattenedWriter<'_> {
         let base = self.data.end();
         self.data.push(batch.data, self.output)?;
         for (page, range) in batch.stored() {
-            self.has_unreadable |= page == StoredPage::Unreadable;
+            self.unreadable += u64::from(page == StoredPage::Unreadable);
             let descriptor = descriptor(page, base + range.start as u64, self.zero_page);
             self.descriptors.push(descriptor.as_bytes(), self.output)?;
         }
         self.pages += batch.len() as u64;
-        self.pending.push_back(Pending { pages: self.pages, data_end: self.data.end() });
+        let (pages, unreadable) = (self.pages, self.unreadable);
+        self.pending.push_back(Pending { pages, unreadable, data_end: self.data.end() });
         self.record_pending();
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(), WriteError> {
+    fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
         self.data.flush(self.output)?;
         self.descriptors.flush(self.output)?;
         self.output.sync()?;
-        self.write_status(self.has_unreadable)?;
+        self.write_status(!complete)?;
         self.output.sync()
     }
 
@@ -118,7 +125,7 @@ impl DumpWriter for FlattenedWriter<'_> {
         }
         let _ = self.fill_descriptors();
         let _ = self.output.sync();
-        Recorded::pages(self.recorded)
+        Recorded::pages(self.recorded.saturating_sub(self.recorded_unreadable))
     }
 
     fn size_with(&self, batch: PageBatch<'_>) -> u64 {

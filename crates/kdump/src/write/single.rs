@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use pagehaul_output::{
-    DumpWriter, Output, OutputError, OutputFile, PageBatch, Recorded, StoredBitmap, StoredPage, WriteBehind,
-    WriteError,
+    DumpWriter, Output, OutputError, OutputFile, PageBatch, Recorded, StoredBitmap, WriteBehind, WriteError,
 };
 use pagehaul_physmem::PAGE_SIZE;
 
@@ -43,7 +42,6 @@ pub struct SingleFileWriter<'a> {
     pub(super) zero_page: u64,
     /// End of the file once its tables were moved behind the data.
     pub(super) relocated_end: Option<u64>,
-    has_unreadable: bool,
 }
 
 impl<'a> SingleFileWriter<'a> {
@@ -72,7 +70,6 @@ impl<'a> SingleFileWriter<'a> {
             pending: VecDeque::new(),
             pending_descriptors: 0,
             pages: 0,
-            has_unreadable: false,
             relocated_end: None,
             output,
             header,
@@ -125,7 +122,6 @@ impl DumpWriter for SingleFileWriter<'_> {
         let mut descriptors = Vec::with_capacity(batch.len());
         for (&pfn, (page, range)) in batch.pfns.iter().zip(batch.stored()) {
             let rank = self.ranks.rank(pfn)?;
-            self.has_unreadable |= page == StoredPage::Unreadable;
             descriptors.push((rank, descriptor(page, base + range.start as u64, self.zero_page)));
         }
         self.data.push(batch.data)?;
@@ -138,16 +134,17 @@ impl DumpWriter for SingleFileWriter<'_> {
         self.write_pending()
     }
 
-    fn finish(&mut self) -> Result<(), WriteError> {
+    fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
         self.data.flush()?;
         self.write_pending()?;
         self.table.flush(self.output)?;
         self.output.sync()?;
-        self.output.write(STATUS_OFFSET, &self.header.status(self.has_unreadable))?;
+        self.output.write(STATUS_OFFSET, &self.header.status(!complete))?;
         self.output.sync()
     }
 
     fn abandon(&mut self) -> Recorded {
+        let _ = self.output.write(STATUS_OFFSET, &self.header.status(true));
         let _ = self.data.flush();
         let _ = self.write_pending();
         let _ = self.table.flush(self.output);

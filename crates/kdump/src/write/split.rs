@@ -230,9 +230,9 @@ impl<'a> SplitPartWriter<'a> {
         self.output.sync()
     }
 
-    /// Clears the INCOMPLETE bit, unless the set has pages that were unreadable.
-    pub fn write_status(&mut self, has_unreadable: bool) -> Result<(), WriteError> {
-        self.output.write(STATUS_OFFSET, &self.header.status(has_unreadable))?;
+    /// Clears the INCOMPLETE bit if the set is `complete`, else sets it.
+    pub fn write_status(&mut self, complete: bool) -> Result<(), WriteError> {
+        self.output.write(STATUS_OFFSET, &self.header.status(!complete))?;
         self.output.sync()
     }
 

@@ -91,7 +91,6 @@ impl Spec {
             phys_base: 0x100_0000,
             codec: flags::LZO,
             notes: &self.notes,
-            lossy: false,
             split: self.split.clone(),
         };
         let mut out = header.encode(&layout, self.incomplete).unwrap();

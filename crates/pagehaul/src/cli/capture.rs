@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
     let selection = PageSelection { level: arguments.dump_level, keep_all: false, limits };
-    Ok(arguments.dump.write(&source, outputs, selection)?.1)
+    arguments.dump.write(&source, outputs, selection)
 }
 
 impl CaptureArguments {

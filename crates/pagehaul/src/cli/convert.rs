@@ -10,7 +10,6 @@ use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::MapPolicy;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
-use crate::exit;
 
 /// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage
 ///
@@ -45,15 +44,5 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
         keep_all: arguments.dump_level.is_none(),
         limits: Limits::default(),
     };
-    let (report, code) = arguments.dump.write(&source, std::slice::from_ref(output), selection)?;
-    if code != ExitCode::SUCCESS {
-        return Ok(code);
-    }
-    let lost = report.unreadable_pages;
-    if lost > 0 {
-        tell!("pagehaul: {lost} pages could not be read and are lost; the output is marked incomplete");
-    } else if source.is_incomplete() {
-        tell!("pagehaul: the source is incomplete, so the output is marked incomplete");
-    }
-    Ok(if lost > 0 || source.is_incomplete() { ExitCode::from(exit::INCOMPLETE) } else { code })
+    arguments.dump.write(&source, std::slice::from_ref(output), selection)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use pagehaul_capture::{
-    CaptureError, Codecs, Compression, Format, Limits, Options, Report, Source, Target, capture, estimate,
+    CaptureError, Codecs, Compression, Format, Limits, Options, Source, Target, capture, estimate,
 };
 use pagehaul_kernel::DumpLevel;
 
@@ -68,7 +68,7 @@ impl DumpOutput {
         source: &Source,
         outputs: &[PathBuf],
         selection: PageSelection,
-    ) -> anyhow::Result<(Report, ExitCode)> {
+    ) -> anyhow::Result<ExitCode> {
         let target = if outputs.is_empty() { None } else { Some(self.target(outputs)?) };
         let options = Options {
             level: selection.level,
@@ -92,14 +92,13 @@ impl DumpOutput {
         let Reporting { json, quiet } = self.reporting;
         let manner = Manner { json, quiet, output_taken: target == Some(Target::Stdout) };
         print(&report, Some(peak), manner, || summary::render(&report, peak, self.verbose));
-        let code = match summary::failure(&report) {
+        Ok(match summary::failure(&report) {
             None => ExitCode::SUCCESS,
             Some(sentence) => {
                 tell!("pagehaul: {sentence}");
                 ExitCode::from(exit::INCOMPLETE)
             }
-        };
-        Ok((report, code))
+        })
     }
 
     fn target(&self, outputs: &[PathBuf]) -> anyhow::Result<Target> {

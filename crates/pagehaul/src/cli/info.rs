@@ -164,6 +164,11 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         SourceKind::Split(set) => describe_set(set, &mut description)?,
         SourceKind::Simulated(_) => {}
     }
+    // Counts of descriptors tell less than what is wrong with the whole.
+    if let Some(fault) = memory.faults().into_iter().next() {
+        description.incomplete_because = Some(fault);
+    }
+    description.complete = description.incomplete_because.is_none();
     Ok(description)
 }
 
@@ -234,11 +239,7 @@ fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result
     (description.pages, description.missing_pages, description.stored_bytes) = (pages, missing, Some(stored));
     description.codecs = codecs;
     description.zero_pages = 0;
-    description.complete = !set.is_incomplete() && missing == 0;
-    description.incomplete_because = (!description.complete).then(|| match set.faults().first() {
-        Some(fault) => fault.clone(),
-        None => format!("{missing} pages are missing"),
-    });
+    description.incomplete_because = (missing > 0).then(|| format!("{missing} pages are missing"));
     Ok(())
 }
 
@@ -259,13 +260,6 @@ fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
     // Fractional pages count once for each piece that has a part of them.
     description.pages =
         stored.map(|piece| piece.end.div_ceil(1 << PAGE_SHIFT) - (piece.start >> PAGE_SHIFT)).sum();
-    let missing = vmcore.missing_bytes();
-    description.incomplete_because = if vmcore.is_incomplete() {
-        Some("its writer did not finish".into())
-    } else {
-        (missing > 0).then(|| format!("it is cut: {missing} bytes are missing at its end"))
-    };
-    description.complete = description.incomplete_because.is_none();
 }
 
 fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description) -> anyhow::Result<()> {
@@ -301,16 +295,15 @@ fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description)
     description.stored_bytes = Some(census.stored_bytes);
     let erased = dump.eraseinfo()?;
     description.erased = (!erased.is_empty()).then(|| String::from_utf8_lossy(&erased).into_owned());
-    description.incomplete_because = if dump.is_incomplete() {
-        Some("its writer did not finish".into())
-    } else if census.truncated > 0 {
+    description.incomplete_because = if census.truncated > 0 {
         Some(format!("it is cut: {} pages are behind its end", census.truncated))
     } else if census.damaged > 0 {
         Some(format!("{} page descriptors make no sense", census.damaged))
+    } else if census.missing > 0 {
+        Some(format!("{} pages are missing", census.missing))
     } else {
         None
     };
-    description.complete = description.incomplete_because.is_none();
     if info.status & flags::EXCLUDED_VMEMMAP != 0 {
         description.erased.get_or_insert_default().push_str("struct pages of pages left out\n");
     }

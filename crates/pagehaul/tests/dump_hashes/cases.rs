@@ -107,9 +107,10 @@ fn kernels() -> Vec<Case> {
         cases.push(capture(name, "-d 31 -f elf"));
         cases.push(capture(name, "-d 31 -f flattened -c lzo"));
     }
-    for name in ["qemu", "many-segments", "partly-stored"] {
-        cases.push(capture(name, "-d 31 -c lzo"));
-        cases.push(capture(name, "-d 0 -f elf"));
+    // The file has only the first bytes of one page of "partly-stored": that page cannot be read.
+    for (name, status) in [("qemu", 0), ("many-segments", 0), ("partly-stored", INCOMPLETE)] {
+        cases.push(ends(status, "capture", name, "-d 31 -c lzo"));
+        cases.push(ends(status, "capture", name, "-d 0 -f elf"));
     }
     // Without VMCOREINFO every page is kept.
     cases.push(capture("no-notes", "-d 1 -c lzo"));
@@ -137,7 +138,7 @@ fn incomplete() -> Vec<Case> {
     cases.push(ends(INCOMPLETE, "capture", WIDE, "-f flattened --size-limit 8M -d 0 -c none"));
     cases.push(ends(INCOMPLETE, "capture", WIDE, "-f elf --size-limit 200M -d 0"));
     for options in ["-d 31 -c lzo", "-d 0 -c none", "-f flattened -c zstd:1", "-f elf -d 8"] {
-        cases.push(capture("cut", options));
+        cases.push(ends(INCOMPLETE, "capture", "cut", options));
     }
     for source in ["cut", "kdump-cut", "kdump-incomplete", "flattened-cut", "part-0 part-2"] {
         for options in ["-c lzo", "-f flattened -c lzo", "-f elf"] {

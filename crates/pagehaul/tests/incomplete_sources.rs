@@ -1,0 +1,129 @@
+//! Sources that lack pages: the mark in the output, the report, the exit status, `info` and `verify` agree.
+
+mod common {
+    pub mod setup;
+}
+
+use std::io::Read;
+use std::process::Stdio;
+
+use common::setup::Setup;
+use pagehaul_kdump::STATUS_OFFSET;
+use pagehaul_kdump::format::flags;
+use pagehaul_synth::{Content, Era, Machine, Records, flatten};
+
+/// Exit status of a command that left an incomplete dump, and of `verify` for one.
+const INCOMPLETE: i32 = 3;
+
+/// Random pages, with a machine around them.
+fn setup() -> Setup {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.ram(0x10_0000, 0x640_0000).sampler(0x2000);
+    for pfn in 0x4000..0x4400 {
+        machine.fill(pfn, Content::Random);
+    }
+    Setup::new(&mut machine)
+}
+
+fn json(setup: &Setup, arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let output = setup.run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let json = serde_json::from_slice(&output.stdout);
+    (output.status.code(), json.unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}")))
+}
+
+/// Runs a command that writes `files`, and asserts that everything calls them incomplete.
+fn assert_incomplete(setup: &Setup, command: &[&str], files: &[&str]) {
+    let arguments = [&command[..1], &["--json", "--force"], &command[1..], files].concat();
+    let (code, report) = json(setup, &arguments);
+    assert_eq!(code, Some(INCOMPLETE), "{arguments:?}: {report}");
+    let ended = report["ended"]["how"].as_str().unwrap();
+    assert!(["pages-unreadable", "source-incomplete"].contains(&ended), "{arguments:?}: {report}");
+    let lost = report["unreadable_pages"].as_u64().unwrap();
+    assert_eq!(report["pages_written"].as_u64(), Some(report["pages_kept"].as_u64().unwrap() - lost));
+    assert_eq!(json(setup, &[&["info", "--json"], files].concat()).1["complete"], false, "{arguments:?}");
+    let (code, found) = json(setup, &[&["verify", "--json"], files].concat());
+    assert_eq!((code, &found["whole"]), (Some(INCOMPLETE), &false.into()), "{arguments:?}");
+    // One sentence, also where nothing else is printed.
+    let quiet = [&command[..1], &["-q", "--force"], &command[1..], files].concat();
+    let said = setup.fails(&quiet, INCOMPLETE);
+    assert!(said.trim_end().lines().count() == 1 && said.contains("marked incomplete and hold"), "{said}");
+}
+
+#[test]
+fn a_cut_vmcore_makes_incomplete_dumps_in_every_layout() {
+    let setup = setup();
+    let file = std::fs::File::options().write(true).open(setup.path("vmcore")).unwrap();
+    let size = file.metadata().unwrap().len();
+    file.set_len(size - 0x2400 * 4096 - 1).unwrap();
+    for format in ["kdump", "flattened", "elf"] {
+        for access in ["--no-mmap", "--map-size=64K"] {
+            assert_incomplete(&setup, &["capture", "-d", "0", "-f", format, access, "vmcore"], &["dump"]);
+        }
+        assert_incomplete(&setup, &["capture", "-d", "31", "-f", format, "vmcore"], &["dump"]);
+        assert_incomplete(&setup, &["convert", "-f", format, "vmcore"], &["dump"]);
+    }
+    assert_incomplete(&setup, &["capture", "-d", "0", "vmcore"], &["part-0", "part-1"]);
+}
+
+#[test]
+fn an_incomplete_dump_makes_incomplete_conversions() {
+    let setup = setup();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(setup.path(name), bytes).unwrap();
+    let mut kdump = setup.image.kdump();
+    kdump.level(31);
+    let whole = kdump.bytes();
+    put("cut", &whole[..whole.len() - 100_000]);
+    let flat = flatten(&whole, 0x1_0000, Records::Ascending);
+    put("flat-cut", &flat[..flat.len() - 100_000]);
+    put("flat-without-end", &flat[..flat.len() - 16]);
+    let mut unfinished = kdump.incomplete(1000).bytes();
+    put("unfinished", &unfinished);
+    // Descriptors of zeros, and nothing in the header that says so.
+    unfinished[STATUS_OFFSET as usize] &= !flags::INCOMPLETE.to_le_bytes()[0];
+    put("zeroed", &unfinished);
+    let parts = setup.image.kdump().level(31).parts(2);
+    put("part", &parts[0]);
+    for source in ["cut", "flat-cut", "flat-without-end", "unfinished", "zeroed", "part"] {
+        for format in ["kdump", "flattened", "elf"] {
+            assert_incomplete(&setup, &["convert", "-f", format, source], &["dump"]);
+        }
+        assert_eq!(json(&setup, &["info", "--json", source]).1["complete"], false, "{source}");
+        assert_eq!(setup.run(&["verify", source]).status.code(), Some(INCOMPLETE), "{source}");
+    }
+}
+
+#[test]
+fn a_source_that_shrinks_while_it_is_read_makes_an_incomplete_dump() {
+    let setup = Setup::noisy();
+    let mut child = setup
+        .command(&["capture", "-q", "-t", "1", "-d", "0", "-c", "none", "vmcore", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut stream = vec![0; 1 << 20];
+    // Pages are coming. More than fit the pipe and all buffers are still to be read.
+    out.read_exact(&mut stream).unwrap();
+    let vmcore = std::fs::File::options().write(true).open(setup.path("vmcore")).unwrap();
+    vmcore.set_len(0x10_0000).unwrap();
+    out.read_to_end(&mut stream).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    std::fs::write(setup.path("dump"), stream).unwrap();
+    assert_eq!(setup.is_complete("dump"), Some(false), "{said}");
+    assert_eq!(output.status.code(), Some(INCOMPLETE), "{said}");
+    assert!(said.contains("is marked incomplete and holds"), "{said}");
+}
+
+#[test]
+fn dry_runs_of_incomplete_sources_succeed_and_say_so() {
+    let setup = setup();
+    let file = std::fs::File::options().write(true).open(setup.path("vmcore")).unwrap();
+    let size = file.metadata().unwrap().len();
+    file.set_len(size - 0x2400 * 4096 - 1).unwrap();
+    let (code, report) = json(&setup, &["capture", "--json", "--dry-run", "vmcore"]);
+    assert_eq!((code, &report["ended"]["how"]), (Some(0), &"dry-run".into()));
+    assert!(report["remarks"].to_string().contains("it is cut"), "{report}");
+}
