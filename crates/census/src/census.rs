@@ -1,18 +1,34 @@
-//! Counting: every struct page once, on every CPU.
-
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use pagehaul_kernel::{Details, Kernel, KernelError, PageClass, PageScanner, Zones};
-use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, ReadError, bits};
-use pagehaul_pool::share_work;
 use serde::Serialize;
 
 use crate::map::Map;
 
-/// What a census is of.
+/// What physical memory was used for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Census {
+    /// The dump.
+    pub heading: Heading,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Pages of the machine.
+    pub pages: u64,
+    /// Pages by class.
+    pub classes: Vec<ClassCount>,
+    /// Pages by node and zone; empty if VMCOREINFO does not say where `page.flags` holds them.
+    pub zones: Vec<ZoneCount>,
+    /// Blocks of 2^order pages, by class and order. Order 0 are single pages; free blocks are those of the buddy
+    /// allocator, the others compound pages.
+    pub orders: BTreeMap<&'static str, BTreeMap<u32, u64>>,
+    /// The classes in the order of the counts in the cells of the map.
+    pub class_names: Vec<&'static str>,
+    /// Pages by address.
+    pub map: Map,
+    /// What the user should know, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// The dump that a census is of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Heading {
     /// The file.
@@ -25,257 +41,29 @@ pub struct Heading {
 
 /// Pages of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Count {
-    /// The class's name.
+pub struct ClassCount {
+    /// The name of the class.
     pub class: &'static str,
     /// Pages.
     pub pages: u64,
-    /// How many of them are in the dump.
+    /// Pages of them that the dump holds.
     pub in_dump: u64,
 }
 
 /// Pages of one zone of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ZoneCount {
-    /// Number of the node.
+    /// The number of the node.
     pub node: u64,
-    /// Name of the zone.
+    /// The name of the zone.
     pub zone: &'static str,
-    /// Pages per class.
+    /// Pages by class.
     pub classes: BTreeMap<&'static str, u64>,
 }
 
-/// Where memory was.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Census {
-    /// What it is of.
-    pub heading: Heading,
-    /// Bytes of a page.
-    pub page_size: u64,
-    /// Pages of the machine.
-    pub pages: u64,
-    /// Pages per class.
-    pub classes: Vec<Count>,
-    /// Pages per node and zone; empty where VMCOREINFO does not tell which is which.
-    pub zones: Vec<ZoneCount>,
-    /// Blocks of 2^order pages: by class, how many of each order. Order 0 are pages on their own; free blocks are those of
-    /// the buddy allocator, the others compound pages.
-    pub orders: BTreeMap<&'static str, BTreeMap<u32, u64>>,
-    /// Classes in the order that cells of the map count them in.
-    pub class_names: Vec<&'static str>,
-    /// Memory by address.
-    pub map: Map,
-    /// What could not be told.
-    pub remarks: Vec<String>,
-}
-
-/// What one block adds.
-struct Part {
-    classes: [(u64, u64); PageClass::COUNT],
-    zones: BTreeMap<(u64, &'static str), [u64; PageClass::COUNT]>,
-    orders: BTreeMap<(usize, u32), u64>,
-    /// Pages per class of each cell of the map.
-    cells: BTreeMap<u64, [u32; PageClass::COUNT]>,
-    trouble: Option<String>,
-}
-
-/// Looks at every struct page of `memory` with `threads` threads.
-pub fn take(
-    memory: &dyn PhysMemory,
-    kernel: &Kernel,
-    heading: Heading,
-    threads: usize,
-) -> Result<Census, KernelError> {
-    let zones = Zones::discover(kernel);
-    let blocks = kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT));
-    let next = AtomicU64::new(0);
-    let parts = Mutex::new(BTreeMap::new());
-    share_work("census", threads, || {
-        let mut worker = Worker::new(memory, kernel, zones);
-        loop {
-            let block = next.fetch_add(1, Ordering::Relaxed);
-            if block >= blocks {
-                return;
-            }
-            if let Some(part) = worker.count(block) {
-                parts.lock().unwrap_or_else(PoisonError::into_inner).insert(block, part);
-            }
-        }
-    });
-    let parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut total = Total::new(memory.ranges().bytes() >> PAGE_SHIFT);
-    for part in parts.into_values() {
-        total.add(part?);
-    }
-    Ok(total.census(heading, kernel, zones.is_none()))
-}
-
-/// One thread's tools.
-struct Worker<'a> {
-    memory: &'a dyn PhysMemory,
-    kernel: &'a Kernel,
-    zones: Option<Zones>,
-    scanner: PageScanner<'a>,
-    view: Box<dyn pagehaul_physmem::View + 'a>,
-    classes: Vec<PageClass>,
-    details: Details,
-    exists: Vec<u64>,
-    stored: Vec<u64>,
-    cell_pages: u64,
-}
-
-impl<'a> Worker<'a> {
-    fn new(memory: &'a dyn PhysMemory, kernel: &'a Kernel, zones: Option<Zones>) -> Self {
-        let pages = kernel.pages_per_block();
-        Self {
-            memory,
-            kernel,
-            zones,
-            scanner: PageScanner::new(kernel, memory.view()),
-            view: memory.view(),
-            classes: vec![PageClass::Absent; pages],
-            details: Details::default(),
-            exists: vec![0; pages.div_ceil(64)],
-            stored: vec![0; pages.div_ceil(64)],
-            cell_pages: Map::new(memory.ranges().bytes() >> PAGE_SHIFT).cell_pages,
-        }
-    }
-
-    /// Counts a block; none where there is no memory.
-    fn count(&mut self, block: u64) -> Option<Result<Part, KernelError>> {
-        let first = self.kernel.block_pfns(block).start;
-        self.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut self.exists);
-        if self.exists.iter().all(|word| *word == 0) {
-            return None;
-        }
-        Some(self.count_existing(block, first))
-    }
-
-    fn count_existing(&mut self, block: u64, first: u64) -> Result<Part, KernelError> {
-        let unreadable =
-            |source: ReadError| KernelError::Read { what: "which pages are in the dump", source };
-        self.memory.mark_stored(first, &mut self.stored).map_err(unreadable)?;
-        let report = self.scanner.scan(block, &mut self.classes)?;
-        self.kernel.details(self.view.as_mut(), block, &self.classes, &mut self.details);
-        let mut part = Part {
-            classes: [(0, 0); PageClass::COUNT],
-            zones: BTreeMap::new(),
-            orders: BTreeMap::new(),
-            cells: BTreeMap::new(),
-            trouble: report.trouble.map(|trouble| format!("PFN {:#x}: {}", trouble.pfn, trouble.what)),
-        };
-        // Pages of a block have no order of their own.
-        let mut block_end = 0;
-        for index in bits::ones(&self.exists) {
-            let class = self.classes[index];
-            let number = class as usize;
-            part.classes[number].0 += 1;
-            part.classes[number].1 += u64::from(bits::get(&self.stored, index));
-            let cell = (first + index as u64) / self.cell_pages;
-            part.cells.entry(cell).or_insert([0; PageClass::COUNT])[number] += 1;
-            if class == PageClass::Absent {
-                continue;
-            }
-            if let Some(zones) = self.zones {
-                let flags = self.details.flags(index);
-                let here = (zones.node(flags), zones.zone(flags));
-                part.zones.entry(here).or_insert([0; PageClass::COUNT])[number] += 1;
-            }
-            match self.details.order(index) {
-                Some(order) => {
-                    *part.orders.entry((number, order)).or_insert(0) += 1;
-                    block_end = index + (1 << order);
-                }
-                None if index >= block_end => *part.orders.entry((number, 0)).or_insert(0) += 1,
-                None => {}
-            }
-        }
-        Ok(part)
-    }
-}
-
-/// All blocks together.
-struct Total {
-    pages: u64,
-    classes: [(u64, u64); PageClass::COUNT],
-    zones: BTreeMap<(u64, &'static str), [u64; PageClass::COUNT]>,
-    orders: BTreeMap<(usize, u32), u64>,
-    map: Map,
-    remarks: Vec<String>,
-}
-
-impl Total {
-    fn new(pages: u64) -> Self {
-        Self {
-            pages: 0,
-            classes: [(0, 0); PageClass::COUNT],
-            zones: BTreeMap::new(),
-            orders: BTreeMap::new(),
-            map: Map::new(pages),
-            remarks: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, part: Part) {
-        for (sum, (pages, in_dump)) in self.classes.iter_mut().zip(part.classes) {
-            *sum = (sum.0 + pages, sum.1 + in_dump);
-            self.pages += pages;
-        }
-        for (place, counts) in part.zones {
-            let sums = self.zones.entry(place).or_insert([0; PageClass::COUNT]);
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        }
-        for (key, count) in part.orders {
-            *self.orders.entry(key).or_insert(0) += count;
-        }
-        part.cells.iter().for_each(|(cell, counts)| self.map.add(*cell, counts));
-        // One example says enough.
-        if self.remarks.is_empty() {
-            self.remarks.extend(part.trouble.map(|trouble| format!("struct pages are damaged: {trouble}")));
-        }
-    }
-
-    fn census(self, heading: Heading, kernel: &Kernel, no_zones: bool) -> Census {
-        let mut remarks = self.remarks;
-        for gap in kernel.undecidable() {
-            remarks.push(format!("{}: VMCOREINFO has no {}", gap.class.name(), gap.missing));
-        }
-        if no_zones {
-            remarks.push("nodes and zones: VMCOREINFO does not tell where page.flags has them".into());
-        }
-        let name = |number: usize| PageClass::ALL[number].name();
-        let mut orders: BTreeMap<&'static str, BTreeMap<u32, u64>> = BTreeMap::new();
-        for ((number, order), count) in self.orders {
-            orders.entry(name(number)).or_default().insert(order, count);
-        }
-        let counted = |counts: [u64; PageClass::COUNT]| {
-            counts
-                .into_iter()
-                .enumerate()
-                .filter(|(_, count)| *count > 0)
-                .map(|(at, count)| (name(at), count))
-                .collect()
-        };
-        Census {
-            heading,
-            page_size: 1 << PAGE_SHIFT,
-            pages: self.pages,
-            classes: self
-                .classes
-                .into_iter()
-                .enumerate()
-                .filter(|(_, (pages, _))| *pages > 0)
-                .map(|(number, (pages, in_dump))| Count { class: name(number), pages, in_dump })
-                .collect(),
-            zones: self
-                .zones
-                .into_iter()
-                .map(|((node, zone), counts)| ZoneCount { node, zone, classes: counted(counts) })
-                .collect(),
-            orders,
-            class_names: PageClass::ALL.map(PageClass::name).into(),
-            map: self.map,
-            remarks,
-        }
+impl ZoneCount {
+    /// Returns the pages of all classes.
+    pub fn pages(&self) -> u64 {
+        self.classes.values().sum()
     }
 }

@@ -1,10 +1,15 @@
-//! Where a machine's memory was when its kernel died: what each page was used for, by class, node, zone, block size and
-//! address. Works on filtered dumps too, as struct pages tell of the pages that were left out.
+//! Counts what physical memory was used for, by class, node, zone, block size and address, and shows it as text and as a
+//! web page. Filtered dumps are enough: they hold the struct pages of excluded pages.
 
 mod census;
+mod count;
 mod html;
 mod map;
+mod tables;
+mod text;
 
-pub use census::{Census, Count, Heading, ZoneCount, take};
+pub use census::{Census, ClassCount, Heading, ZoneCount};
+pub use count::count;
 pub use html::html;
-pub use map::{Map, Stretch};
+pub use map::{Map, MapRange};
+pub use text::text;

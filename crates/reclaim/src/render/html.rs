@@ -223,7 +223,7 @@ fn stalls(stalls: &Stalls) -> Markup {
 fn short(us: u64) -> String {
     match us {
         0..1_000 => format!("{us}µs"),
-        1_000..1_000_000 => format!("{}ms", us.div_ceil(1_024).max(us / 1_000)),
+        1_000..1_000_000 => format!("{}ms", us / 1_024),
         _ => format!("{:.0}s", us as f64 / 1e6),
     }
 }
