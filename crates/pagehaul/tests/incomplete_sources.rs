@@ -43,7 +43,7 @@ fn assert_incomplete(setup: &Setup, command: &[&str], files: &[&str]) {
     assert_eq!(report["pages_written"].as_u64(), Some(report["pages_kept"].as_u64().unwrap() - lost));
     assert_eq!(json(setup, &[&["info", "--json"], files].concat()).1["complete"], false, "{arguments:?}");
     let (code, found) = json(setup, &[&["verify", "--json"], files].concat());
-    assert_eq!((code, &found["whole"]), (Some(INCOMPLETE), &false.into()), "{arguments:?}");
+    assert_eq!((code, &found["intact"]), (Some(INCOMPLETE), &false.into()), "{arguments:?}");
     // One sentence, also where nothing else is printed.
     let quiet = [&command[..1], &["-q", "--force"], &command[1..], files].concat();
     let said = setup.fails(&quiet, INCOMPLETE);
