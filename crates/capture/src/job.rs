@@ -28,7 +28,7 @@ pub(crate) struct Job<'a> {
     kernel: Option<Kernel>,
     /// Pages that the kernel maps for itself; `None` where pages are not ordered by priority.
     own: Option<OwnPages>,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl<'a> Job<'a> {
@@ -41,13 +41,13 @@ impl<'a> Job<'a> {
         progress.begin(Phase::Prepare, 0);
         let memory = source.memory();
         check_machine(memory.arch())?;
-        let mut remarks = source.remarks();
+        let mut warnings = source.warnings();
         let kernel = match Kernel::discover(memory, Hints::from_memory(memory)) {
             Ok(kernel) => Some(kernel),
             // Keeping all pages needs no kernel.
             Err(_) if options.keep_all => None,
             Err(error) if options.level.bits() <= 1 => {
-                remarks
+                warnings
                     .push(format!("poisoned and offline pages cannot be distinguished from others: {error}"));
                 None
             }
@@ -55,14 +55,14 @@ impl<'a> Job<'a> {
         };
         let classified = kernel.iter().filter(|_| !options.keep_all);
         for gap in classified.flat_map(Kernel::undecidable) {
-            remarks.push(format!(
+            warnings.push(format!(
                 "{}: VMCOREINFO has no {}: {}",
                 gap.class.name(),
                 gap.missing,
                 gap.consequence
             ));
         }
-        Ok(Self { source, options, progress, kernel, own: None, remarks })
+        Ok(Self { source, options, progress, kernel, own: None, warnings })
     }
 
     /// Enables ordering pages by priority.
@@ -72,9 +72,9 @@ impl<'a> Job<'a> {
         self.own = Some(own.unwrap_or_default());
     }
 
-    /// Adds a remark to the report.
-    pub(crate) fn remark(&mut self, text: String) {
-        self.remarks.push(text);
+    /// Adds a warning to the report.
+    pub(crate) fn warning(&mut self, text: String) {
+        self.warnings.push(text);
     }
 
     /// Returns what selects the pages to keep.
@@ -150,9 +150,9 @@ impl<'a> Job<'a> {
         output_bytes: u64,
         clock: &Clock,
     ) -> Report {
-        let mut remarks = self.remarks.clone();
+        let mut warnings = self.warnings.clone();
         if let Some(trouble) = &tally.trouble {
-            remarks.push(format!(
+            warnings.push(format!(
                 "struct pages are damaged; undecidable pages are kept: PFN {:#x}: {}",
                 trouble.pfn, trouble.what
             ));
@@ -174,10 +174,10 @@ impl<'a> Job<'a> {
             format: self.options.format.name(),
             codec: self.compression().to_string(),
             threads: self.options.threads,
-            classes: class_counts(&tally.kept, &tally.dropped),
+            classes: class_counts(&tally.kept, &tally.excluded),
             missing_from_source: tally.missing,
             pages_kept: tally.pages_kept(),
-            pages_dropped: tally.dropped.iter().sum(),
+            pages_excluded: tally.excluded.iter().sum(),
             pages_written: stats.written,
             left_out: left_out(&tally.by_priority, stats.by_priority),
             zero_pages: stats.zero,
@@ -190,7 +190,7 @@ impl<'a> Job<'a> {
             stored_bytes: stats.stored_bytes,
             output_bytes,
             seconds: clock.seconds,
-            remarks,
+            warnings,
         }
     }
 }

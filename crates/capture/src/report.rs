@@ -36,7 +36,7 @@ impl Ended {
     /// Returns the outcome of a capture that reached its end, with `unreadable` pages of `source` missing. Whether a dump is
     /// complete is decided only here: the mark in the file, the report and the exit status follow from it.
     pub(crate) fn at_end(source: &Source, unreadable: u64) -> Self {
-        match (unreadable, source.remarks().into_iter().next()) {
+        match (unreadable, source.warnings().into_iter().next()) {
             (0, None) => Self::Complete,
             (0, Some(fault)) => Self::SourceIncomplete(format!("the source is incomplete ({fault})")),
             (1, _) => Self::PagesUnreadable("1 page of the source could not be read".into()),
@@ -63,7 +63,7 @@ pub struct ClassCount {
     /// Pages that are kept.
     pub kept: u64,
     /// Pages that are excluded.
-    pub dropped: u64,
+    pub excluded: u64,
 }
 
 /// Pages of one priority that a dump that ended early lacks.
@@ -182,7 +182,7 @@ pub struct Report {
     /// Pages to be kept.
     pub pages_kept: u64,
     /// Pages excluded.
-    pub pages_dropped: u64,
+    pub pages_excluded: u64,
     /// Pages to be kept that the output holds; fewer than `pages_kept` if it ended early or pages were unreadable.
     pub pages_written: u64,
     /// What a dump that ended early lacks, highest priority first. Empty where pages are written in PFN order.
@@ -208,7 +208,7 @@ pub struct Report {
     /// Time per phase.
     pub seconds: Phases,
     /// What the user should know: undecidable classes, damaged structures.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl Report {
@@ -221,16 +221,16 @@ impl Report {
 
 pub(crate) fn class_counts(
     kept: &[u64; PageClass::COUNT],
-    dropped: &[u64; PageClass::COUNT],
+    excluded: &[u64; PageClass::COUNT],
 ) -> Vec<ClassCount> {
     PageClass::ALL
         .into_iter()
         .map(|class| ClassCount {
             class: class.name(),
             kept: kept[class as usize],
-            dropped: dropped[class as usize],
+            excluded: excluded[class as usize],
         })
-        .filter(|count| count.kept + count.dropped > 0)
+        .filter(|count| count.kept + count.excluded > 0)
         .collect()
 }
 

@@ -104,7 +104,7 @@ fn order(job: &mut Job<'_>, file: &OutputFile, layout: &Layout) -> Option<Priori
             Some(order)
         }
         Err(error) => {
-            job.remark(format!("pages are written in PFN order, not by priority: {error}"));
+            job.warning(format!("pages are written in PFN order, not by priority: {error}"));
             None
         }
     }

@@ -13,7 +13,7 @@ const DEFAULT_BLOCK: usize = 1 << 15;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) kept: [u64; PageClass::COUNT],
-    pub(crate) dropped: [u64; PageClass::COUNT],
+    pub(crate) excluded: [u64; PageClass::COUNT],
     /// Excluded by the dump that is the source.
     pub(crate) missing: u64,
     /// Kept pages by [`Priority`], if pages are ordered by it.
@@ -25,7 +25,7 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         for class in 0..PageClass::COUNT {
             self.kept[class] += other.kept[class];
-            self.dropped[class] += other.dropped[class];
+            self.excluded[class] += other.excluded[class];
         }
         self.missing += other.missing;
         for (sum, pages) in self.by_priority.iter_mut().zip(other.by_priority) {
@@ -96,7 +96,7 @@ impl<'a> Selection<'a> {
         Selector {
             memory: self.memory,
             scanner: self.kernel.map(|kernel| PageScanner::new(kernel, self.memory.view())),
-            drops: self.level.drop_table(),
+            excludes: self.level.exclusion_table(),
             shortest_hole: self.shortest_hole,
             own: self.own.unwrap_or(
                 const { &OwnPages { data: Vec::new(), text: Vec::new(), struct_pages: Vec::new() } },
@@ -111,7 +111,7 @@ impl<'a> Selection<'a> {
 pub(crate) struct Selector<'a> {
     memory: &'a dyn PhysMemory,
     scanner: Option<PageScanner<'a>>,
-    drops: [bool; PageClass::COUNT],
+    excludes: [bool; PageClass::COUNT],
     shortest_hole: usize,
     own: &'a OwnPages,
     classes: Vec<PageClass>,
@@ -139,7 +139,7 @@ impl Selector<'_> {
             None => self.classes.fill(PageClass::Undecided),
         }
         for (classes, word) in self.classes.chunks_exact(64).zip(kept.iter_mut()) {
-            *word = select_word(classes, *word, &self.drops, &mut tally);
+            *word = select_word(classes, *word, &self.excludes, &mut tally);
         }
         if self.shortest_hole > 1 {
             self.fill_short_holes(first, kept, &mut tally)?;
@@ -166,7 +166,7 @@ impl Selector<'_> {
             *word &= !kept[index];
         }
         for (page, class) in self.classes.iter().enumerate() {
-            if DumpLevel::NONE.drops(*class) {
+            if DumpLevel::NONE.excludes(*class) {
                 bits::clear_range(&mut droppable, page, page + 1);
             }
         }
@@ -179,7 +179,7 @@ impl Selector<'_> {
             bits::set_range(kept, run.start, run.end);
             for class in &self.classes[run] {
                 tally.kept[*class as usize] += 1;
-                tally.dropped[*class as usize] -= 1;
+                tally.excluded[*class as usize] -= 1;
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Selector<'_> {
 fn select_word(
     classes: &[PageClass],
     stored: u64,
-    drops: &[bool; PageClass::COUNT],
+    excludes: &[bool; PageClass::COUNT],
     tally: &mut Tally,
 ) -> u64 {
     if stored == 0 {
@@ -198,18 +198,18 @@ fn select_word(
     }
     let first = classes[0];
     if stored == u64::MAX && classes.iter().fold(true, |same, &class| same & (class == first)) {
-        let drop = drops[first as usize];
-        let counts = if drop { &mut tally.dropped } else { &mut tally.kept };
+        let excluded_here = excludes[first as usize];
+        let counts = if excluded_here { &mut tally.excluded } else { &mut tally.kept };
         counts[first as usize] += 64;
-        return if drop { 0 } else { u64::MAX };
+        return if excluded_here { 0 } else { u64::MAX };
     }
     let mut kept = 0;
     for (bit, &class) in classes.iter().enumerate() {
         let there = stored >> bit & 1;
-        let drop = u64::from(drops[class as usize]);
-        tally.kept[class as usize] += there & !drop;
-        tally.dropped[class as usize] += there & drop;
-        kept |= (there & !drop) << bit;
+        let excluded_here = u64::from(excludes[class as usize]);
+        tally.kept[class as usize] += there & !excluded_here;
+        tally.excluded[class as usize] += there & excluded_here;
+        kept |= (there & !excluded_here) << bit;
     }
     kept
 }
@@ -220,25 +220,25 @@ mod tests {
 
     #[test]
     fn block_pages_and_counts_agree() {
-        let drops = DumpLevel::ALL.drop_table();
+        let excludes = DumpLevel::ALL.exclusion_table();
         let mut classes = [PageClass::Kernel; 64];
         classes[3] = PageClass::Free;
         classes[63] = PageClass::HwPoison;
         let mut tally = Tally::default();
-        let kept = select_word(&classes, !(1 << 5), &drops, &mut tally);
+        let kept = select_word(&classes, !(1 << 5), &excludes, &mut tally);
         assert_eq!(kept, !(1 << 3 | 1 << 5 | 1 << 63));
         assert_eq!(tally.pages_kept(), 61);
-        assert_eq!(tally.dropped[PageClass::Free as usize], 1);
-        assert_eq!(tally.dropped[PageClass::HwPoison as usize], 1);
+        assert_eq!(tally.excluded[PageClass::Free as usize], 1);
+        assert_eq!(tally.excluded[PageClass::HwPoison as usize], 1);
     }
 
     #[test]
     fn uniform_pages_take_the_short_way_to_the_same_result() {
-        let drops = DumpLevel::ALL.drop_table();
+        let excludes = DumpLevel::ALL.exclusion_table();
         let mut tally = Tally::default();
-        assert_eq!(select_word(&[PageClass::Slab; 64], u64::MAX, &drops, &mut tally), u64::MAX);
-        assert_eq!(select_word(&[PageClass::Anon; 64], u64::MAX, &drops, &mut tally), 0);
+        assert_eq!(select_word(&[PageClass::Slab; 64], u64::MAX, &excludes, &mut tally), u64::MAX);
+        assert_eq!(select_word(&[PageClass::Anon; 64], u64::MAX, &excludes, &mut tally), 0);
         assert_eq!(tally.kept[PageClass::Slab as usize], 64);
-        assert_eq!(tally.dropped[PageClass::Anon as usize], 64);
+        assert_eq!(tally.excluded[PageClass::Anon as usize], 64);
     }
 }

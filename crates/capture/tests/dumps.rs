@@ -80,7 +80,7 @@ fn elf_dumps_keep_short_runs_and_drop_long_ones() {
     let (path, report) = bench.capture("elf", &options("16", "zstd", Format::Elf));
     assert_complete(&report);
     let kept: Vec<u64> = kept(&bench.image, 16);
-    // Runs of dropped pages, poisoned ones left aside, that are shorter than a hole may be.
+    // Runs of excluded pages, poisoned ones left aside, that are shorter than a hole may be.
     let mut with_short = kept.clone();
     let free: Vec<u64> =
         bench.image.pfns().into_iter().filter(|&pfn| bench.image.class(pfn) == Class::Free).collect();

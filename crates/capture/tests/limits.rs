@@ -136,5 +136,5 @@ fn a_dump_that_ended_early_is_a_source_like_any_other() {
     let report =
         capture(&source, &target, &options("0", "zstd", Format::Kdump), &Progress::default()).unwrap();
     assert_eq!(report.pages_kept, first.pages_written);
-    assert!(report.remarks.iter().any(|remark| remark.contains("incomplete")), "{:?}", report.remarks);
+    assert!(report.warnings.iter().any(|warning| warning.contains("incomplete")), "{:?}", report.warnings);
 }

@@ -73,7 +73,7 @@ fn a_set_holds_what_one_file_holds_whatever_the_order_of_its_parts() {
             let mut turned = paths.clone();
             turned.rotate_left(turn);
             let set = Source::open_all(&turned, MapPolicy::default()).unwrap();
-            assert!(!set.is_incomplete(), "{:?}", set.remarks());
+            assert!(!set.is_incomplete(), "{:?}", set.warnings());
             assert_eq!(
                 held(&turned, &bench.image),
                 (expected.clone(), Vec::new()),
@@ -136,7 +136,7 @@ fn parts_without_room_hold_what_fits_and_say_so() {
     assert_eq!(there.len() as u64, report.pages_written);
     assert_eq!((there.len() + lost.len()) as u64, report.pages_kept);
     assert!(Source::open_all(&paths, MapPolicy::default()).unwrap().is_incomplete());
-    assert!(report.remarks.iter().any(|remark| remark.contains("in no part")), "{:?}", report.remarks);
+    assert!(report.warnings.iter().any(|warning| warning.contains("in no part")), "{:?}", report.warnings);
     for (path, part) in paths.iter().zip(&report.parts) {
         use std::os::unix::fs::MetadataExt;
         assert_eq!(part.pages, part.pages_written, "{part:?}");
@@ -156,8 +156,8 @@ fn a_part_that_cannot_be_made_is_no_loss() {
     assert_complete(&report);
     assert!(matches!(&report.parts[1].ended, Ended::WriteFailed(why) if why.contains("no such folder")));
     assert!(!report.parts[1].exists);
-    let told = |remark: &String| remark.contains("the other parts hold everything");
-    assert!(report.remarks.iter().any(told), "{:?}", report.remarks);
+    let told = |warning: &String| warning.contains("the other parts hold everything");
+    assert!(report.warnings.iter().any(told), "{:?}", report.warnings);
     paths.remove(1);
     assert_eq!(held(&paths, &bench.image), (bench.image.expected(0), Vec::new()));
     // The last one standing is a dump of its own.

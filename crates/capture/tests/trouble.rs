@@ -53,7 +53,11 @@ fn a_stopped_capture_leaves_what_was_written() {
         let again = Target::File { path: bench.path("again"), overwrite: true };
         let report =
             capture(&source, &again, &options("0", "lzo", Format::Kdump), &Progress::default()).unwrap();
-        assert!(report.remarks.iter().any(|remark| remark.contains("incomplete")), "{:?}", report.remarks);
+        assert!(
+            report.warnings.iter().any(|warning| warning.contains("incomplete")),
+            "{:?}",
+            report.warnings
+        );
     }
 }
 
@@ -85,7 +89,7 @@ fn a_cut_source_loses_the_pages_behind_the_cut_and_no_others() {
     std::fs::File::options().write(true).open(&bench.vmcore).unwrap().set_len(size - 100 * 4096 - 1).unwrap();
     let (path, report) = bench.capture("dump", &options("0", "lzo", Format::Kdump));
     assert!(matches!(report.ended, Ended::PagesUnreadable(_)), "{:?}", report.ended);
-    assert!(report.remarks.iter().any(|remark| remark.contains("cut")), "{:?}", report.remarks);
+    assert!(report.warnings.iter().any(|warning| warning.contains("cut")), "{:?}", report.warnings);
     assert_eq!((report.unreadable_pages, report.pages_kept - report.pages_written), (101, 101));
     assert!(report.unreadable[0].why.contains("the file ends at"), "{:?}", report.unreadable);
     let mut lost = 0;
@@ -141,6 +145,6 @@ fn without_vmcoreinfo_only_levels_that_need_none_work() {
     assert!(!bench.path("dump").exists());
     let (_, report) = bench.capture("dump", &options("1", "lzo", Format::Kdump));
     assert_eq!(report.ended, Ended::Complete);
-    assert_eq!(report.pages_dropped, 0);
-    assert!(report.remarks[0].contains("VMCOREINFO"), "{:?}", report.remarks);
+    assert_eq!(report.pages_excluded, 0);
+    assert!(report.warnings[0].contains("VMCOREINFO"), "{:?}", report.warnings);
 }

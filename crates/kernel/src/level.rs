@@ -58,7 +58,7 @@ impl DumpLevel {
     }
 
     /// Whether pages of `class` are left out.
-    pub const fn drops(self, class: PageClass) -> bool {
+    pub const fn excludes(self, class: PageClass) -> bool {
         self.0 & Self::dropped_by(class) != 0 || matches!(class, PageClass::HwPoison | PageClass::Offline)
     }
 
@@ -74,8 +74,8 @@ impl DumpLevel {
     }
 
     /// [`drops`](Self::drops) as a table indexed by `class as usize`, for loops over pages.
-    pub fn drop_table(self) -> [bool; PageClass::COUNT] {
-        PageClass::ALL.map(|class| self.drops(class))
+    pub fn exclusion_table(self) -> [bool; PageClass::COUNT] {
+        PageClass::ALL.map(|class| self.excludes(class))
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     fn each_bit_drops_its_classes() {
         let dropped = |bits| {
             let level = DumpLevel(bits);
-            PageClass::ALL.into_iter().filter(|&class| level.drops(class)).collect::<Vec<_>>()
+            PageClass::ALL.into_iter().filter(|&class| level.excludes(class)).collect::<Vec<_>>()
         };
         use PageClass::*;
         assert_eq!(dropped(0), [HwPoison, Offline]);

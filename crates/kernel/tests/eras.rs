@@ -205,7 +205,7 @@ fn levels_keep_what_they_should() {
             for (block, out) in classes.chunks_mut(kernel.pages_per_block()).enumerate() {
                 scanner.scan(block as u64, out).unwrap();
             }
-            let kept = image.pfns().into_iter().filter(|&pfn| !level.drops(classes[pfn as usize]));
+            let kept = image.pfns().into_iter().filter(|&pfn| !level.excludes(classes[pfn as usize]));
             assert!(kept.eq(image.expected(u32::from(bits))), "{era:?}, level {bits}");
         }
     }

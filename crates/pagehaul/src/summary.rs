@@ -22,22 +22,22 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     if verbose {
         write_found(out, report)?;
     }
-    let mut table = Table::new(["class", "kept", "", "dropped", ""]);
-    let row = |name: &str, kept: u64, dropped: u64| {
+    let mut table = Table::new(["class", "kept", "", "excluded", ""]);
+    let row = |name: &str, kept: u64, excluded: u64| {
         let cells = |pages: u64| match pages {
             0 => ["".to_owned(), "".to_owned()],
             _ => [count(pages), bytes(pages * PAGE)],
         };
-        let ([kept, kept_bytes], [dropped, dropped_bytes]) = (cells(kept), cells(dropped));
-        [name.to_owned(), kept, kept_bytes, dropped, dropped_bytes]
+        let ([kept, kept_bytes], [excluded, dropped_bytes]) = (cells(kept), cells(excluded));
+        [name.to_owned(), kept, kept_bytes, excluded, dropped_bytes]
     };
     for class in &report.classes {
-        table.row(row(class.class, class.kept, class.dropped));
+        table.row(row(class.class, class.kept, class.excluded));
     }
     if report.missing_from_source > 0 {
         table.row(row("left out of the source", 0, report.missing_from_source));
     }
-    table.row(row("all", report.pages_kept, report.pages_dropped + report.missing_from_source));
+    table.row(row("all", report.pages_kept, report.pages_excluded + report.missing_from_source));
     write!(out, "{table}")?;
     if report.zero_pages > 0 {
         writeln!(
@@ -93,8 +93,8 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         }
         write!(out, "{table}")?;
     }
-    for remark in &report.remarks {
-        writeln!(out, "note: {remark}")?;
+    for warning in &report.warnings {
+        writeln!(out, "note: {warning}")?;
     }
     Ok(())
 }

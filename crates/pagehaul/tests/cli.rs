@@ -16,7 +16,7 @@ use common::setup::{BINARY, Setup};
 fn a_capture_reports_what_it_did() {
     let setup = Setup::small();
     let text = setup.succeeds(&["capture", "vmcore", "dump"]);
-    for part in ["class", "kept", "dropped", "free", "dump: ", "to 1", "threads", "anonymous memory"] {
+    for part in ["class", "kept", "excluded", "free", "dump: ", "to 1", "threads", "anonymous memory"] {
         assert!(text.contains(part), "no \"{part}\" in {text}");
     }
     let json = setup.succeeds(&["capture", "--json", "--force", "-t", "3", "-c", "zlib:2", "vmcore", "dump"]);

@@ -82,5 +82,5 @@ pub struct Report {
     /// Where the time went.
     pub seconds: Seconds,
     /// What the user should know.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
 }

@@ -224,7 +224,7 @@ impl Job<'_> {
             buffer_bytes: arena.capacity() as u64,
             buffer_was_short: self.options.mode == Mode::Stopped && arena.was_starved(),
             seconds,
-            remarks: self.remarks(missing, outcome.blind, outcome.shared),
+            warnings: self.warnings(missing, outcome.blind, outcome.shared),
         })
     }
 
@@ -445,30 +445,30 @@ impl Job<'_> {
         Shared::In(forked.map(|mapping| mapping.range.clone()).collect())
     }
 
-    fn remarks(&self, missing: (u64, u64), blind: bool, shared: bool) -> Vec<String> {
-        let mut remarks = Vec::new();
+    fn warnings(&self, missing: (u64, u64), blind: bool, shared: bool) -> Vec<String> {
+        let mut warnings = Vec::new();
         if missing.0 > 0 {
-            remarks.push(format!(
+            warnings.push(format!(
                 "{} pages could not be read and read as zeros, the first at {:#x}: beyond the end of a mapped file, \
                  guard pages, or taken away meanwhile",
                 missing.0, missing.1
             ));
         }
         if blind {
-            remarks.push(
+            warnings.push(
                 "shared memory that this process has not touched is left out: only root may look for it (map_files)"
                     .into(),
             );
         }
         if shared && self.options.mode == Mode::Snapshot {
-            remarks.push(
+            warnings.push(
                 "shared memory was copied while the process ran: a fork does not keep it as it was".into(),
             );
         }
         if self.options.mode == Mode::Live {
-            remarks.push("the process ran while its memory was copied: it is not of one moment".into());
+            warnings.push("the process ran while its memory was copied: it is not of one moment".into());
         }
-        remarks
+        warnings
     }
 }
 

@@ -114,13 +114,13 @@ impl Source {
     }
 
     /// Whether it lacks pages or notes that it should have, as far as can be told without reading each page:
-    /// [`remarks`](Self::remarks) says what.
+    /// [`warnings`](Self::warnings) says what.
     pub fn is_incomplete(&self) -> bool {
         !self.memory().faults().is_empty()
     }
 
     /// What is wrong with it as a whole, each with the file's name.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let name = match self.paths.len() {
             0 | 1 => self.path().display().to_string(),
             count => format!("the set of {count} files"),

@@ -79,7 +79,7 @@ impl Findings {
 
 /// Checks structure, contents and, where there are any, checksums, with `threads` threads.
 pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Findings, VerifyError> {
-    let mut findings = Findings { faults: source.remarks(), ..Findings::default() };
+    let mut findings = Findings { faults: source.warnings(), ..Findings::default() };
     for dump in source.dumps() {
         findings.faults.extend(overlaps(dump)?);
     }

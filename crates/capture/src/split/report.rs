@@ -161,10 +161,10 @@ pub(super) fn report(
             (false, true) => "its part ends there",
             (false, false) => "it holds nothing",
         };
-        report.remarks.push(format!("{}: {why}; {rest}", part.output));
+        report.warnings.push(format!("{}: {why}; {rest}", part.output));
     }
     for gap in &total.left {
-        report.remarks.push(format!(
+        report.warnings.push(format!(
             "the pages of PFNs {:#x} to {:#x} are in no part",
             gap.start,
             gap.end.saturating_sub(1)

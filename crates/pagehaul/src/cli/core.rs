@@ -181,8 +181,8 @@ fn render(report: &Report, peak: u64) -> String {
             bytes(report.buffer_bytes)
         );
     }
-    for remark in &report.remarks {
-        out += &format!("note: {remark}\n");
+    for warning in &report.warnings {
+        out += &format!("note: {warning}\n");
     }
     out
 }

@@ -136,7 +136,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let pieces = memory.ranges().pieces();
     let arch = memory.arch();
     let mut description = Description {
-        faults: source.remarks(),
+        faults: source.warnings(),
         memory_map: stretches(memory),
         notes: notes::iter(memory.notes())
             .map(|note| NoteInfo {

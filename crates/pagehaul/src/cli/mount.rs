@@ -71,8 +71,8 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     }
     // For as long as the process lives: the file system's threads use it.
     let source: &'static Source = Box::leak(Box::new(Source::open_all(dumps, MapPolicy::default())?));
-    for remark in source.remarks() {
-        tell!("pagehaul: {remark}");
+    for warning in source.warnings() {
+        tell!("pagehaul: {warning}");
     }
     let memory = source.memory();
     let hints = Hints::from_memory(memory);

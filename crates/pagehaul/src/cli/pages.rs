@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
         crash_time: kernel.crash_time(),
     };
     let mut census = count(memory, &kernel, heading, threads).with_context(place)?;
-    census.warnings.splice(0..0, source.remarks());
+    census.warnings.splice(0..0, source.warnings());
     if let Some(path) = &arguments.html {
         let page = html(&census).context("cannot make the page")?;
         files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
