@@ -208,25 +208,33 @@ fn a_full_disk_among_several_loses_nothing() {
     let setup = Setup::noisy();
     std::fs::create_dir(setup.path("disk")).unwrap();
     for (place, outputs) in [(1, "one disk/part two"), (2, "one two disk/part")] {
-        let script = format!(
-            "mount -t tmpfs -o size=5m none disk && \
-             {BINARY} capture --force --json -d 0 -c none vmcore {outputs} > report && cp disk/part part && \
-             {BINARY} convert -q --force -c none part two one whole"
-        );
-        let output = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
-            .current_dir(setup.folder.path())
-            .output()
-            .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        let report: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(setup.path("report")).unwrap()).unwrap();
-        let full = &report["parts"][place];
-        assert_eq!((&full["ended"]["how"], &full["exists"]), (&"disk-full".into(), &true.into()), "{report}");
-        assert!(full["pages"].as_u64() > Some(0) && full["pages"] == full["pages_written"], "{full}");
-        assert_eq!(setup.right_pages("whole"), setup.image.expected(0).len() as u64);
+        // How much each disk takes depends on timing: on a busy machine a part may happen to fit.
+        assert!((0..8).any(|_| fills_a_disk(&setup, place, outputs)), "the small disk never became full");
     }
+}
+
+/// Captures to three outputs, number `place` of which is on a disk of 5 MiB, and checks that no page is lost. Returns
+/// whether that disk became full.
+fn fills_a_disk(setup: &Setup, place: usize, outputs: &str) -> bool {
+    let script = format!(
+        "mount -t tmpfs -o size=5m none disk && \
+         {BINARY} capture --force --json -d 0 -c none vmcore {outputs} > report && cp disk/part part && \
+         {BINARY} convert -q --force -c none part two one whole"
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .current_dir(setup.folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(setup.path("report")).unwrap()).unwrap();
+    let part = &report["parts"][place];
+    assert_eq!(part["exists"], true, "{report}");
+    assert!(part["pages"].as_u64() > Some(0) && part["pages"] == part["pages_written"], "{part}");
+    assert_eq!(setup.right_pages("whole"), setup.image.expected(0).len() as u64);
+    part["ended"]["how"] == "disk-full"
 }
 
 #[test]

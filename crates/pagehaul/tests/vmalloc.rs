@@ -45,7 +45,7 @@ fn a_recording_can_be_read_in_part() {
     let whole = areas(&["--from", VMALLOC, "--json"]);
     let part = areas(&["--from", VMALLOC, "--json", "--duration", "1500ms"]);
     assert!(0 < part && part < whole, "{part} of {whole}");
-    assert_eq!(areas(&["--from", VMALLOC, "--json", "-d", "1h"]), whole);
+    assert_eq!(areas(&["--from", VMALLOC, "--json", "--duration", "1h"]), whole);
 }
 
 #[test]
