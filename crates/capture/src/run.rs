@@ -27,7 +27,7 @@ use pagehaul_run::{Phase, Progress};
 const BITMAP_CHUNK: usize = 256 << 10;
 
 /// Captures a dump of `source`. A capture that ends early leaves a dump of the pages written, and its report says so. An
-/// error means that there is no dump.
+/// error means that no dump exists.
 pub fn capture(
     source: &Source,
     target: &Target,

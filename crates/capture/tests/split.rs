@@ -156,7 +156,7 @@ fn a_part_that_cannot_be_made_is_no_loss() {
     assert_complete(&report);
     assert!(matches!(&report.parts[1].ended, Ended::WriteFailed(why) if why.contains("no such folder")));
     assert!(!report.parts[1].exists);
-    let told = |warning: &String| warning.contains("the other parts hold everything");
+    let told = |warning: &String| warning.contains("the other parts hold every page");
     assert!(report.warnings.iter().any(told), "{:?}", report.warnings);
     paths.remove(1);
     assert_eq!(held(&paths, &bench.image), (bench.image.expected(0), Vec::new()));

@@ -3,7 +3,7 @@ use crate::Codec;
 /// Why a text or a number is not a compression method.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
-    /// There is no codec of this name.
+    /// The codec is unknown.
     #[error("unknown compression {name:?}; use none, zlib[:1..12], lzo, snappy or zstd[:-100..22]")]
     UnknownCodec {
         /// The name given.

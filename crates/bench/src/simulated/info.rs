@@ -17,7 +17,7 @@ pub(super) fn machine() -> Machine {
     ] {
         machine.info(&format!("SYMBOL({name})"), format!("{:x}", image(paddr)));
     }
-    // There is no direct map, so nothing may lead to it.
+    // Without a direct map, no key may point to one.
     for key in ["NUMBER(VMALLOC_START)", "SYMBOL(node_data)", "LENGTH(node_data)", "SYMBOL(log_buf)"] {
         machine.without_info(key);
     }

@@ -157,7 +157,7 @@ pub(super) fn report(
         };
         let rest = match (complete, part.exists) {
             (true, true) => "the other parts took what it has no room for",
-            (true, false) => "the other parts hold everything, and it is no part of the set",
+            (true, false) => "it does not belong to the set: the other parts hold every page",
             (false, true) => "its part ends there",
             (false, false) => "it holds nothing",
         };

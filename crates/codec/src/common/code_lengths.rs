@@ -5,7 +5,7 @@ pub(crate) const MAX_SYMBOLS: usize = 512;
 /// More bits than the longest code has without a limit: the counts of a page make no tree that deep.
 pub(crate) const MAX_LENGTHS: usize = 32;
 
-/// Larger than any count: there is no node.
+/// Larger than any count; stands for a missing node.
 const NONE: u32 = u32::MAX;
 
 /// Counts of symbols, and the tree built over them.
