@@ -22,7 +22,8 @@ pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
             let now = monotonic_millis();
             cancel.cancel();
             let earlier = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-            if earlier.is_err_and(|first| now - first > GRACE_MILLIS) {
+            // Another thread may have handled the first signal after this one read the clock.
+            if earlier.is_err_and(|first| now.saturating_sub(first) > GRACE_MILLIS) {
                 let _ = low_level::emulate_default_handler(signal);
             }
         };
