@@ -183,6 +183,16 @@ fn a_file_that_may_not_grow_leaves_a_marked_dump() {
     }
 }
 
+/// Runs a script that may mount disks that only it sees. Returns its exit code and standard error.
+fn with_own_mounts(setup: &Setup, script: &str) -> (Option<i32>, String) {
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .current_dir(setup.folder.path())
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
 #[test]
 fn a_full_disk_leaves_a_marked_dump() {
     let setup = Setup::noisy();
@@ -192,13 +202,8 @@ fn a_full_disk_leaves_a_marked_dump() {
         "mount -t tmpfs -o size=12m none disk && {BINARY} capture -q -d 0 -c lzo vmcore disk/dump; code=$?; \
          cp disk/dump full; exit $code"
     );
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
-        .current_dir(setup.folder.path())
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let (code, said) = with_own_mounts(&setup, &script);
+    assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("No space left on device"), "{said}");
     setup.assert_incomplete("full", 1..setup.image.pfns().len() as u64);
 }
@@ -221,13 +226,8 @@ fn fills_a_disk(setup: &Setup, place: usize, outputs: &str) -> bool {
          {BINARY} capture --force --json -d 0 -c none vmcore {outputs} > report && cp disk/part part && \
          {BINARY} convert -q --force -c none part two one whole"
     );
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
-        .current_dir(setup.folder.path())
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (code, said) = with_own_mounts(setup, &script);
+    assert_eq!(code, Some(0), "{said}");
     let report: serde_json::Value =
         serde_json::from_slice(&std::fs::read(setup.path("report")).unwrap()).unwrap();
     let part = &report["parts"][place];
