@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
                     let _ = memory.mark_stored(pfn, &mut bits);
                 }
             }
-            view.intact();
+            view.take_fault();
         }
     });
 });

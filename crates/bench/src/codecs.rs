@@ -10,7 +10,7 @@ use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageBuf, bits};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::InstrumentError;
+use crate::BenchError;
 use crate::pages::{self, Noise};
 
 /// What is swept unless other methods are asked for.
@@ -49,7 +49,7 @@ pub struct ZeroTest {
 }
 
 /// Every method at every dirtiness, about `time` for each figure.
-pub fn by_dirtiness(methods: &[Method], time: Duration) -> Result<Vec<CodecRate>, InstrumentError> {
+pub fn by_dirtiness(methods: &[Method], time: Duration) -> Result<Vec<CodecRate>, BenchError> {
     let mut rates = Vec::new();
     for dirtiness in DIRTINESS {
         let mut noise = Noise::new(u64::from(dirtiness));
@@ -66,13 +66,13 @@ pub fn on_pages(
     methods: &[Method],
     sample: &[PageBuf],
     time: Duration,
-) -> Result<Vec<CodecRate>, InstrumentError> {
+) -> Result<Vec<CodecRate>, BenchError> {
     methods.iter().map(|&method| measure(method, sample, time)).collect()
 }
 
 /// About `count` pages of a dump or vmcore, spread evenly over those it holds; pages of zeros are left out, as a dump
 /// leaves them out.
-pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, InstrumentError> {
+pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
     let source = Source::open(path, MapPolicy::default())?;
     let memory = source.memory();
     let last = memory.ranges().end() >> PAGE_SHIFT;
@@ -101,7 +101,7 @@ pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, InstrumentError
         }
     }
     if sample.is_empty() {
-        return Err(InstrumentError::Wrong(format!("{} holds no page with anything in it", path.display())));
+        return Err(BenchError::Wrong(format!("{} holds no page with anything in it", path.display())));
     }
     Ok(sample)
 }
@@ -134,7 +134,7 @@ fn is_zero_page(page: &PageBuf) -> bool {
     is_zero(black_box(page))
 }
 
-fn measure(method: Method, pages: &[PageBuf], time: Duration) -> Result<CodecRate, InstrumentError> {
+fn measure(method: Method, pages: &[PageBuf], time: Duration) -> Result<CodecRate, BenchError> {
     let mut compressor = Compressor::new(method)?;
     let mut out = [0; PAGE_SIZE];
     let (mut stored, mut raw) = (0, 0);

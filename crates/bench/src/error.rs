@@ -5,7 +5,7 @@ use pagehaul_physmem::OpenError;
 
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub enum InstrumentError {
+pub enum BenchError {
     /// The source cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

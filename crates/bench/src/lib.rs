@@ -21,7 +21,7 @@ pub mod scale;
 #[cfg(feature = "simulation")]
 pub mod simulated;
 
-pub use error::InstrumentError;
+pub use error::BenchError;
 
 /// Bytes of anonymous memory this process uses now (RssAnon of /proc/self/status).
 #[cfg(feature = "simulation")]

@@ -9,7 +9,7 @@ use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use serde::Serialize;
 
-use crate::InstrumentError;
+use crate::BenchError;
 
 /// Descriptors read at once.
 const BATCH: u64 = 1 << 16;
@@ -26,23 +26,23 @@ pub struct Offsets {
 }
 
 /// Checks the dump at `path`.
-pub(crate) fn check(path: &Path) -> Result<Offsets, InstrumentError> {
+pub(crate) fn check(path: &Path) -> Result<Offsets, BenchError> {
     let file = PlainFile::open(path)?;
     let dump = KdumpFile::open(Box::new(PlainFile::open(path)?))?;
     let layout = pagehaul_kdump::Layout::new(
         dump.info().max_mapnr,
         pagehaul_physmem::PhysMemory::notes(&dump).len() as u64,
     )
-    .map_err(|error| InstrumentError::Wrong(error.to_string()))?;
+    .map_err(|error| BenchError::Wrong(error.to_string()))?;
     let pages = dump.info().dumped_pages;
-    let wrong = |what: String| InstrumentError::Wrong(format!("{}: {what}", path.display()));
+    let wrong = |what: String| BenchError::Wrong(format!("{}: {what}", path.display()));
     let (table, data) = (layout.descriptors_offset(), layout.descriptor_offset(pages));
     let mut places = Vec::new();
     let mut bytes = Vec::new();
     for first in (0..pages).step_by(BATCH as usize) {
         bytes.resize((pages - first).min(BATCH) as usize * PageDesc::SIZE, 0);
         let at = table + first * PageDesc::SIZE as u64;
-        file.read_exact_at(at, &mut bytes).map_err(|source| InstrumentError::Io {
+        file.read_exact_at(at, &mut bytes).map_err(|source| BenchError::Io {
             path: path.to_owned(),
             action: "read the descriptors of",
             source,

@@ -11,7 +11,7 @@ use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{Access, MapPolicy, MappedFile};
 use serde::Serialize;
 
-use crate::InstrumentError;
+use crate::BenchError;
 
 /// The windows swept: 4 KiB to 64 MiB.
 pub const WINDOWS: [u64; 15] = {
@@ -62,10 +62,10 @@ pub struct Sweep {
 
 /// Sweeps all of [`WINDOWS`] over the file at `path`, about `time` for each figure. Goes through the file from its start,
 /// again and again if it is short. `progress` is told each window before it is measured.
-pub fn sweep(path: &Path, time: Duration, progress: &mut dyn FnMut(u64)) -> Result<Sweep, InstrumentError> {
+pub fn sweep(path: &Path, time: Duration, progress: &mut dyn FnMut(u64)) -> Result<Sweep, BenchError> {
     let bytes = PlainFile::open(path)?.size();
     if bytes < PAGE as u64 {
-        return Err(InstrumentError::TooShort { path: path.to_owned(), size: bytes, least: PAGE as u64 });
+        return Err(BenchError::TooShort { path: path.to_owned(), size: bytes, least: PAGE as u64 });
     }
     let mut rows = Vec::new();
     for window in WINDOWS {
@@ -108,7 +108,7 @@ fn through_mapping(
     window: u64,
     time: Duration,
     look: fn(&[u8]) -> u64,
-) -> Result<Option<f64>, InstrumentError> {
+) -> Result<Option<f64>, BenchError> {
     let mapped = MappedFile::new(PlainFile::open(path)?, MapPolicy { window, access: Access::Map });
     let mut view = mapped.window();
     let size = mapped.file().size();
@@ -117,16 +117,16 @@ fn through_mapping(
         black_box(look(bytes));
         Ok(bytes.len())
     });
-    let failed = |source| InstrumentError::Io { path: path.to_owned(), action: "map", source };
+    let failed = |source| BenchError::Io { path: path.to_owned(), action: "map", source };
     // What could not be mapped was read instead: that is no answer.
     Ok(Some(rate.map_err(failed)?).filter(|_| mapped.is_mapped()))
 }
 
-fn through_buffer(path: &Path, window: u64, time: Duration) -> Result<Option<f64>, InstrumentError> {
+fn through_buffer(path: &Path, window: u64, time: Duration) -> Result<Option<f64>, BenchError> {
     let file = PlainFile::open(path)?;
     let mut buffer = vec![0; window as usize];
     let rate = rate(file.size(), window, time, |offset, len| file.read_at(offset, &mut buffer[..len]));
-    rate.map(Some).map_err(|source| InstrumentError::Io { path: path.to_owned(), action: "read", source })
+    rate.map(Some).map_err(|source| BenchError::Io { path: path.to_owned(), action: "read", source })
 }
 
 /// Calls `step` for one window after the other until `time` is over, and gives bytes per second.

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 pub use crate::offsets::Offsets;
 use crate::simulated::Simulated;
-use crate::{InstrumentError, anonymous_memory, offsets};
+use crate::{BenchError, anonymous_memory, offsets};
 
 /// The sizes of the full sweep: 1 GiB to 64 TiB.
 pub const SIZES: [u64; 11] =
@@ -117,7 +117,7 @@ pub fn tib(bytes: u64) -> f64 {
 }
 
 /// Runs everything; `done` is told each run as it is done.
-pub fn run(config: &Config, done: &mut dyn FnMut(&Run)) -> Result<Vec<Run>, InstrumentError> {
+pub fn run(config: &Config, done: &mut dyn FnMut(&Run)) -> Result<Vec<Run>, BenchError> {
     let mut runs = Vec::new();
     for &level in &config.levels {
         for &size in &config.sizes {
@@ -153,11 +153,11 @@ fn sample(size: u64, level: DumpLevel) -> u64 {
     }
 }
 
-fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentError> {
+fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, BenchError> {
     let sample = sample(size, level);
     let machine = Simulated::new(size, sample, &config.scratch)?;
     let source = Source::simulated(Path::new("simulated machine"), Box::new(machine));
-    let folder = tempfile::tempdir_in(&config.scratch).map_err(|source| InstrumentError::Io {
+    let folder = tempfile::tempdir_in(&config.scratch).map_err(|source| BenchError::Io {
         path: config.scratch.clone(),
         action: "make a temporary folder in",
         source,
@@ -176,7 +176,7 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, InstrumentEr
     let (report, peak) = watched(|progress| capture(&source, &target, &options, progress));
     let report = report?;
     if !report.ended.is_success() {
-        return Err(InstrumentError::Wrong(format!(
+        return Err(BenchError::Wrong(format!(
             "the capture of {size} bytes ended early: {:?}",
             report.ended
         )));

@@ -3,8 +3,8 @@
 use pagehaul_kdump::PageDesc;
 use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_run::{Phase, Progress};
+use pagehaul_vmcore::Source;
 
-use crate::Source;
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::{Batcher, KeptPages};
 use crate::job::Job;

@@ -3,8 +3,7 @@
 use pagehaul_kdump::UtsName;
 use pagehaul_kernel::Kernel;
 use pagehaul_physmem::PhysMemory;
-
-use crate::Source;
+use pagehaul_vmcore::Source;
 
 /// Returns `uname` of the crashed machine: from its memory, from the dump that is the source, or from VMCOREINFO.
 pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {

@@ -6,11 +6,10 @@ use pagehaul_codec::Method;
 use pagehaul_elfcore::notes;
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_kernel::{Hints, Kernel, OwnPages};
+use pagehaul_kernel::{Hints, Kernel, KernelMappedPages};
 use pagehaul_output::StoredBitmap;
 use pagehaul_physmem::Arch;
 
-use crate::Source;
 use crate::elf::{self, Segments};
 use crate::report::{Clock, class_counts};
 use crate::selection::{Selection, Tally};
@@ -19,6 +18,7 @@ use crate::{
     CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Priority, Report, identity,
 };
 use pagehaul_run::{Phase, Progress};
+use pagehaul_vmcore::Source;
 
 /// A prepared capture.
 pub(crate) struct Job<'a> {
@@ -27,7 +27,7 @@ pub(crate) struct Job<'a> {
     pub(crate) progress: &'a Progress,
     kernel: Option<Kernel>,
     /// Pages that the kernel maps for itself; `None` where pages are not ordered by priority.
-    own: Option<OwnPages>,
+    own: Option<KernelMappedPages>,
     warnings: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Job<'a> {
     /// Enables ordering pages by priority.
     pub(crate) fn order_by_priority(&mut self) {
         let memory = self.source.memory();
-        let own = self.kernel.as_ref().map(|kernel| kernel.own_pages(memory));
+        let own = self.kernel.as_ref().map(|kernel| kernel.kernel_mapped_pages(memory));
         self.own = Some(own.unwrap_or_default());
     }
 
@@ -151,10 +151,10 @@ impl<'a> Job<'a> {
         clock: &Clock,
     ) -> Report {
         let mut warnings = self.warnings.clone();
-        if let Some(trouble) = &tally.trouble {
+        if let Some(inconsistency) = &tally.inconsistency {
             warnings.push(format!(
                 "struct pages are damaged; undecidable pages are kept: PFN {:#x}: {}",
-                trouble.pfn, trouble.what
+                inconsistency.pfn, inconsistency.what
             ));
         }
         let count = |&method: &Method| {

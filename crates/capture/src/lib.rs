@@ -32,7 +32,6 @@ pub use compression::{Codecs, Compression};
 pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Limits, Options, Target};
-pub use pagehaul_vmcore::{Source, SourceKind};
 pub use priority::Priority;
 pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
 pub use run::capture;

@@ -115,7 +115,7 @@ impl<'a> Packer<'a> {
             batch.stored.push(stored);
         }
         let packed = !pages.is_empty();
-        if !self.view.intact() {
+        if self.view.take_fault() {
             batch.stored.truncate(stored_before);
             batch.used = used_before;
             return false;
@@ -132,13 +132,13 @@ impl<'a> Packer<'a> {
                 StoredPage::Unreadable
             }
         };
-        let stored = if self.view.intact() {
-            stored
-        } else {
+        let stored = if self.view.take_fault() {
             let reason =
                 "its bytes could not be read from the mapped source (I/O error, or the file was truncated)";
             batch.failure.get_or_insert_with(|| (pfn, reason.into()));
             StoredPage::Unreadable
+        } else {
+            stored
         };
         batch.used += stored.len();
         batch.stored.push(stored);

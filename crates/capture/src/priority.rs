@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pagehaul_kernel::{OwnPages, PageClass};
+use pagehaul_kernel::{KernelMappedPages, PageClass};
 use pagehaul_physmem::bits;
 use serde::Serialize;
 
@@ -76,7 +76,7 @@ impl Priority {
         first: u64,
         classes: &[PageClass],
         kept: &[u64],
-        own: &OwnPages,
+        own: &KernelMappedPages,
         sets: &mut [Vec<u64>],
     ) {
         sets.iter_mut().for_each(|set| set.fill(0));
@@ -135,7 +135,7 @@ mod tests {
         classes[..10].fill(PageClass::Slab);
         classes[70..80].fill(PageClass::Anon);
         let kept = [u64::MAX, u64::MAX - 1];
-        let own = OwnPages {
+        let own = KernelMappedPages {
             data: vec![1005..1008, 1120..2000],
             text: vec![0..1, 1000..1002],
             ..Default::default()

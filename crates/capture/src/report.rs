@@ -2,9 +2,10 @@ use std::time::Instant;
 
 use pagehaul_kernel::PageClass;
 use pagehaul_run::Phase;
+use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::{Priority, Source};
+use crate::Priority;
 
 /// How a capture ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -9,7 +9,6 @@ use pagehaul_kdump::{Header, Layout};
 use pagehaul_output::{ChunkWriter, DumpWriter, Output, OutputFile, StoredBitmap};
 use pagehaul_physmem::PAGE_SHIFT;
 
-use crate::Source;
 use crate::batch::{KeptPages, Pass};
 use crate::elf::ElfDump;
 use crate::error::output_error;
@@ -22,6 +21,7 @@ use crate::split;
 use crate::write::{PageWork, WriteStats, ended, write_pages};
 use crate::{CaptureError, Format, Options, Report, Target};
 use pagehaul_run::{Phase, Progress};
+use pagehaul_vmcore::Source;
 
 /// Bytes per write of a temporary bitmap.
 const BITMAP_CHUNK: usize = 256 << 10;

@@ -1,6 +1,6 @@
 //! Which pages of a block are kept.
 
-use pagehaul_kernel::{DumpLevel, Kernel, OwnPages, PageClass, PageScanner, Trouble};
+use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, KernelMappedPages, PageClass, PageScanner};
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, bits};
 
 use crate::CaptureError;
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     pub(crate) missing: u64,
     /// Kept pages by [`Priority`], if pages are ordered by it.
     pub(crate) by_priority: [u64; Priority::COUNT],
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) inconsistency: Option<Inconsistency>,
 }
 
 impl Tally {
@@ -31,11 +31,11 @@ impl Tally {
         for (sum, pages) in self.by_priority.iter_mut().zip(other.by_priority) {
             *sum += pages;
         }
-        let earlier = |a: &Trouble, b: &Trouble| a.pfn <= b.pfn;
-        if let Some(trouble) = &other.trouble
-            && !self.trouble.as_ref().is_some_and(|known| earlier(known, trouble))
+        let earlier = |a: &Inconsistency, b: &Inconsistency| a.pfn <= b.pfn;
+        if let Some(inconsistency) = &other.inconsistency
+            && !self.inconsistency.as_ref().is_some_and(|known| earlier(known, inconsistency))
         {
-            self.trouble = Some(trouble.clone());
+            self.inconsistency = Some(inconsistency.clone());
         }
     }
 
@@ -68,7 +68,7 @@ pub(crate) struct Selection<'a> {
     /// Shorter runs of excluded pages are kept. 1, except for formats in which every hole has a cost.
     pub(crate) shortest_hole: usize,
     /// Pages that the kernel maps for itself; `None` if pages are not ordered by priority.
-    pub(crate) own: Option<&'a OwnPages>,
+    pub(crate) own: Option<&'a KernelMappedPages>,
 }
 
 impl<'a> Selection<'a> {
@@ -99,7 +99,7 @@ impl<'a> Selection<'a> {
             excludes: self.level.exclusion_table(),
             shortest_hole: self.shortest_hole,
             own: self.own.unwrap_or(
-                const { &OwnPages { data: Vec::new(), text: Vec::new(), struct_pages: Vec::new() } },
+                const { &KernelMappedPages { data: Vec::new(), text: Vec::new(), struct_pages: Vec::new() } },
             ),
             classes: vec![PageClass::Absent; pages],
             exists: vec![0; pages / 64],
@@ -113,7 +113,7 @@ pub(crate) struct Selector<'a> {
     scanner: Option<PageScanner<'a>>,
     excludes: [bool; PageClass::COUNT],
     shortest_hole: usize,
-    own: &'a OwnPages,
+    own: &'a KernelMappedPages,
     classes: Vec<PageClass>,
     exists: Vec<u64>,
 }
@@ -134,7 +134,7 @@ impl Selector<'_> {
         self.memory.mark_stored(first, kept)?;
         tally.missing = bits::count(&self.exists) - bits::count(kept);
         match &mut self.scanner {
-            Some(scanner) => tally.trouble = scanner.scan(index, &mut self.classes)?.trouble,
+            Some(scanner) => tally.inconsistency = scanner.scan(index, &mut self.classes)?.inconsistency,
             // The kernel is unknown, or every page is kept.
             None => self.classes.fill(PageClass::Undecided),
         }

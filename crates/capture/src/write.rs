@@ -8,6 +8,7 @@ use pagehaul_output::{DumpWriter, StoredPage, WriteError};
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
+use pagehaul_vmcore::Source;
 
 use crate::adaptive::{AdaptiveLevel, LevelController};
 use crate::batch::{Batcher, KeptPages};
@@ -16,7 +17,7 @@ use crate::pack::{Batch, Packer};
 use crate::priority::Priority;
 use crate::report::Clock;
 use crate::selection::Selection;
-use crate::{CaptureError, Compression, Ended, Limits, Source, Unreadable};
+use crate::{CaptureError, Compression, Ended, Limits, Unreadable};
 
 /// Unreadable pages that a report lists; the others are only counted.
 const NAMED: usize = 16;

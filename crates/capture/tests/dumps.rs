@@ -3,10 +3,11 @@
 mod common;
 
 use common::{Bench, assert_complete, assert_holds, machine, options};
-use pagehaul_capture::{Compression, Format, Options, Source, estimate};
+use pagehaul_capture::{Compression, Format, Options, estimate};
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Codec, Content, Era, Machine};
+use pagehaul_vmcore::Source;
 
 /// Zero pages stay in a dump: they take no room, and read as zeros.
 fn kept(image: &pagehaul_synth::Image, level: u32) -> Vec<u64> {

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{Bench, machine, options};
-use pagehaul_capture::{Ended, Format, Report, Source, Target, capture};
+use pagehaul_capture::{Ended, Format, Report, Target, capture};
 use pagehaul_physmem::{
     KernelMapping, MapPolicy, PAGE_SHIFT, PAGE_SIZE, PhysMemory, RangeMap, ReadError, View,
 };
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Era, Machine};
+use pagehaul_vmcore::Source;
 
 /// Memory of which some pages cannot be read.
 struct Failing {

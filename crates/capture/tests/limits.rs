@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Bench, Page, assert_holds, machine, options, read_all};
-use pagehaul_capture::{Ended, Format, Limits, Options, Priority, Source, Target, capture};
+use pagehaul_capture::{Ended, Format, Limits, Options, Priority, Target, capture};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Content, Era, Machine};
+use pagehaul_vmcore::Source;
 
 /// 32 MiB of noise among everything else, which no codec makes smaller.
 fn noisy() -> Bench {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{Bench, assert_complete, machine, options};
-use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Report, Source, Target, capture};
+use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Report, Target, capture};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Content, Era, Image, Machine};
+use pagehaul_vmcore::Source;
 
 fn names(bench: &Bench, count: usize) -> Vec<PathBuf> {
     (0..count).map(|part| bench.path(&format!("part-{part}"))).collect()

@@ -3,10 +3,11 @@
 mod common;
 
 use common::{Bench, Page, machine, options, read_all};
-use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Source, Target, capture};
+use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Target, capture};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Content, Era, Machine};
+use pagehaul_vmcore::Source;
 
 /// A machine that takes a while: noise, which the slowest level tries hard to compress.
 fn slow_machine() -> Machine {

@@ -18,7 +18,7 @@ struct BlockCounts {
     orders: BTreeMap<(usize, u32), u64>,
     /// Pages per class of each cell of the map.
     cells: BTreeMap<u64, [u32; PageClass::COUNT]>,
-    trouble: Option<String>,
+    inconsistency: Option<String>,
 }
 
 /// Counts the pages of `memory` by their struct pages, with `threads` threads.
@@ -107,7 +107,9 @@ impl<'a> Worker<'a> {
             zones: BTreeMap::new(),
             orders: BTreeMap::new(),
             cells: BTreeMap::new(),
-            trouble: report.trouble.map(|trouble| format!("PFN {:#x}: {}", trouble.pfn, trouble.what)),
+            inconsistency: report
+                .inconsistency
+                .map(|inconsistency| format!("PFN {:#x}: {}", inconsistency.pfn, inconsistency.what)),
         };
         // The tail pages of a block have no order.
         let mut block_end = 0;
@@ -176,7 +178,9 @@ impl Total {
         part.cells.iter().for_each(|(cell, counts)| self.map.add(*cell, counts));
         // One example is enough.
         if self.warnings.is_empty() {
-            self.warnings.extend(part.trouble.map(|trouble| format!("struct pages are damaged: {trouble}")));
+            self.warnings.extend(
+                part.inconsistency.map(|inconsistency| format!("struct pages are damaged: {inconsistency}")),
+            );
         }
     }
 

@@ -27,8 +27,8 @@ fn show(path: &Path) -> Result<(), Box<dyn Error>> {
     let mut there = vec![0; classes.len() / 64];
     let mut pages = [0u64; PageClass::COUNT];
     for block in 0..kernel.blocks(memory.ranges().end().div_ceil(4096)) {
-        if let Some(trouble) = scanner.scan(block, &mut classes)?.trouble {
-            println!("  page {:#x}: {}", trouble.pfn, trouble.what);
+        if let Some(inconsistency) = scanner.scan(block, &mut classes)?.inconsistency {
+            println!("  page {:#x}: {}", inconsistency.pfn, inconsistency.what);
         }
         memory.mark_stored(kernel.block_pfns(block).start, &mut there)?;
         for page in bits::ones(&there) {

@@ -26,9 +26,9 @@ pub enum PageClass {
     Free,
     /// Memory the confidential guest never accepted.
     Unaccepted,
-    /// Poisoned by a memory error: reading it could stop the machine. Dropped at every level.
+    /// Poisoned by a memory error: reading it could stop the machine. Excluded at every level.
     HwPoison,
-    /// Given back to the hypervisor (balloon, virtio-mem): reading it may fail. Dropped at every level.
+    /// Given back to the hypervisor (balloon, virtio-mem): reading it may fail. Excluded at every level.
     Offline,
     /// Its struct page could not be read, was not looked at, or contradicts its neighbours: kept at every level.
     Undecided,

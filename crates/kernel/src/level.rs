@@ -125,17 +125,17 @@ mod tests {
 
     #[test]
     fn each_bit_drops_its_classes() {
-        let dropped = |bits| {
+        let excluded = |bits| {
             let level = DumpLevel(bits);
             PageClass::ALL.into_iter().filter(|&class| level.excludes(class)).collect::<Vec<_>>()
         };
         use PageClass::*;
-        assert_eq!(dropped(0), [HwPoison, Offline]);
-        assert_eq!(dropped(1), [HwPoison, Offline]);
-        assert_eq!(dropped(2), [Cache, HwPoison, Offline]);
-        assert_eq!(dropped(4), [Cache, CachePrivate, HwPoison, Offline]);
-        assert_eq!(dropped(8), [Anon, HugeTlb, HwPoison, Offline]);
-        assert_eq!(dropped(16), [Free, Unaccepted, HwPoison, Offline]);
-        assert_eq!(dropped(31), [Cache, CachePrivate, Anon, HugeTlb, Free, Unaccepted, HwPoison, Offline]);
+        assert_eq!(excluded(0), [HwPoison, Offline]);
+        assert_eq!(excluded(1), [HwPoison, Offline]);
+        assert_eq!(excluded(2), [Cache, HwPoison, Offline]);
+        assert_eq!(excluded(4), [Cache, CachePrivate, HwPoison, Offline]);
+        assert_eq!(excluded(8), [Anon, HugeTlb, HwPoison, Offline]);
+        assert_eq!(excluded(16), [Free, Unaccepted, HwPoison, Offline]);
+        assert_eq!(excluded(31), [Cache, CachePrivate, Anon, HugeTlb, Free, Unaccepted, HwPoison, Offline]);
     }
 }

@@ -22,7 +22,7 @@ fn scan(memory: &mut KernelMemory, block: u64) -> (Vec<PageClass>, Option<String
     for class in PageClass::ALL {
         assert_eq!(report.pages[class as usize], out.iter().filter(|found| **found == class).count() as u64);
     }
-    (out, report.trouble.map(|trouble| trouble.what))
+    (out, report.inconsistency.map(|inconsistency| inconsistency.what))
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn compound_pages_are_wholes() {
             .hugetlb(2048, 9);
         // A poisoned page of HugeTLB: the head is marked for all.
         machine.hugetlb(4096, 9).poison(4096);
-        let (found, trouble) = scan(&mut KernelMemory::of(&machine), 0);
-        assert_eq!(trouble, None, "{era:?}");
+        let (found, inconsistency) = scan(&mut KernelMemory::of(&machine), 0);
+        assert_eq!(inconsistency, None, "{era:?}");
         let mut expected = vec![Kernel_; 32768];
         expected[512..1024].fill(Anon);
         expected[700] = HwPoison;
@@ -88,8 +88,8 @@ fn gigantic_pages_span_blocks_in_any_order() {
     for era in [Era::V5_10, Era::V6_16, Era::V7_1] {
         let mut memory = KernelMemory::of(machine(era, 8).hugetlb(0, 18));
         for block in [7, 3, 0, 1] {
-            let (found, trouble) = scan(&mut memory, block);
-            assert_eq!((trouble, found), (None, vec![HugeTlb; 32768]), "{era:?}, block {block}");
+            let (found, inconsistency) = scan(&mut memory, block);
+            assert_eq!((inconsistency, found), (None, vec![HugeTlb; 32768]), "{era:?}, block {block}");
         }
     }
 }
@@ -100,8 +100,8 @@ fn shared_vmemmap_shows_fake_heads() {
     for era in [Era::V6_1, Era::V6_6, Era::V6_16, Era::V7_1] {
         let mut memory =
             KernelMemory::of(machine(era, 2).hugetlb_vmemmap_optimized(512, 9).anon(1024).kernel(1025));
-        let (found, trouble) = scan(&mut memory, 0);
-        assert_eq!(trouble, None);
+        let (found, inconsistency) = scan(&mut memory, 0);
+        assert_eq!(inconsistency, None);
         assert_eq!(found[510..1026], [&[Kernel_; 2][..], &[HugeTlb; 512], &[Anon, Kernel_]].concat());
         // A gigantic page whose second block starts with a fake head.
         let mut memory = KernelMemory::of(machine(era, 8).hugetlb_vmemmap_optimized(0, 18));
@@ -142,39 +142,39 @@ fn bit_7_is_not_slab_any_more() {
 
 #[test]
 fn what_contradicts_itself_is_kept() {
-    let trouble = |change: &dyn Fn(&mut KernelMemory)| {
+    let inconsistency = |change: &dyn Fn(&mut KernelMemory)| {
         let mut memory = KernelMemory::of(machine(Era::V6_16, 1).anon_folio(8, 2));
         change(&mut memory);
-        let (found, trouble) = scan(&mut memory, 0);
-        (found[8..13].to_vec(), trouble.unwrap_or_default())
+        let (found, inconsistency) = scan(&mut memory, 0);
+        (found[8..13].to_vec(), inconsistency.unwrap_or_default())
     };
     let anon = [Anon, Anon, Anon, Anon, Kernel_];
-    assert_eq!(trouble(&|_| {}), (anon.to_vec(), String::new()));
+    assert_eq!(inconsistency(&|_| {}), (anon.to_vec(), String::new()));
     // An order that takes in the neighbours: they speak for themselves.
-    assert_eq!(trouble(&|memory| memory.put_u64(memory.at(9), 3)).0, anon);
+    assert_eq!(inconsistency(&|memory| memory.put_u64(memory.at(9), 3)).0, anon);
     // An order that leaves out tails, or that no page can have.
     assert_eq!(
-        trouble(&|memory| memory.put_u64(memory.at(9), 1)).0,
+        inconsistency(&|memory| memory.put_u64(memory.at(9), 1)).0,
         [Anon, Anon, Undecided, Undecided, Kernel_]
     );
     for order in [0, 19, 200] {
-        let (found, what) = trouble(&|memory| memory.put_u64(memory.at(9), order));
+        let (found, what) = inconsistency(&|memory| memory.put_u64(memory.at(9), order));
         assert_eq!(found[..4], [Undecided; 4]);
         assert!(what.contains("order"), "{what}");
     }
     // The head lost its flag, or the tails their head.
-    let (found, what) = trouble(&|memory| memory.put_u64(memory.at(8), 0));
+    let (found, what) = inconsistency(&|memory| memory.put_u64(memory.at(8), 0));
     assert_eq!((&found[1..4], what.as_str()), (&[Undecided; 3][..], "a tail page names a head that is none"));
-    let (found, what) = trouble(&|memory| memory.put_u64(memory.at(10) + 8, 0xffff_8880_0000_0041));
+    let (found, what) = inconsistency(&|memory| memory.put_u64(memory.at(10) + 8, 0xffff_8880_0000_0041));
     assert_eq!(found[..4], [Anon, Anon, Undecided, Anon]);
     assert!(what.contains("no struct page near it"), "{what}");
     // Free blocks of impossible size or place.
     for (pfn, order) in [(8, 11), (8, u64::MAX), (9, 1)] {
         let mut memory = KernelMemory::of(machine(Era::V6_16, 1).buddy(pfn, 0));
         memory.private(pfn, order);
-        let (found, trouble) = scan(&mut memory, 0);
+        let (found, inconsistency) = scan(&mut memory, 0);
         assert_eq!((found[pfn as usize], found[pfn as usize + 1]), (Undecided, Kernel_));
-        assert!(trouble.unwrap().contains("free block"));
+        assert!(inconsistency.unwrap().contains("free block"));
     }
 }
 
@@ -251,9 +251,9 @@ fn struct_pages_that_are_not_there() {
     let mut memory = KernelMemory::of(&machine);
     memory.unmap(memory.vat(64));
     memory.lost.insert(memory.at(128) >> 12);
-    let (found, trouble) = scan(&mut memory, 0);
+    let (found, inconsistency) = scan(&mut memory, 0);
     assert_eq!(found[..256], [[Anon; 64], [Absent; 64], [Undecided; 64], [Anon; 64]].concat());
-    assert!(trouble.unwrap().contains("was left out of the dump"));
+    assert!(inconsistency.unwrap().contains("was left out of the dump"));
     // Sections that are not: never there, removed with everything but these flags left (5.3), beyond the
     // table.
     memory.set_section(1, 0);

@@ -28,7 +28,7 @@ fn plain(class: PageClass) -> Class {
     }
 }
 
-/// The class of every page, and no trouble on the way.
+/// The class of every page, and no inconsistency on the way.
 fn scan(elf: &Elf, what: &str) -> Vec<PageClass> {
     let memory = open(elf);
     let kernel =
@@ -38,7 +38,7 @@ fn scan(elf: &Elf, what: &str) -> Vec<PageClass> {
     let mut classes = vec![PageClass::Absent; kernel.blocks(max_pfn) as usize * kernel.pages_per_block()];
     for (block, out) in classes.chunks_mut(kernel.pages_per_block()).enumerate() {
         let report = scanner.scan(block as u64, out).unwrap();
-        assert_eq!(report.trouble, None, "{what}, block {block}");
+        assert_eq!(report.inconsistency, None, "{what}, block {block}");
     }
     classes
 }

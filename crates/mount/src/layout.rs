@@ -140,7 +140,7 @@ impl<'a> CoreFile<'a> {
             }
             done += part.len();
         }
-        if !view.intact() {
+        if view.take_fault() {
             return Err(ReadError::Damaged { paddr: 0, reason: "the file failed while it was read".into() });
         }
         Ok(done)

@@ -53,7 +53,7 @@ impl Setup {
     /// Asserts that the file holds the pages `expected`, as they are in the machine, and no others.
     fn holds(&self, name: &str, expected: &[u64]) {
         let source =
-            pagehaul_capture::Source::open(&self.path(name), pagehaul_physmem::MapPolicy::default()).unwrap();
+            pagehaul_vmcore::Source::open(&self.path(name), pagehaul_physmem::MapPolicy::default()).unwrap();
         let mut view = source.memory().view();
         let mut scratch = [0; 4096];
         let found: Vec<u64> = self

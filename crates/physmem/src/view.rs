@@ -65,10 +65,10 @@ pub trait View: Send {
         paddr + 1
     }
 
-    /// Whether every window handed out since the last call could be read to its last byte. Mapped bytes may fail
-    /// only when they are touched (a cut file, a bad disk, poisoned memory); they then read as zero, and this says no.
-    fn intact(&mut self) -> bool {
-        true
+    /// Whether bytes of a window failed since the last call. Mapped bytes may fail only when they are read (a truncated
+    /// file, a bad disk, poisoned memory); they then read as zero.
+    fn take_fault(&mut self) -> bool {
+        false
     }
 
     /// Fills `buf` from `paddr` on, or fails at the first byte that cannot be had.

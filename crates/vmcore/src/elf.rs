@@ -206,9 +206,9 @@ impl View for ElfView<'_> {
         self.vmcore.ranges.next_start(paddr)
     }
 
-    fn intact(&mut self) -> bool {
+    fn take_fault(&mut self) -> bool {
         let faults = self.window.faults();
-        std::mem::replace(&mut self.seen_faults, faults) == faults
+        std::mem::replace(&mut self.seen_faults, faults) != faults
     }
 }
 

@@ -88,12 +88,11 @@ impl Batch {
 
 fn read(view: &mut dyn View, pfn: u64, out: &mut PageBuf) -> Result<(), ReadError> {
     view.copy_page(pfn, out)?;
-    if view.intact() {
-        Ok(())
-    } else {
+    if view.take_fault() {
         let reason = "the file failed while it was read".into();
-        Err(ReadError::Damaged { paddr: pfn << PAGE_SHIFT, reason })
+        return Err(ReadError::Damaged { paddr: pfn << PAGE_SHIFT, reason });
     }
+    Ok(())
 }
 
 /// Returns the state of an excluded page, `None` for others.

@@ -21,7 +21,7 @@ use pagehaul_physmem::{
 };
 use pagehaul_synth::{Noise, mix};
 
-use crate::InstrumentError;
+use crate::BenchError;
 use crate::pages;
 use memmap::SECTION_MEMMAP;
 pub use memmap::mix_of_pages;
@@ -56,9 +56,9 @@ impl Simulated {
     /// A machine with `bytes` of memory (whole sections, at least 1 GiB), of which one page block in `sample`
     /// has contents; the others look as if an earlier dump had left them out. Its precomputed bytes (126 MiB)
     /// go to a nameless file in `folder`.
-    pub fn new(bytes: u64, sample: u64, folder: &Path) -> Result<Self, InstrumentError> {
+    pub fn new(bytes: u64, sample: u64, folder: &Path) -> Result<Self, BenchError> {
         if bytes < 1 << 30 || !bytes.is_multiple_of(SECTION) || bytes > 1 << 50 {
-            return Err(InstrumentError::Wrong(format!(
+            return Err(BenchError::Wrong(format!(
                 "a simulated machine has from 1 GiB to 1 PiB of memory, in whole sections of 128 MiB; not {bytes} bytes"
             )));
         }
@@ -66,11 +66,8 @@ impl Simulated {
         let piece = |start, end| Piece { start, end, stored: end - start, offset: start };
         let high = (bytes > low).then(|| piece(HOLE.end, HOLE.end + bytes - low));
         let ranges = RangeMap::new([piece(0x1000, 0xa0000), piece(1 << 20, low)].into_iter().chain(high));
-        let failed = |source| InstrumentError::Io {
-            path: folder.to_owned(),
-            action: "map a temporary file in",
-            source,
-        };
+        let failed =
+            |source| BenchError::Io { path: folder.to_owned(), action: "map a temporary file in", source };
         let file = WholeFile::new(precompute(folder)?).map_err(failed)?;
         Ok(Self { ranges, notes: info::machine().notes(), file, sample: sample.max(1) })
     }
@@ -87,9 +84,9 @@ impl Simulated {
 }
 
 /// Writes down what is the same for every machine.
-fn precompute(folder: &Path) -> Result<PlainFile, InstrumentError> {
+fn precompute(folder: &Path) -> Result<PlainFile, BenchError> {
     let failed =
-        |source| InstrumentError::Io { path: folder.to_owned(), action: "write a temporary file to", source };
+        |source| BenchError::Io { path: folder.to_owned(), action: "write a temporary file to", source };
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
     for pattern in 0..PATTERNS {
         file.write_all(&memmap::pattern(pattern)).map_err(failed)?;
@@ -173,8 +170,8 @@ impl View for SimulatedView<'_> {
         self.machine.ranges.next_start(paddr)
     }
 
-    fn intact(&mut self) -> bool {
-        self.machine.file.faults() == self.faults
+    fn take_fault(&mut self) -> bool {
+        self.machine.file.faults() != self.faults
     }
 }
 
@@ -193,7 +190,7 @@ mod tests {
         let mut total = [0; PageClass::COUNT];
         for block in blocks {
             let report = scanner.scan(block, &mut classes).unwrap();
-            assert_eq!(report.trouble, None, "section {block}");
+            assert_eq!(report.inconsistency, None, "section {block}");
             for (total, pages) in total.iter_mut().zip(report.pages) {
                 *total += pages;
             }

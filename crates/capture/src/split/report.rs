@@ -5,6 +5,7 @@ use std::path::Path;
 
 use pagehaul_kdump::write::SplitPartWriter;
 use pagehaul_output::WriteError;
+use pagehaul_vmcore::Source;
 
 use super::plan::SplitPlan;
 use super::writer::Written;
@@ -12,7 +13,7 @@ use crate::job::Job;
 use crate::report::Clock;
 use crate::selection::Tally;
 use crate::write::{WriteStats, ended};
-use crate::{Ended, PartReport, Report, Source};
+use crate::{Ended, PartReport, Report};
 
 /// The outcome of one output.
 pub(super) struct Outcome {

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_capture::{Ended, Format, Limits, Options, Report, Source, Target, capture};
+use pagehaul_capture::{Ended, Format, Limits, Options, Report, Target, capture};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::Progress;
 use pagehaul_synth::{Content, Era, Image, Machine};
+use pagehaul_vmcore::Source;
 
 /// A folder with a vmcore in it.
 pub struct Bench {

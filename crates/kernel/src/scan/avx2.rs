@@ -1,11 +1,12 @@
-//! The first look with AVX2, four struct pages at a time.
+//! [`PageMatcher`] with AVX2, four struct pages at a time.
 //!
 //! Lane *j* of vector *k* is page 8*j* + *k*: so the kinds, shifted to byte *k* of their lanes, fall into place, and the
 //! page before is in the same lane of the vector before.
 
 use std::arch::x86_64::*;
 
-use super::kinds::{Bits, CONTINUES, FREE, GROUP, HEAD, Kinds, Look, POISONED, SIZE, Structs, TAIL};
+use super::kinds::{CONTINUES, FREE, GROUP, HEAD, POISONED, PageKinds, SIZE, Structs, TAIL};
+use super::matcher::{Bits, PageMatcher};
 use crate::PageClass;
 use crate::rules::NO_STRUCT_PAGES;
 
@@ -14,9 +15,9 @@ const HALF: usize = GROUP / 2;
 /// Pages between two lanes.
 const STRIDE: usize = 8;
 
-/// [`Look::kinds`] with AVX2. `ahead` are struct pages that will be looked at soon.
+/// Returns the kinds of a group's pages. `ahead` are later struct pages, which are prefetched.
 #[target_feature(enable = "avx2")]
-pub(super) fn kinds(look: &Look, structs: &Structs, ahead: &[[u8; SIZE]], at: u64) -> Kinds {
+pub(super) fn kinds(matcher: &PageMatcher, structs: &Structs, ahead: &[[u8; SIZE]], at: u64) -> PageKinds {
     let mut bytes = [0; GROUP];
     let (mut tails, mut heads, mut free, mut poisoned, mut continues) = (0, 0, 0, 0, 0);
     let (halves, _) = structs.as_chunks::<HALF>();
@@ -26,7 +27,7 @@ pub(super) fn kinds(look: &Look, structs: &Structs, ahead: &[[u8; SIZE]], at: u6
         let shift = half * HALF;
         let first = at.wrapping_add((shift * SIZE) as u64);
         let soon = ahead.get(shift..).unwrap_or_default();
-        let (kinds, named) = half_kinds(look, structs, soon, first, last);
+        let (kinds, named) = half_kinds(matcher, structs, soon, first, last);
         last = Some(named);
         store(kinds, place);
         // The highest bit of every byte, after the bit wanted has been brought there.
@@ -37,14 +38,14 @@ pub(super) fn kinds(look: &Look, structs: &Structs, ahead: &[[u8; SIZE]], at: u6
         poisoned |= mask(_mm256_slli_epi64::<3>(kinds));
         continues |= mask(_mm256_slli_epi64::<7>(kinds));
     }
-    Kinds { bytes, tails, heads, free, poisoned, continues: continues & tails }
+    PageKinds { bytes, tails, heads, free, poisoned, continues: continues & tails }
 }
 
 /// The kinds of 32 pages, a byte each, and the address of the head that the last one names. `before` is that of the
 /// page before the first.
 #[target_feature(enable = "avx2")]
 fn half_kinds(
-    look: &Look,
+    matcher: &PageMatcher,
     structs: &[[u8; SIZE]; HALF],
     ahead: &[[u8; SIZE]],
     at: u64,
@@ -61,7 +62,7 @@ fn half_kinds(
         let load = |word: usize| {
             from_words(
                 [0, 1, 2, 3]
-                    .map(|lane| structs.get(lane * STRIDE + k).map_or(0, |page| look.word(page, word))),
+                    .map(|lane| structs.get(lane * STRIDE + k).map_or(0, |page| matcher.word(page, word))),
             )
         };
         // One line of memory per struct page, in an order the processor does not foresee: left alone, it waits for most.
@@ -69,8 +70,8 @@ fn half_kinds(
             _mm_prefetch::<_MM_HINT_T0>(page.as_ptr().cast());
         }
         let own = _mm256_add_epi64(all(at.wrapping_add((k * SIZE) as u64)), offsets);
-        let flags = load(look.flags_at);
-        let compound = load(look.compound_at);
+        let flags = load(matcher.flags_at);
+        let compound = load(matcher.compound_at);
         let is_tail = _mm256_cmpeq_epi64(_mm256_and_si256(compound, one), one);
         let named = _mm256_blendv_epi8(own, head_of(own, compound), is_tail);
         let mut tail = all(TAIL.into());
@@ -81,11 +82,12 @@ fn half_kinds(
             tail = _mm256_or_si256(tail, _mm256_and_si256(same, all(CONTINUES.into())));
         }
         previous = named;
-        let plain = class(look, flags, load(look.mapping_at), mapcount(look, load(look.mapcount_at)));
-        let not_head = _mm256_cmpeq_epi64(_mm256_and_si256(flags, all(look.head)), _mm256_setzero_si256());
+        let plain =
+            class(matcher, flags, load(matcher.mapping_at), mapcount(matcher, load(matcher.mapcount_at)));
+        let not_head = _mm256_cmpeq_epi64(_mm256_and_si256(flags, all(matcher.head)), _mm256_setzero_si256());
         let kind = _mm256_blendv_epi8(all(HEAD.into()), plain, not_head);
         let kind = _mm256_blendv_epi8(kind, tail, is_tail);
-        let harm = _mm256_and_si256(hold(look.poison, flags), all(POISONED.into()));
+        let harm = _mm256_and_si256(hold(matcher.poison, flags), all(POISONED.into()));
         let kind = _mm256_or_si256(kind, harm);
         let place = _mm_cvtsi32_si128(k as i32 * 8);
         kinds = _mm256_or_si256(kinds, _mm256_sll_epi64(kind, place));
@@ -110,23 +112,23 @@ fn head_of(own: __m256i, word: __m256i) -> __m256i {
 }
 
 #[target_feature(enable = "avx2")]
-fn mapcount(look: &Look, words: __m256i) -> __m256i {
-    let shifted = _mm256_srl_epi64(words, _mm_cvtsi32_si128(look.mapcount_shift as i32));
+fn mapcount(matcher: &PageMatcher, words: __m256i) -> __m256i {
+    let shifted = _mm256_srl_epi64(words, _mm_cvtsi32_si128(matcher.mapcount_shift as i32));
     _mm256_and_si256(shifted, all(u32::MAX.into()))
 }
 
 /// The class of each page by its own struct page, and [`FREE`] where a free block begins.
 #[target_feature(enable = "avx2")]
-fn class(look: &Look, flags: __m256i, mapping: __m256i, mapcount: __m256i) -> __m256i {
+fn class(matcher: &PageMatcher, flags: __m256i, mapping: __m256i, mapcount: __m256i) -> __m256i {
     let of = |class: PageClass| all(class as u64);
-    let cached = _mm256_or_si256(hold(look.lru, flags), hold(look.swap, flags));
+    let cached = _mm256_or_si256(hold(matcher.lru, flags), hold(matcher.swap, flags));
     let cache =
-        _mm256_blendv_epi8(of(PageClass::Cache), of(PageClass::CachePrivate), hold(look.private, flags));
+        _mm256_blendv_epi8(of(PageClass::Cache), of(PageClass::CachePrivate), hold(matcher.private, flags));
     let mapped = _mm256_blendv_epi8(of(PageClass::Kernel), cache, cached);
     let is_anon = _mm256_cmpeq_epi64(_mm256_and_si256(mapping, all(1)), all(1));
-    let mapped = _mm256_blendv_epi8(mapped, of(look.anon), is_anon);
+    let mapped = _mm256_blendv_epi8(mapped, of(matcher.anon), is_anon);
     let mut typed = of(PageClass::Kernel);
-    for (test, class) in look.types.iter().rev() {
+    for (test, class) in matcher.types.iter().rev() {
         let free = if matches!(class, PageClass::Free | PageClass::Unaccepted) { FREE } else { 0 };
         typed = _mm256_blendv_epi8(typed, all(*class as u64 | u64::from(free)), hold(*test, mapcount));
     }
@@ -134,7 +136,7 @@ fn class(look: &Look, flags: __m256i, mapping: __m256i, mapcount: __m256i) -> __
     let negative = _mm256_cmpgt_epi64(mapcount, all(i32::MAX as u64));
     let is_typed = _mm256_andnot_si256(_mm256_cmpeq_epi64(mapcount, all(u32::MAX.into())), negative);
     let class = _mm256_blendv_epi8(mapped, typed, is_typed);
-    _mm256_blendv_epi8(class, of(PageClass::Slab), hold(look.slab, flags))
+    _mm256_blendv_epi8(class, of(PageClass::Slab), hold(matcher.slab, flags))
 }
 
 #[target_feature(enable = "avx2")]

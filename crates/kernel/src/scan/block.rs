@@ -1,7 +1,8 @@
 //! One block on its way through the rules: pure logic over slices of struct pages, so that all reading is elsewhere.
 
-use super::Trouble;
-use super::kinds::{Look, SIZE};
+use super::Inconsistency;
+use super::kinds::SIZE;
+use super::matcher::PageMatcher;
 use crate::PageClass;
 use crate::rules::{Compound, Head, PageLayout, Rules, Words, half, word};
 
@@ -20,8 +21,8 @@ pub(super) enum Stop {
 
 pub(super) struct Block<'b> {
     rules: &'b Rules,
-    /// How to look at many struct pages at once, where their layout allows it.
-    pub(super) look: Option<&'b Look>,
+    /// Matches many struct pages at once, where their layout allows it.
+    pub(super) matcher: Option<&'b PageMatcher>,
     /// Virtual address of the struct page of page 0 of the block.
     map: u64,
     first_pfn: u64,
@@ -36,20 +37,20 @@ pub(super) struct Block<'b> {
     pub(super) free: PageClass,
     /// The address last found to be no head, so that its supposed tails need not be looked up one by one.
     no_head: Option<u64>,
-    trouble: Option<Trouble>,
+    inconsistency: Option<Inconsistency>,
 }
 
 impl<'b> Block<'b> {
     pub(super) fn new(
         rules: &'b Rules,
-        look: Option<&'b Look>,
+        matcher: Option<&'b PageMatcher>,
         map: u64,
         first_pfn: u64,
         out: &'b mut [PageClass],
     ) -> Self {
         Self {
             rules,
-            look,
+            matcher,
             map,
             first_pfn,
             out,
@@ -59,7 +60,7 @@ impl<'b> Block<'b> {
             free_end: 0,
             free: PageClass::Free,
             no_head: None,
-            trouble: None,
+            inconsistency: None,
         }
     }
 
@@ -89,8 +90,8 @@ impl<'b> Block<'b> {
         self.map
     }
 
-    pub(super) fn trouble(self) -> Option<Trouble> {
-        self.trouble
+    pub(super) fn inconsistency(self) -> Option<Inconsistency> {
+        self.inconsistency
     }
 
     pub(super) fn address(&self, index: usize) -> u64 {
@@ -99,11 +100,11 @@ impl<'b> Block<'b> {
 
     /// Classifies pages from the struct pages in `bytes`, the first of which is the next one's.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Stop {
-        match self.look {
-            Some(look) => {
+        match self.matcher {
+            Some(matcher) => {
                 let (structs, _) = bytes.as_chunks::<SIZE>();
                 let before = self.next;
-                if let Some(stop) = self.groups(look, structs) {
+                if let Some(stop) = self.groups(matcher, structs) {
                     return stop;
                 }
                 self.singles(bytes.get((self.next - before) * SIZE..).unwrap_or_default())
@@ -266,7 +267,7 @@ impl<'b> Block<'b> {
     /// The struct pages that start at `last` or before cannot be read.
     pub(super) fn give_up(&mut self, last: u64, what: String) {
         let pfn = self.pfn();
-        self.trouble.get_or_insert(Trouble { pfn, what });
+        self.inconsistency.get_or_insert(Inconsistency { pfn, what });
         self.fill_until(last, PageClass::Undecided);
     }
 
@@ -274,8 +275,10 @@ impl<'b> Block<'b> {
     pub(super) fn distrust(&mut self, from: u64) {
         let first = (from.wrapping_sub(self.map) / self.rules.layout.size as u64) as usize;
         let pfn = self.first_pfn + first as u64;
-        self.trouble
-            .get_or_insert(Trouble { pfn, what: "its struct page could not be read to the end".into() });
+        self.inconsistency.get_or_insert(Inconsistency {
+            pfn,
+            what: "its struct page could not be read to the end".into(),
+        });
         // At least one page, or nothing would get done.
         self.next = self.next.max(first + 1).min(self.out.len());
         if let Some(pages) = self.out.get_mut(first..self.next) {
@@ -302,6 +305,6 @@ impl<'b> Block<'b> {
 
     fn note(&mut self, what: &str) {
         let pfn = self.pfn();
-        self.trouble.get_or_insert_with(|| Trouble { pfn, what: what.into() });
+        self.inconsistency.get_or_insert_with(|| Inconsistency { pfn, what: what.into() });
     }
 }

@@ -1,7 +1,8 @@
 //! A block 64 pages at a time: most are what their own struct page says, and only the others are gone through.
 
 use super::block::{Block, Stop};
-use super::kinds::{CLASS, GROUP, Look, SIZE};
+use super::kinds::{CLASS, GROUP, PageKinds, SIZE, Structs};
+use super::matcher::PageMatcher;
 use crate::PageClass;
 
 /// How far ahead of the group at hand struct pages are fetched, in pages: 4 KiB of them.
@@ -10,7 +11,7 @@ const AHEAD: usize = 64;
 impl Block<'_> {
     /// Classifies pages in whole groups, as many as `structs` and the block hold; the first struct page is the next
     /// page's. None when what is left makes no group.
-    pub(super) fn groups(&mut self, look: &Look, structs: &[[u8; SIZE]]) -> Option<Stop> {
+    pub(super) fn groups(&mut self, matcher: &PageMatcher, structs: &[[u8; SIZE]]) -> Option<Stop> {
         let base = self.next;
         loop {
             let rest = structs.get(self.next.wrapping_sub(base)..).unwrap_or_default();
@@ -19,11 +20,11 @@ impl Block<'_> {
             if end > self.out.len() {
                 return None;
             }
-            if end <= self.free_end && look.unharmed(group) {
+            if end <= self.free_end && matcher.unharmed(group) {
                 self.fill(end, self.free);
                 continue;
             }
-            let stop = self.group(look, rest);
+            let stop = self.group(matcher, rest);
             if stop.is_some() {
                 return stop;
             }
@@ -31,11 +32,11 @@ impl Block<'_> {
     }
 
     /// The group that starts with the next page; `structs` has its struct pages, and may have those after.
-    fn group(&mut self, look: &Look, structs: &[[u8; SIZE]]) -> Option<Stop> {
+    fn group(&mut self, matcher: &PageMatcher, structs: &[[u8; SIZE]]) -> Option<Stop> {
         let first = self.next;
         let group = structs.first_chunk::<GROUP>()?;
         let ahead = structs.get(AHEAD..).unwrap_or_default();
-        let kinds = look.kinds(group, ahead, self.address(first));
+        let kinds = page_kinds(matcher, group, ahead, self.address(first));
         if let Some(out) = self.out.get_mut(first..first + GROUP) {
             out.copy_from_slice(&kinds.classes());
         }
@@ -100,4 +101,21 @@ impl Block<'_> {
             self.fill((self.next + more).min(self.compound_end), class);
         }
     }
+}
+
+/// Returns the kinds of a group's pages; the struct page of the first is at the virtual address `at`. `ahead` are later
+/// struct pages, which are prefetched.
+pub(super) fn page_kinds(
+    matcher: &PageMatcher,
+    structs: &Structs,
+    ahead: &[[u8; SIZE]],
+    at: u64,
+) -> PageKinds {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2, the only thing the function asks for beyond safe Rust.
+        return unsafe { super::avx2::kinds(matcher, structs, ahead, at) };
+    }
+    let _ = ahead;
+    matcher.kinds_one_by_one(structs, at)
 }

@@ -5,6 +5,7 @@ mod avx2;
 mod block;
 mod groups;
 mod kinds;
+mod matcher;
 mod resolve;
 #[cfg(test)]
 mod same;
@@ -12,7 +13,7 @@ mod same;
 use pagehaul_physmem::View;
 
 use self::block::{Block, Stop};
-use self::kinds::Look;
+use self::matcher::PageMatcher;
 use crate::walker::Walker;
 use crate::{Kernel, KernelError, PageClass, TranslateError};
 
@@ -22,13 +23,13 @@ pub struct BlockReport {
     /// Pages per class, indexed by `class as usize`; they add up to the pages classified.
     pub pages: [u64; PageClass::COUNT],
     /// The first thing that was not as it should be, if anything was not. Its pages are kept.
-    pub trouble: Option<Trouble>,
+    pub inconsistency: Option<Inconsistency>,
 }
 
 /// Something in the kernel's own structures that could not be true or could not be read. A crashed kernel may have
 /// destroyed them, so this is no reason to give up: the pages concerned are [`PageClass::Undecided`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Inconsistency {
     /// The first page concerned.
     pub pfn: u64,
     /// One sentence: what was found.
@@ -41,7 +42,7 @@ pub struct PageScanner<'a> {
     kernel: &'a Kernel,
     view: Box<dyn View + 'a>,
     walker: Walker<'a>,
-    look: Option<Look>,
+    matcher: Option<PageMatcher>,
     /// A struct page that lies across two windows.
     straddling: Vec<u8>,
 }
@@ -53,7 +54,7 @@ impl<'a> PageScanner<'a> {
             kernel,
             view,
             walker: Walker::new(kernel.translator()),
-            look: Look::new(kernel.rules()),
+            matcher: PageMatcher::new(kernel.rules()),
             straddling: vec![0; kernel.rules().layout.size],
         }
     }
@@ -62,7 +63,7 @@ impl<'a> PageScanner<'a> {
     /// one class per page; where it is shorter than a block, the block's beginning, and where it is longer, the rest is
     /// [`PageClass::Absent`].
     ///
-    /// Struct pages that cannot be read make [`PageClass::Undecided`] pages and a [`Trouble`], not an error; an error
+    /// Struct pages that cannot be read make [`PageClass::Undecided`] pages and an [`Inconsistency`], not an error; an error
     /// means that no machine can have such a block.
     pub fn scan(&mut self, block: u64, out: &mut [PageClass]) -> Result<BlockReport, KernelError> {
         let pages = self.kernel.pages_per_block() as u64;
@@ -70,16 +71,17 @@ impl<'a> PageScanner<'a> {
         let first_pfn = first_pfn.ok_or(KernelError::NoSuchBlock { block })?;
         let (classes, beyond) = out.split_at_mut(out.len().min(pages as usize));
         beyond.fill(PageClass::Absent);
-        let mut trouble = None;
+        let mut inconsistency = None;
         match self.map_of(block) {
-            Ok(Some(map)) => trouble = self.scan_section(first_pfn, map, classes),
+            Ok(Some(map)) => inconsistency = self.scan_section(first_pfn, map, classes),
             Ok(None) => classes.fill(PageClass::Absent),
             Err(error) => {
                 classes.fill(PageClass::Undecided);
-                trouble = Some(Trouble { pfn: first_pfn, what: format!("its memory section: {error}") });
+                inconsistency =
+                    Some(Inconsistency { pfn: first_pfn, what: format!("its memory section: {error}") });
             }
         }
-        Ok(BlockReport { pages: count(out), trouble })
+        Ok(BlockReport { pages: count(out), inconsistency })
     }
 
     /// Virtual address of the first struct page of a section.
@@ -88,10 +90,10 @@ impl<'a> PageScanner<'a> {
         kernel.sections().map(kernel.translator(), view, section, kernel.rules().layout.size as u64)
     }
 
-    fn scan_section(&mut self, first_pfn: u64, map: u64, out: &mut [PageClass]) -> Option<Trouble> {
+    fn scan_section(&mut self, first_pfn: u64, map: u64, out: &mut [PageClass]) -> Option<Inconsistency> {
         let kernel = self.kernel;
         let size = kernel.rules().layout.size;
-        let mut block = Block::new(kernel.rules(), self.look.as_ref(), map, first_pfn, out);
+        let mut block = Block::new(kernel.rules(), self.matcher.as_ref(), map, first_pfn, out);
         while !block.done() {
             let at = block.struct_page();
             let extent = match self.walker.extent(self.view.as_mut(), at, block.bytes_left()) {
@@ -122,7 +124,7 @@ impl<'a> PageScanner<'a> {
                     continue;
                 }
             };
-            if !self.view.intact() {
+            if self.view.take_fault() {
                 block.distrust(at);
                 continue;
             }
@@ -131,7 +133,7 @@ impl<'a> PageScanner<'a> {
                 block.resolved(head_at, flags, found);
             }
         }
-        block.trouble()
+        block.inconsistency()
     }
 }
 

@@ -35,7 +35,7 @@ fn read(kernel: &Kernel, view: &mut dyn View, block: &Block<'_>, head_at: u64) -
         .translator()
         .read(view, head_at, &mut pair)
         .map_err(|_| "the head of a tail page cannot be read")?;
-    if !view.intact() {
+    if view.take_fault() {
         return Err("the head of a tail page cannot be read");
     }
     if word(&pair, rules.layout.compound) & 1 != 0 || word(&pair, rules.layout.flags) & rules.head == 0 {

@@ -4,7 +4,9 @@ use pagehaul_synth::{Era, Machine};
 use proptest::prelude::*;
 
 use super::block::{Block, Stop};
-use super::kinds::{GROUP, Look, SIZE};
+use super::groups::page_kinds;
+use super::kinds::{GROUP, SIZE};
+use super::matcher::PageMatcher;
 use crate::rules::{Head, Rules, word};
 use crate::{PageClass, VmcoreInfo};
 
@@ -80,12 +82,12 @@ fn lay(rules: &Rules, recipe: &[(u8, u8, u64)]) -> Vec<u8> {
 /// Goes through all of `bytes` in windows of `window` pages.
 fn classify(
     rules: &Rules,
-    look: Option<&Look>,
+    matcher: Option<&PageMatcher>,
     bytes: &[u8],
     window: usize,
 ) -> (Vec<PageClass>, Option<String>) {
     let mut out = vec![PageClass::Absent; PAGES];
-    let mut block = Block::new(rules, look, MAP, FIRST_PFN, &mut out);
+    let mut block = Block::new(rules, matcher, MAP, FIRST_PFN, &mut out);
     while !block.done() {
         let page = (block.struct_page() - MAP) as usize / SIZE;
         let end = (page + window).min(PAGES);
@@ -105,8 +107,8 @@ fn classify(
             found.and_then(|c| if inside(c.first_pfn..c.end_pfn) { Ok(c) } else { Err("ends before") });
         block.resolved(head_at, flags, found);
     }
-    let trouble = block.trouble().map(|trouble| format!("{trouble:?}"));
-    (out, trouble)
+    let inconsistency = block.inconsistency().map(|inconsistency| format!("{inconsistency:?}"));
+    (out, inconsistency)
 }
 
 proptest! {
@@ -116,11 +118,11 @@ proptest! {
     fn groups_and_single_pages_get_the_same_classes(recipe in proptest::collection::vec(one(), 1..80)) {
         for era in Era::ALL {
             let rules = rules(era);
-            let look = Look::new(&rules).expect("struct pages of 64 bytes");
+            let matcher = PageMatcher::new(&rules).expect("struct pages of 64 bytes");
             let bytes = lay(&rules, &recipe);
             let singly = classify(&rules, None, &bytes, PAGES);
             for window in [PAGES, 2 * GROUP, GROUP + 7] {
-                let grouped = classify(&rules, Some(&look), &bytes, window);
+                let grouped = classify(&rules, Some(&matcher), &bytes, window);
                 prop_assert_eq!(&grouped.0, &singly.0, "{:?}, windows of {}", era, window);
                 prop_assert_eq!(grouped.1.is_some(), singly.1.is_some());
             }
@@ -128,13 +130,13 @@ proptest! {
     }
 
     #[test]
-    fn wide_and_narrow_looks_agree_on_any_bytes(
+    fn wide_and_narrow_matches_agree_on_any_bytes(
         recipe in proptest::collection::vec(one(), 1..40),
         junk in proptest::collection::vec((0..GROUP * SIZE, any::<u8>()), 0..64),
     ) {
         for era in Era::ALL {
             let rules = rules(era);
-            let look = Look::new(&rules).expect("struct pages of 64 bytes");
+            let matcher = PageMatcher::new(&rules).expect("struct pages of 64 bytes");
             let mut bytes = lay(&rules, &recipe);
             for (at, byte) in &junk {
                 bytes[*at] = *byte;
@@ -142,7 +144,7 @@ proptest! {
             let (structs, _) = bytes.as_chunks::<SIZE>();
             for group in structs.chunks_exact(GROUP) {
                 let group = group.try_into().expect("a whole group");
-                prop_assert_eq!(look.kinds(group, &[], MAP), look.kinds_one_by_one(group, MAP));
+                prop_assert_eq!(page_kinds(&matcher, group, &[], MAP), matcher.kinds_one_by_one(group, MAP));
             }
         }
     }

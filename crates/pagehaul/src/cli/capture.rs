@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use pagehaul_capture::{Limits, Source};
+use pagehaul_capture::Limits;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_present::time::parse_duration;
+use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
 

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use pagehaul_capture::{Limits, Source};
+use pagehaul_capture::Limits;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::MapPolicy;
+use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
 

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use pagehaul_capture::Source;
 use pagehaul_kernel::{Caller, Hints, KernelLog, Record};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use crate::printed;

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use pagehaul_capture::{
-    CaptureError, Codecs, Compression, Format, Limits, Options, Source, Target, capture, estimate,
+    CaptureError, Codecs, Compression, Format, Limits, Options, Target, capture, estimate,
 };
 use pagehaul_kernel::DumpLevel;
+use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::printed::{Manner, print};

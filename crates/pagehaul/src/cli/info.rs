@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use pagehaul_capture::{Source, SourceKind};
 use pagehaul_elfcore::notes;
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits};
 use pagehaul_vmcore::ElfVmcore;
+use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
 use crate::printed;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use pagehaul_capture::Source;
 use pagehaul_elfcore::notes;
 use pagehaul_kernel::{Hints, Kernel, KernelLog};
 use pagehaul_mount::{Absent, CoreFile, Options, mount};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_vmcore::Source;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

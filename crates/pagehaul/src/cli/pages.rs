@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use pagehaul_capture::Source;
 use pagehaul_census::{Heading, count, html};
 use pagehaul_kernel::{Hints, Kernel};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_vmcore::Source;
 
 use crate::cli::options::Threads;
 use crate::{files, printed};

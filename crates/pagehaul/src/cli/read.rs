@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use pagehaul_capture::Source;
 use pagehaul_kernel::{Hints, Kernel, TranslateError};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError};
 use pagehaul_present::number::parse_bytes;
+use pagehaul_vmcore::Source;
 use pagehaul_vmcore::sweep::sweep;
 
 use crate::cli::options::Threads;

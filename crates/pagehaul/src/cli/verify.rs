@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use pagehaul_capture::Source;
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{MapPolicy, PageState};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_run::Progress;
+use pagehaul_vmcore::Source;
 use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 

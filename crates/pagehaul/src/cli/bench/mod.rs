@@ -14,11 +14,11 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
-    instrument: Instrument,
+    benchmark: Benchmark,
 }
 
 #[derive(Debug, Subcommand)]
-enum Instrument {
+enum Benchmark {
     Read(read::ReadArguments),
     #[cfg(feature = "bench")]
     Codec(codec::CodecArguments),
@@ -27,12 +27,12 @@ enum Instrument {
 }
 
 pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
-    match &arguments.instrument {
-        Instrument::Read(arguments) => read::run(arguments)?,
+    match &arguments.benchmark {
+        Benchmark::Read(arguments) => read::run(arguments)?,
         #[cfg(feature = "bench")]
-        Instrument::Codec(arguments) => codec::run(arguments)?,
+        Benchmark::Codec(arguments) => codec::run(arguments)?,
         #[cfg(feature = "bench")]
-        Instrument::Scale(arguments) => scale::run(arguments)?,
+        Benchmark::Scale(arguments) => scale::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,7 +14,7 @@ const MOST_NODES: u64 = 1024;
 
 impl Kernel {
     /// Virtual addresses of these.
-    pub(crate) fn landmarks(&self, view: &mut dyn View) -> Vec<Range<u64>> {
+    pub(crate) fn early_allocations(&self, view: &mut dyn View) -> Vec<Range<u64>> {
         let mut found = self.sections().table(self.translator(), view);
         self.nodes(view, &mut found);
         self.log(view, &mut found);

@@ -24,7 +24,7 @@ const PER_CPU_CHUNK: u64 = 2 << 20;
 
 /// Runs of PFNs, ascending and apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnPages {
+pub struct KernelMappedPages {
     /// Page tables, and what is mapped to be written or read: data, stacks, per-CPU memory.
     pub data: Vec<Range<u64>>,
     /// Mapped to be run: text, which is in the debugger's copy of the kernel too.
@@ -35,9 +35,9 @@ pub struct OwnPages {
 
 impl Kernel {
     /// The pages that the kernel maps outside its map of all memory. None where nothing tells where that is.
-    pub fn own_pages(&self, memory: &dyn PhysMemory) -> OwnPages {
+    pub fn kernel_mapped_pages(&self, memory: &dyn PhysMemory) -> KernelMappedPages {
         let Some(direct_map) = memory.direct_map().or_else(|| self.direct_map()) else {
-            return OwnPages::default();
+            return KernelMappedPages::default();
         };
         let mut search = Search {
             kernel: self,
@@ -45,13 +45,13 @@ impl Kernel {
             struct_pages: self.struct_page_addresses(memory),
             view: memory.view(),
             seen: HashSet::new(),
-            found: OwnPages::default(),
+            found: KernelMappedPages::default(),
         };
         let root = self.translator().root();
         search.table(root, self.translator().levels(), 0);
-        search.landmarks();
-        let OwnPages { data, text, struct_pages } = search.found;
-        OwnPages { data: merge(data), text: merge(text), struct_pages: merge(struct_pages) }
+        search.early_allocations();
+        let KernelMappedPages { data, text, struct_pages } = search.found;
+        KernelMappedPages { data: merge(data), text: merge(text), struct_pages: merge(struct_pages) }
     }
 
     /// Virtual addresses of struct pages, where they are one array (SPARSEMEM_VMEMMAP).
@@ -75,7 +75,7 @@ struct Search<'a> {
     /// Virtual addresses.
     struct_pages: Range<u64>,
     seen: HashSet<u64>,
-    found: OwnPages,
+    found: KernelMappedPages,
 }
 
 impl Search<'_> {
@@ -109,8 +109,8 @@ impl Search<'_> {
         }
     }
 
-    fn landmarks(&mut self) {
-        for range in self.kernel.landmarks(self.view.as_mut()) {
+    fn early_allocations(&mut self) {
+        for range in self.kernel.early_allocations(self.view.as_mut()) {
             let mut at = range.start & !((1 << PAGE_SHIFT) - 1);
             while at < range.end {
                 let Ok(extent) = self.kernel.translator().translate(self.view.as_mut(), at) else { break };
