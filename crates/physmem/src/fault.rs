@@ -1,11 +1,11 @@
-//! Bytes that vanish beneath a mapping: a file that was cut, a disk that fails, memory that is poisoned. The system
-//! says so with SIGBUS at the moment of the read. A handler puts zeroes in the place of the page and counts, so that
-//! the reader goes on and learns afterwards that what it saw was not the file.
+//! Mapped bytes that cannot be read: the file was truncated, the disk fails, memory is poisoned. The kernel raises SIGBUS
+//! at the read. A handler maps zeros in place of the page and counts, so that the reader goes on and learns afterwards
+//! that what it saw was not the file.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Mappings watched at once. Past this many a fault ends the process, as it would without the handler.
+/// Mappings watched at once. With more, a fault ends the process, as it would without the handler.
 const SLOTS: usize = 1024;
 
 struct Slot {
@@ -62,10 +62,17 @@ impl Drop for Guard {
     }
 }
 
+/// What handled SIGBUS before: Rust's own handler, which detects stack overflows, or that of a program which uses this
+/// crate. Set before the handler here can run.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
 fn install() {
     // SAFETY: a zeroed sigaction is a valid one; the handler has the signature SA_SIGINFO asks for and calls only
-    // what is allowed in a signal handler: atomics, mmap and sigaction.
+    // what is allowed in a signal handler: atomics, mmap, sigaction, raise, and the previous handler.
     unsafe {
+        let mut previous: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous);
+        PREVIOUS.get_or_init(|| previous);
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus_error as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -74,15 +81,23 @@ fn install() {
     }
 }
 
-extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the system passes a valid siginfo, and SIGBUS carries an address.
-    let address = unsafe { (*info).si_addr() } as usize;
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the system passes a valid siginfo. Its address is one only in a signal that the kernel itself raised.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    if code > 0 && replace_page(address) {
+        return;
+    }
+    chain(signal, code, info, context);
+}
+
+/// Maps zeros in place of the page at `address` and counts the fault, if a watched mapping has that page.
+fn replace_page(address: usize) -> bool {
     for slot in &TABLE {
         let start = slot.start.load(Ordering::Acquire);
         if start > 1 && address >= start && address < slot.end.load(Ordering::Relaxed) {
             slot.faults.fetch_add(1, Ordering::Relaxed);
             let page = address & !4095;
-            // SAFETY: the page is part of a mapping this process made and still owns; it is replaced by zeroes.
+            // SAFETY: the page is part of a mapping this process made and still owns; it is replaced by zeros.
             let put = unsafe {
                 libc::mmap(
                     page as *mut libc::c_void,
@@ -93,16 +108,36 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
                     0,
                 )
             };
-            if put != libc::MAP_FAILED {
-                return;
-            }
+            return put != libc::MAP_FAILED;
         }
     }
-    // Not ours: let it take its usual course when the instruction runs again.
-    // SAFETY: as in `install`; SIG_DFL is a valid disposition.
+    false
+}
+
+/// Passes a signal that is not about a watched mapping to the handler that was there before.
+fn chain(signal: libc::c_int, code: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = PREVIOUS.get();
+    let handler = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
+    let takes_info = previous.is_some_and(|previous| previous.sa_flags & libc::SA_SIGINFO != 0);
+    if handler == libc::SIG_IGN && code <= 0 {
+        // Only signals that processes send can be ignored.
+        return;
+    }
+    // SAFETY: `handler` is what sigaction returned for this signal: a disposition, or a function with the signature that
+    // its flags say. For the default disposition the signal is raised again; it is blocked until this handler returns.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = libc::SIG_DFL;
-        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+            libc::raise(signal);
+        } else if takes_info {
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                std::mem::transmute(handler);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C" fn(libc::c_int) = std::mem::transmute(handler);
+            handler(signal);
+        }
     }
 }

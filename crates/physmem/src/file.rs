@@ -1,8 +1,8 @@
 //! Files read by offset: plain ones here, flattened ones in the crate that knows their format.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::OpenError;
@@ -46,18 +46,38 @@ pub struct PlainFile {
 }
 
 impl PlainFile {
-    /// Opens `path` for reading.
+    /// Opens a regular file or a block device for reading. Fails at once for pipes and terminals, whose opening or reading
+    /// would wait for another process.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let fail = |action| move |source| OpenError::Io { path: path.to_owned(), action, source };
-        let file = File::open(path).map_err(fail("open"))?;
+        // O_NONBLOCK keeps the opening of a FIFO without a writer from blocking. It does not matter for files.
+        let mut file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(fail("open"))?;
         let meta = file.metadata().map_err(fail("examine"))?;
-        if meta.is_dir() {
+        let kind = meta.file_type();
+        let size = if kind.is_file() {
+            meta.len()
+        } else if kind.is_block_device() {
+            file.seek(SeekFrom::End(0)).map_err(fail("find the size of"))?
+        } else {
+            let what = if kind.is_dir() {
+                "this is a directory"
+            } else if kind.is_fifo() {
+                "this is a pipe, and dumps are not read in order"
+            } else {
+                "this is neither a file nor a block device"
+            };
             return Err(OpenError::Unsupported {
                 path: path.to_owned(),
-                what: "this is a directory; name a vmcore or a dump".into(),
+                what: format!("{what}; name a vmcore or a dump"),
             });
-        }
-        Ok(Self { file, path: path.to_owned(), size: meta.len(), identity: (meta.dev(), meta.ino()) })
+        };
+        Ok(Self { file, path: path.to_owned(), size, identity: (meta.dev(), meta.ino()) })
+    }
+
+    /// Opens the same path once more.
+    pub(crate) fn reopen(&self) -> io::Result<Self> {
+        Ok(Self { file: File::open(&self.path)?, path: self.path.clone(), ..*self })
     }
 
     /// The open file.
@@ -81,5 +101,23 @@ impl ReadAt for PlainFile {
 
     fn identity(&self) -> (u64, u64) {
         self.identity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipes_and_directories_are_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        for (path, what) in [(pipe.as_path(), "a pipe"), (directory.path(), "a directory")] {
+            let error = PlainFile::open(path).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        let error = PlainFile::open(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("neither a file nor a block device"), "{error}");
     }
 }
