@@ -12,10 +12,14 @@ use crate::printed;
 
 /// Describes a core or a checkpoint; none if the file is something else, or cannot be opened.
 pub(crate) fn run(path: &Path, json: bool) -> anyhow::Result<Option<ExitCode>> {
+    // A checkpoint may be named by its directory. Opening a pipe would block.
+    if !path.is_file() && !path.is_dir() {
+        return Ok(None);
+    }
     if let Some(info) = describe_checkpoint(path)? {
         return print(&info, json, checkpoint::describe).map(Some);
     }
-    if !path.is_file() {
+    if path.is_dir() {
         return Ok(None);
     }
     describe(path)?.map(|info| print(&info, json, render)).transpose()

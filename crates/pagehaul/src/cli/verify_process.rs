@@ -20,6 +20,10 @@ struct Printed<'a> {
 
 /// Checks a core or a checkpoint; none if the file is something else, or cannot be opened.
 pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Option<ExitCode>> {
+    // A checkpoint may be named by its directory. Opening a pipe would block.
+    if !path.is_file() && !path.is_dir() {
+        return Ok(None);
+    }
     let check = |progress: &Progress| match verify_checkpoint(path, threads, progress)? {
         None if path.is_file() => verify(path, threads, progress),
         found => Ok(found),
