@@ -29,6 +29,7 @@ mod printed;
 mod progress;
 mod registers;
 mod run;
+mod sandbox;
 mod signals;
 mod summary;
 mod usage;

@@ -11,6 +11,7 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
+use crate::sandbox::Sandbox;
 
 /// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage
 ///
@@ -39,6 +40,7 @@ pub(crate) struct ConvertArguments {
 
 pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     let Some((output, sources)) = arguments.files.split_last() else { bail!("name a source and an output") };
+    Sandbox::reading(sources).writing([output]).enter();
     let source = Source::open_all(sources, MapPolicy::default())?;
     let selection = PageSelection {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),

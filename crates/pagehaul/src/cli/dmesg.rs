@@ -12,6 +12,7 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use crate::printed;
+use crate::sandbox::Sandbox;
 
 /// Print the kernel log of a dump
 ///
@@ -41,6 +42,7 @@ const FACILITIES: [&str; 12] =
     ["kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp"];
 
 pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
+    Sandbox::reading(&arguments.dumps).enter();
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let memory = source.memory();
     let mut log = KernelLog::read(memory, Hints::from_memory(memory))

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::printed;
 use crate::registers::{self, Cpu};
+use crate::sandbox::Sandbox;
 
 /// Describe a dump: format, kernel, time, dump level, codecs, completeness; memory map and registers
 #[derive(Debug, Args)]
@@ -37,6 +38,7 @@ pub(crate) struct InfoArguments {
 }
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
+    Sandbox::reading(&arguments.dumps).enter();
     #[cfg(feature = "process")]
     if let [core] = arguments.dumps.as_slice()
         && let Some(code) = crate::cli::core_info::run(core, arguments.json)?

@@ -12,10 +12,11 @@ use pagehaul_latency::{
 };
 use pagehaul_present::time::time_of_day;
 use pagehaul_trace::live::Tracefs;
-use pagehaul_trace::{TraceFile, TraceInfo};
+use pagehaul_trace::{Input, TraceFile, TraceInfo};
 
 use super::tracing::{POLL, TracingArguments, TracingRun};
 use crate::printed;
+use crate::sandbox::Sandbox;
 
 /// Show the latency of kernel functions, or the time between two trace events, as a histogram
 ///
@@ -154,7 +155,9 @@ fn measure(
 }
 
 fn read_trace(arguments: &LatencyArguments, path: &Path, options: &Options) -> anyhow::Result<()> {
-    let mut trace = TraceFile::open(path)?;
+    let input = Input::open(path)?;
+    Sandbox::default().enter();
+    let mut trace = TraceFile::from_input(input)?;
     let intervals = arguments.tracing.intervals();
     let clock = TraceClock::of(trace.info());
     let take = |ts, report: Report| print(arguments, &report, || clock.time(ts));

@@ -11,6 +11,7 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::Threads;
+use crate::sandbox::Sandbox;
 use crate::{files, printed};
 
 /// Show memory usage by page class, node and zone, block size and address
@@ -36,6 +37,7 @@ pub(crate) struct PagesArguments {
 }
 
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
+    Sandbox::reading(&arguments.dumps).writing(&arguments.html).enter();
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let memory = source.memory();
     let place = || source.path().display().to_string();

@@ -14,6 +14,7 @@ use pagehaul_vmcore::Source;
 use pagehaul_vmcore::sweep::sweep;
 
 use crate::cli::options::Threads;
+use crate::sandbox::Sandbox;
 use crate::usage;
 
 /// Read memory at a physical or virtual address
@@ -64,6 +65,7 @@ enum Stop {
 }
 
 pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
+    Sandbox::reading(&arguments.dumps).enter();
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let mut out = Printer::new(arguments);
     let stopped = match (arguments.phys, arguments.virt) {

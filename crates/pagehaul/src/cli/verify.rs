@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_output::checksums::Checksums;
 use pagehaul_physmem::{MapPolicy, PageState};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_run::Progress;
@@ -15,6 +16,7 @@ use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 
 use crate::cli::options::Threads;
+use crate::sandbox::Sandbox;
 use crate::{exit, printed, run};
 
 /// Pages listed without --verbose.
@@ -44,6 +46,8 @@ pub(crate) struct VerifyArguments {
 }
 
 pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
+    let sums: Vec<PathBuf> = arguments.dumps.iter().map(|dump| Checksums::path_of(dump)).collect();
+    Sandbox::reading(arguments.dumps.iter().chain(&sums)).enter();
     let threads = arguments.threads.count();
     #[cfg(feature = "process")]
     if let [file] = arguments.dumps.as_slice()

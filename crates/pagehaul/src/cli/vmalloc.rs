@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use pagehaul_trace::TraceFile;
 use pagehaul_trace::live::Tracefs;
+use pagehaul_trace::{Input, TraceFile};
 use pagehaul_vmalloc::{
     Interval, Monitor, Usage, interval_header, interval_row, purge_report, read_trace, record, summary,
 };
 
 use super::tracing::{POLL, TracingArguments, TracingRun};
 use crate::printed;
+use crate::sandbox::Sandbox;
 
 /// Show the areas of the vmalloc space and their callers; or over time: allocations, the backlog of areas that are freed but
 /// not purged, and purges
@@ -88,7 +89,9 @@ fn monitor(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn show_trace(tracing: &TracingArguments, path: &Path) -> anyhow::Result<()> {
-    let mut trace = TraceFile::open(path)?;
+    let input = Input::open(path)?;
+    Sandbox::default().enter();
+    let mut trace = TraceFile::from_input(input)?;
     let symbols = trace.info().symbols.clone();
     let intervals = read_trace(&mut trace, symbols, tracing.intervals());
     let intervals = intervals.with_context(|| path.display().to_string())?;

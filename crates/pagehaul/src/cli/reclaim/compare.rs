@@ -5,16 +5,19 @@ use anyhow::Result;
 use pagehaul_reclaim::{Comparison, render};
 
 use super::args::CompareArguments;
-use super::load;
+use super::load::Column;
+use crate::sandbox::Sandbox;
 use crate::{files, printed};
 
 pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
-    let reports = arguments.columns.iter().map(|column| load::column(column)).collect::<Result<Vec<_>>>()?;
+    let columns = arguments.columns.iter().map(|text| Column::open(text)).collect::<Result<Vec<_>>>()?;
+    Sandbox::default().writing(&arguments.html).enter();
+    let files: Vec<&Path> = columns.iter().flat_map(|column| &column.files).map(|(path, _)| *path).collect();
+    let reports = columns.into_iter().map(Column::report).collect::<Result<Vec<_>>>()?;
     let comparison = Comparison::new(&reports);
     if let Some(path) = &arguments.html {
         let page = render::comparison_page(&comparison, &reports);
-        let files = arguments.columns.iter().flat_map(|column| load::files(column).1);
-        files::write(path, &page, files.map(Path::new))?;
+        files::write(path, &page, files)?;
     } else if arguments.json {
         printed::json(&comparison)?;
     } else {

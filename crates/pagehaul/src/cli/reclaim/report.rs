@@ -3,17 +3,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use pagehaul_reclaim::render;
+use pagehaul_trace::Input;
 
 use super::args::ReportArguments;
 use super::load;
+use crate::sandbox::Sandbox;
 use crate::{files, printed};
 
 pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
-    let report = |path: &PathBuf| {
+    let inputs = arguments.files.iter().map(|path| Ok(Input::open(path)?)).collect::<Result<Vec<_>>>()?;
+    Sandbox::default().writing(&arguments.html).enter();
+    let report = |(path, input): (&PathBuf, Input)| {
         let label = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
-        load::report(path, &label)
+        load::report(path, input, &label)
     };
-    let reports = arguments.files.iter().map(report).collect::<Result<Vec<_>>>()?;
+    let reports = arguments.files.iter().zip(inputs).map(report).collect::<Result<Vec<_>>>()?;
     if let Some(path) = &arguments.html {
         let page = render::report_page(&reports);
         files::write(path, &page, arguments.files.iter().map(PathBuf::as_path))?;

@@ -1,0 +1,71 @@
+//! Commands that parse files from elsewhere confine themselves. What the sandbox refuses is tested in `src/sandbox`.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pagehaul_synth::{Era, Machine, Message};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
+/// Far more than any command takes to start: reached only by one that does not confine itself.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A pipe that takes no byte more, so that a command that prints to it never ends.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(writer.as_fd(), true).unwrap();
+    while writer.write(&[0; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(writer.as_fd(), false).unwrap();
+    (reader, writer)
+}
+
+/// Returns whether the command comes under a seccomp filter (mode 2) before it ends.
+fn confines_itself(child: &mut Child) -> bool {
+    let status = format!("/proc/{}/status", child.id());
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE && child.try_wait().unwrap().is_none() {
+        if std::fs::read_to_string(&status).is_ok_and(|status| status.contains("\nSeccomp:\t2\n")) {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+#[test]
+fn readers_confine_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = Machine::new(Era::V6_12);
+    machine.sampler(0x4000);
+    machine.log(0x6000, &[Message { nanoseconds: 0, level: 0, caller: 7, text: "panic" }]);
+    machine.build().elf().write(&folder.path().join("vmcore")).unwrap();
+    let event = "cat-7 [000] ..... 1.000000: mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_KERNEL\n";
+    std::fs::write(folder.path().join("trace.txt"), event).unwrap();
+    for arguments in [
+        "info vmcore",
+        "dmesg vmcore",
+        "read vmcore --phys 0x4000000",
+        "pages vmcore",
+        "verify vmcore",
+        "convert vmcore -",
+        "reclaim report trace.txt",
+        "reclaim compare trace.txt trace.txt",
+        "latency schedule --from trace.txt",
+        "vmalloc --from trace.txt",
+    ] {
+        let (reader, writer) = full_pipe();
+        let mut child = Command::new(BINARY)
+            .args(arguments.split(' '))
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .spawn()
+            .unwrap();
+        let confined = confines_itself(&mut child);
+        drop(reader);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(confined, "{arguments}");
+    }
+}
