@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pagehaul_kdump::write::{BitmapWriter, FlattenedOutput, FlattenedWriter, SingleFileWriter};
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_output::{ChunkWriter, DumpWriter, Output, OutputFile, StoredBitmap};
+use pagehaul_output::{ChunkWriter, DumpFileOptions, DumpWriter, Output, OutputFile, StoredBitmap};
 use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::batch::{KeptPages, Pass};
@@ -54,10 +54,9 @@ pub fn capture(
             return stream(&job, &File::from(out), path, &mut clock);
         }
     };
-    let mut file = OutputFile::create(path, overwrite, &source.memory().files(), progress.bytes_written())?;
-    if options.checksums {
-        file.enable_checksums();
-    }
+    let sources = source.memory().files();
+    let create = DumpFileOptions { overwrite, checksums: options.checksums, sources: &sources };
+    let file = OutputFile::create(path, create, progress.bytes_written())?;
     let report = match options.format {
         Format::Kdump => kdump(&mut job, file.clone(), &mut clock),
         Format::Elf => elf(&job, file.clone(), &mut clock),

@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::path::Path;
 
 use pagehaul_trace::live::{Recorder, RecorderOptions, RecordingSummary};
@@ -13,15 +14,19 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Starts recording. `command` is stored in the file.
+    /// Starts recording to `file`, which messages call `path`. `command` is stored in it.
     ///
     /// # Errors
     /// [`LatencyError`] if the kernel refuses or the file cannot be written.
-    pub fn start(setup: Setup, path: &Path, command: &[String]) -> Result<Self, LatencyError> {
+    pub fn start(
+        setup: Setup,
+        (file, path): (File, &Path),
+        command: &[String],
+    ) -> Result<Self, LatencyError> {
         let Setup { instance, probes, .. } = setup;
         let options =
             RecorderOptions { command: command.to_vec(), without_self: true, ..RecorderOptions::default() };
-        let recorder = Recorder::start(instance, path, &options)?;
+        let recorder = Recorder::start(instance, (file, path), &options)?;
         Ok(Self { recorder, probes })
     }
 

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use pagehaul_physmem::file::ReadAt;
 use twox_hash::XxHash3_64;
 
+use crate::new_file::{CreateOptions, Naming, NewFile, OutputError, Special};
+
 /// Bytes per hash: a terabyte has 8 MiB of hashes, and a hash that differs leaves 1 MiB to examine.
 pub const EXTENT: usize = 1 << 20;
 /// First words of the file.
@@ -52,6 +54,9 @@ pub enum ChecksumError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file cannot be created.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// The file does not hold valid checksums.
     #[error("{path}: line {line}: {what}", path = path.display())]
     Format {
@@ -97,14 +102,14 @@ impl Checksums {
         out
     }
 
-    /// Writes them to `path`, readable only by the owner, like the dump.
-    pub fn write(&self, path: &Path) -> Result<(), ChecksumError> {
+    /// Writes them to `path`, readable only by the owner, like the dump. A file that exists is replaced only with
+    /// `overwrite`.
+    pub fn write(&self, path: &Path, overwrite: bool) -> Result<(), ChecksumError> {
+        let mut output = NewFile::create(path, create_options(overwrite, &[]))?;
         let fail = |source| ChecksumError::Io { path: path.to_owned(), action: "write", source };
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path).map_err(fail)?;
-        io::Write::write_all(&mut file, self.encode().as_bytes()).map_err(fail)
+        io::Write::write_all(&mut &**output.file(), self.encode().as_bytes()).map_err(fail)?;
+        output.file().sync_data().map_err(fail)?;
+        Ok(output.commit()?)
     }
 
     /// Reads the checksums in `path`. Returns `None` if there is no such file.
@@ -153,6 +158,16 @@ impl Checksums {
         }
         Ok(sums)
     }
+}
+
+/// Refuses an output whose checksums must not be written.
+pub(crate) fn check(output: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<(), OutputError> {
+    NewFile::check(&Checksums::path_of(output), create_options(overwrite, sources))
+}
+
+fn create_options(overwrite: bool, sources: &[(u64, u64)]) -> CreateOptions<'_> {
+    let naming = Naming::WhenComplete;
+    CreateOptions { naming, overwrite, special: Special::No, private: true, sources }
 }
 
 /// The checksums of a file that is being written, in any order. Extents written at once are hashed at that time; the

@@ -2,14 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pagehaul_physmem::file::ReadAt;
 use pagehaul_run::BytesWritten;
 
-use crate::checksums::{ChecksumError, Checksums, RunningChecksums};
+use crate::checksums::{self, ChecksumError, Checksums, RunningChecksums};
+use crate::new_file::{CreateOptions, Naming, NewFile, OutputError, Special};
 use crate::{Output, WriteError};
 
 /// Direct writes are multiples of this: enough for every disk in use.
@@ -21,124 +22,92 @@ const ZEROS: usize = 256 << 10;
 /// A file or block device being written, which can be read back at the same time.
 #[derive(Debug, Clone)]
 pub struct OutputFile {
-    file: Arc<File>,
-    path: PathBuf,
+    file: Arc<NewFile>,
     /// The same file with O_DIRECT: a capture kernel has no memory to spare for the page cache, and copying into it
     /// costs more than compressing. `None` where the file system refuses.
     direct: Option<Arc<File>>,
     checksums: Option<Arc<Mutex<RunningChecksums>>>,
+    overwrite: bool,
     /// A file rather than a disk: it was empty at first, can have holes, and can be truncated.
     regular: bool,
-    /// Whether this run created the file, rather than emptied one that existed.
-    created: bool,
     bytes_written: BytesWritten,
 }
 
-/// Why an output file was not created.
-#[derive(Debug, thiserror::Error)]
-pub enum OutputError {
-    /// The path must not be written to.
-    #[error("{0}")]
-    Refused(String),
-    /// The system refused.
-    #[error("cannot {action} {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The action that failed.
-        action: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+/// How the file of a dump is created.
+#[derive(Debug, Clone, Copy)]
+pub struct DumpFileOptions<'a> {
+    /// Whether a file that exists may be replaced, or a disk overwritten.
+    pub overwrite: bool,
+    /// Whether checksums are computed of what is written.
+    pub checksums: bool,
+    /// Device and inode of the files that are being read, which are never replaced.
+    pub sources: &'a [(u64, u64)],
 }
 
-impl OutputError {
-    fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { path: path.to_owned(), action, source }
+impl<'a> DumpFileOptions<'a> {
+    /// A dump holds every secret of the machine: only its owner may read it.
+    fn create(self) -> CreateOptions<'a> {
+        CreateOptions {
+            naming: Naming::AtOnce,
+            overwrite: self.overwrite,
+            special: Special::Disks,
+            private: true,
+            sources: self.sources,
+        }
     }
 }
 
 impl OutputFile {
-    /// Refuses a file that exists unless `overwrite`, and always one that is being read (`sources`: device and inode).
-    pub fn check(path: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<(), OutputError> {
-        let refuse = |why: String| Err(OutputError::Refused(why));
-        let found = match std::fs::metadata(path) {
-            Ok(found) => found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(source) => return Err(OutputError::io(path, "examine")(source)),
-        };
-        let name = path.display();
-        if sources.contains(&(found.dev(), found.ino())) {
-            return refuse(format!("{name} is the source itself; name another output"));
+    /// Refuses a path that must not be written to, and changes nothing.
+    pub fn check(path: &Path, options: DumpFileOptions<'_>) -> Result<(), OutputError> {
+        if options.checksums {
+            checksums::check(path, options.overwrite, options.sources)?;
         }
-        if found.is_dir() {
-            return refuse(format!("{name} is a directory; name a file, such as {name}/vmcore"));
-        }
-        if !found.is_file() && !found.file_type().is_block_device() {
-            return refuse(format!(
-                "{name} is neither a file nor a disk; use `-` as the output to write a flattened stream to a pipe, or \
-                 --dry-run to write nothing"
-            ));
-        }
-        if !overwrite {
-            return refuse(format!("{name} exists; remove it, or replace it with --force"));
-        }
-        Ok(())
+        NewFile::check(path, options.create())
     }
 
-    /// Creates the file, where [`check`](Self::check) allows it. A file that exists is emptied and written in place: the
-    /// disk of a capture kernel often has no room for two dumps. Adds what is written to `bytes_written`.
+    /// Creates the file, where [`check`](Self::check) allows it, or opens the disk. Adds what is written to
+    /// `bytes_written`.
     pub fn create(
         path: &Path,
-        overwrite: bool,
-        sources: &[(u64, u64)],
+        options: DumpFileOptions<'_>,
         bytes_written: BytesWritten,
     ) -> Result<Self, OutputError> {
-        Self::check(path, overwrite, sources)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        // A dump holds every secret of the machine: only its owner may read it.
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let (opened, created) = match options.clone().create_new(true).open(path) {
-            Err(error) if overwrite && error.kind() == io::ErrorKind::AlreadyExists => {
-                (options.create(true).truncate(true).open(path), false)
-            }
-            opened => (opened, true),
-        };
-        let file = opened.map_err(OutputError::io(path, "create"))?;
-        let regular = file.metadata().map_err(OutputError::io(path, "examine"))?.is_file();
-        let direct = open_direct(path, &file);
-        let file = Arc::new(file);
-        Ok(Self { file, direct, checksums: None, path: path.to_owned(), regular, created, bytes_written })
+        Self::check(path, options)?;
+        let file = NewFile::create(path, options.create())?;
+        let regular = file.file().metadata().map_err(OutputError::io(path, "examine"))?.is_file();
+        if options.checksums && !regular {
+            return Err(OutputError::Refused(format!(
+                "{} is a disk: checksums are a file next to the output, and a disk has no directory; omit --checksums",
+                path.display()
+            )));
+        }
+        let direct = open_direct(path, file.file());
+        let checksums = options.checksums.then(Arc::default);
+        let overwrite = options.overwrite;
+        Ok(Self { file: Arc::new(file), direct, checksums, overwrite, regular, bytes_written })
     }
 
     /// Creates an unnamed temporary file in the directory of `path`.
     pub fn temporary(path: &Path) -> Result<Self, OutputError> {
-        let directory = match path.parent() {
-            Some(directory) if !directory.as_os_str().is_empty() => directory,
-            _ => Path::new("."),
-        };
-        let file = tempfile::tempfile_in(directory)
-            .map_err(OutputError::io(directory, "create a temporary file in"))?;
         Ok(Self {
-            file: Arc::new(file),
+            file: Arc::new(NewFile::temporary(path)?),
             direct: None,
             checksums: None,
-            path: directory.join("(temporary bitmap)"),
+            overwrite: false,
             regular: true,
-            created: false,
             bytes_written: BytesWritten::default(),
         })
     }
 
     /// The path of the file.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// The open file.
     pub fn file(&self) -> &File {
-        &self.file
+        self.file.file()
     }
 
     /// Returns the same file, for reading.
@@ -156,29 +125,17 @@ impl OutputFile {
         self.bytes_written.get()
     }
 
-    /// Computes checksums of what is written from now on.
-    pub fn enable_checksums(&mut self) {
-        self.checksums = Some(Arc::default());
-    }
-
     /// Writes the checksums to `PATH.sums`, if they are enabled.
     pub fn write_checksums(&self) -> Result<(), ChecksumError> {
         let Some(checksums) = &self.checksums else { return Ok(()) };
         let running = std::mem::take(&mut *checksums.lock().unwrap_or_else(PoisonError::into_inner));
-        let fail = |source| ChecksumError::Io { path: self.path.clone(), action: "read back", source };
-        running.finish(self).map_err(fail)?.write(&Checksums::path_of(&self.path))
+        let fail = |source| ChecksumError::Io { path: self.path().to_owned(), action: "read back", source };
+        running.finish(self).map_err(fail)?.write(&Checksums::path_of(self.path()), self.overwrite)
     }
 
-    /// Removes a file that holds nothing of use, if this run created it. One that existed is left empty, so that it does
-    /// not pass for a dump.
+    /// Removes a file that holds nothing of use: see [`NewFile::discard`].
     pub fn discard(&self) {
-        if !self.regular {
-            return;
-        }
-        let there = std::fs::symlink_metadata(&self.path);
-        let is_ours = self.created && there.is_ok_and(|there| (there.dev(), there.ino()) == self.identity());
-        // A file that can be neither removed nor emptied is marked incomplete; nothing else can be done.
-        let _ = if is_ours { std::fs::remove_file(&self.path) } else { self.file.set_len(0) };
+        self.file.discard();
     }
 
     /// Returns the blocks of `length` bytes from `offset` to the file system.
@@ -189,7 +146,7 @@ impl OutputFile {
         }
         self.invalidate_checksums(offset, length);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(&*self.file, flags, offset, length)?)
+        Ok(fallocate(self.file(), flags, offset, length)?)
     }
 
     /// Sets the size of a file. Bytes past its previous end read as zeros.
@@ -198,7 +155,7 @@ impl OutputFile {
             return Ok(());
         }
         self.invalidate_checksums(size, u64::MAX);
-        self.file.set_len(size)
+        self.file().set_len(size)
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
@@ -217,7 +174,7 @@ impl OutputFile {
                 Err((written, source)) => return Err(WriteError::Write { written, source }),
             }
         }
-        write_all(&self.file, offset + done as u64, &bytes[done..])
+        write_all(self.file(), offset + done as u64, &bytes[done..])
             .map_err(|(written, source)| WriteError::Write { written: written + done, source })
     }
 
@@ -226,7 +183,7 @@ impl OutputFile {
         use rustix::fs::{FallocateFlags, fallocate};
         use rustix::io::Errno;
         // Since Linux 4.9; older kernels, and disks that cannot, return an error.
-        match fallocate(&*self.file, FallocateFlags::ZERO_RANGE, offset, length) {
+        match fallocate(self.file(), FallocateFlags::ZERO_RANGE, offset, length) {
             Ok(()) => {
                 self.invalidate_checksums(offset, length);
                 Ok(())
@@ -295,7 +252,7 @@ impl Output for OutputFile {
         if !self.regular {
             return self.zero(offset, length);
         }
-        match fallocate(&*self.file, FallocateFlags::empty(), offset, length) {
+        match fallocate(self.file(), FallocateFlags::empty(), offset, length) {
             // A hole does as well, except that a full disk is noticed later.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => Ok(()),
             Err(error) => Err(io::Error::from(error).into()),
@@ -303,7 +260,7 @@ impl Output for OutputFile {
     }
 
     fn sync(&mut self) -> Result<(), WriteError> {
-        self.file.sync_data().map_err(WriteError::from)
+        self.file().sync_data().map_err(WriteError::from)
     }
 
     fn is_sparse(&self) -> bool {
@@ -317,45 +274,18 @@ impl Output for OutputFile {
 
 impl ReadAt for OutputFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.file.read_at(buf, offset)
+        self.file().read_at(buf, offset)
     }
 
     fn size(&self) -> u64 {
-        self.file.metadata().map_or(0, |meta| meta.len())
+        self.file().metadata().map_or(0, |meta| meta.len())
     }
 
     fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     fn identity(&self) -> (u64, u64) {
-        self.file.metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn discard_removes_only_a_file_that_create_made() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("dump");
-        let create = |overwrite| OutputFile::create(&path, overwrite, &[], BytesWritten::default()).unwrap();
-        create(true).discard();
-        assert!(!path.exists());
-        // One that existed has lost its contents, and must not pass for a dump.
-        std::fs::write(&path, "old").unwrap();
-        let mut file = create(true);
-        file.write(0, b"new").unwrap();
-        file.discard();
-        assert_eq!(std::fs::read(&path).unwrap(), b"");
-        // Another program's, put there meanwhile.
-        std::fs::remove_file(&path).unwrap();
-        let file = create(false);
-        std::fs::remove_file(&path).unwrap();
-        std::fs::write(&path, "other").unwrap();
-        file.discard();
-        assert_eq!(std::fs::read(&path).unwrap(), b"other");
+        self.file().metadata().map_or((0, 0), |meta| (meta.dev(), meta.ino()))
     }
 }

@@ -1,4 +1,6 @@
-//! What every dump writer shares: output files, large aligned writes, write-behind, and checksums.
+//! Output files, and what every dump writer shares: large aligned writes, write-behind, and checksums.
+//!
+//! [`NewFile`] creates every file that this program writes, and replaces files that exist.
 //!
 //! An [`Output`] takes bytes at any offset: a file ([`OutputFile`]) or a stream. [`ChunkWriter`] gathers consecutive
 //! bytes into large aligned writes; [`WriteBehind`] does the same and writes on a thread of its own. A format
@@ -10,6 +12,7 @@ pub mod checksums;
 mod chunk_writer;
 mod dump;
 mod file;
+mod new_file;
 #[cfg(test)]
 mod test_disk;
 mod write_behind;
@@ -20,7 +23,8 @@ pub use aligned::AlignedBuffer;
 pub use bitmap::StoredBitmap;
 pub use chunk_writer::ChunkWriter;
 pub use dump::{DumpWriter, PageBatch, Recorded, StoredPage};
-pub use file::{OutputError, OutputFile};
+pub use file::{DumpFileOptions, OutputFile};
+pub use new_file::{CreateOptions, Naming, NewFile, OutputError, Special, names_open_file};
 pub use write_behind::WriteBehind;
 
 /// A failure to write a dump.

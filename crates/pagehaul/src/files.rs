@@ -1,32 +1,107 @@
-//! Files that are written besides dumps: pages and charts.
+//! Files other than dumps and cores: reports, charts and recordings.
 
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 
-/// Refuses an output that is one of the files it is made from, by whatever name: writing it would destroy what may be the
+/// A report is replaced without being asked, once the new one is complete.
+const REPORT: CreateOptions<'static> = CreateOptions {
+    naming: Naming::WhenComplete,
+    overwrite: true,
+    special: Special::Any,
+    private: false,
+    sources: &[],
+};
+
+/// Refuses a report that is one of the files it is made from, by whatever name: writing it would destroy what may be the
 /// only copy of a crash.
-pub(crate) fn not_a_source<'a>(
-    output: &Path,
-    sources: impl IntoIterator<Item = &'a Path>,
-) -> anyhow::Result<()> {
-    let identity =
-        |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-    // What does not exist yet is nobody's source.
-    let Some(written) = identity(output) else { return Ok(()) };
-    if sources.into_iter().any(|source| identity(source) == Some(written)) {
-        bail!("{} is the source itself; name another output", output.display());
-    }
-    Ok(())
+pub(crate) fn check<'a>(output: &Path, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
+    Ok(NewFile::check(output, CreateOptions { sources: &identities(sources), ..REPORT })?)
 }
 
-/// Writes a file made from `sources`.
+/// Writes a report made from `sources`.
 pub(crate) fn write<'a>(
     output: &Path,
     contents: &str,
     sources: impl IntoIterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
-    not_a_source(output, sources)?;
-    std::fs::write(output, contents).with_context(|| format!("cannot write {}", output.display()))
+    let mut file = NewFile::create(output, CreateOptions { sources: &identities(sources), ..REPORT })?;
+    let written = (&**file.file()).write_all(contents.as_bytes());
+    written.with_context(|| format!("cannot write {}", output.display()))?;
+    Ok(file.commit()?)
+}
+
+/// Device and inode of each file that exists.
+fn identities<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Vec<(u64, u64)> {
+    let metadata = paths.into_iter().filter_map(|path| std::fs::metadata(path).ok());
+    metadata.map(|metadata| (metadata.dev(), metadata.ino())).collect()
+}
+
+/// A recording of trace events, of which even the beginning is of use.
+#[cfg(feature = "stalls")]
+pub(crate) struct Recording(NewFile);
+
+#[cfg(feature = "stalls")]
+impl Recording {
+    /// Creates the file, readable by its owner only. One that exists is replaced only with `overwrite`.
+    pub(crate) fn create(path: &Path, overwrite: bool) -> anyhow::Result<Self> {
+        let options = CreateOptions { naming: Naming::AtOnceIfNew, overwrite, private: true, ..REPORT };
+        Ok(Self(NewFile::create(path, options)?))
+    }
+
+    /// Starts to record with `start`, which gets the file and its path. Removes the file if that fails.
+    pub(crate) fn start<T, E: Into<anyhow::Error>>(
+        &self,
+        start: impl FnOnce((std::fs::File, &Path)) -> Result<T, E>,
+    ) -> anyhow::Result<T> {
+        let file = self.0.file().try_clone().context("cannot duplicate a file descriptor")?;
+        start((file, self.0.path())).map_err(Into::into).inspect_err(|_| self.0.discard())
+    }
+
+    /// Ends the recording with what the recorder returned.
+    pub(crate) fn finish<T, E: Into<anyhow::Error>>(mut self, recorded: Result<T, E>) -> anyhow::Result<T> {
+        match recorded {
+            Ok(summary) => self.0.commit().map(|()| summary).map_err(Into::into),
+            Err(error) => {
+                self.0.keep()?;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "stalls"))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_recording_replaces_a_file_only_on_request_and_once_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("recording.pht");
+        let record = |overwrite, recorded: anyhow::Result<()>| {
+            let recording = Recording::create(&path, overwrite)?;
+            recording.start(|(mut file, _)| file.write_all(b"events"))?;
+            recording.finish(recorded)
+        };
+        record(false, Ok(())).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(record(false, Ok(())).unwrap_err().to_string().contains("exists; remove it"));
+        fs::write(&path, "old").unwrap();
+        assert!(record(true, Err(anyhow::anyhow!("disk full"))).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read(directory.path().join("recording.pht.incomplete")).unwrap(), b"events");
+        record(true, Ok(())).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"events");
+        // What could not be started leaves nothing.
+        fs::remove_file(&path).unwrap();
+        let recording = Recording::create(&path, false).unwrap();
+        let refused: anyhow::Result<()> = recording.start(|_| Err(anyhow::anyhow!("no tracefs")));
+        assert!(refused.is_err() && !path.exists());
+    }
 }

@@ -228,7 +228,7 @@ fn outputs_that_could_do_harm_are_refused() {
     fs::write(&path, "precious").unwrap();
     for (arguments, code, part) in [
         (vec!["core".into(), subject.pid(), path.display().to_string()], 1, "--force"),
-        (vec!["core".into(), subject.pid(), folder.path().display().to_string()], 1, "folder"),
+        (vec!["core".into(), subject.pid(), folder.path().display().to_string()], 1, "is a directory"),
         (vec!["core".into(), subject.pid(), "/nonexistent/core".into()], 1, "/nonexistent/core"),
         (vec!["core".into(), "--json".into(), subject.pid(), "-".into()], 2, "standard output"),
         (vec!["core".into(), "-c".into(), "lzo".into(), subject.pid(), "x".into()], 2, "zstd or none"),

@@ -1,5 +1,7 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use pagehaul_output::OutputError;
 
 use crate::procfs::Pid;
 
@@ -125,4 +127,18 @@ pub enum ProcessError {
     /// The user stopped it before anything was written.
     #[error("stopped before anything was written; process {0} goes on")]
     Stopped(Pid),
+}
+
+impl From<OutputError> for ProcessError {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Refused(why) => Self::Refused(why),
+            OutputError::Io { path, action, source } => Self::Output { path, action, source },
+        }
+    }
+}
+
+/// Returns a conversion of I/O errors that occur while `action` is done to a file.
+pub(crate) fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> ProcessError {
+    move |source| ProcessError::Output { path: path.to_owned(), action, source }
 }

@@ -24,7 +24,6 @@ mod limits;
 mod mapping;
 mod options;
 mod output;
-mod output_file;
 mod pack;
 mod pagemap;
 mod pipeline;

@@ -7,8 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
+
 use crate::ProcessError;
-use crate::output_file::{OutputFile, Unfinished, failed};
+use crate::error::failed;
 use crate::pack::{Layout, Packed};
 use crate::seekable::{self, Table, Zeros};
 
@@ -33,7 +35,7 @@ const STDOUT: &str = "standard output";
 pub(crate) struct Output {
     file: Arc<File>,
     /// None: standard output.
-    named: Option<OutputFile>,
+    named: Option<NewFile>,
     /// A file that can be cut and has holes.
     regular: bool,
     /// None: the core as it is.
@@ -50,7 +52,14 @@ impl Output {
     pub(crate) fn open(target: &Target, level: Option<i32>) -> Result<Self, ProcessError> {
         let (file, named, regular) = match target {
             Target::File { path, overwrite } => {
-                let named = OutputFile::open(path, *overwrite, Unfinished::Useful)?;
+                let options = CreateOptions {
+                    naming: Naming::AtOnceIfNew,
+                    overwrite: *overwrite,
+                    special: Special::Any,
+                    private: true,
+                    sources: &[],
+                };
+                let named = NewFile::create(path, options)?;
                 let meta = named.file().metadata().map_err(failed(path, "examine"))?;
                 (Arc::clone(named.file()), Some(named), meta.is_file())
             }
@@ -87,7 +96,7 @@ impl Output {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.named.as_ref().map_or(Path::new(STDOUT), OutputFile::path)
+        self.named.as_ref().map_or(Path::new(STDOUT), NewFile::path)
     }
 
     /// Bytes given to it so far.
@@ -157,12 +166,12 @@ impl Output {
 
     /// Gives a core that is whole its name, where it has none yet.
     pub(crate) fn commit(&mut self) -> Result<(), ProcessError> {
-        self.named.as_mut().map_or(Ok(()), OutputFile::commit)
+        self.named.as_mut().map_or(Ok(()), |named| Ok(named.commit()?))
     }
 
     /// Keeps a core that was left incomplete; [`path`](Self::path) then says where.
     pub(crate) fn keep(&mut self) -> Result<(), ProcessError> {
-        self.named.as_mut().map_or(Ok(()), OutputFile::keep)
+        self.named.as_mut().map_or(Ok(()), |named| Ok(named.keep()?))
     }
 
     /// Removes a file in which there is nothing of use.

@@ -1,5 +1,6 @@
 //! Watches vmalloc over time.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -160,19 +161,19 @@ fn measure_purges(tracefs: &Tracefs) -> Option<(&'static str, EventSession)> {
     })
 }
 
-/// Starts to record the events to a file.
+/// Starts to record the events to `file`, which messages call `path`.
 ///
 /// # Errors
 /// [`VmallocError`] if the kernel lacks the events or refuses.
 pub fn record(
     tracefs: &Tracefs,
-    path: &Path,
+    (file, path): (File, &Path),
     buffer_kb: u32,
     command: &[String],
 ) -> Result<EventRecorder, VmallocError> {
     let (instance, _) = set_up(tracefs, false, buffer_kb)?;
     let options = RecorderOptions { command: command.to_vec(), ..RecorderOptions::default() };
-    Ok(Recorder::start(instance, path, &options)?.into())
+    Ok(Recorder::start(instance, (file, path), &options)?.into())
 }
 
 /// Reads a trace up to `intervals.duration`, split into `intervals.interval` if given.

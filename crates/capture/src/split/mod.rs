@@ -13,12 +13,14 @@ mod units;
 mod writer;
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread::{self, Builder, ScopedJoinHandle};
 
 use pagehaul_kdump::write::SplitPartWriter;
-use pagehaul_output::{OutputError, OutputFile};
+use pagehaul_output::checksums::Checksums;
+use pagehaul_output::{DumpFileOptions, OutputError, OutputFile};
 use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_physmem::file::ReadAt;
 
@@ -94,31 +96,32 @@ fn create(
     outcomes: &mut [Outcome],
 ) -> Result<Vec<(usize, OutputFile)>, CaptureError> {
     let sources = job.source.memory().files();
-    // Before any existing file is truncated.
-    for path in paths {
-        if let Err(refused @ OutputError::Refused(_)) = OutputFile::check(path, overwrite, &sources) {
+    let options = DumpFileOptions { overwrite, checksums: job.options.checksums, sources: &sources };
+    // Before any existing file is replaced.
+    for (index, path) in paths.iter().enumerate() {
+        if let Err(refused @ OutputError::Refused(_)) = OutputFile::check(path, options) {
             return Err(refused.into());
+        }
+        let is_sums = |other: &PathBuf| options.checksums && Checksums::path_of(other) == *path;
+        if paths[..index].contains(path) || paths.iter().any(is_sums) {
+            return Err(refuse_twice(path));
         }
     }
     let mut files: Vec<(usize, OutputFile)> = Vec::new();
     let made = paths.iter().enumerate().try_for_each(|(index, path)| {
-        match OutputFile::create(path, overwrite, &sources, job.progress.bytes_written()) {
-            Ok(file) if files.iter().any(|(_, other)| other.identity() == file.identity()) => {
-                return Err(refuse_twice(path));
-            }
+        if std::fs::metadata(path)
+            .is_ok_and(|found| files.iter().any(|(_, other)| other.identity() == (found.dev(), found.ino())))
+        {
+            return Err(refuse_twice(path));
+        }
+        match OutputFile::create(path, options, job.progress.bytes_written()) {
             Ok(file) if !file.is_regular() => {
                 return Err(CaptureError::Refused(format!(
                     "{} is a disk; parts have to be files: make a file system on it",
                     path.display()
                 )));
             }
-            Ok(mut file) => {
-                if job.options.checksums {
-                    file.enable_checksums();
-                }
-                files.push((index, file));
-            }
-            Err(OutputError::Refused(_)) if paths[..index].contains(path) => return Err(refuse_twice(path)),
+            Ok(file) => files.push((index, file)),
             Err(refused @ OutputError::Refused(_)) => return Err(refused.into()),
             Err(error) => outcomes[index].failed(Ended::WriteFailed(error.to_string())),
         }

@@ -15,6 +15,7 @@ use pagehaul_trace::live::Tracefs;
 use pagehaul_trace::{Input, TraceFile, TraceInfo};
 
 use super::tracing::{POLL, TracingArguments, TracingRun};
+use crate::files::Recording;
 use crate::printed;
 use crate::sandbox::Sandbox;
 
@@ -110,9 +111,11 @@ pub(crate) fn run(arguments: &LatencyArguments) -> anyhow::Result<ExitCode> {
     };
     warn_skipped(setup.skipped());
     if let Some(path) = &arguments.tracing.output {
-        let recorder = EventRecorder::start(setup, path, &arguments.tracing.command)?;
+        let recording = Recording::create(path, arguments.tracing.force)?;
+        let command = &arguments.tracing.command;
+        let recorder = recording.start(|file| EventRecorder::start(setup, file, command))?;
         run.start(&arguments.tracing)?;
-        return run.record(recorder, path);
+        return run.record(recorder, recording, path);
     }
     let session = match &arguments.between {
         Some((start, end)) => EventSession::between(setup, start, end, &arguments.key, &options)?,

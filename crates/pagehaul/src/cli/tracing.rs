@@ -14,6 +14,7 @@ use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::parse_duration;
 
 use crate::cli::options::trace_buffer_kb;
+use crate::files::Recording;
 
 /// Time between two reads of the kernel's buffers.
 pub(super) const POLL: Duration = Duration::from_millis(100);
@@ -30,6 +31,9 @@ pub(crate) struct TracingArguments {
     /// Record the events to FILE, to be read with --from
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "interval", "json"])]
     pub(super) output: Option<PathBuf>,
+    /// Replace FILE if it exists
+    #[arg(long, requires = "output")]
+    pub(super) force: bool,
     /// Read a trace file instead of the running kernel: a pagehaul recording (.pht), trace.dat or text; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "command")]
     pub(super) from: Option<PathBuf>,
@@ -125,11 +129,16 @@ impl TracingRun {
     }
 
     /// Records until the run is over.
-    pub(super) fn record(mut self, recorder: EventRecorder, path: &Path) -> anyhow::Result<ExitCode> {
+    pub(super) fn record(
+        mut self,
+        recorder: EventRecorder,
+        recording: Recording,
+        path: &Path,
+    ) -> anyhow::Result<ExitCode> {
         while !recorder.failed() && !self.is_over() {
             std::thread::sleep(POLL);
         }
-        let summary = recorder.finish()?;
+        let summary = recording.finish(recorder.finish())?;
         let (events, lost) = (count(summary.events), count(summary.lost));
         say!("{}: {events} events, {lost} lost, {}", path.display(), bytes(summary.file_bytes))?;
         Ok(self.code)

@@ -13,6 +13,7 @@ use pagehaul_vmalloc::{
 };
 
 use super::tracing::{POLL, TracingArguments, TracingRun};
+use crate::files::Recording;
 use crate::printed;
 use crate::sandbox::Sandbox;
 
@@ -43,9 +44,11 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &tracing.output {
         let mut run = TracingRun::catch_signals()?;
-        let recorder = record(&Tracefs::find()?, path, tracing.buffer_kb, &tracing.command)?;
+        let tracefs = Tracefs::find()?;
+        let recording = Recording::create(path, tracing.force)?;
+        let recorder = recording.start(|file| record(&tracefs, file, tracing.buffer_kb, &tracing.command))?;
         run.start(tracing)?;
-        return run.record(recorder, path);
+        return run.record(recorder, recording, path);
     }
     if tracing.interval.is_some() || tracing.duration.is_some() || !tracing.command.is_empty() {
         return monitor(arguments);

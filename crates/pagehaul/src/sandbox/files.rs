@@ -7,6 +7,8 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError,
 };
 
+use pagehaul_output::names_open_file;
+
 use super::parent;
 
 /// Rights to files up to truncation (Linux 6.2). Older kernels enforce those they know.
@@ -31,8 +33,8 @@ fn try_restrict(inputs: &[PathBuf], outputs: &[PathBuf]) -> Result<(), RulesetEr
         allow(&mut ruleset, path, read);
     }
     for path in outputs.iter().filter(|path| path.as_os_str() != "-") {
-        // A device or FIFO is written itself; a file may be made anew under another name and renamed.
-        let special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+        // A device, a FIFO or an open file is written itself; a file may be made anew under another name and renamed.
+        let special = path.metadata().is_ok_and(|metadata| !metadata.is_file()) || names_open_file(path);
         allow(&mut ruleset, if special { path } else { parent(path) }, all);
     }
     ruleset.restrict_self().map(drop)

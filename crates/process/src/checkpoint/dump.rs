@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pagehaul_codec::FrameCompressor;
+use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_pool::spawn_up_to;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
@@ -22,7 +23,6 @@ use super::container::{self, BLOCK, Block, HEADER, Image, Index};
 use super::criu::{self, Criu};
 use super::{place, tree, wire, work_folder};
 use crate::arena::{Arena, Slice};
-use crate::output_file::{OutputFile, Unfinished};
 use crate::procfs::{self, Pid};
 use crate::{ProcessError, limits};
 
@@ -130,8 +130,14 @@ pub fn checkpoint(
     criu.check_arguments(&options.arguments)?;
     let family = tree::of(pid);
     let path = place(path);
-    // A checkpoint that is not whole is of no use.
-    let mut output = OutputFile::open(&path, options.overwrite, Unfinished::Useless)?;
+    let create = CreateOptions {
+        naming: Naming::WhenComplete,
+        overwrite: options.overwrite,
+        special: Special::No,
+        private: true,
+        sources: &[],
+    };
+    let mut output = NewFile::create(&path, create)?;
     let file = Arc::clone(output.file());
     let run = Run { pid, options, progress, criu, path: &path, file: &file };
     run.take(&family, &mut output, begun)
@@ -150,7 +156,7 @@ impl Run<'_> {
     fn take(
         &self,
         family: &[Pid],
-        output: &mut OutputFile,
+        output: &mut NewFile,
         begun: Instant,
     ) -> Result<CheckpointReport, ProcessError> {
         let expected = tree::resident(family);
@@ -252,7 +258,7 @@ impl Run<'_> {
             self.progress.enter(Phase::Pack);
             arena.drain();
             let blocks = writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
-            Ok((blocks, criu_ok, seconds))
+            Ok::<_, ProcessError>((blocks, criu_ok, seconds))
         })?;
         if self.progress.is_cancelled() {
             return Err(ProcessError::Stopped(self.pid));

@@ -89,13 +89,16 @@ const IDLE: Duration = Duration::from_millis(50);
 const BUSY: Duration = Duration::from_millis(5);
 
 impl Recorder {
-    /// Starts a recording: writes the machine's description and counters, then turns tracing on. Enable the
-    /// events in `instance` first.
+    /// Starts a recording to `file`, which messages call `path`: writes the machine's description and counters,
+    /// then turns tracing on. Enable the events in `instance` first.
     ///
     /// # Errors
     /// [`TraceError`] if the instance cannot be read or the file cannot be written.
-    pub fn start(instance: Instance, path: &Path, options: &RecorderOptions) -> Result<Self, TraceError> {
-        let file = File::create(path).map_err(TraceError::io(path, "create"))?;
+    pub fn start(
+        instance: Instance,
+        (file, path): (File, &Path),
+        options: &RecorderOptions,
+    ) -> Result<Self, TraceError> {
         let mut writer = PhtWriter::new(file, path, options.level)?;
         writer.machine(&machine_info(&instance, &options.command)?)?;
         writer.header_page(&instance.header_page()?)?;

@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
     let time = arguments.time;
     if let Some(path) = &arguments.plot {
         // Before minutes are spent.
-        files::not_a_source(path, arguments.sample.as_deref())?;
+        files::check(path, arguments.sample.as_deref())?;
     }
     let sample = match &arguments.sample {
         Some(path) => codecs::sample(path, arguments.pages)

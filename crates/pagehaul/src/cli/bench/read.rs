@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
     #[cfg(feature = "bench")]
     if let Some(path) = &arguments.plot {
         // Before minutes are spent.
-        files::not_a_source(path, [arguments.source.as_path()])?;
+        files::check(path, [arguments.source.as_path()])?;
     }
     let mut progress = |window| tell!("pagehaul: windows of {}", bytes(window));
     let sweep = sweep(&arguments.source, arguments.time, &mut progress)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use pagehaul_present::time::parse_duration;
 
-use crate::cli::options::trace_buffer_kb;
+use crate::cli::options::{Overwrite, trace_buffer_kb};
 
 /// Say who waited for memory, how long and why: record page reclaim, report on it, compare kernels and settings
 #[derive(Debug, Args)]
@@ -35,6 +35,8 @@ pub(super) struct RecordArguments {
     /// File to write
     #[arg(short, long, value_name = "FILE", default_value = "reclaim.pht")]
     pub(super) output: PathBuf,
+    #[command(flatten)]
+    pub(super) overwrite: Overwrite,
     /// Runs of the command, for statistics over them
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "command")]
     pub(super) repeat: u32,

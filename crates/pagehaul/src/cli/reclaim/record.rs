@@ -10,6 +10,7 @@ use pagehaul_trace::live::{Instance, InstanceOptions, Recorder, RecorderOptions,
 
 use super::args::RecordArguments;
 use super::child;
+use crate::files::Recording;
 
 /// Events beside all of vmscan's that say why reclaim took long. Kernels lack some of them.
 const BESIDE: [(&str, &str); 9] = [
@@ -33,12 +34,15 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     }
     let tracefs = Tracefs::find()?;
     check(&tracefs, arguments)?;
+    let recording = Recording::create(&arguments.output, arguments.overwrite.force)?;
     let options = InstanceOptions { buffer_kb: arguments.buffer_kb, clock: arguments.clock.clone() };
-    let instance = tracefs.create_instance(&options)?;
-    enable(&instance, arguments)?;
     let begin = Instant::now();
-    let options = RecorderOptions { command: arguments.command.clone(), ..RecorderOptions::default() };
-    let recorder = Recorder::start(instance, &arguments.output, &options)?;
+    let recorder = recording.start(|file| {
+        let instance = tracefs.create_instance(&options)?;
+        enable(&instance, arguments)?;
+        let options = RecorderOptions { command: arguments.command.clone(), ..RecorderOptions::default() };
+        anyhow::Ok(Recorder::start(instance, file, &options)?)
+    })?;
     if !arguments.quiet && arguments.command.is_empty() && arguments.duration.is_none() {
         tell!("recording; Ctrl-C ends it");
     }
@@ -55,7 +59,7 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         run_all(arguments, &recorder, &over)
     };
     // The recording is completed whatever became of the command.
-    let summary = recorder.finish();
+    let summary = recording.finish(recorder.finish());
     let (runs, summary) = (runs?, summary?);
     if !arguments.quiet {
         say(arguments, &summary, begin.elapsed());
