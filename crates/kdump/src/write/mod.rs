@@ -20,6 +20,7 @@
 mod bitmaps;
 mod flattened;
 mod rank;
+mod rearrange;
 mod records;
 mod relocate;
 mod single;
@@ -35,6 +36,7 @@ use crate::format::{PageDesc, flags};
 
 pub use bitmaps::BitmapWriter;
 pub use flattened::FlattenedWriter;
+pub use rearrange::{RearrangeError, Rearranged, rearrange};
 pub use records::FlattenedOutput;
 pub use single::SingleFileWriter;
 pub use split::{SplitPartWriter, SplitUnit};
