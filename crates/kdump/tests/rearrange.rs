@@ -5,7 +5,7 @@ mod common;
 use common::{MemFile, PAGE, mixed};
 use pagehaul_kdump::write::{FlattenedOutput, RearrangeError, Rearranged, rearrange};
 use pagehaul_kdump::{KdumpFile, STATUS_OFFSET};
-use pagehaul_output::OutputFile;
+use pagehaul_output::{DumpFileOptions, OutputFile};
 use pagehaul_run::BytesWritten;
 use proptest::prelude::*;
 
@@ -22,7 +22,8 @@ fn stream(records: &[(u64, &[u8])]) -> Vec<u8> {
 fn rearranged(bytes: &[u8]) -> (Result<Rearranged, RearrangeError>, Vec<u8>, usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
-    let mut file = OutputFile::create(&path, false, &[], BytesWritten::default()).unwrap();
+    let options = DumpFileOptions { overwrite: false, checksums: false, sources: &[] };
+    let mut file = OutputFile::create(&path, options, BytesWritten::default()).unwrap();
     let mut input = bytes;
     let end = rearrange(&mut input, &mut file);
     (end, std::fs::read(&path).unwrap(), input.len())

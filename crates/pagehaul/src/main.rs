@@ -23,6 +23,7 @@ mod cli;
 mod exit;
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 mod files;
+mod makedumpfile;
 mod makedumpfile_hints;
 mod memory_use;
 mod printed;
@@ -39,6 +40,9 @@ use std::process::ExitCode;
 use cli::Command;
 
 fn main() -> ExitCode {
+    if let Some(arguments) = makedumpfile::arguments() {
+        return makedumpfile::run(arguments);
+    }
     let arguments = match cli::parse::parse() {
         Ok(arguments) => arguments,
         Err(code) => return code,
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Command::Reclaim(arguments) => cli::reclaim::run(&arguments),
         Command::Convert(arguments) => cli::convert::run(&arguments),
         Command::Dmesg(arguments) => cli::dmesg::run(&arguments),
+        Command::Makedumpfile { arguments } => return makedumpfile::run(arguments),
         #[cfg(feature = "mount")]
         Command::Mount(arguments) => cli::mount::run(&arguments),
         #[cfg(feature = "census")]

@@ -32,6 +32,7 @@ pub(crate) mod verify_process;
 #[cfg(feature = "stalls")]
 pub(crate) mod vmalloc;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -75,6 +76,13 @@ pub(crate) enum Command {
     #[cfg(feature = "stalls")]
     Vmalloc(vmalloc::VmallocArguments),
     Bench(bench::BenchArguments),
+    /// Take makedumpfile's command line, as when called by its name
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Makedumpfile {
+        /// makedumpfile's arguments; `-h` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Print completions for a shell
     Completions {
         /// The shell

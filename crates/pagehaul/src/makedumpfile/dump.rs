@@ -1,0 +1,192 @@
+//! Dumps: -d and the codecs, -F, -E, --split, --reassemble, --dry-run.
+
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::bail;
+use pagehaul_capture::{
+    CaptureError, Compression, Ended, Format, Limits, Options as CaptureOptions, Report, Target, capture,
+    estimate,
+};
+use pagehaul_codec::{Codec, Method};
+use pagehaul_kdump::format::flags;
+use pagehaul_kernel::DumpLevel;
+use pagehaul_physmem::{Access, MapPolicy};
+use pagehaul_run::Progress;
+use pagehaul_vmcore::Source;
+
+use super::messages::{COMMON, DEBUG, Messages, PROGRESS, REPORT};
+use super::options::Options;
+use super::{Done, dmesg, progress, stats};
+use crate::{run, summary};
+
+/// Writes a dump of `source`: to standard output without outputs, in parts with several.
+pub(super) fn dump(
+    options: &Options,
+    source: &Path,
+    outputs: &[PathBuf],
+    messages: &mut Messages,
+) -> anyhow::Result<Done> {
+    if outputs.is_empty() && std::io::stdout().is_terminal() {
+        bail!("-F writes the dump to standard output, which is a terminal; redirect it");
+    }
+    let source = open(options, source, messages)?;
+    let levels = options.dump_levels().map_err(anyhow::Error::msg)?;
+    let mut overwrite = options.overwrite;
+    for (number, &level) in levels.iter().enumerate() {
+        let target = target(outputs, overwrite);
+        let settings = settings(options, level, compression(options.codec));
+        let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
+        let full = matches!(report.ended, Ended::DiskFull(_) | Ended::SizeLimit);
+        // What went through a pipe cannot be taken back.
+        if let Some(next) = levels.get(number + 1).filter(|_| full && target != Target::Stdout) {
+            messages.alarm(&format!(
+                "makedumpfile: the dump at level {} does not fit; trying level {}",
+                level.bits(),
+                next.bits()
+            ));
+            overwrite = true;
+            continue;
+        }
+        return Ok(finish(&source, &report, outputs, messages));
+    }
+    bail!("-d names no dump level")
+}
+
+/// Joins the parts of a split set. Pages are compressed as the first part says.
+pub(super) fn reassemble(
+    options: &Options,
+    parts: &[PathBuf],
+    output: &Path,
+    messages: &mut Messages,
+) -> anyhow::Result<Done> {
+    let source = Source::open_all(parts, MapPolicy::default())?;
+    let status = source.dumps().first().map_or(0, |dump| dump.info().status);
+    let target = Target::File { path: output.to_owned(), overwrite: options.overwrite };
+    let settings = CaptureOptions {
+        keep_all: true,
+        ..settings(options, DumpLevel::NONE, compression(codec_of(status)))
+    };
+    let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
+    Ok(finish(&source, &report, &[output.to_owned()], messages))
+}
+
+/// Classifies pages, and prints the report if the message level has it.
+pub(super) fn dry_run(options: &Options, source: &Path, messages: &mut Messages) -> anyhow::Result<Done> {
+    let source = open(options, source, messages)?;
+    let levels = options.dump_levels().map_err(anyhow::Error::msg)?;
+    let level = levels.first().copied().unwrap_or(DumpLevel::NONE);
+    let settings = settings(options, level, compression(options.codec));
+    let report = watched(messages, |progress| estimate(&source, &settings, progress))?;
+    messages.say(REPORT, &stats::render(&report));
+    Ok(Done::Complete)
+}
+
+fn open(options: &Options, path: &Path, messages: &mut Messages) -> anyhow::Result<Source> {
+    let access = if options.no_mmap { Access::Read } else { MapPolicy::default().access };
+    let source = Source::open(path, MapPolicy { access, ..MapPolicy::default() })?;
+    if messages.shows(DEBUG) {
+        dmesg::describe(&source, messages);
+    }
+    Ok(source)
+}
+
+fn target(outputs: &[PathBuf], overwrite: bool) -> Target {
+    match outputs {
+        [] => Target::Stdout,
+        [path] => Target::File { path: path.clone(), overwrite },
+        paths => Target::Parts { paths: paths.to_vec(), overwrite },
+    }
+}
+
+fn settings(options: &Options, level: DumpLevel, compression: Compression) -> CaptureOptions {
+    let format = match (options.elf, options.flattened) {
+        (true, _) => Format::Elf,
+        (false, true) => Format::Flattened,
+        (false, false) => Format::Kdump,
+    };
+    CaptureOptions {
+        level,
+        keep_all: false,
+        checksums: false,
+        compression,
+        threads: threads(options.threads),
+        format,
+        limits: Limits { time: None, size: options.size_limit },
+    }
+}
+
+/// Threads to use: --num-threads is a ceiling, since scripts pass the number of CPUs of another kernel. 0 means none
+/// besides the main one in makedumpfile.
+fn threads(wanted: Option<i64>) -> usize {
+    let cpus = thread::available_parallelism().map_or(1, Into::into);
+    wanted.map_or(cpus, |wanted| usize::try_from(wanted).unwrap_or(0).clamp(1, cpus))
+}
+
+fn compression(codec: Option<Codec>) -> Compression {
+    codec.map_or(Method::NONE, Method::default_of).into()
+}
+
+/// The codec that the status word of a dump names.
+fn codec_of(status: u32) -> Option<Codec> {
+    let codecs = [
+        (flags::ZLIB, Codec::Zlib),
+        (flags::LZO, Codec::Lzo),
+        (flags::SNAPPY, Codec::Snappy),
+        (flags::ZSTD, Codec::Zstd),
+    ];
+    codecs.into_iter().find(|(flag, _)| status & flag != 0).map(|(_, codec)| codec)
+}
+
+/// Runs `work` with its progress shown if the message level has it.
+fn watched(
+    messages: &Messages,
+    work: impl FnOnce(&Progress) -> Result<Report, CaptureError>,
+) -> anyhow::Result<Report> {
+    let shows = messages.shows(PROGRESS);
+    let watch = |progress: &Progress, end: &std::sync::mpsc::Receiver<()>| {
+        if shows {
+            progress::show(progress, end);
+        }
+    };
+    Ok(run::cancellable_with(watch, work)?.0?)
+}
+
+/// Prints how a capture ended.
+fn finish(source: &Source, report: &Report, outputs: &[PathBuf], messages: &mut Messages) -> Done {
+    messages.say(REPORT, &stats::render(report));
+    for warning in &report.warnings {
+        messages.say(COMMON, &format!("makedumpfile: {warning}"));
+    }
+    let names: Vec<String> = outputs.iter().map(|path| path.display().to_string()).collect();
+    match names.as_slice() {
+        [] => messages.say(COMMON, "\nThe dumpfile is saved to STDOUT."),
+        [name] => messages.say(COMMON, &format!("\nThe dumpfile is saved to {name}.")),
+        [first @ .., last] => {
+            let first = first.join(", ");
+            messages.say(COMMON, &format!("\nThe dumpfiles are saved to {first}, and {last}."));
+        }
+    }
+    let Some(sentence) = summary::failure(report) else { return Done::Complete };
+    incomplete(&sentence, source.path() == Path::new("/proc/vmcore"), messages);
+    Done::Incomplete
+}
+
+/// Says loudly that a dump is incomplete: scripts lose the exit status in a pipe, and message levels hide errors. In a
+/// capture kernel the kernel log has it too.
+pub(super) fn incomplete(sentence: &str, in_capture_kernel: bool, messages: &mut Messages) {
+    messages.alarm(&format!(
+        "\nmakedumpfile: INCOMPLETE DUMP: {sentence}\nThis is an incomplete dumpfile, but might analyzable."
+    ));
+    if in_capture_kernel {
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+        let log = options.open("/dev/kmsg");
+        // The console has the message already. 3 is KERN_ERR, which `quiet` shows.
+        let _ = log.and_then(|mut log| {
+            log.write_all(format!("<3>pagehaul: INCOMPLETE DUMP: {sentence}\n").as_bytes())
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! pagehaul called as makedumpfile: its command line, messages and exit statuses, for kdump scripts that call it by name.
+//!
+//! The kdump scripts of Debian, Fedora and openSUSE test only whether the exit status is 0, or lose even that in a pipe.
+//! So an incomplete dump is marked in the file or stream itself, and reported on the console at every message level.
+
+mod dmesg;
+mod dump;
+#[cfg(test)]
+mod forms;
+mod getopt;
+mod help;
+mod mem_usage;
+mod messages;
+mod options;
+mod progress;
+mod rearrange;
+mod stats;
+mod task;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use messages::{COMMON, Messages};
+use options::Options;
+use task::Task;
+
+const NAME: &str = "makedumpfile";
+
+/// Returns makedumpfile's arguments if this program was called by its name, or with it as the first argument.
+pub(crate) fn arguments() -> Option<Vec<OsString>> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next()?;
+    if Path::new(&program).file_name().is_some_and(|name| name == NAME) {
+        return Some(arguments.collect());
+    }
+    (arguments.next()? == NAME).then(|| arguments.collect())
+}
+
+/// Does what the command line asks for. The exit status is 0 or 1.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let options = Options::parse(arguments);
+    let mut messages = Messages::new(options.message_level, options.flattened);
+    let task = match options.task() {
+        Ok(task) => task,
+        Err(reason) => {
+            if let Some(reason) = reason {
+                messages.alarm(&format!("makedumpfile: {reason}"));
+            }
+            messages.say(COMMON, "Commandline parameter is invalid.");
+            messages.say(COMMON, "Try `makedumpfile --help' for more information.");
+            return failed(&mut messages);
+        }
+    };
+    if options.check_params {
+        return ExitCode::SUCCESS;
+    }
+    if options.symbols {
+        messages.say(COMMON, "makedumpfile: -x and -i are not needed: the vmcore describes its kernel.");
+    }
+    let done = match task {
+        Task::Help => help::usage(),
+        Task::Version => help::version(),
+        Task::Dump { source, outputs } => dump::dump(&options, &source, &outputs, &mut messages),
+        Task::DryRun { source } => dump::dry_run(&options, &source, &mut messages),
+        Task::Reassemble { parts, output } => dump::reassemble(&options, &parts, &output, &mut messages),
+        Task::Dmesg { source, output } => dmesg::save(&options, &source, output.as_deref(), &mut messages),
+        Task::Rearrange { output } => rearrange::rearrange(&options, &output, &mut messages),
+        Task::MemUsage { source } => mem_usage::show(&source, &mut messages),
+    };
+    match done {
+        Ok(Done::Printed) => ExitCode::SUCCESS,
+        Ok(Done::Complete) => {
+            messages.say(COMMON, "\nmakedumpfile Completed.");
+            ExitCode::SUCCESS
+        }
+        Ok(Done::Incomplete) => failed(&mut messages),
+        Err(error) => {
+            messages.say(messages::ERROR, &format!("makedumpfile: {}", crate::sentence(&error)));
+            failed(&mut messages)
+        }
+    }
+}
+
+/// How a task ended, if it did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    /// Information was printed.
+    Printed,
+    /// The output has everything.
+    Complete,
+    /// The output is marked incomplete.
+    Incomplete,
+}
+
+fn failed(messages: &mut Messages) -> ExitCode {
+    messages.say(COMMON, "\nmakedumpfile Failed.");
+    ExitCode::FAILURE
+}
