@@ -562,6 +562,32 @@ fn cores_are_written_with_the_threads_there_are() {
     assert!(threads.first() < Some(&4) && threads.last() == Some(&4), "threads that copied: {threads:?}");
 }
 
+/// Without CAP_KILL the copies could not be killed: the process would wait for their end, stopped.
+#[test]
+fn a_snapshot_that_could_not_be_killed_is_not_made() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can run pagehaul as another user.
+    }
+    let directory = tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = directory.path().join("pagehaul");
+    fs::copy(BINARY, &copy).unwrap();
+    let mut subject = Subject::start(&["5", "2"]);
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--clear-groups", "--inh-caps=+sys_ptrace,+dac_read_search"])
+        .args(["--ambient-caps=+sys_ptrace,+dac_read_search", "timeout", "60"])
+        .arg(&copy)
+        .args(["core", "--snapshot", &subject.pid()])
+        .arg(directory.path().join("core"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("CAP_KILL"), "{said}");
+    subject.goes_on();
+    subject.has_no_children();
+}
+
 #[test]
 fn snapshots_are_of_one_moment_and_leave_nothing_behind() {
     let folder = tempdir().unwrap();

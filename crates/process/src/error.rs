@@ -36,7 +36,10 @@ pub enum ProcessError {
         name: String,
     },
     /// The system does not allow it.
-    #[error("not allowed to look into process {pid}{reason}; run pagehaul as root, or with CAP_SYS_PTRACE")]
+    #[error(
+        "not allowed to look into process {pid}{reason}; run pagehaul as root, or with CAP_SYS_PTRACE and \
+         CAP_DAC_READ_SEARCH"
+    )]
     Denied {
         /// The process.
         pid: Pid,

@@ -28,6 +28,14 @@ pub(crate) struct Snapshot {
 
 /// Makes sure before anything is touched that a snapshot can be made.
 pub(crate) fn check(pid: Pid, mappings: &[Mapping]) -> Result<(), ProcessError> {
+    // The snapshot and its helper must be killed at the end; a tracer may not signal what it may trace.
+    // SAFETY: numbers only; signal 0 only checks.
+    if unsafe { libc::kill(pid, 0) } != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
+        return Err(no_snapshot(
+            pid,
+            "it belongs to another user, and the copy could not be killed; run pagehaul as root, or with CAP_KILL",
+        ));
+    }
     let status = Status::read(pid)?;
     if status.ns_pids.last() == Some(&1) {
         return Err(no_snapshot(
