@@ -14,6 +14,8 @@ use crate::translate::Entry;
 
 /// Page tables looked at. Damage, or KASAN's shadow with its many tables, must not keep a capture from starting.
 const MOST_TABLES: usize = 1 << 17;
+/// Sections asked for where the array of struct pages is: 8 TiB of addresses from 0.
+const MOST_SECTIONS: u64 = 1 << 16;
 /// Runs of pages remembered of each kind, 4 MiB of them.
 const MOST_RUNS: usize = 1 << 18;
 /// The per-CPU mappings that are the same for every CPU (`CPU_ENTRY_AREA_PGD`; 92a0f81d8957, 4.15 and stable 4.14): 512
@@ -44,6 +46,7 @@ impl Kernel {
             direct_map: direct_map..direct_map.saturating_add(memory.ranges().end()),
             struct_pages: self.struct_page_addresses(memory),
             view: memory.view(),
+            held_bytes: memory.held_bytes(),
             seen: HashSet::new(),
             found: KernelMappedPages::default(),
         };
@@ -60,7 +63,8 @@ impl Kernel {
         let size = self.rules().layout.size as u64;
         let pages = self.sections().pages();
         let last = memory.ranges().end() >> PAGE_SHIFT;
-        let start = (0..last.div_ceil(pages)).find_map(|number| {
+        // The first sections are on any machine; the source may claim 2^25.
+        let start = (0..last.div_ceil(pages).min(MOST_SECTIONS)).find_map(|number| {
             let map = self.sections().map(self.translator(), view.as_mut(), number, size).ok()??;
             Some(map.wrapping_sub(number * pages * size))
         });
@@ -74,6 +78,8 @@ struct Search<'a> {
     direct_map: Range<u64>,
     /// Virtual addresses.
     struct_pages: Range<u64>,
+    /// Bytes of memory that the source has.
+    held_bytes: u64,
     seen: HashSet<u64>,
     found: KernelMappedPages,
 }
@@ -110,13 +116,16 @@ impl Search<'_> {
     }
 
     fn early_allocations(&mut self) {
+        // They do not overlap in physical memory, unless page tables are damaged.
+        let mut left = self.held_bytes;
         for range in self.kernel.early_allocations(self.view.as_mut()) {
             let mut at = range.start & !((1 << PAGE_SHIFT) - 1);
-            while at < range.end {
+            while at < range.end && left > 0 {
                 let Ok(extent) = self.kernel.translator().translate(self.view.as_mut(), at) else { break };
                 let length = extent.len.min((range.end - at).next_multiple_of(1 << PAGE_SHIFT));
                 add(&mut self.found.data, extent.paddr, length);
                 at += length;
+                left = left.saturating_sub(length);
             }
         }
     }

@@ -15,6 +15,11 @@ const HAS_MEM_MAP: u64 = 1 << 1;
 /// the value, on x86_64 (32,768 pages of any size in bytes are whole pages): the mask needs no era.
 const MAP_MASK: u64 = !0xfff;
 
+/// Roots read at most: as many as 52 bits of physical addresses need (`MAX_PHYSMEM_BITS`).
+const MOST_ROOTS: u64 = 1 << 17;
+/// Sections among which one is expected to be present: 8 TiB of addresses from 0.
+const MOST_TRIED: u64 = 1 << 16;
+
 /// The table of sections, left where it is: entries are read when asked for, so that 64 TiB of RAM cost no more than 1 GiB.
 #[derive(Debug, Clone)]
 pub(crate) struct Sections {
@@ -111,9 +116,8 @@ impl Sections {
         };
         let roots = self.count.div_ceil(per_root);
         let mut found = vec![range(self.table, roots * 8)];
-        // Roots are few: 2,048 for 64 TiB.
         let root = |number: u64| tables.read_u64(view, self.table.wrapping_add(number * 8)).ok();
-        let present = (0..roots).map_while(root).filter(|root| *root != 0);
+        let present = (0..roots.min(MOST_ROOTS)).map_while(root).filter(|root| *root != 0);
         found.extend(present.map(|root| range(root, per_root * self.entry_size)));
         found
     }
@@ -154,14 +158,14 @@ impl Sections {
         let root = |number: u64, view: &mut dyn View| {
             tables.read_u64(view, self.table.wrapping_add(number * 8)).ok()
         };
-        let root = (0..roots).map_while(|number| root(number, view)).find(|root| *root != 0)?;
+        let root =
+            (0..roots.min(MOST_ROOTS)).map_while(|number| root(number, view)).find(|root| *root != 0)?;
         let start = root.wrapping_sub(tables.translate(view, root).ok()?.paddr);
         // KASLR moves it by whole gigabytes (`kernel_randomize_memory`, arch/x86/mm/kaslr.c).
         (is_kernels(start) && start.is_multiple_of(1 << 30)).then_some(start)
     }
 
-    /// Whether a section of the table is present: the proof that the table is one. 64 TiB have 524,288 sections, but the
-    /// first ones are there on any machine.
+    /// Whether a section of the table is present: the proof that the table is one. The first ones are on any machine.
     fn leads_somewhere(&self, tables: &Translator, view: &mut dyn View) -> bool {
         let present = |at: u64, view: &mut dyn View| {
             tables
@@ -169,10 +173,11 @@ impl Sections {
                 .map(|map| map & PRESENT != 0 && is_kernels(map))
         };
         let Some(per_root) = self.per_root else {
-            let entries = (0..self.count).map(|number| self.table.wrapping_add(number * self.entry_size));
+            let entries = (0..self.count.min(MOST_TRIED))
+                .map(|number| self.table.wrapping_add(number * self.entry_size));
             return entries.map(|at| present(at, view)).map_while(Result::ok).any(|found| found);
         };
-        for number in 0..self.count.div_ceil(per_root) {
+        for number in 0..self.count.min(MOST_TRIED).div_ceil(per_root) {
             match tables.read_u64(view, self.table.wrapping_add(number * 8)) {
                 Ok(0) => continue,
                 // Anything but a pointer, an entry with its flags for one: this is no table of roots.

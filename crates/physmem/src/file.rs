@@ -2,8 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::seek;
+use rustix::io::Errno;
 
 use crate::OpenError;
 
@@ -20,6 +24,11 @@ pub trait ReadAt: Send + Sync {
 
     /// Device and inode, to recognise the file by.
     fn identity(&self) -> (u64, u64);
+
+    /// The first range of bytes at or behind `offset` that may be anything but zeros; empty, at the end, if there is none.
+    fn next_data(&self, offset: u64) -> Range<u64> {
+        offset.min(self.size())..self.size()
+    }
 
     /// Fills `buf`, or fails with [`io::ErrorKind::UnexpectedEof`].
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -93,6 +102,18 @@ impl ReadAt for PlainFile {
 
     fn size(&self) -> u64 {
         self.size
+    }
+
+    fn next_data(&self, offset: u64) -> Range<u64> {
+        // Reads name their offsets, so that moving the file's own does not matter.
+        let start = match seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => self.size,
+            // File systems without holes, devices.
+            Err(_) => return offset.min(self.size)..self.size,
+        };
+        let end = seek(&self.file, rustix::fs::SeekFrom::Hole(start)).unwrap_or(self.size);
+        start.min(self.size)..end.min(self.size)
     }
 
     fn path(&self) -> &Path {

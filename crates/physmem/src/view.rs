@@ -1,4 +1,4 @@
-use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, RangeMap, ReadError};
+use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, PageState, RangeMap, ReadError};
 
 /// Physical memory of one machine. Shared by all threads; what a thread needs of its own is in its [`View`].
 pub trait PhysMemory: Send + Sync {
@@ -8,6 +8,18 @@ pub trait PhysMemory: Send + Sync {
     /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page whose contents this source holds: those in
     /// [`ranges`](Self::ranges), less the ones an earlier dump left out. Bits of other pages are cleared.
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError>;
+
+    /// The bytes of memory that the source can hold at most, by the size of its files: a bound on work that its headers
+    /// ask for.
+    fn held_bytes(&self) -> u64 {
+        self.ranges().bytes()
+    }
+
+    /// The state of memory from `paddr`, as far as it is known without reading it, and the address up to which that is
+    /// so. Memory known to be present is zeros: a hole of a file. `None` says that it has to be read.
+    fn known_state(&self, _paddr: u64) -> (Option<PageState>, u64) {
+        (None, u64::MAX)
+    }
 
     /// A way to read, for one thread.
     fn view(&self) -> Box<dyn View + '_>;

@@ -6,8 +6,8 @@ use std::path::Path;
 use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{
-    Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PhysMemory, Piece,
-    RangeMap, ReadError, View, Window,
+    Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory,
+    Piece, RangeMap, ReadError, View, Window,
 };
 
 /// Start of the kernel text mapping on x86_64 (`__START_KERNEL_map`).
@@ -17,8 +17,10 @@ const MOST_NOTES: u64 = 256 << 20;
 
 /// Bytes of notes that are read where their size cannot be true.
 const SOME_NOTES: u64 = 1 << 20;
-/// Memory that a segment may have beyond what the file holds of it: what page tables of 4 levels reach.
-const MOST_LEFT_OUT: u64 = 64 << 40;
+/// Memory that all segments may have beyond what the file holds: 1 GiB for each 4 KiB of the file, whose struct pages
+/// take more than that, but at least 64 GiB.
+const CLAIMED_PER_BYTE: u64 = (1 << 30) / PAGE_SIZE as u64;
+const LEAST_CLAIM: u64 = 64 << 30;
 /// Physical addresses have 52 bits at most, on x86_64 as on arm64.
 const END_OF_MEMORY: u64 = 1 << 52;
 /// `p_paddr` of segments of /proc/kcore that are no RAM: vmalloc, vmemmap, modules.
@@ -51,6 +53,7 @@ impl ElfVmcore {
         let mut kernel_mapping = None;
         let mut direct_map = None;
         let mut faults = Vec::new();
+        let mut claim = file.size().saturating_mul(CLAIMED_PER_BYTE).max(LEAST_CLAIM);
         headers
             .for_each(|at, segment| {
                 // An impossible segment is left out: what the others hold is still there.
@@ -62,7 +65,7 @@ impl ElfVmcore {
                         headers.fill(segment.offset, &mut notes[start..])?;
                     }
                     PT_LOAD if segment.paddr == NO_MEMORY => {}
-                    PT_LOAD => match piece(at, &segment, &mut faults) {
+                    PT_LOAD => match piece(at, &segment, file.size(), &mut claim, &mut faults) {
                         Ok(piece) => {
                             pieces.push(piece);
                             let ProgramHeader { vaddr, paddr, memory_size: size, .. } = segment;
@@ -130,6 +133,29 @@ impl PhysMemory for ElfVmcore {
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
         self.ranges.mark_pages(first_pfn, PAGE_SHIFT, true, bits);
         Ok(())
+    }
+
+    fn held_bytes(&self) -> u64 {
+        let stored: u64 = self.ranges.pieces().iter().map(|piece| piece.stored).sum();
+        stored.min(self.file.file().size())
+    }
+
+    fn known_state(&self, paddr: u64) -> (Option<PageState>, u64) {
+        let Some(piece) = self.ranges.find(paddr) else { return (None, self.ranges.next_start(paddr)) };
+        if piece.stored == 0 {
+            return (Some(PageState::Excluded), piece.end);
+        }
+        let file = self.file.file();
+        let offset = piece.offset + (paddr - piece.start);
+        let place = |offset: u64| piece.start.saturating_add(offset - piece.offset).min(piece.end);
+        if offset >= file.size() {
+            return (Some(PageState::Missing), piece.end);
+        }
+        let data = file.next_data(offset);
+        match data.start > offset {
+            true => (Some(PageState::Present), place(data.start)),
+            false => (None, place(data.end)),
+        }
     }
 
     fn view(&self) -> Box<dyn View + '_> {
@@ -213,16 +239,26 @@ impl View for ElfView<'_> {
 }
 
 /// The memory of a PT_LOAD, or what is wrong with it.
-fn piece(at: u64, segment: &ProgramHeader, faults: &mut Vec<String>) -> Result<Piece, String> {
-    let ProgramHeader { paddr: start, offset, file_size, .. } = *segment;
+fn piece(
+    at: u64,
+    segment: &ProgramHeader,
+    end_of_file: u64,
+    claim: &mut u64,
+    faults: &mut Vec<String>,
+) -> Result<Piece, String> {
+    let ProgramHeader { paddr: start, offset, mut file_size, .. } = *segment;
     let mut size = segment.memory_size.max(file_size);
-    if size - file_size > MOST_LEFT_OUT {
-        // One flipped bit, most likely: whoever looks at all memory would look for hours at what there never was.
-        faults.push(format!(
-            "the program header at {at:#x} has {size:#x} bytes of memory, more than any machine: only the {file_size:#x} in \
-             the file are read"
-        ));
-        size = file_size;
+    let held = file_size.min(end_of_file.saturating_sub(offset));
+    match claim.checked_sub(size - held) {
+        Some(rest) => *claim = rest,
+        None => {
+            // One flipped bit, most likely. Without a bound, a few bytes would make every command go through petabytes.
+            faults.push(format!(
+                "the program header at {at:#x} has {size:#x} bytes of memory, too many for a file of {end_of_file:#x} bytes: \
+                 only the {held:#x} in the file are read"
+            ));
+            (size, file_size) = (held, held);
+        }
     }
     let end = start.checked_add(size).filter(|end| *end <= END_OF_MEMORY);
     match (end, offset.checked_add(file_size)) {

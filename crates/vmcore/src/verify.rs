@@ -14,13 +14,15 @@ use pagehaul_output::checksums::{self, ChecksumError, Checksums};
 use pagehaul_pool::share_work;
 use pagehaul_run::{Phase, Progress};
 
-use crate::sweep::sweep;
+use crate::sweep::{known_runs, sweep_runs};
 use crate::{Source, SourceKind};
 
 /// Failures that are named; the others are counted.
 pub const NAMED: usize = 1 << 16;
-/// Descriptors compared at a time: 256 MiB of memory at most.
+/// Places of page data compared at a time: 512 MiB of memory at most, in dumps of more than 64 GiB of pages.
 const COMPARED: u64 = 1 << 24;
+/// Bytes that a page takes at least, to estimate how many places there are: zstd's shortest frame of 4 KiB.
+const LEAST_DATA: u64 = 16;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -75,6 +77,29 @@ impl Findings {
     pub fn is_intact(&self) -> bool {
         self.faults.is_empty() && self.missing == 0 && self.damaged == 0 && self.changed.is_empty()
     }
+
+    fn count(&mut self, state: PageState, pages: u64) {
+        *match state {
+            PageState::Present => &mut self.present,
+            PageState::Excluded => &mut self.excluded,
+            PageState::Missing => &mut self.missing,
+            PageState::Damaged => &mut self.damaged,
+            PageState::Absent => return,
+        } += pages;
+    }
+
+    /// Counts pages whose state is known, and names the first that should be there.
+    fn count_run(&mut self, memory: &dyn PhysMemory, pages: Range<u64>, state: PageState) {
+        self.count(state, pages.end - pages.start);
+        if state == PageState::Missing {
+            let mut view = memory.view();
+            let room = NAMED - self.failures.len();
+            self.failures.extend(pages.take(room).filter_map(|pfn| {
+                let error = view.window(pfn << PAGE_SHIFT, 1).err()?;
+                Some((pfn, error.state(), error.to_string()))
+            }));
+        }
+    }
 }
 
 /// Checks structure, contents and, where there are any, checksums, with `threads` threads.
@@ -84,23 +109,28 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
         findings.faults.extend(overlaps(dump)?);
     }
     progress.begin(Phase::Pack, source.memory().ranges().bytes());
-    let none: Option<()> = sweep(source.memory(), 0..u64::MAX, threads, |batch| {
-        for (_, state, _) in batch.pages() {
-            *match state {
-                PageState::Present => &mut findings.present,
-                PageState::Excluded => &mut findings.excluded,
-                PageState::Missing => &mut findings.missing,
-                PageState::Damaged => &mut findings.damaged,
-                PageState::Absent => continue,
-            } += 1;
+    let memory = source.memory();
+    for (pages, state) in known_runs(memory) {
+        if let Some(state) = state {
+            progress.advance(Phase::Pack, (pages.end - pages.start) << PAGE_SHIFT);
+            findings.count_run(memory, pages, state);
         }
-        let room = NAMED - findings.failures.len();
+    }
+    let unknown = known_runs(memory).filter(|(_, state)| state.is_none()).map(|(pages, _)| pages);
+    let none: Option<()> = sweep_runs(memory, unknown, threads, |batch| {
+        for (_, state, _) in batch.pages() {
+            findings.count(state, 1);
+        }
+        // Those of known runs may be behind them, and be cut off in the end.
+        let room = (2 * NAMED).saturating_sub(findings.failures.len());
         let named = batch.failures.iter().take(room);
         findings.failures.extend(named.map(|(pfn, error)| (*pfn, error.state(), error.to_string())));
         progress.advance(Phase::Pack, batch.bytes().len() as u64);
         ControlFlow::Continue(())
     });
     debug_assert!(none.is_none());
+    findings.failures.sort_by_key(|(pfn, _, _)| *pfn);
+    findings.failures.truncate(NAMED);
     for (index, path) in source.paths().iter().enumerate() {
         let Some(sums) = Checksums::read(&Checksums::path_of(path))? else { continue };
         findings.summed.push(path.clone());
@@ -207,25 +237,25 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
     Ok(Changed { path, bytes, holds, pages })
 }
 
-/// Pages whose data overlaps that of others. Many may share one place, but none may have a part of another's.
+/// Pages whose data overlaps that of others. Many may share one place, as pages of zeros do, but none may have a part of
+/// another's.
 fn overlaps(dump: &KdumpFile) -> Result<Option<String>, ReadError> {
-    let passes = dump.info().dumped_pages.div_ceil(COMPARED).max(1);
+    let passes = dump.info().dumped_pages.min(dump.data_bytes() / LEAST_DATA).div_ceil(COMPARED).max(1);
     let size = dump.file().size();
     let (mut count, mut first) = (0u64, None);
     for pass in 0..passes {
         // Of a very large dump, one stretch of the file after the other.
         let here =
             size / passes * pass..if pass + 1 == passes { u64::MAX } else { size / passes * (pass + 1) };
-        let mut places: Vec<(u64, u32)> = Vec::new();
+        let mut places = Places::default();
         dump.for_each_descriptor(|_, desc| {
             let offset = desc.offset.get() as u64;
             if offset > 0 && here.contains(&offset) {
-                places.push((offset, desc.size.get()));
+                places.add((offset, desc.size.get()));
             }
         })?;
-        places.sort_unstable();
-        places.dedup();
-        for pair in places.windows(2) {
+        places.compact();
+        for pair in places.found.windows(2) {
             if pair[0].0.saturating_add(pair[0].1.into()) > pair[1].0 {
                 count += 1;
                 first.get_or_insert(pair[1].0);
@@ -238,4 +268,49 @@ fn overlaps(dump: &KdumpFile) -> Result<Option<String>, ReadError> {
             dump.path().display()
         )
     }))
+}
+
+/// Distinct places of page data, by offset and size.
+#[derive(Default)]
+struct Places {
+    found: Vec<(u64, u32)>,
+    /// How many of them are known to be distinct, in order.
+    compacted: usize,
+}
+
+impl Places {
+    fn add(&mut self, place: (u64, u32)) {
+        // Pages of zeros share one place, and come in runs.
+        if self.found.last() == Some(&place) {
+            return;
+        }
+        self.found.push(place);
+        if self.found.len() >= (2 * self.compacted).max(1 << 16) {
+            self.compact();
+        }
+    }
+
+    fn compact(&mut self) {
+        self.found.sort_unstable();
+        self.found.dedup();
+        self.compacted = self.found.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_pages_share_take_no_memory() {
+        let mut places = Places::default();
+        for page in 0..1 << 20u64 {
+            places.add((4096, 4096));
+            // Other pages between those of zeros.
+            places.add((8192 + page % 100 * 64, 64));
+        }
+        assert!(places.found.capacity() <= 1 << 17, "{} places", places.found.capacity());
+        places.compact();
+        assert_eq!(places.found.len(), 101);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use pagehaul_physmem::OpenError;
@@ -120,6 +121,16 @@ impl ReadAt for Flattened {
 
     fn size(&self) -> u64 {
         self.size
+    }
+
+    fn next_data(&self, offset: u64) -> Range<u64> {
+        let after = self.entries.partition_point(|entry| entry.end <= offset);
+        match self.entries.get(after) {
+            // What a truncated stream did not bring is not zeros.
+            Some(entry) if self.complete => entry.start.max(offset)..entry.end,
+            _ if self.complete => self.size..self.size,
+            _ => offset.min(self.size)..self.size,
+        }
     }
 
     fn path(&self) -> &Path {

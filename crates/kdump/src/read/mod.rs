@@ -17,7 +17,9 @@ mod walk;
 use std::path::Path;
 
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_physmem::{Arch, KernelMapping, OpenError, PAGE_SHIFT, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_physmem::{
+    Arch, KernelMapping, OpenError, PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View,
+};
 
 use crate::format::PageDesc;
 use crate::format::byte_layout::ByteLayout;
@@ -31,7 +33,7 @@ pub use walk::Structure;
 
 /// A kdump-compressed file as a source of physical memory.
 ///
-/// It takes 264 bytes of memory per GiB of the machine's address space, for finding descriptors, plus the map of RAM and
+/// It takes 264 bytes of memory per GiB of memory with pages in the dump, for finding descriptors, plus the map of RAM and
 /// the notes. Each view adds at most 3 MiB.
 pub struct KdumpFile {
     file: Box<dyn ReadAt>,
@@ -149,6 +151,12 @@ impl KdumpFile {
         census::take(self)
     }
 
+    /// Bytes of the file that can be page data.
+    pub fn data_bytes(&self) -> u64 {
+        let tables = self.data_start() - self.sections.bitmap1;
+        self.file.size().saturating_sub(self.sections.headers_end).saturating_sub(tables)
+    }
+
     /// The end of the tables: page data begins here, or between the headers and the tables.
     fn data_start(&self) -> u64 {
         self.sections.descriptors + self.sections.count * PageDesc::SIZE as u64
@@ -217,6 +225,22 @@ impl PhysMemory for KdumpFile {
         pagehaul_physmem::bits::clear_range(bits, 0, place(part.start));
         pagehaul_physmem::bits::clear_range(bits, place(part.end), end);
         Ok(())
+    }
+
+    fn held_bytes(&self) -> u64 {
+        // Pages may share their data, but not their descriptors.
+        let room = self.file.size().saturating_sub(self.sections.descriptors) / PageDesc::SIZE as u64;
+        self.sections.count.min(room).saturating_mul(self.info.block_size.into())
+    }
+
+    fn known_state(&self, paddr: u64) -> (Option<PageState>, u64) {
+        let (shift, _) = self.shifts();
+        let group = (paddr >> shift) / bitmap::GROUP_PAGES;
+        match self.index.next_group(group) {
+            Some(next) if next == group => (None, ((group + 1) * bitmap::GROUP_PAGES) << shift),
+            Some(next) => (Some(PageState::Excluded), (next * bitmap::GROUP_PAGES) << shift),
+            None => (Some(PageState::Excluded), u64::MAX),
+        }
     }
 
     fn view(&self) -> Box<dyn View + '_> {

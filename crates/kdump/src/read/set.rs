@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pagehaul_physmem::{Arch, KernelMapping, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_physmem::{Arch, KernelMapping, PageState, PhysMemory, RangeMap, ReadError, View};
 
 use super::KdumpFile;
 use super::set_view::SetView;
@@ -170,6 +170,15 @@ impl PhysMemory for SplitSet {
             }
         }
         Ok(())
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.parts.iter().map(PhysMemory::held_bytes).sum()
+    }
+
+    fn known_state(&self, paddr: u64) -> (Option<PageState>, u64) {
+        // The bitmaps are the same in all parts.
+        self.first().known_state(paddr)
     }
 
     fn view(&self) -> Box<dyn View + '_> {

@@ -3,7 +3,7 @@ use pagehaul_physmem::bits;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::KdumpFile;
-use super::bitmap::load_bits;
+use super::bitmap::{GROUP_PAGES, load_bits};
 use crate::format::PageDesc;
 
 /// Words of bitmap 2 per step, and so at most 32,768 descriptors.
@@ -57,7 +57,12 @@ impl KdumpFile {
         let mut words = [0; WORDS];
         let mut descs = Vec::new();
         let mut done = 0;
-        for first in (part.start..part.end).step_by(WORDS * 64) {
+        let mut first = part.start;
+        while let Some(group) = self.index.next_group(first / GROUP_PAGES) {
+            first = first.max(group * GROUP_PAGES);
+            if first >= part.end {
+                break;
+            }
             load_bits(&*self.file, self.sections.bitmap2, first, part.end, &mut words)
                 .map_err(|source| self.read_error(self.sections.bitmap2 + first / 8, source))?;
             let offset = self.sections.descriptors + done * PageDesc::SIZE as u64;
@@ -72,6 +77,7 @@ impl KdumpFile {
                 each(first + page as u64, desc);
             }
             done += count;
+            first += (WORDS * 64) as u64;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The kernel's log (`dmesg`), from VMCOREINFO alone.
 //!
-//! Two formats: the printk ring buffer since 5.10, and the log buffer of records before it (3.5 on). Both are read as a crash left them: a record that makes no sense is skipped and counted.
+//! Two formats: the printk ring buffer since 5.10, and the log buffer of records before it (3.5 on). Both are read as a
+//! crash left them: a record that makes no sense is skipped and counted. Memory and time follow the size of the source,
+//! whatever sizes the log claims.
 
 mod records;
 mod ring;
@@ -64,7 +66,8 @@ impl KernelLog {
         let info = VmcoreInfo::parse(text);
         machine::check(&info)?;
         let tables = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
-        let mut source = Reader { info: &info, tables: &tables, view: memory.view() };
+        let left = memory.held_bytes();
+        let mut source = Reader { info: &info, tables: &tables, view: memory.view(), left };
         if info.symbol("prb").is_some() {
             return ring::read(&mut source);
         }
@@ -77,11 +80,16 @@ struct Reader<'a> {
     info: &'a VmcoreInfo,
     tables: &'a Translator,
     view: Box<dyn View + 'a>,
+    /// Bytes that a log can still have. Each of a log's bytes is in the source once, so that more have been read only where
+    /// page tables show the same page at many addresses.
+    left: u64,
 }
 
 impl Reader<'_> {
     fn bytes(&mut self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
-        self.tables.read(self.view.as_mut(), vaddr, buf)
+        self.tables.read(self.view.as_mut(), vaddr, buf)?;
+        self.left = self.left.saturating_sub(buf.len() as u64);
+        Ok(())
     }
 
     fn u64(&mut self, vaddr: u64) -> Result<u64, TranslateError> {

@@ -6,9 +6,19 @@ use crate::KernelError;
 /// The largest buffer there can be (`LOG_BUF_LEN_MAX`).
 const MOST: u32 = 1 << 31;
 
+/// A time of 8 bytes, three lengths of 2, facility and flags (`struct printk_log`).
+const LEAST_HEADER: u64 = 16;
+
 pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
     const WHAT: &str = "log buffer";
     let header = source.size("printk_log")?;
+    if header < LEAST_HEADER {
+        return Err(KernelError::BadValue {
+            key: "SIZE(printk_log)".into(),
+            value: header.to_string(),
+            expected: "the header of a record has at least 16 bytes",
+        });
+    }
     let (nanoseconds, length) = (source.offset("printk_log.ts_nsec")?, source.offset("printk_log.len")?);
     let (text_len, dict_len) = (source.offset("printk_log.text_len")?, source.offset("printk_log.dict_len")?);
     // 5.1 and later, with CONFIG_PRINTK_CALLER.
@@ -28,9 +38,9 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
     let mut log = KernelLog::default();
     let mut at = first;
     let mut wrapped = false;
-    // Every record is longer than nothing, so this ends.
+    // A record is at least as long as its header, so this ends.
     while at != next || (!wrapped && first > next) {
-        if u64::from(at) + header > u64::from(size) {
+        if u64::from(at) + header > u64::from(size) || source.left == 0 {
             log.damaged += 1;
             break;
         }
@@ -53,7 +63,7 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
         let fits = header + u64::from(text_size) + u64::from(dict_size) <= u64::from(len)
             && u64::from(at) + u64::from(len) <= u64::from(size);
         if !fits {
-            // Where the next one starts, nobody knows.
+            // Where the next one starts is unknown.
             log.damaged += 1;
             break;
         }

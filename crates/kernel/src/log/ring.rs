@@ -47,22 +47,40 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
     // IDs count on and wrap in 62 bits; there are never more of them than descriptors.
     let ids = 1u64 << STATE_SHIFT;
     let span = (head.wrapping_sub(tail) & (ids - 1)) + 1;
-    for step in 0..span.min(ring.count) {
-        match ring.record(source, tail.wrapping_add(step) & (ids - 1)) {
+    let span = span.min(ring.count);
+    let mut step = 0;
+    while step < span {
+        if source.left == 0 {
+            log.damaged += span - step;
+            break;
+        }
+        let id = tail.wrapping_add(step) & (ids - 1);
+        step += 1;
+        match ring.record(source, id) {
             Ok(Some(record)) => log.records.push(record),
             Ok(None) => {}
-            Err(Bad) => log.damaged += 1,
+            Err(Bad::Inconsistent) => log.damaged += 1,
+            Err(Bad::Unreadable { alike }) => {
+                let alike = alike.min(span - step + 1);
+                log.damaged += alike;
+                step += alike - 1;
+            }
         }
     }
     Ok(log)
 }
 
-/// A record that cannot be read or makes no sense.
-struct Bad;
+/// Why there is no record.
+enum Bad {
+    /// It contradicts itself, or its facts or text cannot be read.
+    Inconsistent,
+    /// Its descriptor cannot be read, nor can those after it in the same page: this many in all.
+    Unreadable { alike: u64 },
+}
 
 impl From<TranslateError> for Bad {
     fn from(_: TranslateError) -> Self {
-        Self
+        Self::Inconsistent
     }
 }
 
@@ -133,10 +151,15 @@ impl Ring {
     fn record(&self, source: &mut Reader<'_>, id: u64) -> Result<Option<Record>, Bad> {
         let index = id % self.count;
         let mut desc = vec![0; self.desc_size as usize];
-        source.bytes(self.descs.wrapping_add(index * self.desc_size), &mut desc)?;
+        let at = self.descs.wrapping_add(index * self.desc_size);
+        if source.bytes(at, &mut desc).is_err() {
+            // Where the ring is not in the dump, one look per page is enough: it may claim 2^26 descriptors.
+            let alike = (0x1000 - (at & 0xfff)).div_ceil(self.desc_size);
+            return Err(Bad::Unreadable { alike: alike.min(self.count - index) });
+        }
         let state = u64::from_le_bytes(field(&desc, self.state));
         if state & ((1 << STATE_SHIFT) - 1) != id {
-            return Err(Bad);
+            return Err(Bad::Inconsistent);
         }
         if !matches!(state >> STATE_SHIFT, COMMITTED | FINALIZED) {
             return Ok(None);
@@ -189,9 +212,9 @@ impl Ring {
             (false, 0) => (start, mask + 1),
             (false, _) => (start, end),
         };
-        let held = end.checked_sub(start + 8).filter(|_| end - start <= mask + 1).ok_or(Bad)?;
+        let held = end.checked_sub(start + 8).filter(|_| end - start <= mask + 1).ok_or(Bad::Inconsistent)?;
         if held > MOST_TEXT + 8 || source.u64(self.data.wrapping_add(start))? != id {
-            return Err(Bad);
+            return Err(Bad::Inconsistent);
         }
         let mut bytes = vec![0; wanted.min(held) as usize];
         source.bytes(self.data.wrapping_add(start + 8), &mut bytes)?;
