@@ -1,6 +1,7 @@
 """Compares pagehaul's dumps of one vmcore with the vmcore, the kernel's debug symbols, drgn, crash and makedumpfile.
 
-Usage: validate.py VMCORE VMLINUX MANIFEST PAGEHAUL DIRECTORY [--makedumpfile PATH] [--crash PATH] [--thorough]
+Usage: validate.py VMCORE VMLINUX MANIFEST PAGEHAUL DIRECTORY [--makedumpfile PATH] [--older NAME=PATH]
+                   [--crash PATH] [--thorough]
 Prints each check; exits with 1 if one fails.
 """
 
@@ -12,6 +13,7 @@ import subprocess
 import sys
 
 import answers
+import command_lines
 import contents
 import drgn
 import numpy
@@ -250,6 +252,14 @@ class Validator:
             self.check(f"truncated at {quarters}/4: the {saved} salvaged pages equal the vmcore, {lost} are reported lost",
                        problems if saved else ["nothing was salvaged"])
 
+    def command_lines(self):
+        """Compares pagehaul called as makedumpfile with makedumpfile."""
+        if self.args.makedumpfile:
+            command_lines.CommandLines(self, self.args.makedumpfile, "Debian sid", True).everything()
+        for older in self.args.older:
+            name, path = older.split("=", 1)
+            command_lines.CommandLines(self, path, name, False).everything()
+
     def threads(self):
         """Checks that any number of threads writes the same bytes."""
         for codec, format_ in (("zstd", "kdump"), ("lzo", "kdump"), ("snappy", "flattened"), ("none", "elf")):
@@ -275,9 +285,15 @@ def main():
     for name in ("vmcore", "vmlinux", "manifest", "pagehaul", "directory"):
         parser.add_argument(name)
     parser.add_argument("--makedumpfile")
+    parser.add_argument("--older", action="append", default=[], metavar="NAME=PATH",
+                        help="another makedumpfile, which may choose other pages of a newer kernel")
+    parser.add_argument("--only-command-lines", action="store_true", help="only compare command lines with makedumpfile")
     parser.add_argument("--crash")
     parser.add_argument("--thorough", action="store_true", help="open dumps of every codec in drgn")
     validator = Validator(parser.parse_args())
+    validator.command_lines()
+    if validator.args.only_command_lines:
+        sys.exit(validator.failures != 0)
     validator.levels()
     validator.formats()
     validator.threads()

@@ -171,7 +171,7 @@ fn plain(uri: &str) -> String {
 }
 
 /// Returns the Debian mirror that this machine uses. `PAGEHAUL_LAB_MIRROR` overrides it.
-fn mirror() -> Result<String> {
+pub(crate) fn mirror() -> Result<String> {
     if let Ok(mirror) = std::env::var("PAGEHAUL_LAB_MIRROR") {
         return Ok(mirror);
     }

@@ -22,6 +22,7 @@ pub mod criu;
 pub mod debuginfo;
 mod disk;
 mod initramfs;
+pub mod kdump_tools;
 pub mod kernels;
 pub mod kmodule;
 mod modules;

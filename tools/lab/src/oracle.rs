@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
 /// The suite whose makedumpfile supports every kernel of the lab.
 const MAKEDUMPFILE_SUITE: &str = "sid";
+/// Suites whose makedumpfile is compared besides it: those that users have.
+const OLDER_SUITES: [&str; 2] = ["bookworm", "trixie"];
 
 /// Returns a command that runs a script of `tools/lab/oracle` with a Python that has drgn.
 pub fn script(name: &str) -> Result<Command> {
@@ -35,12 +37,19 @@ pub fn python() -> Result<PathBuf> {
 
 /// Returns makedumpfile: from PATH, or Debian's newest with its libraries.
 pub fn makedumpfile() -> Result<PathBuf> {
-    if let Some(path) = on_path("makedumpfile") {
-        return Ok(path);
-    }
-    let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{MAKEDUMPFILE_SUITE}"));
+    on_path("makedumpfile").map_or_else(|| makedumpfile_of(MAKEDUMPFILE_SUITE), Ok)
+}
+
+/// Returns the makedumpfile of each older suite, with the suite's name.
+pub fn older_makedumpfiles() -> Result<Vec<(&'static str, PathBuf)>> {
+    OLDER_SUITES.into_iter().map(|suite| Ok((suite, makedumpfile_of(suite)?))).collect()
+}
+
+/// Returns the makedumpfile of a Debian suite, with its libraries.
+fn makedumpfile_of(suite: &str) -> Result<PathBuf> {
+    let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{suite}"));
     cache::once(&directory, |draft| {
-        Apt::new(&[MAKEDUMPFILE_SUITE], false)?.unpack_closure(&["makedumpfile"], draft)?;
+        Apt::new(&[suite], false)?.unpack_closure(&["makedumpfile"], draft)?;
         // Its libraries are newer than the machine's, so it runs on the loader that comes with them.
         let script = "#!/bin/sh\n\
             here=$(dirname \"$(readlink -f \"$0\")\")\n\

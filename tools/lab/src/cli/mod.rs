@@ -6,7 +6,8 @@ mod workload;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, benchmark, capture_kernel, criu, debuginfo, kernels, oracle, power, tools::Tools, validate,
+    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_tools, kernels, oracle, power,
+    tools::Tools, validate,
 };
 use std::path::PathBuf;
 
@@ -40,6 +41,9 @@ enum Command {
     Validate {
         #[command(flatten)]
         on: KernelArguments,
+        /// Only compare pagehaul called as makedumpfile with makedumpfile of Debian 12, 13 and sid.
+        #[arg(long)]
+        command_lines: bool,
     },
     /// Validate cores and checkpoints of real programs with gdb, lldb, elfutils and drgn. Needs root or sudo.
     ValidateProcess {
@@ -95,6 +99,18 @@ enum Command {
     PowerCut {
         #[command(flatten)]
         on: KernelArguments,
+    },
+    /// Crash guests with Debian's kdump-tools, with pagehaul-kdump installed and with it removed. Needs root or sudo.
+    KdumpTools {
+        /// Debian release: bookworm, trixie or all.
+        #[arg(long, default_value = "all")]
+        suite: String,
+        /// The package pagehaul-kdump, as scripts/packages.sh builds it.
+        #[arg(long)]
+        deb: PathBuf,
+        /// The pagehaul that reads the dumps [default: the release build next to this program].
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
     },
     /// Run the scenario of page reclaim under pressure on several kernels, and compare them.
     Reclaim(workload::ScenarioArguments),
@@ -154,7 +170,9 @@ pub fn run() -> Result<()> {
             println!("{}", debuginfo::get(&kernels::Kernel::get(&kernel)?)?.vmlinux.display());
             Ok(())
         }
-        Command::Validate { on } => validate::validate(&on.kernel, &release_build(on.pagehaul)?),
+        Command::Validate { on, command_lines } => {
+            validate::validate(&on.kernel, &release_build(on.pagehaul)?, command_lines)
+        }
         Command::ValidateProcess { pagehaul, only, mib, scratch, record } => {
             let options = validate::process::Options { parts: only, mib, scratch, record };
             validate::process::validate(&release_build(pagehaul)?, &options)
@@ -170,6 +188,9 @@ pub fn run() -> Result<()> {
             Ok(())
         }
         Command::PowerCut { on } => power::validate(&on.kernel, &release_build(on.pagehaul)?).map(drop),
+        Command::KdumpTools { suite, deb, pagehaul } => {
+            kdump_tools::validate(&suite, &deb, &release_build(pagehaul)?)
+        }
         Command::Reclaim(arguments) => workload::reclaim(&arguments),
         Command::Vmalloc(arguments) => workload::vmalloc(&arguments),
         Command::DumpGuest { kernel, memory, files, accel } => {

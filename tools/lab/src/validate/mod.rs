@@ -18,8 +18,9 @@ const VARIANTS: [(&str, &str, &str); 3] = [
 /// Arguments of the captures made in the capture kernel.
 const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
 
-/// Validates `pagehaul` on one kernel, or on all lab kernels and variants (`all`).
-pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
+/// Validates `pagehaul` on one kernel, or on all lab kernels and variants (`all`). With `command_lines`, only compares it
+/// with makedumpfile, called with the same command lines.
+pub fn validate(kernel: &str, pagehaul: &Path, command_lines: bool) -> Result<()> {
     let mut failed = Vec::new();
     for (series, cpu, append) in crashes(kernel) {
         let name = [series, cpu, append].join(" ").trim_end().to_owned();
@@ -28,10 +29,10 @@ pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
             kernel: series.into(),
             cpu: cpu.into(),
             append: append.into(),
-            captures: captures(),
+            captures: if command_lines { Vec::new() } else { captures() },
             ..Config::default()
         };
-        if let Err(why) = validate_one(&config, pagehaul) {
+        if let Err(why) = validate_one(&config, pagehaul, command_lines) {
             println!("FAIL {name}: {why:#}");
             failed.push(name);
         }
@@ -54,7 +55,7 @@ fn crashes(kernel: &str) -> Vec<(&str, &str, &str)> {
     plain.chain(VARIANTS).collect()
 }
 
-fn validate_one(config: &Config, pagehaul: &Path) -> Result<()> {
+fn validate_one(config: &Config, pagehaul: &Path, command_lines: bool) -> Result<()> {
     let crash = crash(config)?;
     let scratch = crate::cache::directory()?.join(format!("validate-{}", std::process::id()));
     crate::cache::make(&scratch)?;
@@ -62,6 +63,12 @@ fn validate_one(config: &Config, pagehaul: &Path) -> Result<()> {
     let mut command = oracle::script("validate.py")?;
     command.args([crash.vmcore(), crash.vmlinux()?, crash.directory().join("manifest.json")]);
     command.args([pagehaul, &scratch]).arg("--makedumpfile").arg(oracle::makedumpfile()?);
+    for (suite, path) in oracle::older_makedumpfiles()? {
+        command.arg("--older").arg(format!("Debian {suite}={}", path.display()));
+    }
+    if command_lines {
+        command.arg("--only-command-lines");
+    }
     if let Some(path) = oracle::crash_for(&config.kernel)? {
         command.arg("--crash").arg(path);
     }

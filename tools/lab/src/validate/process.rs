@@ -51,7 +51,7 @@ pub fn validate(pagehaul: &Path, options: &Options) -> Result<()> {
 }
 
 /// Returns a command that runs a program as root.
-fn as_root(program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(crate) fn as_root(program: impl AsRef<std::ffi::OsStr>) -> Command {
     if rustix::process::geteuid().is_root() {
         return Command::new(program);
     }

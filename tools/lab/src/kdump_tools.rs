@@ -1,0 +1,262 @@
+//! The distribution's own kdump: guests with Debian's kdump-tools crash with and without pagehaul-kdump installed, and
+//! Debian's scripts capture the dump.
+
+use crate::debuginfo;
+use crate::disk::{self, Disk};
+use crate::kernels::Kernel;
+use crate::socket_directory::SocketDirectory;
+use crate::tools::Tools;
+use crate::validate::process::as_root;
+use crate::vm::{Accelerator, Machine};
+use crate::{apt, cache, oracle};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A Debian release.
+struct Release {
+    suite: &'static str,
+    /// The lab's kernel of the same package, for debug symbols.
+    series: &'static str,
+    /// What kdump-tools reserves by default.
+    crashkernel: &'static str,
+}
+
+const RELEASES: [Release; 2] = [
+    Release { suite: "bookworm", series: "6.1", crashkernel: "128M" },
+    Release { suite: "trixie", series: "6.12", crashkernel: "192M" },
+];
+
+/// The scripts, which are part of the cache's keys.
+const IMAGE: &str = include_str!("../kdump-tools/image.sh");
+const PREPARE: &str = include_str!("../kdump-tools/prepare.sh");
+const CRASH: &str = include_str!("../kdump-tools/crash.sh");
+const UNIT: &str = include_str!("../kdump-tools/lab.service");
+
+/// Offset of the size of a flattened stream's first record.
+const FIRST_SIZE: u64 = 4096 + 8;
+/// pagehaul writes the status word of the header, at this offset, last: the first record ends before it.
+const STATUS_OFFSET: u64 = 424;
+
+/// Crashes a guest of `suite` (or of each: `all`) with the package `deb` installed, and again with it removed.
+pub fn validate(suite: &str, deb: &Path, pagehaul: &Path) -> Result<()> {
+    let releases: Vec<_> =
+        RELEASES.iter().filter(|release| suite == "all" || release.suite == suite).collect();
+    ensure!(!releases.is_empty(), "no release {suite}: expected bookworm, trixie or all");
+    for release in releases {
+        validate_release(release, deb, pagehaul).with_context(|| release.suite)?;
+    }
+    Ok(())
+}
+
+fn validate_release(release: &Release, deb: &Path, pagehaul: &Path) -> Result<()> {
+    let tools = Tools::get()?;
+    let prepared = prepared(release, &tools)?;
+    let scratch = cache::directory()?.join(format!("kdump-tools-{}", std::process::id()));
+    cache::make(&scratch)?;
+    let guest = Guest { release, tools: &tools, directory: &prepared, disk: scratch.join("root.disk") };
+    let copied = Command::new("cp")
+        .arg("--sparse=always")
+        .args([prepared.join("root.disk"), guest.disk.clone()])
+        .status();
+    ensure!(copied.context("running cp")?.success(), "copying the guest's disk failed");
+    let result = guest.crash_twice(deb, pagehaul, &scratch);
+    // Kept on failure, to look at.
+    if result.is_ok() {
+        fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+    }
+    result.with_context(|| format!("the guest's disk is kept in {}", scratch.display()))
+}
+
+/// Returns the directory of a guest that has made its initramfs for the capture kernel.
+fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
+    let key = cache::Key::default().with(IMAGE).with(PREPARE).with(UNIT).short();
+    let directory = cache::directory()?.join("kdump-tools").join(format!("{}-{key}", release.suite));
+    cache::once(&directory, |draft| {
+        eprintln!("making a Debian {} system with kdump-tools", release.suite);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kdump-tools/image.sh");
+        let meta = fs::metadata(draft).with_context(|| draft.display().to_string())?;
+        let owner = format!("{}:{}", meta.uid(), meta.gid());
+        let output = as_root("sh")
+            .arg(script)
+            .args([release.suite, &apt::mirror()?])
+            .args([draft.as_os_str(), owner.as_ref()])
+            .output()
+            .context("running image.sh")?;
+        fs::write(draft.join("image.log"), [output.stdout, output.stderr].concat())
+            .context("writing image.log")?;
+        if !output.status.success() {
+            let log = fs::read_to_string(draft.join("image.log")).unwrap_or_default();
+            let tail: Vec<_> = log.lines().rev().take(5).collect();
+            bail!("image.sh failed: {}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        }
+        let guest = Guest { release, tools, directory: draft, disk: draft.join("root.disk") };
+        guest.put(&[("run.sh", PREPARE.as_bytes())])?;
+        let said = guest.run(false)?;
+        ensure!(
+            said.iter().any(|(what, _)| what == "prepared"),
+            "the guest ended before kdump-tools was ready"
+        );
+        disk::recover(tools, &guest.disk)
+    })?;
+    Ok(directory)
+}
+
+/// A guest, and its disk.
+struct Guest<'a> {
+    release: &'a Release,
+    tools: &'a Tools,
+    /// Where its kernel and initramfs are.
+    directory: &'a Path,
+    disk: PathBuf,
+}
+
+impl Guest<'_> {
+    fn crash_twice(&self, deb: &Path, pagehaul: &Path, scratch: &Path) -> Result<()> {
+        let package = fs::read(deb).with_context(|| deb.display().to_string())?;
+        for (verb, expected) in [("install", "pagehaul"), ("remove", "makedumpfile")] {
+            let verb_line = format!("{verb}\n");
+            self.put(&[
+                ("run.sh", CRASH.as_bytes()),
+                ("pagehaul-kdump.deb", package.as_slice()),
+                ("verb", verb_line.as_bytes()),
+            ])?;
+            let said = self.run(true)?;
+            let find = |what: &str| {
+                said.iter().find(|(name, _)| name == what).map_or("", |(_, detail)| detail.as_str())
+            };
+            ensure!(
+                find("status").contains("ready to kdump"),
+                "kdump-config is not ready: {}",
+                find("status")
+            );
+            let ours = find("version").contains("pagehaul");
+            ensure!(ours == (expected == "pagehaul"), "after {verb}, makedumpfile is: {}", find("version"));
+            let restored = find("verify").is_empty() && find("diverted").is_empty();
+            ensure!(verb == "install" || restored, "removal leaves: {} {}", find("verify"), find("diverted"));
+            disk::recover(self.tools, &self.disk)?;
+            let dump = self.take_dump(&scratch.join(verb))?;
+            self.check(&dump, expected, pagehaul)?;
+        }
+        Ok(())
+    }
+
+    /// Writes files to /lab on the disk.
+    fn put(&self, files: &[(&str, &[u8])]) -> Result<()> {
+        for (name, content) in files {
+            let from = self.disk.with_file_name(format!("put-{name}"));
+            fs::write(&from, content).with_context(|| from.display().to_string())?;
+            for request in [format!("rm /lab/{name}"), format!("write {} /lab/{name}", from.display())] {
+                let disk = self.disk.display().to_string();
+                // debugfs exits with 0 even on errors; the guest's own messages show them.
+                self.tools.run("debugfs", &["-w", "-R", &request, &disk])?;
+            }
+            fs::remove_file(&from).with_context(|| from.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Boots the guest until it powers off, or until its capture kernel reboots. Returns its messages.
+    fn run(&self, crashes: bool) -> Result<Vec<(String, String)>> {
+        let sockets = SocketDirectory::new()?;
+        let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
+        let mut vm = Machine {
+            tools: self.tools,
+            kernel: &self.directory.join("vmlinuz"),
+            initramfs: &self.directory.join("initrd.img"),
+            command_line: &format!(
+                "root=/dev/vda rw console=ttyS0 crashkernel={} panic=-1",
+                self.release.crashkernel
+            ),
+            memory_mib: 1024,
+            cpus: 2,
+            cpu: "Haswell-noTSX",
+            accelerator: Accelerator::Tcg,
+            disks: &[disk],
+            devices: &["virtio-rng-pci"],
+            directory: &sockets.0,
+            // mkinitramfs says nothing for minutes.
+            silence: Duration::from_secs(900),
+            limit: Duration::from_secs(2400),
+        }
+        .start()?;
+        let (mut said, mut panics) = (Vec::new(), 0);
+        let on_panic = |panics: &mut u32, line: &str| {
+            *panics += 1;
+            ensure!(crashes && *panics == 1 && line.contains("sysrq"), "unexpected panic: {line}");
+            Ok(())
+        };
+        while let Some(message) = vm.next_message(|line| on_panic(&mut panics, line))? {
+            said.push(message);
+        }
+        ensure!(!crashes || panics == 1, "the guest did not crash{}", vm.console_tail());
+        let console = sockets.0.join("console.log");
+        fs::copy(&console, self.disk.with_file_name("console.log")).context("keeping the console log")?;
+        Ok(said)
+    }
+
+    /// Copies /var/crash from the disk, and returns the newest dump in it.
+    fn take_dump(&self, into: &Path) -> Result<PathBuf> {
+        cache::make(into)?;
+        let disk = self.disk.display().to_string();
+        self.tools.run("debugfs", &["-R", &format!("rdump /var/crash {}", into.display()), &disk])?;
+        let mut dumps = Vec::new();
+        for entry in fs::read_dir(into.join("crash")).context("the guest has no /var/crash")?.flatten() {
+            let Ok(files) = fs::read_dir(entry.path()) else { continue };
+            dumps.extend(files.flatten().map(|file| file.path()));
+        }
+        dumps.sort();
+        let name = |path: &Path| {
+            path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        ensure!(dumps.iter().any(|path| name(path).starts_with("dmesg.")), "kdump-tools saved no log");
+        let console = self.disk.with_file_name("console.log");
+        let dump = dumps.iter().rfind(|path| name(path).starts_with("dump.")).with_context(|| {
+            format!("kdump-tools saved no dump; its messages are in {}", console.display())
+        })?;
+        Ok(dump.clone())
+    }
+
+    fn check(&self, dump: &Path, expected: &str, pagehaul: &Path) -> Result<()> {
+        let mut size = [0; 8];
+        fs::File::open(dump)
+            .and_then(|file| file.read_exact_at(&mut size, FIRST_SIZE))
+            .with_context(|| dump.display().to_string())?;
+        let writer = if u64::from_be_bytes(size) == STATUS_OFFSET { "pagehaul" } else { "makedumpfile" };
+        ensure!(writer == expected, "{} was written by {writer}, expected {expected}", dump.display());
+        let info =
+            Command::new(pagehaul).args(["info", "--json"]).arg(dump).output().context("running pagehaul")?;
+        let text = String::from_utf8_lossy(&info.stdout);
+        ensure!(text.contains("\"complete\": true"), "{} is not complete: {text}", dump.display());
+        let release =
+            fs::read_to_string(self.directory.join("release")).context("the guest's kernel release")?;
+        let kernel = Kernel::get(self.release.series)?;
+        ensure!(
+            kernel.release == release.trim(),
+            "the guest runs {}, the lab's symbols are of {}: remove the older one from the cache",
+            release.trim(),
+            kernel.release
+        );
+        let shown = oracle::script("show.py")?
+            .arg(dump)
+            .arg(debuginfo::get(&kernel)?.vmlinux)
+            .output()
+            .context("running show.py")?;
+        let answer = String::from_utf8_lossy(&shown.stdout);
+        ensure!(
+            shown.status.success() && answer.contains("sysrq") && answer.contains("tasks:"),
+            "drgn does not open {}: {}",
+            dump.display(),
+            String::from_utf8_lossy(&shown.stderr)
+        );
+        let mib = fs::metadata(dump).map(|meta| meta.len() >> 20).unwrap_or_default();
+        println!(
+            "ok   {}: kdump-tools, crashkernel={}: {mib} MiB written by {writer}, complete, opened by drgn",
+            self.release.suite, self.release.crashkernel
+        );
+        Ok(())
+    }
+}
