@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup setup-build setup-demo check deny test demo validate validate-process packages test-packages static man \
+.PHONY: help setup setup-build setup-demo check deny test demo validate validate-process packages test-packages test-kdump static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages"
+	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
 	@echo "make bench              compare with makedumpfile on a vmcore of 6 GiB, or VMCORE=..."
@@ -54,6 +55,7 @@ test: setup check static
 	$(TARGET)/release/lab validate --kernel all
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
+	$(MAKE) test-kdump
 
 validate: setup
 	cargo build --release --locked -p pagehaul -p lab
@@ -76,6 +78,11 @@ packages: setup
 # Installs and removes both packages in a clean Debian root.
 test-packages: setup
 	scripts/test_packages.sh
+
+# Debian 12 and 13 guests with their own kdump-tools, with pagehaul-kdump installed and with it removed.
+test-kdump: setup
+	cargo build --release --locked -p pagehaul -p lab
+	deb=$$(scripts/packages.sh | sed -n 3p) && $(TARGET)/release/lab kdump-tools --deb "$$deb"
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man

@@ -1,8 +1,11 @@
 #!/bin/sh
-# Builds a .deb and an .rpm of pagehaul in target/packages, and prints their paths.
+# Builds packages in target/packages, and prints their paths: pagehaul's .deb and .rpm, then pagehaul-kdump's.
 #
-# Both hold the same files: the static binary with every command, the small one for a capture kernel's initramfs, manual
-# pages, shell completions, documentation and licences. Neither depends on another package.
+# pagehaul: the static binary with every command, the small one for a capture kernel's initramfs, manual pages, shell
+# completions, documentation and licences; the same files in both packages.
+# pagehaul-kdump: the small binary in makedumpfile's place, for the distribution's kdump scripts. The .deb diverts
+# /usr/bin/makedumpfile, the .rpm replaces it in the initramfs of the capture kernel by a dracut module.
+# No package depends on another.
 set -eu
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -47,25 +50,64 @@ scripts/third_party_licenses.sh | gzip -9n >"$doc/third-party-licenses.gz"
 find "$root" -type d -exec chmod 755 {} +
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
-# The .deb: the tree, and a control file.
-mkdir "$out/deb"
-cp -a "$root/usr" "$out/deb/"
-mkdir "$out/deb/DEBIAN"
-sed "s/@VERSION@/$version/; s/@SIZE@/$(du -sk "$root" | cut -f 1)/" packaging/control >"$out/deb/DEBIAN/control"
-(cd "$out/deb" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$out/deb/DEBIAN/md5sums"
-deb=$out/pagehaul_$version-1_amd64.deb
-dpkg-deb --root-owner-group -Zxz --build "$out/deb" "$deb" >/dev/null
+# make_deb NAME TREE CONTROL [SCRIPT...]: builds a .deb of a tree with a control file and maintainer scripts.
+make_deb() {
+    name=$1 tree=$2 control=$3
+    shift 3
+    deb=$out/${name}_$version-1_amd64.deb
+    mkdir "$out/deb" "$out/deb/DEBIAN"
+    cp -a "$tree/usr" "$out/deb/"
+    sed "s/@VERSION@/$version/; s/@SIZE@/$(du -sk "$tree" | cut -f 1)/" "$control" >"$out/deb/DEBIAN/control"
+    (cd "$out/deb" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$out/deb/DEBIAN/md5sums"
+    for script; do
+        install -m 755 "$script" "$out/deb/DEBIAN/"
+    done
+    dpkg-deb --root-owner-group -Zxz --build "$out/deb" "$deb" >/dev/null
+    rm -rf "$out/deb"
+    echo "$deb"
+}
 
-# The .rpm: the same tree, as a spec file lists it.
+# make_rpm NAME TREE SPEC: builds an .rpm of a tree as a spec file describes it.
+make_rpm() {
+    rpm=$out/$1-$version-1.x86_64.rpm
+    rpmbuild -bb --quiet --target x86_64 --define "_topdir $(realpath "$out")/rpmbuild" --define "version $version" \
+        --define "tree $(realpath "$2")" --define "filelist $(realpath "$out")/files" "$3" >"$out/rpmbuild.log" 2>&1 || {
+        cat "$out/rpmbuild.log" >&2
+        exit 1
+    }
+    mv "$out"/rpmbuild/RPMS/x86_64/*.rpm "$rpm"
+    rm -rf "$out/rpmbuild" "$out/rpmbuild.log"
+    echo "$rpm"
+}
+
+# kdump_tree TREE: what both packages of pagehaul-kdump hold.
+kdump_tree() {
+    mkdir -p "$1/usr/share/doc/pagehaul-kdump"
+    install -D -m 755 "$capture" "$1/usr/lib/pagehaul/makedumpfile"
+    cp -a "$doc/copyright" "$doc/third-party-licenses.gz" LICENSE-MIT LICENSE-APACHE "$1/usr/share/doc/pagehaul-kdump/"
+    chmod 644 "$1"/usr/share/doc/pagehaul-kdump/*
+}
+
+finish_tree() {
+    find "$1" -type d -exec chmod 755 {} +
+    find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+make_deb pagehaul "$root" packaging/control
 (cd "$root" && find usr/bin/pagehaul usr/lib/pagehaul usr/share/man usr/share/bash-completion usr/share/zsh usr/share/fish \
     -type f) | sed 's|^|/|' >"$out/files"
-rpmbuild -bb --quiet --target x86_64 --define "_topdir $(realpath "$out")/rpmbuild" --define "version $version" \
-    --define "tree $(realpath "$root")" --define "filelist $(realpath "$out")/files" packaging/pagehaul.spec >"$out/rpmbuild.log" 2>&1 || {
-    cat "$out/rpmbuild.log" >&2
-    exit 1
-}
-rpm=$out/pagehaul-$version-1.x86_64.rpm
-mv "$out"/rpmbuild/RPMS/x86_64/*.rpm "$rpm"
-rm -rf "$out/rpmbuild" "$out/rpmbuild.log" "$out/deb" "$out/man" "$out/files" "$out/pagehaul"
-echo "$deb"
-echo "$rpm"
+make_rpm pagehaul "$root" packaging/pagehaul.spec
+
+debian=packaging/kdump/debian
+kdump_tree "$out/kdump-deb"
+mkdir -p "$out/kdump-deb/usr/bin"
+ln -s ../lib/pagehaul/makedumpfile "$out/kdump-deb/usr/bin/makedumpfile"
+finish_tree "$out/kdump-deb"
+make_deb pagehaul-kdump "$out/kdump-deb" $debian/control $debian/preinst $debian/postinst $debian/postrm
+
+kdump_tree "$out/kdump-rpm"
+install -D -m 755 packaging/kdump/dracut/module-setup.sh \
+    "$out/kdump-rpm/usr/lib/dracut/modules.d/99pagehaul-kdump/module-setup.sh"
+finish_tree "$out/kdump-rpm"
+make_rpm pagehaul-kdump "$out/kdump-rpm" packaging/kdump/pagehaul-kdump.spec
+rm -rf "$out/man" "$out/files" "$out/pagehaul" "$out/kdump-deb" "$out/kdump-rpm"
