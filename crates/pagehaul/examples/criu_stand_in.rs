@@ -1,11 +1,13 @@
-//! Stands in for CRIU in tests: speaks its image streamer's protocol with images of its own making, and saves nothing.
-//! `lab validate-process` saves and restores real processes with the real one.
+//! Stands in for CRIU in tests: freezes a process tree, speaks the image streamer's protocol with images of its own making,
+//! runs action scripts, and leaves the processes as it was told to. `lab validate-process` saves and restores real
+//! processes with the real one.
 //!
 //! What it does is chosen by the environment:
 //! PRETEND     version (what `--version` says), fail (complains in its log, before it connects), endless (pages never end),
 //!             tracks (the kernel can tell which pages change), signalled (is sent what ends programs while it saves)
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
+//! GROWTH      processes by which the tree has to grow before it is frozen
 //! RESTARTED   file that a restart writes "whole" or "broken" to, after a look at the images it was given
 
 use std::fs;
@@ -13,9 +15,10 @@ use std::io::{IoSlice, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 const MIB: usize = 1 << 20;
 
@@ -36,13 +39,24 @@ fn main() {
         std::process::exit(1);
     }
     match arguments.first().map(String::as_str) {
-        Some("dump") if pretend == "signalled" => {
-            for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
-                kill_process(getpid(), signal).unwrap();
+        Some("dump") => {
+            if pretend == "signalled" {
+                for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+                    kill_process(getpid(), signal).unwrap();
+                }
             }
-            dump(&folder, false);
+            let mut socket = UnixStream::connect(folder.join("streamer-capture.sock")).unwrap();
+            let frozen = freeze(after("-t").unwrap().to_str().unwrap().parse().unwrap());
+            let scripts =
+                arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);
+            let saved = dump(&mut socket, pretend == "endless")
+                && scripts.rev().all(|script| run(script, pretend == "script-killed"));
+            let is_left_stopped = arguments.iter().any(|word| word == "--leave-stopped");
+            if !saved || !is_left_stopped {
+                signal(&frozen, Signal::CONT);
+            }
+            std::process::exit(i32::from(!saved));
         }
-        Some("dump") => dump(&folder, pretend == "endless"),
         Some("restore") => {
             restore(&folder);
             fs::write(after("--pidfile").unwrap(), "77").unwrap();
@@ -51,28 +65,82 @@ fn main() {
     }
 }
 
-fn dump(folder: &Path, endless: bool) {
-    let mut socket = UnixStream::connect(folder.join("streamer-capture.sock")).unwrap();
-    for (name, content) in images() {
-        let mut pipe = announce(&mut socket, name);
-        while endless && name.starts_with("pages") {
-            // Until nobody listens any more.
-            if pipe.write_all(&content).is_err() {
-                std::process::exit(1);
-            }
+/// Stops a process and its descendants, those too that are made meanwhile. Returns the ones that ran.
+fn freeze(root: i32) -> Vec<i32> {
+    let growth: usize = std::env::var("GROWTH").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let first = tree(root).len();
+    while tree(root).len() < first + growth {
+        std::thread::yield_now();
+    }
+    let mut frozen = Vec::new();
+    loop {
+        let running: Vec<i32> = tree(root).into_iter().filter(|pid| !is_stopped(*pid)).collect();
+        if running.is_empty() {
+            return frozen;
         }
-        if pipe.write_all(&content).is_err() {
-            std::process::exit(1);
-        }
+        signal(&running, Signal::STOP);
+        frozen.extend(running);
     }
 }
 
+fn tree(root: i32) -> Vec<i32> {
+    let mut tree = vec![root];
+    let mut next = 0;
+    while let Some(parent) = tree.get(next) {
+        let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+        let lists: Vec<String> = lists.collect();
+        tree.extend(
+            lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse::<i32>().unwrap()),
+        );
+        next += 1;
+    }
+    tree
+}
+
+/// Whether a process is stopped, or has ended.
+fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_none_or(|fields| fields.is_empty() || fields.starts_with(['T', 'Z', 'X']))
+}
+
+fn signal(pids: &[i32], signal: Signal) {
+    for &pid in pids {
+        let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+    }
+}
+
+/// Runs an action script as CRIU does, which counts one that a signal ended as successful.
+fn run(script: &str, kill: bool) -> bool {
+    let Ok(mut child) = Command::new(script).env("CRTOOLS_SCRIPT_ACTION", "post-dump").spawn() else {
+        return false;
+    };
+    if kill {
+        child.kill().unwrap();
+    }
+    child.wait().unwrap().code().is_none_or(|code| code == 0)
+}
+
+/// Sends all images. Returns whether somebody took them.
+fn dump(socket: &mut UnixStream, endless: bool) -> bool {
+    images().into_iter().all(|(name, content)| {
+        let Ok(mut pipe) = announce(socket, name) else { return false };
+        while endless && name.starts_with("pages") {
+            // Until nobody listens any more.
+            if pipe.write_all(&content).is_err() {
+                return false;
+            }
+        }
+        pipe.write_all(&content).is_ok()
+    })
+}
+
 /// Announces a file, and gives the end of the pipe to write it to.
-fn announce(socket: &mut UnixStream, name: &str) -> fs::File {
-    socket.write_all(&request(name)).unwrap();
-    let (read, write) = rustix::pipe::pipe().unwrap();
-    send(socket, read);
-    fs::File::from(write)
+fn announce(socket: &mut UnixStream, name: &str) -> std::io::Result<fs::File> {
+    socket.write_all(&request(name))?;
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    send(socket, read)?;
+    Ok(fs::File::from(write))
 }
 
 fn restore(folder: &Path) {
@@ -93,7 +161,7 @@ fn fetch(socket: &mut UnixStream, name: &str) -> Option<Vec<u8>> {
         return None;
     }
     let (read, write) = rustix::pipe::pipe().unwrap();
-    send(socket, write);
+    send(socket, write).unwrap();
     let mut content = Vec::new();
     fs::File::from(read).read_to_end(&mut content).unwrap();
     Some(content)
@@ -108,12 +176,13 @@ fn request(name: &str) -> Vec<u8> {
 }
 
 /// One byte, and with it a descriptor.
-fn send(socket: &UnixStream, descriptor: OwnedFd) {
+fn send(socket: &UnixStream, descriptor: OwnedFd) -> std::io::Result<()> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut buffer = SendAncillaryBuffer::new(&mut space);
     let descriptors = [descriptor.as_fd()];
     assert!(buffer.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    sendmsg(socket, &[IoSlice::new(&[0])], &mut buffer, SendFlags::empty()).unwrap();
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut buffer, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// A process tree, pages that do not compress, and an empty image.

@@ -43,6 +43,10 @@ fn main() -> ExitCode {
     if let Some(arguments) = makedumpfile::arguments() {
         return makedumpfile::run(arguments);
     }
+    #[cfg(feature = "process")]
+    if let Some(code) = pagehaul_process::action_script() {
+        return code;
+    }
     let arguments = match cli::parse::parse() {
         Ok(arguments) => arguments,
         Err(code) => return code,

@@ -8,7 +8,9 @@ mod common {
 }
 
 use std::fs;
-use std::io::Read;
+use std::io::{PipeWriter, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -221,6 +223,13 @@ fn arguments_that_would_lose_pages_are_refused() {
     }
 }
 
+/// Bytes that a process has read ("rchar") or written ("wchar").
+fn counted(pid: u32, what: &str) -> u64 {
+    let counts = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let count = counts.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(": "));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
 #[test]
 fn a_signal_ends_it_and_the_process_goes_on() {
     let folder = tempdir().unwrap();
@@ -235,12 +244,7 @@ fn a_signal_ends_it_and_the_process_goes_on() {
         .spawn()
         .unwrap();
     // Pages are coming: it has written a MiB of them, to a file that has no name yet.
-    let written = |pid: u32| {
-        let counts = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-        let line = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
-        line.map_or(0, |count| count.parse::<u64>().unwrap())
-    };
-    while written(child.id()) < 1 << 20 {
+    while counted(child.id(), "wchar") < 1 << 20 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was told to");
         std::thread::yield_now();
     }
@@ -251,6 +255,112 @@ fn a_signal_ends_it_and_the_process_goes_on() {
     assert!(said(&output).contains("stopped before"), "{}", said(&output));
     assert!(!path.exists());
     subject.goes_on();
+}
+
+/// A shell that starts a process every few milliseconds, all in a process group of their own, which goes away with this.
+struct Forking(Child);
+
+impl Forking {
+    fn start() -> Self {
+        // The kernel sends SIGHUP to stopped process groups whose last parent ends.
+        let script = "trap '' HUP; while :; do sleep 20 & sleep 0.003; done";
+        // Not a shell that uses vfork, whose parent cannot be stopped before the child's exec.
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.process_group(0).spawn().unwrap())
+    }
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        // None may be left.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// The state of a process, and its process group.
+fn state_and_group(pid: u32) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
+    Some((fields[0].chars().next()?, fields[2].parse().ok()?))
+}
+
+/// The states of the processes in a process group.
+fn states(group: u32) -> Vec<char> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(state_and_group).filter(|found| found.1 == group).map(|found| found.0).collect()
+}
+
+#[test]
+fn processes_made_while_the_tree_is_frozen_are_no_exception() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let mut root = Forking::start();
+    let save = |root: &Forking, pretend: &str| {
+        let mut command = with_criu("checkpoint");
+        command.args(["--force", &root.0.id().to_string()]).arg(&path);
+        command.env("GROWTH", "3").env("PRETEND", pretend).output().unwrap()
+    };
+    // They go on if the script by which CRIU holds them is killed before the file is written.
+    for pretend in ["script-killed", ""] {
+        let output = save(&root, pretend);
+        let states = states(root.0.id());
+        let count = |wanted: &[char]| states.iter().filter(|state| wanted.contains(state)).count();
+        assert_eq!(count(&['T']), 0, "{pretend}: stopped, of {}", states.len());
+        if output.status.success() {
+            assert_eq!(count(&['Z']), states.len(), "{pretend}: some are alive");
+            root = Forking::start();
+        } else {
+            assert_eq!(pretend, "script-killed", "{}", said(&output));
+        }
+    }
+}
+
+/// Has the command, and what it starts, inherit the end of a pipe.
+fn inheriting(command: &mut Command, end: PipeWriter) -> &mut Command {
+    let inherit = move || {
+        // SAFETY: numbers only; the descriptor is the closure's.
+        match unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFD, 0) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: it makes one system call, which is allowed between fork and exec.
+    unsafe { command.pre_exec(inherit) }
+}
+
+#[test]
+fn sigkill_at_any_moment_leaves_the_processes_running() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let mut subject = Subject::start(&["1", "1"]);
+    // From its start to where everything is written and waits for the disk.
+    for moment in 0..40 {
+        let mut command = with_criu("checkpoint");
+        command.args(["-q", "--max-memory", "64M", &subject.pid()]).arg(&path).stderr(Stdio::null());
+        let (mut all_ended, write) = std::io::pipe().unwrap();
+        let mut child = inheriting(&mut command, write).spawn().unwrap();
+        drop(command);
+        let transferred = || counted(child.id(), "rchar") + counted(child.id(), "wchar");
+        while transferred() < moment << 17
+            && state_and_group(child.id()).is_some_and(|(state, _)| state != 'Z')
+        {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // CRIU and its script too.
+        all_ended.read_to_end(&mut Vec::new()).unwrap();
+        if path.exists() {
+            fs::remove_file(&path).unwrap();
+            subject = Subject::start(&["1", "1"]);
+        }
+        assert!(!subject.is_stopped(), "moment {moment}");
+        subject.goes_on();
+    }
 }
 
 #[test]

@@ -41,8 +41,8 @@ mod verify;
 
 pub use agent::serve as hold_snapshot;
 pub use checkpoint::{
-    CheckpointInfo, CheckpointOptions, CheckpointReport, RestartOptions, RestartReport, checkpoint,
-    describe_checkpoint, restart, verify_checkpoint,
+    CheckpointInfo, CheckpointOptions, CheckpointReport, RestartOptions, RestartReport, action_script,
+    checkpoint, describe_checkpoint, restart, verify_checkpoint,
 };
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};

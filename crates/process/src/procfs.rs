@@ -137,6 +137,8 @@ pub(crate) struct Stat {
     /// User, system, and children's user and system time in clock ticks.
     pub(crate) times: [u64; 4],
     pub(crate) nice: i64,
+    /// When it started, in clock ticks since the machine did.
+    pub(crate) start: u64,
     /// Pending signals 1 to 31, bit 0 for signal 1.
     pub(crate) pending: u64,
 }
@@ -165,6 +167,7 @@ impl Stat {
             flags: unsigned(9),
             times: [14, 15, 16, 17].map(unsigned),
             nice: field(19).parse().unwrap_or(0),
+            start: unsigned(22),
             pending: unsigned(31),
         })
     }

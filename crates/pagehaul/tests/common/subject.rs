@@ -118,6 +118,11 @@ impl Subject {
         }
     }
 
+    /// Whether a signal has stopped it.
+    pub fn is_stopped(&self) -> bool {
+        self.state() == 'T'
+    }
+
     fn state(&self) -> char {
         letter(&fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap())
     }

@@ -10,26 +10,29 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Builder};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pagehaul_codec::FrameCompressor;
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_pool::spawn_up_to;
 use pagehaul_run::{Phase, Progress};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::container::{self, BLOCK, Block, HEADER, Image, Index};
 use super::criu::{self, Criu};
-use super::{place, tree, wire, work_folder};
+use super::hold::{Hold, Script};
+use super::tree::{self, Process};
+use super::work_directory::{WorkDirectory, accept_criu};
+use super::{place, wire};
 use crate::arena::{Arena, Slice};
 use crate::procfs::{self, Pid};
 use crate::{ProcessError, limits};
 
 /// Bytes of a pipe where the system allows it: fewer turns between CRIU and us.
 const PIPE: usize = 1 << 20;
-/// How long CRIU may take to connect.
-const CONNECT: Duration = Duration::from_millis(2);
 
 /// How a checkpoint is taken.
 #[derive(Debug, Clone, Default)]
@@ -67,9 +70,9 @@ pub struct CheckpointReport {
     pub image_bytes: u64,
     /// Bytes of the container.
     pub output_bytes: u64,
-    /// Seconds the processes were frozen, as CRIU has it.
+    /// Seconds the processes were frozen, as CRIU has it: until they went on, or were killed.
     pub frozen_seconds: f64,
-    /// Seconds until CRIU had ended.
+    /// Seconds until CRIU had sent all images.
     pub criu_seconds: f64,
     /// Seconds for everything.
     pub seconds: f64,
@@ -116,7 +119,7 @@ struct Packed {
     frame: Vec<u8>,
 }
 
-/// Saves a process and its descendants. If anything fails, they go on; they are ended only once the container is on the
+/// Saves a process and its descendants. If anything fails, they go on; they are killed only once the container is on the
 /// disk.
 pub fn checkpoint(
     pid: Pid,
@@ -128,7 +131,13 @@ pub fn checkpoint(
     procfs::examine(pid)?;
     let criu = Criu::find(options.criu.as_deref())?;
     criu.check_arguments(&options.arguments)?;
-    let family = tree::of(pid);
+    if !options.leave_running && !tree::can_signal() {
+        return Err(ProcessError::Refused(
+            "this kernel cannot signal processes by descriptors (pidfd_open), which Linux 5.3 and newer can; use \
+             --leave-running"
+                .into(),
+        ));
+    }
     let path = place(path);
     let create = CreateOptions {
         naming: Naming::WhenComplete,
@@ -140,7 +149,7 @@ pub fn checkpoint(
     let mut output = NewFile::create(&path, create)?;
     let file = Arc::clone(output.file());
     let run = Run { pid, options, progress, criu, path: &path, file: &file };
-    run.take(&family, &mut output, begun)
+    run.take(&mut output, begun)
 }
 
 struct Run<'a> {
@@ -152,14 +161,19 @@ struct Run<'a> {
     file: &'a File,
 }
 
+/// All images of a dump.
+struct Images {
+    images: Vec<Image>,
+    /// Where their blocks end.
+    end: u64,
+    /// Seconds until the last one had come.
+    seconds: f64,
+}
+
 impl Run<'_> {
-    fn take(
-        &self,
-        family: &[Pid],
-        output: &mut NewFile,
-        begun: Instant,
-    ) -> Result<CheckpointReport, ProcessError> {
-        let expected = tree::resident(family);
+    fn take(&self, output: &mut NewFile, begun: Instant) -> Result<CheckpointReport, ProcessError> {
+        let before = tree::list(self.pid);
+        let expected = tree::resident(&before);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
         // At least some blocks per thread, so that nobody waits for another's only one.
@@ -168,38 +182,53 @@ impl Run<'_> {
         let resource = |action| move |source| ProcessError::Resource { action, source };
         let arena = Arena::new(capacity as usize).map_err(resource("take memory for the images"))?;
         arena.populate(capacity as usize, self.options.threads);
-        let folder = work_folder()?;
-        let listener = UnixListener::bind(folder.path().join("streamer-capture.sock"))
-            .map_err(resource("make CRIU's socket"))?;
+        let work = WorkDirectory::new()?;
+        let listener = work.listen("streamer-capture.sock")?;
         self.file.write_all_at(&container::header(true), 0).map_err(|source| self.output_error(source))?;
         self.progress.enter(Phase::Copy);
-        let was_stopped = procfs::Status::read(self.pid)?.state.starts_with('T');
-        // Stopped, not ended: until the container is whole they are all there is.
-        let state = if self.options.leave_running { "--leave-running" } else { "--leave-stopped" };
-        let mut arguments = vec!["-t".to_owned(), self.pid.to_string(), state.to_owned()];
+        let script = (!self.options.leave_running).then(|| Script::new(&work)).transpose()?;
+        let mut arguments = vec!["-t".to_owned(), self.pid.to_string()];
         arguments.extend(self.options.arguments.iter().cloned());
-        let child = self.criu.start("dump", folder.path(), "dump.log", &arguments)?;
-        let mut guard = Guard { child, family, release: !self.options.leave_running && !was_stopped };
-        let (images, end, criu_seconds) = self.stream(&mut guard.child, listener, &arena, folder.path())?;
+        arguments.extend(match &script {
+            // The last script is run first, so that a failure of others comes too late to matter.
+            Some(script) => {
+                let path = script.path.display().to_string();
+                vec!["--leave-stopped".into(), "--action-script".into(), path]
+            }
+            None => vec!["--leave-running".into()],
+        });
+        let child = self.criu.start("dump", work.path(), "dump.log", &arguments)?;
+        let mut guard =
+            Guard { child, pid: self.pid, hold: None, before: script.is_some().then_some(before) };
+        let Images { images, end, seconds: criu_seconds } =
+            self.stream(&mut guard, listener, script, &arena, work.path())?;
         let image_bytes =
             images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum();
         let count = images.len();
         self.progress.enter(Phase::Finish);
-        let output_bytes = self.finish(images, end, family).map_err(|source| self.output_error(source))?;
+        // Frozen, so that no process is missing from the list.
+        let frozen = tree::list(self.pid);
+        let processes = frozen.len();
+        let output_bytes = self.finish(images, end, processes).map_err(|source| self.output_error(source))?;
         output.commit()?;
-        guard.release = false;
-        if !self.options.leave_running {
-            tree::end(family);
+        if let Some(hold) = guard.hold.take() {
+            // While CRIU traces them: they never get to run again, whatever becomes of this program.
+            tree::kill(&frozen);
+            hold.commit();
+            guard.before = None;
+            // It may complain that they are gone.
+            let _ = guard.child.wait();
+            tree::wait_for_end(&frozen);
         }
         Ok(CheckpointReport {
             pid: self.pid,
-            processes: family.len(),
+            processes,
             output: self.path.display().to_string(),
             criu: self.criu.version.clone(),
             images: count,
             image_bytes,
             output_bytes,
-            frozen_seconds: criu::frozen_time(folder.path()).unwrap_or(0) as f64 / 1e6,
+            frozen_seconds: criu::frozen_time(work.path()).unwrap_or(0) as f64 / 1e6,
             criu_seconds,
             seconds: begun.elapsed().as_secs_f64(),
             buffer_was_short: arena.was_starved(),
@@ -207,17 +236,18 @@ impl Run<'_> {
         })
     }
 
-    /// Takes all images; gives them, where the blocks end, and when CRIU had ended.
+    /// Takes all images. With a script, CRIU then holds the processes; otherwise it has ended.
     fn stream(
         &self,
-        child: &mut std::process::Child,
+        guard: &mut Guard,
         listener: UnixListener,
+        script: Option<Script>,
         arena: &Arc<Arena>,
-        folder: &Path,
-    ) -> Result<(Vec<Image>, u64, f64), ProcessError> {
-        let began = Instant::now();
-        let failed = || self.criu.failed("save", folder, "dump.log");
-        let Some(mut socket) = accept(&listener, child, self.progress) else {
+        work: &Path,
+    ) -> Result<Images, ProcessError> {
+        let (began, is_to_hold) = (Instant::now(), script.is_some());
+        let failed = || self.criu.failed("save", work, "dump.log");
+        let Some(mut socket) = accept_criu(&listener, &mut guard.child, self.progress) else {
             return Err(if self.progress.is_cancelled() {
                 ProcessError::Stopped(self.pid)
             } else {
@@ -227,7 +257,7 @@ impl Run<'_> {
         let (send, pieces) = unbounded::<Piece>();
         let (done, packed) = bounded::<io::Result<Packed>>(2 * self.options.threads + 2);
         let names: Mutex<Vec<String>> = Mutex::default();
-        let mut received = Ok(());
+        let mut received = Ok(None);
         let no_thread = |source| ProcessError::Resource { action: "start a thread", source };
         let (blocks, criu_ok, seconds) = thread::scope(|scope| {
             // Without these CRIU's socket is closed, and it gives up.
@@ -241,19 +271,22 @@ impl Run<'_> {
             spawn_up_to(scope, "pack", self.options.threads.saturating_sub(1), packer);
             drop((pieces, done));
             thread::scope(|readers| {
-                received = self.receive(&mut socket, &names, |image, pages, pipe| {
+                received = receive(&mut socket, script, &names, |image, pages, pipe| {
                     let send = send.clone();
                     let drain = move || drain(image, pages, File::from(pipe), arena, &send, self.progress);
                     Builder::new().name("image".into()).spawn_scoped(readers, drain).map(drop)
                 });
                 if received.is_err() {
-                    // CRIU gives up once nobody listens.
+                    // CRIU gives up once its socket is closed.
                     let _ = socket.shutdown(Shutdown::Both);
                     arena.close();
                 }
             });
             drop(send);
-            let criu_ok = child.wait().is_ok_and(|status| status.success());
+            let criu_ok = match received {
+                Ok(Some(_)) => true,
+                _ => guard.child.wait().is_ok_and(|status| status.success()),
+            };
             let seconds = began.elapsed().as_secs_f64();
             self.progress.enter(Phase::Pack);
             arena.drain();
@@ -264,8 +297,9 @@ impl Run<'_> {
             return Err(ProcessError::Stopped(self.pid));
         }
         let (blocks, end) = blocks.map_err(|source| self.output_error(source))?;
-        received.map_err(|source| ProcessError::Resource { action: "take CRIU's images", source })?;
-        if !criu_ok {
+        guard.hold =
+            received.map_err(|source| ProcessError::Resource { action: "take CRIU's images", source })?;
+        if !criu_ok || is_to_hold && guard.hold.is_none() {
             return Err(failed());
         }
         let names = names.into_inner().unwrap_or_default();
@@ -273,26 +307,7 @@ impl Run<'_> {
             let blocks = blocks.range((image, 0)..(image + 1, 0)).map(|(_, block)| *block).collect();
             Image { name, blocks }
         });
-        Ok((images.collect(), end, seconds))
-    }
-
-    /// Takes CRIU's files one after the other; several may be open at a time.
-    fn receive(
-        &self,
-        socket: &mut UnixStream,
-        names: &Mutex<Vec<String>>,
-        mut open: impl FnMut(usize, bool, OwnedFd) -> io::Result<()>,
-    ) -> io::Result<()> {
-        while let Some(name) = wire::read_name(socket)? {
-            let pipe = wire::receive_pipe(socket)?;
-            // Where the limit for users is lower it stays as it is.
-            let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
-            let pages = name.starts_with("pages-");
-            let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
-            names.push(name);
-            open(names.len() - 1, pages, pipe)?;
-        }
-        Ok(())
+        Ok(Images { images: images.collect(), end, seconds })
     }
 
     /// Writes blocks as they come. Gives them by image and number, and where they end.
@@ -326,12 +341,12 @@ impl Run<'_> {
     }
 
     /// Index, footer, disk, and then the header without its mark. Gives the size of the container.
-    fn finish(&self, images: Vec<Image>, end: u64, family: &[Pid]) -> io::Result<u64> {
+    fn finish(&self, images: Vec<Image>, end: u64, processes: usize) -> io::Result<u64> {
         let name = procfs::read_text(self.pid, "comm").unwrap_or_default().trim_end().to_owned();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let about = About {
             pid: self.pid,
-            processes: family.len(),
+            processes,
             name,
             criu: self.criu.version.clone(),
             pagehaul: env!("CARGO_PKG_VERSION"),
@@ -351,43 +366,60 @@ impl Run<'_> {
     }
 }
 
-/// Sees to it that CRIU ends and the processes go on, whatever happens. CRIU is never killed: it has code of its own in
-/// the processes until it is done. With its socket and pipes closed it gives up and puts everything back.
-struct Guard<'a> {
-    child: std::process::Child,
-    family: &'a [Pid],
-    release: bool,
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.wait();
-        if self.release {
-            tree::signal(self.family, libc::SIGCONT);
+/// Takes CRIU's files one after the other; several may be open at a time. Ends when CRIU has run the action script, or
+/// closed its socket.
+fn receive(
+    socket: &mut UnixStream,
+    script: Option<Script>,
+    names: &Mutex<Vec<String>>,
+    mut open: impl FnMut(usize, bool, OwnedFd) -> io::Result<()>,
+) -> io::Result<Option<Hold>> {
+    loop {
+        if let Some(script) = &script {
+            let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let mut sockets =
+                [PollFd::new(socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
+            match poll(&mut sockets, None) {
+                Err(Errno::INTR) => continue,
+                polled => polled?,
+            };
+            // CRIU has announced every file before it runs the script.
+            if !ready(&sockets[0]) {
+                match script.started()? {
+                    Some(hold) => return Ok(Some(hold)),
+                    None => continue,
+                }
+            }
         }
+        let Some(name) = wire::read_name(socket)? else { return Ok(None) };
+        let pipe = wire::receive_pipe(socket)?;
+        // Where the limit for users is lower it stays as it is.
+        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
+        let pages = name.starts_with("pages-");
+        let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.push(name);
+        open(names.len() - 1, pages, pipe)?;
     }
 }
 
-/// Waits for CRIU to connect; none if it has ended before, or is not wanted any more.
-pub(crate) fn accept(
-    listener: &UnixListener,
-    child: &mut std::process::Child,
-    progress: &Progress,
-) -> Option<UnixStream> {
-    listener.set_nonblocking(true).ok()?;
-    loop {
-        match listener.accept() {
-            Ok((socket, _)) => {
-                socket.set_nonblocking(false).ok()?;
-                return Some(socket);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return None,
+/// Makes sure that CRIU ends and the processes go on, whatever happens. CRIU is never killed: it has code of its own in
+/// the processes until it is done. With its sockets and pipes closed it gives up and restores everything.
+struct Guard {
+    child: std::process::Child,
+    pid: Pid,
+    hold: Option<Hold>,
+    /// The processes before CRIU was started, if it was told to leave them stopped.
+    before: Option<Vec<Process>>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.hold = None;
+        let _ = self.child.wait();
+        if let Some(before) = &self.before {
+            // They are stopped only if the action script was killed.
+            tree::resume(&tree::list(self.pid), before);
         }
-        if progress.is_cancelled() || !matches!(child.try_wait(), Ok(None)) {
-            return None;
-        }
-        thread::sleep(CONNECT);
     }
 }
 

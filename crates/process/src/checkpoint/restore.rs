@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -17,7 +17,8 @@ use serde::Serialize;
 use super::container::{Container, Image};
 use super::criu::Criu;
 use super::info::check_blocks;
-use super::{pids, place, wire, work_folder};
+use super::work_directory::{WorkDirectory, accept_criu};
+use super::{pids, place, wire};
 use crate::ProcessError;
 use crate::procfs::Pid;
 
@@ -69,15 +70,14 @@ pub fn restart(
     }
     let verify_seconds = begun.elapsed().as_secs_f64();
     pids::wait_until_free(&pids_of(&container)?, progress)?;
-    let folder = work_folder()?;
+    let work = WorkDirectory::new()?;
     let resource = |action| move |source| ProcessError::Resource { action, source };
-    let listener = UnixListener::bind(folder.path().join("streamer-serve.sock"))
-        .map_err(resource("make CRIU's socket"))?;
-    let pid_file = folder.path().join("pid");
+    let listener = work.listen("streamer-serve.sock")?;
+    let pid_file = work.path().join("pid");
     let mut arguments = vec!["-d".to_owned(), "--pidfile".to_owned(), pid_file.display().to_string()];
     arguments.extend(options.arguments.iter().cloned());
-    let mut child = criu.start("restore", folder.path(), "restore.log", &arguments)?;
-    let socket = super::dump::accept(&listener, &mut child, progress);
+    let mut child = criu.start("restore", work.path(), "restore.log", &arguments)?;
+    let socket = accept_criu(&listener, &mut child, progress);
     let served = match socket {
         Some(socket) => serve(socket, &container, options.threads, progress),
         None => Ok(()),
@@ -86,7 +86,7 @@ pub fn restart(
     // EAGAIN: no thread could be started, which is why CRIU has failed.
     let no_thread = matches!(&served, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     if !ended.success() && !no_thread {
-        return Err(criu.failed("restart", folder.path(), "restore.log"));
+        return Err(criu.failed("restart", work.path(), "restore.log"));
     }
     served.map_err(resource("give CRIU its images"))?;
     let pid = std::fs::read_to_string(&pid_file).unwrap_or_default().trim().parse().unwrap_or(0);
