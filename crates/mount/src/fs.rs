@@ -13,6 +13,7 @@ use fuser::{
 use pagehaul_physmem::View;
 
 use crate::layout::CoreFile;
+use crate::options::Options;
 
 /// Nothing changes while it is mounted.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -29,10 +30,12 @@ pub(crate) struct DumpFs {
     core: CoreFile<'static>,
     /// Bytes of the vmcore that are no holes.
     stored: u64,
-    /// Small files beside it.
+    /// Small files next to it.
     files: Vec<(String, Vec<u8>)>,
     time: SystemTime,
     owner: (u32, u32),
+    /// Whether others than the owner may read it.
+    for_others: bool,
     readers: Mutex<Vec<Reader>>,
 }
 
@@ -43,11 +46,11 @@ struct Reader {
 }
 
 impl DumpFs {
-    pub(crate) fn new(core: CoreFile<'static>, files: Vec<(String, Vec<u8>)>, time: Option<u64>) -> Self {
+    pub(crate) fn new(core: CoreFile<'static>, files: Vec<(String, Vec<u8>)>, options: &Options) -> Self {
         let stored = core.stored_bytes().unwrap_or(core.size());
-        let time = UNIX_EPOCH + Duration::from_secs(time.unwrap_or(0));
+        let time = UNIX_EPOCH + Duration::from_secs(options.time.unwrap_or(0));
         let owner = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        Self { core, stored, files, time, owner, readers: Mutex::default() }
+        Self { core, stored, files, time, owner, for_others: options.allow_other, readers: Mutex::default() }
     }
 
     fn attributes(&self, inode: u64) -> Option<FileAttr> {
@@ -68,8 +71,13 @@ impl DumpFs {
             ctime: self.time,
             crtime: self.time,
             kind: if directory { FileType::Directory } else { FileType::RegularFile },
-            // A dump holds everything the machine knew: only its owner may read it.
-            perm: if directory { 0o500 } else { 0o400 },
+            // A dump holds everything the machine knew: only its owner may read it, unless others are to.
+            perm: match (directory, self.for_others) {
+                (true, false) => 0o500,
+                (true, true) => 0o555,
+                (false, false) => 0o400,
+                (false, true) => 0o444,
+            },
             nlink: if directory { 2 } else { 1 },
             uid: self.owner.0,
             gid: self.owner.1,

@@ -3,7 +3,9 @@
 
 mod fs;
 mod layout;
+mod options;
 mod session;
 
 pub use layout::{Absent, CoreFile};
-pub use session::{MountError, Mounted, Options, mount};
+pub use options::Options;
+pub use session::{MountError, Mounted, mount};

@@ -5,19 +5,7 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
 use crate::fs::{DumpFs, READ_AHEAD};
 use crate::layout::CoreFile;
-
-/// How to mount.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Threads that serve requests.
-    pub threads: usize,
-    /// Whether other users may read it.
-    pub allow_other: bool,
-    /// What `mount` shows as the source.
-    pub name: String,
-    /// Time of the files: seconds since 1970.
-    pub time: Option<u64>,
-}
+use crate::options::Options;
 
 /// Why it cannot be mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +13,7 @@ pub enum MountError {
     /// The system refused.
     #[error("cannot {action} {path}: {source}", path = path.display())]
     Io {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// What was being done.
         action: &'static str,
@@ -40,7 +28,7 @@ pub struct Mounted {
     path: PathBuf,
 }
 
-/// Mounts `core` as `vmcore` in the folder `path`, with small `files` beside it, given by name.
+/// Mounts `core` as `vmcore` in the directory `path`, with small `files` next to it, given by name.
 pub fn mount(
     core: CoreFile<'static>,
     files: Vec<(String, Vec<u8>)>,
@@ -48,7 +36,7 @@ pub fn mount(
     options: &Options,
 ) -> Result<Mounted, MountError> {
     let fail = |source| MountError::Io { path: path.to_owned(), action: "mount on", source };
-    let fs = DumpFs::new(core, files, options.time);
+    let fs = DumpFs::new(core, files, options);
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::RO,
@@ -97,13 +85,13 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // An error has no place to go.
         let _ = self.end();
     }
 }
 
-/// The kernel reads 128 KiB ahead of whoever reads in order, whatever the file system would allow. Root may ask for more;
-/// others get on with that.
+/// Raises the kernel's read-ahead of 128 KiB, which applies whatever the file system allows. Only root may; without it,
+/// reading works as well.
 fn read_further_ahead(device: u64) {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");

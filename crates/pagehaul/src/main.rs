@@ -6,10 +6,9 @@
 /// A line on standard error. That it cannot be written (a full disk, a terminal that is gone) changes nothing about what
 /// the command does, where `eprintln!` would panic.
 macro_rules! tell {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($text)*);
-    }};
+    ($($text:tt)*) => {
+        $crate::printed::tell(format_args!($($text)*))
+    };
 }
 
 /// A line on standard output, or why it cannot be written.
@@ -38,6 +37,7 @@ mod usage;
 use std::process::ExitCode;
 
 use cli::Command;
+use pagehaul_present::printable;
 
 fn main() -> ExitCode {
     if let Some(arguments) = makedumpfile::arguments() {
@@ -106,7 +106,7 @@ fn sentence(error: &anyhow::Error) -> String {
             sentence = format!("{sentence}: {cause}");
         }
     }
-    sentence
+    printable(&sentence).into_owned()
 }
 
 #[cfg(test)]

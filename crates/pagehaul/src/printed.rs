@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
+use pagehaul_present::{printable, printable_lines};
 use serde::Serialize;
 
 /// Whoever read standard output closed it: `| head`.
@@ -18,13 +19,37 @@ impl Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Writes to standard output. The print macros panic where it cannot be written to.
+/// Text on its way to a terminal: each write is made [`printable_lines`].
+struct Text<W>(W);
+
+impl<W: Write> Write for Text<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(printable_lines(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Writes text to standard output. The print macros panic where it cannot be written to.
 pub(crate) fn out(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = Text(BufWriter::new(io::stdout().lock()));
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         written => written.context("cannot write to standard output"),
     }
+}
+
+/// Writes a line to standard error, if that can be written to.
+pub(crate) fn tell(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{}", printable(&text.to_string()));
+}
+
+/// Writes lines to standard error, if that can be written to.
+pub(crate) fn tell_lines(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
 /// Writes a line to standard output.
@@ -85,7 +110,7 @@ pub(crate) fn print<R: Serialize>(
     } else if manner.quiet {
         Ok(())
     } else if manner.output_taken {
-        tell!("{}", render().trim_end());
+        tell_lines(render().trim_end());
         Ok(())
     } else {
         text(&render())

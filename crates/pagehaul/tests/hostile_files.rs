@@ -163,3 +163,54 @@ fn a_log_of_looped_page_tables_ends() {
         run(&setup, &["info", "--classes", name]);
     }
 }
+
+/// Text that would clear the screen and forge a line.
+const HARM: &str = "x\u{1b}[2J\u{9b}2J\r\ncomplete      yes";
+
+#[test]
+fn text_of_strangers_does_not_reach_the_terminal() {
+    let setup = Setup::small();
+    let uts =
+        UtsName { nodename: HARM.into(), version: HARM.into(), release: HARM.into(), ..UtsName::default() };
+    let mut notes = Vec::new();
+    pagehaul_elfcore::notes::push(&mut notes, HARM, 7, b"description");
+    pagehaul_elfcore::notes::push(&mut notes, "VMCOREINFO", 0, b"OSRELEASE=\x1b[2J\nBUILD-ID=\x1b[2J\n");
+    let header = Header {
+        uts,
+        crash_time: 0,
+        dump_level: 31,
+        nr_cpus: 1,
+        phys_base: 0,
+        codec: 0,
+        notes: &notes,
+        split: None,
+    };
+    let layout = Layout::new(64, notes.len() as u64).unwrap();
+    let mut bytes = header.encode(&layout, true).unwrap();
+    bytes.resize(layout.data_offset(0).unwrap() as usize, 0);
+    std::fs::write(setup.path("dump"), &bytes).unwrap();
+    let odd = setup.path("a\u{1b}[2J\nzz");
+    std::fs::write(&odd, &bytes).unwrap();
+    let odd = odd.to_str().unwrap();
+    for arguments in [
+        &["info", "--notes", "dump"][..],
+        &["info", "--notes", odd],
+        &["verify", "dump"],
+        &["verify", odd],
+        &["dmesg", odd],
+        &["pages", odd],
+        &["read", "--phys", "0", odd],
+        &["read", "--virt", "0", odd],
+        &["info", odd, "vmcore"],
+        &["convert", odd, odd],
+        &["capture", odd, "out"],
+        &["reclaim", "report", odd],
+        &["info", "/nowhere\u{1b}[2J\n"],
+    ] {
+        let (_, out, said) = run(&setup, arguments);
+        let all = out + &said;
+        assert!(!all.chars().any(|c| c.is_control() && c != '\n'), "{arguments:?}: {all:?}");
+        assert!(!all.contains("\ncomplete      yes"), "{arguments:?}: {all}");
+        assert!(!all.contains("\nzz"), "{arguments:?}: {all}");
+    }
+}

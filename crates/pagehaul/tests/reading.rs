@@ -1,5 +1,6 @@
 //! The commands that read dumps, as people and scripts use them.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -350,6 +351,23 @@ fn a_mounted_dump_is_a_vmcore() {
     setup.text(&["mount", "-bt2", "--", "all", "mnt"]);
     assert_eq!(setup.text(&["dmesg", "mnt/vmcore"]), setup.text(&["dmesg", "vmcore"]));
     assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+
+    // Other users may read it if they are to.
+    let as_nobody = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "head", "-c4"]);
+        command.arg(&vmcore).stderr(Stdio::null()).output().unwrap().stdout
+    };
+    // The test's directory is its user's alone.
+    let open =
+        |mode| std::fs::set_permissions(setup.path(""), std::fs::Permissions::from_mode(mode)).unwrap();
+    open(0o755);
+    for (option, expected) in [("--allow-other", b"\x7fELF".as_slice()), ("--threads=2", b"")] {
+        setup.text(&["mount", "--background", option, "all", "mnt"]);
+        assert_eq!(as_nobody(), expected, "{option}");
+        assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    }
+    open(0o700);
 
     // At the same place, while the process of the last mount still ends: it must leave the new one alone.
     for _ in 0..20 {

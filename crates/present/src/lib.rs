@@ -4,9 +4,11 @@
 #[cfg(feature = "html")]
 pub mod html;
 pub mod number;
+mod printable;
 #[cfg(feature = "html")]
 pub mod svg;
 mod table;
 pub mod time;
 
+pub use printable::{printable, printable_lines};
 pub use table::{Cell, Table, Tone};

@@ -2,6 +2,8 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, presets};
 
+use crate::printable;
+
 /// How a cell is to be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tone {
@@ -84,10 +86,11 @@ impl Table {
     }
 }
 
-/// Writes one line for each row, without trailing spaces.
+/// Writes one line for each row, without trailing spaces. Cells are made [`printable`].
 impl fmt::Display for Table {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts = |cells: &[Cell]| cells.iter().map(|cell| cell.text.clone()).collect::<Vec<_>>();
+        let texts =
+            |cells: &[Cell]| cells.iter().map(|cell| printable(&cell.text).into_owned()).collect::<Vec<_>>();
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING);
         if !self.header.is_empty() {

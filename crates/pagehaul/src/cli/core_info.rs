@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use pagehaul_present::number::{bytes, count};
+use pagehaul_present::printable;
 use pagehaul_process::{CoreInfo, describe, describe_checkpoint};
 use serde::Serialize;
 
@@ -49,5 +50,5 @@ fn render(info: &CoreInfo) -> String {
     if info.frames > 0 {
         rows.push(("frames", count(info.frames)));
     }
-    rows.iter().map(|(name, value)| format!("{name:14}{value}\n")).collect()
+    rows.iter().map(|(name, value)| format!("{name:14}{}\n", printable(value))).collect()
 }

@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use pagehaul_kernel::{Caller, Hints, KernelLog, Record};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_present::printable;
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
@@ -83,11 +84,8 @@ fn plain(log: &KernelLog, arguments: &DmesgArguments, out: &mut dyn Write) -> io
 
 fn line(record: &Record, decoded: &str, caller: &str, out: &mut dyn Write) -> io::Result<()> {
     let (seconds, micros) = (record.nanoseconds / 1_000_000_000, record.nanoseconds % 1_000_000_000 / 1000);
-    // What a program in the crashed machine wrote must not steer the terminal of whoever reads it.
     for text in record.text.split('\n') {
-        let shown: String =
-            text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
-        writeln!(out, "{decoded}[{seconds:5}.{micros:06}] {caller}{shown}")?;
+        writeln!(out, "{decoded}[{seconds:5}.{micros:06}] {caller}{}", printable(text))?;
     }
     Ok(())
 }

@@ -130,7 +130,7 @@ fn in_background() -> anyhow::Result<ExitCode> {
     if let Some(mut error) = child.stderr.take() {
         error.read_to_string(&mut said)?;
     }
-    tell!("{}", said.trim_end());
+    printed::tell_lines(said.trim_end());
     child.wait()?;
     Ok(ExitCode::FAILURE)
 }

@@ -14,7 +14,8 @@ pub(crate) fn parse() -> Result<Arguments, ExitCode> {
         // The exit status is the same if it cannot be printed.
         let _ = error.print();
         if let Some((option, instead)) = makedumpfile_hint(&error) {
-            tell!("\nIf this is makedumpfile's {option}: here it is {instead}.");
+            tell!("");
+            tell!("If this is makedumpfile's {option}: here it is {instead}.");
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
     })

@@ -10,6 +10,7 @@ use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
 use pagehaul_output::checksums::Checksums;
 use pagehaul_physmem::{MapPolicy, PageState};
 use pagehaul_present::number::{bytes, count};
+use pagehaul_present::printable;
 use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 use pagehaul_vmcore::verify::{Findings, verify};
@@ -171,7 +172,7 @@ impl Printed {
 
     fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         for fault in &self.faults {
-            writeln!(out, "fault: {fault}")?;
+            writeln!(out, "fault: {}", printable(fault))?;
         }
         let of = |pages: u64| format!("{} ({})", count(pages), bytes(pages << pagehaul_physmem::PAGE_SHIFT));
         writeln!(out, "{} pages are readable, {} are excluded", of(self.present), of(self.excluded))?;
@@ -188,7 +189,7 @@ impl Printed {
         let shown = if self.verbose { self.pages.len() } else { SHOWN };
         for page in self.pages.iter().take(shown) {
             let held = page.class.map_or(String::new(), |class| format!(" ({class})"));
-            writeln!(out, "  PFN {:#x}{held}: {}", page.pfn, page.why)?;
+            writeln!(out, "  PFN {:#x}{held}: {}", page.pfn, printable(&page.why))?;
         }
         let more = (self.missing + self.damaged).saturating_sub(shown.min(self.pages.len()) as u64);
         if more > 0 {
@@ -203,7 +204,8 @@ impl Printed {
             };
             let (start, end) = (changed.start, changed.end - 1);
             let holds = changed.holds.join(", ");
-            writeln!(out, "{}: bytes {start:#x} to {end:#x} changed ({holds}){pages}", changed.file)?;
+            let file = printable(&changed.file);
+            writeln!(out, "{file}: bytes {start:#x} to {end:#x} changed ({holds}){pages}")?;
         }
         match (self.checksums.is_empty(), self.changed.is_empty()) {
             (true, _) => writeln!(out, "no checksums: changes that still decompress are not detected")?,

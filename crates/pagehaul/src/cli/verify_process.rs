@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use pagehaul_present::number::{bytes, count};
+use pagehaul_present::printable;
 use pagehaul_process::{Verified, verify, verify_checkpoint};
 use pagehaul_run::Progress;
 use serde::Serialize;
@@ -41,7 +42,7 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
 
 fn print(out: &mut dyn Write, found: &Verified) -> io::Result<()> {
     for fault in &found.faults {
-        writeln!(out, "fault: {fault}")?;
+        writeln!(out, "fault: {}", printable(fault))?;
     }
     let more = found.fault_count - found.faults.len() as u64;
     if more > 0 {

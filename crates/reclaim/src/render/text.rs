@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use pagehaul_present::number::{count, significant};
+use pagehaul_present::printable;
 use pagehaul_present::time::microseconds;
 
 use super::{figures, tables};
@@ -59,15 +60,16 @@ fn write(out: &mut String, report: &Report) -> Written {
 fn head(out: &mut String, report: &Report) -> Written {
     let source = &report.source;
     let (files, events) = (source.files.join(", "), count(source.events));
+    let files = printable(&files);
     writeln!(out, "{files}: {}, {events} events in {:.2} s", source.format, source.duration_s)?;
     let machine = figures::machine(source);
     if !machine.is_empty() {
-        writeln!(out, "{}", machine.join(", "))?;
+        writeln!(out, "{}", printable(&machine.join(", ")))?;
     }
     if !source.machine.command.is_empty() {
-        writeln!(out, "$ {}", source.machine.command.join(" "))?;
+        writeln!(out, "$ {}", printable(&source.machine.command.join(" ")))?;
     }
-    report.warnings.iter().try_for_each(|warning| writeln!(out, "! {warning}"))
+    report.warnings.iter().try_for_each(|warning| writeln!(out, "! {}", printable(warning)))
 }
 
 /// "0" or "0, 0, 1".

@@ -1,5 +1,6 @@
 use pagehaul_physmem::PAGE_SHIFT;
 use pagehaul_present::number::{bytes, count};
+use pagehaul_present::printable;
 use pagehaul_present::time::utc;
 
 use super::Description;
@@ -9,7 +10,7 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
     let mut out = String::new();
     let mut row = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            out.push_str(&format!("{name:14}{value}\n"));
+            out.push_str(&format!("{name:14}{}\n", printable(&value)));
         }
     };
     let version = found.version.map_or(String::new(), |version| format!(", version {version}"));
