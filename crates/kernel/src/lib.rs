@@ -23,6 +23,7 @@ mod rules;
 mod scan;
 mod sections;
 mod translate;
+mod virtual_memory;
 mod vmcoreinfo;
 mod walker;
 
@@ -35,4 +36,5 @@ pub use level::{DumpLevel, LevelError};
 pub use log::{Caller, KernelLog, Record};
 pub use scan::{BlockReport, Inconsistency, PageScanner};
 pub use translate::{Extent, Translator};
+pub use virtual_memory::VirtualMemory;
 pub use vmcoreinfo::VmcoreInfo;

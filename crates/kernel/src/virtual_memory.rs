@@ -1,0 +1,173 @@
+//! The kernel's virtual memory, for analysis that follows pointers.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
+
+use crate::translate::START_KERNEL_MAP;
+use crate::{Kernel, TranslateError, Translator};
+
+/// Pages kept: 4 MiB. Walking 100,000 tasks touches each page several times, but in order.
+const SLOTS: usize = 1 << 10;
+/// No virtual page has this number.
+const EMPTY: u64 = u64::MAX;
+
+/// Reads the kernel's virtual memory through a cache of pages, for one thread.
+///
+/// The direct map is translated by subtraction: the dump may lack its page tables, and they say nothing else.
+pub struct VirtualMemory<'a> {
+    translator: &'a Translator,
+    direct_map: Range<u64>,
+    state: RefCell<State<'a>>,
+}
+
+struct State<'a> {
+    view: Box<dyn View + 'a>,
+    /// Virtual page number in each slot.
+    numbers: Vec<u64>,
+    pages: Vec<u8>,
+}
+
+impl<'a> VirtualMemory<'a> {
+    /// Opens the memory of `kernel`.
+    pub fn new(kernel: &'a Kernel, memory: &'a dyn PhysMemory) -> Self {
+        let direct_map = match memory.direct_map().or_else(|| kernel.direct_map()) {
+            Some(start) => start..start.saturating_add(memory.ranges().end()).min(START_KERNEL_MAP),
+            None => 0..0,
+        };
+        let state = State {
+            view: memory.view(),
+            numbers: vec![EMPTY; SLOTS],
+            pages: vec![0; SLOTS * PAGE_SIZE],
+        };
+        Self { translator: kernel.translator(), direct_map, state: RefCell::new(state) }
+    }
+
+    /// Returns the virtual addresses of the direct map; empty if its start is unknown.
+    pub fn direct_map(&self) -> &Range<u64> {
+        &self.direct_map
+    }
+
+    /// Returns the physical address behind `vaddr`.
+    pub fn physical(&self, vaddr: u64) -> Result<u64, TranslateError> {
+        self.translate(self.state.borrow_mut().view.as_mut(), vaddr)
+    }
+
+    /// Fills `buf` from `vaddr` on.
+    pub fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
+        let mut rest = buf;
+        let mut at = vaddr;
+        while !rest.is_empty() {
+            let inside = at as usize % PAGE_SIZE;
+            let (piece, later) = rest.split_at_mut(rest.len().min(PAGE_SIZE - inside));
+            self.read_in_page(at, inside, piece)?;
+            at = at.checked_add(piece.len() as u64).ok_or(TranslateError::NotCanonical { vaddr })?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Returns `N` bytes at `vaddr`.
+    pub fn array<const N: usize>(&self, vaddr: u64) -> Result<[u8; N], TranslateError> {
+        let mut bytes = [0; N];
+        self.read(vaddr, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns the little-endian word of 8 bytes at `vaddr`.
+    pub fn u64(&self, vaddr: u64) -> Result<u64, TranslateError> {
+        self.array(vaddr).map(u64::from_le_bytes)
+    }
+
+    /// Returns the little-endian word of 4 bytes at `vaddr`.
+    pub fn u32(&self, vaddr: u64) -> Result<u32, TranslateError> {
+        self.array(vaddr).map(u32::from_le_bytes)
+    }
+
+    /// Returns `len` bytes at `vaddr`. The caller bounds `len`.
+    pub fn bytes(&self, vaddr: u64, len: usize) -> Result<Vec<u8>, TranslateError> {
+        let mut bytes = vec![0; len];
+        self.read(vaddr, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns `len` bytes at `vaddr`, with zeros in place of pages that cannot be read, and the number of these pages.
+    pub fn readable_bytes(&self, vaddr: u64, len: usize) -> (Vec<u8>, usize) {
+        let mut bytes = vec![0; len];
+        let mut lost = 0;
+        let mut at = 0;
+        while at < len {
+            let start = vaddr.saturating_add(at as u64);
+            let end = len.min(at + PAGE_SIZE - start as usize % PAGE_SIZE);
+            let Some(piece) = bytes.get_mut(at..end) else { break };
+            if self.read(start, piece).is_err() {
+                piece.fill(0);
+                lost += 1;
+            }
+            at = end;
+        }
+        (bytes, lost)
+    }
+
+    /// Returns the text at `vaddr` up to its terminating zero, or up to `most` bytes. Bytes that are not UTF-8 are
+    /// replaced.
+    pub fn text(&self, vaddr: u64, most: usize) -> Result<String, TranslateError> {
+        let mut bytes = Vec::new();
+        while bytes.len() < most {
+            let at = vaddr.saturating_add(bytes.len() as u64);
+            let len = (PAGE_SIZE - at as usize % PAGE_SIZE).min(most - bytes.len()).min(64);
+            let mut piece = [0; 64];
+            let piece = piece.get_mut(..len).unwrap_or_default();
+            self.read(at, piece)?;
+            match piece.iter().position(|byte| *byte == 0) {
+                Some(end) => {
+                    bytes.extend_from_slice(piece.get(..end).unwrap_or_default());
+                    break;
+                }
+                None => bytes.extend_from_slice(piece),
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn read_in_page(&self, vaddr: u64, inside: usize, piece: &mut [u8]) -> Result<(), TranslateError> {
+        let number = vaddr >> PAGE_SHIFT;
+        let state = &mut *self.state.borrow_mut();
+        let slot = (number ^ number >> 10 ^ number >> 20) as usize % SLOTS;
+        let held = slot * PAGE_SIZE..(slot + 1) * PAGE_SIZE;
+        let (Some(kept), Some(page)) = (state.numbers.get_mut(slot), state.pages.get_mut(held)) else {
+            return Err(TranslateError::NotCanonical { vaddr });
+        };
+        if *kept != number {
+            *kept = EMPTY;
+            let paddr = self.translate(state.view.as_mut(), vaddr)?;
+            let read = state.view.read(paddr.wrapping_sub(inside as u64), page).and_then(|()| whole(state.view.as_mut(), paddr));
+            match read {
+                Ok(()) => *kept = number,
+                // A segment may begin or end inside the page.
+                Err(_) => {
+                    let read = state.view.read(paddr, piece).and_then(|()| whole(state.view.as_mut(), paddr));
+                    return read.map_err(|source| TranslateError::Contents { vaddr, paddr, source });
+                }
+            }
+        }
+        piece.copy_from_slice(page.get(inside..inside + piece.len()).unwrap_or_default());
+        Ok(())
+    }
+
+    fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<u64, TranslateError> {
+        if self.direct_map.contains(&vaddr) {
+            return Ok(vaddr - self.direct_map.start);
+        }
+        self.translator.translate(view, vaddr).map(|extent| extent.paddr)
+    }
+}
+
+/// Fails if the file ended under a mapping, whose bytes then read as zeros.
+fn whole(view: &mut dyn View, paddr: u64) -> Result<(), ReadError> {
+    if view.intact() {
+        return Ok(());
+    }
+    Err(ReadError::Damaged { paddr, reason: "the file became shorter or its disk failed".into() })
+}
