@@ -166,7 +166,7 @@ impl<'a> VirtualMemory<'a> {
 
 /// Fails if the file ended under a mapping, whose bytes then read as zeros.
 fn whole(view: &mut dyn View, paddr: u64) -> Result<(), ReadError> {
-    if view.intact() {
+    if !view.take_fault() {
         return Ok(());
     }
     Err(ReadError::Damaged { paddr, reason: "the file became shorter or its disk failed".into() })
