@@ -36,5 +36,5 @@ pub use level::{DumpLevel, LevelError};
 pub use log::{Caller, KernelLog, Record};
 pub use scan::{BlockReport, Inconsistency, PageScanner};
 pub use translate::{Extent, Translator};
-pub use virtual_memory::VirtualMemory;
+pub use virtual_memory::{ReadVirtual, VirtualMemory};
 pub use vmcoreinfo::VmcoreInfo;

@@ -13,6 +13,72 @@ const SLOTS: usize = 1 << 10;
 /// No virtual page has this number.
 const EMPTY: u64 = u64::MAX;
 
+/// Memory by virtual address.
+pub trait ReadVirtual {
+    /// Fills `buf` from `vaddr` on.
+    fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError>;
+
+    /// Returns the little-endian word of 8 bytes at `vaddr`.
+    fn u64(&self, vaddr: u64) -> Result<u64, TranslateError> {
+        let mut word = [0; 8];
+        self.read(vaddr, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Returns the little-endian word of 4 bytes at `vaddr`.
+    fn u32(&self, vaddr: u64) -> Result<u32, TranslateError> {
+        let mut word = [0; 4];
+        self.read(vaddr, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    /// Returns `len` bytes at `vaddr`. The caller bounds `len`.
+    fn bytes(&self, vaddr: u64, len: usize) -> Result<Vec<u8>, TranslateError> {
+        let mut bytes = vec![0; len];
+        self.read(vaddr, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Returns `len` bytes at `vaddr`, with zeros in place of pages that cannot be read, and the number of these pages.
+    fn readable_bytes(&self, vaddr: u64, len: usize) -> (Vec<u8>, usize) {
+        let mut bytes = vec![0; len];
+        let mut lost = 0;
+        let mut at = 0;
+        while at < len {
+            let start = vaddr.saturating_add(at as u64);
+            let end = len.min(at + PAGE_SIZE - start as usize % PAGE_SIZE);
+            let Some(piece) = bytes.get_mut(at..end) else { break };
+            if self.read(start, piece).is_err() {
+                piece.fill(0);
+                lost += 1;
+            }
+            at = end;
+        }
+        (bytes, lost)
+    }
+
+    /// Returns the text at `vaddr` up to its terminating zero, or up to `most` bytes. Bytes that are not UTF-8 are
+    /// replaced.
+    fn text(&self, vaddr: u64, most: usize) -> Result<String, TranslateError> {
+        let mut bytes = Vec::new();
+        while bytes.len() < most {
+            let at = vaddr.saturating_add(bytes.len() as u64);
+            let len = (PAGE_SIZE - at as usize % PAGE_SIZE).min(most - bytes.len()).min(64);
+            let mut piece = [0; 64];
+            let piece = piece.get_mut(..len).unwrap_or_default();
+            self.read(at, piece)?;
+            match piece.iter().position(|byte| *byte == 0) {
+                Some(end) => {
+                    bytes.extend_from_slice(piece.get(..end).unwrap_or_default());
+                    break;
+                }
+                None => bytes.extend_from_slice(piece),
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
 /// Reads the kernel's virtual memory through a cache of pages, for one thread.
 ///
 /// The direct map is translated by subtraction: the dump may lack its page tables, and they say nothing else.
@@ -54,83 +120,6 @@ impl<'a> VirtualMemory<'a> {
         self.translate(self.state.borrow_mut().view.as_mut(), vaddr)
     }
 
-    /// Fills `buf` from `vaddr` on.
-    pub fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
-        let mut rest = buf;
-        let mut at = vaddr;
-        while !rest.is_empty() {
-            let inside = at as usize % PAGE_SIZE;
-            let (piece, later) = rest.split_at_mut(rest.len().min(PAGE_SIZE - inside));
-            self.read_in_page(at, inside, piece)?;
-            at = at.checked_add(piece.len() as u64).ok_or(TranslateError::NotCanonical { vaddr })?;
-            rest = later;
-        }
-        Ok(())
-    }
-
-    /// Returns `N` bytes at `vaddr`.
-    pub fn array<const N: usize>(&self, vaddr: u64) -> Result<[u8; N], TranslateError> {
-        let mut bytes = [0; N];
-        self.read(vaddr, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Returns the little-endian word of 8 bytes at `vaddr`.
-    pub fn u64(&self, vaddr: u64) -> Result<u64, TranslateError> {
-        self.array(vaddr).map(u64::from_le_bytes)
-    }
-
-    /// Returns the little-endian word of 4 bytes at `vaddr`.
-    pub fn u32(&self, vaddr: u64) -> Result<u32, TranslateError> {
-        self.array(vaddr).map(u32::from_le_bytes)
-    }
-
-    /// Returns `len` bytes at `vaddr`. The caller bounds `len`.
-    pub fn bytes(&self, vaddr: u64, len: usize) -> Result<Vec<u8>, TranslateError> {
-        let mut bytes = vec![0; len];
-        self.read(vaddr, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Returns `len` bytes at `vaddr`, with zeros in place of pages that cannot be read, and the number of these pages.
-    pub fn readable_bytes(&self, vaddr: u64, len: usize) -> (Vec<u8>, usize) {
-        let mut bytes = vec![0; len];
-        let mut lost = 0;
-        let mut at = 0;
-        while at < len {
-            let start = vaddr.saturating_add(at as u64);
-            let end = len.min(at + PAGE_SIZE - start as usize % PAGE_SIZE);
-            let Some(piece) = bytes.get_mut(at..end) else { break };
-            if self.read(start, piece).is_err() {
-                piece.fill(0);
-                lost += 1;
-            }
-            at = end;
-        }
-        (bytes, lost)
-    }
-
-    /// Returns the text at `vaddr` up to its terminating zero, or up to `most` bytes. Bytes that are not UTF-8 are
-    /// replaced.
-    pub fn text(&self, vaddr: u64, most: usize) -> Result<String, TranslateError> {
-        let mut bytes = Vec::new();
-        while bytes.len() < most {
-            let at = vaddr.saturating_add(bytes.len() as u64);
-            let len = (PAGE_SIZE - at as usize % PAGE_SIZE).min(most - bytes.len()).min(64);
-            let mut piece = [0; 64];
-            let piece = piece.get_mut(..len).unwrap_or_default();
-            self.read(at, piece)?;
-            match piece.iter().position(|byte| *byte == 0) {
-                Some(end) => {
-                    bytes.extend_from_slice(piece.get(..end).unwrap_or_default());
-                    break;
-                }
-                None => bytes.extend_from_slice(piece),
-            }
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
     fn read_in_page(&self, vaddr: u64, inside: usize, piece: &mut [u8]) -> Result<(), TranslateError> {
         let number = vaddr >> PAGE_SHIFT;
         let state = &mut *self.state.borrow_mut();
@@ -161,6 +150,21 @@ impl<'a> VirtualMemory<'a> {
             return Ok(vaddr - self.direct_map.start);
         }
         self.translator.translate(view, vaddr).map(|extent| extent.paddr)
+    }
+}
+
+impl ReadVirtual for VirtualMemory<'_> {
+    fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
+        let mut rest = buf;
+        let mut at = vaddr;
+        while !rest.is_empty() {
+            let inside = at as usize % PAGE_SIZE;
+            let (piece, later) = rest.split_at_mut(rest.len().min(PAGE_SIZE - inside));
+            self.read_in_page(at, inside, piece)?;
+            at = at.checked_add(piece.len() as u64).ok_or(TranslateError::NotCanonical { vaddr })?;
+            rest = later;
+        }
+        Ok(())
     }
 }
 

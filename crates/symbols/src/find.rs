@@ -1,6 +1,6 @@
 //! Where kallsyms' tables are, by VMCOREINFO.
 
-use pagehaul_kernel::{VirtualMemory, VmcoreInfo};
+use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
 use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens};
@@ -16,7 +16,7 @@ const TOKEN_TABLE: usize = 1 << 16;
 /// Returns the tables, or nothing if VMCOREINFO does not export them.
 pub(crate) fn by_vmcoreinfo(
     info: &VmcoreInfo,
-    memory: &VirtualMemory<'_>,
+    memory: &dyn ReadVirtual,
 ) -> Option<Result<Tables, SymbolError>> {
     let names = info.symbol("kallsyms_names")?;
     let count = info.symbol("kallsyms_num_syms")?;
@@ -27,7 +27,7 @@ pub(crate) fn by_vmcoreinfo(
 
 fn read(
     info: &VmcoreInfo,
-    memory: &VirtualMemory<'_>,
+    memory: &dyn ReadVirtual,
     [names, count, token_table, token_index]: [u64; 4],
 ) -> Result<Tables, SymbolError> {
     let unreadable = |table| move |source| SymbolError::Unreadable { table, source };

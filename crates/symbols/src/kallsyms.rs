@@ -1,6 +1,6 @@
 //! The kernel's own symbols.
 
-use pagehaul_kernel::{VirtualMemory, VmcoreInfo};
+use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
 use crate::encoding::{Tokens, entry};
 use crate::{SymbolError, find, search};
@@ -47,7 +47,7 @@ pub struct Kallsyms {
 
 impl Kallsyms {
     /// Reads the symbols.
-    pub fn read(info: &VmcoreInfo, memory: &VirtualMemory<'_>) -> Result<Self, SymbolError> {
+    pub fn read(info: &VmcoreInfo, memory: &dyn ReadVirtual) -> Result<Self, SymbolError> {
         let stext = info.symbol("_stext").ok_or(SymbolError::NoAnchor)?;
         let found = find::by_vmcoreinfo(info, memory).unwrap_or(Err(SymbolError::NotFound));
         match found.and_then(|tables| Self::decode(tables, stext)) {
@@ -59,7 +59,7 @@ impl Kallsyms {
     }
 
     /// Reads the symbols, and finds their tables by a search of the kernel image from `stext` on.
-    pub fn search(stext: u64, memory: &VirtualMemory<'_>) -> Result<Self, SymbolError> {
+    pub fn search(stext: u64, memory: &dyn ReadVirtual) -> Result<Self, SymbolError> {
         Self::decode(search::search(stext, memory)?, stext)
     }
 

@@ -4,7 +4,7 @@
 //! index points behind its zeros, the names end at the markers, and the base is the value of `_stext`.
 
 use memchr::memmem;
-use pagehaul_kernel::VirtualMemory;
+use pagehaul_kernel::ReadVirtual;
 
 use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens, entry};
@@ -26,7 +26,7 @@ const PER_MARKER: usize = 256;
 /// Unreadable pages in a row at which the image ends.
 const GAP_PAGES: usize = 4096;
 
-pub(crate) fn search(stext: u64, memory: &VirtualMemory<'_>) -> Result<Tables, SymbolError> {
+pub(crate) fn search(stext: u64, memory: &dyn ReadVirtual) -> Result<Tables, SymbolError> {
     let finder = memmem::Finder::new(DIGITS);
     let mut start = stext;
     let end = stext.saturating_add(MOST_IMAGE);
@@ -111,7 +111,7 @@ impl Region {
     }
 }
 
-fn tables(memory: &VirtualMemory<'_>, stext: u64, token_table: u64, token_index: u64) -> Option<Tables> {
+fn tables(memory: &dyn ReadVirtual, stext: u64, token_table: u64, token_index: u64) -> Option<Tables> {
     let start = token_table.saturating_sub(BELOW).max(stext & !7);
     let below = (token_table - start) as usize;
     let (bytes, _) = memory.readable_bytes(start, below + ABOVE);

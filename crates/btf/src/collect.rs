@@ -1,0 +1,156 @@
+//! Lists, trees and arrays of the kernel. Every walk ends, whatever memory holds: nodes are counted, and none is visited
+//! twice.
+
+use std::collections::HashSet;
+
+use crate::{Fault, Object};
+
+/// Objects of one walk. 4 million tasks is the kernel's own limit (PID_MAX_LIMIT).
+const MOST_NODES: usize = 4 << 20;
+/// Levels of a red-black tree of that many nodes.
+const DEEPEST_TREE: usize = 128;
+/// Levels of an xarray: 64 bits, 4 to 6 a level.
+const DEEPEST_XARRAY: u64 = 64;
+
+/// What a walk found.
+#[derive(Debug)]
+pub struct Walk<T> {
+    /// The objects, in order.
+    pub items: Vec<T>,
+    /// Why the walk did not reach the end.
+    pub broken: Option<String>,
+}
+
+impl<T> Walk<T> {
+    fn whole(items: Vec<T>) -> Self {
+        Self { items, broken: None }
+    }
+}
+
+impl<'a> Object<'a> {
+    /// Returns the structures linked into the list whose head (`struct list_head`) is here, by their member `link`. Where
+    /// the list is broken, the other direction gives the rest.
+    pub fn list(&self, record: &str, link: &str) -> Result<Walk<Self>, Fault> {
+        let space = self.space();
+        let offset = space.offset_of(record, link)?;
+        let record = space.record(record)?;
+        let memory = space.memory();
+        let head = self.address();
+        let mut seen = HashSet::from([head]);
+        let mut broken = None;
+        // next is the first word, prev the second.
+        let mut direction = |word: u64, seen: &mut HashSet<u64>| {
+            let mut nodes = Vec::new();
+            let mut at = head;
+            loop {
+                match memory.u64(at.wrapping_add(word)) {
+                    Ok(next) if next == head => return (nodes, true),
+                    Ok(next) if !seen.insert(next) => {
+                        broken.get_or_insert_with(|| format!("the list at {head:#x} meets itself at {next:#x}"));
+                        return (nodes, false);
+                    }
+                    Ok(next) => {
+                        nodes.push(next);
+                        at = next;
+                    }
+                    Err(error) => {
+                        // The node that cannot be read is no object either.
+                        if nodes.last() == Some(&at) {
+                            nodes.pop();
+                        }
+                        broken.get_or_insert_with(|| format!("the list at {head:#x} ends early: {error}"));
+                        return (nodes, false);
+                    }
+                }
+                if seen.len() > MOST_NODES {
+                    broken.get_or_insert_with(|| format!("the list at {head:#x} has too many entries"));
+                    return (nodes, false);
+                }
+            }
+        };
+        let (mut nodes, whole) = direction(0, &mut seen);
+        if !whole {
+            let (back, _) = direction(8, &mut seen);
+            nodes.extend(back.into_iter().rev());
+        }
+        let items =
+            nodes.into_iter().map(|node| Object::new(space, node.wrapping_sub(offset), record)).collect();
+        Ok(Walk { items, broken })
+    }
+
+    /// Returns the structures of the red-black tree whose root (`struct rb_root`) is here, in order, by their member
+    /// `node`.
+    pub fn tree(&self, record: &str, node: &str) -> Result<Walk<Self>, Fault> {
+        let space = self.space();
+        let offset = space.offset_of(record, node)?;
+        let record = space.record(record)?;
+        let memory = space.memory();
+        let left = space.offset_of("rb_node", "rb_left")?;
+        let right = space.offset_of("rb_node", "rb_right")?;
+        let mut at = self.get("rb_node")?.pointer()?;
+        let mut above: Vec<u64> = Vec::new();
+        let mut walk = Walk::whole(Vec::new());
+        let mut visited = 0;
+        while at != 0 || !above.is_empty() {
+            while at != 0 {
+                visited += 1;
+                if above.len() >= DEEPEST_TREE || visited > MOST_NODES {
+                    walk.broken = Some(format!("the tree at {:#x} is too deep or too large", self.address()));
+                    return Ok(walk);
+                }
+                match memory.u64(at.wrapping_add(left)) {
+                    Ok(next) => {
+                        above.push(at);
+                        at = next;
+                    }
+                    Err(error) => {
+                        walk.broken = Some(format!("the tree at {:#x}: {error}", self.address()));
+                        at = 0;
+                    }
+                }
+            }
+            let Some(node) = above.pop() else { break };
+            walk.items.push(Object::new(space, node.wrapping_sub(offset), record));
+            at = memory.u64(node.wrapping_add(right)).unwrap_or(0);
+        }
+        Ok(walk)
+    }
+
+    /// Returns index and pointer of every entry of the xarray (`struct xarray`) here. Value entries, which are no
+    /// pointers, are left out.
+    pub fn xarray(&self) -> Result<Walk<(u64, u64)>, Fault> {
+        let space = self.space();
+        let head = self.get("xa_head")?.pointer()?;
+        let mut walk = Walk::whole(Vec::new());
+        let mut work = vec![(head, 0_u64, DEEPEST_XARRAY)];
+        let mut visited = 0;
+        while let Some((entry, index, above)) = work.pop() {
+            visited += 1;
+            if visited > MOST_NODES {
+                walk.broken = Some(format!("the xarray at {:#x} is too large", self.address()));
+                break;
+            }
+            // xa_is_internal(): the low bits are 10; beyond 4096 it is a node.
+            if entry & 3 != 2 || entry <= 4096 {
+                if entry != 0 && entry & 1 == 0 && entry & 3 == 0 {
+                    walk.items.push((index, entry));
+                }
+                continue;
+            }
+            let node = space.object(entry - 2, "xa_node")?;
+            let (Ok(shift), Ok(slots)) = (node.number("shift"), node.get("slots")) else { continue };
+            if shift >= above {
+                walk.broken = Some(format!("the xarray at {:#x} contradicts itself", self.address()));
+                continue;
+            }
+            for slot in (0..slots.len().min(64)).rev() {
+                match slots.index(slot).and_then(|slot| slot.pointer()) {
+                    Ok(0) => {}
+                    Ok(entry) => work.push((entry, index.wrapping_add(slot << shift), shift)),
+                    Err(error) => walk.broken = Some(error.to_string()),
+                }
+            }
+        }
+        Ok(walk)
+    }
+}

@@ -1,0 +1,77 @@
+//! The kernel's memory and its types.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use pagehaul_kernel::ReadVirtual;
+
+use crate::types::{Member, TypeId};
+use crate::{Btf, Fault, Object};
+
+/// Memory and types of one kernel, for one thread.
+pub struct Space<'a> {
+    memory: &'a dyn ReadVirtual,
+    btf: Btf,
+    /// Members found so far, and those that do not exist: walks ask for the same ones for every object.
+    members: RefCell<HashMap<TypeId, HashMap<Box<str>, Option<Member>>>>,
+}
+
+impl<'a> Space<'a> {
+    /// Joins memory and types. A kernel without BTF has an empty table of types.
+    pub fn new(memory: &'a dyn ReadVirtual, btf: Btf) -> Self {
+        Self { memory, btf, members: RefCell::default() }
+    }
+
+    /// Returns the memory.
+    pub fn memory(&self) -> &'a dyn ReadVirtual {
+        self.memory
+    }
+
+    /// Returns the types.
+    pub fn btf(&self) -> &Btf {
+        &self.btf
+    }
+
+    /// Returns the object of a structure at an address.
+    pub fn object(&self, address: u64, record: &str) -> Result<Object<'_>, Fault> {
+        Ok(Object::new(self, address, self.record(record)?))
+    }
+
+    /// Returns the number of a structure.
+    pub fn record(&self, name: &str) -> Result<TypeId, Fault> {
+        self.btf.record(name).ok_or_else(|| Fault::NoType(name.to_owned()))
+    }
+
+    /// Returns whether a structure has a member.
+    pub fn has(&self, record: &str, path: &str) -> bool {
+        self.record(record).is_ok_and(|id| self.member(id, path).is_ok())
+    }
+
+    /// Returns the size of a structure in bytes.
+    pub fn size_of(&self, record: &str) -> Result<u64, Fault> {
+        self.btf.size(self.record(record)?).ok_or_else(|| Fault::NoType(record.to_owned()))
+    }
+
+    /// Returns the offset of a member in bytes.
+    pub fn offset_of(&self, record: &str, path: &str) -> Result<u64, Fault> {
+        self.member(self.record(record)?, path).map(|member| member.bit_offset / 8)
+    }
+
+    /// Returns a member of a structure.
+    pub fn member(&self, record: TypeId, path: &str) -> Result<Member, Fault> {
+        let mut members = self.members.borrow_mut();
+        let of_record = members.entry(record).or_default();
+        let found = match of_record.get(path) {
+            Some(known) => *known,
+            None => {
+                let found = self.btf.member(record, path);
+                of_record.insert(path.into(), found);
+                found
+            }
+        };
+        found.ok_or_else(|| {
+            let record = self.btf.resolve(record).map_or_else(String::new, |found| self.btf.name(&found));
+            Fault::NoField { record, field: path.to_owned() }
+        })
+    }
+}
