@@ -1,1 +1,37 @@
-//! x
+//! What a kernel was doing when its memory was saved: tasks, CPUs, stacks, locks, memory, slab caches, vmalloc areas,
+//! block requests, modules. One file each; all read [`Machine`], the kernel's memory with its symbols, types and unwind
+//! tables.
+//!
+//! Nothing needs debug symbols. A field that a kernel lacks leaves its fact out, and the section says why.
+
+// mod block;
+mod cpus;
+// mod death;
+mod hex;
+// mod locks;
+mod machine;
+// mod memory;
+mod modules;
+// mod signature;
+// mod slab;
+mod stacks;
+mod system;
+mod tasks;
+// mod verdict;
+// mod vmalloc;
+
+// pub use block::{Request, requests};
+pub use cpus::{Cpu, cpus};
+// pub use death::{Death, Kind, death};
+pub use hex::Hex;
+// pub use locks::{Held, Locks, Wait, locks};
+pub use machine::{Machine, OpenError};
+// pub use memory::{Memory, Process, Zone, memory};
+pub use modules::Module;
+// pub use signature::{Signature, cause, signature};
+// pub use slab::{Cache, caches};
+pub use stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
+pub use system::{System, Taint, system};
+pub use tasks::{Task, Tasks, tasks};
+// pub use verdict::{Evidence, Finding, findings};
+// pub use vmalloc::{Vmalloc, VmallocCaller, vmalloc};

@@ -1,1 +1,16 @@
-//! x
+//! Stacks of the kernel, unwound with ORC (`arch/x86/kernel/unwind_orc.c`, `tools/objtool`): tables that every x86_64
+//! kernel keeps in its memory since 4.14 (ee9f8fce9964), and every module of its own.
+//!
+//! A frame is certain if each step to it followed an ORC entry. Where there is none, which is the case in
+//! `__crash_kexec` of every kernel, the next return address is searched on the stack, and [`Frame::guess`] is set.
+
+mod guess;
+mod orc;
+mod step;
+mod table;
+mod unwinder;
+
+pub use orc::{Entry, EntryKind, Register, Version};
+pub use step::Registers;
+pub use table::{Table, TableError};
+pub use unwinder::{End, Frame, Stack, Unwinder};

@@ -1,0 +1,210 @@
+//! The kernel's memory with its symbols, types and unwind tables.
+
+use pagehaul_btf::{Btf, Fault, Object, Space};
+use pagehaul_kernel::{Kernel, ReadVirtual};
+use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
+use pagehaul_unwind::{Table, Unwinder};
+
+use crate::modules::{self, Module};
+
+/// Bytes of BTF. Distribution kernels have 5 MB.
+const MOST_BTF: u64 = 64 << 20;
+/// CPUs that are looked at (NR_CPUS is 8,192 in distribution kernels).
+const MOST_CPUS: u64 = 8192;
+
+/// Why nothing can be inspected.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There are no symbols, which everything else starts from.
+    #[error(transparent)]
+    Symbols(#[from] SymbolError),
+}
+
+/// A crashed kernel, ready to be inspected.
+pub struct Machine<'a> {
+    kernel: &'a Kernel,
+    notes: &'a [u8],
+    space: Space<'a>,
+    symbols: Symbols,
+    modules: Vec<Module>,
+    table: Option<Table>,
+    module_tables: Vec<Table>,
+    cpu_count: u64,
+    per_cpu_offsets: u64,
+    warnings: Vec<String>,
+}
+
+impl<'a> Machine<'a> {
+    /// Reads symbols, types, modules and unwind tables. `notes` are the ELF notes of the source.
+    pub fn open(kernel: &'a Kernel, memory: &'a dyn ReadVirtual, notes: &'a [u8]) -> Result<Self, OpenError> {
+        let symbols = Symbols::new(Kallsyms::read(kernel.info(), memory)?);
+        let mut warnings = Vec::new();
+        let btf = read_btf(&symbols, memory).unwrap_or_else(|why| {
+            warnings.push(format!("{why}: only the log, symbols and stacks of CPUs can be shown"));
+            Btf::default()
+        });
+        let table = Table::of_kernel(&symbols, memory)
+            .map_err(|why| warnings.push(format!("stacks have one frame only: {why}")))
+            .ok();
+        let mut machine = Self {
+            kernel,
+            notes,
+            space: Space::new(memory, btf),
+            per_cpu_offsets: symbols.address("__per_cpu_offset").unwrap_or(0),
+            symbols,
+            modules: Vec::new(),
+            table,
+            module_tables: Vec::new(),
+            cpu_count: 1,
+            warnings,
+        };
+        machine.cpu_count = machine.read_cpu_count();
+        machine.add_modules();
+        Ok(machine)
+    }
+
+    fn read_cpu_count(&self) -> u64 {
+        let count = self.symbol("nr_cpu_ids").and_then(|at| Ok(self.memory().u32(at)?));
+        count.map_or(1, u64::from).clamp(1, MOST_CPUS)
+    }
+
+    fn add_modules(&mut self) {
+        let loaded = match modules::read(self) {
+            Ok(loaded) => loaded,
+            Err(why) => {
+                self.warnings.push(format!("modules are not shown: {why}"));
+                return;
+            }
+        };
+        self.warnings.extend(loaded.broken);
+        for loaded in loaded.modules {
+            let arch = loaded.unwind;
+            self.symbols.add(loaded.symbols);
+            let ranges = loaded.module.ranges.clone();
+            let table = self.table.as_ref().and_then(|table| {
+                table.of_module(self.space.memory(), arch.addresses, arch.entries, arch.count, ranges).ok()
+            });
+            self.module_tables.extend(table);
+            self.modules.push(loaded.module);
+        }
+    }
+
+    /// Returns what VMCOREINFO and the page tables say.
+    pub fn kernel(&self) -> &'a Kernel {
+        self.kernel
+    }
+
+    /// Returns the ELF notes of the source.
+    pub fn notes(&self) -> &'a [u8] {
+        self.notes
+    }
+
+    /// Returns types and memory.
+    pub fn space(&self) -> &Space<'a> {
+        &self.space
+    }
+
+    /// Returns the memory.
+    pub fn memory(&self) -> &'a dyn ReadVirtual {
+        self.space.memory()
+    }
+
+    /// Returns the symbols of the kernel and its modules.
+    pub fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// Returns the loaded modules, the latest first.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// Returns what is missing for all sections, one sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Returns an unwinder.
+    pub fn unwinder(&self) -> Unwinder<'_> {
+        // 87ccc826bf1c (5.12). `struct orc_entry` did not change; a symbol that came with 5.12 does not exist either.
+        let load_before_add = self.release().is_none_or(|release| release >= (5, 12));
+        Unwinder::new(self.memory(), &self.symbols, self.table.as_ref(), &self.module_tables, load_before_add)
+    }
+
+    /// Returns major and minor number of the release.
+    pub fn release(&self) -> Option<(u32, u32)> {
+        let mut numbers = self.kernel.release().split(|c: char| !c.is_ascii_digit());
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+
+    /// Returns the address of a kernel symbol.
+    pub fn symbol(&self, name: &str) -> Result<u64, Fault> {
+        self.symbols.address(name).ok_or_else(|| Fault::NoSymbol(name.to_owned()))
+    }
+
+    /// Returns a kernel variable. BTF has no variables, so the caller names the type.
+    pub fn variable(&self, symbol: &str, record: &str) -> Result<Object<'_>, Fault> {
+        self.space.object(self.symbol(symbol)?, record)
+    }
+
+    /// Returns the word of 4 bytes that a symbol names.
+    pub fn u32(&self, symbol: &str) -> Result<u32, Fault> {
+        Ok(self.memory().u32(self.symbol(symbol)?)?)
+    }
+
+    /// Returns the word of 8 bytes that a symbol names.
+    pub fn u64(&self, symbol: &str) -> Result<u64, Fault> {
+        Ok(self.memory().u64(self.symbol(symbol)?)?)
+    }
+
+    /// Returns the number of CPU ids (`nr_cpu_ids`).
+    pub fn cpu_count(&self) -> u64 {
+        self.cpu_count
+    }
+
+    /// Returns the CPUs of a mask such as `__cpu_online_mask`.
+    pub fn cpu_mask(&self, symbol: &str) -> Result<Vec<u64>, Fault> {
+        let start = self.symbol(symbol)?;
+        let mut found = Vec::new();
+        for word in 0..self.cpu_count.div_ceil(64) {
+            let bits = self.memory().u64(start.wrapping_add(8 * word))?;
+            found.extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| 64 * word + bit));
+        }
+        found.retain(|cpu| *cpu < self.cpu_count);
+        Ok(found)
+    }
+
+    /// Returns the address that a per-CPU address has on a CPU.
+    pub fn on_cpu(&self, address: u64, cpu: u64) -> Result<u64, Fault> {
+        if self.per_cpu_offsets == 0 {
+            return Err(Fault::NoSymbol("__per_cpu_offset".into()));
+        }
+        Ok(address.wrapping_add(self.memory().u64(self.per_cpu_offsets.wrapping_add(8 * cpu))?))
+    }
+
+    /// Returns the address of a per-CPU variable on a CPU.
+    pub fn per_cpu(&self, symbol: &str, cpu: u64) -> Result<u64, Fault> {
+        self.on_cpu(self.symbol(symbol)?, cpu)
+    }
+
+    /// Returns the sum of a per-CPU counter (`struct percpu_counter`), at least 0.
+    pub(crate) fn percpu_counter(&self, counter: &Object<'_>) -> Result<i64, Fault> {
+        let mut sum = counter.get("count")?.signed()?;
+        let parts = counter.get("counters")?.pointer()?;
+        if parts != 0 {
+            for cpu in self.cpu_mask("__cpu_possible_mask")? {
+                let part = self.memory().u32(self.on_cpu(parts, cpu)?)?;
+                sum = sum.wrapping_add(i64::from(part as i32));
+            }
+        }
+        Ok(sum.max(0))
+    }
+}
+
+fn read_btf(symbols: &Symbols, memory: &dyn ReadVirtual) -> Result<Btf, String> {
+    let range = symbols.address("__start_BTF").zip(symbols.address("__stop_BTF"));
+    let Some((start, end)) = range else { return Err("the kernel has no BTF".into()) };
+    let len = end.saturating_sub(start).min(MOST_BTF);
+    let bytes = memory.bytes(start, len as usize).map_err(|why| format!("cannot read the kernel's BTF: {why}"))?;
+    Btf::parse(&bytes).map_err(|why| why.to_string())
+}

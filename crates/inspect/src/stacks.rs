@@ -1,0 +1,125 @@
+//! Stacks with names.
+
+use std::collections::HashMap;
+
+use pagehaul_btf::Fault;
+use pagehaul_unwind::{Stack, Unwinder};
+use serde::Serialize;
+
+use crate::tasks::{sleeping_stack, stack_bounds};
+use crate::{Hex, Machine, Task};
+
+/// A frame with its name.
+#[derive(Debug, Clone, Serialize)]
+pub struct FrameName {
+    /// Instruction pointer, or return address.
+    pub pc: Hex,
+    /// Stack pointer.
+    pub sp: Hex,
+    /// Function, without offset.
+    pub function: String,
+    /// As the kernel prints it: `function+0x1a/0x40 [module]`.
+    pub name: String,
+    /// Module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// Whether the frame was searched on the stack, without unwind data.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub guess: bool,
+    /// Whether an interrupt, exception or NMI came in here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+}
+
+/// A stack with names, the innermost frame first.
+#[derive(Debug, Clone, Serialize)]
+pub struct StackTrace {
+    /// The frames.
+    pub frames: Vec<FrameName>,
+    /// Why there are no more.
+    pub end: &'static str,
+    /// Whether it was unwound to its end.
+    pub complete: bool,
+}
+
+impl StackTrace {
+    /// Names the frames of a stack.
+    pub fn new(machine: &Machine<'_>, stack: &Stack) -> Self {
+        let frames = stack.frames.iter().enumerate().map(|(at, frame)| {
+            let symbols = machine.symbols();
+            let name = if frame.exact { symbols.name(frame.pc) } else { symbols.caller(frame.pc) };
+            FrameName {
+                pc: Hex(frame.pc),
+                sp: Hex(frame.sp),
+                function: name.as_ref().map_or_else(|| format!("{:#x}", frame.pc), |name| name.readable()),
+                name: name.as_ref().map_or_else(|| format!("{:#x}", frame.pc), ToString::to_string),
+                module: name.and_then(|name| name.module),
+                guess: frame.guess,
+                interrupted: at > 0 && frame.pt_regs.is_some(),
+            }
+        });
+        Self { frames: frames.collect(), end: stack.end.describe(), complete: stack.end.is_complete() }
+    }
+
+    /// Returns the functions, the innermost first.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.frames.iter().map(|frame| frame.function.as_str())
+    }
+
+    /// Returns whether a frame is in a function whose name starts so.
+    pub fn passes(&self, prefix: &str) -> bool {
+        self.functions().any(|function| function.starts_with(prefix))
+    }
+}
+
+/// Unwinds a task that does not run.
+pub fn task_stack(machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: &Task) -> Result<StackTrace, Fault> {
+    sleeping_stack(machine, unwinder, task.address.0).map(|stack| StackTrace::new(machine, &stack))
+}
+
+/// Returns the words of a task's stack from its lowest frame on, with their addresses.
+pub(crate) fn stack_words(machine: &Machine<'_>, task: u64) -> Result<(u64, Vec<u64>), Fault> {
+    let bounds = stack_bounds(machine, task)?;
+    let saved = machine.space().object(task, "task_struct")?.number("thread.sp")?;
+    let start = if bounds.contains(&saved) { saved & !7 } else { bounds.start };
+    let len = (bounds.end - start) as usize;
+    let (bytes, _) = machine.memory().readable_bytes(start, len);
+    Ok((start, bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()))
+}
+
+/// Tasks that have the same stack.
+#[derive(Debug, Clone, Serialize)]
+pub struct StackGroup {
+    /// Thread IDs, the longest waiting first.
+    pub pids: Vec<u32>,
+    /// The name and ID of the first.
+    pub first: String,
+    /// Seconds that the longest waiting one has not run.
+    pub longest_seconds: f64,
+    /// The stack.
+    pub stack: StackTrace,
+}
+
+/// Groups tasks by their stacks' return addresses, the largest group first.
+pub fn group(stacks: Vec<(&Task, StackTrace)>) -> Vec<StackGroup> {
+    let mut groups: HashMap<Vec<u64>, (Vec<&Task>, StackTrace)> = HashMap::new();
+    for (task, stack) in stacks {
+        let key = stack.frames.iter().map(|frame| frame.pc.0).collect();
+        groups.entry(key).or_insert_with(|| (Vec::new(), stack)).0.push(task);
+    }
+    let mut groups: Vec<StackGroup> = groups
+        .into_values()
+        .map(|(mut tasks, stack)| {
+            let waited = |task: &Task| task.seconds_since_run.unwrap_or(0.0);
+            tasks.sort_by(|a, b| waited(b).total_cmp(&waited(a)).then(a.pid.cmp(&b.pid)));
+            StackGroup {
+                pids: tasks.iter().map(|task| task.pid).collect(),
+                first: tasks.first().map_or_else(String::new, |task| task.label()),
+                longest_seconds: tasks.first().map_or(0.0, |task| waited(task)),
+                stack,
+            }
+        })
+        .collect();
+    groups.sort_by(|a, b| b.pids.len().cmp(&a.pids.len()).then(a.pids.cmp(&b.pids)));
+    groups
+}

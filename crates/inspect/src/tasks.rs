@@ -1,0 +1,219 @@
+//! Tasks.
+
+use std::collections::HashMap;
+
+use pagehaul_btf::{Fault, Object};
+use pagehaul_unwind::{Registers, Stack, Unwinder};
+use serde::Serialize;
+
+use crate::{Hex, Machine};
+
+/// `PF_KTHREAD` (include/linux/sched.h).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+/// `TASK_UNINTERRUPTIBLE | TASK_NOLOAD` (80ed87c8a9ca, 4.2): idle, not blocked.
+const IDLE: u64 = 0x402;
+/// The states that are reported (`TASK_REPORT`).
+const REPORTED: u64 = 0x7f;
+/// Threads of one process that are listed.
+const LETTERS: [char; 9] = ['R', 'S', 'D', 'T', 't', 'X', 'Z', 'P', 'I'];
+
+/// A task.
+#[derive(Debug, Clone, Serialize)]
+pub struct Task {
+    /// Address of its `struct task_struct`.
+    pub address: Hex,
+    /// Thread ID.
+    pub pid: u32,
+    /// Process ID.
+    pub tgid: u32,
+    /// Process ID of the parent.
+    pub ppid: u32,
+    /// Name.
+    pub comm: String,
+    /// State as `ps` shows it.
+    pub state: char,
+    /// Whether it runs in the kernel only.
+    pub kernel_thread: bool,
+    /// CPU it is on, or was on last.
+    pub cpu: u64,
+    /// Seconds since it last got a CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds_since_run: Option<f64>,
+    /// Address of its `struct mm_struct`; 0 for kernel threads.
+    pub mm: Hex,
+    /// Flags (`PF_*`).
+    pub flags: Hex,
+}
+
+impl Task {
+    /// Returns `comm/pid`.
+    pub fn label(&self) -> String {
+        format!("{}/{}", self.comm, self.pid)
+    }
+}
+
+/// All tasks but the idle ones.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    /// In the order of the kernel's list, threads behind their process.
+    pub all: Vec<Task>,
+    /// Why some may be missing.
+    pub broken: Vec<String>,
+    by_address: HashMap<u64, usize>,
+}
+
+impl Tasks {
+    /// Finds a task by the address of its `struct task_struct`.
+    pub fn at(&self, address: u64) -> Option<&Task> {
+        self.by_address.get(&address).and_then(|at| self.all.get(*at))
+    }
+
+    /// Finds a task by its thread ID.
+    pub fn by_pid(&self, pid: u32) -> Option<&Task> {
+        self.all.iter().find(|task| task.pid == pid)
+    }
+
+    /// Counts tasks by state.
+    pub fn by_state(&self) -> Vec<(char, usize)> {
+        let mut counts: Vec<(char, usize)> = Vec::new();
+        for letter in LETTERS {
+            let count = self.all.iter().filter(|task| task.state == letter).count();
+            if count > 0 {
+                counts.push((letter, count));
+            }
+        }
+        counts
+    }
+}
+
+/// Reads all tasks: processes from the list of `init_task`, threads from their process.
+pub fn tasks(machine: &Machine<'_>) -> Result<Tasks, Fault> {
+    let reader = Reader::new(machine)?;
+    let walk = machine.variable("init_task", "task_struct")?.get("tasks")?.list("task_struct", "tasks")?;
+    let mut tasks = Tasks::default();
+    tasks.broken.extend(walk.broken);
+    for leader in walk.items {
+        // 0c740d0afc3b (3.14): signal->thread_head; thread_group is gone since 6.7.
+        let threads = leader.get("signal->thread_head").and_then(|head| head.list("task_struct", "thread_node"));
+        let mut members = match threads {
+            Ok(threads) => {
+                tasks.broken.extend(threads.broken);
+                threads.items
+            }
+            Err(_) => Vec::new(),
+        };
+        if !members.iter().any(|thread| thread.address() == leader.address()) {
+            members.insert(0, leader);
+        }
+        for object in members {
+            match reader.task(&object) {
+                Ok(task) => {
+                    if tasks.by_address.insert(object.address(), tasks.all.len()).is_none() {
+                        tasks.all.push(task);
+                    }
+                }
+                Err(why) => tasks.broken.push(format!("the task at {:#x}: {why}", object.address())),
+            }
+        }
+    }
+    tasks.broken.truncate(16);
+    Ok(tasks)
+}
+
+/// Reads the task at an address, which may be an idle task.
+pub(crate) fn task_at(machine: &Machine<'_>, address: u64) -> Result<Task, Fault> {
+    Reader::new(machine)?.task(&machine.space().object(address, "task_struct")?)
+}
+
+/// The latest time that any CPU's scheduler took (`rq.clock`), in nanoseconds.
+pub(crate) fn scheduler_clock(machine: &Machine<'_>) -> Result<u64, Fault> {
+    let mut latest = 0;
+    for cpu in machine.cpu_mask("__cpu_online_mask")? {
+        let queue = machine.space().object(machine.per_cpu("runqueues", cpu)?, "rq")?;
+        latest = latest.max(queue.number("clock")?);
+    }
+    Ok(latest)
+}
+
+struct Reader {
+    clock: Option<u64>,
+}
+
+impl Reader {
+    fn new(machine: &Machine<'_>) -> Result<Self, Fault> {
+        machine.space().record("task_struct")?;
+        Ok(Self { clock: scheduler_clock(machine).ok().filter(|clock| *clock > 0) })
+    }
+
+    fn task(&self, object: &Object<'_>) -> Result<Task, Fault> {
+        // 2f064a59a11f (5.14) renamed state.
+        let state = object.any(&["__state", "state"])?.unsigned()?;
+        let exit_state = object.number("exit_state").unwrap_or(0);
+        let flags = object.number("flags")?;
+        let arrival = object.number("sched_info.last_arrival").ok().filter(|arrival| *arrival > 0);
+        let waited = self.clock.zip(arrival).map(|(clock, arrival)| clock.saturating_sub(arrival) as f64 / 1e9);
+        // CONFIG_THREAD_INFO_IN_TASK: bcf9033e5449 (5.16) moved cpu there.
+        let cpu = object.any(&["thread_info.cpu", "cpu"]).and_then(|cpu| cpu.unsigned()).unwrap_or(0);
+        Ok(Task {
+            address: Hex(object.address()),
+            pid: object.number("pid")? as u32,
+            tgid: object.number("tgid")? as u32,
+            ppid: object.number("real_parent->tgid").unwrap_or(0) as u32,
+            comm: object.get("comm")?.text()?,
+            state: letter(state, exit_state),
+            kernel_thread: flags & KERNEL_THREAD != 0,
+            cpu,
+            seconds_since_run: waited,
+            mm: Hex(object.get("mm")?.pointer()?),
+            flags: Hex(flags),
+        })
+    }
+}
+
+/// As `task_state_to_char` (include/linux/sched.h).
+fn letter(state: u64, exit_state: u64) -> char {
+    if state & 0xffff == IDLE {
+        return 'I';
+    }
+    let reported = (state | exit_state) & REPORTED;
+    let index = (u64::BITS - reported.leading_zeros()) as usize;
+    LETTERS.get(index).copied().unwrap_or('?')
+}
+
+/// Unwinds a task that sleeps: from the registers that the scheduler saved on its stack.
+pub(crate) fn sleeping_stack(machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: u64) -> Result<Stack, Fault> {
+    let space = machine.space();
+    let saved = space.object(task, "task_struct")?.get("thread.sp")?.unsigned()?;
+    let frame = space.object(saved, "inactive_task_frame")?;
+    let ip = frame.number("ret_addr")?;
+    let start = Registers {
+        ip,
+        sp: saved.wrapping_add(space.size_of("inactive_task_frame")?),
+        bp: frame.number("bp")?,
+        // A task that never ran has no caller of this address.
+        exact: machine.symbols().address("ret_from_fork").is_some_and(|fork| fork == ip)
+            || machine.symbols().address("ret_from_fork_asm").is_some_and(|fork| fork == ip),
+        ..Registers::default()
+    };
+    Ok(unwinder.unwind(start))
+}
+
+/// Returns the bounds of a task's stack.
+pub(crate) fn stack_bounds(machine: &Machine<'_>, task: u64) -> Result<std::ops::Range<u64>, Fault> {
+    // THREAD_SIZE is 16 KiB on x86_64 without KASAN (6538b8ea886e, 3.15), and `init_stack` has its size.
+    const STACK_BYTES: u64 = 16 << 10;
+    let start = machine.space().object(task, "task_struct")?.get("stack")?.pointer()?;
+    Ok(start..start.saturating_add(STACK_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_letters() {
+        let states = [(0, 0), (1, 0), (2, 0), (0x102, 0), (0x402, 0), (4, 0), (8, 0), (0, 0x20), (0, 0x10), (0x40, 0)];
+        let letters: String = states.into_iter().map(|(state, exit)| letter(state, exit)).collect();
+        assert_eq!(letters, "RSDDITtZXP");
+    }
+}
