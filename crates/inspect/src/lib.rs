@@ -4,34 +4,36 @@
 //!
 //! Nothing needs debug symbols. A field that a kernel lacks leaves its fact out, and the section says why.
 
-// mod block;
+mod block;
 mod cpus;
-// mod death;
+mod death;
 mod hex;
-// mod locks;
+mod locks;
 mod machine;
-// mod memory;
+mod memory;
 mod modules;
-// mod signature;
-// mod slab;
+mod report;
+mod signature;
+mod slab;
 mod stacks;
 mod system;
 mod tasks;
-// mod verdict;
-// mod vmalloc;
+mod verdict;
+mod vmalloc;
 
-// pub use block::{Request, requests};
+pub use block::{Request, requests};
 pub use cpus::{Cpu, cpus};
-// pub use death::{Death, Kind, death};
+pub use death::{Death, Kind, LogLine, death};
 pub use hex::Hex;
-// pub use locks::{Held, Locks, Wait, locks};
+pub use locks::{Held, Locks, Wait, locks};
 pub use machine::{Machine, OpenError};
-// pub use memory::{Memory, Process, Zone, memory};
+pub use memory::{Memory, Process, Zone, memory};
 pub use modules::Module;
-// pub use signature::{Signature, cause, signature};
-// pub use slab::{Cache, caches};
+pub use report::{LastLine, Report, TaskStack};
+pub use signature::{Signature, cause, signature};
+pub use slab::{Cache, caches};
 pub use stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
 pub use system::{System, Taint, system};
 pub use tasks::{Task, Tasks, tasks};
-// pub use verdict::{Evidence, Finding, findings};
-// pub use vmalloc::{Vmalloc, VmallocCaller, vmalloc};
+pub use verdict::{Evidence, Facts, Finding, findings};
+pub use vmalloc::{Vmalloc, VmallocCaller, vmalloc};

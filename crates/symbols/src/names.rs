@@ -1,6 +1,7 @@
 //! Names of addresses, in the kernel and in modules.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::{Kallsyms, ModuleSymbols};
 
@@ -47,7 +48,8 @@ pub fn family_name(symbol: &str) -> &str {
 pub struct Symbols {
     kernel: Kallsyms,
     modules: Vec<ModuleSymbols>,
-    text: Vec<std::ops::Range<u64>>,
+    text: Vec<Range<u64>>,
+    image: Range<u64>,
 }
 
 impl Symbols {
@@ -57,7 +59,8 @@ impl Symbols {
             .into_iter()
             .filter_map(|(start, end)| Some(kernel.address(start)?..kernel.address(end)?))
             .collect();
-        Self { kernel, modules: Vec::new(), text }
+        let image = kernel.address("_stext").unwrap_or(0)..kernel.address("_end").unwrap_or(0);
+        Self { kernel, modules: Vec::new(), text, image }
     }
 
     /// Adds the symbols of a module.
@@ -83,6 +86,11 @@ impl Symbols {
     /// Returns whether an address is in the kernel's text, or in a module.
     pub fn is_text(&self, address: u64) -> bool {
         self.text.iter().any(|range| range.contains(&address)) || self.module_at(address).is_some()
+    }
+
+    /// Returns whether an address is in the kernel image or a module.
+    pub fn is_static(&self, address: u64) -> bool {
+        self.image.contains(&address) || self.module_at(address).is_some()
     }
 
     /// Returns the symbol that an address lies in.

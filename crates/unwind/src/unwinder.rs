@@ -119,7 +119,16 @@ impl<'a> Unwinder<'a> {
                 break End::TooLong;
             }
             if !self.symbols.is_text(now.ip) {
-                break End::NotText;
+                // A call through a wild pointer: the return address is on top of the stack.
+                let caller = now.exact.then(|| self.memory.u64(now.sp).ok()).flatten();
+                match caller.filter(|caller| self.symbols.is_text(*caller)) {
+                    Some(ip) if frames.len() == 1 => {
+                        now = Registers { ip, sp: now.sp.wrapping_add(8), bp: now.bp, ..Registers::default() };
+                        frames.push(frame(&now, None, true));
+                        continue;
+                    }
+                    _ => break End::NotText,
+                }
             }
             let entry = self.entry(if now.exact { now.ip } else { now.ip.wrapping_sub(1) });
             let outcome = match entry {

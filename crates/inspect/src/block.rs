@@ -1,0 +1,119 @@
+//! Block requests in flight.
+
+use pagehaul_btf::{Fault, Object};
+use serde::Serialize;
+
+use crate::tasks::scheduler_clock;
+use crate::{Hex, Machine};
+
+/// Disks, hardware queues and tags that are looked at.
+const MOST_DISKS: usize = 4096;
+const MOST_QUEUES: u64 = 4096;
+const MOST_TAGS: u64 = 65_536;
+/// `MQ_RQ_IN_FLIGHT` (enum mq_rq_state).
+const IN_FLIGHT: u64 = 1;
+/// Operations (`enum req_op`).
+const OPERATIONS: [(u64, &str); 6] =
+    [(0, "read"), (1, "write"), (2, "flush"), (3, "discard"), (5, "secure erase"), (9, "write zeroes")];
+
+/// A request that a driver has.
+#[derive(Debug, Clone, Serialize)]
+pub struct Request {
+    /// Address of its `struct request`.
+    pub address: Hex,
+    /// Disk.
+    pub disk: String,
+    /// Operation.
+    pub operation: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Seconds since it was allocated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age: Option<f64>,
+}
+
+/// Returns all requests in flight, the oldest first.
+pub fn requests(machine: &Machine<'_>) -> Result<Vec<Request>, Fault> {
+    let clock = scheduler_clock(machine).ok();
+    let mut found = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for disk in disks(machine)?.into_iter().take(MOST_DISKS) {
+        let Ok(queue) = disk.get("queue").and_then(|queue| queue.target()) else { continue };
+        if !seen.insert(queue.address()) {
+            continue;
+        }
+        // Drivers that take bios have no tags.
+        let Ok(set) = queue.get("tag_set").and_then(|set| set.target()) else { continue };
+        let name = disk.get("disk_name").and_then(|name| name.text()).unwrap_or_default();
+        let tags = set.get("tags")?.target()?;
+        for index in 0..set.number("nr_hw_queues")?.min(MOST_QUEUES) {
+            let Ok(tags) = tags.index(index).and_then(|tags| tags.target()) else { continue };
+            let count = tags.number("nr_tags")?.min(MOST_TAGS);
+            let Ok(requests) = tags.get("rqs").and_then(|requests| requests.target()) else { continue };
+            for tag in 0..count {
+                let Ok(request) = requests.index(tag).and_then(|request| request.target()) else { continue };
+                if request.get("q")?.pointer()? != queue.address() || request.number("state")? != IN_FLIGHT {
+                    continue;
+                }
+                found.push(describe(&request, &name, clock)?);
+            }
+        }
+    }
+    found.sort_by(|a, b| b.age.unwrap_or(0.0).total_cmp(&a.age.unwrap_or(0.0)));
+    Ok(found)
+}
+
+fn describe(request: &Object<'_>, disk: &str, clock: Option<u64>) -> Result<Request, Fault> {
+    let operation = request.number("cmd_flags")? & 0xff;
+    let start = request.number("start_time_ns").ok().filter(|start| *start > 0);
+    Ok(Request {
+        address: Hex(request.address()),
+        disk: disk.to_owned(),
+        operation: OPERATIONS
+            .iter()
+            .find(|(number, _)| *number == operation)
+            .map_or_else(|| format!("operation {operation}"), |(_, name)| (*name).to_owned()),
+        bytes: request.number("__data_len")?,
+        age: clock.zip(start).map(|(clock, start)| clock.saturating_sub(start) as f64 / 1e9),
+    })
+}
+
+/// All disks: the devices of `block_class`.
+fn disks<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
+    let class = machine.variable("block_class", "class")?;
+    // class.p until 6.3; then the class is searched.
+    let private = match class.get("p") {
+        Ok(private) => private.target()?,
+        Err(_) => private_of(machine, class.address())?,
+    };
+    let devices = private.get("klist_devices.k_list")?.list("device_private", "knode_class.n_node")?;
+    let mut found = Vec::new();
+    for device in devices.items {
+        let Ok(device) = device.get("device").and_then(|device| device.target()) else { continue };
+        // 0d02129e76ed (5.11): partitions are block devices too, the disk is partition 0.
+        let disk = if machine.space().has("block_device", "bd_device") {
+            device.container("block_device", "bd_device").and_then(|device| device.get("bd_disk")?.target())
+        } else if device.get("type").and_then(|kind| kind.pointer()).ok() == machine.symbol("disk_type").ok() {
+            device.container("gendisk", "part0.__dev")
+        } else {
+            continue;
+        };
+        if let Ok(disk) = disk
+            && !found.iter().any(|known: &Object<'_>| known.address() == disk.address())
+        {
+            found.push(disk);
+        }
+    }
+    Ok(found)
+}
+
+fn private_of<'a>(machine: &'a Machine<'_>, class: u64) -> Result<Object<'a>, Fault> {
+    let set = machine.space().object(machine.u64("class_kset")?, "kset")?;
+    for object in set.get("list")?.list("kobject", "entry")?.items {
+        let private = object.container("subsys_private", "subsys.kobj")?;
+        if private.get("class").and_then(|of| of.pointer()).is_ok_and(|of| of == class) {
+            return Ok(private);
+        }
+    }
+    Err(Fault::NoType("subsys_private of block_class".into()))
+}

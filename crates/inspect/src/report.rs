@@ -1,0 +1,194 @@
+//! Everything together.
+
+use pagehaul_kernel::KernelLog;
+use serde::Serialize;
+
+use crate::block::{self, Request};
+use crate::cpus::{Cpu, crashed_cpu, cpus};
+use crate::death::{Death, Kind, LogLine, death, last_words};
+use crate::locks::{Locks, locks};
+use crate::memory::{Memory, memory};
+use crate::signature::{Signature, cause, died, signature};
+use crate::slab::{Cache, caches};
+use crate::stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
+use crate::system::{System, system};
+use crate::verdict::{Facts, Finding, findings};
+use crate::vmalloc::{Vmalloc, vmalloc};
+use crate::{Machine, Module, Tasks, tasks};
+
+/// Blocked tasks whose stacks are unwound for the report.
+const MOST_BLOCKED: usize = 10_000;
+/// Slab caches and vmalloc callers that are kept.
+const MOST_ROWS: usize = 10;
+/// Lines of the log that are kept.
+const LAST_LINES: usize = 12;
+
+/// A line of the end of the log.
+#[derive(Debug, Clone, Serialize)]
+pub struct LastLine {
+    /// The line.
+    #[serde(flatten)]
+    pub line: LogLine,
+    /// Whether its level is warning or worse.
+    pub important: bool,
+}
+
+/// A task's stack.
+#[derive(Debug, Clone, Serialize)]
+pub struct TaskStack {
+    /// Thread ID.
+    pub pid: u32,
+    /// The stack; none if it runs in user mode or cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<StackTrace>,
+}
+
+/// The report of a machine.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The machine.
+    pub system: System,
+    /// How it died.
+    pub death: Death,
+    /// The frames that are to blame.
+    pub cause: Vec<FrameName>,
+    /// Groups equal crashes.
+    pub signature: Signature,
+    /// The weightiest findings.
+    pub verdict: Vec<Finding>,
+    /// CPUs that were online.
+    pub cpus: Vec<Cpu>,
+    /// Numbers of tasks by state.
+    pub states: Vec<(char, usize)>,
+    /// Blocked tasks (D) by stack.
+    pub blocked: Vec<StackGroup>,
+    /// Locks that tasks wait for.
+    pub locks: Locks,
+    /// Memory.
+    pub memory: Memory,
+    /// The largest slab caches.
+    pub slab: Vec<Cache>,
+    /// The vmalloc space.
+    pub vmalloc: Option<Vmalloc>,
+    /// Block requests in flight.
+    pub requests: Vec<Request>,
+    /// Modules.
+    pub modules: Vec<Module>,
+    /// The end of the log.
+    pub log: Vec<LastLine>,
+    /// What is missing, one sentence each.
+    pub missing: Vec<String>,
+    /// All tasks.
+    #[serde(skip)]
+    pub tasks: Tasks,
+}
+
+impl Report {
+    /// Reads everything. `log` is empty where it cannot be read.
+    pub fn new(machine: &Machine<'_>, log: &KernelLog) -> Self {
+        let unwinder = machine.unwinder();
+        let mut missing = machine.warnings().to_vec();
+        let mut note = |what: &str, why: String| missing.push(format!("{what}: {why}"));
+        let system = system(machine);
+        let death = death(log, crashed_cpu(machine).is_some());
+        let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {
+            note("CPUs", why.to_string());
+            Vec::new()
+        });
+        let tasks = tasks(machine).unwrap_or_else(|why| {
+            note("tasks", why.to_string());
+            Tasks::default()
+        });
+        for why in &tasks.broken {
+            note("tasks", why.clone());
+        }
+        // Blocked tasks, and those that wait for a lock killably, which also are D.
+        let blocked: Vec<_> = tasks
+            .all
+            .iter()
+            .filter(|task| task.state == 'D')
+            .take(MOST_BLOCKED)
+            .filter_map(|task| Some((task, task_stack(machine, &unwinder, task).ok()?)))
+            .collect();
+        let locks = locks(machine, &tasks, &blocked);
+        let blamed = match (death.kind, &death.task) {
+            (Kind::HungTask, Some((_, pid))) => blocked.iter().find(|(task, _)| task.pid == *pid),
+            _ => None,
+        };
+        let died = died(&death, &cpus);
+        let stack = blamed.map(|(_, stack)| stack).or_else(|| died.and_then(|cpu| cpu.stack.as_ref()));
+        let cause = stack.map_or(&[][..], |stack| cause(&death, stack)).to_vec();
+        let lock = blamed.and_then(|(task, _)| {
+            locks.held.iter().find(|held| held.waiters.iter().any(|wait| wait.pid == task.pid))
+        });
+        let signature = signature(&death, &cause, lock.map(|held| held.kind), &system.release);
+        let blocked = group(blocked);
+        let memory = memory(machine, &tasks);
+        for why in &memory.missing {
+            note("memory", why.clone());
+        }
+        let (mut slab, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
+        broken.into_iter().for_each(|why| note("slab", why));
+        slab.truncate(MOST_ROWS);
+        let vmalloc = match vmalloc(machine) {
+            Ok(mut areas) => {
+                areas.callers.truncate(MOST_ROWS);
+                areas.broken.iter().for_each(|why| note("vmalloc", why.clone()));
+                Some(areas)
+            }
+            Err(why) => {
+                note("vmalloc", why.to_string());
+                None
+            }
+        };
+        let requests = block::requests(machine).unwrap_or_else(|why| {
+            note("block requests", why.to_string());
+            Vec::new()
+        });
+        let verdict = findings(&Facts {
+            death: &death,
+            system: &system,
+            cause: &cause,
+            died,
+            cpus: &cpus,
+            tasks: &tasks,
+            blocked: &blocked,
+            locks: &locks,
+            memory: &memory,
+            requests: &requests,
+        });
+        let log = last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
+        Self {
+            states: tasks.by_state(),
+            modules: machine.modules().to_vec(),
+            log: log.collect(),
+            system,
+            death,
+            cause,
+            signature,
+            verdict,
+            cpus,
+            blocked,
+            locks,
+            memory,
+            slab,
+            vmalloc,
+            requests,
+            missing,
+            tasks,
+        }
+    }
+
+    /// Unwinds all tasks: those on a CPU from its registers.
+    pub fn stacks(&self, machine: &Machine<'_>) -> Vec<TaskStack> {
+        let unwinder = machine.unwinder();
+        let stack_of = |task: &crate::Task| {
+            let running = self.cpus.iter().find(|cpu| cpu.task_address() == Some(task.address));
+            match running {
+                Some(cpu) if cpu.saved_registers => cpu.stack.clone(),
+                _ => task_stack(machine, &unwinder, task).ok(),
+            }
+        };
+        self.tasks.all.iter().map(|task| TaskStack { pid: task.pid, stack: stack_of(task) }).collect()
+    }
+}

@@ -1,0 +1,304 @@
+//! The verdict: at most five findings, the weightiest first, each with its evidence and what to look at next.
+
+use serde::Serialize;
+
+use crate::block::Request;
+use crate::death::{Death, Kind};
+use crate::locks::Locks;
+use crate::memory::Memory;
+use crate::stacks::StackGroup;
+use crate::{Cpu, FrameName, System, Tasks};
+
+/// Findings that are shown.
+const MOST: usize = 5;
+/// Failures in a row after which kswapd gives up (MAX_RECLAIM_RETRIES).
+const KSWAPD_GIVES_UP: u64 = 16;
+/// Seconds in flight from which a block request is stuck: the default timeout of a request is 30.
+const STUCK_REQUEST: f64 = 10.0;
+/// Seconds from which a blocked task is worth a finding.
+const LONG_WAIT: f64 = 5.0;
+
+/// A fact that a finding rests on.
+#[derive(Debug, Clone, Serialize)]
+pub struct Evidence(pub String);
+
+/// A finding.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// 100: the cause of death. Less: what was wrong besides.
+    pub weight: u32,
+    /// One sentence.
+    pub text: String,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
+    /// A command that shows more.
+    pub next: String,
+}
+
+/// What the verdict is made of.
+pub struct Facts<'a> {
+    /// How the machine died.
+    pub death: &'a Death,
+    /// The machine.
+    pub system: &'a System,
+    /// The frames that are to blame.
+    pub cause: &'a [FrameName],
+    /// The CPU that died.
+    pub died: Option<&'a Cpu>,
+    /// All CPUs.
+    pub cpus: &'a [Cpu],
+    /// All tasks.
+    pub tasks: &'a Tasks,
+    /// Blocked tasks by stack.
+    pub blocked: &'a [StackGroup],
+    /// Locks.
+    pub locks: &'a Locks,
+    /// Memory.
+    pub memory: &'a Memory,
+    /// Block requests in flight.
+    pub requests: &'a [Request],
+}
+
+/// Weighs the facts.
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(death(facts));
+    found.extend(deadlocks(facts));
+    found.extend(lock_queues(facts));
+    found.extend(stuck_io(facts));
+    found.extend(memory(facts));
+    found.extend(blocked(facts));
+    found.extend(silent_cpus(facts));
+    found.extend(earlier(facts));
+    found.sort_by_key(|finding: &Finding| std::cmp::Reverse(finding.weight));
+    found.truncate(MOST);
+    found
+}
+
+fn finding(weight: u32, text: String, evidence: Vec<String>, next: &str) -> Finding {
+    Finding { weight, text, evidence: evidence.into_iter().map(Evidence).collect(), next: next.to_owned() }
+}
+
+fn place(cause: &[FrameName]) -> String {
+    cause.first().map_or_else(|| "an unknown place".into(), |frame| frame.name.clone())
+}
+
+fn death(facts: &Facts<'_>) -> Option<Finding> {
+    let death = facts.death;
+    let mut evidence: Vec<String> = Vec::new();
+    for line in [&death.cause, &death.line].into_iter().flatten() {
+        evidence.push(format!("[{:.6}] {}", line.seconds, line.text));
+    }
+    if !facts.cause.is_empty() {
+        let frames: Vec<&str> = facts.cause.iter().take(5).map(|frame| frame.function.as_str()).collect();
+        evidence.push(format!("stack: {}", frames.join(" < ")));
+    }
+    let task = facts.died.and_then(|cpu| cpu.task.as_ref()).map_or_else(|| "unknown task".into(), |task| task.label());
+    let module = facts.cause.first().and_then(|frame| frame.module.as_ref());
+    let of_module = module.map_or_else(String::new, |module| format!(" of module {module}"));
+    let blamed = death.task.as_ref().map(|(name, pid)| format!("{name}/{pid}"));
+    let seconds = death.stuck_seconds.map_or_else(String::new, |seconds| format!(" for {seconds} s"));
+    let (text, next) = match death.kind {
+        Kind::None => return None,
+        Kind::Sysrq => (
+            format!("{task} crashed the machine on purpose (SysRq c): look for what made somebody do so"),
+            "pagehaul dmesg DUMP --level 4",
+        ),
+        Kind::Oops | Kind::Bug | Kind::StackOverflow => (
+            format!("{} in {}{of_module}, task {task}", death.kind.describe(), place(facts.cause)),
+            "crash: bt -f, dis -rl ADDRESS",
+        ),
+        Kind::HungTask => (
+            format!(
+                "{} was blocked{} in {}",
+                blamed.unwrap_or(task),
+                seconds.replace(" for", " for more than"),
+                place(facts.cause)
+            ),
+            "pagehaul triage DUMP --section waits",
+        ),
+        Kind::SoftLockup | Kind::HardLockup | Kind::RcuStall => (
+            format!(
+                "{}: {}{} ran{seconds} without a break in {}{of_module}",
+                death.kind.describe(),
+                death.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}, ")),
+                blamed.unwrap_or(task),
+                place(facts.cause)
+            ),
+            "pagehaul triage DUMP --section cpus",
+        ),
+        Kind::OutOfMemory => {
+            let (managed, free) = facts.memory.total();
+            evidence.push(format!("{free} of {managed} pages free, {} OOM kills in the log", death.oom_kills));
+            if let Some(largest) = facts.memory.processes.first() {
+                evidence.push(format!("largest process {}/{}: {} pages", largest.comm, largest.pid, largest.rss()));
+            }
+            ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory")
+        }
+        Kind::InitEnded => ("the init process ended".into(), "pagehaul dmesg DUMP"),
+        Kind::Nmi => (
+            format!("an NMI stopped the machine in {}", place(facts.cause)),
+            "pagehaul triage DUMP --section cpus",
+        ),
+        Kind::MachineCheck => ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2"),
+        Kind::Panic => (
+            format!("the kernel panicked in {}, task {task}", place(facts.cause)),
+            "crash: bt, log",
+        ),
+    };
+    Some(finding(100, text, evidence, next))
+}
+
+fn deadlocks(facts: &Facts<'_>) -> Vec<Finding> {
+    let name = |pid: &u32| facts.tasks.by_pid(*pid).map_or_else(|| pid.to_string(), |task| task.label());
+    let lock_between = |waiter: u32| {
+        let held = facts.locks.held.iter().find(|held| held.waiters.iter().any(|wait| wait.pid == waiter));
+        held.map_or_else(String::new, |held| format!("{} {}", held.kind, held.name))
+    };
+    facts
+        .locks
+        .cycles
+        .iter()
+        .map(|cycle| {
+            let names: Vec<String> = cycle.iter().map(name).collect();
+            let evidence = cycle.iter().enumerate().map(|(at, pid)| {
+                let owner = cycle.get((at + 1) % cycle.len()).map_or_else(String::new, name);
+                format!("{} waits for {}, held by {owner}", name(pid), lock_between(*pid))
+            });
+            finding(
+                95,
+                format!("deadlock: {} wait for each other", names.join(" and ")),
+                evidence.collect(),
+                "pagehaul triage DUMP --section waits",
+            )
+        })
+        .collect()
+}
+
+fn lock_queues(facts: &Facts<'_>) -> Option<Finding> {
+    let in_cycle = |pid: u32| facts.locks.cycles.iter().any(|cycle| cycle.contains(&pid));
+    let held = facts.locks.held.iter().find(|held| {
+        held.longest() >= LONG_WAIT && !held.waiters.iter().all(|wait| in_cycle(wait.pid))
+    })?;
+    let owner = held.owner.as_ref().map_or_else(|| "an unknown task".into(), |(name, pid)| format!("{name}/{pid}"));
+    let evidence = held.waiters.iter().take(3).map(|wait| {
+        format!("{}/{} waits {:.1} s", wait.comm, wait.pid, wait.seconds.unwrap_or(0.0))
+    });
+    let hint = if held.owner_is_hint { " (last known holder)" } else { "" };
+    Some(finding(
+        80,
+        format!(
+            "{} tasks wait up to {:.1} s for {} {}, held by {owner}{hint}",
+            held.waiters.len(),
+            held.longest(),
+            held.kind,
+            held.name
+        ),
+        evidence.collect(),
+        "pagehaul triage DUMP --section waits",
+    ))
+}
+
+fn stuck_io(facts: &Facts<'_>) -> Option<Finding> {
+    let oldest = facts.requests.first().filter(|request| request.age.unwrap_or(0.0) >= STUCK_REQUEST)?;
+    let evidence = facts.requests.iter().take(3).map(|request| {
+        format!(
+            "{} of {} bytes on {}, {:.1} s, request {}",
+            request.operation,
+            request.bytes,
+            request.disk,
+            request.age.unwrap_or(0.0),
+            request.address
+        )
+    });
+    Some(finding(
+        75,
+        format!(
+            "{} block requests in flight, the oldest on {} for {:.1} s",
+            facts.requests.len(),
+            oldest.disk,
+            oldest.age.unwrap_or(0.0)
+        ),
+        evidence.collect(),
+        "crash: dev -d, struct request ADDRESS",
+    ))
+}
+
+fn memory(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let low: Vec<String> = facts
+        .memory
+        .zones
+        .iter()
+        .filter(|zone| zone.free < zone.watermarks[0])
+        .map(|zone| format!("node {} {}: {} free, min {}", zone.node, zone.name, zone.free, zone.watermarks[0]))
+        .collect();
+    let all = !facts.memory.zones.is_empty() && low.len() == facts.memory.zones.len();
+    if !low.is_empty() && (all || facts.death.kind == Kind::OutOfMemory) {
+        let zones = low.len();
+        found.push(finding(
+            70,
+            format!("free memory is below the min watermark in {zones} of {} zones", facts.memory.zones.len()),
+            low,
+            "pagehaul triage DUMP --section memory",
+        ));
+    }
+    if facts.memory.kswapd_failures >= KSWAPD_GIVES_UP {
+        found.push(finding(
+            65,
+            "kswapd gave up: it freed nothing in 16 runs".into(),
+            vec![format!("kswapd_failures {}", facts.memory.kswapd_failures)],
+            "pagehaul triage DUMP --section memory",
+        ));
+    }
+    if facts.death.oom_kills > 0 && facts.death.kind != Kind::OutOfMemory {
+        found.push(finding(
+            50,
+            format!("the OOM killer ended {} processes before the crash", facts.death.oom_kills),
+            vec!["\"Killed process\" in the log".into()],
+            "pagehaul dmesg DUMP --level 4",
+        ));
+    }
+    found
+}
+
+fn blocked(facts: &Facts<'_>) -> Option<Finding> {
+    let group = facts.blocked.iter().max_by(|a, b| a.longest_seconds.total_cmp(&b.longest_seconds))?;
+    if group.longest_seconds < LONG_WAIT {
+        return None;
+    }
+    let count: usize = facts.blocked.iter().map(|group| group.pids.len()).sum();
+    let frames: Vec<&str> = group.stack.functions().take(8).collect();
+    Some(finding(
+        60,
+        format!("{count} tasks are blocked (D), the longest, {}, for {:.1} s", group.first, group.longest_seconds),
+        vec![format!("stack: {}", frames.join(" < "))],
+        "pagehaul triage DUMP --section tasks",
+    ))
+}
+
+fn silent_cpus(facts: &Facts<'_>) -> Option<Finding> {
+    if facts.died.is_none() {
+        return None;
+    }
+    let silent: Vec<String> =
+        facts.cpus.iter().filter(|cpu| !cpu.saved_registers).map(|cpu| format!("CPU {}", cpu.number)).collect();
+    (!silent.is_empty()).then(|| {
+        finding(
+            55,
+            format!("{} did not answer the NMI that stops CPUs at a crash", silent.join(", ")),
+            vec!["no registers in crash_notes".into()],
+            "pagehaul triage DUMP --section cpus",
+        )
+    })
+}
+
+fn earlier(facts: &Facts<'_>) -> Option<Finding> {
+    let first = facts.death.earlier.first()?;
+    Some(finding(
+        40,
+        format!("{} warnings or oopses came before", facts.death.earlier.len()),
+        vec![format!("[{:.6}] {}", first.seconds, first.text)],
+        "pagehaul dmesg DUMP --level 4",
+    ))
+}
