@@ -13,8 +13,10 @@ pub struct Space<'a> {
     memory: &'a dyn ReadVirtual,
     btf: Btf,
     /// Members found so far, and those that do not exist: walks ask for the same ones for every object.
-    members: RefCell<HashMap<TypeId, HashMap<Box<str>, Option<Member>>>>,
+    members: RefCell<HashMap<TypeId, MembersByPath>>,
 }
+
+type MembersByPath = HashMap<Box<str>, Option<Member>>;
 
 impl<'a> Space<'a> {
     /// Joins memory and types. A kernel without BTF has an empty table of types.

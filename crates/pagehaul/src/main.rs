@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "census")]
         Command::Pages(arguments) => cli::pages::run(&arguments),
         Command::Read(arguments) => cli::read::run(&arguments),
+        Command::Triage(arguments) => cli::triage::run(&arguments),
         Command::Verify(arguments) => cli::verify::run(&arguments),
         #[cfg(feature = "stalls")]
         Command::Latency(arguments) => cli::latency::run(&arguments),

@@ -26,6 +26,7 @@ pub(crate) mod read;
 pub(crate) mod reclaim;
 #[cfg(feature = "stalls")]
 mod tracing;
+pub(crate) mod triage;
 pub(crate) mod verify;
 #[cfg(feature = "process")]
 pub(crate) mod verify_process;
@@ -50,6 +51,7 @@ pub(crate) enum Command {
     Capture(capture::CaptureArguments),
     Convert(convert::ConvertArguments),
     Info(info::InfoArguments),
+    Triage(triage::TriageArguments),
     Dmesg(dmesg::DmesgArguments),
     Read(read::ReadArguments),
     #[cfg(feature = "census")]

@@ -1,0 +1,125 @@
+//! `pagehaul triage`.
+
+mod text;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use pagehaul_inspect::{Machine, Report, Task, TaskStack};
+use pagehaul_kernel::{Hints, Kernel, KernelLog, VirtualMemory};
+use pagehaul_physmem::MapPolicy;
+use pagehaul_vmcore::Source;
+use serde::Serialize;
+
+use crate::printed;
+
+/// Explain why a machine crashed or stalled, from its dump alone
+///
+/// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
+/// on the dump; a frame that was searched on the stack instead of unwound has a `?`.
+///
+/// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul triage dump
+  pagehaul triage dump --section waits --section memory
+  pagehaul triage dump --tasks
+  pagehaul triage dump --stacks
+  pagehaul triage dump --pid 1
+  pagehaul triage dump --json")]
+pub(crate) struct TriageArguments {
+    /// The dump, or the parts of a split set; /proc/kcore for the running kernel
+    #[arg(required = true, value_name = "DUMP")]
+    dumps: Vec<PathBuf>,
+    /// Print this section in full; may be repeated
+    #[arg(short, long, value_enum, value_name = "NAME")]
+    section: Vec<Section>,
+    /// List all tasks
+    #[arg(long)]
+    tasks: bool,
+    /// Print the stacks of all tasks
+    #[arg(long)]
+    stacks: bool,
+    /// Print one task: its state, parents and stack
+    #[arg(long, value_name = "PID", conflicts_with_all = ["tasks", "stacks", "section"])]
+    pid: Option<u32>,
+    /// Print JSON; with --tasks and --stacks these too
+    #[arg(long)]
+    json: bool,
+}
+
+/// Parts of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Section {
+    /// Kind of crash, its stack and signature
+    What,
+    /// Findings
+    Verdict,
+    /// Each CPU with its stack
+    Cpus,
+    /// Tasks by state, blocked tasks by stack
+    Tasks,
+    /// Locks: who waits for whom
+    Waits,
+    /// Zones, counters, largest processes, slab caches, vmalloc
+    Memory,
+    /// Block requests in flight
+    Io,
+    /// Loaded modules
+    Modules,
+    /// The end of the kernel log
+    Log,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<&'a [Task]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks: Option<Vec<TaskStack>>,
+}
+
+pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let name = || source.path().display().to_string();
+    let memory = source.memory();
+    let hints = Hints::from_memory(memory);
+    let kernel = Kernel::discover(memory, hints).with_context(name)?;
+    let virtual_memory = VirtualMemory::new(&kernel, memory);
+    let machine = Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(name)?;
+    let log = KernelLog::read(memory, hints);
+    let mut report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
+    report.missing.extend(source.warnings());
+    if let Err(why) = &log {
+        report.missing.push(format!("the log: {why}"));
+    }
+    if arguments.json {
+        let stacks = arguments.stacks.then(|| report.stacks(&machine));
+        let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
+        printed::json(&Json { report: &report, tasks, stacks })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = match arguments.pid {
+        Some(pid) => {
+            let task = report.tasks.by_pid(pid).with_context(|| format!("{}: no task has the PID {pid}", name()))?;
+            text::one_task(&report, task, &report.stacks(&machine))
+        }
+        None if arguments.tasks || arguments.stacks => {
+            let stacks = if arguments.stacks { report.stacks(&machine) } else { Vec::new() };
+            text::tasks(&report, &stacks)
+        }
+        None if arguments.section.is_empty() => text::summary(&report, &name()),
+        None => text::sections(&report, &arguments.section),
+    };
+    printed::text(&printable(&text))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What programs of the crashed machine named themselves must not steer the terminal of the reader.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}

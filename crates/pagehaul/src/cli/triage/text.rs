@@ -1,0 +1,459 @@
+//! The report as text.
+
+use std::fmt::Write as _;
+
+use pagehaul_inspect::{FrameName, Kind, Report, StackTrace, Task, TaskStack};
+use pagehaul_present::Table;
+use pagehaul_present::number::{bytes, count};
+use pagehaul_present::time::{seconds, utc};
+
+use super::Section;
+
+/// Lines of each list on the one screen.
+const FEW: usize = 4;
+/// Frames of a stack in one line.
+const INNERMOST: usize = 4;
+const PAGE: u64 = 4096;
+
+/// Writing to a string does not fail.
+macro_rules! put {
+    ($out:expr, $($text:tt)*) => {{ let _ = writeln!($out, $($text)*); }};
+}
+
+/// The one screen.
+pub(super) fn summary(report: &Report, name: &str) -> String {
+    let mut out = String::new();
+    header(report, name, &mut out);
+    what(report, &mut out, false);
+    verdict(report, &mut out);
+    cpus(report, &mut out, false);
+    tasks_section(report, &mut out, false);
+    waits(report, &mut out, false);
+    memory(report, &mut out, false);
+    io(report, &mut out, false);
+    modules(report, &mut out, false);
+    missing(report, &mut out);
+    out
+}
+
+/// Some sections, in full.
+pub(super) fn sections(report: &Report, sections: &[Section]) -> String {
+    let mut out = String::new();
+    for section in sections {
+        match section {
+            Section::What => what(report, &mut out, true),
+            Section::Verdict => verdict(report, &mut out),
+            Section::Cpus => cpus(report, &mut out, true),
+            Section::Tasks => tasks_section(report, &mut out, true),
+            Section::Waits => waits(report, &mut out, true),
+            Section::Memory => memory(report, &mut out, true),
+            Section::Io => io(report, &mut out, true),
+            Section::Modules => modules(report, &mut out, true),
+            Section::Log => log(report, &mut out),
+        }
+    }
+    missing(report, &mut out);
+    out
+}
+
+fn header(report: &Report, name: &str, out: &mut String) {
+    let system = &report.system;
+    let mut facts = vec![system.release.clone()];
+    facts.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
+    facts.push(format!("{} CPUs", system.cpus));
+    facts.extend(system.uptime.map(|uptime| format!("up {}", seconds(uptime))));
+    facts.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
+    facts.extend(system.load.map(|[one, five, fifteen]| format!("load {one:.2} {five:.2} {fifteen:.2}")));
+    put!(out, "{name}: {}", facts.join(", "));
+    for taint in &system.taints {
+        put!(out, "taint {}: {}", taint.letter, taint.meaning);
+    }
+}
+
+fn what(report: &Report, out: &mut String, full: bool) {
+    let death = &report.death;
+    put!(out, "\nWhat happened: {}", death.kind.describe());
+    if death.kind == Kind::None {
+        put!(out, "  the log has no panic: the memory of a running machine, or of one that stopped silently");
+    }
+    for line in [&death.cause, &death.line].into_iter().flatten() {
+        put!(out, "  [{:.6}] {}", line.seconds, line.text);
+    }
+    if let Some(cpu) = report.cpus.iter().find(|cpu| cpu.crashed) {
+        let task = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
+        put!(out, "  CPU {}, task {task}", cpu.number);
+    }
+    if !report.cause.is_empty() {
+        let shown = if full { report.cause.len() } else { 8 };
+        for frame in report.cause.iter().take(shown) {
+            put!(out, "    {}", frame_text(frame, full));
+        }
+    }
+    put!(out, "  signature {} ({})", report.signature.text, report.signature.family);
+    if full {
+        put!(out, "  signature of this release {}", report.signature.exact);
+        if let Some(line) = &report.system.command_line {
+            put!(out, "  command line {line}");
+        }
+        for line in &death.earlier {
+            put!(out, "  before: [{:.6}] {}", line.seconds, line.text);
+        }
+    }
+}
+
+fn verdict(report: &Report, out: &mut String) {
+    put!(out, "\nVerdict");
+    if report.verdict.is_empty() {
+        put!(out, "  nothing suspicious found");
+    }
+    for (at, finding) in report.verdict.iter().enumerate() {
+        put!(out, "  {}. {}", at + 1, finding.text);
+        for evidence in &finding.evidence {
+            put!(out, "       {}", evidence.0);
+        }
+        put!(out, "       next: {}", finding.next);
+    }
+}
+
+fn cpus(report: &Report, out: &mut String, full: bool) {
+    put!(out, "\nCPUs");
+    for cpu in &report.cpus {
+        let task = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
+        let mut facts = Vec::new();
+        if cpu.crashed {
+            facts.push("crashed".to_owned());
+        }
+        if !cpu.saved_registers {
+            facts.push("no registers: it did not answer".into());
+        }
+        if cpu.user_mode {
+            facts.push("user mode".into());
+        }
+        if cpu.interrupts_on == Some(false) && !cpu.user_mode {
+            facts.push("interrupts off".into());
+        }
+        facts.extend(cpu.runnable.map(|runnable| format!("{runnable} runnable")));
+        let place = match &cpu.stack {
+            Some(_) if cpu.idle => "idle".into(),
+            // The cause says more than the functions that report it.
+            Some(_) if cpu.crashed && !full => {
+                let functions = report.cause.iter().take(INNERMOST).map(|frame| frame.function.as_str());
+                functions.collect::<Vec<_>>().join(" < ")
+            }
+            Some(stack) if !full => innermost(stack),
+            _ => String::new(),
+        };
+        put!(out, "  {:<4} {task:<22} {:<28} {place}", cpu.number, facts.join(", "));
+        if let Some(stack) = cpu.stack.as_ref().filter(|_| full) {
+            stack_lines(stack, out);
+        }
+    }
+}
+
+fn tasks_section(report: &Report, out: &mut String, full: bool) {
+    let states: Vec<String> =
+        report.states.iter().map(|(letter, number)| format!("{} {letter}", count(*number as u64))).collect();
+    put!(out, "\nTasks: {} ({})", count(report.tasks.all.len() as u64), states.join(", "));
+    let shown = if full { report.blocked.len() } else { FEW };
+    for group in report.blocked.iter().take(shown) {
+        let others = match group.pids.len() {
+            1 => String::new(),
+            number => format!(" and {} more", number - 1),
+        };
+        let place = if full { String::new() } else { innermost(&group.stack) };
+        put!(out, "  D {}{others}, up to {}: {place}", group.first, seconds(group.longest_seconds));
+        if full {
+            let pids: Vec<String> = group.pids.iter().take(50).map(ToString::to_string).collect();
+            put!(out, "    PIDs {}", pids.join(" "));
+            stack_lines(&group.stack, out);
+        }
+    }
+    more(report.blocked.len(), shown, "groups of blocked tasks", out);
+}
+
+fn waits(report: &Report, out: &mut String, full: bool) {
+    let locks = &report.locks;
+    if locks.held.is_empty() && locks.unknown.is_empty() {
+        if full {
+            put!(out, "\nWho waits for whom: no task waits for a mutex, rw_semaphore or semaphore");
+        }
+        return;
+    }
+    put!(out, "\nWho waits for whom");
+    let shown = if full { locks.held.len() } else { FEW };
+    for held in locks.held.iter().take(shown) {
+        let owner = match &held.owner {
+            Some((name, pid)) if held.owner_is_hint => format!("last held by {name}/{pid}"),
+            Some((name, pid)) => format!("held by {name}/{pid}"),
+            None => "holder unknown".into(),
+        };
+        let place = held.owner.as_ref().and_then(|(_, pid)| holder_place(report, *pid)).unwrap_or_default();
+        put!(
+            out,
+            "  {} {}, {owner}{place}: {} wait, up to {}",
+            held.kind,
+            held.name,
+            held.waiters.len(),
+            seconds(held.longest())
+        );
+        if full {
+            put!(out, "    lock at {}", held.lock.map_or_else(|| "an unknown address".into(), |lock| lock.to_string()));
+            for wait in &held.waiters {
+                put!(out, "    {}/{}, {}", wait.comm, wait.pid, seconds(wait.seconds.unwrap_or(0.0)));
+            }
+        }
+    }
+    more(locks.held.len(), shown, "locks", out);
+    for cycle in &locks.cycles {
+        let names = cycle.iter().chain(cycle.first()).map(|pid| {
+            report.tasks.by_pid(*pid).map_or_else(|| pid.to_string(), Task::label)
+        });
+        put!(out, "  deadlock: {}", names.collect::<Vec<_>>().join(" waits for "));
+    }
+    if !locks.unknown.is_empty() {
+        let pids: Vec<String> = locks.unknown.iter().take(20).map(ToString::to_string).collect();
+        put!(out, "  lock not found for PIDs {}", pids.join(" "));
+    }
+}
+
+/// Where the holder of a lock is: what it waits for in turn.
+fn holder_place(report: &Report, pid: u32) -> Option<String> {
+    let task = report.tasks.by_pid(pid)?;
+    let group = report.blocked.iter().find(|group| group.pids.contains(&pid));
+    Some(match group {
+        Some(group) => format!(", blocked in {}", innermost(&group.stack)),
+        None => format!(" (state {})", task.state),
+    })
+}
+
+fn memory(report: &Report, out: &mut String, full: bool) {
+    let memory = &report.memory;
+    let (managed, free) = memory.total();
+    let mut facts = vec![format!("{} managed", bytes(managed * PAGE)), format!("{} free", bytes(free * PAGE))];
+    let per_cpu: u64 = memory.zones.iter().map(|zone| zone.per_cpu).sum();
+    facts.push(format!("{} on per-CPU lists", bytes(per_cpu * PAGE)));
+    let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).sum::<u64>();
+    for (name, counters) in [
+        ("anonymous", &["nr_inactive_anon", "nr_active_anon"][..]),
+        ("file", &["nr_inactive_file", "nr_active_file"]),
+        ("slab", &["nr_slab_reclaimable", "nr_slab_unreclaimable"]),
+        ("vmalloc", &["nr_vmalloc"]),
+        ("dirty", &["nr_dirty"]),
+        ("writeback", &["nr_writeback"]),
+    ] {
+        facts.push(format!("{} {name}", bytes(sum(counters) * PAGE)));
+    }
+    if let Some(unaccounted) = memory.unaccounted.filter(|pages| *pages > 0) {
+        facts.push(format!("{} unaccounted", bytes(unaccounted as u64 * PAGE)));
+    }
+    put!(out, "\nMemory: {}", facts.join(", "));
+    let mut table = Table::new(["zone", "managed", "free", "per-CPU lists", "min", "low", "high"]);
+    for zone in &memory.zones {
+        let [min, low, high] = zone.watermarks;
+        let numbers = [zone.managed, zone.free, zone.per_cpu, min, low, high].map(count);
+        table.row([vec![format!("{} {}", zone.node, zone.name)], numbers.to_vec()].concat());
+    }
+    put!(out, "{}", table.to_string().trim_end());
+    if !full {
+        let largest = memory.processes.iter().take(3);
+        let largest: Vec<String> =
+            largest.map(|it| format!("{}/{} {}", it.comm, it.pid, bytes(it.rss() * PAGE))).collect();
+        if !largest.is_empty() {
+            put!(out, "  largest processes: {}", largest.join(", "));
+        }
+        return;
+    }
+    let orders = memory.zones.iter().map(|zone| zone.orders.len()).max().unwrap_or(0);
+    let header = ["free blocks by order".to_owned()].into_iter().chain((0..orders).map(|order| order.to_string()));
+    let mut table = Table::new(header);
+    for zone in &memory.zones {
+        let name = format!("{} {}", zone.node, zone.name);
+        table.row([name].into_iter().chain(zone.orders.iter().map(|number| count(*number))));
+    }
+    put!(out, "\n{}", table.to_string().trim_end());
+    let mut table = Table::new(["counter", "pages"]);
+    table.rows(memory.counters.iter().map(|(name, value)| [(*name).to_owned(), count(*value)]));
+    if let Some((total, free)) = memory.swap {
+        table.row(["swap total".to_owned(), count(total)]);
+        table.row(["swap free".to_owned(), count(free)]);
+    }
+    put!(out, "\n{}", table.to_string().trim_end());
+    let mut table = Table::new(["process", "pid", "resident", "anonymous", "file", "shared memory", "swap"]);
+    for process in &memory.processes {
+        let sizes = [process.rss(), process.anon, process.file, process.shmem, process.swap];
+        let sizes = sizes.map(|pages| bytes(pages * PAGE));
+        table.row([vec![process.comm.clone(), process.pid.to_string()], sizes.to_vec()].concat());
+    }
+    put!(out, "\n{}", table.to_string().trim_end());
+    let mut table = Table::new(["slab cache", "bytes", "slabs", "objects", "object size"]);
+    for cache in &report.slab {
+        table.row([
+            cache.name.clone(),
+            bytes(cache.bytes),
+            count(cache.slabs),
+            count(cache.objects),
+            cache.object_size.to_string(),
+        ]);
+    }
+    put!(out, "\n{}", table.to_string().trim_end());
+    if let Some(vmalloc) = &report.vmalloc {
+        let backlog = vmalloc.backlog_pages.map_or_else(
+            || "unknown backlog".to_owned(),
+            |pages| format!("{} freed but not purged", bytes(pages * PAGE)),
+        );
+        put!(out, "\nvmalloc: {} areas, {}, {backlog}", count(vmalloc.areas), bytes(vmalloc.bytes));
+        let mut table = Table::new(["caller", "bytes", "areas"]);
+        table.rows(vmalloc.callers.iter().map(|row| [row.caller.clone(), bytes(row.bytes), count(row.areas)]));
+        put!(out, "{}", table.to_string().trim_end());
+    }
+}
+
+fn io(report: &Report, out: &mut String, full: bool) {
+    if report.requests.is_empty() && !full {
+        return;
+    }
+    put!(out, "\nBlock requests in flight: {}", count(report.requests.len() as u64));
+    let shown = if full { report.requests.len() } else { FEW };
+    for request in report.requests.iter().take(shown) {
+        let age = request.age.map_or_else(|| "unknown age".into(), seconds);
+        put!(out, "  {}: {} of {}, {age}, {}", request.disk, request.operation, bytes(request.bytes), request.address);
+    }
+    more(report.requests.len(), shown, "requests", out);
+}
+
+fn modules(report: &Report, out: &mut String, full: bool) {
+    let modules = &report.modules;
+    if full {
+        let mut table = Table::new(["module", "base", "size", "taints"]).left([0, 1, 3]);
+        for module in modules {
+            table.row([module.name.clone(), module.base.to_string(), bytes(module.size), module.taints.clone()]);
+        }
+        put!(out, "\n{}", table.to_string().trim_end());
+        return;
+    }
+    let on_stack = |name: &str| report.cause.iter().any(|frame| frame.module.as_deref() == Some(name));
+    let odd: Vec<String> = modules
+        .iter()
+        .filter(|module| !module.taints.is_empty())
+        .map(|module| {
+            let blamed = if on_stack(&module.name) { ", on the stack that died" } else { "" };
+            format!("{} ({}{blamed})", module.name, module.taints)
+        })
+        .collect();
+    let odd = if odd.is_empty() { "none taints the kernel".into() } else { odd.join(", ") };
+    put!(out, "\nModules: {}; {odd}", count(modules.len() as u64));
+}
+
+fn log(report: &Report, out: &mut String) {
+    put!(out, "\nThe log's last words");
+    for last in &report.log {
+        let mark = if last.important { '!' } else { ' ' };
+        put!(out, "{mark} [{:12.6}] {}", last.line.seconds, last.line.text);
+    }
+}
+
+fn missing(report: &Report, out: &mut String) {
+    if report.missing.is_empty() {
+        return;
+    }
+    put!(out, "\nMissing");
+    for why in report.missing.iter().take(20) {
+        put!(out, "  {why}");
+    }
+    more(report.missing.len(), 20, "facts that are missing", out);
+}
+
+/// All tasks, with their stacks if there are any.
+pub(super) fn tasks(report: &Report, stacks: &[TaskStack]) -> String {
+    if stacks.is_empty() {
+        let mut table = Table::new(["pid", "tgid", "ppid", "state", "cpu", "last run", "comm"]).left([3, 6]);
+        for task in &report.tasks.all {
+            let name = if task.kernel_thread { format!("[{}]", task.comm) } else { task.comm.clone() };
+            table.row([
+                task.pid.to_string(),
+                task.tgid.to_string(),
+                task.ppid.to_string(),
+                task.state.to_string(),
+                task.cpu.to_string(),
+                task.seconds_since_run.map_or_else(String::new, seconds),
+                name,
+            ]);
+        }
+        return table.to_string();
+    }
+    let mut out = String::new();
+    for (task, stack) in report.tasks.all.iter().zip(stacks) {
+        task_line(task, &mut out);
+        match &stack.stack {
+            Some(stack) => stack_lines(stack, &mut out),
+            None => put!(out, "    no stack: user mode, or it cannot be read"),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// One task.
+pub(super) fn one_task(report: &Report, task: &Task, stacks: &[TaskStack]) -> String {
+    let mut out = String::new();
+    task_line(task, &mut out);
+    put!(out, "  task_struct {}, mm_struct {}, flags {}", task.address, task.mm, task.flags);
+    let mut parents = Vec::new();
+    let mut at = task;
+    while let Some(parent) = report.tasks.by_pid(at.ppid).filter(|_| parents.len() < 32 && at.ppid != 0) {
+        parents.push(parent.label());
+        at = parent;
+    }
+    if !parents.is_empty() {
+        put!(out, "  parents {}", parents.join(" < "));
+    }
+    for held in &report.locks.held {
+        if held.waiters.iter().any(|wait| wait.pid == task.pid) {
+            let owner = held.owner.as_ref().map_or_else(|| "unknown".into(), |(name, pid)| format!("{name}/{pid}"));
+            put!(out, "  waits for {} {}, held by {owner}", held.kind, held.name);
+        }
+        if held.owner.as_ref().is_some_and(|(_, pid)| *pid == task.pid) {
+            put!(out, "  holds {} {}, {} wait", held.kind, held.name, held.waiters.len());
+        }
+    }
+    match stacks.iter().find(|stack| stack.pid == task.pid).and_then(|stack| stack.stack.as_ref()) {
+        Some(stack) => stack_lines(stack, &mut out),
+        None => put!(out, "  no stack: user mode, or it cannot be read"),
+    }
+    out
+}
+
+fn task_line(task: &Task, out: &mut String) {
+    let waited = task.seconds_since_run.map_or_else(String::new, |waited| format!(", last run {} ago", seconds(waited)));
+    put!(out, "{} state {}, CPU {}{waited}", task.label(), task.state, task.cpu);
+}
+
+fn stack_lines(stack: &StackTrace, out: &mut String) {
+    for frame in &stack.frames {
+        put!(out, "    {}", frame_text(frame, true));
+    }
+    if !stack.complete {
+        put!(out, "    (ends here: {})", stack.end);
+    }
+}
+
+fn frame_text(frame: &FrameName, addresses: bool) -> String {
+    let mark = if frame.guess { "? " } else { "" };
+    let from = if frame.interrupted { " <interrupted>" } else { "" };
+    if addresses {
+        return format!("{:016x} {mark}{}{from}", frame.pc.0, frame.name);
+    }
+    format!("{mark}{}{from}", frame.name)
+}
+
+/// The innermost functions, without those that only schedule.
+fn innermost(stack: &StackTrace) -> String {
+    let frames = stack.functions().filter(|function| !function.starts_with("__schedule") && *function != "schedule");
+    frames.take(INNERMOST).collect::<Vec<_>>().join(" < ")
+}
+
+fn more(all: usize, shown: usize, what: &str, out: &mut String) {
+    if all > shown {
+        put!(out, "  and {} more {what}", count((all - shown) as u64));
+    }
+}
