@@ -46,7 +46,9 @@ impl<'a> Object<'a> {
                 match memory.u64(at.wrapping_add(word)) {
                     Ok(next) if next == head => return (nodes, true),
                     Ok(next) if !seen.insert(next) => {
-                        broken.get_or_insert_with(|| format!("the list at {head:#x} meets itself at {next:#x}"));
+                        broken.get_or_insert_with(|| {
+                            format!("the list at {head:#x} meets itself at {next:#x}")
+                        });
                         return (nodes, false);
                     }
                     Ok(next) => {

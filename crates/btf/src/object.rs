@@ -145,7 +145,9 @@ impl<'a> Object<'a> {
         let bits = match (self.bits, found.kind) {
             (Some(bits), _) => Some(bits),
             // Old encodings have the width in the type.
-            (None, Kind::Int) => btf.int_bits(&found).filter(|(_, bits)| *bits > 0 && (*bits as usize) < size * 8),
+            (None, Kind::Int) => {
+                btf.int_bits(&found).filter(|(_, bits)| *bits > 0 && (*bits as usize) < size * 8)
+            }
             _ => None,
         };
         let (shift, width) = bits.unwrap_or((0, size as u32 * 8));

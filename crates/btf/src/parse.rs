@@ -67,8 +67,7 @@ impl Btf {
         if header < HEADER {
             return Err(BtfError::Header);
         }
-        let mut btf =
-            Self { types: types.to_vec(), strings: strings.to_vec(), base, ..Self::default() };
+        let mut btf = Self { types: types.to_vec(), strings: strings.to_vec(), base, ..Self::default() };
         btf.index()?;
         Ok(btf)
     }
@@ -252,11 +251,8 @@ impl Btf {
                 let index: u64 = index.strip_suffix(']')?.parse().ok()?;
                 let (element, _) = self.array(member.type_id)?;
                 let step = index.checked_mul(self.size(element)?)?.checked_mul(8)?;
-                member = Member {
-                    bit_offset: member.bit_offset.checked_add(step)?,
-                    bits: None,
-                    type_id: element,
-                };
+                member =
+                    Member { bit_offset: member.bit_offset.checked_add(step)?, bits: None, type_id: element };
             }
         }
         Some(member)
@@ -335,7 +331,6 @@ impl Btf {
 
 /// FNV-1a.
 fn hash(name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    name.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

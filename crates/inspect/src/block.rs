@@ -93,7 +93,8 @@ fn disks<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
         // 0d02129e76ed (5.11): partitions are block devices too, the disk is partition 0.
         let disk = if machine.space().has("block_device", "bd_device") {
             device.container("block_device", "bd_device").and_then(|device| device.get("bd_disk")?.target())
-        } else if device.get("type").and_then(|kind| kind.pointer()).ok() == machine.symbol("disk_type").ok() {
+        } else if device.get("type").and_then(|kind| kind.pointer()).ok() == machine.symbol("disk_type").ok()
+        {
             device.container("gendisk", "part0.__dev")
         } else {
             continue;

@@ -81,9 +81,7 @@ fn read(
     status: Option<&[u8]>,
     crashed: bool,
 ) -> Cpu {
-    let queue = machine
-        .per_cpu("runqueues", number)
-        .and_then(|queue| machine.space().object(queue, "rq"));
+    let queue = machine.per_cpu("runqueues", number).and_then(|queue| machine.space().object(queue, "rq"));
     let current = queue.as_ref().ok().and_then(|queue| queue.get("curr").ok()?.pointer().ok());
     let idle = queue.as_ref().ok().and_then(|queue| queue.get("idle").ok()?.pointer().ok());
     let runnable = queue.ok().and_then(|queue| queue.number("nr_running").ok());

@@ -141,18 +141,17 @@ pub fn death(log: &KernelLog, crashed: bool) -> Death {
     let oops_at = |records: &[&Record]| {
         let at = records.iter().rposition(|record| oops_kind(&record.text).is_some())?;
         // One oops has several such lines, the first says most.
-        let first = (at.saturating_sub(4)..=at).find(|at| {
-            records.get(*at).is_some_and(|record| oops_kind(&record.text).is_some())
-        })?;
+        let first = (at.saturating_sub(4)..=at)
+            .find(|at| records.get(*at).is_some_and(|record| oops_kind(&record.text).is_some()))?;
         Some((first, oops_kind(&records.get(first)?.text)?))
     };
-    let text = panic.and_then(|at| records.get(at)).map(|record| record.text.as_str().trim_start_matches(PANIC));
+    let text =
+        panic.and_then(|at| records.get(at)).map(|record| record.text.as_str().trim_start_matches(PANIC));
     let mut kind = match text {
         Some(text) if text.starts_with("Fatal exception") => Kind::Oops,
-        Some(text) => PANICS
-            .iter()
-            .find(|(start, _)| text.starts_with(start))
-            .map_or(Kind::Panic, |(_, kind)| *kind),
+        Some(text) => {
+            PANICS.iter().find(|(start, _)| text.starts_with(start)).map_or(Kind::Panic, |(_, kind)| *kind)
+        }
         None => Kind::None,
     };
     let mut cause = None;
@@ -181,7 +180,9 @@ pub fn death(log: &KernelLog, crashed: bool) -> Death {
             }
         }
         Kind::SoftLockup | Kind::HardLockup => {
-            cause = last(&["BUG: soft lockup"]).or_else(|| last(&["hard LOCKUP"])).or_else(|| last(&["stuck for "]));
+            cause = last(&["BUG: soft lockup"])
+                .or_else(|| last(&["hard LOCKUP"]))
+                .or_else(|| last(&["stuck for "]));
             if let Some(record) = cause {
                 cpu = number_after(&record.text, "CPU#").or_else(|| number_after(&record.text, "on cpu "));
                 stuck_seconds = number_after(&record.text, "stuck for ");
@@ -193,11 +194,14 @@ pub fn death(log: &KernelLog, crashed: bool) -> Death {
         Kind::MachineCheck => cause = last(&["[Hardware Error]"]),
         _ => {}
     }
-    let current = |record: &&&Record| std::ptr::eq::<Record>(**record, cause.unwrap_or(**record)) && cause.is_some();
+    let current =
+        |record: &&&Record| std::ptr::eq::<Record>(**record, cause.unwrap_or(**record)) && cause.is_some();
     let earlier = before
         .iter()
         .filter(|record| {
-            record.text.starts_with("WARNING: ") || record.text.contains("Oops: ") || record.text.contains("BUG: ")
+            record.text.starts_with("WARNING: ")
+                || record.text.contains("Oops: ")
+                || record.text.contains("BUG: ")
         })
         .filter(|record| !current(record))
         .map(|record| line(record));
@@ -287,7 +291,10 @@ mod tests {
 
     #[test]
     fn an_oops_needs_no_panic_line() {
-        let lines = ["BUG: kernel NULL pointer dereference, address: 0000000000000008", "Oops: 0002 [#1] PREEMPT SMP"];
+        let lines = [
+            "BUG: kernel NULL pointer dereference, address: 0000000000000008",
+            "Oops: 0002 [#1] PREEMPT SMP",
+        ];
         let crash = death(&log(&lines), true);
         assert_eq!(crash.kind, Kind::Oops);
         assert!(crash.cause.unwrap().text.contains("NULL pointer"));

@@ -189,9 +189,7 @@ fn ring(
     };
     let head = of_head.and_then(|_| nodes.iter().position(|node| waiting(*node).is_none()));
     let (address, first) = match (of_head, head) {
-        (Some(offset), Some(head)) => {
-            (nodes.get(head).map(|node| node.wrapping_sub(offset)), head)
-        }
+        (Some(offset), Some(head)) => (nodes.get(head).map(|node| node.wrapping_sub(offset)), head),
         _ => (blocker(machine, task, lock, &nodes, words, of_list), 0),
     };
     nodes.rotate_left(first);
@@ -300,8 +298,12 @@ struct Names {
 
 impl Names {
     fn new(machine: &Machine<'_>, tasks: &Tasks) -> Self {
-        let super_blocks = machine.variable("super_blocks", "list_head").and_then(|head| head.list("super_block", "s_list"));
-        let offset = machine.space().offset_of("mm_struct", "mmap_lock").or_else(|_| machine.space().offset_of("mm_struct", "mmap_sem"));
+        let super_blocks =
+            machine.variable("super_blocks", "list_head").and_then(|head| head.list("super_block", "s_list"));
+        let offset = machine
+            .space()
+            .offset_of("mm_struct", "mmap_lock")
+            .or_else(|_| machine.space().offset_of("mm_struct", "mmap_sem"));
         let mut memories = HashMap::new();
         if let Ok(offset) = offset {
             for task in tasks.all.iter().filter(|task| task.mm.0 != 0) {
@@ -352,7 +354,8 @@ impl Names {
         let path = inode.get("i_dentry").and_then(|names| {
             let first = names.get("first")?.pointer()?;
             let space = inode.space();
-            let offset = space.offset_of("dentry", "d_u.d_alias").or_else(|_| space.offset_of("dentry", "d_alias"))?;
+            let offset =
+                space.offset_of("dentry", "d_u.d_alias").or_else(|_| space.offset_of("dentry", "d_alias"))?;
             if first == 0 {
                 return Err(Fault::Null(inode.address()));
             }

@@ -205,6 +205,7 @@ fn read_btf(symbols: &Symbols, memory: &dyn ReadVirtual) -> Result<Btf, String> 
     let range = symbols.address("__start_BTF").zip(symbols.address("__stop_BTF"));
     let Some((start, end)) = range else { return Err("the kernel has no BTF".into()) };
     let len = end.saturating_sub(start).min(MOST_BTF);
-    let bytes = memory.bytes(start, len as usize).map_err(|why| format!("cannot read the kernel's BTF: {why}"))?;
+    let bytes =
+        memory.bytes(start, len as usize).map_err(|why| format!("cannot read the kernel's BTF: {why}"))?;
     Btf::parse(&bytes).map_err(|why| why.to_string())
 }

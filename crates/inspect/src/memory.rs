@@ -192,7 +192,8 @@ fn per_cpu_free(machine: &Machine<'_>, zone: &Object<'_>, item: u64) -> (u64, i6
             let area = zone.get(member)?.pointer()?;
             space.object(machine.on_cpu(area, cpu)?, record)
         };
-        let lists = at("per_cpu_pageset", "per_cpu_pages").or_else(|_| at("pageset", "per_cpu_pageset")?.get("pcp"));
+        let lists =
+            at("per_cpu_pageset", "per_cpu_pages").or_else(|_| at("pageset", "per_cpu_pageset")?.get("pcp"));
         pages += lists.and_then(|lists| lists.number("count")).unwrap_or(0);
         let stats = at("per_cpu_zonestats", "per_cpu_zonestat").or_else(|_| at("pageset", "per_cpu_pageset"));
         let part = stats.and_then(|stats| stats.get("vm_stat_diff")?.index(item)?.signed());
@@ -251,12 +252,14 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
     let item = |name: &str, default: u64| {
         items.iter().find(|(known, _)| known == name).map_or(default, |(_, value)| *value as u64)
     };
-    let indices = [item("MM_ANONPAGES", 1), item("MM_FILEPAGES", 0), item("MM_SHMEMPAGES", 3), item("MM_SWAPENTS", 2)];
+    let indices =
+        [item("MM_ANONPAGES", 1), item("MM_FILEPAGES", 0), item("MM_SHMEMPAGES", 3), item("MM_SWAPENTS", 2)];
     // Before f1a7941243c1, each thread keeps a part.
     let mut parts: HashMap<(u64, u64), i64> = HashMap::new();
     if machine.space().has("task_struct", "rss_stat") {
         for thread in tasks.all.iter().filter(|thread| thread.mm.0 != 0) {
-            let thread_counts = machine.space().object(thread.address.0, "task_struct")?.get("rss_stat.count")?;
+            let thread_counts =
+                machine.space().object(thread.address.0, "task_struct")?.get("rss_stat.count")?;
             for index in indices {
                 *parts.entry((thread.mm.0, index)).or_default() += thread_counts.index(index)?.signed()?;
             }
@@ -300,8 +303,16 @@ fn unaccounted(machine: &Machine<'_>, memory: &Memory) -> Option<i64> {
     let (managed, free) = memory.total();
     let per_cpu: u64 = memory.zones.iter().map(|zone| zone.per_cpu).sum();
     let counted = [
-        "nr_inactive_anon", "nr_active_anon", "nr_inactive_file", "nr_active_file", "nr_unevictable",
-        "nr_isolated_anon", "nr_isolated_file", "nr_slab_reclaimable", "nr_slab_unreclaimable", "nr_page_table_pages",
+        "nr_inactive_anon",
+        "nr_active_anon",
+        "nr_inactive_file",
+        "nr_active_file",
+        "nr_unevictable",
+        "nr_isolated_anon",
+        "nr_isolated_file",
+        "nr_slab_reclaimable",
+        "nr_slab_unreclaimable",
+        "nr_page_table_pages",
         "nr_vmalloc",
     ];
     let known: Option<u64> = counted.iter().map(|name| memory.counter(name)).sum();

@@ -67,7 +67,9 @@ pub(crate) fn read(machine: &Machine<'_>) -> Result<LoadedModules, Fault> {
         match read_one(machine, &object) {
             Ok(module) => modules.push(module),
             Err(why) => {
-                broken.get_or_insert_with(|| format!("a module at {:#x} is not shown: {why}", object.address()));
+                broken.get_or_insert_with(|| {
+                    format!("a module at {:#x} is not shown: {why}", object.address())
+                });
             }
         }
     }

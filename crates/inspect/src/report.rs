@@ -4,7 +4,7 @@ use pagehaul_kernel::KernelLog;
 use serde::Serialize;
 
 use crate::block::{self, Request};
-use crate::cpus::{Cpu, crashed_cpu, cpus};
+use crate::cpus::{Cpu, cpus, crashed_cpu};
 use crate::death::{Death, Kind, LogLine, death, last_words};
 use crate::locks::{Locks, locks};
 use crate::memory::{Memory, memory};
@@ -157,7 +157,8 @@ impl Report {
             memory: &memory,
             requests: &requests,
         });
-        let log = last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
+        let log =
+            last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
         Self {
             states: tasks.by_state(),
             modules: machine.modules().to_vec(),

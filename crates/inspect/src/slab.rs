@@ -30,7 +30,9 @@ pub fn caches(machine: &Machine<'_>) -> Result<(Vec<Cache>, Option<String>), Fau
         match cache(machine, &object, nodes) {
             Ok(cache) => found.push(cache),
             Err(why) => {
-                broken.get_or_insert_with(|| format!("the cache at {:#x} is not shown: {why}", object.address()));
+                broken.get_or_insert_with(|| {
+                    format!("the cache at {:#x} is not shown: {why}", object.address())
+                });
             }
         }
     }
@@ -62,4 +64,3 @@ fn cache(machine: &Machine<'_>, object: &Object<'_>, nodes: u64) -> Result<Cache
         bytes: slabs.saturating_mul(4096 << order.min(16)),
     })
 }
-

@@ -82,7 +82,8 @@ pub fn system(machine: &Machine<'_>) -> System {
         }
         Ok(load)
     };
-    let command_line = || -> Result<String, Fault> { Ok(machine.memory().text(machine.u64("saved_command_line")?, 4096)?) };
+    let command_line =
+        || -> Result<String, Fault> { Ok(machine.memory().text(machine.u64("saved_command_line")?, 4096)?) };
     System {
         release: machine.kernel().release().to_owned(),
         version: uts("name.version").ok(),

@@ -94,7 +94,8 @@ pub fn tasks(machine: &Machine<'_>) -> Result<Tasks, Fault> {
     tasks.broken.extend(walk.broken);
     for leader in walk.items {
         // 0c740d0afc3b (3.14): signal->thread_head; thread_group is gone since 6.7.
-        let threads = leader.get("signal->thread_head").and_then(|head| head.list("task_struct", "thread_node"));
+        let threads =
+            leader.get("signal->thread_head").and_then(|head| head.list("task_struct", "thread_node"));
         let mut members = match threads {
             Ok(threads) => {
                 tasks.broken.extend(threads.broken);
@@ -151,7 +152,8 @@ impl Reader {
         let exit_state = object.number("exit_state").unwrap_or(0);
         let flags = object.number("flags")?;
         let arrival = object.number("sched_info.last_arrival").ok().filter(|arrival| *arrival > 0);
-        let waited = self.clock.zip(arrival).map(|(clock, arrival)| clock.saturating_sub(arrival) as f64 / 1e9);
+        let waited =
+            self.clock.zip(arrival).map(|(clock, arrival)| clock.saturating_sub(arrival) as f64 / 1e9);
         // CONFIG_THREAD_INFO_IN_TASK: bcf9033e5449 (5.16) moved cpu there.
         let cpu = object.any(&["thread_info.cpu", "cpu"]).and_then(|cpu| cpu.unsigned()).unwrap_or(0);
         Ok(Task {
@@ -181,7 +183,11 @@ fn letter(state: u64, exit_state: u64) -> char {
 }
 
 /// Unwinds a task that sleeps: from the registers that the scheduler saved on its stack.
-pub(crate) fn sleeping_stack(machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: u64) -> Result<Stack, Fault> {
+pub(crate) fn sleeping_stack(
+    machine: &Machine<'_>,
+    unwinder: &Unwinder<'_>,
+    task: u64,
+) -> Result<Stack, Fault> {
     let space = machine.space();
     let saved = space.object(task, "task_struct")?.get("thread.sp")?.unsigned()?;
     let frame = space.object(saved, "inactive_task_frame")?;
@@ -212,7 +218,8 @@ mod tests {
 
     #[test]
     fn states_have_letters() {
-        let states = [(0, 0), (1, 0), (2, 0), (0x102, 0), (0x402, 0), (4, 0), (8, 0), (0, 0x20), (0, 0x10), (0x40, 0)];
+        let states =
+            [(0, 0), (1, 0), (2, 0), (0x102, 0), (0x402, 0), (4, 0), (8, 0), (0, 0x20), (0, 0x10), (0x40, 0)];
         let letters: String = states.into_iter().map(|(state, exit)| letter(state, exit)).collect();
         assert_eq!(letters, "RSDDITtZXP");
     }

@@ -93,7 +93,10 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         let frames: Vec<&str> = facts.cause.iter().take(5).map(|frame| frame.function.as_str()).collect();
         evidence.push(format!("stack: {}", frames.join(" < ")));
     }
-    let task = facts.died.and_then(|cpu| cpu.task.as_ref()).map_or_else(|| "unknown task".into(), |task| task.label());
+    let task = facts
+        .died
+        .and_then(|cpu| cpu.task.as_ref())
+        .map_or_else(|| "unknown task".into(), |task| task.label());
     let module = facts.cause.first().and_then(|frame| frame.module.as_ref());
     let of_module = module.map_or_else(String::new, |module| format!(" of module {module}"));
     let blamed = death.task.as_ref().map(|(name, pid)| format!("{name}/{pid}"));
@@ -129,9 +132,15 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Kind::OutOfMemory => {
             let (managed, free) = facts.memory.total();
-            evidence.push(format!("{free} of {managed} pages free, {} OOM kills in the log", death.oom_kills));
+            evidence
+                .push(format!("{free} of {managed} pages free, {} OOM kills in the log", death.oom_kills));
             if let Some(largest) = facts.memory.processes.first() {
-                evidence.push(format!("largest process {}/{}: {} pages", largest.comm, largest.pid, largest.rss()));
+                evidence.push(format!(
+                    "largest process {}/{}: {} pages",
+                    largest.comm,
+                    largest.pid,
+                    largest.rss()
+                ));
             }
             ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory")
         }
@@ -140,11 +149,12 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             format!("an NMI stopped the machine in {}", place(facts.cause)),
             "pagehaul triage DUMP --section cpus",
         ),
-        Kind::MachineCheck => ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2"),
-        Kind::Panic => (
-            format!("the kernel panicked in {}, task {task}", place(facts.cause)),
-            "crash: bt, log",
-        ),
+        Kind::MachineCheck => {
+            ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2")
+        }
+        Kind::Panic => {
+            (format!("the kernel panicked in {}, task {task}", place(facts.cause)), "crash: bt, log")
+        }
     };
     Some(finding(100, text, evidence, next))
 }
@@ -177,13 +187,17 @@ fn deadlocks(facts: &Facts<'_>) -> Vec<Finding> {
 
 fn lock_queues(facts: &Facts<'_>) -> Option<Finding> {
     let in_cycle = |pid: u32| facts.locks.cycles.iter().any(|cycle| cycle.contains(&pid));
-    let held = facts.locks.held.iter().find(|held| {
-        held.longest() >= LONG_WAIT && !held.waiters.iter().all(|wait| in_cycle(wait.pid))
-    })?;
-    let owner = held.owner.as_ref().map_or_else(|| "an unknown task".into(), |(name, pid)| format!("{name}/{pid}"));
-    let evidence = held.waiters.iter().take(3).map(|wait| {
-        format!("{}/{} waits {:.1} s", wait.comm, wait.pid, wait.seconds.unwrap_or(0.0))
-    });
+    let held =
+        facts.locks.held.iter().find(|held| {
+            held.longest() >= LONG_WAIT && !held.waiters.iter().all(|wait| in_cycle(wait.pid))
+        })?;
+    let owner =
+        held.owner.as_ref().map_or_else(|| "an unknown task".into(), |(name, pid)| format!("{name}/{pid}"));
+    let evidence = held
+        .waiters
+        .iter()
+        .take(3)
+        .map(|wait| format!("{}/{} waits {:.1} s", wait.comm, wait.pid, wait.seconds.unwrap_or(0.0)));
     let hint = if held.owner_is_hint { " (last known holder)" } else { "" };
     Some(finding(
         80,
@@ -231,14 +245,19 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
         .zones
         .iter()
         .filter(|zone| zone.free < zone.watermarks[0])
-        .map(|zone| format!("node {} {}: {} free, min {}", zone.node, zone.name, zone.free, zone.watermarks[0]))
+        .map(|zone| {
+            format!("node {} {}: {} free, min {}", zone.node, zone.name, zone.free, zone.watermarks[0])
+        })
         .collect();
     let all = !facts.memory.zones.is_empty() && low.len() == facts.memory.zones.len();
     if !low.is_empty() && (all || facts.death.kind == Kind::OutOfMemory) {
         let zones = low.len();
         found.push(finding(
             70,
-            format!("free memory is below the min watermark in {zones} of {} zones", facts.memory.zones.len()),
+            format!(
+                "free memory is below the min watermark in {zones} of {} zones",
+                facts.memory.zones.len()
+            ),
             low,
             "pagehaul triage DUMP --section memory",
         ));
@@ -271,18 +290,23 @@ fn blocked(facts: &Facts<'_>) -> Option<Finding> {
     let frames: Vec<&str> = group.stack.functions().take(8).collect();
     Some(finding(
         60,
-        format!("{count} tasks are blocked (D), the longest, {}, for {:.1} s", group.first, group.longest_seconds),
+        format!(
+            "{count} tasks are blocked (D), the longest, {}, for {:.1} s",
+            group.first, group.longest_seconds
+        ),
         vec![format!("stack: {}", frames.join(" < "))],
         "pagehaul triage DUMP --section tasks",
     ))
 }
 
 fn silent_cpus(facts: &Facts<'_>) -> Option<Finding> {
-    if facts.died.is_none() {
-        return None;
-    }
-    let silent: Vec<String> =
-        facts.cpus.iter().filter(|cpu| !cpu.saved_registers).map(|cpu| format!("CPU {}", cpu.number)).collect();
+    facts.died?;
+    let silent: Vec<String> = facts
+        .cpus
+        .iter()
+        .filter(|cpu| !cpu.saved_registers)
+        .map(|cpu| format!("CPU {}", cpu.number))
+        .collect();
     (!silent.is_empty()).then(|| {
         finding(
             55,

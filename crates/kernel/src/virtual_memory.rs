@@ -102,11 +102,8 @@ impl<'a> VirtualMemory<'a> {
             Some(start) => start..start.saturating_add(memory.ranges().end()).min(START_KERNEL_MAP),
             None => 0..0,
         };
-        let state = State {
-            view: memory.view(),
-            numbers: vec![EMPTY; SLOTS],
-            pages: vec![0; SLOTS * PAGE_SIZE],
-        };
+        let state =
+            State { view: memory.view(), numbers: vec![EMPTY; SLOTS], pages: vec![0; SLOTS * PAGE_SIZE] };
         Self { translator: kernel.translator(), direct_map, state: RefCell::new(state) }
     }
 
@@ -131,7 +128,10 @@ impl<'a> VirtualMemory<'a> {
         if *kept != number {
             *kept = EMPTY;
             let paddr = self.translate(state.view.as_mut(), vaddr)?;
-            let read = state.view.read(paddr.wrapping_sub(inside as u64), page).and_then(|()| whole(state.view.as_mut(), paddr));
+            let read = state
+                .view
+                .read(paddr.wrapping_sub(inside as u64), page)
+                .and_then(|()| whole(state.view.as_mut(), paddr));
             match read {
                 Ok(()) => *kept = number,
                 // A segment may begin or end inside the page.

@@ -23,12 +23,16 @@ pub enum SymbolError {
     #[error("VMCOREINFO has no SYMBOL(_stext), which verifies the kernel's symbols")]
     NoAnchor,
     /// No encoding of addresses gives `_stext` its value.
-    #[error("no known encoding of the kernel's symbol addresses gives _stext its value {expected:#x}: the tables are damaged, or the kernel is unknown to this version")]
+    #[error(
+        "no known encoding of the kernel's symbol addresses gives _stext its value {expected:#x}: the tables are damaged, or the kernel is unknown to this version"
+    )]
     WrongAnchor {
         /// Value of `_stext` in VMCOREINFO.
         expected: u64,
     },
     /// The search found no symbol tables.
-    #[error("the kernel image holds no symbol tables (built without CONFIG_KALLSYMS, or its pages are missing)")]
+    #[error(
+        "the kernel image holds no symbol tables (built without CONFIG_KALLSYMS, or its pages are missing)"
+    )]
     NotFound,
 }

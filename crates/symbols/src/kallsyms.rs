@@ -85,8 +85,7 @@ impl Kallsyms {
         let wrong = SymbolError::WrongAnchor { expected: stext };
         let Some(anchor) = anchor else { return Err(wrong) };
         let fits = |encoding: &Encoding| addresses.get(*encoding, anchor) == Some(stext);
-        let all =
-            [Encoding::AbsolutePerCpu, Encoding::Relative, Encoding::PlaceRelative, Encoding::Absolute];
+        let all = [Encoding::AbsolutePerCpu, Encoding::Relative, Encoding::PlaceRelative, Encoding::Absolute];
         let Some(encoding) = all.into_iter().find(fits) else { return Err(wrong) };
         let mut order: Vec<(u64, u32)> = (0..count as u32)
             .filter_map(|number| Some((addresses.get(encoding, number as usize)?, number)))

@@ -75,14 +75,17 @@ mod tests {
     fn finds_the_symbol_of_an_address() {
         let strings = b"\0probe\0alias\0gone\0";
         let mut symbols = Vec::new();
-        for (name, section, value) in [(1_u32, 1_u16, 0x1000_u64), (7, 1, 0x1000), (13, 0, 0x1008), (1, 1, 0x1040)] {
+        for (name, section, value) in
+            [(1_u32, 1_u16, 0x1000_u64), (7, 1, 0x1000), (13, 0, 0x1008), (1, 1, 0x1040)]
+        {
             symbols.extend(name.to_le_bytes());
             symbols.extend([0, 0]);
             symbols.extend(section.to_le_bytes());
             symbols.extend(value.to_le_bytes());
             symbols.extend([0; 8]);
         }
-        let module = ModuleSymbols::parse("m".into(), vec![0x1000..0x2000], &symbols, strings);
+        let module =
+            ModuleSymbols::parse("m".into(), vec![0x1000..0x2000, 0x8000..0x9000], &symbols, strings);
         assert_eq!(module.containing(0x1010), Some((0x1000, 0x40, "probe")));
         assert_eq!(module.containing(0x1fff), Some((0x1040, 0xfc0, "probe")));
         assert_eq!(module.containing(0x2000), None);

@@ -54,7 +54,9 @@ fn follows_call(memory: &dyn ReadVirtual, return_address: u64, callee: Option<u6
         // call *reg; call *disp8(reg); call *disp32(reg)
         (None, None) => [(5, 2), (4, 3), (1, 6)].into_iter().any(|(at, len): (usize, usize)| {
             let call = before.get(at..at + len);
-            call.is_some_and(|call| call.first() == Some(&0xff) && call.get(1).is_some_and(|byte| byte >> 3 & 7 == 2))
+            call.is_some_and(|call| {
+                call.first() == Some(&0xff) && call.get(1).is_some_and(|byte| byte >> 3 & 7 == 2)
+            })
         }),
     }
 }

@@ -123,7 +123,8 @@ impl<'a> Unwinder<'a> {
                 let caller = now.exact.then(|| self.memory.u64(now.sp).ok()).flatten();
                 match caller.filter(|caller| self.symbols.is_text(*caller)) {
                     Some(ip) if frames.len() == 1 => {
-                        now = Registers { ip, sp: now.sp.wrapping_add(8), bp: now.bp, ..Registers::default() };
+                        now =
+                            Registers { ip, sp: now.sp.wrapping_add(8), bp: now.bp, ..Registers::default() };
                         frames.push(frame(&now, None, true));
                         continue;
                     }

@@ -14,6 +14,7 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use crate::printed;
+use crate::sandbox::Sandbox;
 
 /// Explain why a machine crashed or stalled, from its dump alone
 ///
@@ -84,6 +85,7 @@ struct Json<'a> {
 }
 
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
+    Sandbox::reading(&arguments.dumps).enter();
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let name = || source.path().display().to_string();
     let memory = source.memory();
@@ -105,7 +107,8 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     }
     let text = match arguments.pid {
         Some(pid) => {
-            let task = report.tasks.by_pid(pid).with_context(|| format!("{}: no task has the PID {pid}", name()))?;
+            let task =
+                report.tasks.by_pid(pid).with_context(|| format!("{}: no task has the PID {pid}", name()))?;
             text::one_task(&report, task, &report.stacks(&machine))
         }
         None if arguments.tasks || arguments.stacks => {

@@ -197,7 +197,11 @@ fn waits(report: &Report, out: &mut String, full: bool) {
             seconds(held.longest())
         );
         if full {
-            put!(out, "    lock at {}", held.lock.map_or_else(|| "an unknown address".into(), |lock| lock.to_string()));
+            put!(
+                out,
+                "    lock at {}",
+                held.lock.map_or_else(|| "an unknown address".into(), |lock| lock.to_string())
+            );
             for wait in &held.waiters {
                 put!(out, "    {}/{}, {}", wait.comm, wait.pid, seconds(wait.seconds.unwrap_or(0.0)));
             }
@@ -205,9 +209,10 @@ fn waits(report: &Report, out: &mut String, full: bool) {
     }
     more(locks.held.len(), shown, "locks", out);
     for cycle in &locks.cycles {
-        let names = cycle.iter().chain(cycle.first()).map(|pid| {
-            report.tasks.by_pid(*pid).map_or_else(|| pid.to_string(), Task::label)
-        });
+        let names = cycle
+            .iter()
+            .chain(cycle.first())
+            .map(|pid| report.tasks.by_pid(*pid).map_or_else(|| pid.to_string(), Task::label));
         put!(out, "  deadlock: {}", names.collect::<Vec<_>>().join(" waits for "));
     }
     if !locks.unknown.is_empty() {
@@ -229,7 +234,8 @@ fn holder_place(report: &Report, pid: u32) -> Option<String> {
 fn memory(report: &Report, out: &mut String, full: bool) {
     let memory = &report.memory;
     let (managed, free) = memory.total();
-    let mut facts = vec![format!("{} managed", bytes(managed * PAGE)), format!("{} free", bytes(free * PAGE))];
+    let mut facts =
+        vec![format!("{} managed", bytes(managed * PAGE)), format!("{} free", bytes(free * PAGE))];
     let per_cpu: u64 = memory.zones.iter().map(|zone| zone.per_cpu).sum();
     facts.push(format!("{} on per-CPU lists", bytes(per_cpu * PAGE)));
     let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).sum::<u64>();
@@ -264,7 +270,8 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         return;
     }
     let orders = memory.zones.iter().map(|zone| zone.orders.len()).max().unwrap_or(0);
-    let header = ["free blocks by order".to_owned()].into_iter().chain((0..orders).map(|order| order.to_string()));
+    let header =
+        ["free blocks by order".to_owned()].into_iter().chain((0..orders).map(|order| order.to_string()));
     let mut table = Table::new(header);
     for zone in &memory.zones {
         let name = format!("{} {}", zone.node, zone.name);
@@ -303,7 +310,8 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         );
         put!(out, "\nvmalloc: {} areas, {}, {backlog}", count(vmalloc.areas), bytes(vmalloc.bytes));
         let mut table = Table::new(["caller", "bytes", "areas"]);
-        table.rows(vmalloc.callers.iter().map(|row| [row.caller.clone(), bytes(row.bytes), count(row.areas)]));
+        table
+            .rows(vmalloc.callers.iter().map(|row| [row.caller.clone(), bytes(row.bytes), count(row.areas)]));
         put!(out, "{}", table.to_string().trim_end());
     }
 }
@@ -316,7 +324,14 @@ fn io(report: &Report, out: &mut String, full: bool) {
     let shown = if full { report.requests.len() } else { FEW };
     for request in report.requests.iter().take(shown) {
         let age = request.age.map_or_else(|| "unknown age".into(), seconds);
-        put!(out, "  {}: {} of {}, {age}, {}", request.disk, request.operation, bytes(request.bytes), request.address);
+        put!(
+            out,
+            "  {}: {} of {}, {age}, {}",
+            request.disk,
+            request.operation,
+            bytes(request.bytes),
+            request.address
+        );
     }
     more(report.requests.len(), shown, "requests", out);
 }
@@ -326,7 +341,12 @@ fn modules(report: &Report, out: &mut String, full: bool) {
     if full {
         let mut table = Table::new(["module", "base", "size", "taints"]).left([0, 1, 3]);
         for module in modules {
-            table.row([module.name.clone(), module.base.to_string(), bytes(module.size), module.taints.clone()]);
+            table.row([
+                module.name.clone(),
+                module.base.to_string(),
+                bytes(module.size),
+                module.taints.clone(),
+            ]);
         }
         put!(out, "\n{}", table.to_string().trim_end());
         return;
@@ -409,7 +429,8 @@ pub(super) fn one_task(report: &Report, task: &Task, stacks: &[TaskStack]) -> St
     }
     for held in &report.locks.held {
         if held.waiters.iter().any(|wait| wait.pid == task.pid) {
-            let owner = held.owner.as_ref().map_or_else(|| "unknown".into(), |(name, pid)| format!("{name}/{pid}"));
+            let owner =
+                held.owner.as_ref().map_or_else(|| "unknown".into(), |(name, pid)| format!("{name}/{pid}"));
             put!(out, "  waits for {} {}, held by {owner}", held.kind, held.name);
         }
         if held.owner.as_ref().is_some_and(|(_, pid)| *pid == task.pid) {
@@ -424,7 +445,9 @@ pub(super) fn one_task(report: &Report, task: &Task, stacks: &[TaskStack]) -> St
 }
 
 fn task_line(task: &Task, out: &mut String) {
-    let waited = task.seconds_since_run.map_or_else(String::new, |waited| format!(", last run {} ago", seconds(waited)));
+    let waited = task
+        .seconds_since_run
+        .map_or_else(String::new, |waited| format!(", last run {} ago", seconds(waited)));
     put!(out, "{} state {}, CPU {}{waited}", task.label(), task.state, task.cpu);
 }
 
@@ -448,7 +471,8 @@ fn frame_text(frame: &FrameName, addresses: bool) -> String {
 
 /// The innermost functions, without those that only schedule.
 fn innermost(stack: &StackTrace) -> String {
-    let frames = stack.functions().filter(|function| !function.starts_with("__schedule") && *function != "schedule");
+    let frames =
+        stack.functions().filter(|function| !function.starts_with("__schedule") && *function != "schedule");
     frames.take(INNERMOST).collect::<Vec<_>>().join(" < ")
 }
 
