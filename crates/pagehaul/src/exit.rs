@@ -4,5 +4,11 @@
 pub(crate) const USAGE: u8 = 2;
 /// The output is incomplete, and marked so.
 pub(crate) const INCOMPLETE: u8 = 3;
+/// `kdump check`: the next crash is likely not dumped.
+#[cfg(feature = "kdump-setup")]
+pub(crate) const KDUMP_PROBLEM: u8 = 3;
+/// `kdump check`: only warnings.
+#[cfg(feature = "kdump-setup")]
+pub(crate) const KDUMP_WARNING: u8 = 4;
 /// The file that was verified is damaged or incomplete.
 pub(crate) const DAMAGED: u8 = 3;

@@ -62,6 +62,8 @@ fn main() -> ExitCode {
         Command::Core(arguments) => cli::core::run(&arguments),
         #[cfg(feature = "process")]
         Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
+        #[cfg(feature = "kdump-setup")]
+        Command::Kdump(arguments) => cli::kdump::run(&arguments),
         Command::Info(arguments) => cli::info::run(&arguments),
         #[cfg(feature = "stalls")]
         Command::Reclaim(arguments) => cli::reclaim::run(&arguments),

@@ -13,6 +13,8 @@ pub(crate) mod dmesg;
 mod dump_output;
 pub(crate) mod generate;
 pub(crate) mod info;
+#[cfg(feature = "kdump-setup")]
+pub(crate) mod kdump;
 #[cfg(feature = "stalls")]
 pub(crate) mod latency;
 #[cfg(feature = "mount")]
@@ -77,6 +79,8 @@ pub(crate) enum Command {
     Latency(latency::LatencyArguments),
     #[cfg(feature = "stalls")]
     Vmalloc(vmalloc::VmallocArguments),
+    #[cfg(feature = "kdump-setup")]
+    Kdump(kdump::KdumpArguments),
     Bench(bench::BenchArguments),
     /// Take makedumpfile's command line, as when called by its name
     #[command(disable_help_flag = true, disable_version_flag = true)]

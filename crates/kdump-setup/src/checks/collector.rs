@@ -1,0 +1,48 @@
+use crate::config::{Config, Stack, Target};
+use crate::facts::Facts;
+use crate::finding::Finding;
+
+/// Options that pagehaul refuses when it is called as makedumpfile: see docs/differences.md.
+const REFUSED: [&str; 6] = ["--config", "--eppic", "--diskset", "--extension", "--vtop", "-X"];
+
+pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+    let program = config.collector.first().map_or("makedumpfile", String::as_str);
+    let Some(collector) = &facts.collector else {
+        found.push(Finding::problem(
+            "no-collector",
+            format!("{program}, which is to write the dump, is not in /usr/bin, /bin, /usr/sbin or /sbin"),
+            "the capture kernel has nothing that writes the dump",
+            "install pagehaul-kdump, or makedumpfile",
+        ));
+        return;
+    };
+    if !collector.is_pagehaul {
+        let path = collector.path.display();
+        found.push(Finding::warning(
+            "not-pagehaul",
+            format!("{path} is not pagehaul"),
+            "the dump is written by makedumpfile: by one CPU, and if it is older than the kernel (Debian 13: 1.7.6 on \
+             6.12) with all free pages in it",
+            "install pagehaul-kdump",
+        ));
+        return;
+    }
+    for option in config.collector.iter().filter(|word| REFUSED.iter().any(|option| word.starts_with(option)))
+    {
+        found.push(Finding::problem(
+            "refused-option",
+            format!("{option} in {} is not supported", config.stack.file()),
+            "pagehaul refuses it, and no dump is written: an option that erases data is never ignored",
+            format!("remove {option}, or use makedumpfile"),
+        ));
+    }
+    let streams = matches!(config.target, Target::Ssh { .. } | Target::Raw(_));
+    if config.stack == Stack::KdumpUtils && streams && !config.collector.iter().any(|word| word == "-F") {
+        found.push(Finding::problem(
+            "no-flattened",
+            "core_collector has no -F, though the dump goes to ssh or a raw device",
+            "mkdumprd makes no initramfs, so kdump does not start",
+            "add -F to core_collector in /etc/kdump.conf",
+        ));
+    }
+}

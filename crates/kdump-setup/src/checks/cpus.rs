@@ -1,0 +1,67 @@
+use super::{Expected, mib};
+use crate::config::Config;
+use crate::facts::Facts;
+use crate::finding::Finding;
+
+/// What one thread of a capture takes at most, and all of them together (docs/architecture.md, "Invariants").
+const THREAD: u64 = 8 << 20;
+const BASE: u64 = 32 << 20;
+/// What a capture kernel and its initramfs take of the reservation: 6.12 at 192M has 126 MiB available at boot.
+const KERNEL: u64 = 80 << 20;
+
+pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: &mut Vec<Finding>) {
+    let cpus = config.capture_cpus().unwrap_or(facts.cpus).min(facts.cpus.max(1));
+    if let Some(wanted) = expected.cpus.filter(|wanted| *wanted > cpus) {
+        found.push(Finding::warning(
+            "few-cpus",
+            format!("the capture kernel starts {cpus} of the {wanted} CPUs that are planned"),
+            "packing pages takes most of a capture's time, and gets faster with each CPU until the disk is the limit",
+            format!("set nr_cpus={wanted} where {} appends to the capture kernel's command line", config.stack.file()),
+        ));
+    }
+    let reserved = facts.reserved.unwrap_or(0);
+    let needed = KERNEL + BASE + THREAD * u64::from(cpus);
+    if cpus > 1 && reserved > 0 && reserved < needed {
+        found.push(Finding::warning(
+            "reservation-limits-threads",
+            format!(
+                "{} are reserved; {cpus} threads of pagehaul need {} with the kernel",
+                mib(reserved),
+                mib(needed)
+            ),
+            "pagehaul uses fewer threads where memory is short",
+            format!("reserve {}, or set nr_cpus lower", mib(needed)),
+        ));
+    }
+    // Linux 6.9 (5c5682b9f87a) finds the boot CPU itself, and has no disable_cpu_apicid any more.
+    if cpus > 1 && !facts.release.is_at_least(6, 9) {
+        check_boot_cpu(config, facts, found);
+    }
+}
+
+fn check_boot_cpu(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+    let given = config.append.iter().rev().find_map(|word| word.strip_prefix("disable_cpu_apicid="));
+    let why = "a crash on another CPU than the boot CPU resets the machine when the capture kernel starts the boot CPU";
+    let id = facts.boot_apic_id.map_or("ID".to_owned(), |id| id.to_string());
+    let fix = format!(
+        "append disable_cpu_apicid={id} to the capture kernel's command line in {}",
+        config.stack.file()
+    );
+    match (given, facts.boot_apic_id) {
+        // Fedora's and openSUSE's scripts append it themselves.
+        (None, _) if config.stack != crate::config::Stack::KdumpTools => {}
+        (None, _) => {
+            let what = format!(
+                "the capture kernel starts {cpus} CPUs without disable_cpu_apicid",
+                cpus = facts.cpus
+            );
+            found.push(Finding::problem("no-disable-cpu-apicid", what, why, fix));
+        }
+        (Some(given), Some(id)) if given.parse() != Ok(id) => {
+            let what =
+                format!("disable_cpu_apicid={given} does not name the boot CPU, whose APIC ID is {id}");
+            found.push(Finding::problem("wrong-disable-cpu-apicid", what, why, fix));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,21 @@
+use crate::facts::Facts;
+use crate::finding::Finding;
+
+pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
+    if facts.panic_on_oops == Some(0) {
+        found.push(Finding::warning(
+            "no-panic-on-oops",
+            "kernel.panic_on_oops is 0",
+            "after an oops the machine goes on with broken state, and is not dumped",
+            "sysctl -w kernel.panic_on_oops=1, and a line in /etc/sysctl.d",
+        ));
+    }
+    if facts.panic_on_hang == [Some(0), Some(0)] {
+        found.push(Finding::warning(
+            "no-panic-on-hang",
+            "kernel.hung_task_panic and kernel.softlockup_panic are 0",
+            "a machine that hangs is dumped only if an operator panics it (SysRq c, NMI)",
+            "sysctl -w kernel.softlockup_panic=1 kernel.hung_task_panic=1, if a hang should be dumped",
+        ));
+    }
+}

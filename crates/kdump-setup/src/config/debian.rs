@@ -1,0 +1,34 @@
+//! `/etc/default/kdump-tools`, as `/usr/sbin/kdump-config` reads it (kdump-tools 1.8.1 to 1.10.9).
+
+use super::{Config, Stack, Target, shell, words};
+use crate::root::Root;
+
+pub(super) fn read(root: &Root) -> Option<Config> {
+    let stack = Stack::KdumpTools;
+    let text = root.text(stack.file())?;
+    let set = shell::assignments(&text);
+    let or = |key: &str, default: &str| {
+        set.get(key).filter(|value| !value.is_empty()).cloned().unwrap_or_else(|| default.to_owned())
+    };
+    // FTP first, then SSH, then NFS, as savecore tries them.
+    let target = match (set.get("FTP"), set.get("SSH"), set.get("NFS")) {
+        (Some(server), ..) => Target::Other(format!("FTP server {server}")),
+        (_, Some(host), _) => {
+            Target::Ssh { host: host.clone(), key: or("SSH_KEY", "/root/.ssh/kdump_id_rsa").into() }
+        }
+        (.., Some(export)) => Target::Nfs(export.clone()),
+        _ => Target::Directory(or("KDUMP_COREDIR", "/var/crash").into()),
+    };
+    let mut collector = vec!["makedumpfile".to_owned()];
+    collector.extend(words(&or("MAKEDUMP_ARGS", "-F -c -d 31")));
+    let append = "reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=1 irqpoll usbcore.nousb";
+    Some(Config {
+        stack,
+        enabled: or("USE_KDUMP", "0") != "0",
+        target,
+        collector,
+        compressor: set.get("KDUMP_COMPRESSION").filter(|program| !program.is_empty()).cloned(),
+        append: words(&or("KDUMP_CMDLINE_APPEND", append)),
+        initramfs: vec![or("KDUMP_INITRD", "/var/lib/kdump/initrd.img").into()],
+    })
+}

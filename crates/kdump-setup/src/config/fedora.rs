@@ -1,0 +1,56 @@
+//! `/etc/kdump.conf` and `/etc/sysconfig/kdump`, as kdumpctl and kdump.sh read them (kdump-utils 1.0.61).
+
+use super::{Config, Stack, Target, shell, words};
+use crate::mounts;
+use crate::release::Release;
+use crate::root::Root;
+
+pub(super) fn read(root: &Root, release: &Release) -> Option<Config> {
+    let stack = Stack::KdumpUtils;
+    let text = root.text(stack.file())?;
+    let mut path = "/var/crash".to_owned();
+    let mut key = "/root/.ssh/kdump_id_rsa".to_owned();
+    let mut collector = words("makedumpfile -l --message-level 7 -d 31");
+    let mut target = None;
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let (name, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let value = value.trim();
+        match name {
+            "path" => path = value.to_owned(),
+            "sshkey" => key = value.to_owned(),
+            "core_collector" => collector = words(value),
+            "ssh" | "nfs" | "raw" | "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "minix" | "virtiofs" => {
+                target = Some((name.to_owned(), value.to_owned()));
+            }
+            _ => {}
+        }
+    }
+    let target = match target {
+        None => Target::Directory(path.into()),
+        Some((kind, value)) => match kind.as_str() {
+            "ssh" => Target::Ssh { host: value, key: key.into() },
+            "nfs" => Target::Nfs(value),
+            "raw" => Target::Raw(value.into()),
+            _ => match mounts::configured(root).into_iter().find(|mount| mount.device == value) {
+                Some(mount) => Target::Directory(mount.point.join(path.trim_start_matches('/'))),
+                None => Target::Other(format!("{kind} file system {value}")),
+            },
+        },
+    };
+    let set = shell::assignments(&root.text("/etc/sysconfig/kdump").unwrap_or_default());
+    let append =
+        set.get("KDUMP_COMMANDLINE_APPEND").map_or("irqpoll nr_cpus=1 reset_devices", String::as_str);
+    Some(Config {
+        stack,
+        enabled: true,
+        target,
+        collector,
+        compressor: None,
+        append: words(append),
+        initramfs: vec![
+            format!("/boot/initramfs-{release}kdump.img").into(),
+            format!("/var/lib/kdump/initramfs-{release}kdump.img").into(),
+        ],
+    })
+}

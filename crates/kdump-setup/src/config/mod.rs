@@ -1,0 +1,109 @@
+//! The configuration of a distribution's kdump.
+
+mod debian;
+mod fedora;
+mod shell;
+mod suse;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::release::Release;
+use crate::root::Root;
+
+/// Whose scripts run kdump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stack {
+    /// Debian's and Ubuntu's kdump-tools.
+    KdumpTools,
+    /// Fedora's and Red Hat's kdump-utils.
+    KdumpUtils,
+    /// openSUSE's and SUSE's kdump.
+    Suse,
+}
+
+impl Stack {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KdumpTools => "kdump-tools (Debian, Ubuntu)",
+            Self::KdumpUtils => "kdump-utils (Fedora, RHEL)",
+            Self::Suse => "kdump (openSUSE, SLES)",
+        }
+    }
+
+    /// Its configuration file.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::KdumpTools => "/etc/default/kdump-tools",
+            Self::KdumpUtils => "/etc/kdump.conf",
+            Self::Suse => "/etc/sysconfig/kdump",
+        }
+    }
+
+    /// The command that makes the initramfs anew and loads it.
+    pub fn reload(self) -> &'static str {
+        match self {
+            Self::KdumpTools => "kdump-config unload; kdump-config load",
+            Self::KdumpUtils => "kdumpctl rebuild && kdumpctl restart",
+            Self::Suse => "mkdumprd -f && systemctl restart kdump",
+        }
+    }
+}
+
+/// Where the dump is to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A directory of a local or mounted file system.
+    Directory(PathBuf),
+    /// `host:/export`.
+    Nfs(String),
+    /// `user@host`, with this private key.
+    Ssh {
+        /// `user@host`.
+        host: String,
+        /// The private key.
+        key: PathBuf,
+    },
+    /// A disk or partition without a file system.
+    Raw(PathBuf),
+    /// Something else, as it is written in the configuration.
+    Other(String),
+}
+
+/// What a distribution's configuration says, in common terms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Whose configuration it is.
+    pub stack: Stack,
+    /// Whether it is switched on.
+    pub enabled: bool,
+    /// Where the dump is to go.
+    pub target: Target,
+    /// The program that writes the dump, and its options.
+    pub collector: Vec<String>,
+    /// A program that the dump is piped through.
+    pub compressor: Option<String>,
+    /// Parameters that the capture kernel's command line gets.
+    pub append: Vec<String>,
+    /// The capture kernel's initramfs.
+    pub initramfs: Vec<PathBuf>,
+}
+
+impl Config {
+    /// Reads the configuration of the distribution's kdump that is installed, if any.
+    pub fn read(root: &Root, release: &Release) -> Option<Self> {
+        debian::read(root).or_else(|| fedora::read(root, release)).or_else(|| suse::read(root))
+    }
+
+    /// CPUs of the capture kernel; `None` for all.
+    pub fn capture_cpus(&self) -> Option<u32> {
+        self.append.iter().rev().find_map(|word| word.strip_prefix("nr_cpus=")?.parse().ok())
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}

@@ -1,0 +1,50 @@
+//! `/etc/sysconfig/kdump`, as mkdumprd and kdump-save read it (openSUSE kdump 2.1.9).
+
+use super::{Config, Stack, Target, shell, words};
+use crate::root::Root;
+
+pub(super) fn read(root: &Root) -> Option<Config> {
+    let stack = Stack::Suse;
+    let text = root.text(stack.file())?;
+    let set = shell::assignments(&text);
+    let or = |key: &str, default: &str| set.get(key).cloned().unwrap_or_else(|| default.to_owned());
+    let url = or("KDUMP_SAVEDIR", "/var/crash");
+    let target = match url.split_once("://") {
+        None => Target::Directory(url.into()),
+        Some(("file", path)) => Target::Directory(path.into()),
+        Some(("nfs", export)) => match export.split_once('/') {
+            Some((host, path)) => Target::Nfs(format!("{host}:/{path}")),
+            None => Target::Other(url.clone()),
+        },
+        Some(("ssh" | "sftp", rest)) => Target::Ssh {
+            host: rest.split('/').next().unwrap_or_default().to_owned(),
+            key: set.get("KDUMP_SSH_IDENTITY").map_or("/root/.ssh/id_rsa", String::as_str).into(),
+        },
+        Some(_) => Target::Other(url.clone()),
+    };
+    let codec = match or("KDUMP_DUMPFORMAT", "compressed").to_ascii_lowercase().as_str() {
+        "elf" => "-E",
+        "lzo" => "-l",
+        "snappy" => "-p",
+        "zstd" => "-z",
+        _ => "-c",
+    };
+    let mut collector = words(&format!("makedumpfile -F {codec} -d {}", or("KDUMP_DUMPLEVEL", "31")));
+    collector.extend(words(&or("MAKEDUMPFILE_OPTIONS", "")));
+    let mut append =
+        words("sysrq=yes reset_devices acpi_no_memhotplug cgroup_disable=memory nokaslr numa=off irqpoll");
+    match or("KDUMP_CPUS", "32").as_str() {
+        "0" => {}
+        cpus => append.push(format!("nr_cpus={cpus}")),
+    }
+    append.extend(words(&or("KDUMP_COMMANDLINE_APPEND", "")));
+    Some(Config {
+        stack,
+        enabled: true,
+        target,
+        collector,
+        compressor: None,
+        append,
+        initramfs: vec!["/var/lib/kdump/initrd".into()],
+    })
+}

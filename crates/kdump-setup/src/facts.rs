@@ -1,0 +1,258 @@
+//! What a machine's files say about its kdump set-up.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::config::{Config, Stack, Target};
+use crate::mounts;
+use crate::release::Release;
+use crate::root::Root;
+
+/// Where scripts look for programs: Debian's kdump-config sets this PATH.
+const PATH: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+
+/// How far the kernel refuses to be changed by root (`security/lockdown`, Linux 5.4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lockdown {
+    /// Not at all.
+    #[default]
+    None,
+    /// Unsigned kernels cannot be loaded.
+    Integrity,
+    /// Nor can kernel memory be read.
+    Confidentiality,
+}
+
+/// A file that the capture kernel boots with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Its path.
+    pub path: PathBuf,
+    /// When it was made; `None` if it does not exist.
+    pub modified: Option<SystemTime>,
+    /// The file that a symbolic link leads to: its name has the kernel's release.
+    pub target: Option<PathBuf>,
+}
+
+/// The program that writes the dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector {
+    /// Where the scripts find it.
+    pub path: PathBuf,
+    /// Whether it is pagehaul.
+    pub is_pagehaul: bool,
+    /// When it was installed.
+    pub modified: Option<SystemTime>,
+}
+
+/// What is known of a machine's set-up.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The running kernel.
+    pub release: Release,
+    /// Its command line.
+    pub command_line: Vec<String>,
+    /// RAM in bytes, with what is reserved.
+    pub memory: u64,
+    /// Memory that an unfiltered part of the kernel takes: an upper bound of a level-31 dump before compression.
+    pub kernel_memory: u64,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// APIC ID of processor 0.
+    pub boot_apic_id: Option<u32>,
+    /// Bytes reserved for the capture kernel; `None` if the kernel does not say, so it lacks CONFIG_KEXEC_CORE.
+    pub reserved: Option<u64>,
+    /// Whether a capture kernel is loaded.
+    pub loaded: bool,
+    /// Whether loading is restricted.
+    pub lockdown: Lockdown,
+    /// `kernel.panic_on_oops`.
+    pub panic_on_oops: Option<u64>,
+    /// `kernel.hung_task_panic` and `kernel.softlockup_panic`.
+    pub panic_on_hang: [Option<u64>; 2],
+    /// `/proc/sys/kernel/kexec_load_disabled`.
+    pub load_disabled: bool,
+    /// The distribution's configuration.
+    pub config: Option<Config>,
+    /// When its file was changed.
+    pub config_modified: Option<SystemTime>,
+    /// The capture kernel's initramfs.
+    pub initramfs: Option<Image>,
+    /// The program that writes the dump.
+    pub collector: Option<Collector>,
+    /// Whether the directory of a local target exists.
+    pub target_exists: bool,
+    /// The file system of /etc/fstab that holds a local target, if it is not mounted.
+    pub target_unmounted: Option<PathBuf>,
+    /// Bytes free at a local target.
+    pub target_free: Option<u64>,
+    /// Whether the private key of an ssh target exists.
+    pub has_key: bool,
+    /// Whether the key of an ssh target's host is known.
+    pub host_is_known: bool,
+    /// Whether the program that the dump is piped through exists.
+    pub has_compressor: bool,
+}
+
+impl Facts {
+    /// Reads the files below `root`. What cannot be read counts as absent: without root, the reserved memory is known, but not
+    /// everything else.
+    pub fn read(root: &Root) -> Self {
+        let release = Release(root.text("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned());
+        let config = Config::read(root, &release);
+        let memory_info = root.text("/proc/meminfo").unwrap_or_default();
+        let kib = |name: &str| kib(&memory_info, name).unwrap_or(0) << 10;
+        let reserved = ["/sys/kernel/kexec/crash_size", "/sys/kernel/kexec_crash_size"]
+            .iter()
+            .find_map(|path| root.number(path));
+        let loaded = ["/sys/kernel/kexec/crash_loaded", "/sys/kernel/kexec_crash_loaded"];
+        let directory = match config.as_ref().map(|config| &config.target) {
+            Some(Target::Directory(path)) => Some(path.clone()),
+            _ => None,
+        };
+        let ssh = match config.as_ref().map(|config| &config.target) {
+            Some(Target::Ssh { host, key }) => Some((host.clone(), key.clone())),
+            _ => None,
+        };
+        let sysctl = |name: &str| root.number(format!("/proc/sys/kernel/{name}"));
+        let freed = kib("MemFree") + kib("Cached") + kib("Buffers") + kib("AnonPages") + kib("SwapCached");
+        Self {
+            command_line: root
+                .text("/proc/cmdline")
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect(),
+            memory: kib("MemTotal") + reserved.unwrap_or(0),
+            // Shmem counts as Cached, and is not in a level-31 dump either.
+            kernel_memory: kib("MemTotal").saturating_sub(freed),
+            cpus: online(&root.text("/sys/devices/system/cpu/online").unwrap_or_default()),
+            boot_apic_id: boot_apic_id(&root.text("/proc/cpuinfo").unwrap_or_default()),
+            reserved,
+            loaded: loaded.iter().any(|path| root.number(path) == Some(1)),
+            lockdown: lockdown(&root.text("/sys/kernel/security/lockdown").unwrap_or_default()),
+            panic_on_oops: sysctl("panic_on_oops"),
+            panic_on_hang: [sysctl("hung_task_panic"), sysctl("softlockup_panic")],
+            load_disabled: sysctl("kexec_load_disabled") == Some(1),
+            config_modified: config.as_ref().and_then(|config| root.modified(config.stack.file())),
+            initramfs: config.as_ref().map(|config| image(root, &config.initramfs)),
+            collector: config.as_ref().and_then(|config| collector(root, config)),
+            target_exists: directory.as_ref().is_some_and(|path| root.exists(path)),
+            target_unmounted: directory.as_ref().and_then(|path| {
+                let wanted = mounts::configured(root);
+                let wanted = &mounts::holding(&wanted, path)?.point;
+                let mounted = mounts::mounted(root);
+                (!mounted.iter().any(|mount| mount.point == *wanted)).then(|| wanted.clone())
+            }),
+            target_free: directory.as_ref().and_then(|path| root.free(path)),
+            has_key: ssh.as_ref().is_some_and(|(_, key)| root.exists(key)),
+            host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host)),
+            has_compressor: config
+                .as_ref()
+                .and_then(|config| config.compressor.as_ref())
+                .is_none_or(|program| find(root, program).is_some()),
+            release,
+            config,
+        }
+    }
+}
+
+/// A line of `/proc/meminfo`.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The number of CPUs in a list such as `0-3,8`.
+fn online(list: &str) -> u32 {
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').filter_map(count).fold(0, u32::saturating_add)
+}
+
+fn boot_apic_id(text: &str) -> Option<u32> {
+    let first = text.split("\n\n").next()?;
+    first.lines().find_map(|line| line.strip_prefix("apicid")?.split_once(':')?.1.trim().parse().ok())
+}
+
+/// The selected one is in brackets.
+fn lockdown(text: &str) -> Lockdown {
+    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen) {
+        Some("integrity") => Lockdown::Integrity,
+        Some("confidentiality") => Lockdown::Confidentiality,
+        _ => Lockdown::None,
+    }
+}
+
+/// The first of the paths that exists, or else the first.
+fn image(root: &Root, paths: &[PathBuf]) -> Image {
+    let path = paths.iter().find(|path| root.exists(path)).or(paths.first()).cloned().unwrap_or_default();
+    Image { modified: root.modified(&path), target: root.link(&path), path }
+}
+
+fn find(root: &Root, program: &str) -> Option<PathBuf> {
+    if program.starts_with('/') {
+        return Some(program.into()).filter(|path: &PathBuf| root.exists(path));
+    }
+    PATH.iter().map(|directory| PathBuf::from(directory).join(program)).find(|path| root.exists(path))
+}
+
+fn collector(root: &Root, config: &Config) -> Option<Collector> {
+    let path = find(root, config.collector.first()?)?;
+    let file = root.resolve(&path)?;
+    Some(Collector { is_pagehaul: is_pagehaul(&file), modified: root.modified(&path), path })
+}
+
+/// Whether a program is pagehaul, or a script that calls it: makedumpfile's own binary does not have the word.
+fn is_pagehaul(file: &Path) -> bool {
+    /// More than any build of either takes.
+    const MOST: u64 = 64 << 20;
+    let mut bytes = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    read.is_ok() && memchr::memmem::find(&bytes, b"pagehaul").is_some()
+}
+
+/// Whether a `known_hosts` file of root or the machine has the host. Hashed names cannot be compared, and count.
+fn is_known(root: &Root, host: &str) -> bool {
+    let name = host.rsplit('@').next().unwrap_or(host);
+    ["/root/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"].iter().filter_map(|path| root.text(path)).any(
+        |text| {
+            text.lines().filter_map(|line| line.split_whitespace().next()).any(|names| {
+                names.starts_with("|1|")
+                    || names.split(',').any(|known| known.trim_matches(['[', ']']) == name)
+            })
+        },
+    )
+}
+
+impl Facts {
+    /// Whose kdump is installed.
+    pub fn stack(&self) -> Option<Stack> {
+        self.config.as_ref().map(|config| config.stack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_files_are_parsed() {
+        assert_eq!(online("0-3,8\n"), 5);
+        assert_eq!(online(""), 0);
+        assert_eq!(online("3-0,x,4294967295,0-4294967295"), 1);
+        assert_eq!(lockdown("none [integrity] confidentiality\n"), Lockdown::Integrity);
+        assert_eq!(lockdown("[none] integrity"), Lockdown::None);
+        assert_eq!(kib("MemTotal:  1024 kB\nMemFree: 7 kB\n", "MemFree"), Some(7));
+        assert_eq!(boot_apic_id("processor\t: 0\napicid\t\t: 16\n\nprocessor: 1\napicid\t: 2\n"), Some(16));
+    }
+}

@@ -1,0 +1,22 @@
+//! Reads how a machine is set up for kdump (kernel, reservation, configuration, initramfs, target) and finds what would keep a
+//! crash from being dumped.
+//!
+//! [`Facts::read`] collects, [`check`] judges. All files are read below a root directory, so that a machine's files can be
+//! examined elsewhere.
+
+mod checks;
+mod config;
+mod crashkernel;
+mod facts;
+mod finding;
+mod mounts;
+mod release;
+mod root;
+
+pub use checks::{Expected, check};
+pub use config::{Config, Stack, Target};
+pub use crashkernel::{Reservation, default_reservation};
+pub use facts::{Collector, Facts, Image, Lockdown};
+pub use finding::{Finding, Severity};
+pub use release::Release;
+pub use root::Root;

@@ -1,0 +1,112 @@
+//! `pagehaul kdump`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use pagehaul_kdump_setup::{Expected, Facts, Finding, Root, Severity, check};
+use pagehaul_present::number::bytes;
+use serde::Serialize;
+
+use crate::{exit, printed};
+
+/// Examine how this machine is set up for kdump
+#[derive(Debug, Args)]
+pub(crate) struct KdumpArguments {
+    #[command(subcommand)]
+    command: KdumpCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KdumpCommand {
+    Check(CheckArguments),
+}
+
+/// Find what would keep the next crash from being dumped
+///
+/// Examines the reservation, the loaded capture kernel, the configuration of kdump-tools (Debian, Ubuntu), kdump-utils
+/// (Fedora, RHEL) or kdump (openSUSE), the initramfs, the program that writes the dump, and the target. Each finding comes with
+/// its reason and the command that mends it. Changes nothing. Some files can be read by root only.
+///
+/// Exit status: 0, nothing was found; 2, the command line is wrong; 3, the next crash is likely not dumped; 4, only warnings
+/// were found.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul kdump check
+  pagehaul kdump check --cpus 8 --json
+  pagehaul kdump check --root sosreport/")]
+struct CheckArguments {
+    /// CPUs that the capture is to use
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: Option<u32>,
+    /// Examine a copy of a machine's files (/etc, /proc, /sys, /var/lib/kdump ...) below DIRECTORY
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    root: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &KdumpArguments) -> anyhow::Result<ExitCode> {
+    let KdumpCommand::Check(arguments) = &arguments.command;
+    let facts = Facts::read(&Root::new(&arguments.root));
+    let findings = check(&facts, &Expected { cpus: arguments.cpus, dump_bytes: None });
+    if arguments.json {
+        printed::json(&Report::new(&facts, &findings))?;
+    } else {
+        printed::text(&text(&facts, &findings))?;
+    }
+    Ok(match findings.first().map(|finding| finding.severity) {
+        None => ExitCode::SUCCESS,
+        Some(Severity::Problem) => ExitCode::from(exit::KDUMP_PROBLEM),
+        Some(Severity::Warning) => ExitCode::from(exit::KDUMP_WARNING),
+    })
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    release: &'a str,
+    kdump: Option<&'static str>,
+    memory: u64,
+    cpus: u32,
+    reserved: Option<u64>,
+    loaded: bool,
+    findings: &'a [Finding],
+}
+
+impl<'a> Report<'a> {
+    fn new(facts: &'a Facts, findings: &'a [Finding]) -> Self {
+        Self {
+            release: &facts.release.0,
+            kdump: facts.stack().map(|stack| stack.name()),
+            memory: facts.memory,
+            cpus: facts.cpus,
+            reserved: facts.reserved,
+            loaded: facts.loaded,
+            findings,
+        }
+    }
+}
+
+fn text(facts: &Facts, findings: &[Finding]) -> String {
+    let mut out = format!(
+        "Linux {}, {}, {} CPUs, {}\n{} reserved, {}\n",
+        facts.release,
+        bytes(facts.memory),
+        facts.cpus,
+        facts.stack().map_or("no kdump", |stack| stack.name()),
+        facts.reserved.map_or_else(|| "nothing".to_owned(), bytes),
+        if facts.loaded { "a capture kernel is loaded" } else { "no capture kernel is loaded" },
+    );
+    for Finding { id, severity, what, why, fix } in findings {
+        let severity = match severity {
+            Severity::Problem => "PROBLEM",
+            Severity::Warning => "warning",
+        };
+        out += &format!("\n{severity}  {what} [{id}]\n     why  {why}\n     fix  {fix}\n");
+    }
+    if findings.is_empty() {
+        out += "\nnothing found that would keep a crash from being dumped\n";
+    }
+    out
+}

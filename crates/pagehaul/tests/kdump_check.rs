@@ -1,0 +1,57 @@
+//! `pagehaul kdump check` on copies of a machine's files. What it finds is tested in `crates/kdump-setup/tests`.
+#![cfg(feature = "kdump-setup")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const GOOD: &[(&str, &str)] = &[
+    ("proc/cmdline", "crashkernel=256M"),
+    ("proc/meminfo", "MemTotal: 8000000 kB\nMemFree: 8000000 kB\n"),
+    ("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"),
+    ("proc/sys/kernel/osrelease", "6.12.107+deb13-amd64"),
+    ("proc/sys/kernel/panic_on_oops", "1"),
+    ("proc/sys/kernel/softlockup_panic", "1"),
+    ("sys/kernel/kexec_crash_size", "268435456"),
+    ("sys/kernel/kexec_crash_loaded", "1"),
+    ("sys/devices/system/cpu/online", "0-3"),
+    ("etc/default/kdump-tools", "USE_KDUMP=1\n"),
+    ("usr/bin/makedumpfile", "#!/bin/sh\nexec pagehaul makedumpfile \"$@\"\n"),
+    ("var/lib/kdump/initrd.img", "image"),
+    ("var/crash/README", ""),
+];
+
+fn write(root: &Path, name: &str, text: &str) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn check(root: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+    let output = command.args(["kdump", "check", "--root"]).arg(root).args(arguments).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn the_exit_status_says_how_bad_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    for (name, text) in GOOD {
+        write(root, name, text);
+    }
+    let (code, text) = check(root, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("Linux 6.12.107+deb13-amd64, 7.9 GiB, 4 CPUs, kdump-tools"), "{text}");
+    let (code, text) = check(root, &["--cpus", "4"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("warning  the capture kernel starts 1 of the 4 CPUs"), "{text}");
+    write(root, "sys/kernel/kexec_crash_loaded", "0");
+    let (code, text) = check(root, &["--json"]);
+    assert_eq!(code, Some(3), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["loaded"], false);
+    assert_eq!(report["findings"][0]["id"], "not-loaded");
+    assert_eq!(report["findings"][0]["severity"], "problem");
+    assert_eq!(report["findings"][0]["fix"], "kdump-config unload; kdump-config load");
+}
