@@ -25,6 +25,7 @@ mod files;
 mod makedumpfile;
 mod makedumpfile_hints;
 mod memory_use;
+mod out_of_memory;
 mod printed;
 mod progress;
 mod registers;

@@ -214,3 +214,21 @@ fn text_of_strangers_does_not_reach_the_terminal() {
         assert!(!all.contains("\nzz"), "{arguments:?}: {all}");
     }
 }
+
+#[test]
+fn out_of_memory_is_one_sentence() {
+    let setup = Setup::small();
+    let machine = Foreign { machine: "x86_64", elf_machine: 62, ..Foreign::ALL[5] };
+    let mut bytes = machine.elf(&[(0, vec![1; 4096])], &[]);
+    // p_filesz of PT_NOTE: the notes reach into the hole at the end of the file.
+    bytes[64 + 32..][..8].copy_from_slice(&(200u64 << 20).to_le_bytes());
+    std::fs::write(setup.path("notes"), bytes).unwrap();
+    File::options().write(true).open(setup.path("notes")).unwrap().set_len(300 << 20).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 131072; exec timeout -s KILL 60 \"$@\"", "sh", BINARY, "info", "notes"]);
+    // With it, Rust's handler of failed allocations needs memory, and may wait for itself.
+    command.env("RUST_BACKTRACE", "1").current_dir(setup.folder.path());
+    let output = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "pagehaul: the system has no memory left\n");
+    assert_eq!(output.status.code(), Some(1));
+}
