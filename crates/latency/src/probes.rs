@@ -192,18 +192,18 @@ fn max_active(functions: usize) -> usize {
 fn remove_orphans(tracefs: &Tracefs) {
     for file in ["kprobe_events", "dynamic_events"] {
         let Ok(list) = tracefs.read(file) else { continue };
-        for name in list.lines().filter_map(orphan) {
+        let orphans = list.lines().filter_map(|line| orphan(line, |pid| tracefs.owner_may_live(pid)));
+        for name in orphans {
             let _ = tracefs.append(file, &format!("-:{name}"));
         }
     }
 }
 
 /// Returns group and name of a probe whose process is gone.
-fn orphan(line: &str) -> Option<&str> {
+fn orphan(line: &str, may_live: impl FnOnce(u32) -> bool) -> Option<&str> {
     let name = line.split_whitespace().next()?.split_once(':')?.1;
     let pid: u32 = name.split_once('/')?.0.strip_prefix(PREFIX)?.parse().ok()?;
-    let gone = pid != std::process::id() && !std::path::Path::new("/proc").join(pid.to_string()).exists();
-    gone.then_some(name)
+    (!may_live(pid)).then_some(name)
 }
 
 /// Returns the kernel's message about the last rejected command from `error_log` (since 5.2), else the error
@@ -225,11 +225,14 @@ mod tests {
     #[test]
     fn only_probes_of_the_dead_are_orphans() {
         // Process ids stay far below this one.
-        assert_eq!(orphan("p:pagehaul_4294967295/b0 vfs_read sp=$stack"), Some("pagehaul_4294967295/b0"));
-        assert_eq!(orphan("r64:pagehaul_4294967295/e0 vfs_read"), Some("pagehaul_4294967295/e0"));
-        assert_eq!(orphan(&format!("p:{}/b0 vfs_read", Probes::group())), None);
-        assert_eq!(orphan("p:kprobes/mine vfs_read"), None);
-        assert_eq!(orphan(""), None);
+        fn is_orphan(line: &str) -> Option<&str> {
+            orphan(line, |pid| pid == std::process::id())
+        }
+        assert_eq!(is_orphan("p:pagehaul_4294967295/b0 vfs_read sp=$stack"), Some("pagehaul_4294967295/b0"));
+        assert_eq!(is_orphan("r64:pagehaul_4294967295/e0 vfs_read"), Some("pagehaul_4294967295/e0"));
+        assert_eq!(is_orphan(&format!("p:{}/b0 vfs_read", Probes::group())), None);
+        assert_eq!(is_orphan("p:kprobes/mine vfs_read"), None);
+        assert_eq!(is_orphan(""), None);
     }
 
     #[test]

@@ -12,12 +12,16 @@ use pagehaul_latency::EventRecorder;
 use pagehaul_latency::trace_file::Intervals;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::parse_duration;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::options::trace_buffer_kb;
 use crate::files::Recording;
 
 /// Time between two reads of the kernel's buffers.
 pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// How long a command may take to end after SIGTERM, before it gets SIGKILL.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(crate) struct TracingArguments {
@@ -69,6 +73,8 @@ pub(super) struct TracingRun {
     next_report: Option<Duration>,
     signalled: Arc<AtomicBool>,
     command: Option<Child>,
+    /// When the command got SIGTERM.
+    asked: Option<Instant>,
     /// The command's exit status.
     pub(super) code: ExitCode,
 }
@@ -88,6 +94,7 @@ impl TracingRun {
             next_report: None,
             signalled,
             command: None,
+            asked: None,
             code: ExitCode::SUCCESS,
         })
     }
@@ -106,16 +113,21 @@ impl TracingRun {
         Ok(())
     }
 
-    /// Returns whether the run is over.
+    /// Returns whether the run is over. On a signal, the command is ended first: with SIGTERM, in the end with SIGKILL.
     pub(super) fn is_over(&mut self) -> bool {
-        if let Some(child) = &mut self.command
-            && let Ok(Some(status)) = child.try_wait()
-        {
+        let late = self.duration.is_some_and(|duration| self.begin.elapsed() >= duration);
+        let signalled = self.signalled.load(Ordering::Relaxed);
+        let Some(child) = &mut self.command else { return late || signalled };
+        if let Ok(Some(status)) = child.try_wait() {
             self.code = ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+            self.command = None;
             return true;
         }
-        let late = self.duration.is_some_and(|duration| self.begin.elapsed() >= duration);
-        late || self.signalled.load(Ordering::Relaxed)
+        if signalled && self.asked.is_none_or(|since| since.elapsed() >= PATIENCE) {
+            end(child, if self.asked.is_none() { Signal::TERM } else { Signal::KILL });
+            self.asked = Some(Instant::now());
+        }
+        late && !signalled
     }
 
     /// Returns whether an interval has passed since the last report.
@@ -143,4 +155,18 @@ impl TracingRun {
         say!("{}: {events} events, {lost} lost, {}", path.display(), bytes(summary.file_bytes))?;
         Ok(self.code)
     }
+}
+
+impl Drop for TracingRun {
+    fn drop(&mut self) {
+        // Tracing failed, or was stopped while it was set up. With --duration, the command goes on.
+        if let Some(child) = self.command.as_ref().filter(|_| self.duration.is_none()) {
+            end(child, Signal::TERM);
+        }
+    }
+}
+
+fn end(child: &Child, signal: Signal) {
+    // It may have ended by now; as long as nothing waited for it, no other process has its PID.
+    let _ = kill_process(Pid::from_child(child), signal);
 }

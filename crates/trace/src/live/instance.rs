@@ -1,6 +1,12 @@
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
 
 use super::tracefs::{self, Tracefs};
 use super::{CpuPipe, tracefs::refused};
@@ -32,6 +38,8 @@ impl Default for InstanceOptions {
 pub struct Instance {
     tracefs: Tracefs,
     path: PathBuf,
+    /// The directory, locked: the sign of life that processes of other PID namespaces see, too.
+    _lock: File,
 }
 
 const PREFIX: &str = "pagehaul-";
@@ -45,16 +53,28 @@ impl Tracefs {
     pub fn create_instance(&self, options: &InstanceOptions) -> Result<Instance, TraceError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let instances = self.root().join("instances");
+        // No other process takes an instance for an orphan before it is locked.
+        let _creating = lock(&instances, FlockOperation::LockExclusive);
         remove_orphans(&instances);
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = instances.join(name);
         fs::create_dir(&path).map_err(|error| refused(&path, "create the tracing instance", error))?;
+        let lock = lock(&path, FlockOperation::NonBlockingLockExclusive)
+            .inspect_err(|_| remove(&path))
+            .map_err(|error| refused(&path, "lock", error))?;
         // From here on, drop removes the instance.
-        let instance = Instance { tracefs: self.clone(), path };
+        let instance = Instance { tracefs: self.clone(), path, _lock: lock };
         instance.write("tracing_on", "0")?;
         instance.write("trace_clock", &options.clock)?;
         instance.write("buffer_size_kb", &options.buffer_kb.to_string())?;
         Ok(instance)
+    }
+}
+
+impl Tracefs {
+    /// Returns whether the pagehaul process `pid` that set up tracing here may be alive, in any PID namespace.
+    pub fn owner_may_live(&self, pid: u32) -> bool {
+        may_live(&self.root().join("instances"), pid)
     }
 }
 
@@ -199,22 +219,76 @@ impl Drop for Instance {
 
 /// Stops and removes an instance. Failures are ignored: the next process tries again.
 fn remove(path: &Path) {
+    /// The kernel refuses while a file of the instance is open: in a thread that ends, or in a command between fork
+    /// and exec.
+    const TRIES: u32 = 100;
     let _ = tracefs::write(&path.join("tracing_on"), "0", true);
     let _ = tracefs::write(&path.join("events/enable"), "0", true);
-    let _ = fs::remove_dir(path);
+    for _ in 0..TRIES {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                thread::sleep(Duration::from_millis(10))
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Opens a directory and locks it.
+fn lock(path: &Path, operation: FlockOperation) -> io::Result<File> {
+    let directory = File::open(path)?;
+    flock(&directory, operation)?;
+    Ok(directory)
+}
+
+/// Returns whether the process that created instances or probes of `pid` may be alive: if it is in this PID namespace, or
+/// holds the lock of one of its instances.
+fn may_live(instances: &Path, pid: u32) -> bool {
+    if Path::new("/proc").join(pid.to_string()).exists() {
+        return true;
+    }
+    let Ok(entries) = instances.read_dir() else { return true };
+    entries
+        .flatten()
+        .filter(|entry| owner(&entry.file_name()) == Some(pid))
+        .any(|entry| lock(&entry.path(), FlockOperation::NonBlockingLockExclusive).is_err())
+}
+
+/// Returns the PID in the name of an instance.
+fn owner(name: &OsStr) -> Option<u32> {
+    name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
 /// Removes the instances of processes that no longer exist.
 fn remove_orphans(instances: &Path) {
     let Ok(entries) = instances.read_dir() else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid =
-            name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok());
-        if let Some(pid) = pid
-            && !Path::new("/proc").join(pid.to_string()).exists()
-        {
+        if owner(&entry.file_name()).is_some_and(|pid| !may_live(instances, pid)) {
             remove(&entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A PID that no process of this namespace has.
+    const ELSEWHERE: u32 = u32::MAX - 7;
+
+    #[test]
+    fn instances_of_another_pid_namespace_are_left_alone() {
+        let instances = tempfile::tempdir().unwrap();
+        let [live, dead] =
+            [ELSEWHERE, ELSEWHERE + 1].map(|pid| instances.path().join(format!("{PREFIX}{pid}-0")));
+        fs::create_dir(&live).unwrap();
+        fs::create_dir(&dead).unwrap();
+        let recorder = lock(&live, FlockOperation::NonBlockingLockExclusive).unwrap();
+        remove_orphans(instances.path());
+        assert!(live.exists() && !dead.exists());
+        assert!(may_live(instances.path(), ELSEWHERE) && may_live(instances.path(), std::process::id()));
+        drop(recorder);
+        remove_orphans(instances.path());
+        assert!(!live.exists(), "its process was killed");
     }
 }

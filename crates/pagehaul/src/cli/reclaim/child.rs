@@ -3,20 +3,24 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use pagehaul_trace::Run;
 use pagehaul_trace::live::{monotonic, read_counters};
+use rustix::process::Signal;
 
-/// Runs the command once. `stop` is asked a few times a second; once it says so, the command is asked to end.
+use crate::cli::tracing::PATIENCE;
+
+/// Runs the command once. `stop` is asked a few times a second; once it says so, the command gets SIGTERM, and in the end
+/// SIGKILL.
 pub(super) fn run(command: &[String], stop: &dyn Fn() -> bool) -> Result<Run> {
     let (program, arguments) = command.split_first().context("no command was given")?;
     let before = read_counters();
     let spent = children();
     let begin_ns = monotonic();
     let mut command = Command::new(program);
-    let (status, end_ns) = wait(command.args(arguments), stop)?;
+    let (status, end_ns) = wait(command.args(arguments), stop, PATIENCE)?;
     let after_spent = children();
     Ok(Run {
         begin_ns,
@@ -32,11 +36,11 @@ pub(super) fn run(command: &[String], stop: &dyn Fn() -> bool) -> Result<Run> {
 }
 
 /// Starts the command, and waits for its end in another thread, so that its time is exact.
-fn wait(command: &mut Command, stop: &dyn Fn() -> bool) -> Result<(ExitStatus, u64)> {
+fn wait(command: &mut Command, stop: &dyn Fn() -> bool, patience: Duration) -> Result<(ExitStatus, u64)> {
     let (give, take) = mpsc::channel::<Child>();
     let (send, ended) = mpsc::channel();
     std::thread::scope(|scope| {
-        // Before the command, which nobody would wait for if there were no thread.
+        // Before the command, so that a thread that cannot be started leaves no command behind.
         let waiter = move || {
             let Ok(mut child) = take.recv() else { return };
             // The other end waits for it.
@@ -50,16 +54,19 @@ fn wait(command: &mut Command, stop: &dyn Fn() -> bool) -> Result<(ExitStatus, u
         let pid = rustix::process::Pid::from_child(&child);
         // Fails only when the thread is gone, which is noticed below.
         let _ = give.send(child);
-        let mut asked = false;
+        let mut asked: Option<Instant> = None;
         loop {
             match ended.recv_timeout(Duration::from_millis(100)) {
                 Ok((status, end)) => return Ok((status.context("cannot wait for the command")?, end)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    if !asked && stop() {
-                        asked = true;
-                        // It may have ended by now.
-                        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-                    }
+                    let signal = match asked {
+                        None if stop() => Signal::TERM,
+                        Some(since) if since.elapsed() >= patience => Signal::KILL,
+                        _ => continue,
+                    };
+                    asked = Some(Instant::now());
+                    // It may have ended by now.
+                    let _ = rustix::process::kill_process(pid, signal);
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("lost track of the command"),
             }
@@ -84,5 +91,18 @@ fn children() -> Spent {
         user_s: seconds(usage.ru_utime),
         system_s: seconds(usage.ru_stime),
         max_rss_kib: usage.ru_maxrss.unsigned_abs(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_ignores_sigterm_is_killed() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; while :; do sleep 0.05; done"]);
+        let (status, _) = wait(&mut command, &|| true, Duration::from_millis(200)).unwrap();
+        assert_eq!(status.signal(), Some(9));
     }
 }
