@@ -1,6 +1,7 @@
 #!/bin/bash
 # Builds the packages, installs each into a clean Debian 12 root, runs pagehaul there, removes it, and checks that nothing is
-# left. debootstrap makes the root once; it is cached with the lab's downloads. Needs root or sudo.
+# left. pagehaul-kdump is tried with a stand-in for makedumpfile, and in an initramfs that Debian's dracut makes; real crashes
+# are in `lab kdump-tools`. debootstrap makes the root once; it is cached with the lab's downloads. Needs root or sudo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${PAGEHAUL_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagehaul-lab}
@@ -77,12 +78,17 @@ check_removed() {
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 scripts/packages.sh >"$scratch/packages"
-{ read -r deb; read -r rpm; } <"$scratch/packages"
+{ read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; } <"$scratch/packages"
 cargo run --locked --quiet -p pagehaul-synth --example vmcore -- "$scratch/vmcore"
 [ -e "$clean" ] || make_clean_root
 as_root cp -a --reflink=auto "$clean" "$root"
 as_root mkdir "$root/test"
-as_root cp --sparse=always "$scratch/vmcore" "$deb" "$root/test/"
+as_root cp --sparse=always "$scratch/vmcore" "$deb" "$kdump_deb" "$root/test/"
+# The distribution's makedumpfile, where Debian and where Fedora have it.
+printf '#!/bin/sh\necho distribution\n' >"$scratch/makedumpfile"
+for directory in /usr/bin /usr/sbin; do
+    as_root install -m 755 "$scratch/makedumpfile" "$root$directory/makedumpfile"
+done
 # rpm creates its database, which is not the package's.
 as_root mkdir -p "$root/var/lib/rpm"
 paths >"$scratch/before"
@@ -103,3 +109,58 @@ check_installed
 on_root -e --force-debian pagehaul
 check_removed .rpm
 echo "ok   $(basename "$rpm"): installs, runs and uninstalls"
+
+is_ours() { # is_ours DIRECTORY PROGRAM: whether this makedumpfile is pagehaul, with the options of Debian's and Fedora's scripts
+    as_root chroot "$1" "$2" -v | grep -q "pagehaul $version" && as_root chroot "$1" "$2" --check-params -F -c -d 31 /proc/vmcore
+}
+
+in_root dpkg -i "/test/$(basename "$kdump_deb")" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "dpkg -i failed"; }
+grep -q "makedumpfile of the distribution is" "$scratch/log" || fail "the diversion comes without a note"
+is_ours "$root" /usr/bin/makedumpfile || fail "/usr/bin/makedumpfile is not pagehaul"
+[ "$(in_root makedumpfile.distrib)" = distribution ] || fail "the distribution's makedumpfile is gone"
+in_root sh -c 'makedumpfile -F -c -d 31 /test/vmcore | makedumpfile -R /test/dump.kdump' >/dev/null
+[ -s "$root/test/dump.kdump" ] || fail "makedumpfile -F and -R leave no dump"
+# Again, as an upgrade does, and away.
+in_root dpkg -i "/test/$(basename "$kdump_deb")" >/dev/null
+in_root dpkg -r pagehaul-kdump >/dev/null
+[ "$(in_root /usr/bin/makedumpfile)" = distribution ] || fail "removal does not restore makedumpfile"
+in_root dpkg -P pagehaul-kdump >/dev/null
+check_removed "pagehaul-kdump's .deb"
+echo "ok   $(basename "$kdump_deb"): diverts makedumpfile, captures and restores"
+
+on_root -i --force-debian "$kdump_rpm"
+[ "$(in_root /usr/sbin/makedumpfile)" = distribution ] || fail "the .rpm changes makedumpfile outside of the initramfs"
+on_root -e --force-debian pagehaul-kdump
+check_removed "pagehaul-kdump's .rpm"
+
+# An initramfs with a module that installs makedumpfile as kdump-utils' 99kdumpbase does.
+as_root cp /etc/resolv.conf "$root/etc/resolv.conf"
+in_root sh -c 'apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends dracut-core cpio' \
+    >"$scratch/log" 2>&1 || { tail -n 5 "$scratch/log" >&2; fail "dracut cannot be installed"; }
+modules=$root/usr/lib/dracut/modules.d
+as_root mkdir "$modules/99kdumpbase"
+as_root tee "$modules/99kdumpbase/module-setup.sh" >/dev/null <<'MODULE'
+check() { [[ $IN_KDUMP ]]; }
+depends() { echo base; }
+install() { inst /sbin/makedumpfile /sbin/makedumpfile; }
+MODULE
+as_root chmod 755 "$modules/99kdumpbase/module-setup.sh"
+on_root -i --force-debian "$kdump_rpm"
+make_initramfs() { # make_initramfs VARIABLE=VALUE...: unpacks a new initramfs to /test/initramfs
+    as_root rm -rf "$root/test/initramfs"
+    as_root mkdir "$root/test/initramfs"
+    in_root "$@" dracut --force --no-kernel --no-early-microcode --no-compress /test/initrd 1.0 >"$scratch/log" 2>&1 ||
+        { tail -n 5 "$scratch/log" >&2; fail "dracut failed"; }
+    in_root sh -c 'cd /test/initramfs && cpio -id --quiet </test/initrd'
+}
+make_initramfs IN_KDUMP=1
+for program in /usr/bin/makedumpfile /usr/sbin/makedumpfile /sbin/makedumpfile; do
+    is_ours "$root/test/initramfs" $program || fail "$program in the initramfs is not pagehaul"
+done
+make_initramfs IN_KDUMP=
+[ ! -e "$root/test/initramfs/usr/bin/makedumpfile" ] || fail "an initramfs that is not for kdump has makedumpfile"
+on_root -e --force-debian pagehaul-kdump
+make_initramfs IN_KDUMP=1
+[ "$(as_root chroot "$root/test/initramfs" /bin/sh /usr/sbin/makedumpfile)" = distribution ] ||
+    fail "removal does not restore makedumpfile in the initramfs"
+echo "ok   $(basename "$kdump_rpm"): replaces makedumpfile in the initramfs of kdump only, and restores it"
