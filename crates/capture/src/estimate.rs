@@ -62,7 +62,7 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
     };
     let layout = job.layout()?;
     let size = match options.format {
-        Format::Elf => source.memory().notes().len() as u64 + stats.stored_bytes,
+        Format::Elf | Format::FlattenedElf => source.memory().notes().len() as u64 + stats.stored_bytes,
         Format::Kdump | Format::Flattened => {
             layout.descriptors_offset() + pages * PageDesc::SIZE as u64 + stats.stored_bytes
         }

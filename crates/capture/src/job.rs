@@ -85,7 +85,7 @@ impl<'a> Job<'a> {
             level: self.options.level,
             own: self.own.as_ref(),
             shortest_hole: match self.options.format {
-                Format::Elf => elf::SHORTEST_HOLE,
+                Format::Elf | Format::FlattenedElf => elf::SHORTEST_HOLE,
                 Format::Kdump | Format::Flattened => 1,
             },
         }
@@ -94,7 +94,7 @@ impl<'a> Job<'a> {
     /// Returns how pages are compressed.
     pub(crate) fn compression(&self) -> Compression {
         match self.options.format {
-            Format::Elf => Compression::Fixed(Method::NONE),
+            Format::Elf | Format::FlattenedElf => Compression::Fixed(Method::NONE),
             Format::Kdump | Format::Flattened => self.options.compression,
         }
     }

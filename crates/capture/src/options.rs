@@ -14,6 +14,8 @@ pub enum Format {
     Elf,
     /// kdump-compressed as a stream of records, for pipes; `makedumpfile -R` turns it into a file.
     Flattened,
+    /// ELF64 as a stream of records.
+    FlattenedElf,
 }
 
 impl Format {
@@ -23,6 +25,7 @@ impl Format {
             Self::Kdump => "kdump",
             Self::Elf => "elf",
             Self::Flattened => "flattened",
+            Self::FlattenedElf => "flattened-elf",
         }
     }
 }

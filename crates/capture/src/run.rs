@@ -10,7 +10,7 @@ use pagehaul_output::{ChunkWriter, DumpFileOptions, DumpWriter, Output, OutputFi
 use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::batch::{KeptPages, Pass};
-use crate::elf::ElfDump;
+use crate::elf::{ElfDump, ElfOutput};
 use crate::error::output_error;
 use crate::job::Job;
 use crate::priority_bitmaps::PriorityBitmaps;
@@ -51,7 +51,11 @@ pub fn capture(
             let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(|source| {
                 CaptureError::Output { path: path.to_owned(), action: "write to", source }
             })?;
-            return stream(&job, &File::from(out), path, &mut clock);
+            let out = File::from(out);
+            return match options.format {
+                Format::FlattenedElf => elf_stream(&job, &out, path, &mut clock),
+                Format::Kdump | Format::Elf | Format::Flattened => stream(&job, &out, path, &mut clock),
+            };
         }
     };
     let sources = source.memory().files();
@@ -61,6 +65,7 @@ pub fn capture(
         Format::Kdump => kdump(&mut job, file.clone(), &mut clock),
         Format::Elf => elf(&job, file.clone(), &mut clock),
         Format::Flattened => stream(&job, file.file(), path, &mut clock),
+        Format::FlattenedElf => elf_stream(&job, file.file(), path, &mut clock),
     }
     // It holds nothing of use.
     .inspect_err(|_| file.discard())?;
@@ -130,27 +135,64 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     Ok(job.report(Some(path), &tally, stats, size, clock))
 }
 
-/// Writes an ELF file. The set of kept pages is in a temporary file.
+/// Writes an ELF file.
 fn elf(job: &Job<'_>, file: OutputFile, clock: &mut Clock) -> Result<Report, CaptureError> {
     let path = file.path().to_owned();
-    let mut temporary = OutputFile::temporary(&path)?;
-    let selection = job.selection();
+    let (kept, tally) = temporary_bitmap(job, &path, clock)?;
+    let (dump, stats) = pack_elf(job, file, (kept, &tally), &path, clock)?;
+    let size = dump.size();
+    Ok(job.report(Some(&path), &tally, stats, size, clock))
+}
+
+/// Writes an ELF file as a flattened stream.
+fn elf_stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<Report, CaptureError> {
+    let stream = FlattenedOutput::new(out, job.progress.bytes_written())
+        .map_err(|error| output_error(path, error.into()))?;
+    // A pipe has no directory.
+    let (kept, tally) = temporary_bitmap(job, &std::env::temp_dir().join("dump"), clock)?;
+    let (dump, mut stats) = pack_elf(job, stream, (kept, &tally), path, clock)?;
+    let stream = dump.into_output();
+    let size = stream.bytes();
+    if let Err(error) = stream.finish()
+        && stats.ended.is_at_end()
+    {
+        stats.ended = ended(&path.display().to_string(), &error.into());
+    }
+    Ok(job.report(Some(path), &tally, stats, size, clock))
+}
+
+/// Scans, and stores the set of kept pages in a temporary file in the directory of `path`.
+fn temporary_bitmap(
+    job: &Job<'_>,
+    path: &Path,
+    clock: &mut Clock,
+) -> Result<(StoredBitmap, Tally), CaptureError> {
+    let mut temporary = OutputFile::temporary(path)?;
     let mut bits = ChunkWriter::new(0, BITMAP_CHUNK);
-    let tally = scan(&selection, job.options.threads, job.progress, |_, chosen| {
+    let tally = scan(&job.selection(), job.options.threads, job.progress, |_, chosen| {
         bits.push_bits(&chosen.kept, u64::MAX, &mut temporary)
             .map_err(|error| output_error(temporary.path(), error))
     })?;
     bits.flush(&mut temporary).map_err(|error| output_error(temporary.path(), error))?;
     clock.lap(Phase::Scan);
     temporary.set_size(bits.end()).map_err(|error| output_error(temporary.path(), error.into()))?;
-    let bitmap = StoredBitmap::new(temporary.reader(), 0, bits.end());
-    let segments = job.segments(bitmap.clone());
+    Ok((StoredBitmap::new(temporary.reader(), 0, bits.end()), tally))
+}
+
+/// Writes the pages of `bitmap` to `output` in ELF format.
+fn pack_elf<'a, S: ElfOutput>(
+    job: &Job<'a>,
+    output: S,
+    (bitmap, tally): (StoredBitmap, &Tally),
+    path: &Path,
+    clock: &mut Clock,
+) -> Result<(ElfDump<'a, S>, WriteStats), CaptureError> {
     let pages = tally.pages_kept();
-    let mut dump = ElfDump::new(file, segments, pages).map_err(|error| output_error(&path, error))?;
+    let segments = job.segments(bitmap.clone());
+    let mut dump = ElfDump::new(output, segments, pages).map_err(|error| output_error(path, error))?;
     let kept = KeptPages::Passes(vec![Pass { priority: None, bitmap }]);
-    let stats = pack(job, &selection, (kept, pages), &mut dump, &path, clock)?;
-    let size = dump.size();
-    Ok(job.report(Some(&path), &tally, stats, size, clock))
+    let stats = pack(job, &job.selection(), (kept, pages), &mut dump, path, clock)?;
+    Ok((dump, stats))
 }
 
 /// Packs the kept pages and writes them to `dump`.

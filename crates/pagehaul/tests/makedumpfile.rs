@@ -173,6 +173,27 @@ fn a_stream_is_rearranged_from_file_pipe_and_device_with_garbage() {
 }
 
 #[test]
+fn a_flattened_elf_dump_becomes_the_elf_dump() {
+    let guest = Guest::new();
+    let output = guest.run("-F -E -d 31 vmcore");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    guest.succeeds("-E -d 31 vmcore elf");
+    std::fs::write(guest.0.path("flat"), &output.stdout).unwrap();
+    let rearranged = |name: &str| {
+        let flat = File::open(guest.0.path("flat")).unwrap();
+        guest.command(&format!("--message-level 0 -R {name}")).stdin(flat).status().unwrap().code()
+    };
+    assert_eq!(rearranged("file"), Some(0));
+    assert!(guest.bytes("file") == guest.bytes("elf"));
+    // The mark is the last record: without it, the stream makes an incomplete dump.
+    std::fs::write(guest.0.path("flat"), &output.stdout[..output.stdout.len() - 36]).unwrap();
+    assert_eq!(rearranged("cut"), Some(1));
+    let (mut whole, cut) = (guest.bytes("elf"), guest.bytes("cut"));
+    whole[48] = 1;
+    assert!(cut == whole);
+}
+
+#[test]
 fn a_truncated_stream_leaves_a_marked_file() {
     let guest = Guest::new();
     let stream = guest.run("-F -d 31 vmcore").stdout;

@@ -2,6 +2,10 @@
 
 mod segments;
 
+use std::io;
+
+use pagehaul_elfcore::set_incomplete;
+use pagehaul_kdump::write::FlattenedOutput;
 use pagehaul_output::{
     ChunkWriter, DumpWriter, Output, OutputFile, PageBatch, Recorded, StoredPage, WriteError,
 };
@@ -16,9 +20,42 @@ const CHUNK: usize = 4 << 20;
 /// makedumpfile has the same limit.
 pub(crate) const SHORTEST_HOLE: usize = 256;
 
+/// Bytes of the file header up to the end of `e_flags`, which has the incomplete mark; its size is 4.
+const FLAGS_END: usize = 52;
+
+/// An output that takes an ELF dump.
+pub(crate) trait ElfOutput: Output {
+    /// Makes the dump end here, even if its last pages are a hole.
+    fn set_size(&mut self, size: u64) -> io::Result<()>;
+
+    /// Bytes of the output.
+    fn size(&self) -> u64;
+}
+
+impl ElfOutput for OutputFile {
+    fn set_size(&mut self, size: u64) -> io::Result<()> {
+        Self::set_size(self, size)
+    }
+
+    fn size(&self) -> u64 {
+        ReadAt::size(self)
+    }
+}
+
+impl<W: io::Write> ElfOutput for FlattenedOutput<W> {
+    /// Nothing to do: a stream has no holes.
+    fn set_size(&mut self, _size: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes()
+    }
+}
+
 /// Writes an ELF dump.
-pub(crate) struct ElfDump<'a> {
-    sink: OutputFile,
+pub(crate) struct ElfDump<'a, S> {
+    sink: S,
     segments: Segments<'a>,
     /// Number of program headers that fit.
     room: u64,
@@ -27,14 +64,22 @@ pub(crate) struct ElfDump<'a> {
     stream: ChunkWriter,
     /// Unreadable pages: zeros are in their place.
     unreadable: u64,
+    /// The start of the file header, in a stream: its mark is the last record.
+    head: Vec<u8>,
 }
 
-impl<'a> ElfDump<'a> {
+impl<'a, S: ElfOutput> ElfDump<'a, S> {
     /// Starts a dump of the `pages` pages that are kept in `segments`.
-    pub(crate) fn new(sink: OutputFile, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
+    pub(crate) fn new(sink: S, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
         let room = segments.count(u64::MAX)?;
         let data = segments.data_offset(room);
-        Ok(Self { sink, segments, room, data, pages, stream: ChunkWriter::new(data, CHUNK), unreadable: 0 })
+        let stream = ChunkWriter::new(data, CHUNK);
+        Ok(Self { sink, segments, room, data, pages, stream, unreadable: 0, head: Vec::new() })
+    }
+
+    /// Returns the output.
+    pub(crate) fn into_output(self) -> S {
+        self.sink
     }
 
     fn write_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
@@ -44,14 +89,45 @@ impl<'a> ElfDump<'a> {
         stream.flush(sink)
     }
 
+    /// Writes the headers of a stream, except for the mark: no byte of a stream is written twice.
+    fn stream_headers(&mut self) -> Result<(), WriteError> {
+        let mut stream = ChunkWriter::new(FLAGS_END as u64, CHUNK);
+        let (sink, head) = (&mut self.sink, &mut self.head);
+        self.segments.encode(self.room, u64::MAX, true, |bytes| {
+            let (start, rest) = bytes.split_at(bytes.len().min(FLAGS_END - head.len()));
+            if !start.is_empty() {
+                head.extend(start);
+                if let Some((before_flags, _)) =
+                    head.split_last_chunk::<4>().filter(|_| head.len() == FLAGS_END)
+                {
+                    sink.write(0, before_flags)?;
+                }
+            }
+            stream.push(rest, sink)
+        })?;
+        stream.flush(sink)
+    }
+
+    /// Writes the final headers of a dump that holds the first `pages` of the kept pages.
+    fn finish_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
+        if self.sink.can_rewrite() {
+            return self.write_headers(pages, incomplete);
+        }
+        set_incomplete(&mut self.head, incomplete);
+        match self.head.split_last_chunk::<4>() {
+            Some((before, mark)) => self.sink.write(before.len() as u64, mark),
+            None => Ok(()),
+        }
+    }
+
     fn end(&self) -> u64 {
         self.data + self.pages * PAGE_SIZE as u64
     }
 }
 
-impl DumpWriter for ElfDump<'_> {
+impl<S: ElfOutput> DumpWriter for ElfDump<'_, S> {
     fn begin(&mut self) -> Result<(), WriteError> {
-        self.write_headers(u64::MAX, true)
+        if self.sink.can_rewrite() { self.write_headers(u64::MAX, true) } else { self.stream_headers() }
     }
 
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
@@ -77,7 +153,7 @@ impl DumpWriter for ElfDump<'_> {
         // Zero pages at the end are a hole, which must be within the file.
         self.sink.set_size(self.end())?;
         self.sink.sync()?;
-        self.write_headers(u64::MAX, !complete)?;
+        self.finish_headers(u64::MAX, !complete)?;
         self.sink.sync()
     }
 
@@ -89,7 +165,7 @@ impl DumpWriter for ElfDump<'_> {
         if self.sink.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
             pages = pages.min(pages_until(self.sink.size()));
         }
-        let _ = self.write_headers(pages, true);
+        let _ = self.finish_headers(pages, true);
         let _ = self.sink.sync();
         // A lower bound: some of the unreadable pages may come after these.
         Recorded::pages(pages.saturating_sub(self.unreadable))

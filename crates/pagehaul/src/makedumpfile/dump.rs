@@ -103,7 +103,8 @@ fn target(outputs: &[PathBuf], overwrite: bool) -> Target {
 
 fn settings(options: &Options, level: DumpLevel, compression: Compression) -> CaptureOptions {
     let format = match (options.elf, options.flattened) {
-        (true, _) => Format::Elf,
+        (true, true) => Format::FlattenedElf,
+        (true, false) => Format::Elf,
         (false, true) => Format::Flattened,
         (false, false) => Format::Kdump,
     };

@@ -30,6 +30,7 @@ openSUSE    | -F -l --num-threads 32 --message-level 6 -d 31 C     | dump C: fla
 openSUSE    | -F -c --message-level 15 -d 31 C                     | dump C: flattened zlib 31, messages 15
 openSUSE    | -F -p --message-level 6 -d 31 C                      | dump C: flattened snappy 31, messages 6
 openSUSE    | -F -z --message-level 6 -d 31 C                      | dump C: flattened zstd 31, messages 6
+openSUSE    | -F -E --message-level 6 -d 31 C                      | dump C: flattened elf 31, messages 6
 openSUSE    | -F -l --message-level 6 -d 31 -X C                   | -X is refused
 calibrate   | -F -l /proc/kcore                                    | dump /proc/kcore: flattened lzo 0
 SteamOS     | -z -d 31 C F                                         | dump C to F: kdump zstd 31
@@ -146,7 +147,7 @@ fn how(options: &Options) -> String {
     let levels: Vec<_> = options.levels.iter().map(ToString::to_string).collect();
     let levels = levels.join(",");
     if options.elf {
-        return format!("elf {levels}");
+        return format!("{}elf {levels}", if options.flattened { "flattened " } else { "" });
     }
     let format = if options.flattened { "flattened" } else { "kdump" };
     format!("{format} {} {levels}", options.codec.map_or("none", pagehaul_codec::Codec::name))

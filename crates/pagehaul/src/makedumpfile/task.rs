@@ -79,9 +79,6 @@ impl Options {
         if self.elf && self.codec.is_some() {
             return Err(None);
         }
-        if self.elf && self.flattened {
-            return Err(Some("-E is refused with -F: ELF dumps are not flattened yet".into()));
-        }
         if self.threads.is_some() && self.elf {
             return Err(Some("--num-threads cannot used with ELF format.".into()));
         }
