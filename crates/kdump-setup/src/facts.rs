@@ -209,8 +209,12 @@ fn find(root: &Root, program: &str) -> Option<PathBuf> {
 fn collector(root: &Root, config: &Config) -> Option<Collector> {
     let path = find(root, config.collector.first()?)?;
     let file = root.resolve(&path)?;
-    Some(Collector { is_pagehaul: is_pagehaul(&file), modified: root.modified(&path), path })
+    let replaced = config.stack != Stack::KdumpTools && root.exists(DRACUT_MODULE);
+    Some(Collector { is_pagehaul: replaced || is_pagehaul(&file), modified: root.modified(&path), path })
 }
+
+/// The dracut module of pagehaul-kdump, which puts pagehaul in makedumpfile's place in the initramfs only.
+const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/99pagehaul-kdump/module-setup.sh";
 
 /// Whether a program is pagehaul, or a script that calls it: makedumpfile's own binary does not have the word.
 fn is_pagehaul(file: &Path) -> bool {

@@ -220,6 +220,17 @@ fn a_locked_down_kernel_explains_why_nothing_is_loaded() {
 }
 
 #[test]
+fn pagehaul_in_the_initramfs_alone_counts_too() {
+    let machine = Machine::fedora();
+    machine.remove("/usr/bin/makedumpfile");
+    machine.write("/usr/bin/makedumpfile", "another program");
+    machine.age("/usr/bin/makedumpfile");
+    assert_eq!(machine.findings(Expected::default()), ["not-pagehaul"]);
+    machine.write("/usr/lib/dracut/modules.d/99pagehaul-kdump/module-setup.sh", "");
+    assert_eq!(machine.findings(Expected::default()), Vec::<&str>::new());
+}
+
+#[test]
 fn problems_come_first() {
     let machine = Machine::debian();
     machine.write("/proc/sys/kernel/panic_on_oops", "0");
