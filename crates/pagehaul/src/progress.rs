@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar on a terminal; elsewhere, such as on a capture kernel's serial console, a line every
+//! Progress on standard error: a bar on a terminal; elsewhere, such as in a log or on a capture kernel's console, a line every
 //! few seconds.
 
 use std::io::IsTerminal;
@@ -46,7 +46,7 @@ impl Display {
     fn new(quiet: bool) -> Self {
         if quiet {
             Self::Nothing
-        } else if std::io::stderr().is_terminal() {
+        } else if std::io::stderr().is_terminal() && !is_console() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             // The template is a constant that is known to be right.
             let style = ProgressStyle::with_template(
@@ -94,6 +94,17 @@ impl Display {
     }
 }
 
+/// Returns whether standard error is /dev/console or a serial line: a bar sends more than 9,600 baud carry.
+fn is_console() -> bool {
+    let device = rustix::fs::fstat(std::io::stderr()).map(|stat| stat.st_rdev);
+    device.is_ok_and(|device| is_slow(rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+/// Pseudo-terminals are 136 to 143, virtual terminals 4:0 to 4:63 (Documentation/admin-guide/devices.txt).
+fn is_slow(major: u32, minor: u32) -> bool {
+    !matches!((major, minor), (136..=143, _) | (4, 0..=63))
+}
+
 fn line(phase: &str, done: u64, total: u64, spent: Duration) -> String {
     if total == 0 {
         return format!("{phase} …");
@@ -120,6 +131,12 @@ mod tests {
         let (alive, end) = std::sync::mpsc::channel::<()>();
         drop(alive);
         assert!(show(&Progress::default(), &end, true) > 0);
+    }
+
+    #[test]
+    fn consoles_and_serial_lines_have_no_bar() {
+        let slow = [(5, 1), (4, 64), (204, 64), (136, 0), (4, 1)].map(|(major, minor)| is_slow(major, minor));
+        assert_eq!(slow, [true, true, true, false, false]);
     }
 
     #[test]
