@@ -1,4 +1,4 @@
-/// What kind of machine wrote a source: what its integers look like, and how large its pages are.
+/// The machine that a source is of: layout of integers, size of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arch {
     /// `e_machine` of ELF files (`include/uapi/linux/elf-em.h`); 0 where the source does not say.
@@ -8,12 +8,12 @@ pub struct Arch {
     /// Whether integers have their highest byte first.
     pub big_endian: bool,
     /// Bytes of its pages, where the source says so, else 4096. Everything else in this crate counts pages of
-    /// [`PAGE_SIZE`](crate::PAGE_SIZE): a larger one is several that are stored, or left out, together.
+    /// [`PAGE_SIZE`](crate::PAGE_SIZE): a larger one is several that are stored or excluded together.
     pub page_size: u32,
 }
 
-/// `e_machine` and what `uname -m` calls such machines, by prefix.
-const NAMES: [(u16, &str); 12] = [
+/// `e_machine` and what `uname -m` calls such machines, by prefix; longer prefixes first.
+const NAMES: [(u16, &str); 13] = [
     (62, "x86_64"),
     (3, "i"),
     (183, "aarch64"),
@@ -24,6 +24,7 @@ const NAMES: [(u16, &str); 12] = [
     (243, "riscv"),
     (258, "loongarch"),
     (8, "mips"),
+    (43, "sparc64"),
     (2, "sparc"),
     (15, "parisc"),
 ];
@@ -32,18 +33,25 @@ impl Arch {
     /// A PC of the last twenty years.
     pub const X86_64: Self = Self { machine: 62, wide: true, big_endian: false, page_size: 4096 };
 
-    /// `e_machine` of machines that `uname -m` calls `name`; 0 for unknown ones.
+    /// Returns `e_machine` of machines that `uname -m` calls `name`; 0 for unknown ones.
     pub fn machine_of(name: &str) -> u16 {
         NAMES.iter().find(|(_, prefix)| name.starts_with(prefix)).map_or(0, |(machine, _)| *machine)
     }
 
-    /// What `uname -m` calls it, or how its ELF number reads.
+    /// Returns what `uname -m` calls it, or its ELF number.
     pub fn name(&self) -> String {
-        match (self.machine, self.big_endian) {
-            (0, _) => "unknown".into(),
-            (3, _) => "i686".into(),
-            (21, false) => "ppc64le".into(),
-            (machine, _) => match NAMES.iter().find(|(number, _)| *number == machine) {
+        let bits = if self.wide { "64" } else { "32" };
+        match (self.machine, self.wide, self.big_endian) {
+            (0, ..) => "unknown".into(),
+            (3, ..) => "i686".into(),
+            (183, _, true) => "aarch64_be".into(),
+            (21, _, false) => "ppc64le".into(),
+            (22, true, _) => "s390x".into(),
+            (243, ..) => format!("riscv{bits}"),
+            (258, ..) => format!("loongarch{bits}"),
+            (8, true, _) => "mips64".into(),
+            (15, true, _) => "parisc64".into(),
+            (machine, ..) => match NAMES.iter().find(|(number, _)| *number == machine) {
                 Some((_, name)) => (*name).into(),
                 None => format!("ELF machine {machine}"),
             },
@@ -63,6 +71,14 @@ mod tests {
         assert_eq!(Arch::machine_of("Unknown"), 0);
         assert_eq!(Arch::X86_64.name(), "x86_64");
         assert_eq!(Arch { machine: 21, ..Arch::X86_64 }.name(), "ppc64le");
+        for name in
+            ["aarch64", "s390x", "riscv64", "loongarch64", "mips64", "sparc64", "parisc64", "x86_64", "ppc64"]
+        {
+            let big_endian = name == "ppc64";
+            assert_eq!(Arch { machine: Arch::machine_of(name), big_endian, ..Arch::X86_64 }.name(), name);
+        }
+        let narrow = |machine| Arch { machine, wide: false, ..Arch::X86_64 }.name();
+        assert_eq!([22, 243, 8, 20].map(narrow), ["s390", "riscv32", "mips", "ppc"]);
         assert_eq!(Arch { machine: 4711, ..Arch::X86_64 }.name(), "ELF machine 4711");
     }
 }

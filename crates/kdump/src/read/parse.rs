@@ -200,13 +200,20 @@ fn byte_layout_of(file: &dyn ReadAt, bytes: &[u8; HEADER]) -> Result<ByteLayout,
         ));
     }
     let Some(byte_layout) = ByteLayout::of(bytes) else {
-        let header = ByteLayout::NATIVE.main_header(bytes);
+        let native = ByteLayout::NATIVE;
+        let swapped = native.main_header(bytes).version.swap_bytes();
+        // Of a big-endian machine, if only that makes the version a small number.
+        let (layout, order) = match (1..=99).contains(&swapped) {
+            true => (ByteLayout { big_endian: true, ..native }, "big"),
+            false => (native, "little"),
+        };
+        let header = layout.main_header(bytes);
         return Err(format_error(
             file,
             0,
             format!(
-                "the header makes no sense for any machine (as x86_64 lays it out: version {}, blocks of {} bytes, {} \
-                 blocks of sub header): it is damaged",
+                "the header makes no sense for any machine (as 64-bit {order}-endian ones lay it out: version {}, \
+                 blocks of {} bytes, {} blocks of sub header): it is damaged",
                 header.version, header.block_size, header.sub_hdr_size
             ),
         ));

@@ -79,6 +79,11 @@ struct Description {
     kernel_version: Option<String>,
     hostname: Option<String>,
     machine: String,
+    byte_order: &'static str,
+    pointer_bytes: u32,
+    page_size: u32,
+    /// How far KASLR moved the kernel image in virtual memory, where VMCOREINFO says so.
+    kaslr_offset: Option<u64>,
     build_id: Option<String>,
     /// Seconds since 1970.
     crash_time: Option<u64>,
@@ -137,6 +142,9 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let key = |name| info.as_ref().and_then(|info| info.get(name)).map(str::to_owned);
     let pieces = memory.ranges().pieces();
     let arch = memory.arch();
+    // ELF files do not say it, VMCOREINFO does.
+    let page_size =
+        info.as_ref().and_then(|info| info.unsigned("PAGESIZE")).and_then(|size| size.try_into().ok());
     let mut description = Description {
         faults: source.warnings(),
         memory_map: stretches(memory),
@@ -147,12 +155,17 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
                 bytes: note.desc.len(),
             })
             .collect(),
-        cpu_registers: registers::of(memory.notes(), arch.machine),
+        cpu_registers: registers::of(memory.notes(), arch),
         path: source.path().display().to_string(),
         release: key("OSRELEASE"),
         build_id: key("BUILD-ID"),
         crash_time: info.as_ref().and_then(|info| info.unsigned("CRASHTIME")),
         machine: arch.name(),
+        byte_order: if arch.big_endian { "big" } else { "little" },
+        pointer_bytes: if arch.wide { 8 } else { 4 },
+        page_size: page_size.unwrap_or(arch.page_size),
+        kaslr_offset: key("KERNELOFFSET").and_then(|text| u64::from_str_radix(&text, 16).ok()),
+        erased: erased(memory.notes()),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),
         first_pfn: pieces.first().map_or(0, |piece| piece.start >> PAGE_SHIFT),
@@ -172,6 +185,13 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     }
     description.complete = description.incomplete_because.is_none();
     Ok(description)
+}
+
+/// What makedumpfile erased, from the note that it adds to ELF dumps.
+fn erased(notes: &[u8]) -> Option<String> {
+    let note = notes::iter(notes).find(|note| note.name == b"ERASEINFO")?;
+    let text = String::from_utf8_lossy(note.desc);
+    Some(text.trim_end_matches('\0').to_owned()).filter(|text| !text.is_empty())
 }
 
 /// The machine's memory without the seams between neighbouring segments.
@@ -259,9 +279,13 @@ fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
 fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
     description.format = if vmcore.arch().wide { "ELF64" } else { "ELF32" }.into();
     let stored = vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0);
-    // Fractional pages count once for each piece that has a part of them.
-    description.pages =
-        stored.map(|piece| piece.end.div_ceil(1 << PAGE_SHIFT) - (piece.start >> PAGE_SHIFT)).sum();
+    // A page of which two pieces have a part counts once.
+    let mut end = 0;
+    for piece in stored {
+        let first = (piece.start >> PAGE_SHIFT).max(end);
+        end = piece.end.div_ceil(1 << PAGE_SHIFT).max(first);
+        description.pages += end - first;
+    }
 }
 
 fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description) -> anyhow::Result<()> {
@@ -296,7 +320,9 @@ fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description)
     description.missing_pages = census.missing + census.truncated + census.damaged;
     description.stored_bytes = Some(census.stored_bytes);
     let erased = dump.eraseinfo()?;
-    description.erased = (!erased.is_empty()).then(|| String::from_utf8_lossy(&erased).into_owned());
+    if !erased.is_empty() {
+        description.erased = Some(String::from_utf8_lossy(&erased).into_owned());
+    }
     description.incomplete_because = if census.truncated > 0 {
         Some(format!("it is cut: {} pages are behind its end", census.truncated))
     } else if census.damaged > 0 {

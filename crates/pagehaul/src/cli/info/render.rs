@@ -18,10 +18,17 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
     row("complete", Some(found.incomplete_because.as_ref().map_or("yes".into(), |why| format!("no: {why}"))));
     row("kernel", found.release.clone());
     row("", found.kernel_version.clone());
-    row("machine", Some(found.machine.clone()));
+    let words = format!(
+        "{}-endian, {}-bit pointers, pages of {}",
+        found.byte_order,
+        found.pointer_bytes * 8,
+        bytes(found.page_size.into())
+    );
+    row("machine", Some(format!("{}: {words}", found.machine)));
     row("host", found.hostname.clone());
     row("build ID", found.build_id.clone());
     row("crash time", found.crash_time.map(utc));
+    row("KASLR", found.kaslr_offset.map(|offset| format!("kernel image moved by {offset:#x}")));
     row("CPUs", Some(found.cpus.to_string()));
     row("dump level", found.dump_level.map(level));
     row("memory", Some(bytes(found.memory_bytes)));
@@ -50,17 +57,13 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
         row("RAM", Some(format!("{start:#014x} to {:#014x}  {}", end - 1, bytes(end - start))));
     }
     for cpu in &found.cpu_registers {
-        let value = |name| cpu.get(name);
-        row(
-            &format!("CPU {}", cpu.cpu),
-            Some(format!(
-                "PID {}, rip {:#018x}, rsp {:#018x}, rflags {:#x}",
-                cpu.pid,
-                value("rip"),
-                value("rsp"),
-                value("rflags")
-            )),
-        );
+        let mut text = format!("PID {}", cpu.pid);
+        for (at, (name, value)) in cpu.summary().enumerate() {
+            // Addresses have a fixed width.
+            let width = if at < 2 { 18 } else { 0 };
+            text.push_str(&format!(", {name} {value:#0width$x}"));
+        }
+        row(&format!("CPU {}", cpu.cpu), Some(text));
         for four in cpu.registers.chunks(4).filter(|_| all_notes) {
             let four = four.iter().map(|(name, value)| format!("{name:>8} {value:016x}"));
             row("", Some(four.collect::<Vec<_>>().join(" ")));
