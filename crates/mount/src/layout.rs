@@ -13,6 +13,9 @@ use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, Re
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
+/// Offset of `e_machine` in the file header.
+const MACHINE: Range<usize> = 18..20;
+
 /// What a page is read as that the dump was made without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
@@ -22,7 +25,7 @@ pub enum Absent {
     Zeros,
 }
 
-/// An ELF64 vmcore that is nowhere, made of a source's memory as it is read.
+/// An ELF64 vmcore that exists in no file: the memory of a source, of a little-endian 64-bit machine.
 pub struct CoreFile<'a> {
     memory: &'a dyn PhysMemory,
     absent: Absent,
@@ -82,6 +85,11 @@ impl<'a> CoreFile<'a> {
         }
         let Ok(()) = layout.end(count, &mut put);
         extents.iter_mut().for_each(|extent| extent.offset += data);
+        if let machine @ 1.. = memory.arch().machine
+            && let Some(field) = head.get_mut(MACHINE)
+        {
+            field.copy_from_slice(&machine.to_le_bytes());
+        }
         Self { memory, absent, head, extents, size: data + at }
     }
 
@@ -184,5 +192,25 @@ impl<'a> CoreFile<'a> {
     fn extent_at(&self, offset: u64) -> Option<&Extent> {
         let after = self.extents.partition_point(|extent| extent.offset <= offset);
         self.extents.get(after.checked_sub(1)?).filter(|extent| offset < extent.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_physmem::MapPolicy;
+    use pagehaul_synth::Foreign;
+    use pagehaul_vmcore::Source;
+
+    use super::*;
+
+    #[test]
+    fn the_file_is_of_the_machine_of_its_source() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for machine in Foreign::ALL.into_iter().filter(|machine| machine.wide && !machine.big_endian) {
+            std::fs::write(file.path(), machine.elf(&[(0, machine.page(1))], &[])).unwrap();
+            let source = Source::open(file.path(), MapPolicy::default()).unwrap();
+            let core = CoreFile::new(source.memory(), None, Absent::Error);
+            assert_eq!(core.head[MACHINE], machine.elf_machine.to_le_bytes(), "{}", machine.machine);
+        }
     }
 }

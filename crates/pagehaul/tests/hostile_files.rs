@@ -232,3 +232,15 @@ fn out_of_memory_is_one_sentence() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "pagehaul: the system has no memory left\n");
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn a_mount_does_not_pass_for_another_machine() {
+    let setup = Setup::small();
+    std::fs::create_dir(setup.path("mnt")).unwrap();
+    for machine in Foreign::ALL.into_iter().filter(|machine| machine.big_endian || !machine.wide) {
+        std::fs::write(setup.path("dump"), machine.elf(&[(0, machine.page(1))], &[])).unwrap();
+        let (code, _, said) = run(&setup, &["mount", "dump", "mnt"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("only little-endian 64-bit ones can be mounted"), "{said}");
+    }
+}

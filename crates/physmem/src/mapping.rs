@@ -63,9 +63,8 @@ impl Default for MapPolicy {
 }
 
 /// A file and the way to map it, shared by the threads that read it.
-#[derive(Debug)]
 pub struct MappedFile {
-    file: PlainFile,
+    file: Backing,
     /// Bytes mapped at a time at most.
     window: u64,
     /// Whether mapping is out of the question.
@@ -74,7 +73,36 @@ pub struct MappedFile {
     in_proc: bool,
 }
 
+/// What the bytes come from.
+enum Backing {
+    /// A file of the system.
+    Plain(PlainFile),
+    /// Bytes that exist in no file, and cannot be mapped: a flattened stream rearranged.
+    Other(Box<dyn ReadAt>),
+}
+
+impl Backing {
+    fn plain(&self) -> Option<&PlainFile> {
+        match self {
+            Self::Plain(file) => Some(file),
+            Self::Other(_) => None,
+        }
+    }
+
+    fn as_read_at(&self) -> &dyn ReadAt {
+        match self {
+            Self::Plain(file) => file,
+            Self::Other(file) => &**file,
+        }
+    }
+}
+
 impl MappedFile {
+    /// Takes bytes that cannot be mapped.
+    pub fn unmapped(file: Box<dyn ReadAt>) -> Self {
+        Self { file: Backing::Other(file), window: GRAIN, refused: AtomicBool::new(true), in_proc: false }
+    }
+
     /// Takes an open file.
     pub fn new(file: PlainFile, policy: MapPolicy) -> Self {
         let window = policy.window.max(GRAIN).checked_next_power_of_two().unwrap_or(1 << 30);
@@ -84,12 +112,12 @@ impl MappedFile {
             Access::Map => true,
             Access::Read => false,
         };
-        Self { file, window, refused: AtomicBool::new(!map), in_proc }
+        Self { file: Backing::Plain(file), window, refused: AtomicBool::new(!map), in_proc }
     }
 
     /// The file itself.
-    pub fn file(&self) -> &PlainFile {
-        &self.file
+    pub fn file(&self) -> &dyn ReadAt {
+        self.file.as_read_at()
     }
 
     /// Whether it is mapped: it was to be, and the system did not refuse so far.
@@ -139,7 +167,7 @@ pub struct Window<'a> {
 impl Window<'_> {
     /// The bytes at `offset`: at least one, at most `len`; none at or past the end of the file.
     pub fn bytes(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
-        let end = offset.saturating_add(len as u64).min(self.source.file.size());
+        let end = offset.saturating_add(len as u64).min(self.source.file().size());
         if offset >= end {
             return Ok(&[]);
         }
@@ -167,6 +195,7 @@ impl Window<'_> {
         if self.refused.contains(&offset) || self.source.refused.load(Ordering::Relaxed) {
             return false;
         }
+        let Some(file) = self.source.file.plain() else { return false };
         let mut window = FIRST;
         if let Some(left) = self.mapping.take() {
             self.faults += left.faults();
@@ -181,8 +210,8 @@ impl Window<'_> {
         self.length = window;
         let start = offset & !(window - 1);
         // One page more than the window, so that pages at odd file offsets (QEMU's dumps) are whole in one of two.
-        let end = start.saturating_add(window + GRAIN).min(self.source.file.size());
-        match Mapping::new(&self.source.file, start..end) {
+        let end = start.saturating_add(window + GRAIN).min(file.size());
+        match Mapping::new(file, start..end) {
             Ok(mapping) => {
                 self.mapping = Some(mapping);
                 true
@@ -204,10 +233,10 @@ impl Window<'_> {
     /// processor's second cache holds: 1 MiB makes a capture 8 % slower (`-d 0 -c lzo`).
     fn read(&mut self, offset: u64, end: u64) -> io::Result<&[u8]> {
         const MOST: usize = 128 << 10;
-        if self.source.in_proc && self.own.is_none() {
-            self.own = Some(self.source.file.reopen()?);
+        if let Some(file) = self.source.file.plain().filter(|_| self.source.in_proc && self.own.is_none()) {
+            self.own = Some(file.reopen()?);
         }
-        let file = self.own.as_ref().unwrap_or(&self.source.file);
+        let file = self.own.as_ref().map_or(self.source.file(), |own| own);
         if !self.buffered.contains(&offset) {
             let sequential = offset == self.buffered.end;
             let last = (self.buffered.end - self.buffered.start) as usize;

@@ -1,10 +1,12 @@
 //! ELF vmcores: `/proc/vmcore` in a capture kernel, saved copies of it, QEMU's `dump-guest-memory`, and `/proc/kcore` of
 //! a running one.
 
+use std::io;
 use std::path::Path;
 
 use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
-use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_kdump::Flattened;
+use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{
     Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory,
     Piece, RangeMap, ReadError, View, Window,
@@ -29,9 +31,9 @@ const NO_MEMORY: u64 = u64::MAX;
 const TOLD: usize = 8;
 
 /// An ELF vmcore, of either class and byte order.
-#[derive(Debug)]
 pub struct ElfVmcore {
     file: MappedFile,
+    flattened: bool,
     ranges: RangeMap,
     notes: Vec<u8>,
     arch: Arch,
@@ -45,6 +47,22 @@ impl ElfVmcore {
     /// Opens a vmcore. The header is read now, not when the file was made: kernels since 6.12 may add segments to
     /// /proc/vmcore until it is opened.
     pub fn open(file: PlainFile, policy: MapPolicy) -> Result<Self, OpenError> {
+        Self::open_mapped(MappedFile::new(file, policy))
+    }
+
+    /// Opens the vmcore that a flattened stream describes (`makedumpfile -E -F`).
+    pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
+        let complete = file.is_complete();
+        let mut vmcore = Self::open_mapped(MappedFile::unmapped(Box::new(file)))?;
+        vmcore.flattened = true;
+        if !complete {
+            vmcore.faults.push("the flattened stream was cut: it has no end".into());
+        }
+        Ok(vmcore)
+    }
+
+    fn open_mapped(mapped: MappedFile) -> Result<Self, OpenError> {
+        let file = mapped.file();
         let failed = |error| open_error(file.path(), error);
         let headers = ElfHeaders::open(file.size(), |offset, buf: &mut [u8]| file.read_exact_at(offset, buf))
             .map_err(failed)?;
@@ -102,13 +120,27 @@ impl ElfVmcore {
         let arch = Arch { machine, wide, big_endian, page_size: PAGE_SIZE as u32 };
         let marked_incomplete = headers.incomplete;
         let ranges = RangeMap::new(pieces);
-        let file = MappedFile::new(file, policy);
-        Ok(Self { file, ranges, notes, arch, faults, marked_incomplete, kernel_mapping, direct_map })
+        Ok(Self {
+            file: mapped,
+            flattened: false,
+            ranges,
+            notes,
+            arch,
+            faults,
+            marked_incomplete,
+            kernel_mapping,
+            direct_map,
+        })
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
         self.file.file().path()
+    }
+
+    /// Whether it is in a flattened stream.
+    pub fn is_flattened(&self) -> bool {
+        self.flattened
     }
 
     /// Whether the writer said that it did not finish: bit 0 of `e_flags`, which makedumpfile and pagehaul set in ELF
@@ -224,6 +256,9 @@ impl View for ElfView<'_> {
                 ),
             }),
             Ok(bytes) => Ok(bytes),
+            Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(ReadError::Missing { paddr, reason: source.to_string() })
+            }
             Err(source) => Err(ReadError::Io { path: file.path().to_owned(), offset, source }),
         }
     }

@@ -142,7 +142,14 @@ fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
         return Ok(SourceKind::Elf(ElfVmcore::open(file, policy)?));
     }
     if magic.starts_with(b"makedumpfile") {
-        return Ok(SourceKind::Flattened(KdumpFile::open_flattened(Flattened::open(file)?)?));
+        let file = Flattened::open(file)?;
+        let mut magic = [0; 4];
+        // What cannot be read is named when the dump is opened.
+        let is_elf = file.read_exact_at(0, &mut magic).is_ok() && magic == *b"\x7fELF";
+        return Ok(match is_elf {
+            true => SourceKind::Elf(ElfVmcore::open_flattened(file)?),
+            false => SourceKind::Flattened(KdumpFile::open_flattened(file)?),
+        });
     }
     if magic.starts_with(b"KDUMP   ") || magic.starts_with(b"DISKDUMP") {
         return Ok(SourceKind::Kdump(KdumpFile::open(Box::new(file))?));

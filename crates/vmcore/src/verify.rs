@@ -198,6 +198,7 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
         SourceKind::Simulated(_) => {}
         // Offsets of the stream are not those of the file in it.
         SourceKind::Flattened(_) => holds.push("flattened records"),
+        SourceKind::Elf(vmcore) if vmcore.is_flattened() => holds.push("flattened records"),
         SourceKind::Elf(vmcore) => {
             for piece in vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0) {
                 let start = piece.offset.max(bytes.start);

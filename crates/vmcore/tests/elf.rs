@@ -3,8 +3,8 @@
 use pagehaul_elfcore::notes;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits};
-use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine};
-use pagehaul_vmcore::ElfVmcore;
+use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine, Records, flatten};
+use pagehaul_vmcore::{ElfVmcore, Source, SourceKind};
 
 fn machine() -> Image {
     Machine::new(Era::V6_12)
@@ -177,4 +177,28 @@ fn memory_that_no_machine_has_is_left_out() {
         assert_eq!(memory.view().window(0x8000, 4096).unwrap(), [2; 4096]);
         assert_eq!(memory.faults().len(), faults, "bit {bit}: {:?}", memory.faults());
     }
+}
+
+/// `makedumpfile -E -F`: a vmcore as a stream of records.
+#[test]
+fn a_flattened_vmcore_reads_like_the_file() {
+    let image = machine();
+    let bytes = image.elf().bytes();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for records in [Records::Ascending, Records::Shuffled, Records::Rewritten] {
+        std::fs::write(file.path(), flatten(&bytes, 1 << 16, records)).unwrap();
+        let source = Source::open(file.path(), MapPolicy::default()).unwrap();
+        let SourceKind::Elf(vmcore) = source.kind() else { panic!("it is a vmcore") };
+        assert!(vmcore.is_flattened());
+        check(&image, vmcore);
+    }
+    let mut cut = flatten(&bytes, 1 << 16, Records::Ascending);
+    cut.truncate(cut.len() / 2);
+    std::fs::write(file.path(), cut).unwrap();
+    let source = Source::open(file.path(), MapPolicy::default()).unwrap();
+    assert!(source.is_incomplete());
+    let mut view = source.memory().view();
+    let mut scratch = [0; PAGE_SIZE];
+    assert!(view.page(1, &mut scratch).unwrap() == &image.page(1));
+    assert!(matches!(view.page(0x9000, &mut scratch), Err(ReadError::Missing { .. })));
 }

@@ -277,7 +277,8 @@ fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
 }
 
 fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
-    description.format = if vmcore.arch().wide { "ELF64" } else { "ELF32" }.into();
+    let class = if vmcore.arch().wide { "ELF64" } else { "ELF32" };
+    description.format = if vmcore.is_flattened() { format!("flattened {class}") } else { class.into() };
     let stored = vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0);
     // A page of which two pieces have a part counts once.
     let mut end = 0;

@@ -62,9 +62,9 @@ const IN_BACKGROUND: &str = "in-background";
 const MOUNTED: &str = "mounted on ";
 
 pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
-    let Some((folder, dumps)) = arguments.files.split_last() else { bail!("name a dump and a folder") };
+    let Some((folder, dumps)) = arguments.files.split_last() else { bail!("name a dump and a directory") };
     if !folder.is_dir() {
-        bail!("{} is not a folder to mount on", folder.display());
+        bail!("{} is not a directory to mount on", folder.display());
     }
     if arguments.background && !arguments.in_background {
         return in_background();
@@ -75,6 +75,16 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
         tell!("pagehaul: {warning}");
     }
     let memory = source.memory();
+    let arch = memory.arch();
+    if arch.big_endian || !arch.wide {
+        bail!(
+            "{}: this dump is of a {}-bit {} machine ({}), and only little-endian 64-bit ones can be mounted; use read",
+            source.path().display(),
+            if arch.wide { 64 } else { 32 },
+            if arch.big_endian { "big-endian" } else { "little-endian" },
+            arch.name()
+        );
+    }
     let hints = Hints::from_memory(memory);
     let kernel = Kernel::discover(memory, hints).ok();
     let absent = match arguments.excluded {
