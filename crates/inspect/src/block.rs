@@ -52,10 +52,11 @@ pub fn requests(machine: &Machine<'_>) -> Result<Vec<Request>, Fault> {
             let Ok(requests) = tags.get("rqs").and_then(|requests| requests.target()) else { continue };
             for tag in 0..count {
                 let Ok(request) = requests.index(tag).and_then(|request| request.target()) else { continue };
-                if request.get("q")?.pointer()? != queue.address() || request.number("state")? != IN_FLIGHT {
-                    continue;
+                let of_queue =
+                    request.get("q").and_then(|of| of.pointer()).is_ok_and(|of| of == queue.address());
+                if of_queue && request.number("state").is_ok_and(|state| state == IN_FLIGHT) {
+                    found.extend(describe(&request, &name, clock));
                 }
-                found.push(describe(&request, &name, clock)?);
             }
         }
     }

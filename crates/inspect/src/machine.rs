@@ -1,7 +1,7 @@
 //! The kernel's memory with its symbols, types and unwind tables.
 
 use pagehaul_btf::{Btf, Fault, Object, Space};
-use pagehaul_kernel::{Kernel, ReadVirtual};
+use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
 use pagehaul_unwind::{Table, Unwinder};
 
@@ -22,7 +22,7 @@ pub enum OpenError {
 
 /// A crashed kernel, ready to be inspected.
 pub struct Machine<'a> {
-    kernel: &'a Kernel,
+    kernel: &'a AddressSpace,
     notes: &'a [u8],
     space: Space<'a>,
     symbols: Symbols,
@@ -36,8 +36,18 @@ pub struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     /// Reads symbols, types, modules and unwind tables. `notes` are the ELF notes of the source.
-    pub fn open(kernel: &'a Kernel, memory: &'a dyn ReadVirtual, notes: &'a [u8]) -> Result<Self, OpenError> {
+    pub fn open(
+        kernel: &'a AddressSpace,
+        memory: &'a VirtualMemory<'_>,
+        notes: &'a [u8],
+    ) -> Result<Self, OpenError> {
         let symbols = Symbols::new(Kallsyms::read(kernel.info(), memory)?);
+        // 021182e52fe0 (4.8); the image needs no direct map.
+        if memory.direct_map().is_empty()
+            && let Some(start) = symbols.address("page_offset_base").and_then(|at| memory.u64(at).ok())
+        {
+            memory.set_direct_map(start);
+        }
         let mut warnings = Vec::new();
         let btf = read_btf(&symbols, memory).unwrap_or_else(|why| {
             warnings.push(format!("{why}: only the log, symbols and stacks of CPUs can be shown"));
@@ -90,7 +100,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns what VMCOREINFO and the page tables say.
-    pub fn kernel(&self) -> &'a Kernel {
+    pub fn kernel(&self) -> &'a AddressSpace {
         self.kernel
     }
 
@@ -133,7 +143,7 @@ impl<'a> Machine<'a> {
 
     /// Returns major and minor number of the release.
     pub fn release(&self) -> Option<(u32, u32)> {
-        let mut numbers = self.kernel.release().split(|c: char| !c.is_ascii_digit());
+        let mut numbers = self.kernel.info().get("OSRELEASE")?.split(|c: char| !c.is_ascii_digit());
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 

@@ -87,6 +87,9 @@ pub struct Signature {
     pub exact: String,
 }
 
+/// The outermost functions of kernel threads and system calls: they tell nothing.
+const BOTTOMS: [&str; 4] = ["kthread", "ret_from_fork", "ret_from_fork_asm", "worker_thread"];
+
 fn is_messenger(function: &str) -> bool {
     MESSENGERS.iter().any(|start| function.starts_with(start))
 }
@@ -123,7 +126,9 @@ pub fn signature(death: &Death, frames: &[FrameName], lock: Option<&str>, releas
     };
     let mut parts = vec![kind.replace(' ', "-").to_lowercase()];
     parts.extend(lock.map(str::to_owned));
-    let functions = frames.iter().filter(|frame| !is_messenger(&frame.function)).map(|frame| {
+    let counts =
+        |frame: &&FrameName| !is_messenger(&frame.function) && !BOTTOMS.contains(&frame.function.as_str());
+    let functions = frames.iter().filter(counts).map(|frame| {
         let name = family_name(&frame.function);
         let name = name.strip_prefix("__x64_").unwrap_or(name);
         frame.module.as_ref().map_or_else(|| name.to_owned(), |module| format!("{module}!{name}"))

@@ -282,7 +282,11 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn blocked(facts: &Facts<'_>) -> Option<Finding> {
-    let group = facts.blocked.iter().max_by(|a, b| a.longest_seconds.total_cmp(&b.longest_seconds))?;
+    // Those that wait for a lock have a finding.
+    let explained =
+        |pid: &u32| facts.locks.held.iter().any(|held| held.waiters.iter().any(|wait| wait.pid == *pid));
+    let unexplained = facts.blocked.iter().filter(|group| !group.pids.iter().all(explained));
+    let group = unexplained.max_by(|a, b| a.longest_seconds.total_cmp(&b.longest_seconds))?;
     if group.longest_seconds < LONG_WAIT {
         return None;
     }

@@ -58,7 +58,15 @@ pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
         let walk = root.tree("vmap_area", "rb_node")?;
         result.broken = result.broken.or(walk.broken);
         for area in walk.items {
-            let bytes = area.number("va_end")?.saturating_sub(area.number("va_start")?);
+            let bounds = area.number("va_end").and_then(|end| Ok((area.number("va_start")?, end)));
+            let (start, end) = match bounds {
+                Ok(bounds) => bounds,
+                Err(why) => {
+                    result.broken.get_or_insert_with(|| why.to_string());
+                    continue;
+                }
+            };
+            let bytes = end.saturating_sub(start);
             let caller = area.get("vm->caller").and_then(|caller| caller.pointer()).unwrap_or(0);
             result.areas += 1;
             result.bytes = result.bytes.saturating_add(bytes);

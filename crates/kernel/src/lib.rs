@@ -30,7 +30,7 @@ mod walker;
 pub use class::PageClass;
 pub use detail::{Details, Zones};
 pub use error::{KernelError, TranslateError};
-pub use kernel::{Hints, Kernel, Undecidable};
+pub use kernel::{AddressSpace, Hints, Kernel, Undecidable};
 pub use kernel_mapped_pages::KernelMappedPages;
 pub use level::{DumpLevel, LevelError};
 pub use log::{Caller, KernelLog, Record};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
 
 use crate::translate::START_KERNEL_MAP;
-use crate::{Kernel, TranslateError, Translator};
+use crate::{AddressSpace, TranslateError, Translator};
 
 /// Pages kept: 4 MiB. Walking 100,000 tasks touches each page several times, but in order.
 const SLOTS: usize = 1 << 10;
@@ -84,7 +84,9 @@ pub trait ReadVirtual {
 /// The direct map is translated by subtraction: the dump may lack its page tables, and they say nothing else.
 pub struct VirtualMemory<'a> {
     translator: &'a Translator,
-    direct_map: Range<u64>,
+    direct_map: RefCell<Range<u64>>,
+    /// End of physical memory.
+    end: u64,
     state: RefCell<State<'a>>,
 }
 
@@ -96,20 +98,28 @@ struct State<'a> {
 }
 
 impl<'a> VirtualMemory<'a> {
-    /// Opens the memory of `kernel`.
-    pub fn new(kernel: &'a Kernel, memory: &'a dyn PhysMemory) -> Self {
-        let direct_map = match memory.direct_map().or_else(|| kernel.direct_map()) {
-            Some(start) => start..start.saturating_add(memory.ranges().end()).min(START_KERNEL_MAP),
-            None => 0..0,
-        };
+    /// Opens the memory of a kernel.
+    pub fn new(space: &'a AddressSpace, memory: &'a dyn PhysMemory) -> Self {
         let state =
             State { view: memory.view(), numbers: vec![EMPTY; SLOTS], pages: vec![0; SLOTS * PAGE_SIZE] };
-        Self { translator: kernel.translator(), direct_map, state: RefCell::new(state) }
+        let opened = Self {
+            translator: space.translator(),
+            direct_map: RefCell::new(0..0),
+            end: memory.ranges().end(),
+            state: RefCell::new(state),
+        };
+        space.direct_map().into_iter().for_each(|start| opened.set_direct_map(start));
+        opened
+    }
+
+    /// Sets where the direct map starts, for a kernel whose memory sections do not tell.
+    pub fn set_direct_map(&self, start: u64) {
+        *self.direct_map.borrow_mut() = start..start.saturating_add(self.end).min(START_KERNEL_MAP);
     }
 
     /// Returns the virtual addresses of the direct map; empty if its start is unknown.
-    pub fn direct_map(&self) -> &Range<u64> {
-        &self.direct_map
+    pub fn direct_map(&self) -> Range<u64> {
+        self.direct_map.borrow().clone()
     }
 
     /// Returns the physical address behind `vaddr`.
@@ -146,8 +156,9 @@ impl<'a> VirtualMemory<'a> {
     }
 
     fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<u64, TranslateError> {
-        if self.direct_map.contains(&vaddr) {
-            return Ok(vaddr - self.direct_map.start);
+        let direct_map = self.direct_map.borrow();
+        if direct_map.contains(&vaddr) {
+            return Ok(vaddr - direct_map.start);
         }
         self.translator.translate(view, vaddr).map(|extent| extent.paddr)
     }

@@ -29,7 +29,7 @@ pub(crate) fn candidates(
     for word in 0..MOST_WORDS {
         let at = start.wrapping_add(8 * word);
         let Ok(value) = memory.u64(at) else { break };
-        if symbols.is_text(value) && follows_call(memory, value, callee) {
+        if symbols.is_text(value) && follows_call(memory, symbols, value, callee) {
             found.push(Candidate { sp: at.wrapping_add(8), return_address: value, below: start });
             // The first one nearly always is it.
             if found.len() >= 4 {
@@ -41,8 +41,16 @@ pub(crate) fn candidates(
 }
 
 /// Returns whether the instruction before `return_address` is a call, of `callee` if that is known.
-fn follows_call(memory: &dyn ReadVirtual, return_address: u64, callee: Option<u64>) -> bool {
-    let Ok(before) = memory.bytes(return_address.wrapping_sub(7), 7) else { return false };
+fn follows_call(
+    memory: &dyn ReadVirtual,
+    symbols: &Symbols,
+    return_address: u64,
+    callee: Option<u64>,
+) -> bool {
+    let Ok(before) = memory.bytes(return_address.wrapping_sub(7), 7) else {
+        // Incomplete dumps lack text first: what is inside a function may be a return address.
+        return symbols.caller(return_address).is_some_and(|name| name.offset > 5);
+    };
     let direct = before.get(2..).and_then(|call| {
         let [0xe8, offset @ ..] = call else { return None };
         let offset = i32::from_le_bytes(*offset.first_chunk()?);

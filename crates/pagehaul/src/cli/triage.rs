@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_inspect::{Machine, Report, Task, TaskStack};
-use pagehaul_kernel::{Hints, Kernel, KernelLog, VirtualMemory};
+use pagehaul_kernel::{AddressSpace, Hints, KernelLog, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 use serde::Serialize;
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     let name = || source.path().display().to_string();
     let memory = source.memory();
     let hints = Hints::from_memory(memory);
-    let kernel = Kernel::discover(memory, hints).with_context(name)?;
+    let kernel = AddressSpace::discover(memory, hints).with_context(name)?;
     let virtual_memory = VirtualMemory::new(&kernel, memory);
     let machine = Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(name)?;
     let log = KernelLog::read(memory, hints);

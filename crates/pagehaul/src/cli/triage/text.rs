@@ -136,7 +136,7 @@ fn cpus(report: &Report, out: &mut String, full: bool) {
         let place = match &cpu.stack {
             Some(_) if cpu.idle => "idle".into(),
             // The cause says more than the functions that report it.
-            Some(_) if cpu.crashed && !full => {
+            Some(_) if cpu.crashed && report.death.kind != Kind::HungTask && !full => {
                 let functions = report.cause.iter().take(INNERMOST).map(|frame| frame.function.as_str());
                 functions.collect::<Vec<_>>().join(" < ")
             }
