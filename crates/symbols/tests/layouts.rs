@@ -1,0 +1,159 @@
+//! Every layout of kallsyms, with VMCOREINFO's addresses and by search, and damaged.
+
+use pagehaul_kernel::{ReadVirtual, TranslateError, VmcoreInfo};
+use pagehaul_symbols::{Encoding, Kallsyms};
+use proptest::prelude::*;
+
+const STEXT: u64 = 0xffff_ffff_8100_0000;
+/// Where the tables start, as `.rodata` does behind the text.
+const TABLES: usize = 0x1000;
+const COUNT: usize = 2000;
+
+struct Memory(Vec<u8>);
+
+impl ReadVirtual for Memory {
+    fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
+        let start = vaddr.checked_sub(STEXT).ok_or(TranslateError::NotCanonical { vaddr })? as usize;
+        let bytes = self.0.get(start..start + buf.len()).ok_or(TranslateError::NotCanonical { vaddr })?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Symbols of the made-up kernel: address, name with its letter.
+fn symbols() -> Vec<(u64, String)> {
+    (0..COUNT as u64)
+        .map(|number| match number {
+            0 => (STEXT, "T_stext".into()),
+            // Longer than 127 tokens.
+            7 => (STEXT + 7 * 32, format!("t{}", "long_name_".repeat(20))),
+            _ => (STEXT + number * 32, format!("tsymbol_{number}")),
+        })
+        .collect()
+}
+
+/// An image with the tables of a release, and its VMCOREINFO.
+fn image(encoding: Encoding, tables_last: bool, align: usize) -> (Memory, String) {
+    let symbols = symbols();
+    let mut bytes = vec![0; TABLES];
+    let mut keys = format!("SYMBOL(_stext)={STEXT:x}\n");
+    let mut place = |bytes: &mut Vec<u8>, name: &str, content: &[u8]| {
+        bytes.resize(bytes.len().next_multiple_of(align), 0);
+        let at = STEXT + bytes.len() as u64;
+        keys += &format!("SYMBOL(kallsyms_{name})={at:x}\n");
+        bytes.extend_from_slice(content);
+    };
+    let mut names = Vec::new();
+    let mut markers = Vec::new();
+    for (number, (_, name)) in symbols.iter().enumerate() {
+        if number % 256 == 0 {
+            markers.extend((names.len() as u32).to_le_bytes());
+        }
+        match name.len() {
+            short @ 0..128 => names.push(short as u8),
+            long => names.extend([long as u8 & 0x7f | 0x80, (long >> 7) as u8]),
+        }
+        names.extend(name.bytes());
+    }
+    let mut table = Vec::new();
+    let mut index = Vec::new();
+    for token in 0..=255_u8 {
+        index.extend((table.len() as u16).to_le_bytes());
+        match token {
+            b'!'..=b'~' => table.push(token),
+            _ => table.extend(format!("<{token}>").bytes()),
+        }
+        table.push(0);
+    }
+    let addresses = |bytes: &mut Vec<u8>, place: &mut dyn FnMut(&mut Vec<u8>, &str, &[u8])| {
+        bytes.resize(bytes.len().next_multiple_of(align), 0);
+        let start = STEXT + bytes.len() as u64;
+        let word = |(number, (address, _)): (usize, &(u64, String))| match encoding {
+            Encoding::Absolute => address.to_le_bytes().to_vec(),
+            Encoding::AbsolutePerCpu => {
+                (STEXT.wrapping_sub(1).wrapping_sub(*address) as u32).to_le_bytes().to_vec()
+            }
+            Encoding::Relative => ((address - STEXT) as u32).to_le_bytes().to_vec(),
+            Encoding::PlaceRelative => {
+                (address.wrapping_sub(start + 4 * number as u64) as u32).to_le_bytes().to_vec()
+            }
+        };
+        let column: Vec<u8> = symbols.iter().enumerate().flat_map(word).collect();
+        place(bytes, if encoding == Encoding::Absolute { "addresses" } else { "offsets" }, &column);
+        if matches!(encoding, Encoding::AbsolutePerCpu | Encoding::Relative) {
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            place(bytes, "relative_base", &STEXT.to_le_bytes());
+        }
+    };
+    if !tables_last {
+        addresses(&mut bytes, &mut place);
+    }
+    place(&mut bytes, "num_syms", &(COUNT as u32).to_le_bytes());
+    place(&mut bytes, "names", &names);
+    place(&mut bytes, "markers", &markers);
+    place(&mut bytes, "token_table", &table);
+    place(&mut bytes, "token_index", &index);
+    if tables_last {
+        addresses(&mut bytes, &mut place);
+    }
+    bytes.resize(bytes.len() + 0x40000, 0);
+    (Memory(bytes), keys)
+}
+
+/// From 4.6, 6.4, 6.15, 7.0, and without CONFIG_KALLSYMS_BASE_RELATIVE.
+const LAYOUTS: [(Encoding, bool, usize); 5] = [
+    (Encoding::AbsolutePerCpu, false, 8),
+    (Encoding::AbsolutePerCpu, true, 8),
+    (Encoding::Relative, true, 8),
+    (Encoding::PlaceRelative, true, 4),
+    (Encoding::Absolute, false, 8),
+];
+
+fn check(found: &Kallsyms, encoding: Encoding) {
+    // The first symbol has the same value in both: 0 and 0xffffffff decide only together with the base.
+    assert_eq!(found.encoding(), encoding);
+    assert_eq!(found.len(), COUNT);
+    for (address, name) in symbols() {
+        let name = &name[1..];
+        assert_eq!(found.address(name), Some(address), "{name}");
+        assert_eq!(
+            found.containing(address + 31).map(|(start, _, name)| (start, name)),
+            Some((address, name.into()))
+        );
+    }
+    assert_eq!(found.address("nothing"), None);
+}
+
+#[test]
+fn every_layout_is_read_by_its_keys() {
+    for (encoding, last, align) in LAYOUTS {
+        let (memory, keys) = image(encoding, last, align);
+        check(&Kallsyms::read(&VmcoreInfo::parse(keys.as_bytes()), &memory).unwrap(), encoding);
+    }
+}
+
+#[test]
+fn every_layout_is_found_by_search() {
+    for (encoding, last, align) in LAYOUTS {
+        let (memory, _) = image(encoding, last, align);
+        let found = Kallsyms::search(STEXT, &memory);
+        check(&found.unwrap_or_else(|why| panic!("{encoding:?} {last}: {why}")), encoding);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn damage_is_an_error_or_other_symbols(layout in 0..5_usize, patches in prop::collection::vec((any::<u32>(), any::<u64>()), 1..20)) {
+        let (encoding, last, align) = LAYOUTS[layout];
+        let (mut memory, keys) = image(encoding, last, align);
+        for (at, word) in patches {
+            let at = TABLES + at as usize % (memory.0.len() - TABLES - 0x40008);
+            memory.0[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        if let Ok(found) = Kallsyms::read(&VmcoreInfo::parse(keys.as_bytes()), &memory) {
+            prop_assert!(found.iter().count() <= found.len());
+        }
+        let _ = Kallsyms::search(STEXT, &memory);
+    }
+}
