@@ -1,7 +1,7 @@
 //! In the first kernel: fill memory, load the capture kernel, panic.
 
 use crate::system::{disk, pin_to_cpu, set};
-use crate::{Result, fill, kernel, notify_host, tasks};
+use crate::{Result, fill, kernel, notify_host, scenario, tasks};
 use lab_guest::plan::{self, Plan, message};
 use lab_guest::results::Manifest;
 use std::fs;
@@ -28,6 +28,9 @@ pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     set("/proc/sys/kernel/sysrq", "1")?;
     notify_host(message::PANIC, "");
     held.free();
+    if let Some(name) = &plan.scenario {
+        return scenario::run(name);
+    }
     set("/proc/sysrq-trigger", "c")?;
     Err("the kernel survived sysrq-c".into())
 }

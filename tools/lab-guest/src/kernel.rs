@@ -17,17 +17,24 @@ pub fn load_modules(directory: &Path) -> Result<()> {
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        let file = File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        // SAFETY: an open file and an empty NUL-terminated string; no other memory is passed.
-        let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
-        if result != 0 {
-            let why = std::io::Error::last_os_error();
-            // The machine lacks the device (ENODEV), or the module is loaded already.
-            if !matches!(why.raw_os_error(), Some(libc::ENODEV | libc::EEXIST)) {
-                return Err(format!("loading {}: {why}", path.display()));
-            }
-            notify_host(message::STEP, &format!("{} not loaded: {why}", path.display()));
+        load_module(&path, "")?;
+    }
+    Ok(())
+}
+
+/// Loads a module.
+pub fn load_module(path: &Path, parameters: &str) -> Result<()> {
+    let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let parameters = CString::new(parameters).map_err(|e| format!("{parameters}: {e}"))?;
+    // SAFETY: an open file and a NUL-terminated string; no other memory is passed.
+    let result = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), parameters.as_ptr(), 0) };
+    if result != 0 {
+        let why = std::io::Error::last_os_error();
+        // The machine lacks the device (ENODEV), or the module is loaded already.
+        if !matches!(why.raw_os_error(), Some(libc::ENODEV | libc::EEXIST)) {
+            return Err(format!("loading {}: {why}", path.display()));
         }
+        notify_host(message::STEP, &format!("{} not loaded: {why}", path.display()));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod pages;
 mod run;
 mod run_workload;
 mod save;
+mod scenario;
 mod system;
 mod tasks;
 

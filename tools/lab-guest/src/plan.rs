@@ -8,6 +8,8 @@ pub const PATH: &str = "/lab.json";
 pub const MODULES: &str = "/modules";
 /// Path of the optional pagehaul binary in the initramfs.
 pub const PAGEHAUL: &str = "/bin/pagehaul";
+/// Path of the module that crashes the kernel, in the initramfs.
+pub const SCENARIO_MODULE: &str = "/crash_scenes.ko";
 /// Path of the capture kernel in the first kernel's initramfs.
 pub const CAPTURE_KERNEL: &str = "/boot/vmlinuz";
 /// Path of the capture kernel's initramfs in the first kernel's.
@@ -66,6 +68,9 @@ pub struct Plan {
     pub save_vmcore: bool,
     /// Runs in the capture kernel, one after the other.
     pub runs: Vec<Run>,
+    /// How to crash; without it by SysRq c.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<String>,
 }
 
 /// How to fill memory in the first kernel.

@@ -44,6 +44,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
         capture_command_line: String::new(),
         save_vmcore: false,
         runs: Vec::new(),
+        scenario: None,
     };
     // The key does not include the guest program: other builds fill memory the same way, and large inputs are kept.
     let key = Key::default()
@@ -54,7 +55,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
     let name = format!("{}-{}M-{key}", config.kernel, config.memory_mib);
     let directory = cache::directory()?.join("benchmark").join(name);
     cache::once(&directory, |draft| {
-        let image = initramfs::build(&kernel, &tools, &guest, None, &plan)?;
+        let image = initramfs::build(&kernel, &tools, &guest, None, None, &plan)?;
         let path = draft.join("initramfs");
         fs::write(&path, image).context("writing the initramfs")?;
         boot(config, &tools, &kernel, draft)?;

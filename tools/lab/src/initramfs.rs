@@ -14,12 +14,13 @@ use std::path::Path;
 const DRIVERS: [&str; 5] = ["virtio_pci", "virtio_blk", "ext4", "virtio_balloon", "qemu_fw_cfg"];
 
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
-/// pagehaul.
+/// pagehaul, and the module of a scenario.
 pub fn build(
     kernel: &Kernel,
     tools: &Tools,
     guest: &Path,
     pagehaul: Option<&Path>,
+    scenario: Option<&Path>,
     plan: &Plan,
 ) -> Result<Vec<u8>> {
     let modules = modules::load_order(kernel, tools, &DRIVERS)?;
@@ -33,6 +34,9 @@ pub fn build(
     first.file(plan::PATH, &json);
     first.file(plan::CAPTURE_KERNEL, &read(&kernel.image()?)?);
     first.file(plan::CAPTURE_INITRAMFS, &capture.finish());
+    if let Some(path) = scenario {
+        first.file(plan::SCENARIO_MODULE, &read(path)?);
+    }
     Ok(first.finish())
 }
 

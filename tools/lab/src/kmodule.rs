@@ -1,4 +1,4 @@
-//! Builds the lab's kernel module with Debian's kernel headers.
+//! Builds the lab's kernel modules with Debian's kernel headers.
 
 use crate::apt::Apt;
 use crate::cache::{self, Key};
@@ -10,8 +10,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Name of the module. Its sources are in `tools/lab/module`.
-pub const NAME: &str = "vmalloc_stress";
+/// The module that stresses vmalloc. Sources are in `tools/lab/module`.
+pub const VMALLOC_STRESS: &str = "vmalloc_stress";
+/// The module that crashes the kernel.
+pub const CRASH_SCENES: &str = "crash_scenes";
 
 /// Wrapper programs of the headers, and the program each would run here. These are linked to the suite's C library, which
 /// may be newer than this machine's.
@@ -20,13 +22,14 @@ const PROGRAMS: [(&str, &str); 2] =
 const LIBRARIES: [&str; 4] = ["libc6", "libelf1t64", "zlib1g", "libzstd1"];
 const LIBRARY_SUITE: &str = "trixie";
 
-/// Builds the module for a kernel of the lab, unless the cache has it. Only for 6.12 and later: earlier suites have
+/// Builds a module for a kernel of the lab, unless the cache has it. Only for 6.12 and later: earlier suites have
 /// other header packages, and their kernels lack the trace events.
-pub fn vmalloc_stress(kernel: &Kernel) -> Result<PathBuf> {
+pub fn build(kernel: &Kernel, name: &str) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("module");
     let key = Key::default()
         .with(&kernel.release)
-        .with_file(&source.join(format!("{NAME}.c")))?
+        .with_file(&source.join(format!("{VMALLOC_STRESS}.c")))?
+        .with_file(&source.join(format!("{CRASH_SCENES}.c")))?
         .with_file(&source.join("Kbuild"))?;
     let modules = cache::directory()?.join("modules");
     let directory = modules.join(format!("{}-{}", kernel.release, key.short()));
@@ -34,16 +37,18 @@ pub fn vmalloc_stress(kernel: &Kernel) -> Result<PathBuf> {
         let headers = headers(kernel)?;
         let work = draft.join("build");
         cache::make(&work)?;
-        for file in [&format!("{NAME}.c"), "Kbuild"] {
+        let names = [VMALLOC_STRESS, CRASH_SCENES];
+        for file in names.map(|name| format!("{name}.c")).iter().map(String::as_str).chain(["Kbuild"]) {
             fs::copy(source.join(file), work.join(file)).with_context(|| format!("copying {file}"))?;
         }
         make(kernel, &headers, &work)?;
-        let module = format!("{NAME}.ko");
-        fs::rename(work.join(&module), draft.join(&module)).context("renaming the module")?;
+        for module in names.map(|name| format!("{name}.ko")) {
+            fs::rename(work.join(&module), draft.join(&module)).context("renaming a module")?;
+        }
         fs::remove_dir_all(&work).context("removing the build directory")
     })
-    .with_context(|| format!("building {NAME} for {}", kernel.release))?;
-    Ok(directory.join(format!("{NAME}.ko")))
+    .with_context(|| format!("building {name} for {}", kernel.release))?;
+    Ok(directory.join(format!("{name}.ko")))
 }
 
 fn make(kernel: &Kernel, headers: &Path, work: &Path) -> Result<()> {

@@ -122,14 +122,14 @@ pub fn vmalloc(kernels: &[&str], runs: &Runs) -> Result<String> {
                 VMALLOC.join(" and ")
             );
         }
-        let module = kmodule::vmalloc_stress(&Kernel::get(kernel)?)?;
+        let module = kmodule::build(&Kernel::get(kernel)?, kmodule::VMALLOC_STRESS)?;
         let config = Config {
             kernel: (*kernel).to_owned(),
             memory_mib: 768,
             scratch_mib: 64,
             swap_mib: 0,
             packages: ["linux-perf", "kmod", "procps"].map(str::to_owned).to_vec(),
-            files: vec![(module, format!("/{}.ko", kmodule::NAME))],
+            files: vec![(module, format!("/{}.ko", kmodule::VMALLOC_STRESS))],
             steps: vec![step("vmalloc", VMALLOC_SCRIPT.to_owned())],
             pagehaul: runs.guest_pagehaul.clone(),
             ..Config::default()

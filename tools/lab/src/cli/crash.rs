@@ -37,6 +37,9 @@ pub struct CrashArguments {
     /// Time limit of each capture in seconds.
     #[arg(long, default_value_t = 300)]
     time_limit: u64,
+    /// How to crash, instead of by SysRq c; implies one CPU, because the capture kernel has to start on the boot CPU.
+    #[arg(long, value_parser = ["null", "bug", "deadlock", "rwsem", "lockup", "oom"])]
+    scenario: Option<String>,
     /// How QEMU executes the guest's instructions.
     #[arg(long, value_enum, default_value_t)]
     accel: Accelerator,
@@ -48,7 +51,8 @@ impl From<CrashArguments> for Config {
         Config {
             kernel: from.kernel,
             memory_mib: from.memory,
-            cpus: from.cpus,
+            cpus: if from.scenario.is_some() { 1 } else { from.cpus },
+            scenario: from.scenario,
             cpu: from.cpu,
             accelerator: from.accel,
             append: from.append,

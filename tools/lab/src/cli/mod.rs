@@ -45,6 +45,14 @@ enum Command {
         #[arg(long)]
         command_lines: bool,
     },
+    /// Validate `pagehaul triage` with drgn and debug symbols, on filtered, incomplete and damaged dumps, and in scenarios.
+    ValidateTriage {
+        #[command(flatten)]
+        on: KernelArguments,
+        /// Scenario to crash the kernel with; may be repeated [default: none, SysRq c only].
+        #[arg(long, value_name = "NAME")]
+        scenario: Vec<String>,
+    },
     /// Validate cores and checkpoints of real programs with gdb, lldb, elfutils and drgn. Needs root or sudo.
     ValidateProcess {
         /// The pagehaul to validate [default: the release build next to this program].
@@ -172,6 +180,9 @@ pub fn run() -> Result<()> {
         }
         Command::Validate { on, command_lines } => {
             validate::validate(&on.kernel, &release_build(on.pagehaul)?, command_lines)
+        }
+        Command::ValidateTriage { on, scenario } => {
+            validate::triage::validate(&on.kernel, &release_build(on.pagehaul)?, &scenario)
         }
         Command::ValidateProcess { pagehaul, only, mib, scratch, record } => {
             let options = validate::process::Options { parts: only, mib, scratch, record };

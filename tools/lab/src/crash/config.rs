@@ -42,6 +42,9 @@ pub struct Config {
     pub dump_disk_mib: u64,
     /// Whether the capture kernel saves all of /proc/vmcore.
     pub save_vmcore: bool,
+    /// How to crash: `null`, `bug`, `deadlock`, `rwsem`, `lockup` (`tools/lab/module/crash_scenes.c`) or `oom`. Without it,
+    /// by SysRq c.
+    pub scenario: Option<String>,
     /// Whether to keep the initial contents of the disks for results and dumps, and a log of all writes to them.
     pub record: bool,
 }
@@ -65,6 +68,7 @@ impl Default for Config {
             write_rate: None,
             dump_disk_mib: 0,
             save_vmcore: true,
+            scenario: None,
             record: false,
         }
     }
@@ -113,6 +117,7 @@ impl Config {
             ),
             save_vmcore: self.save_vmcore,
             runs,
+            scenario: self.scenario.clone(),
         }
     }
 
@@ -135,6 +140,7 @@ impl Config {
         if self.crashkernel != "256M" {
             parts.push(self.crashkernel.clone());
         }
+        parts.extend(self.scenario.clone());
         if !runs.is_empty() {
             // Different runs serve different purposes: they do not replace each other's results.
             let lines = runs.iter().map(|run| format!("{} {}", run.name, run.arguments.join(" ")));

@@ -14,7 +14,7 @@ use crate::cache::{self, Key};
 use crate::kernels::Kernel;
 use crate::tools::Tools;
 use crate::vm::Accelerator;
-use crate::{build, initramfs};
+use crate::{build, initramfs, kmodule};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,10 @@ pub fn crash(config: &Config) -> Result<Crash> {
         if config.accelerator == Accelerator::Kvm {
             kvm::probe(&tools, &kernel)?;
         }
-        let initramfs = initramfs::build(&kernel, &tools, &guest, pagehaul.as_deref(), &plan)?;
+        let module = config.scenario.as_ref().map(|_| kmodule::build(&kernel, kmodule::CRASH_SCENES));
+        let module = module.transpose()?;
+        let initramfs =
+            initramfs::build(&kernel, &tools, &guest, pagehaul.as_deref(), module.as_deref(), &plan)?;
         // The vmcore, dumps of about the same size, and the rest: an estimate, since disks grow as they are written.
         cache::room(&crashes, (2 * config.memory_mib + 1024) << 20)?;
         run::run(config, &tools, &kernel, draft, &initramfs)

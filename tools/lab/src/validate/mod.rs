@@ -2,6 +2,7 @@
 //! `oracle/validate.py`.
 
 pub mod process;
+pub mod triage;
 
 use crate::{Config, Crash, build, crash, kernels, oracle};
 use anyhow::{Context, Result, bail};

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Crashes or stalls the kernel in the way that `scene` names, when it is loaded.
+ */
+#include <linux/delay.h>
+#include <linux/init.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+
+static char *scene = "";
+module_param(scene, charp, 0444);
+MODULE_PARM_DESC(scene, "null, bug, deadlock, rwsem or lockup");
+
+static DEFINE_MUTEX(scene_first);
+static DEFINE_MUTEX(scene_second);
+static DECLARE_RWSEM(scene_table);
+
+struct scene_request {
+	long unused;
+	long count;
+};
+
+static noinline void scene_null_dereference(struct scene_request *request)
+{
+	WRITE_ONCE(request->count, 1);
+}
+
+static noinline void scene_bug(void)
+{
+	BUG();
+}
+
+static noinline int scene_first_then_second(void *unused)
+{
+	mutex_lock(&scene_first);
+	msleep(500);
+	mutex_lock(&scene_second);
+	mutex_unlock(&scene_second);
+	mutex_unlock(&scene_first);
+	return 0;
+}
+
+static noinline int scene_second_then_first(void *unused)
+{
+	mutex_lock(&scene_second);
+	msleep(500);
+	mutex_lock(&scene_first);
+	mutex_unlock(&scene_first);
+	mutex_unlock(&scene_second);
+	return 0;
+}
+
+static noinline int scene_writer(void *unused)
+{
+	down_write(&scene_table);
+	msleep(3600 * 1000);
+	up_write(&scene_table);
+	return 0;
+}
+
+static noinline int scene_reader(void *unused)
+{
+	msleep(200);
+	down_read(&scene_table);
+	up_read(&scene_table);
+	return 0;
+}
+
+static noinline int scene_spin(void *unused)
+{
+	msleep(200);
+	preempt_disable();
+	for (;;)
+		cpu_relax();
+	return 0;
+}
+
+static int __init scene_init(void)
+{
+	int i;
+
+	if (!strcmp(scene, "null")) {
+		scene_null_dereference(NULL);
+	} else if (!strcmp(scene, "bug")) {
+		scene_bug();
+	} else if (!strcmp(scene, "deadlock")) {
+		kthread_run(scene_first_then_second, NULL, "scene-a");
+		kthread_run(scene_second_then_first, NULL, "scene-b");
+	} else if (!strcmp(scene, "rwsem")) {
+		kthread_run(scene_writer, NULL, "scene-writer");
+		for (i = 0; i < 3; i++)
+			kthread_run(scene_reader, NULL, "scene-reader/%d", i);
+	} else if (!strcmp(scene, "lockup")) {
+		kthread_run(scene_spin, NULL, "scene-spin");
+	} else {
+		return -EINVAL;
+	}
+	return 0;
+}
+module_init(scene_init);
+
+MODULE_DESCRIPTION("Crashes or stalls the kernel for tests");
+MODULE_LICENSE("Dual MIT/GPL");
