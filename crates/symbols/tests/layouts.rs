@@ -32,20 +32,54 @@ fn symbols() -> Vec<(u64, String)> {
         .collect()
 }
 
+/// A kernel image, and its VMCOREINFO.
+struct Image {
+    bytes: Vec<u8>,
+    keys: String,
+    align: usize,
+}
+
+impl Image {
+    fn place(&mut self, name: &str, content: &[u8]) {
+        self.align(self.align);
+        let at = STEXT + self.bytes.len() as u64;
+        self.keys += &format!("SYMBOL(kallsyms_{name})={at:x}\n");
+        self.bytes.extend_from_slice(content);
+    }
+
+    fn align(&mut self, align: usize) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
+    }
+
+    fn place_addresses(&mut self, encoding: Encoding) {
+        self.align(self.align);
+        let start = STEXT + self.bytes.len() as u64;
+        let word = |(number, (address, _)): (usize, (u64, String))| match encoding {
+            Encoding::Absolute => address.to_le_bytes().to_vec(),
+            Encoding::AbsolutePerCpu => {
+                (STEXT.wrapping_sub(1).wrapping_sub(address) as u32).to_le_bytes().to_vec()
+            }
+            Encoding::Relative => ((address - STEXT) as u32).to_le_bytes().to_vec(),
+            Encoding::PlaceRelative => {
+                (address.wrapping_sub(start + 4 * number as u64) as u32).to_le_bytes().to_vec()
+            }
+        };
+        let column: Vec<u8> = symbols().into_iter().enumerate().flat_map(word).collect();
+        self.place(if encoding == Encoding::Absolute { "addresses" } else { "offsets" }, &column);
+        if matches!(encoding, Encoding::AbsolutePerCpu | Encoding::Relative) {
+            self.align(8);
+            self.place("relative_base", &STEXT.to_le_bytes());
+        }
+    }
+}
+
 /// An image with the tables of a release, and its VMCOREINFO.
-fn image(encoding: Encoding, tables_last: bool, align: usize) -> (Memory, String) {
-    let symbols = symbols();
-    let mut bytes = vec![0; TABLES];
-    let mut keys = format!("SYMBOL(_stext)={STEXT:x}\n");
-    let mut place = |bytes: &mut Vec<u8>, name: &str, content: &[u8]| {
-        bytes.resize(bytes.len().next_multiple_of(align), 0);
-        let at = STEXT + bytes.len() as u64;
-        keys += &format!("SYMBOL(kallsyms_{name})={at:x}\n");
-        bytes.extend_from_slice(content);
-    };
+fn image(encoding: Encoding, addresses_last: bool, align: usize) -> (Memory, String) {
+    let keys = format!("SYMBOL(_stext)={STEXT:x}\n");
+    let mut image = Image { bytes: vec![0; TABLES], keys, align };
     let mut names = Vec::new();
     let mut markers = Vec::new();
-    for (number, (_, name)) in symbols.iter().enumerate() {
+    for (number, (_, name)) in symbols().iter().enumerate() {
         if number % 256 == 0 {
             markers.extend((names.len() as u32).to_le_bytes());
         }
@@ -65,39 +99,19 @@ fn image(encoding: Encoding, tables_last: bool, align: usize) -> (Memory, String
         }
         table.push(0);
     }
-    let addresses = |bytes: &mut Vec<u8>, place: &mut dyn FnMut(&mut Vec<u8>, &str, &[u8])| {
-        bytes.resize(bytes.len().next_multiple_of(align), 0);
-        let start = STEXT + bytes.len() as u64;
-        let word = |(number, (address, _)): (usize, &(u64, String))| match encoding {
-            Encoding::Absolute => address.to_le_bytes().to_vec(),
-            Encoding::AbsolutePerCpu => {
-                (STEXT.wrapping_sub(1).wrapping_sub(*address) as u32).to_le_bytes().to_vec()
-            }
-            Encoding::Relative => ((address - STEXT) as u32).to_le_bytes().to_vec(),
-            Encoding::PlaceRelative => {
-                (address.wrapping_sub(start + 4 * number as u64) as u32).to_le_bytes().to_vec()
-            }
-        };
-        let column: Vec<u8> = symbols.iter().enumerate().flat_map(word).collect();
-        place(bytes, if encoding == Encoding::Absolute { "addresses" } else { "offsets" }, &column);
-        if matches!(encoding, Encoding::AbsolutePerCpu | Encoding::Relative) {
-            bytes.resize(bytes.len().next_multiple_of(8), 0);
-            place(bytes, "relative_base", &STEXT.to_le_bytes());
-        }
-    };
-    if !tables_last {
-        addresses(&mut bytes, &mut place);
+    if !addresses_last {
+        image.place_addresses(encoding);
     }
-    place(&mut bytes, "num_syms", &(COUNT as u32).to_le_bytes());
-    place(&mut bytes, "names", &names);
-    place(&mut bytes, "markers", &markers);
-    place(&mut bytes, "token_table", &table);
-    place(&mut bytes, "token_index", &index);
-    if tables_last {
-        addresses(&mut bytes, &mut place);
+    image.place("num_syms", &(COUNT as u32).to_le_bytes());
+    image.place("names", &names);
+    image.place("markers", &markers);
+    image.place("token_table", &table);
+    image.place("token_index", &index);
+    if addresses_last {
+        image.place_addresses(encoding);
     }
-    bytes.resize(bytes.len() + 0x40000, 0);
-    (Memory(bytes), keys)
+    image.bytes.resize(image.bytes.len() + 0x40000, 0);
+    (Memory(image.bytes), image.keys)
 }
 
 /// From 4.6, 6.4, 6.15, 7.0, and without CONFIG_KALLSYMS_BASE_RELATIVE.
@@ -110,7 +124,6 @@ const LAYOUTS: [(Encoding, bool, usize); 5] = [
 ];
 
 fn check(found: &Kallsyms, encoding: Encoding) {
-    // The first symbol has the same value in both: 0 and 0xffffffff decide only together with the base.
     assert_eq!(found.encoding(), encoding);
     assert_eq!(found.len(), COUNT);
     for (address, name) in symbols() {
