@@ -32,6 +32,7 @@ mod registers;
 mod run;
 mod sandbox;
 mod signals;
+mod standard_output;
 mod summary;
 mod usage;
 

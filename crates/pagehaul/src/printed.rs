@@ -3,9 +3,11 @@
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use pagehaul_present::{printable, printable_lines};
 use serde::Serialize;
+
+use crate::standard_output;
 
 /// Whoever read standard output closed it: `| head`.
 #[derive(Debug)]
@@ -35,6 +37,9 @@ impl<W: Write> Write for Text<W> {
 
 /// Writes text to standard output. The print macros panic where it cannot be written to.
 pub(crate) fn out(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    if standard_output::is_closed() {
+        bail!("standard output is closed; redirect it");
+    }
     let mut out = Text(BufWriter::new(io::stdout().lock()));
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),

@@ -130,6 +130,39 @@ fn no_dump_goes_to_a_terminal() {
 }
 
 #[test]
+fn nothing_is_lost_in_a_closed_standard_output() {
+    let setup = Setup::small();
+    let run = |arguments: &str| {
+        let script = format!("exec {BINARY} {arguments} >&-");
+        let output = Command::new("sh").args(["-c", &script]).current_dir(setup.path(".")).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for arguments in ["capture vmcore -", "capture -f flattened vmcore -", "convert vmcore -", "core 1 -"] {
+        if cfg!(feature = "process") || !arguments.starts_with("core") {
+            let (code, said) = run(arguments);
+            assert_eq!(code, Some(2), "{arguments}: {said}");
+            assert!(said.contains("standard output is closed; redirect it"), "{said}");
+        }
+    }
+    let (code, said) = run("info vmcore");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("standard output is closed"), "{said}");
+    // The dump is there; only the report is lost.
+    let (code, said) = run("capture vmcore dump");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the report is lost: standard output is closed"), "{said}");
+    setup.succeeds(&["verify", "dump"]);
+    // /dev/null that is asked for is as good an output as any, however it is opened.
+    let mut devices = [std::fs::File::options(), std::fs::File::options()];
+    devices[0].write(true);
+    devices[1].read(true).write(true);
+    for device in devices {
+        let mut command = setup.command(&["capture", "vmcore", "-"]);
+        assert!(command.stdout(device.open("/dev/null").unwrap()).status().unwrap().success());
+    }
+}
+
+#[test]
 fn outputs_that_could_do_harm_are_refused() {
     let setup = Setup::small();
     setup.succeeds(&["capture", "-q", "vmcore", "dump"]);

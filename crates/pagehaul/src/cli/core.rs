@@ -1,6 +1,5 @@
 //! `pagehaul core`.
 
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +12,7 @@ use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, core};
 
 use crate::cli::options::{Reporting, Threads};
 use crate::printed::{Manner, print};
-use crate::{exit, run, usage};
+use crate::{exit, run, standard_output, usage};
 
 /// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
 const LEVEL: i32 = 3;
@@ -77,8 +76,8 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
             "--json and the core cannot both go to standard output; name an output file",
         ));
     }
-    if to_stdout && io::stdout().is_terminal() {
-        return Err(usage::wrong("standard output is a terminal; redirect it, or name an output file"));
+    if let Some(refusal) = standard_output::refusal().filter(|_| to_stdout) {
+        return Err(usage::wrong(refusal));
     }
     let target = if to_stdout {
         Target::Stdout

@@ -1,6 +1,5 @@
 //! What `capture` and `convert` share: how a dump is written, and how its report is printed.
 
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +12,7 @@ use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::printed::{Manner, print};
-use crate::{exit, run, summary, usage};
+use crate::{exit, run, standard_output, summary, usage};
 
 /// How a dump is written.
 #[derive(Debug, Args)]
@@ -122,8 +121,8 @@ impl DumpOutput {
             "--json and the dump cannot both go to standard output; name an output file"
         } else if self.checksums {
             "--checksums writes a file next to the output, and standard output has none; name an output file"
-        } else if io::stdout().is_terminal() {
-            "standard output is a terminal; redirect it, or name an output file"
+        } else if let Some(refusal) = standard_output::refusal() {
+            refusal
         } else {
             return Ok(());
         };

@@ -1,0 +1,39 @@
+//! Whether there is a standard output.
+//!
+//! Before `main`, Rust opens `/dev/null` where the caller has closed a standard descriptor (`>&-`): a dump written there
+//! would be lost with exit status 0. Afterwards it cannot be told from a `/dev/null` that the caller asked for, so that
+//! this looks earlier.
+
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look() {
+    // SAFETY: fcntl(F_GETFD) reads the flags of a descriptor, which need not be open.
+    if unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1 {
+        CLOSED.store(true, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the section holds pointers to functions that the C library calls before `main`; `look` has the type it expects
+// (its arguments are optional) and uses nothing that is set up later.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+/// Returns whether the caller closed standard output.
+pub(crate) fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+/// Returns why no dump or core can be written to standard output, if so.
+pub(crate) fn refusal() -> Option<&'static str> {
+    if is_closed() {
+        Some("standard output is closed; redirect it, or name an output file")
+    } else if io::stdout().is_terminal() {
+        Some("standard output is a terminal; redirect it, or name an output file")
+    } else {
+        None
+    }
+}
