@@ -5,7 +5,7 @@ mod segments;
 use std::io;
 
 use pagehaul_elfcore::set_incomplete;
-use pagehaul_kdump::write::FlattenedOutput;
+use pagehaul_kdump::write::{FlattenedOutput, StreamTarget};
 use pagehaul_output::{
     ChunkWriter, DumpWriter, Output, OutputFile, PageBatch, Recorded, StoredPage, WriteError,
 };
@@ -42,7 +42,7 @@ impl ElfOutput for OutputFile {
     }
 }
 
-impl<W: io::Write> ElfOutput for FlattenedOutput<W> {
+impl<W: StreamTarget> ElfOutput for FlattenedOutput<W> {
     /// Nothing to do: a stream has no holes.
     fn set_size(&mut self, _size: u64) -> io::Result<()> {
         Ok(())

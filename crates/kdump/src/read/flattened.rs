@@ -243,7 +243,8 @@ mod tests {
             moves in prop::collection::vec(
                 (prop_oneof![9 => Just(None), 1 => (0u64..3000).prop_map(Some)], 1usize..90, any::<bool>()), 1..200),
         ) {
-            let mut writer = FlattenedOutput::new(tempfile::NamedTempFile::new().unwrap(), BytesWritten::default()).unwrap();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let mut writer = FlattenedOutput::new(file.as_file(), BytesWritten::default()).unwrap();
             // Two interleaved streams, and jumps that overwrite.
             let mut next = [0, 2000];
             let mut expected = Vec::new();
@@ -256,7 +257,7 @@ mod tests {
                 expected.resize(expected.len().max(end), 0);
                 expected[offset as usize..end].copy_from_slice(&bytes);
             }
-            let file = writer.finish().unwrap();
+            writer.finish().unwrap();
             let mut sizes = Vec::new();
             for roomy in [0, 20, ROOMY] {
                 let source = PlainFile::open(file.path()).unwrap();

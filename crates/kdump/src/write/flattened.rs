@@ -6,20 +6,18 @@ use pagehaul_output::{ChunkWriter, DumpWriter, Output, PageBatch, Recorded, Stor
 use pagehaul_physmem::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
-use super::descriptor;
+use super::{MAX_PENDING, descriptor};
 use crate::format::{Header, Layout, LayoutError, PageDesc, STATUS_OFFSET};
 
 /// Bytes per write of page data.
 const DATA_CHUNK: usize = 4 << 20;
-/// Bytes per write of descriptors: at 24 bytes a page, they are written far less often.
+/// Bytes per write of descriptors at most: pages of zeros have no data between them.
 const DESCRIPTOR_CHUNK: usize = 256 << 10;
 
-/// Pages that are in the stream for good once the data up to `data_end` is.
+/// Descriptors that may be written once the data up to `data_end` is.
 struct Pending {
-    pages: u64,
-    /// The unreadable ones among them.
-    unreadable: u64,
     data_end: u64,
+    descriptors: Vec<PageDesc>,
 }
 
 /// Writes the pages of a flattened dump, after its header and bitmaps.
@@ -29,14 +27,11 @@ pub struct FlattenedWriter<'a> {
     layout: Layout,
     /// Pages that bitmap 2 announces.
     announced: u64,
-    pages: u64,
-    /// The unreadable ones among them, whose descriptors are zeros.
+    /// Unreadable pages so far, whose descriptors are zeros.
     unreadable: u64,
-    /// Pages whose data is in the stream.
-    recorded: u64,
-    /// The unreadable ones among them.
-    recorded_unreadable: u64,
     pending: VecDeque<Pending>,
+    /// Descriptors in `pending`.
+    pending_descriptors: usize,
     descriptors: ChunkWriter,
     data: ChunkWriter,
     zero_page: u64,
@@ -55,10 +50,8 @@ impl<'a> FlattenedWriter<'a> {
             descriptors: ChunkWriter::new(layout.descriptors_offset(), DESCRIPTOR_CHUNK),
             data: ChunkWriter::new(zero_page, DATA_CHUNK),
             pending: VecDeque::new(),
-            pages: 0,
+            pending_descriptors: 0,
             unreadable: 0,
-            recorded: 0,
-            recorded_unreadable: 0,
             output,
             header,
             layout,
@@ -67,23 +60,32 @@ impl<'a> FlattenedWriter<'a> {
         })
     }
 
-    fn record_pending(&mut self) {
+    /// Gathers the descriptors whose pages' data is in the stream.
+    fn gather_descriptors(&mut self) -> Result<(), WriteError> {
         let flushed = self.data.flushed();
         while let Some(pending) = self.pending.pop_front_if(|pending| pending.data_end <= flushed) {
-            (self.recorded, self.recorded_unreadable) = (pending.pages, pending.unreadable);
+            self.pending_descriptors -= pending.descriptors.len();
+            self.descriptors.push(pending.descriptors.as_bytes(), self.output)?;
         }
+        Ok(())
     }
 
     fn write_status(&mut self, incomplete: bool) -> Result<(), WriteError> {
         self.output.write(STATUS_OFFSET, &self.header.status(incomplete))
     }
 
-    /// Writes descriptors of zeros for the announced pages that are missing: a stream cannot correct its bitmap.
+    /// Writes what is gathered, then descriptors of zeros for the announced pages that are missing: a stream cannot
+    /// correct its bitmap.
     fn fill_descriptors(&mut self) -> Result<(), WriteError> {
-        let missing = (self.announced - self.recorded) * PageDesc::SIZE as u64;
-        self.descriptors.push_zeros(missing, self.output)?;
+        self.gather_descriptors()?;
         self.descriptors.flush(self.output)?;
-        self.write_status(true)
+        let end = self.layout.descriptor_offset(self.announced);
+        self.descriptors.finish(end, self.output)
+    }
+
+    /// Pages whose descriptors are in the stream.
+    fn recorded(&self) -> u64 {
+        (self.descriptors.flushed() - self.layout.descriptors_offset()) / PageDesc::SIZE as u64
     }
 }
 
@@ -92,40 +94,42 @@ impl DumpWriter for FlattenedWriter<'_> {
         self.data.push(&[0; PAGE_SIZE], self.output)
     }
 
+    // Each chunk of data is followed by its descriptors: wherever the stream ends, its pages are there.
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
-        let base = self.data.end();
-        self.data.push(batch.data, self.output)?;
+        let (base, flushed) = (self.data.end(), self.data.flushed());
+        let mut descriptors = Vec::with_capacity(batch.len());
         for (page, range) in batch.stored() {
             self.unreadable += u64::from(page == StoredPage::Unreadable);
-            let descriptor = descriptor(page, base + range.start as u64, self.zero_page);
-            self.descriptors.push(descriptor.as_bytes(), self.output)?;
+            descriptors.push(descriptor(page, base + range.start as u64, self.zero_page));
         }
-        self.pages += batch.len() as u64;
-        let (pages, unreadable) = (self.pages, self.unreadable);
-        self.pending.push_back(Pending { pages, unreadable, data_end: self.data.end() });
-        self.record_pending();
-        Ok(())
+        self.data.push(batch.data, self.output)?;
+        self.pending_descriptors += descriptors.len();
+        self.pending.push_back(Pending { data_end: self.data.end(), descriptors });
+        if self.pending_descriptors > MAX_PENDING {
+            self.data.flush(self.output)?;
+        }
+        self.gather_descriptors()?;
+        if self.data.flushed() > flushed { self.descriptors.flush(self.output) } else { Ok(()) }
     }
 
     fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
         self.data.flush(self.output)?;
+        self.gather_descriptors()?;
         self.descriptors.flush(self.output)?;
         self.output.sync()?;
-        self.write_status(!complete)?;
-        self.output.sync()
+        // On the disk once the stream's terminator is.
+        self.write_status(!complete)
     }
 
     fn abandon(&mut self) -> Recorded {
         let _ = self.data.flush(self.output);
-        self.record_pending();
-        self.descriptors.truncate(self.layout.descriptor_offset(self.recorded));
-        if self.descriptors.flush(self.output).is_err() {
-            let written = self.descriptors.flushed() - self.layout.descriptors_offset();
-            self.recorded = self.recorded.min(written / PageDesc::SIZE as u64);
-        }
+        let _ = self.gather_descriptors().and_then(|()| self.descriptors.flush(self.output));
+        let recorded = self.recorded();
         let _ = self.fill_descriptors();
+        let _ = self.write_status(true);
         let _ = self.output.sync();
-        Recorded::pages(self.recorded.saturating_sub(self.recorded_unreadable))
+        // A lower bound: some of the unreadable pages may come after these.
+        Recorded::pages(recorded.saturating_sub(self.unreadable))
     }
 
     fn size_with(&self, batch: PageBatch<'_>) -> u64 {
@@ -133,7 +137,7 @@ impl DumpWriter for FlattenedWriter<'_> {
     }
 
     fn finish_bytes(&self) -> u64 {
-        (self.announced - self.recorded) * PageDesc::SIZE as u64
+        (self.announced - self.recorded().min(self.announced)) * PageDesc::SIZE as u64
     }
 
     fn size(&self) -> u64 {

@@ -1,12 +1,86 @@
 //! The records of a flattened stream.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 
 use pagehaul_output::{Output, WriteError};
 use pagehaul_run::BytesWritten;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::format::{FLAT_SIGNATURE, FlatHeader, FlatRecord};
+
+/// What a flattened stream is written to.
+pub trait StreamTarget: Write {
+    /// Appends `head` and `rest`.
+    fn append(&mut self, head: &[u8], rest: &[u8]) -> io::Result<()> {
+        self.write_all(head)?;
+        self.write_all(rest)
+    }
+
+    /// Returns where the next byte goes, if [`return_to`](Self::return_to) can.
+    fn position(&mut self) -> Option<u64>;
+
+    /// Removes what was written from `position` on.
+    fn return_to(&mut self, position: u64) -> io::Result<()>;
+
+    /// Blocks until everything written so far is on the disk, if it goes to a disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl StreamTarget for &File {
+    /// On a disk, the records of an older stream may follow: until `head` is written, last, nothing leads to the rest; what
+    /// comes next is a record of size 0, which ends a stream as damage does.
+    fn append(&mut self, head: &[u8], rest: &[u8]) -> io::Result<()> {
+        if self.metadata()?.file_type().is_block_device() {
+            let start = self.stream_position()? + head.len() as u64;
+            self.write_all_at(&[0; size_of::<FlatRecord>()], start + rest.len() as u64)?;
+            self.write_all_at(rest, start)?;
+            self.write_all(head)?;
+            return self.seek(SeekFrom::Start(start + rest.len() as u64)).map(drop);
+        }
+        self.write_all(head)?;
+        self.write_all(rest)
+    }
+
+    fn position(&mut self) -> Option<u64> {
+        self.stream_position().ok()
+    }
+
+    fn return_to(&mut self, position: u64) -> io::Result<()> {
+        let found = self.metadata()?;
+        if found.is_file() {
+            // Another program may have appended to the file.
+            if found.len() != self.stream_position()? {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            self.set_len(position)?;
+        } else if !found.file_type().is_block_device() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.seek(SeekFrom::Start(position)).map(drop)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let kind = self.metadata()?.file_type();
+        if kind.is_file() || kind.is_block_device() { self.sync_data() } else { Ok(()) }
+    }
+}
+
+impl StreamTarget for Vec<u8> {
+    fn position(&mut self) -> Option<u64> {
+        Some(self.len() as u64)
+    }
+
+    fn return_to(&mut self, position: u64) -> io::Result<()> {
+        self.truncate(usize::try_from(position).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// A flattened stream: every write becomes a record with its offset. A record costs two writes to `W`, so make records
 /// large, or wrap `W` in a buffer.
@@ -15,9 +89,11 @@ pub struct FlattenedOutput<W> {
     out: W,
     bytes: u64,
     bytes_written: BytesWritten,
+    /// The last record is in the stream in part: whatever follows would be taken for the rest of it.
+    is_broken: bool,
 }
 
-impl<W: Write> FlattenedOutput<W> {
+impl<W: StreamTarget> FlattenedOutput<W> {
     /// Writes the header block of the stream. Adds what is written later to `bytes_written`.
     ///
     /// Write each byte once. drgn and `makedumpfile -R` let a later record replace an earlier one, as the format says,
@@ -28,12 +104,12 @@ impl<W: Write> FlattenedOutput<W> {
         header.signature = FLAT_SIGNATURE;
         header.kind = 1.into();
         header.version = 1.into();
-        out.write_all(header.as_bytes())?;
-        Ok(Self { out, bytes: 0, bytes_written })
+        out.append(header.as_bytes(), &[])?;
+        Ok(Self { out, bytes: 0, bytes_written, is_broken: false })
     }
 
     /// Writes the record of `bytes` at `offset`. Writes nothing for no bytes: readers take a record of size 0 for
-    /// damage.
+    /// damage. A record that fails leaves nothing in the stream; where that is not possible, all later ones fail.
     ///
     /// Fails with [`io::ErrorKind::InvalidInput`] if the record would end above 2^63.
     pub fn record(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -45,11 +121,21 @@ impl<W: Write> FlattenedOutput<W> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a record cannot end above 2^63 bytes"));
         }
         let head = FlatRecord { offset: (offset as i64).into(), size: (bytes.len() as i64).into() };
-        self.out.write_all(head.as_bytes())?;
-        self.out.write_all(bytes)?;
+        self.write_whole(&head, bytes)?;
         self.bytes += bytes.len() as u64;
         self.bytes_written.add(bytes.len() as u64);
         Ok(())
+    }
+
+    /// Writes all of a record or nothing.
+    fn write_whole(&mut self, head: &FlatRecord, bytes: &[u8]) -> io::Result<()> {
+        if self.is_broken {
+            return Err(io::Error::other("an earlier record could not be written"));
+        }
+        let start = self.out.position();
+        self.out.append(head.as_bytes(), bytes).inspect_err(|_| {
+            self.is_broken = start.is_none_or(|start| self.out.return_to(start).is_err());
+        })
     }
 
     /// Bytes of all records, their headers excluded.
@@ -57,16 +143,21 @@ impl<W: Write> FlattenedOutput<W> {
         self.bytes
     }
 
-    /// Writes the terminator, flushes, and returns `W`. Readers take a stream without a terminator for truncated.
+    /// Writes the terminator, blocks until everything is on the disk, and returns `W`. Readers take a stream without a
+    /// terminator for truncated, so that one that fails is removed.
     pub fn finish(mut self) -> io::Result<W> {
         let end = FlatRecord { offset: FlatRecord::END.into(), size: FlatRecord::END.into() };
-        self.out.write_all(end.as_bytes())?;
-        self.out.flush()?;
+        let start = self.out.position();
+        self.write_whole(&end, &[])?;
+        if let Err(error) = self.out.flush().and_then(|()| self.out.sync()) {
+            let _ = start.map(|start| self.out.return_to(start));
+            return Err(error);
+        }
         Ok(self.out)
     }
 }
 
-impl<W: Write> Output for FlattenedOutput<W> {
+impl<W: StreamTarget> Output for FlattenedOutput<W> {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
         Ok(self.record(offset, bytes)?)
     }
@@ -76,7 +167,8 @@ impl<W: Write> Output for FlattenedOutput<W> {
     }
 
     fn sync(&mut self) -> Result<(), WriteError> {
-        self.out.flush().map_err(WriteError::from)
+        self.out.flush()?;
+        Ok(self.out.sync()?)
     }
 
     fn is_sparse(&self) -> bool {
@@ -85,5 +177,96 @@ impl<W: Write> Output for FlattenedOutput<W> {
 
     fn can_rewrite(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream with room for so many bytes.
+    struct Room {
+        bytes: Vec<u8>,
+        room: usize,
+        rewinds: bool,
+    }
+
+    impl Write for Room {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let written = bytes.len().min(self.room - self.bytes.len());
+            if written == 0 && !bytes.is_empty() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.bytes.extend_from_slice(&bytes[..written]);
+            Ok(written)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl StreamTarget for Room {
+        fn position(&mut self) -> Option<u64> {
+            self.rewinds.then_some(self.bytes.len() as u64)
+        }
+
+        fn return_to(&mut self, position: u64) -> io::Result<()> {
+            self.bytes.return_to(position)
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_follows_a_record_that_could_not_be_written() {
+        let start = size_of::<FlatHeader>();
+        for (room, rewinds) in (0..40).flat_map(|room| [(room, false), (room, true)]) {
+            let out = Room { bytes: Vec::new(), room: start + 26 + room, rewinds };
+            let mut stream = FlattenedOutput::new(out, BytesWritten::default()).unwrap();
+            stream.record(0, &[1; 10]).unwrap();
+            let long = stream.record(10, &[2; 25]);
+            let short = stream.record(100, &[3; 4]);
+            let mut expected: Vec<(u64, &[u8])> = vec![(0, &[1; 10])];
+            match (long.is_ok(), short.is_ok()) {
+                // Without room for the long one there may be some for the short one.
+                (false, is_short) => {
+                    assert_eq!(is_short, rewinds && room >= 20);
+                    if is_short {
+                        expected.push((100, &[3; 4]));
+                    }
+                }
+                (true, _) => panic!("there is no room for the long one"),
+            }
+            let mut bytes = &stream.out.bytes[start..];
+            for (offset, data) in expected {
+                assert_eq!(bytes[..8], offset.to_be_bytes());
+                assert_eq!(&bytes[16..16 + data.len()], data);
+                bytes = &bytes[16 + data.len()..];
+            }
+            assert!(if rewinds { bytes.is_empty() } else { bytes.len() == room });
+        }
+    }
+
+    #[test]
+    fn files_are_rewound_unless_others_write_to_them() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut out = file.as_file();
+        out.write_all(b"kept").unwrap();
+        let position = out.position().unwrap();
+        out.write_all(b"dropped").unwrap();
+        out.return_to(position).unwrap();
+        out.write_all(b" too").unwrap();
+        assert_eq!(std::fs::read(file.path()).unwrap(), b"kept too");
+        std::fs::OpenOptions::new().append(true).open(file.path()).unwrap().write_all(b", others").unwrap();
+        assert!(out.return_to(position).is_err());
+        assert_eq!(std::fs::read(file.path()).unwrap(), b"kept too, others");
+        // A pipe cannot be rewound.
+        let (_reader, writer) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(writer));
+        assert_eq!((&pipe).position(), None);
+        assert!((&pipe).sync().is_ok());
     }
 }
