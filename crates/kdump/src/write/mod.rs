@@ -15,6 +15,11 @@
 //!   4-byte write of `sub_hdr_size` makes them the dump's ([`SingleFileWriter`]). A part of a split set declares that it has no
 //!   pages while its table moves ([`SplitPartWriter`]).
 //!
+//! Bitmap 2 is written before the pages: it announces what the descriptors then deliver. Until a killed capture's tables are
+//! corrected, which nobody does, its bitmap claims pages that it does not have. This stays so on purpose. makedumpfile's
+//! incomplete dumps have the same form (a descriptor of zeros and the INCOMPLETE bit), which is what other readers know; a
+//! bitmap of the pages so far would change the rank of every later page with each page written.
+//!
 //! All pages of zeros share one page of data, the first behind the tables.
 
 mod bitmaps;
@@ -28,7 +33,7 @@ mod split;
 mod table;
 
 use pagehaul_codec::Codec;
-use pagehaul_output::{OutputError, StoredPage};
+use pagehaul_output::{Output, OutputError, StoredPage, WriteError};
 use pagehaul_physmem::PAGE_SIZE;
 
 use crate::LayoutError;
@@ -37,7 +42,7 @@ use crate::format::{PageDesc, flags};
 pub use bitmaps::BitmapWriter;
 pub use flattened::FlattenedWriter;
 pub use rearrange::{RearrangeError, Rearranged, rearrange};
-pub use records::FlattenedOutput;
+pub use records::{FlattenedOutput, StreamTarget};
 pub use single::SingleFileWriter;
 pub use split::{SplitPartWriter, SplitUnit};
 
@@ -67,6 +72,37 @@ pub fn codec_flag(codec: Codec) -> u32 {
     }
 }
 
+/// Blocks that a file system writes whole.
+const BLOCK: usize = 4096;
+
+/// Writes descriptors at file offset `at`. A write may end at any block (a full disk, SIGKILL), and a descriptor may be in
+/// two: one with its offset but without its size has crash return another page's bytes. So these get their sizes first.
+fn write_descriptors(output: &mut dyn Output, at: u64, descriptors: &mut [u8]) -> Result<(), WriteError> {
+    let split = split_descriptors(at, descriptors.len());
+    let mut offsets = Vec::new();
+    for start in split.clone() {
+        offsets.push(descriptors[start..start + OFFSET_BYTES].to_vec());
+        descriptors[start..start + OFFSET_BYTES].fill(0);
+    }
+    let sized = if offsets.is_empty() { Ok(()) } else { output.write(at, descriptors) };
+    for (start, offset) in split.zip(offsets) {
+        descriptors[start..start + OFFSET_BYTES].copy_from_slice(&offset);
+    }
+    sized?;
+    output.write(at, descriptors)
+}
+
+/// Bytes of a descriptor's offset, its first field.
+const OFFSET_BYTES: usize = 8;
+
+/// Returns where those descriptors start whose offset ends a block, of `length` bytes of descriptors at file offset `at`.
+/// The other ends of blocks are between two descriptors, or within the last field, which is always 0.
+fn split_descriptors(at: u64, length: usize) -> impl Iterator<Item = usize> + Clone {
+    (0..length)
+        .step_by(PageDesc::SIZE)
+        .filter(move |start| (at + (start + OFFSET_BYTES) as u64).is_multiple_of(BLOCK as u64))
+}
+
 /// Returns the descriptor of a page whose bytes, if it has any, are at file offset `at`.
 fn descriptor(page: StoredPage, at: u64, zero_page: u64) -> PageDesc {
     match page {
@@ -74,5 +110,66 @@ fn descriptor(page: StoredPage, at: u64, zero_page: u64) -> PageDesc {
         StoredPage::Raw => PageDesc::new(at, PAGE_SIZE as u32, 0),
         StoredPage::Compressed(method, size) => PageDesc::new(at, size.into(), codec_flag(method.codec())),
         StoredPage::Unreadable => PageDesc::new(0, 0, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::{FromBytes, IntoBytes};
+
+    use super::*;
+
+    /// What is in a file after each write, if every write may end at any block.
+    struct Torn {
+        file: Vec<u8>,
+        states: Vec<Vec<u8>>,
+    }
+
+    impl Output for Torn {
+        fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+            for (at, byte) in (offset as usize..).zip(bytes) {
+                if at.is_multiple_of(BLOCK) {
+                    self.states.push(self.file.clone());
+                }
+                self.file[at] = *byte;
+            }
+            self.states.push(self.file.clone());
+            Ok(())
+        }
+
+        fn reserve(&mut self, _: u64, _: u64) -> Result<(), WriteError> {
+            Ok(())
+        }
+
+        fn sync(&mut self) -> Result<(), WriteError> {
+            Ok(())
+        }
+
+        fn is_sparse(&self) -> bool {
+            true
+        }
+
+        fn can_rewrite(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn no_descriptor_has_an_offset_without_its_size() {
+        for first in [0, 1, 340, 341, 342] {
+            let table: Vec<PageDesc> = (0..2000).map(|at| PageDesc::new(0x1_2345_0000 + at, 99, 2)).collect();
+            let mut bytes = table.as_bytes().to_vec();
+            let start = first * PageDesc::SIZE;
+            let mut out = Torn { file: vec![0; start + bytes.len()], states: Vec::new() };
+            write_descriptors(&mut out, start as u64, &mut bytes).unwrap();
+            assert_eq!(&out.file[start..], table.as_bytes());
+            assert_eq!(bytes, table.as_bytes());
+            for state in out.states {
+                for (index, bytes) in state[start..].chunks(PageDesc::SIZE).enumerate() {
+                    let found = PageDesc::read_from_bytes(bytes).unwrap();
+                    assert!(found.is_missing() || bytes == table[index].as_bytes(), "{first}: {index}");
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A dump in one file. Pages may come in any order; the table of descriptors is in PFN order.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use pagehaul_output::{
     DumpWriter, Output, OutputError, OutputFile, PageBatch, Recorded, StoredBitmap, WriteBehind, WriteError,
@@ -14,6 +15,11 @@ use crate::format::{Header, Layout, PageDesc, STATUS_OFFSET};
 
 /// Bytes per write of page data.
 const DATA_CHUNK: usize = 2 << 20;
+
+/// Data between two writes of descriptors: what a killed capture loses at most, and 2 MiB for each chunk on its way.
+const SAVED_BYTES: u64 = 4 << 20;
+/// Time between two waits for the disk: what a power cut loses.
+const SAVED_TIME: Duration = Duration::from_secs(1);
 
 /// Descriptors that may be written once the data up to `data_end` is.
 struct Pending {
@@ -40,6 +46,10 @@ pub struct SingleFileWriter<'a> {
     pending_descriptors: usize,
     pages: u64,
     pub(super) zero_page: u64,
+    /// End of the data whose descriptors are in the file.
+    saved_end: u64,
+    /// When the disk had all data the last time.
+    synced: Instant,
     /// End of the file once its tables were moved behind the data.
     pub(super) relocated_end: Option<u64>,
 }
@@ -78,6 +88,8 @@ impl<'a> SingleFileWriter<'a> {
             bitmap2,
             passes,
             zero_page,
+            saved_end: zero_page,
+            synced: Instant::now(),
         })
     }
 
@@ -90,6 +102,22 @@ impl<'a> SingleFileWriter<'a> {
                 self.table.set(*rank, descriptor, self.output)?;
             }
         }
+        Ok(())
+    }
+
+    /// Writes gathered descriptors from time to time: this program may be killed, and the machine may lose power.
+    fn save(&mut self) -> Result<(), WriteError> {
+        let is_time = self.synced.elapsed() >= SAVED_TIME;
+        if !is_time && self.data.flushed() - self.saved_end < SAVED_BYTES {
+            return Ok(());
+        }
+        if is_time {
+            // A disk writes in any order: the data has to be there before its descriptors.
+            self.output.sync()?;
+            self.synced = Instant::now();
+        }
+        self.table.flush(self.output)?;
+        self.saved_end = self.data.flushed();
         Ok(())
     }
 
@@ -131,7 +159,8 @@ impl DumpWriter for SingleFileWriter<'_> {
         if self.pending_descriptors > MAX_PENDING {
             self.data.flush()?;
         }
-        self.write_pending()
+        self.write_pending()?;
+        self.save()
     }
 
     fn finish(&mut self, complete: bool) -> Result<(), WriteError> {

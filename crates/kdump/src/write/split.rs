@@ -13,7 +13,7 @@ use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_physmem::file::ReadAt;
 use zerocopy::IntoBytes;
 
-use super::{MAX_PENDING, descriptor};
+use super::{MAX_PENDING, descriptor, write_descriptors};
 use crate::format::{BLOCK_SIZE, Header, Layout, LayoutError, PageDesc, STATUS_OFFSET};
 
 /// Bytes moved at a time when the table moves.
@@ -136,19 +136,20 @@ impl<'a> SplitPartWriter<'a> {
         while let Some(pending) =
             self.pending.pop_front_if(|unit| unit.is_whole() && unit.data_end <= flushed)
         {
-            self.write_descriptors(&pending)?;
-            self.pending_descriptors -= pending.descriptors.len();
+            let pages = self.write_unit(pending)?;
+            self.pending_descriptors -= pages as usize;
             units += 1;
         }
         Ok(units)
     }
 
-    fn write_descriptors(&mut self, pending: &PendingUnit) -> Result<(), WriteError> {
+    fn write_unit(&mut self, mut pending: PendingUnit) -> Result<u64, WriteError> {
         let at = self.layout.descriptor_offset(pending.unit.rank);
-        self.output.write(at, pending.descriptors.as_bytes())?;
+        write_descriptors(&mut self.output, at, pending.descriptors.as_mut_bytes())?;
         self.recorded_end = pending.data_end;
-        self.recorded += pending.descriptors.len() as u64;
-        Ok(())
+        let pages = pending.descriptors.len() as u64;
+        self.recorded += pages;
+        Ok(pages)
     }
 
     /// Reserves room for the descriptors at their current and their final place, so that a disk that fills up later
@@ -173,8 +174,7 @@ impl<'a> SplitPartWriter<'a> {
     /// Returns their number.
     pub fn record_begun(&mut self) -> Result<u64, WriteError> {
         let Some(pending) = self.pending.pop_front() else { return Ok(0) };
-        self.write_descriptors(&pending)?;
-        Ok(pending.descriptors.len() as u64)
+        self.write_unit(pending)
     }
 
     /// Returns whether a unit is begun that is not wholly in the file.

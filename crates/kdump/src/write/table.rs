@@ -1,16 +1,22 @@
 //! The table of descriptors of a dump whose pages come in any order.
 
-use pagehaul_output::{AlignedBuffer, Output, OutputFile, WriteError};
+use std::ops::Range;
+
+use pagehaul_output::{AlignedBuffer, OutputFile, WriteError};
 use pagehaul_physmem::file::ReadAt;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::write_descriptors;
 use crate::format::{Layout, PageDesc};
 
 /// Descriptors in memory: 768 KiB, a multiple of 4 KiB, for direct writes.
 const SEGMENT: u64 = 1 << 15;
 
-/// The table in the file, of which one segment is in memory. Each pass over the pages ascends, so it reads and writes
-/// every segment at most once.
+/// Writes start and end at multiples of this: blocks for direct writes, and whole descriptors.
+const BLOCKS: usize = 4096 * PageDesc::SIZE / 8;
+
+/// The table in the file, of which one segment is in memory. Each pass over the pages ascends, so it reads every segment
+/// at most once and writes every descriptor about once.
 pub(super) struct DescriptorTable {
     layout: Layout,
     /// Descriptors in the table.
@@ -18,8 +24,9 @@ pub(super) struct DescriptorTable {
     /// The segment in `buffer`.
     segment: u64,
     buffer: AlignedBuffer,
-    dirty: bool,
-    /// Which segments were written. The others are zeros, and perhaps past the end of the file.
+    /// The bytes of the segment that are not in the file.
+    dirty: Range<usize>,
+    /// Which segments were written in part. The others are zeros, and perhaps past the end of the file.
     written: Vec<bool>,
 }
 
@@ -30,7 +37,7 @@ impl DescriptorTable {
             entries,
             segment: 0,
             buffer: AlignedBuffer::new(SEGMENT as usize * PageDesc::SIZE),
-            dirty: false,
+            dirty: 0..0,
             written: vec![false; entries.div_ceil(SEGMENT) as usize],
         }
     }
@@ -48,21 +55,30 @@ impl DescriptorTable {
         }
         let at = (rank % SEGMENT) as usize * PageDesc::SIZE;
         self.buffer.bytes_mut()[at..at + PageDesc::SIZE].copy_from_slice(descriptor.as_bytes());
-        self.dirty = true;
+        self.mark(at);
         Ok(())
     }
 
-    /// Writes the segment in memory if it changed.
+    /// Records that the descriptor at byte `at` of the segment changed.
+    fn mark(&mut self, at: usize) {
+        let end = at + PageDesc::SIZE;
+        self.dirty =
+            if self.dirty.is_empty() { at..end } else { self.dirty.start.min(at)..self.dirty.end.max(end) };
+    }
+
+    /// Writes what changed of the segment in memory.
     pub(super) fn flush(&mut self, output: &mut OutputFile) -> Result<(), WriteError> {
-        if !self.dirty {
+        if self.dirty.is_empty() {
             return Ok(());
         }
         let (offset, length) = self.location(self.segment);
-        output.write(offset, &self.buffer.bytes()[..length])?;
+        let start = self.dirty.start / BLOCKS * BLOCKS;
+        let end = self.dirty.end.next_multiple_of(BLOCKS).min(length);
+        write_descriptors(output, offset + start as u64, &mut self.buffer.bytes_mut()[start..end])?;
         if let Some(written) = self.written.get_mut(self.segment as usize) {
             *written = true;
         }
-        self.dirty = false;
+        self.dirty = 0..0;
         Ok(())
     }
 
@@ -76,11 +92,12 @@ impl DescriptorTable {
                 self.flush(output)?;
                 self.load(segment, output)?;
             }
-            for bytes in self.buffer.bytes_mut().as_chunks_mut::<{ PageDesc::SIZE }>().0 {
+            for at in (0..self.location(segment).1).step_by(PageDesc::SIZE) {
+                let bytes = &mut self.buffer.bytes_mut()[at..at + PageDesc::SIZE];
                 let Ok(descriptor) = PageDesc::read_from_bytes(bytes) else { continue };
                 if descriptor.end() > end {
                     bytes.fill(0);
-                    self.dirty = true;
+                    self.mark(at);
                 }
             }
         }
