@@ -1,7 +1,7 @@
 //! Files and disks that dumps are written to.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,8 +28,8 @@ pub struct OutputFile {
     direct: Option<Arc<File>>,
     checksums: Option<Arc<Mutex<RunningChecksums>>>,
     overwrite: bool,
-    /// A file rather than a disk: it was empty at first, can have holes, and can be truncated.
-    regular: bool,
+    /// Bytes of a disk. `None`: a file, which was empty at first, can have holes, and can be truncated.
+    capacity: Option<u64>,
     bytes_written: BytesWritten,
 }
 
@@ -75,8 +75,8 @@ impl OutputFile {
     ) -> Result<Self, OutputError> {
         Self::check(path, options)?;
         let file = NewFile::create(path, options.create())?;
-        let regular = file.file().metadata().map_err(OutputError::io(path, "examine"))?.is_file();
-        if options.checksums && !regular {
+        let capacity = capacity(file.file()).map_err(OutputError::io(path, "examine"))?;
+        if options.checksums && capacity.is_some() {
             return Err(OutputError::Refused(format!(
                 "{} is a disk: checksums are a file next to the output, and a disk has no directory; omit --checksums",
                 path.display()
@@ -85,7 +85,7 @@ impl OutputFile {
         let direct = open_direct(path, file.file());
         let checksums = options.checksums.then(Arc::default);
         let overwrite = options.overwrite;
-        Ok(Self { file: Arc::new(file), direct, checksums, overwrite, regular, bytes_written })
+        Ok(Self { file: Arc::new(file), direct, checksums, overwrite, capacity, bytes_written })
     }
 
     /// Creates an unnamed temporary file in the directory of `path`.
@@ -95,7 +95,7 @@ impl OutputFile {
             direct: None,
             checksums: None,
             overwrite: false,
-            regular: true,
+            capacity: None,
             bytes_written: BytesWritten::default(),
         })
     }
@@ -117,7 +117,7 @@ impl OutputFile {
 
     /// Returns whether it is a file, which can have holes and be truncated, rather than a disk.
     pub fn is_regular(&self) -> bool {
-        self.regular
+        self.capacity.is_none()
     }
 
     /// Bytes written so far.
@@ -141,7 +141,7 @@ impl OutputFile {
     /// Returns the blocks of `length` bytes from `offset` to the file system.
     pub fn free(&self, offset: u64, length: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        if !self.regular {
+        if !self.is_regular() {
             return Ok(());
         }
         self.invalidate_checksums(offset, length);
@@ -151,7 +151,7 @@ impl OutputFile {
 
     /// Sets the size of a file. Bytes past its previous end read as zeros.
     pub fn set_size(&self, size: u64) -> io::Result<()> {
-        if !self.regular {
+        if !self.is_regular() {
             return Ok(());
         }
         self.invalidate_checksums(size, u64::MAX);
@@ -209,6 +209,17 @@ impl OutputFile {
     }
 }
 
+/// Returns the bytes of a disk, `None` for a file. The disk is written from its start.
+fn capacity(mut file: &File) -> io::Result<Option<u64>> {
+    if file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    // stat(2) has no size for devices.
+    let size = file.seek(SeekFrom::End(0))?;
+    file.rewind()?;
+    Ok(Some(size))
+}
+
 /// Opens `path` again with O_DIRECT. Returns `None` if it is no longer `file`.
 fn open_direct(path: &Path, file: &File) -> Option<Arc<File>> {
     let mut options = OpenOptions::new();
@@ -249,7 +260,7 @@ impl Output for OutputFile {
         if length == 0 {
             return Ok(());
         }
-        if !self.regular {
+        if !self.is_regular() {
             return self.zero(offset, length);
         }
         match fallocate(self.file(), FallocateFlags::empty(), offset, length) {
@@ -264,7 +275,7 @@ impl Output for OutputFile {
     }
 
     fn is_sparse(&self) -> bool {
-        self.regular
+        self.is_regular()
     }
 
     fn can_rewrite(&self) -> bool {
@@ -278,7 +289,7 @@ impl ReadAt for OutputFile {
     }
 
     fn size(&self) -> u64 {
-        self.file().metadata().map_or(0, |meta| meta.len())
+        self.capacity.unwrap_or_else(|| self.file().metadata().map_or(0, |meta| meta.len()))
     }
 
     fn path(&self) -> &Path {

@@ -281,8 +281,9 @@ fn open_special(path: &Path, found: &Metadata) -> Result<File, OutputError> {
     let mut options = OpenOptions::new();
     options.write(true).read(is_disk || found.is_file());
     if is_disk {
-        // Fails with EBUSY if the disk is mounted, or another program has opened it like this.
-        options.custom_flags(libc::O_EXCL);
+        // O_EXCL fails with EBUSY if the disk is mounted, or another program has opened it like this. O_DSYNC: a write that
+        // fails only later would leave an older dump's bytes where new ones are announced.
+        options.custom_flags(libc::O_EXCL | libc::O_DSYNC);
     }
     let file = match options.open(path) {
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -309,8 +310,13 @@ fn remove(path: &Path, found: &File) -> Result<(), OutputError> {
     // Only a rename takes a file away and tells which it was.
     let moved = temporary().make_in(directory(path), |to| fs::rename(path, to));
     let moved = match moved {
+        Ok(moved) => moved.into_temp_path(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        moved => moved.map_err(OutputError::io(path, "replace"))?.into_temp_path(),
+        // A full disk may have no room for a longer directory.
+        Err(_) if is_at(path, found) => {
+            return fs::remove_file(path).map_err(OutputError::io(path, "replace"));
+        }
+        Err(error) => return Err(OutputError::io(path, "replace")(error)),
     };
     if is_at(&moved, found) {
         return moved.close().map_err(OutputError::io(path, "replace"));

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
 };
 
 /// When it fails.
@@ -25,6 +25,19 @@ pub struct Plan {
     pub kill: Option<usize>,
     /// Where files cannot be read.
     pub bad: Range<usize>,
+    /// What becomes of one write, counted from 0.
+    pub fault: Option<(usize, Fault)>,
+}
+
+/// What becomes of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails; later ones succeed.
+    Error,
+    /// It writes only half; later ones succeed.
+    Short,
+    /// From now on no file can grow beyond the sizes that all have together, in the middle of this write.
+    Full,
 }
 
 /// What it holds, and what was done to it.
@@ -34,6 +47,10 @@ struct State {
     plan: Plan,
     writes: usize,
     syncs: usize,
+    /// Bytes that all files may take.
+    room: Option<usize>,
+    /// Who is killed, if not the one who writes.
+    victim: Option<i32>,
 }
 
 impl State {
@@ -44,6 +61,14 @@ impl State {
 
     fn find(&self, name: &OsStr) -> Option<usize> {
         self.files.iter().position(|(known, _)| known.as_deref() == Some(name))
+    }
+
+    /// How many of `length` bytes to be written to a file at `at` there is room for.
+    fn fits(&self, index: usize, at: usize, length: usize) -> usize {
+        let Some(room) = self.room else { return length };
+        let taken: usize = self.files.iter().map(|(_, bytes)| bytes.len()).sum();
+        let most = self.files[index].1.len() + room.saturating_sub(taken);
+        most.saturating_sub(at).min(length)
     }
 
     fn attributes(&self, index: Option<usize>) -> FileAttr {
@@ -141,6 +166,28 @@ impl Filesystem for Files {
         }
     }
 
+    fn rename(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        name: &OsStr,
+        _: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mut state = self.state();
+        let Some(index) = state.find(name) else { return reply.error(Errno::ENOENT) };
+        if let Some(other) = state.find(new_name) {
+            if flags.contains(RenameFlags::RENAME_NOREPLACE) {
+                return reply.error(Errno::EEXIST);
+            }
+            state.files[other] = (None, Vec::new());
+        }
+        state.files[index].0 = Some(new_name.to_owned());
+        reply.ok();
+    }
+
     fn read(
         &self,
         _: &Request,
@@ -181,15 +228,34 @@ impl Filesystem for Files {
             return reply.error(Errno::EIO);
         }
         let at = offset as usize;
+        let mut length = data.len();
+        let fault = state.plan.fault.filter(|(number, _)| *number == state.writes).map(|(_, fault)| fault);
+        match fault {
+            Some(Fault::Error) => {
+                state.writes += 1;
+                return reply.error(Errno::EIO);
+            }
+            Some(Fault::Short) => length = length.div_ceil(2),
+            Some(Fault::Full) => {
+                let taken: usize = state.files.iter().map(|(_, bytes)| bytes.len()).sum();
+                state.room = Some(taken + length / 2);
+            }
+            None => {}
+        }
+        length = state.fits(index, at, length);
+        if length == 0 && !data.is_empty() {
+            return reply.error(Errno::ENOSPC);
+        }
         let bytes = &mut state.files[index].1;
-        bytes.resize(bytes.len().max(at + data.len()), 0);
-        bytes[at..at + data.len()].copy_from_slice(data);
+        bytes.resize(bytes.len().max(at + length), 0);
+        bytes[at..at + length].copy_from_slice(&data[..length]);
         state.writes += 1;
         if state.plan.kill == Some(state.writes) {
-            let writer = rustix::process::Pid::from_raw(request.pid() as i32).unwrap();
+            let writer = state.victim.unwrap_or(request.pid() as i32);
+            let writer = rustix::process::Pid::from_raw(writer).unwrap();
             rustix::process::kill_process(writer, rustix::process::Signal::KILL).unwrap();
         }
-        reply.written(data.len() as u32);
+        reply.written(length as u32);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -242,10 +308,21 @@ impl Faulty {
         Some(std::mem::take(&mut state.files[index].1))
     }
 
+    /// Names the process that a plan kills, where the kernel writes on its behalf.
+    pub fn set_victim(&self, pid: u32) {
+        self.state.lock().unwrap().victim = Some(pid as i32);
+    }
+
+    /// Removes all files.
+    pub fn clear(&self) {
+        self.state.lock().unwrap().files.iter_mut().for_each(|file| *file = (None, Vec::new()));
+    }
+
     /// From now on fails like this; gives how many writes and flushes there were before.
     pub fn fail(&self, plan: Plan) -> (usize, usize) {
         let mut state = self.state.lock().unwrap();
         state.plan = plan;
+        (state.room, state.victim) = (None, None);
         (std::mem::take(&mut state.writes), std::mem::take(&mut state.syncs))
     }
 }

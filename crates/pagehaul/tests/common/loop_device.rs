@@ -1,0 +1,36 @@
+//! Disks for tests: loop devices.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+/// A file of zeros as a disk, until it is dropped.
+pub struct LoopDevice {
+    path: String,
+}
+
+impl LoopDevice {
+    /// Creates the file at `path`, or replaces it. Returns `None` where there are no loop devices.
+    pub fn new(path: &Path, size: u64) -> Option<Self> {
+        let made = File::create(path).and_then(|file| file.set_len(size));
+        made.unwrap();
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(path).output().ok();
+        let Some(output) = output.filter(|output| output.status.success()) else {
+            eprintln!("not tested: loop devices cannot be used here");
+            return None;
+        };
+        Some(Self { path: String::from_utf8(output.stdout).unwrap().trim().to_owned() })
+    }
+
+    /// The path of the device.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // A test that failed has more to say than this could.
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
