@@ -40,6 +40,9 @@ pub enum CaptureError {
     /// The dump is written, but its checksums are not.
     #[error("the dump is written, but {0}")]
     Checksums(ChecksumError),
+    /// No output of several could take a page.
+    #[error("{0}; no output holds a page")]
+    NoPart(String),
     /// The request is contradictory or could do harm.
     #[error("{0}")]
     Refused(String),

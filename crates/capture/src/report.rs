@@ -1,11 +1,12 @@
 use std::time::Instant;
 
 use pagehaul_kernel::PageClass;
+use pagehaul_output::OutputFile;
 use pagehaul_run::Phase;
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::Priority;
+use crate::{CaptureError, Priority};
 
 /// How a capture ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -213,6 +214,19 @@ pub struct Report {
 }
 
 impl Report {
+    /// Writes the checksums of `file`, if they are enabled. If they fail, so does the capture, unless it says already that the
+    /// dump is incomplete.
+    pub(crate) fn add_checksums(&mut self, file: &OutputFile) -> Result<(), CaptureError> {
+        match file.write_checksums() {
+            Err(error) if self.ended.is_success() => Err(CaptureError::Checksums(error)),
+            Err(error) => {
+                self.warnings.push(format!("the checksums are missing: {error}"));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// Returns the bytes of kept memory divided by the bytes stored for it.
     pub fn ratio(&self) -> f64 {
         let kept = (self.zero_pages + self.raw_pages + self.compressed_pages) as f64 * 4096.0;

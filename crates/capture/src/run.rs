@@ -61,7 +61,7 @@ pub fn capture(
     let sources = source.memory().files();
     let create = DumpFileOptions { overwrite, checksums: options.checksums, sources: &sources };
     let file = OutputFile::create(path, create, progress.bytes_written())?;
-    let report = match options.format {
+    let mut report = match options.format {
         Format::Kdump => kdump(&mut job, file.clone(), &mut clock),
         Format::Elf => elf(&job, file.clone(), &mut clock),
         Format::Flattened => stream(&job, file.file(), path, &mut clock),
@@ -69,7 +69,7 @@ pub fn capture(
     }
     // It holds nothing of use.
     .inspect_err(|_| file.discard())?;
-    file.write_checksums().map_err(CaptureError::Checksums)?;
+    report.add_checksums(&file)?;
     Ok(report)
 }
 

@@ -1,5 +1,6 @@
 //! Packing threads on one side, one writer on the other: batches are packed in any order and written in theirs.
 
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use pagehaul_vmcore::Source;
 
 use crate::adaptive::{AdaptiveLevel, LevelController};
 use crate::batch::{Batcher, KeptPages};
+use crate::error::output_error;
 use crate::limits::Deadline;
 use crate::pack::{Batch, Packer};
 use crate::priority::Priority;
@@ -129,10 +131,9 @@ pub(crate) fn write_pages(
     let source = work.source;
     let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
     let mut stats = WriteStats::new(Ended::Complete);
-    let result = match dump.begin() {
-        Ok(()) => write_batches(work, &level, dump, &mut stats, &deadline, progress),
-        Err(error) => Err(Failure::Write(error)),
-    };
+    // A dump without its beginning has no tables to end early with; on a disk, an older dump's may still be there.
+    dump.begin().map_err(|error| output_error(Path::new(name), error))?;
+    let result = write_batches(work, &level, dump, &mut stats, &deadline, progress);
     clock.lap(Phase::Pack);
     progress.begin(Phase::Finish, 0);
     stats.ended = match result {

@@ -1,8 +1,47 @@
-//! What this process itself takes of the memory it was given.
+//! What this process takes of the machine's memory.
+
+use std::fs;
 
 /// Bytes of anonymous memory in use now (RssAnon of /proc/self/status; mapped source windows are not in it).
 pub(crate) fn anonymous() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    field("/proc/self/status", "RssAnon:")
+}
+
+/// What a capture takes at most: so much, and more per thread (docs/architecture.md).
+const BASE: u64 = 32 << 20;
+const PER_THREAD: u64 = 8 << 20;
+
+/// Returns how many of `wanted` threads there is memory for: a capture kernel has little, and a script may pass the number
+/// of CPUs of another kernel.
+pub(crate) fn threads_that_fit(wanted: usize) -> usize {
+    fit(wanted, field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX))
+}
+
+fn fit(wanted: usize, available: u64) -> usize {
+    // A quarter is left to the kernel's disk and network drivers.
+    let threads = (available / 4).saturating_mul(3).saturating_sub(BASE) / PER_THREAD;
+    wanted.min(usize::try_from(threads).unwrap_or(usize::MAX)).max(1)
+}
+
+/// Returns a value that a file of /proc gives in kB, in bytes.
+fn field(path: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_leave_memory_to_the_kernel() {
+        for (wanted, available, fits) in
+            [(32, 0, 1), (32, 50, 1), (32, 100, 5), (4, 100, 4), (32, 384, 32), (1, 0, 1), (0, 100, 1)]
+        {
+            assert_eq!(fit(wanted, available << 20), fits, "{wanted} threads, {available} MiB");
+        }
+        assert_eq!(fit(1024, u64::MAX), 1024);
+        assert!(field("/proc/meminfo", "MemAvailable:").is_some());
+    }
 }

@@ -6,10 +6,10 @@ mod common {
 }
 
 use std::fs;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use common::limits::no_threads;
-use common::setup::Setup;
+use common::setup::{BINARY, Setup};
 
 fn run(setup: &Setup, arguments: &[&str]) -> Output {
     no_threads(&mut setup.command(arguments)).output().unwrap()
@@ -17,6 +17,25 @@ fn run(setup: &Setup, arguments: &[&str]) -> Output {
 
 fn said(output: &Output) -> String {
     String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).unwrap()
+}
+
+/// A capture kernel of 192 MiB has some 100 MiB left.
+#[test]
+fn a_capture_uses_no_more_threads_than_memory_allows() {
+    let setup = Setup::small();
+    std::fs::write(setup.path("meminfo"), "MemTotal: 196608 kB\nMemAvailable:  102400 kB\n").unwrap();
+    let script = format!(
+        "mount --bind meminfo /proc/meminfo && exec {BINARY} capture --json -v -t 32 --force vmcore dump"
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .current_dir(setup.folder.path())
+        .output()
+        .unwrap();
+    let [report, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{said}");
+    assert!(report.contains("\"threads\": 5,"), "{report}");
+    assert!(said.contains("5 of 32 threads: there is no memory for more"), "{said}");
 }
 
 #[test]

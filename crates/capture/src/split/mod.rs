@@ -59,9 +59,16 @@ pub(crate) fn capture(
     let mut outcomes: Vec<Outcome> = paths.iter().map(|path| Outcome::new(path)).collect();
     let files = create(job, paths, overwrite, &mut outcomes)?;
     let discard = |_: &CaptureError| files.iter().for_each(|(_, file)| file.discard());
-    let report = write(job, files.clone(), units, outcomes, clock).inspect_err(discard)?;
-    for (_, file) in files.iter().filter(|(index, _)| report.parts[*index].exists) {
-        file.write_checksums().map_err(CaptureError::Checksums)?;
+    let mut report = write(job, files.clone(), units, outcomes, clock).inspect_err(discard)?;
+    if let (false, Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why)) =
+        (report.parts.iter().any(|part| part.exists), &report.ended)
+    {
+        return Err(CaptureError::NoPart(why.clone()));
+    }
+    for (index, file) in &files {
+        if report.parts[*index].exists {
+            report.add_checksums(file)?;
+        }
     }
     Ok(report)
 }

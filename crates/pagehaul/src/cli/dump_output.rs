@@ -11,6 +11,7 @@ use pagehaul_kernel::DumpLevel;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
+use crate::memory_use::threads_that_fit;
 use crate::printed::{Manner, print};
 use crate::{exit, run, standard_output, summary, usage};
 
@@ -75,7 +76,7 @@ impl DumpOutput {
             keep_all: selection.keep_all,
             checksums: self.checksums,
             compression: self.compression()?,
-            threads: self.threads.count(),
+            threads: self.threads_that_fit(),
             format: self.format(target.as_ref()),
             limits: selection.limits,
         };
@@ -99,6 +100,18 @@ impl DumpOutput {
                 ExitCode::from(exit::INCOMPLETE)
             }
         })
+    }
+
+    /// The number of threads, fewer where memory is short.
+    fn threads_that_fit(&self) -> usize {
+        let wanted = self.threads.count();
+        let fit = threads_that_fit(wanted);
+        if self.verbose && fit < wanted {
+            tell!(
+                "pagehaul: {fit} of {wanted} threads: there is no memory for more (MemAvailable in /proc/meminfo)"
+            );
+        }
+        fit
     }
 
     fn target(&self, outputs: &[PathBuf]) -> anyhow::Result<Target> {

@@ -20,6 +20,7 @@ use pagehaul_vmcore::Source;
 use super::messages::{COMMON, DEBUG, Messages, PROGRESS, REPORT};
 use super::options::Options;
 use super::{Done, dmesg, progress, stats};
+use crate::memory_use::threads_that_fit;
 use crate::{run, summary};
 
 /// Writes a dump of `source`: to standard output without outputs, in parts with several.
@@ -123,7 +124,7 @@ fn settings(options: &Options, level: DumpLevel, compression: Compression) -> Ca
 /// besides the main one in makedumpfile.
 fn threads(wanted: Option<i64>) -> usize {
     let cpus = thread::available_parallelism().map_or(1, Into::into);
-    wanted.map_or(cpus, |wanted| usize::try_from(wanted).unwrap_or(0).clamp(1, cpus))
+    threads_that_fit(wanted.map_or(cpus, |wanted| usize::try_from(wanted).unwrap_or(0).clamp(1, cpus)))
 }
 
 fn compression(codec: Option<Codec>) -> Compression {
