@@ -1,10 +1,11 @@
 //! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
-//! Usage: subject MIB THREADS [seccomp|spawn|vfork FIFO|file PATH|wait PATH]
+//! Usage: subject MIB THREADS [seccomp|spawn|sparse|vfork FIFO|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With a file it says so there, again and again, for ever: pipes to
 //! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
-//! waits uninterruptibly until somebody writes to a FIFO.
+//! waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages exist,
+//! shared, and again private with one page written to.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
@@ -69,6 +70,7 @@ fn main() {
                 std::fs::rename(format!("{path}.new"), &path).unwrap();
             }
         }
+        Some("sparse") => map_sparse(),
         Some("seccomp") => refuse_everything_new(),
         Some("vfork") => drop({
             let fifo = arguments.next().unwrap();
@@ -133,6 +135,25 @@ fn wait_for_exec(fifo: &str) {
         );
         assert_eq!(spawned, 0);
         libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+}
+
+/// Maps 1 TiB of which hardly anything exists.
+fn map_sparse() {
+    const BYTES: usize = 1 << 40;
+    // SAFETY: new mappings of a new file; what is written to is within them.
+    unsafe {
+        let file = libc::memfd_create(c"sparse".as_ptr(), 0);
+        assert_eq!(libc::ftruncate(file, BYTES as i64), 0);
+        for (flags, pages) in [(libc::MAP_SHARED, 100), (libc::MAP_PRIVATE, 1)] {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = flags | libc::MAP_NORESERVE;
+            let base = libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, file, 0);
+            assert_ne!(base, libc::MAP_FAILED);
+            for page in 0..pages {
+                base.cast::<u8>().add((page << 30) + (1 << 20)).write(1);
+            }
+        }
     }
 }
 

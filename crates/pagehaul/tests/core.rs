@@ -119,6 +119,19 @@ fn a_buffer_that_is_filled_again_and_again_loses_nothing() {
 }
 
 #[test]
+fn sparse_mappings_take_what_exists_in_them() {
+    let folder = tempdir().unwrap();
+    let mut subject = Subject::start(&["1", "1", "sparse"]);
+    let said = subject.core(&["--json", "--max-memory", "1G"], &folder.path().join("core.zst"));
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key} in {said}"));
+    assert!(number("core_bytes") > 2 << 40, "the mappings of 1 TiB are not in it");
+    assert!(number("buffer_bytes") < 128 << 20, "{} bytes were set aside", number("buffer_bytes"));
+    assert!(number("page_bytes") < 32 << 20, "{} bytes were copied", number("page_bytes"));
+    subject.goes_on();
+}
+
+#[test]
 fn live_cores_have_the_registers_and_memory_that_does_not_change() {
     let folder = tempdir().unwrap();
     let mut subject = Subject::start(&["20", "3"]);

@@ -40,7 +40,7 @@ pub(crate) struct Populated {
     segment: usize,
     scanned: u64,
     found: VecDeque<Stretch>,
-    /// The file behind a shared segment, where the system lets us open it.
+    /// The file behind the segment, if there is one that the system lets us open.
     file: Option<File>,
     /// Whether shared memory was seen that cannot be looked into.
     pub(crate) blind: bool,
@@ -108,10 +108,10 @@ impl Populated {
         self.file = None;
         if let Some(segment) = self.segments.get(self.segment) {
             self.scanned = segment.addresses.start;
-            if segment.content == Content::Shared {
+            if matches!(segment.content, Content::Shared | Content::File) {
                 let mapping = self.mappings.get(segment.mapping);
                 self.file = mapping.and_then(|mapping| File::open(mapping.link(self.pid)).ok());
-                self.blind |= self.file.is_none();
+                self.blind |= self.file.is_none() && segment.content == Content::Shared;
             }
         }
     }
@@ -134,13 +134,28 @@ impl Populated {
             }
         };
         let mapping = self.mappings.get(segment.mapping);
+        let shift = mapping.map_or(0, |mapping| mapping.offset);
         self.scanned = match (segment.content, &self.file) {
-            (Content::File, _) => {
+            (Content::File, None) => {
                 push(window.clone());
                 window.end
             }
+            // What the file has, and what the process has written where the file has nothing.
+            (Content::File, Some(file)) => {
+                let mut ranges = Vec::new();
+                let scanned = self.pagemap.present(window.clone(), &mut |range| ranges.push(range))?;
+                data_ranges(file, &(window.start..scanned), base, shift, &mut |range| ranges.push(range))?;
+                ranges.sort_unstable_by_key(|range| range.start);
+                let mut end = window.start;
+                for range in ranges {
+                    if range.end > end {
+                        push(range.start.max(end)..range.end);
+                        end = range.end;
+                    }
+                }
+                scanned
+            }
             (Content::Shared, Some(file)) => {
-                let shift = mapping.map_or(0, |mapping| mapping.offset);
                 data_ranges(file, &window, base, shift, &mut push)?;
                 window.end
             }

@@ -1,6 +1,8 @@
 //! A core from its beginning to its end.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -254,7 +256,7 @@ impl Job<'_> {
         let tid = living(self.pid)?;
         let mappings = mapping::read(self.pid, tid)?;
         let stored = layout::select(self.pid, &mappings, self.kinds);
-        let expected = estimate(&mappings, &stored);
+        let expected = estimate(self.pid, &mappings, &stored);
         self.progress.expect(expected);
         if stopped {
             wanted = (expected + expected / GROWTH.0 + GROWTH.1).max(least);
@@ -410,7 +412,6 @@ impl Job<'_> {
         let notes = threads::notes(pid, &states, prepared.state, &mappings)?;
         let stored = layout::select(pid, &mappings, self.kinds);
         let layout = lay_out(&mappings, &stored, &notes, incomplete);
-        self.progress.expect(estimate(&mappings, &stored));
         Ok(Moment { layout, mappings, pagemap, original: None, tid, threads: states.len() })
     }
 
@@ -432,7 +433,6 @@ impl Job<'_> {
         let mappings = mapping::read(tid, tid)?;
         let stored = layout::select(tid, &mappings, self.kinds);
         let layout = lay_out(&mappings, &stored, &held.notes, incomplete);
-        self.progress.expect(estimate(&mappings, &stored));
         Ok(Moment { layout, mappings, pagemap, original: Some(original), tid, threads: held.threads })
     }
 
@@ -473,15 +473,18 @@ impl Job<'_> {
 }
 
 /// Bytes of pages that probably exist in what is stored.
-fn estimate(mappings: &[Mapping], stored: &[u64]) -> u64 {
-    mappings
-        .iter()
-        .zip(stored)
-        .map(|(mapping, &stored)| {
-            let there = if mapping.is_shared() || mapping.has_file() { stored } else { mapping.resident };
-            (there + mapping.swapped).min(stored)
-        })
-        .sum()
+fn estimate(pid: Pid, mappings: &[Mapping], stored: &[u64]) -> u64 {
+    let existing = |mapping: &Mapping| {
+        let is_of_file = mapping.has_file() && !mapping.has(b"ht");
+        if !is_of_file {
+            return Some(mapping.resident + mapping.swapped);
+        }
+        // Blocks are counted where they are allocated only; those of tmpfs and memfd include what is swapped out.
+        let allocated = fs::metadata(mapping.link(pid)).ok()?.blocks().saturating_mul(512);
+        Some(allocated.saturating_add(mapping.anonymous + mapping.swapped))
+    };
+    let each = mappings.iter().zip(stored);
+    each.map(|(mapping, &stored)| existing(mapping).map_or(stored, |bytes| bytes.min(stored))).sum()
 }
 
 /// A thread of the process that has not ended.

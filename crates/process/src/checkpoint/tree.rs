@@ -69,12 +69,15 @@ pub(crate) fn can_signal() -> bool {
     pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).err() != Some(Errno::NOSYS)
 }
 
-/// Bytes of memory that these processes have resident; shared pages count once for each.
+/// Bytes of memory that these processes have resident. What some of them share counts once.
 pub(crate) fn resident(tree: &[Process]) -> u64 {
-    let pages = |process: &Process| -> Option<u64> {
-        procfs::read_text(process.pid, "statm").ok()?.split_whitespace().nth(1)?.parse().ok()
+    // Pss divides a page by the number of its users (Linux 4.14: commit 493b0e9d945f, "mm: add /proc/pid/smaps_rollup").
+    let proportional = |process: &Process| -> Option<u64> {
+        let text = procfs::read_text(process.pid, "smaps_rollup").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
     };
-    tree.iter().filter_map(pages).sum::<u64>() * crate::PAGE
+    tree.iter().filter_map(proportional).sum()
 }
 
 /// Continues those that are stopped, except those that were stopped `before` already.
