@@ -5,13 +5,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 KERNEL ?= 6.12
 SECONDS ?= 60
 
-.PHONY: help setup setup-build setup-demo check deny test demo validate validate-process packages test-packages test-kdump static man \
+.PHONY: help setup setup-build setup-demo check deny test test-full demo validate validate-process packages test-packages test-kdump static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
 	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn"
 	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
 	@echo "make test               check, validation on real crashes of all lab kernels and on real processes, packages"
+	@echo "make test-full          test, and 1,000 rounds of faults at any moment of commands on processes"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs"
@@ -56,6 +57,9 @@ test: setup check static
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
 	$(MAKE) test-kdump
+
+test-full: test
+	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
 
 validate: setup
 	cargo build --release --locked -p pagehaul -p lab

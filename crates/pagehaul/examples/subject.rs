@@ -1,11 +1,11 @@
 //! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
-//! Usage: subject MIB THREADS [seccomp|spawn|sparse|vfork FIFO|file PATH|wait PATH]
+//! Usage: subject MIB THREADS [pending|seccomp|spawn|sparse|vfork FIFO|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With a file it says so there, again and again, for ever: pipes to
 //! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
 //! waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages exist,
-//! shared, and again private with one page written to.
+//! shared, and again private with one page written to. With `pending` it has signals that it blocks.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
@@ -50,6 +50,10 @@ fn main() {
     for (index, page) in memory.chunks_mut(PAGE).enumerate() {
         fill(index, page);
     }
+    let mode = arguments.next();
+    if mode.as_deref() == Some("pending") {
+        block_and_send();
+    }
     // Pages of their own: one at each end, untouched ones between.
     let counters: &'static [AtomicU64] = Box::leak((0..threads * 2).map(|_| AtomicU64::new(0)).collect());
     let spacer = vec![0u8; 64 << 20];
@@ -57,10 +61,14 @@ fn main() {
         let (low, high) = (&counters[index], &counters[2 * threads - 1 - index]);
         std::thread::Builder::new().name(format!("worker-{index}")).spawn(|| worker_loop(low, high)).unwrap();
     }
+    // Threads allocate memory when they start.
+    while counters.iter().any(|counter| counter.load(Ordering::SeqCst) == 0) {
+        std::thread::yield_now();
+    }
     let (base, bytes) = (memory.as_ptr().addr(), memory.len());
     let ready = format!("ready {} {base:#x} {bytes:#x} {:#x}", std::process::id(), counters.as_ptr().addr());
     let rounds = || counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum::<u64>();
-    match arguments.next().as_deref() {
+    match mode.as_deref() {
         Some("file") => {
             let path = arguments.next().unwrap();
             loop {
@@ -135,6 +143,22 @@ fn wait_for_exec(fifo: &str) {
         );
         assert_eq!(spawned, 0);
         libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+}
+
+/// Blocks two signals, one of them queued twice, and sends them to this process.
+fn block_and_send() {
+    let real_time = libc::SIGRTMIN() + 3;
+    // SAFETY: the set is initialised before it is used, and alive for the calls.
+    unsafe {
+        let mut set = MaybeUninit::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR1);
+        libc::sigaddset(set.as_mut_ptr(), real_time);
+        assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()), 0);
+        for signal in [libc::SIGUSR1, real_time, real_time] {
+            libc::kill(libc::getpid(), signal);
+        }
     }
 }
 

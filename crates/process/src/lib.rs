@@ -1,7 +1,8 @@
 //! Cores and checkpoints of live processes: stop, copy at memory speed, let go, compress and write after.
 //!
-//! [`core`] writes cores; [`checkpoint`] and [`restart`] do the same for CRIU's images. The process is left as it was on every path, this program's death included: its threads
-//! are seized with ptrace, and the kernel lets tracees of a dead tracer go on.
+//! [`core`] writes cores; [`checkpoint`] and [`restart`] do the same for CRIU's images. The process is left as it was on
+//! every path, this program's death included: its threads are seized with ptrace, and the kernel lets tracees of a dead
+//! tracer go on. While a checkpoint is made, the tracer is CRIU, which restores the processes if this program dies.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("registers and notes are those of x86_64 Linux");

@@ -118,6 +118,17 @@ impl Subject {
         }
     }
 
+    /// Whether it has ended, or is about to by SIGKILL.
+    pub fn has_ended(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or("").trim();
+        // Bit 8 of the pending signals.
+        let is_killed = |mask: &str| u64::from_str_radix(mask, 16).is_ok_and(|mask| mask >> 8 & 1 == 1);
+        matches!(line("State:").chars().next(), None | Some('Z' | 'X'))
+            || is_killed(line("ShdPnd:"))
+            || is_killed(line("SigPnd:"))
+    }
+
     /// Whether a signal has stopped it.
     pub fn is_stopped(&self) -> bool {
         self.state() == 'T'

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -172,7 +171,7 @@ struct Images {
 
 impl Run<'_> {
     fn take(&self, output: &mut NewFile, begun: Instant) -> Result<CheckpointReport, ProcessError> {
-        let before = tree::list(self.pid);
+        let before = tree::list(self.pid)?;
         let expected = tree::resident(&before);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
@@ -207,7 +206,7 @@ impl Run<'_> {
         let count = images.len();
         self.progress.enter(Phase::Finish);
         // Frozen, so that no process is missing from the list.
-        let frozen = tree::list(self.pid);
+        let frozen = tree::list(self.pid)?;
         let processes = frozen.len();
         let output_bytes = self.finish(images, end, processes).map_err(|source| self.output_error(source))?;
         output.commit()?;
@@ -247,7 +246,7 @@ impl Run<'_> {
     ) -> Result<Images, ProcessError> {
         let (began, is_to_hold) = (Instant::now(), script.is_some());
         let failed = || self.criu.failed("save", work, "dump.log");
-        let Some(mut socket) = accept_criu(&listener, &mut guard.child, self.progress) else {
+        let Some(socket) = accept_criu(&listener, &mut guard.child, self.progress) else {
             return Err(if self.progress.is_cancelled() {
                 ProcessError::Stopped(self.pid)
             } else {
@@ -271,14 +270,12 @@ impl Run<'_> {
             spawn_up_to(scope, "pack", self.options.threads.saturating_sub(1), packer);
             drop((pieces, done));
             thread::scope(|readers| {
-                received = receive(&mut socket, script, &names, |image, pages, pipe| {
+                received = receive(socket, script, &names, |image, pages, pipe| {
                     let send = send.clone();
                     let drain = move || drain(image, pages, File::from(pipe), arena, &send, self.progress);
                     Builder::new().name("image".into()).spawn_scoped(readers, drain).map(drop)
                 });
                 if received.is_err() {
-                    // CRIU gives up once its socket is closed.
-                    let _ = socket.shutdown(Shutdown::Both);
                     arena.close();
                 }
             });
@@ -367,9 +364,9 @@ impl Run<'_> {
 }
 
 /// Takes CRIU's files one after the other; several may be open at a time. Ends when CRIU has run the action script, or
-/// closed its socket.
+/// closed its socket. CRIU gives up when this closes it, with the pipes that are on their way.
 fn receive(
-    socket: &mut UnixStream,
+    mut socket: UnixStream,
     script: Option<Script>,
     names: &Mutex<Vec<String>>,
     mut open: impl FnMut(usize, bool, OwnedFd) -> io::Result<()>,
@@ -378,7 +375,7 @@ fn receive(
         if let Some(script) = &script {
             let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let mut sockets =
-                [PollFd::new(socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
+                [PollFd::new(&socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
             match poll(&mut sockets, None) {
                 Err(Errno::INTR) => continue,
                 polled => polled?,
@@ -391,8 +388,8 @@ fn receive(
                 }
             }
         }
-        let Some(name) = wire::read_name(socket)? else { return Ok(None) };
-        let pipe = wire::receive_pipe(socket)?;
+        let Some(name) = wire::read_name(&mut socket)? else { return Ok(None) };
+        let pipe = wire::receive_pipe(&socket)?;
         // Where the limit for users is lower it stays as it is.
         let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
         let pages = name.starts_with("pages-");
@@ -416,9 +413,11 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.hold = None;
         let _ = self.child.wait();
-        if let Some(before) = &self.before {
-            // They are stopped only if the action script was killed.
-            tree::resume(&tree::list(self.pid), before);
+        // They are stopped only if the action script was killed.
+        if let Some(before) = &self.before
+            && let Ok(tree) = tree::list(self.pid)
+        {
+            tree::resume(&tree, before);
         }
     }
 }

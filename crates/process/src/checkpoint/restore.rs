@@ -78,6 +78,8 @@ pub fn restart(
     arguments.extend(options.arguments.iter().cloned());
     let mut child = criu.start("restore", work.path(), "restore.log", &arguments)?;
     let socket = accept_criu(&listener, &mut child, progress);
+    // CRIU would wait for an answer on a connection that is not taken.
+    drop(listener);
     let served = match socket {
         Some(socket) => serve(socket, &container, options.threads, progress),
         None => Ok(()),

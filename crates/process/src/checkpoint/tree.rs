@@ -1,11 +1,11 @@
 //! A process and its descendants.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::ProcessError;
 use crate::procfs::{self, Pid, Stat};
 
 /// How long killed processes may take to end.
@@ -21,46 +21,54 @@ pub(crate) struct Process {
 }
 
 /// Lists a process and all that descend from it, parents first. The list is complete only if none of them runs.
-pub(crate) fn list(root: Pid) -> Vec<Process> {
-    let mut tree: Vec<Process> = Process::read(root).into_iter().collect();
+pub(crate) fn list(root: Pid) -> Result<Vec<Process>, ProcessError> {
+    let mut tree: Vec<Process> = Process::read(root)?.into_iter().collect();
     let mut next = 0;
     while let Some(&Process { pid: parent, .. }) = tree.get(next) {
         next += 1;
-        for tid in procfs::threads(parent).unwrap_or_default() {
-            let children = fs::read_to_string(procfs::path(parent, &format!("task/{tid}/children")));
-            let pids = children.unwrap_or_default();
-            tree.extend(pids.split_whitespace().filter_map(|pid| Process::read(pid.parse().ok()?)));
+        for tid in unless_gone(procfs::threads(parent))?.unwrap_or_default() {
+            let children = unless_gone(procfs::read_text(parent, &format!("task/{tid}/children")))?;
+            for pid in children.unwrap_or_default().split_whitespace() {
+                tree.extend(pid.parse().ok().map(Process::read).transpose()?.flatten());
+            }
         }
     }
-    tree
+    Ok(tree)
+}
+
+/// None for what could not be read because the process or thread has ended.
+fn unless_gone<T>(read: Result<T, ProcessError>) -> Result<Option<T>, ProcessError> {
+    match read {
+        Err(ProcessError::NoProcess(_)) => Ok(None),
+        Err(ProcessError::Proc { source, .. })
+            if matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) =>
+        {
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
 }
 
 impl Process {
-    fn read(pid: Pid) -> Option<Self> {
-        let stat = Stat::read(pid, pid).ok()?;
-        Some(Self { pid, start: stat.start, is_stopped: stat.state == b'T' })
+    fn read(pid: Pid) -> Result<Option<Self>, ProcessError> {
+        let stat = unless_gone(Stat::read(pid, pid))?;
+        Ok(stat.map(|stat| Self { pid, start: stat.start, is_stopped: stat.state == b'T' }))
     }
 
-    /// Its state as of now, unless it is gone and waited for.
-    fn state(&self) -> Option<u8> {
-        let stat = Stat::read(self.pid, self.pid).ok()?;
-        (stat.start == self.start).then_some(stat.state)
-    }
-
+    /// Whether it has ended; its parent may still have to wait for it.
     fn is_dead(&self) -> bool {
-        matches!(self.state(), None | Some(b'Z' | b'X'))
+        match Stat::read(self.pid, self.pid) {
+            Ok(stat) => stat.start != self.start || matches!(stat.state, b'Z' | b'X'),
+            Err(error) => matches!(unless_gone::<()>(Err(error)), Ok(None)),
+        }
     }
 
     /// Sends it a signal. A process that took over its PID gets none.
-    fn signal(&self, signal: Signal) {
-        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return };
+    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        let pid = rustix::process::Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
         // The descriptor refers to one process for good, so that the check holds for whom the signal reaches.
-        if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
-            && self.state().is_some()
-        {
-            // Fails only if it has ended.
-            let _ = pidfd_send_signal(&process, signal);
-        }
+        let process = pidfd_open(pid, PidfdFlags::empty())?;
+        if self.is_dead() { Ok(()) } else { pidfd_send_signal(&process, signal) }
     }
 }
 
@@ -88,18 +96,24 @@ pub(crate) fn resume(tree: &[Process], before: &[Process]) {
             .any(|known| known.is_stopped && known.start == process.start && known.pid == process.pid)
     };
     for process in tree.iter().filter(|process| process.is_stopped && !was_stopped(process)) {
-        process.signal(Signal::CONT);
+        // Fails only if it has ended.
+        let _ = process.signal(Signal::CONT);
     }
 }
 
-/// Kills all of them.
+/// Kills processes that are traced.
 pub(crate) fn kill(tree: &[Process]) {
     for process in tree {
-        process.signal(Signal::KILL);
+        // Without a descriptor (EMFILE, ENOMEM) by PID, which stays theirs until their tracer has waited for them.
+        if process.signal(Signal::KILL).is_err()
+            && let Some(pid) = rustix::process::Pid::from_raw(process.pid)
+        {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
     }
 }
 
-/// Blocks until all of them have ended; their parents may still have to wait for them.
+/// Blocks until all of them have ended, but not for ever.
 pub(crate) fn wait_for_end(tree: &[Process]) {
     let begun = Instant::now();
     while !tree.iter().all(Process::is_dead) && begun.elapsed() < PATIENCE {

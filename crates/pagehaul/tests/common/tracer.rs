@@ -1,0 +1,144 @@
+//! Runs a command, with all that it starts, and does something at one of its system calls.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What is done at a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// The command gets a signal, before the call.
+    Signal(i32),
+    /// The call fails with this error number, undone.
+    Error(i32),
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// System calls, of all threads and processes.
+    pub calls: usize,
+    /// The number of the call at which the fault was, if it came to that.
+    pub at: Option<i64>,
+    /// The command's exit status, unless a signal ended it.
+    pub code: Option<i32>,
+}
+
+const EVENTS: i32 = libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_EXITKILL;
+
+fn ptrace(request: libc::c_uint, tid: i32, data: usize) -> i64 {
+    // SAFETY: `data` is a number, or the address of registers that live through the call.
+    unsafe { libc::ptrace(request, tid, 0, data) }
+}
+
+/// Runs the command until it and all that it started have ended; the `fault` is at its system call number `moment`.
+#[expect(clippy::zombie_processes, reason = "waited for with all that it starts")]
+pub fn run(command: &mut Command, moment: usize, fault: Fault) -> Trace {
+    let trace_me = || match ptrace(libc::PTRACE_TRACEME, 0, 0) {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    // SAFETY: it makes one system call, which is allowed between fork and exec.
+    let child = unsafe { command.pre_exec(trace_me) }.spawn().unwrap();
+    let main = child.id() as i32;
+    let mut trace = Trace::default();
+    let mut known = HashSet::new();
+    // Threads inside a system call, and those whose call is to fail at its end.
+    let (mut inside, mut failing) = (HashSet::new(), HashSet::new());
+    loop {
+        let mut status = 0;
+        // Those this thread traces, and no children of others.
+        // SAFETY: the status is room for one int.
+        let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
+        if tid < 0 {
+            return trace;
+        }
+        if !libc::WIFSTOPPED(status) {
+            if tid == main {
+                trace.code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+            }
+            known.remove(&tid);
+            if known.is_empty() {
+                return trace;
+            }
+            continue;
+        }
+        let signal = libc::WSTOPSIG(status);
+        let mut deliver = 0;
+        if known.insert(tid) {
+            // Its first stop, with nothing to deliver.
+            inside.remove(&tid);
+            ptrace(libc::PTRACE_SETOPTIONS, tid, EVENTS as usize);
+        } else if signal == libc::SIGTRAP | 0x80 {
+            // SAFETY: all zeros are valid registers.
+            let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+            let address = (&raw mut registers).addr();
+            if inside.remove(&tid) {
+                if failing.remove(&tid)
+                    && let Fault::Error(error) = fault
+                {
+                    ptrace(libc::PTRACE_GETREGS, tid, address);
+                    registers.rax = -i64::from(error) as u64;
+                    ptrace(libc::PTRACE_SETREGS, tid, address);
+                }
+            } else {
+                inside.insert(tid);
+                trace.calls += 1;
+                if trace.calls >= moment && trace.at.is_none() && fault != Fault::None {
+                    ptrace(libc::PTRACE_GETREGS, tid, address);
+                    let call = registers.orig_rax as i64;
+                    match fault {
+                        Fault::Signal(signal) => {
+                            trace.at = Some(call);
+                            // SAFETY: numbers only.
+                            unsafe { libc::kill(main, signal) };
+                        }
+                        Fault::Error(_) if can_fail(call) && program(tid) == program(main) => {
+                            trace.at = Some(call);
+                            registers.orig_rax = u64::MAX;
+                            ptrace(libc::PTRACE_SETREGS, tid, address);
+                            failing.insert(tid);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        } else if status >> 16 == 0 {
+            deliver = signal as usize;
+        }
+        ptrace(libc::PTRACE_SYSCALL, tid, deliver);
+    }
+}
+
+/// The program that a thread runs: errors are for the command's own, not for others that it starts.
+fn program(tid: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{tid}/exe")).ok()
+}
+
+/// Whether the kernel may fail a call. It does not fail these for what lives and is stopped, or they do not return.
+fn can_fail(call: i64) -> bool {
+    let never = [
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_ptrace,
+        libc::SYS_wait4,
+        libc::SYS_waitid,
+        libc::SYS_close,
+        libc::SYS_kill,
+        libc::SYS_futex,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_rt_sigprocmask,
+    ];
+    !never.contains(&call)
+}

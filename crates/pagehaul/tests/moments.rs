@@ -1,0 +1,155 @@
+//! Every moment of a command on processes: it is killed, signalled, or denied a system call or thread at any of its system
+//! calls, and the process must be as it was before. `make test-full` runs 1,000 rounds.
+#![cfg(feature = "process")]
+
+mod common {
+    pub mod subject;
+    pub mod tracer;
+}
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::subject::{BINARY, Subject};
+use common::tracer::{Fault, run};
+use tempfile::tempdir;
+
+/// Rounds, unless PAGEHAUL_ROUNDS says otherwise.
+const ROUNDS: usize = 100;
+const SUBJECT: [&str; 3] = ["1", "2", "pending"];
+const COMMANDS: [&[&str]; 6] = [
+    &["core"],
+    &["core", "--live"],
+    &["core", "--snapshot"],
+    &["checkpoint"],
+    &["checkpoint", "--leave-running"],
+    &["restart"],
+];
+
+/// xorshift64: the same moments in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+/// What a process has that no command may change: signals, mappings, descriptors, children.
+fn state_of(pid: &str) -> String {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+    let status = read("status");
+    let kept = ["TracerPid", "Threads", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt", "Seccomp"];
+    let mut out: Vec<String> = status
+        .lines()
+        .filter(|line| kept.iter().any(|key| line.starts_with(key)))
+        .map(str::to_owned)
+        .collect();
+    out.push(read("maps"));
+    for directory in ["fd", "task"] {
+        for entry in fs::read_dir(format!("/proc/{pid}/{directory}")).unwrap() {
+            let path = entry.unwrap().path();
+            let children = fs::read_to_string(path.join("children")).unwrap_or_default();
+            out.push(format!("{path:?} {:?} {children}", fs::read_link(&path).ok()));
+        }
+    }
+    let is_stopped =
+        status.lines().any(|line| line.starts_with("State:\tT") || line.starts_with("State:\tt"));
+    out.push(format!("stopped: {is_stopped}"));
+    out.join("\n")
+}
+
+/// Other processes of the subject's program: snapshots that were not killed.
+fn left_over(pid: &str) -> Vec<String> {
+    let exe = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let subject = exe(pid);
+    let entries =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    entries.filter(|other| other != pid && subject.is_some() && exe(other) == subject).collect()
+}
+
+fn command(words: &[&str], subject: &Subject, folder: &Path) -> Command {
+    let stand_in = std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in");
+    let mut command = Command::new(BINARY);
+    command.args(words).args(["--threads", "2"]);
+    match words[0] {
+        "core" => command.arg("--force").args([&subject.pid()]).arg(folder.join("core.zst")),
+        "checkpoint" => command
+            .arg("--force")
+            .arg("--criu")
+            .arg(stand_in)
+            .arg(subject.pid())
+            .arg(folder.join("checkpoint")),
+        _ => command.arg("--criu").arg(stand_in).arg(folder.join("saved")),
+    };
+    command.env("PAGES", "1").env("TREE", "4194303").env("RESTARTED", folder.join("restarted"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn at_any_moment_the_process_stays_as_it_was() {
+    let rounds = std::env::var("PAGEHAUL_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
+    let folder = tempdir().unwrap();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut subject = Subject::start(&SUBJECT);
+    // The checkpoint that is restarted.
+    let trace =
+        run(&mut command(&["checkpoint", "--leave-running"], &subject, folder.path()), 0, Fault::None);
+    assert_eq!(trace.code, Some(0));
+    fs::rename(folder.path().join("checkpoint"), folder.path().join("saved")).unwrap();
+    let calls = COMMANDS.map(|words| {
+        let trace = run(&mut command(words, &subject, folder.path()), 0, Fault::None);
+        assert_eq!(trace.code, Some(0), "{words:?}");
+        if words == ["checkpoint"] {
+            subject = Subject::start(&SUBJECT);
+        }
+        trace.calls
+    });
+    subject.goes_on();
+    let mut before = state_of(&subject.pid());
+    let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for round in 0..rounds {
+        let (words, calls) = (COMMANDS[round % COMMANDS.len()], calls[round % COMMANDS.len()]);
+        let errors = [libc::EIO, libc::ENOMEM, libc::EAGAIN, libc::ENOSPC, libc::EPERM];
+        let fault = match round / COMMANDS.len() % 4 {
+            0 => Fault::Signal(libc::SIGKILL),
+            1 => Fault::Signal([libc::SIGTERM, libc::SIGINT, libc::SIGHUP][random.below(3)]),
+            _ => Fault::Error(errors[random.below(errors.len())]),
+        };
+        let moment = random.below(calls) + 1;
+        let path = folder.path().join("checkpoint");
+        let _ = fs::remove_file(&path);
+        let trace = run(&mut command(words, &subject, folder.path()), moment, fault);
+        let told = format!("round {round}: {words:?}, {fault:?} at call {moment} of {calls}, {trace:?}");
+        let what = match fault {
+            Fault::Error(_) => "failed system calls".into(),
+            Fault::Signal(libc::SIGKILL) => "SIGKILL".into(),
+            _ => "SIGTERM, SIGINT, SIGHUP".to_owned(),
+        };
+        // The number of calls varies: a late moment may never come.
+        *counts.entry((words.join(" "), what)).or_default() += usize::from(trace.at.is_some());
+        if words == ["checkpoint"] && path.exists() {
+            // It is on the disk: they are ended.
+            assert!(subject.has_ended(), "{told}");
+            subject = Subject::start(&SUBJECT);
+            subject.goes_on();
+            before = state_of(&subject.pid());
+            continue;
+        }
+        assert!(!subject.has_ended(), "{told}");
+        assert_eq!(state_of(&subject.pid()), before, "{told}");
+        assert_eq!(left_over(&subject.pid()), [""; 0], "{told}");
+        subject.goes_on();
+    }
+    let mut out = std::io::stderr();
+    for ((command, what), count) in counts {
+        writeln!(out, "{command}: the process survived {what} at {count} moments").unwrap();
+    }
+}
