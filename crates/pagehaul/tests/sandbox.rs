@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,8 +41,14 @@ fn readers_confine_themselves() {
     machine.sampler(0x4000);
     machine.log(0x6000, &[Message { nanoseconds: 0, level: 0, caller: 7, text: "panic" }]);
     machine.build().elf().write(&folder.path().join("vmcore")).unwrap();
-    let event = "cat-7 [000] ..... 1.000000: mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_KERNEL\n";
-    std::fs::write(folder.path().join("trace.txt"), event).unwrap();
+    for (data, name) in [
+        ("reclaim/tests/data/guest-6.12.pht", "reclaim.pht"),
+        ("latency/tests/data/functions-6.12.pht", "functions.pht"),
+        ("vmalloc/tests/data/vmalloc-6.12.pht", "vmalloc.pht"),
+    ] {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(data);
+        std::fs::copy(data, folder.path().join(name)).unwrap();
+    }
     for arguments in [
         "info vmcore",
         "dmesg vmcore",
@@ -49,10 +56,10 @@ fn readers_confine_themselves() {
         "pages vmcore",
         "verify vmcore",
         "convert vmcore -",
-        "reclaim report trace.txt",
-        "reclaim compare trace.txt trace.txt",
-        "latency schedule --from trace.txt",
-        "vmalloc --from trace.txt",
+        "reclaim report reclaim.pht",
+        "reclaim compare reclaim.pht reclaim.pht",
+        "latency walk_component --from functions.pht",
+        "vmalloc --from vmalloc.pht",
     ] {
         let (reader, writer) = full_pipe();
         let mut child = Command::new(BINARY)
