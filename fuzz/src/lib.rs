@@ -103,6 +103,11 @@ impl Simulation {
         Self { base, notes: base.image.notes().to_vec(), overlay: HashMap::new() }
     }
 
+    /// The machine as it was.
+    pub fn image(&self) -> &'static Image {
+        &self.base.image
+    }
+
     /// Replaces VMCOREINFO with `text`.
     pub fn with_vmcoreinfo(mut self, text: &[u8]) -> Self {
         self.notes = note("VMCOREINFO", 0, text);

@@ -1,0 +1,45 @@
+//! Page tables of arbitrary entries: the first byte is the era; then come places in the kernel's memory, what an entry
+//! points to, and its flags. Every walk over them ends.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pagehaul_fuzz::Simulation;
+use pagehaul_kernel::{Hints, Kernel, KernelLog, PageClass, PageScanner, Translator, VmcoreInfo};
+use pagehaul_physmem::PhysMemory;
+use pagehaul_synth::Era;
+
+/// Pages, from the top page table on, that entries may be in and point to.
+const PAGES: u64 = 64;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((era, patches)) = data.split_first() else { return };
+    let mut simulation = Simulation::new(Era::ALL[usize::from(*era) % Era::ALL.len()]);
+    let (root, _) = simulation.image().page_tables();
+    for patch in patches.as_chunks::<6>().0 {
+        let [page, low, high, target, flags, top] = *patch;
+        let at = root + u64::from(page) % PAGES * 4096 + u64::from(u16::from_le_bytes([low, high])) % 512 * 8;
+        let entry = root + u64::from(target) % PAGES * 4096 | u64::from(flags) | u64::from(top) << 56;
+        simulation = simulation.with_bytes(at, &entry.to_le_bytes());
+    }
+    let hints = Hints::from_memory(&simulation);
+    let mut view = simulation.view();
+    let info = VmcoreInfo::parse(simulation.image().vmcoreinfo().as_bytes());
+    let tables = Translator::new(&info, hints.phys_base.unwrap_or(0)).expect("VMCOREINFO is intact");
+    for patch in patches.as_chunks::<8>().0.iter().take(64) {
+        let vaddr = u64::from_le_bytes(*patch);
+        for vaddr in [vaddr, vaddr | 0xffff << 48] {
+            if let Ok(extent) = tables.translate(view.as_mut(), vaddr) {
+                assert!(extent.len >= 1 && extent.len <= 1 << 30);
+            }
+        }
+    }
+    let _ = KernelLog::read(&simulation, hints);
+    let Ok(kernel) = Kernel::discover(&simulation, hints) else { return };
+    let found = kernel.kernel_mapped_pages(&simulation);
+    for runs in [&found.data, &found.text, &found.struct_pages] {
+        assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
+    }
+    let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
+    let report = PageScanner::new(&kernel, simulation.view()).scan(0, &mut classes).expect("block 0 is one");
+    assert_eq!(report.pages.iter().sum::<u64>(), classes.len() as u64);
+});
