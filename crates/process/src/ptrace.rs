@@ -45,36 +45,53 @@ pub(crate) enum Waited {
     Gone,
 }
 
-fn request(kind: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<c_long> {
-    // SAFETY: the callers give for `addr` and `data` what the kind of request asks for: numbers, or addresses of
-    // memory that is alive and large enough for the whole call.
-    let result = unsafe { libc::ptrace(kind as _, tid, addr as *mut c_void, data as *mut c_void) };
+/// Makes a request that takes addresses of this program's memory.
+///
+/// # Safety
+/// `addr` and `data` are what this kind of request takes (ptrace(2)). What is an address refers to memory that lives
+/// through the call, is as large as the kernel reads or writes, and may be written to where it writes.
+unsafe fn request(kind: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<c_long> {
+    // SAFETY: promised by the caller.
+    let result = unsafe {
+        libc::ptrace(
+            kind as _,
+            tid,
+            std::ptr::with_exposed_provenance_mut::<c_void>(addr),
+            std::ptr::with_exposed_provenance_mut::<c_void>(data),
+        )
+    };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Makes a request that takes a number: only CONT, DETACH, SYSCALL, SETOPTIONS, SEIZE and INTERRUPT.
+fn control(kind: c_uint, tid: pid_t, number: c_int) -> io::Result<()> {
+    // SAFETY: these requests take no address.
+    unsafe { request(kind, tid, 0, number as usize) }.map(drop)
 }
 
 /// Becomes the tracer of a thread, without stopping it.
 pub(crate) fn seize(tid: pid_t) -> io::Result<()> {
-    request(requests::SEIZE, tid, 0, 0).map(drop)
+    control(requests::SEIZE, tid, 0)
 }
 
 /// Asks a seized thread to stop. What it does in the kernel is restarted when it goes on.
 pub(crate) fn interrupt(tid: pid_t) -> io::Result<()> {
-    request(requests::INTERRUPT, tid, 0, 0).map(drop)
+    control(requests::INTERRUPT, tid, 0)
 }
 
 /// Lets a stopped thread go, with the signal it was stopped at (0 for none).
 pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
-    request(requests::DETACH, tid, 0, signal as usize).map(drop)
+    control(requests::DETACH, tid, signal)
 }
 
 /// Lets a stopped thread run to the next start or end of a system call.
 pub(crate) fn to_system_call(tid: pid_t) -> io::Result<()> {
-    request(requests::SYSCALL, tid, 0, 0).map(drop)
+    control(requests::SYSCALL, tid, 0)
 }
 
 /// Lets a stopped thread run.
 pub(crate) fn resume(tid: pid_t) -> io::Result<()> {
-    request(requests::CONT, tid, 0, 0).map(drop)
+    control(requests::CONT, tid, 0)
 }
 
 /// Whether a stopped thread's system calls go to a handler of its own instead of the kernel (prctl's
@@ -83,19 +100,28 @@ pub(crate) fn dispatches_system_calls(tid: pid_t) -> bool {
     // Mode, selector's address, offset, length.
     let mut config = [0u64; 4];
     let size = size_of_val(&config);
-    request(requests::GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, config.as_mut_ptr().addr()).is_ok()
-        && config[0] != 0
+    // SAFETY: the kernel writes `size` bytes to the configuration, which has as many.
+    let found = unsafe {
+        request(
+            requests::GET_SYSCALL_USER_DISPATCH_CONFIG,
+            tid,
+            size,
+            config.as_mut_ptr().expose_provenance(),
+        )
+    };
+    found.is_ok() && config[0] != 0
 }
 
 /// Sets the `PTRACE_O_*` options.
 pub(crate) fn set_options(tid: pid_t, options: c_int) -> io::Result<()> {
-    request(requests::SETOPTIONS, tid, 0, options as usize).map(drop)
+    control(requests::SETOPTIONS, tid, options)
 }
 
 /// The number that belongs to the event a thread is stopped at, such as the new thread's id.
 pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
     let mut message: u64 = 0;
-    request(requests::GETEVENTMSG, tid, 0, (&raw mut message).addr())?;
+    // SAFETY: the kernel writes an unsigned long.
+    unsafe { request(requests::GETEVENTMSG, tid, 0, (&raw mut message).expose_provenance()) }?;
     Ok(message)
 }
 
@@ -103,7 +129,10 @@ pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
 pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0u8; REGSET_ROOM];
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    match request(requests::GETREGSET, tid, kind as usize, (&raw mut iov).addr()) {
+    // SAFETY: the iovec names memory that is ours, as long as it says; the kernel writes to both.
+    let read =
+        unsafe { request(requests::GETREGSET, tid, kind as usize, (&raw mut iov).expose_provenance()) };
+    match read {
         Ok(_) => {
             bytes.truncate(iov.iov_len);
             bytes.shrink_to_fit();
@@ -125,14 +154,15 @@ pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
 /// Writes a register set of a stopped thread.
 pub(crate) fn set_registers(tid: pid_t, kind: u32, bytes: &[u8]) -> io::Result<()> {
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // The kernel only reads from it.
-    request(requests::SETREGSET, tid, kind as usize, (&raw mut iov).addr()).map(drop)
+    // SAFETY: the iovec names `bytes`, from which the kernel only reads; it writes the length to the iovec.
+    unsafe { request(requests::SETREGSET, tid, kind as usize, (&raw mut iov).expose_provenance()) }.map(drop)
 }
 
 /// The signal information of the stop; none in a group-stop, which has none.
 pub(crate) fn signal_info(tid: pid_t) -> Option<[u8; SIGINFO]> {
     let mut info = [0u64; SIGINFO / 8];
-    request(requests::GETSIGINFO, tid, 0, info.as_mut_ptr().addr()).ok()?;
+    // SAFETY: the kernel writes a siginfo_t, which has as many bytes.
+    unsafe { request(requests::GETSIGINFO, tid, 0, info.as_mut_ptr().expose_provenance()) }.ok()?;
     let mut bytes = [0; SIGINFO];
     for (out, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(info) {
         *out = word.to_ne_bytes();
@@ -143,13 +173,16 @@ pub(crate) fn signal_info(tid: pid_t) -> Option<[u8; SIGINFO]> {
 /// The signals a stopped thread blocks.
 pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
     let mut mask: u64 = 0;
-    request(requests::GETSIGMASK, tid, size_of::<u64>(), (&raw mut mask).addr())?;
+    // SAFETY: the kernel writes a mask of the size that `addr` says.
+    unsafe { request(requests::GETSIGMASK, tid, size_of::<u64>(), (&raw mut mask).expose_provenance()) }?;
     Ok(mask)
 }
 
 /// Sets the signals a stopped thread blocks.
 pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
-    request(requests::SETSIGMASK, tid, size_of::<u64>(), (&raw const mask).addr()).map(drop)
+    // SAFETY: the kernel reads a mask of the size that `addr` says.
+    unsafe { request(requests::SETSIGMASK, tid, size_of::<u64>(), (&raw const mask).expose_provenance()) }
+        .map(drop)
 }
 
 /// Looks whether a tracee has stopped or ended, or waits until it has.
