@@ -168,7 +168,7 @@ def damaged(pagehaul, core, dump, scratch):
         size = os.path.getsize(copy)
         with open(copy, "r+b") as file:
             for _ in range(count):
-                places = [generator.randrange(65536, size - 8) for _ in range(2000 if source == core else 4)]
+                places = [generator.randrange(65536, size - 8) for _ in range(40 if source == core else 4)]
                 before = [os.pread(file.fileno(), 8, place) for place in places]
                 for place in places:
                     word = generator.choice([bytes(8), b"\xff" * 8, generator.randbytes(8)])
