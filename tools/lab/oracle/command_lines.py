@@ -1,5 +1,6 @@
 """Runs pagehaul and makedumpfile with the same command lines, and compares statuses, pages, headers and text."""
 
+import itertools
 import re
 import struct
 import subprocess
@@ -143,9 +144,10 @@ class CommandLines:
 
     def streams(self):
         """Each program rearranges both streams."""
-        for writer, program in (("pagehaul", self.ours), ("makedumpfile", self.theirs)):
-            status, stream = self.run(program, "-F -c -d 31 V")
-            problems = [] if status == 0 else [f"-F exits with {status}"]
+        writers = (("pagehaul", self.ours), ("makedumpfile", self.theirs))
+        for options, (writer, program) in itertools.product(("-F -c -d 31", "-F -E -d 31"), writers):
+            status, stream = self.run(program, f"{options} V")
+            problems = [] if status == 0 else [f"{options} exits with {status}"]
             self.path("stream").write_bytes(stream)
             files = []
             for name, reader in (("ours", self.ours), ("theirs", self.theirs)):
@@ -158,7 +160,7 @@ class CommandLines:
             size = max(map(len, files))
             if files[0].ljust(size, b"\0") != files[1].ljust(size, b"\0"):
                 problems.append("-R gives other bytes")
-            self.check(f"-F of {writer}, then -R: the same {size} bytes", problems)
+            self.check(f"{options} of {writer}, then -R: the same {size} bytes", problems)
 
     def sets(self):
         """pagehaul joins makedumpfile's parts; the other direction is in validate.py."""
