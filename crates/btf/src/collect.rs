@@ -64,7 +64,7 @@ impl<'a> Object<'a> {
                         return (nodes, false);
                     }
                 }
-                if seen.len() > MOST_NODES {
+                if seen.len() > MOST_NODES || !space.take_node() {
                     broken.get_or_insert_with(|| format!("the list at {head:#x} has too many entries"));
                     return (nodes, false);
                 }
@@ -96,7 +96,7 @@ impl<'a> Object<'a> {
         while at != 0 || !above.is_empty() {
             while at != 0 {
                 visited += 1;
-                if above.len() >= DEEPEST_TREE || visited > MOST_NODES {
+                if above.len() >= DEEPEST_TREE || visited > MOST_NODES || !space.take_node() {
                     walk.broken = Some(format!("the tree at {:#x} is too deep or too large", self.address()));
                     return Ok(walk);
                 }
@@ -128,7 +128,7 @@ impl<'a> Object<'a> {
         let mut visited = 0;
         while let Some((entry, index, above)) = work.pop() {
             visited += 1;
-            if visited > MOST_NODES {
+            if visited > MOST_NODES || !space.take_node() {
                 walk.broken = Some(format!("the xarray at {:#x} is too large", self.address()));
                 break;
             }

@@ -1,6 +1,6 @@
 //! The kernel's memory and its types.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use pagehaul_kernel::ReadVirtual;
@@ -14,14 +14,26 @@ pub struct Space<'a> {
     btf: Btf,
     /// Members found so far, and those that do not exist: walks ask for the same ones for every object.
     members: RefCell<HashMap<TypeId, MembersByPath>>,
+    /// Nodes that walks may still visit. A crafted dump can hang one long list into each of many.
+    nodes_left: Cell<usize>,
 }
+
+/// Nodes that all walks together may visit.
+const MOST_NODES: usize = 16 << 20;
 
 type MembersByPath = HashMap<Box<str>, Option<Member>>;
 
 impl<'a> Space<'a> {
     /// Joins memory and types. A kernel without BTF has an empty table of types.
     pub fn new(memory: &'a dyn ReadVirtual, btf: Btf) -> Self {
-        Self { memory, btf, members: RefCell::default() }
+        Self { memory, btf, members: RefCell::default(), nodes_left: Cell::new(MOST_NODES) }
+    }
+
+    /// Takes one node from the budget of all walks; false if none is left.
+    pub(crate) fn take_node(&self) -> bool {
+        let left = self.nodes_left.get();
+        self.nodes_left.set(left.saturating_sub(1));
+        left > 0
     }
 
     /// Returns the memory.

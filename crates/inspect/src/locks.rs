@@ -12,7 +12,7 @@ use crate::stacks::stack_words;
 use crate::{Hex, Machine, StackTrace, Task, Tasks};
 
 /// Waiters of one lock.
-const MOST_WAITERS: usize = 100_000;
+const MOST_WAITERS: usize = 10_000;
 /// Owners in a row.
 const LONGEST_CHAIN: usize = 64;
 /// Flags in the low bits of an owner.
