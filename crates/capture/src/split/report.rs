@@ -68,13 +68,13 @@ pub(super) fn conclude(
     for (part, (index, written)) in written.into_iter().enumerate() {
         let outcome = &mut outcomes[index];
         outcome.part.ended = written.ended;
-        if !written.sealed {
-            // It holds nothing of use.
+        let range = plan.range(part);
+        let pfns = plan.units().pfns(&range);
+        if !written.sealed || pfns.is_empty() {
+            // It holds nothing of use, and readers refuse an empty part next to a part that is a dump by itself.
             written.file.output().discard();
             continue;
         }
-        let range = plan.range(part);
-        let pfns = plan.units().pfns(&range);
         let stats = written.stats.clone();
         outcome.part = PartReport {
             exists: true,

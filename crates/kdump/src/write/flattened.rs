@@ -32,7 +32,10 @@ pub struct FlattenedWriter<'a> {
     pending: VecDeque<Pending>,
     /// Descriptors in `pending`.
     pending_descriptors: usize,
-    descriptors: ChunkWriter,
+    /// Gathered descriptors. None is in two records: readers would take an offset without a size for a page.
+    descriptors: Vec<u8>,
+    /// Descriptors that are in the stream.
+    recorded: u64,
     data: ChunkWriter,
     zero_page: u64,
 }
@@ -47,7 +50,8 @@ impl<'a> FlattenedWriter<'a> {
     ) -> Result<Self, LayoutError> {
         let zero_page = layout.zero_page_offset(announced)?;
         Ok(Self {
-            descriptors: ChunkWriter::new(layout.descriptors_offset(), DESCRIPTOR_CHUNK),
+            descriptors: Vec::new(),
+            recorded: 0,
             data: ChunkWriter::new(zero_page, DATA_CHUNK),
             pending: VecDeque::new(),
             pending_descriptors: 0,
@@ -65,8 +69,19 @@ impl<'a> FlattenedWriter<'a> {
         let flushed = self.data.flushed();
         while let Some(pending) = self.pending.pop_front_if(|pending| pending.data_end <= flushed) {
             self.pending_descriptors -= pending.descriptors.len();
-            self.descriptors.push(pending.descriptors.as_bytes(), self.output)?;
+            self.descriptors.extend_from_slice(pending.descriptors.as_bytes());
+            if self.descriptors.len() >= DESCRIPTOR_CHUNK {
+                self.write_descriptors()?;
+            }
         }
+        Ok(())
+    }
+
+    /// Writes the gathered descriptors as a record.
+    fn write_descriptors(&mut self) -> Result<(), WriteError> {
+        self.output.write(self.layout.descriptor_offset(self.recorded), &self.descriptors)?;
+        self.recorded += (self.descriptors.len() / PageDesc::SIZE) as u64;
+        self.descriptors.clear();
         Ok(())
     }
 
@@ -74,18 +89,10 @@ impl<'a> FlattenedWriter<'a> {
         self.output.write(STATUS_OFFSET, &self.header.status(incomplete))
     }
 
-    /// Writes what is gathered, then descriptors of zeros for the announced pages that are missing: a stream cannot
-    /// correct its bitmap.
+    /// Writes descriptors of zeros for the announced pages that are missing: a stream cannot correct its bitmap.
     fn fill_descriptors(&mut self) -> Result<(), WriteError> {
-        self.gather_descriptors()?;
-        self.descriptors.flush(self.output)?;
-        let end = self.layout.descriptor_offset(self.announced);
-        self.descriptors.finish(end, self.output)
-    }
-
-    /// Pages whose descriptors are in the stream.
-    fn recorded(&self) -> u64 {
-        (self.descriptors.flushed() - self.layout.descriptors_offset()) / PageDesc::SIZE as u64
+        let mut missing = ChunkWriter::new(self.layout.descriptor_offset(self.recorded), DESCRIPTOR_CHUNK);
+        missing.finish(self.layout.descriptor_offset(self.announced), self.output)
     }
 }
 
@@ -109,13 +116,13 @@ impl DumpWriter for FlattenedWriter<'_> {
             self.data.flush(self.output)?;
         }
         self.gather_descriptors()?;
-        if self.data.flushed() > flushed { self.descriptors.flush(self.output) } else { Ok(()) }
+        if self.data.flushed() > flushed { self.write_descriptors() } else { Ok(()) }
     }
 
     fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
         self.data.flush(self.output)?;
         self.gather_descriptors()?;
-        self.descriptors.flush(self.output)?;
+        self.write_descriptors()?;
         self.output.sync()?;
         // On the disk once the stream's terminator is.
         self.write_status(!complete)
@@ -123,13 +130,12 @@ impl DumpWriter for FlattenedWriter<'_> {
 
     fn abandon(&mut self) -> Recorded {
         let _ = self.data.flush(self.output);
-        let _ = self.gather_descriptors().and_then(|()| self.descriptors.flush(self.output));
-        let recorded = self.recorded();
+        let _ = self.gather_descriptors().and_then(|()| self.write_descriptors());
         let _ = self.fill_descriptors();
         let _ = self.write_status(true);
         let _ = self.output.sync();
         // A lower bound: some of the unreadable pages may come after these.
-        Recorded::pages(recorded.saturating_sub(self.unreadable))
+        Recorded::pages(self.recorded.saturating_sub(self.unreadable))
     }
 
     fn size_with(&self, batch: PageBatch<'_>) -> u64 {
@@ -137,7 +143,7 @@ impl DumpWriter for FlattenedWriter<'_> {
     }
 
     fn finish_bytes(&self) -> u64 {
-        (self.announced - self.recorded().min(self.announced)) * PageDesc::SIZE as u64
+        (self.announced - self.recorded.min(self.announced)) * PageDesc::SIZE as u64
     }
 
     fn size(&self) -> u64 {

@@ -91,6 +91,8 @@ pub struct FlattenedOutput<W> {
     bytes_written: BytesWritten,
     /// The last record is in the stream in part: whatever follows would be taken for the rest of it.
     is_broken: bool,
+    /// The record that was to be the last, with the mark of the dump, is not in the stream.
+    last_failed: bool,
 }
 
 impl<W: StreamTarget> FlattenedOutput<W> {
@@ -105,7 +107,7 @@ impl<W: StreamTarget> FlattenedOutput<W> {
         header.kind = 1.into();
         header.version = 1.into();
         out.append(header.as_bytes(), &[])?;
-        Ok(Self { out, bytes: 0, bytes_written, is_broken: false })
+        Ok(Self { out, bytes: 0, bytes_written, is_broken: false, last_failed: false })
     }
 
     /// Writes the record of `bytes` at `offset`. Writes nothing for no bytes: readers take a record of size 0 for
@@ -133,9 +135,11 @@ impl<W: StreamTarget> FlattenedOutput<W> {
             return Err(io::Error::other("an earlier record could not be written"));
         }
         let start = self.out.position();
-        self.out.append(head.as_bytes(), bytes).inspect_err(|_| {
+        let appended = self.out.append(head.as_bytes(), bytes).inspect_err(|_| {
             self.is_broken = start.is_none_or(|start| self.out.return_to(start).is_err());
-        })
+        });
+        self.last_failed = appended.is_err();
+        appended
     }
 
     /// Bytes of all records, their headers excluded.
@@ -144,9 +148,13 @@ impl<W: StreamTarget> FlattenedOutput<W> {
     }
 
     /// Writes the terminator, blocks until everything is on the disk, and returns `W`. Readers take a stream without a
-    /// terminator for truncated, so that one that fails is removed.
+    /// terminator for truncated, so that one that fails is removed, and none is written if the last record failed: it may
+    /// be smaller than the mark of an incomplete dump, for which there was no room.
     pub fn finish(mut self) -> io::Result<W> {
         let end = FlatRecord { offset: FlatRecord::END.into(), size: FlatRecord::END.into() };
+        if self.last_failed {
+            return Err(io::Error::other("the last record could not be written"));
+        }
         let start = self.out.position();
         self.write_whole(&end, &[])?;
         if let Err(error) = self.out.flush().and_then(|()| self.out.sync()) {
