@@ -4,6 +4,8 @@
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 KERNEL ?= 6.12
 SECONDS ?= 60
+# Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
+KDUMP_SUITE ?= all
 
 .PHONY: help setup setup-build setup-demo check deny test test-full demo validate validate-process packages test-packages test-kdump static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
@@ -59,9 +61,10 @@ test: setup check static
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
-	$(MAKE) test-kdump
+	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
 test-full: test
+	$(MAKE) test-kdump KDUMP_SUITE=trixie
 	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
 
 validate: setup
@@ -89,7 +92,7 @@ test-packages: setup
 # Debian 12 and 13 guests with their own kdump-tools, with pagehaul-kdump installed and with it removed.
 test-kdump: setup
 	cargo build --release --locked -p pagehaul -p lab
-	deb=$$(scripts/packages.sh | sed -n 3p) && $(TARGET)/release/lab kdump-tools --deb "$$deb"
+	deb=$$(scripts/packages.sh | sed -n 3p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) --deb "$$deb"
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man
