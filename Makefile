@@ -56,6 +56,7 @@ test: setup check static
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate --kernel all
+	$(TARGET)/release/lab validate-triage --kernel 5.10
 	$(TARGET)/release/lab validate-triage --kernel 6.1
 	$(TARGET)/release/lab validate-triage --kernel 6.12 --scenario null --scenario deadlock
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
