@@ -15,10 +15,10 @@
 //!   4-byte write of `sub_hdr_size` makes them the dump's ([`SingleFileWriter`]). A part of a split set declares that it has no
 //!   pages while its table moves ([`SplitPartWriter`]).
 //!
-//! Bitmap 2 is written before the pages: it announces what the descriptors then deliver. Until a killed capture's tables are
-//! corrected, which nobody does, its bitmap claims pages that it does not have. This stays so on purpose. makedumpfile's
-//! incomplete dumps have the same form (a descriptor of zeros and the INCOMPLETE bit), which is what other readers know; a
-//! bitmap of the pages so far would change the rank of every later page with each page written.
+//! Bitmap 2 is written before the pages, and announces what the descriptors then deliver. The bitmap of a killed capture
+//! therefore claims pages that the dump lacks. This is on purpose: makedumpfile's incomplete dumps have the same form (a
+//! descriptor of zeros and the INCOMPLETE bit), which other readers know. A bitmap of only the pages so far would change
+//! the rank of all later pages with each page written.
 //!
 //! All pages of zeros share one page of data, the first behind the tables.
 
