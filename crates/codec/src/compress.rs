@@ -11,7 +11,7 @@ pub struct Compressor {
     scratch: Vec<u8>,
     /// The page that a library compresses. The caller's may be mapped, and change while it is read if the file fails
     /// (`physmem::mapping`): the built-in encoders are safe code and then encode garbage, which the caller discards; a C
-    /// library promises nothing. The copy takes 1 % of snappy's time, and less of the others'.
+    /// library promises nothing.
     copied: Vec<u8>,
 }
 
