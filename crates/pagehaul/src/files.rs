@@ -18,6 +18,7 @@ const REPORT: CreateOptions<'static> = CreateOptions {
 
 /// Refuses a report that is one of the files it is made from, by whatever name: writing it would destroy what may be the
 /// only copy of a crash.
+#[cfg(feature = "bench")]
 pub(crate) fn check<'a>(output: &Path, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
     Ok(NewFile::check(output, CreateOptions { sources: &identities(sources), ..REPORT })?)
 }

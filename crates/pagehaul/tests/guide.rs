@@ -49,7 +49,9 @@ fn every_command_of_the_guide_works() {
     let mut commands = 0;
     for block in guide::blocks() {
         let fuse = std::fs::File::open("/dev/fuse").is_ok();
-        if block.needs == "guest" || block.needs == "mount" && !fuse {
+        if ["guest", "crash", "distribution"].contains(&block.needs.as_str())
+            || block.needs == "mount" && !fuse
+        {
             continue;
         }
         if last.as_ref().is_none_or(|(chapter, _)| *chapter != block.chapter) {

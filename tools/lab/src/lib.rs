@@ -11,7 +11,7 @@
 
 pub mod apt;
 pub mod benchmark;
-mod build;
+pub mod build;
 pub mod cache;
 pub mod capture_kernel;
 mod console;

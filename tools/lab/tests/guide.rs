@@ -1,9 +1,12 @@
-//! Runs the guide's commands that need root and a kernel of their own, in a virtual machine.
+//! Runs the guide's commands that need root and a kernel of their own in a virtual machine, and those that need a crash on
+//! the dump of one.
 //!
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
 #[path = "../../../crates/pagehaul/tests/common/guide.rs"]
 mod guide;
+
+use std::process::Command;
 
 use lab::workload::{self, Config, Step};
 
@@ -38,5 +41,33 @@ fn every_command_for_root_works() {
     for (step, name) in report.steps.iter().zip(names) {
         let said = std::fs::read_to_string(out.join(format!("{name}.stderr"))).unwrap_or_default();
         assert_eq!(step.exit_code, Some(0), "{name}: {said}");
+    }
+}
+
+#[test]
+fn every_command_on_a_crash_works() {
+    if !lab::enabled() {
+        eprintln!("skipped: set PAGEHAUL_LAB=1 to boot virtual machines");
+        return;
+    }
+    let crash = lab::crash(&lab::Config { kernel: "6.12".into(), ..lab::Config::default() }).unwrap();
+    let pagehaul = lab::build::pagehaul().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(pagehaul, directory.path().join("pagehaul")).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let run = |script: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-euc", script]).current_dir(directory.path()).env("PATH", &path);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    run(&format!("pagehaul capture -q '{}' dump", crash.vmcore().display()));
+    let blocks: Vec<_> = guide::blocks().into_iter().filter(|block| block.needs == "crash").collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        for command in block.script.lines() {
+            assert!(!run(command).is_empty(), "{command} prints nothing");
+        }
     }
 }
