@@ -75,24 +75,35 @@ pub fn codec_flag(codec: Codec) -> u32 {
 /// Blocks that a file system writes whole.
 const BLOCK: usize = 4096;
 
-/// Writes descriptors at file offset `at`. A write may end at any block (a full disk, SIGKILL), and a descriptor may be in
-/// two: one with its offset but without its size has crash return another page's bytes. So these get their sizes first.
-fn write_descriptors(output: &mut dyn Output, at: u64, descriptors: &mut [u8]) -> Result<(), WriteError> {
-    let split = split_descriptors(at, descriptors.len());
-    let mut offsets = Vec::new();
-    for start in split.clone() {
-        offsets.push(descriptors[start..start + OFFSET_BYTES].to_vec());
-        descriptors[start..start + OFFSET_BYTES].fill(0);
+/// Writes descriptors at file offset `at`. `is_new` tells of a descriptor, by its place, whether the file does not have it yet.
+///
+/// A write may end at any block (a full disk, SIGKILL), and a descriptor may be in two: crash takes one with its offset but
+/// without its size for another page's, libkdumpfile one with its size but without its offset for the file's first page. So new
+/// ones get a size first that both refuse; the second write has their offsets in the file before their sizes.
+fn write_descriptors(
+    output: &mut dyn Output,
+    at: u64,
+    descriptors: &mut [u8],
+    is_new: impl Fn(usize) -> bool,
+) -> Result<(), WriteError> {
+    let mut split = Vec::new();
+    for start in split_descriptors(at, descriptors.len()).filter(|start| is_new(*start)) {
+        let descriptor = &mut descriptors[start..start + PageDesc::SIZE];
+        if descriptor.iter().any(|&byte| byte != 0) {
+            split.push((start, descriptor.to_vec()));
+            descriptor.fill(0);
+            descriptor[OFFSET_BYTES..OFFSET_BYTES + 4].fill(0xff);
+        }
     }
-    let sized = if offsets.is_empty() { Ok(()) } else { output.write(at, descriptors) };
-    for (start, offset) in split.zip(offsets) {
-        descriptors[start..start + OFFSET_BYTES].copy_from_slice(&offset);
+    let refused = if split.is_empty() { Ok(()) } else { output.write(at, descriptors) };
+    for (start, descriptor) in split {
+        descriptors[start..start + PageDesc::SIZE].copy_from_slice(&descriptor);
     }
-    sized?;
+    refused?;
     output.write(at, descriptors)
 }
 
-/// Bytes of a descriptor's offset, its first field.
+/// Bytes of a descriptor's offset, its first field. The size follows, in four bytes.
 const OFFSET_BYTES: usize = 8;
 
 /// Returns where those descriptors start whose offset ends a block, of `length` bytes of descriptors at file offset `at`.
@@ -155,19 +166,26 @@ mod tests {
     }
 
     #[test]
-    fn no_descriptor_has_an_offset_without_its_size() {
+    fn no_descriptor_has_an_offset_without_its_size_or_a_size_without_its_offset() {
         for first in [0, 1, 340, 341, 342] {
             let table: Vec<PageDesc> = (0..2000).map(|at| PageDesc::new(0x1_2345_0000 + at, 99, 2)).collect();
             let mut bytes = table.as_bytes().to_vec();
             let start = first * PageDesc::SIZE;
             let mut out = Torn { file: vec![0; start + bytes.len()], states: Vec::new() };
-            write_descriptors(&mut out, start as u64, &mut bytes).unwrap();
+            write_descriptors(&mut out, start as u64, &mut bytes, |_| true).unwrap();
+            let states = out.states.split_off(0);
+            // Written once more, as with others of the same blocks: they stay whole.
+            write_descriptors(&mut out, start as u64, &mut bytes, |_| false).unwrap();
+            for state in &out.states {
+                assert_eq!(&state[start..], table.as_bytes());
+            }
             assert_eq!(&out.file[start..], table.as_bytes());
             assert_eq!(bytes, table.as_bytes());
-            for state in out.states {
+            for state in states {
                 for (index, bytes) in state[start..].chunks(PageDesc::SIZE).enumerate() {
                     let found = PageDesc::read_from_bytes(bytes).unwrap();
-                    assert!(found.is_missing() || bytes == table[index].as_bytes(), "{first}: {index}");
+                    let refused = bytes == [0; PageDesc::SIZE] || found.size.get() == u32::MAX;
+                    assert!(refused || bytes == table[index].as_bytes(), "{first}: {index}");
                 }
             }
         }

@@ -145,7 +145,7 @@ impl<'a> SplitPartWriter<'a> {
 
     fn write_unit(&mut self, mut pending: PendingUnit) -> Result<u64, WriteError> {
         let at = self.layout.descriptor_offset(pending.unit.rank);
-        write_descriptors(&mut self.output, at, pending.descriptors.as_mut_bytes())?;
+        write_descriptors(&mut self.output, at, pending.descriptors.as_mut_bytes(), |_| true)?;
         self.recorded_end = pending.data_end;
         let pages = pending.descriptors.len() as u64;
         self.recorded += pages;

@@ -6,7 +6,7 @@ use pagehaul_output::{AlignedBuffer, OutputFile, WriteError};
 use pagehaul_physmem::file::ReadAt;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::write_descriptors;
+use super::{split_descriptors, write_descriptors};
 use crate::format::{Layout, PageDesc};
 
 /// Descriptors in memory: 768 KiB, a multiple of 4 KiB, for direct writes.
@@ -14,6 +14,13 @@ const SEGMENT: u64 = 1 << 15;
 
 /// Writes start and end at multiples of this: blocks for direct writes, and whole descriptors.
 const BLOCKS: usize = 4096 * PageDesc::SIZE / 8;
+
+/// The bit of [`DescriptorTable::settled`] for the descriptor at byte `at` of a segment. A group starts and ends at a block, and
+/// has one descriptor whose offset ends a block.
+fn group(at: usize) -> u64 {
+    const { assert!(SEGMENT as usize * PageDesc::SIZE <= 64 * BLOCKS) };
+    1 << (at / BLOCKS)
+}
 
 /// The table in the file, of which one segment is in memory. Each pass over the pages ascends, so it reads every segment
 /// at most once and writes every descriptor about once.
@@ -26,6 +33,8 @@ pub(super) struct DescriptorTable {
     buffer: AlignedBuffer,
     /// The bytes of the segment that are not in the file.
     dirty: Range<usize>,
+    /// One bit for each group of descriptors in the segment: whether its last one in two blocks is in the file.
+    settled: u64,
     /// Which segments were written in part. The others are zeros, and perhaps past the end of the file.
     written: Vec<bool>,
 }
@@ -38,6 +47,7 @@ impl DescriptorTable {
             segment: 0,
             buffer: AlignedBuffer::new(SEGMENT as usize * PageDesc::SIZE),
             dirty: 0..0,
+            settled: 0,
             written: vec![false; entries.div_ceil(SEGMENT) as usize],
         }
     }
@@ -74,7 +84,10 @@ impl DescriptorTable {
         let (offset, length) = self.location(self.segment);
         let start = self.dirty.start / BLOCKS * BLOCKS;
         let end = self.dirty.end.next_multiple_of(BLOCKS).min(length);
-        write_descriptors(output, offset + start as u64, &mut self.buffer.bytes_mut()[start..end])?;
+        let settled = self.settled;
+        let is_new = |at: usize| settled & group(start + at) == 0;
+        write_descriptors(output, offset + start as u64, &mut self.buffer.bytes_mut()[start..end], is_new)?;
+        self.settle();
         if let Some(written) = self.written.get_mut(self.segment as usize) {
             *written = true;
         }
@@ -130,7 +143,17 @@ impl DescriptorTable {
             buffer.fill(0);
         }
         self.segment = segment;
+        self.settle();
         Ok(())
+    }
+
+    /// Records which descriptors in two blocks the file has: all that the segment in memory has.
+    fn settle(&mut self) {
+        let (offset, length) = self.location(self.segment);
+        let segment = &self.buffer.bytes()[..length];
+        let in_file = |start: &usize| segment[*start..start + PageDesc::SIZE].iter().any(|&byte| byte != 0);
+        self.settled =
+            split_descriptors(offset, length).filter(in_file).fold(0, |bits, start| bits | group(start));
     }
 
     /// File offset and length in bytes of a segment.
