@@ -16,9 +16,10 @@ use crate::format::{Header, Layout, PageDesc, STATUS_OFFSET};
 /// Bytes per write of page data.
 const DATA_CHUNK: usize = 2 << 20;
 
-/// Data between two writes of descriptors: what a killed capture loses at most, and 2 MiB for each chunk on its way.
-const SAVED_BYTES: u64 = 4 << 20;
-/// Time between two waits for the disk: what a power cut loses.
+/// Data between two writes of descriptors, each of which waits for the disk: what a killed capture or a power cut loses at most,
+/// and 2 MiB for each chunk on its way.
+const SAVED_BYTES: u64 = 32 << 20;
+/// Time between two writes of descriptors.
 const SAVED_TIME: Duration = Duration::from_secs(1);
 
 /// Descriptors that may be written once the data up to `data_end` is.
@@ -48,8 +49,8 @@ pub struct SingleFileWriter<'a> {
     pub(super) zero_page: u64,
     /// End of the data whose descriptors are in the file.
     saved_end: u64,
-    /// When the disk had all data the last time.
-    synced: Instant,
+    /// When descriptors were written the last time.
+    saved: Instant,
     /// End of the file once its tables were moved behind the data.
     pub(super) relocated_end: Option<u64>,
 }
@@ -89,7 +90,7 @@ impl<'a> SingleFileWriter<'a> {
             passes,
             zero_page,
             saved_end: zero_page,
-            synced: Instant::now(),
+            saved: Instant::now(),
         })
     }
 
@@ -107,17 +108,12 @@ impl<'a> SingleFileWriter<'a> {
 
     /// Writes gathered descriptors from time to time: this program may be killed, and the machine may lose power.
     fn save(&mut self) -> Result<(), WriteError> {
-        let is_time = self.synced.elapsed() >= SAVED_TIME;
-        if !is_time && self.data.flushed() - self.saved_end < SAVED_BYTES {
-            return Ok(());
+        let is_time = self.saved.elapsed() >= SAVED_TIME;
+        if is_time || self.data.flushed() - self.saved_end >= SAVED_BYTES {
+            self.table.flush(self.output)?;
+            self.saved = Instant::now();
+            self.saved_end = self.data.flushed();
         }
-        if is_time {
-            // A disk writes in any order: the data has to be there before its descriptors.
-            self.output.sync()?;
-            self.synced = Instant::now();
-        }
-        self.table.flush(self.output)?;
-        self.saved_end = self.data.flushed();
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pagehaul_output::{AlignedBuffer, OutputFile, WriteError};
+use pagehaul_output::{AlignedBuffer, Output, OutputFile, WriteError};
 use pagehaul_physmem::file::ReadAt;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -76,11 +76,13 @@ impl DescriptorTable {
             if self.dirty.is_empty() { at..end } else { self.dirty.start.min(at)..self.dirty.end.max(end) };
     }
 
-    /// Writes what changed of the segment in memory.
+    /// Writes what changed of the segment in memory, once the data is on the disk: a disk that loses power may have kept later
+    /// writes and lost earlier ones.
     pub(super) fn flush(&mut self, output: &mut OutputFile) -> Result<(), WriteError> {
         if self.dirty.is_empty() {
             return Ok(());
         }
+        output.sync()?;
         let (offset, length) = self.location(self.segment);
         let start = self.dirty.start / BLOCKS * BLOCKS;
         let end = self.dirty.end.next_multiple_of(BLOCKS).min(length);
