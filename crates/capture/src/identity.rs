@@ -16,10 +16,15 @@ pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
     }
 }
 
+/// Byte offset of `name` in `struct uts_namespace` of kernels that do not export it: behind a kref of 4 bytes, until
+/// 9a56493f6942 (5.11) moved the count away. ca4a9241cc5e (5.11) exports the offset.
+const NAME_BEHIND_KREF: u64 = 4;
+
 /// Returns `init_uts_ns.name` of the crashed kernel.
 fn from_memory(memory: &dyn PhysMemory, kernel: &Kernel) -> Option<UtsName> {
     let info = kernel.info();
-    let at = info.symbol("init_uts_ns")?.checked_add(info.offset("uts_namespace.name")?)?;
+    let name = info.offset("uts_namespace.name").unwrap_or(NAME_BEHIND_KREF);
+    let at = info.symbol("init_uts_ns")?.checked_add(name)?;
     let mut bytes = [0; 390];
     kernel.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
     let uts = UtsName::decode(&bytes);

@@ -170,3 +170,24 @@ fn an_estimate_counts_what_a_capture_writes() {
     let ratio = estimated.output_bytes as f64 / size;
     assert!((0.9..1.1).contains(&ratio), "{} estimated, {size} written", estimated.output_bytes);
 }
+
+#[test]
+fn dumps_name_the_machine_that_crashed() {
+    // Kernels before 5.11 do not export where the name is.
+    for (era, exported) in [(Era::V5_10, true), (Era::V5_10, false), (Era::V6_12, true)] {
+        let mut machine = Machine::new(era);
+        machine.sampler(0x4000);
+        if !exported {
+            machine.without_info("OFFSET(uts_namespace.name)");
+        }
+        let bench = Bench::new(machine.build());
+        let (path, _) = bench.capture("dump", &options("31", "none", Format::Kdump));
+        let dump = Source::open(&path, MapPolicy::default()).unwrap();
+        let uts = &dump.dumps()[0].info().uts;
+        assert_eq!(
+            (uts.nodename.as_str(), uts.domainname.as_str()),
+            ("synth", "(none)"),
+            "{era:?} {exported}"
+        );
+    }
+}
