@@ -48,54 +48,10 @@ pub struct Kernel {
     direct_map: Option<u64>,
 }
 
-/// Where the kernel's virtual memory is: all that analysis needs. Unlike [`Kernel`], it needs no memory sections, which
-/// an incomplete dump may lack.
-#[derive(Debug, Clone)]
-pub struct AddressSpace {
-    info: VmcoreInfo,
-    translator: Translator,
-    direct_map: Option<u64>,
-}
-
-impl AddressSpace {
-    /// Finds the page tables.
-    pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
-        let (_, text) =
-            pagehaul_elfcore::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
-        let info = VmcoreInfo::parse(text);
-        machine::check(&info)?;
-        let translator = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
-        let mut view = memory.view();
-        let sections = Sections::discover(&info, &translator, view.as_mut()).ok();
-        let direct_map = memory
-            .direct_map()
-            .or_else(|| sections.and_then(|sections| sections.direct_map(&translator, view.as_mut())));
-        Ok(Self { info, translator, direct_map })
-    }
-
-    /// Every key the kernel exported.
-    pub fn info(&self) -> &VmcoreInfo {
-        &self.info
-    }
-
-    /// The kernel's page tables.
-    pub fn translator(&self) -> &Translator {
-        &self.translator
-    }
-
-    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET), if memory tells it.
-    pub fn direct_map(&self) -> Option<u64> {
-        self.direct_map
-    }
-}
-
 impl Kernel {
     /// Finds out everything needed to classify pages, or what is missing.
     pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
-        let (_, text) =
-            pagehaul_elfcore::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
-        let info = VmcoreInfo::parse(text);
-        machine::check(&info)?;
+        let info = machine::info(memory)?;
         // Before any memory is read: a kernel whose pages cannot be told apart need not be searched for.
         let (rules, undecidable) = Rules::new(&info)?;
         let translator = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;

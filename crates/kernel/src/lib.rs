@@ -8,11 +8,11 @@
 //! Kernels 4.4 to 7.3 for x86_64. What changed between them is decided by the keys that VMCOREINFO has, not by the
 //! release; each rule names the commit that made it necessary.
 
+mod address_space;
 mod class;
 mod detail;
-mod error;
-
 mod early_allocations;
+mod error;
 mod kernel;
 mod kernel_mapped_pages;
 mod level;
@@ -27,10 +27,11 @@ mod virtual_memory;
 mod vmcoreinfo;
 mod walker;
 
+pub use address_space::AddressSpace;
 pub use class::PageClass;
 pub use detail::{Details, Zones};
 pub use error::{KernelError, TranslateError};
-pub use kernel::{AddressSpace, Hints, Kernel, Undecidable};
+pub use kernel::{Hints, Kernel, Undecidable};
 pub use kernel_mapped_pages::KernelMappedPages;
 pub use level::{DumpLevel, LevelError};
 pub use log::{Caller, KernelLog, Record};

@@ -1,6 +1,6 @@
 //! Whether this is a machine and a memory model that can be read at all, told by the keys only such kernels export.
 
-use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 
 use crate::{KernelError, VmcoreInfo};
 
@@ -14,8 +14,16 @@ const OTHERS: [(&str, &str); 6] = [
     ("CONFIG_X86_PAE", "32-bit x86"),
 ];
 
+/// Returns the VMCOREINFO of a kernel that can be read.
+pub(crate) fn info(memory: &dyn PhysMemory) -> Result<VmcoreInfo, KernelError> {
+    let (_, text) = pagehaul_elfcore::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
+    let info = VmcoreInfo::parse(text);
+    check(&info)?;
+    Ok(info)
+}
+
 /// Passes x86_64 kernels with SPARSEMEM.
-pub(crate) fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
+fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
     let unsupported = |what: String| Err(KernelError::Unsupported(what));
     if info.symbol("init_top_pgt").or_else(|| info.symbol("init_level4_pgt")).is_none() {
         if let Some((_, machine)) = OTHERS.iter().find(|(key, _)| info.get(key).is_some()) {

@@ -61,10 +61,7 @@ pub struct KernelLog {
 impl KernelLog {
     /// Reads the log of the kernel in `memory`.
     pub fn read(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
-        let (_, text) =
-            pagehaul_elfcore::notes::vmcoreinfo(memory.notes()).ok_or(KernelError::NoVmcoreInfo)?;
-        let info = VmcoreInfo::parse(text);
-        machine::check(&info)?;
+        let info = machine::info(memory)?;
         let tables = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
         let left = memory.held_bytes();
         let mut source = Reader { info: &info, tables: &tables, view: memory.view(), left };

@@ -1,0 +1,44 @@
+//! The kernel's virtual memory, without its struct pages.
+
+use pagehaul_physmem::PhysMemory;
+
+use crate::sections::Sections;
+use crate::{Hints, KernelError, Translator, VmcoreInfo, machine, phys_base};
+
+/// Where the kernel's virtual memory is: all that analysis needs. Unlike [`Kernel`], it needs no memory sections, which
+/// an incomplete dump may lack.
+#[derive(Debug, Clone)]
+pub struct AddressSpace {
+    info: VmcoreInfo,
+    translator: Translator,
+    direct_map: Option<u64>,
+}
+
+impl AddressSpace {
+    /// Finds the page tables.
+    pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
+        let info = machine::info(memory)?;
+        let translator = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
+        let mut view = memory.view();
+        let sections = Sections::discover(&info, &translator, view.as_mut()).ok();
+        let direct_map = memory
+            .direct_map()
+            .or_else(|| sections.and_then(|sections| sections.direct_map(&translator, view.as_mut())));
+        Ok(Self { info, translator, direct_map })
+    }
+
+    /// Every key the kernel exported.
+    pub fn info(&self) -> &VmcoreInfo {
+        &self.info
+    }
+
+    /// The kernel's page tables.
+    pub fn translator(&self) -> &Translator {
+        &self.translator
+    }
+
+    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET), if memory tells it.
+    pub fn direct_map(&self) -> Option<u64> {
+        self.direct_map
+    }
+}
