@@ -21,7 +21,7 @@ pub trait StreamTarget: Write {
     /// Returns where the next byte goes, if [`return_to`](Self::return_to) can.
     fn position(&mut self) -> Option<u64>;
 
-    /// Removes what was written from `position` on.
+    /// Removes what was written after `position`.
     fn return_to(&mut self, position: u64) -> io::Result<()>;
 
     /// Blocks until everything written so far is on the disk, if it goes to a disk.

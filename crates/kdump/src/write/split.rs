@@ -145,6 +145,8 @@ impl<'a> SplitPartWriter<'a> {
 
     fn write_unit(&mut self, mut pending: PendingUnit) -> Result<u64, WriteError> {
         let at = self.layout.descriptor_offset(pending.unit.rank);
+        // A disk that loses power may have kept later writes and lost earlier ones.
+        self.output.sync()?;
         write_descriptors(&mut self.output, at, pending.descriptors.as_mut_bytes(), |_| true)?;
         self.recorded_end = pending.data_end;
         let pages = pending.descriptors.len() as u64;
