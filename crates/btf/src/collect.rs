@@ -56,7 +56,7 @@ impl<'a> Object<'a> {
                         at = next;
                     }
                     Err(error) => {
-                        // The node that cannot be read is no object either.
+                        // A node that cannot be read is left out.
                         if nodes.last() == Some(&at) {
                             nodes.pop();
                         }

@@ -102,7 +102,7 @@ impl<'a> Object<'a> {
         self.space.btf().array(self.type_id).map_or(0, |(_, len)| len.into())
     }
 
-    /// Returns whether it is no array, or one without elements.
+    /// Returns whether there are no elements: the array is empty, or this is another type.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -156,7 +156,7 @@ fn find(machine: &Machine<'_>, tasks: &Tasks, task: &Task, lock: &Lock) -> Resul
     Ok(None)
 }
 
-/// Goes round the ring of waiters from `node`. The node that is no waiter is the lock's own; since 25500ba7e77c and
+/// Walks the ring of waiters that `node` is in. One node of the ring is the lock's own, not a waiter's; since 25500ba7e77c and
 /// b9bdd4b68404 (7.1) there is none.
 fn ring(
     machine: &Machine<'_>,

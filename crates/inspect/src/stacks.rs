@@ -77,7 +77,7 @@ pub fn task_stack(machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: &Task) -
     sleeping_stack(machine, unwinder, task.address.0).map(|stack| StackTrace::new(machine, &stack))
 }
 
-/// Returns the words of a task's stack from its lowest frame on, with their addresses.
+/// Returns the words of a task's stack above its saved stack pointer, or all if that is invalid, and the first one's address.
 pub(crate) fn stack_words(machine: &Machine<'_>, task: u64) -> Result<(u64, Vec<u64>), Fault> {
     let bounds = stack_bounds(machine, task)?;
     let saved = machine.space().object(task, "task_struct")?.number("thread.sp")?;

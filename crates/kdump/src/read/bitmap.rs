@@ -150,7 +150,7 @@ impl BitmapIndex {
         before + u64::from(self.groups.get(within).copied().unwrap_or(0))
     }
 
-    /// The first group at or behind `group` that has dumped pages; none if there is no such group.
+    /// Returns the first group with dumped pages, at `group` or later.
     pub(super) fn next_group(&self, group: u64) -> Option<u64> {
         let before = self.before_group(group);
         // The chunk that has the next page, then its group.
