@@ -4,10 +4,8 @@ use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
 use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens};
-use crate::kallsyms::{Addresses, Tables};
+use crate::tables::{Addresses, MOST_SYMBOLS, Tables};
 
-/// Symbols of a kernel. The largest distribution kernels have 300,000.
-pub(crate) const MOST_SYMBOLS: u32 = 4 << 20;
 /// Bytes of all names; 3.5 MB for 187,000 symbols.
 pub(crate) const MOST_NAMES: usize = 64 << 20;
 /// Bytes of the token table; 1,000 in practice. The index has 16 bits.

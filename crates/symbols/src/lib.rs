@@ -11,8 +11,10 @@ mod kallsyms;
 mod module;
 mod names;
 mod search;
+mod tables;
 
 pub use error::SymbolError;
-pub use kallsyms::{Encoding, Kallsyms};
+pub use kallsyms::Kallsyms;
 pub use module::ModuleSymbols;
 pub use names::{Name, Symbols, family_name};
+pub use tables::Encoding;

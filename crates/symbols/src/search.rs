@@ -8,8 +8,7 @@ use pagehaul_kernel::ReadVirtual;
 
 use crate::SymbolError;
 use crate::encoding::{TOKENS, Tokens, entry};
-use crate::find::MOST_SYMBOLS;
-use crate::kallsyms::{Addresses, Tables};
+use crate::tables::{Addresses, MOST_SYMBOLS, Tables};
 
 /// The digits always stand for themselves, one behind the other.
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
