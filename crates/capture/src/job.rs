@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use pagehaul_codec::Method;
+use pagehaul_elfcore::dump::{SHORTEST_HOLE, Segments};
 use pagehaul_elfcore::notes;
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
@@ -10,7 +11,6 @@ use pagehaul_kernel::{Hints, Kernel, KernelMappedPages};
 use pagehaul_output::StoredBitmap;
 use pagehaul_physmem::Arch;
 
-use crate::elf::{self, Segments};
 use crate::report::{Clock, class_counts};
 use crate::selection::{Selection, Tally};
 use crate::write::WriteStats;
@@ -85,7 +85,7 @@ impl<'a> Job<'a> {
             level: self.options.level,
             own: self.own.as_ref(),
             shortest_hole: match self.options.format {
-                Format::Elf | Format::FlattenedElf => elf::SHORTEST_HOLE,
+                Format::Elf | Format::FlattenedElf => SHORTEST_HOLE,
                 Format::Kdump | Format::Flattened => 1,
             },
         }

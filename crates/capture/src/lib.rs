@@ -11,7 +11,6 @@
 mod adaptive;
 mod batch;
 mod compression;
-mod elf;
 mod error;
 mod estimate;
 mod identity;

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use pagehaul_elfcore::dump::ElfDump;
 use pagehaul_kdump::write::{BitmapWriter, FlattenedOutput, FlattenedWriter, SingleFileWriter};
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_output::{ChunkWriter, DumpFileOptions, DumpWriter, Output, OutputFile, StoredBitmap};
 use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::batch::{KeptPages, Pass};
-use crate::elf::{ElfDump, ElfOutput};
 use crate::error::output_error;
 use crate::job::Job;
 use crate::priority_bitmaps::PriorityBitmaps;
@@ -126,12 +126,7 @@ fn stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Result<R
     let selection = job.selection();
     let kept = KeptPages::Reclassified(Box::new(selection.selector()));
     let mut stats = pack(job, &selection, (kept, pages), &mut dump, path, clock)?;
-    let size = stream.bytes();
-    if let Err(error) = stream.finish()
-        && stats.ended.is_at_end()
-    {
-        stats.ended = ended(&path.display().to_string(), &error.into());
-    }
+    let size = finish_stream(stream, &mut stats, path);
     Ok(job.report(Some(path), &tally, stats, size, clock))
 }
 
@@ -151,14 +146,19 @@ fn elf_stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Resu
     // A pipe has no directory.
     let (kept, tally) = temporary_bitmap(job, &std::env::temp_dir().join("dump"), clock)?;
     let (dump, mut stats) = pack_elf(job, stream, (kept, &tally), path, clock)?;
-    let stream = dump.into_output();
-    let size = stream.bytes();
+    let size = finish_stream(dump.into_output(), &mut stats, path);
+    Ok(job.report(Some(path), &tally, stats, size, clock))
+}
+
+/// Ends the stream, and returns its bytes.
+fn finish_stream(stream: FlattenedOutput<&File>, stats: &mut WriteStats, path: &Path) -> u64 {
+    let size = stream.end();
     if let Err(error) = stream.finish()
         && stats.ended.is_at_end()
     {
         stats.ended = ended(&path.display().to_string(), &error.into());
     }
-    Ok(job.report(Some(path), &tally, stats, size, clock))
+    size
 }
 
 /// Scans, and stores the set of kept pages in a temporary file in the directory of `path`.
@@ -180,7 +180,7 @@ fn temporary_bitmap(
 }
 
 /// Writes the pages of `bitmap` to `output` in ELF format.
-fn pack_elf<'a, S: ElfOutput>(
+fn pack_elf<'a, S: Output>(
     job: &Job<'a>,
     output: S,
     (bitmap, tally): (StoredBitmap, &Tally),

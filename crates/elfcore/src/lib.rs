@@ -1,4 +1,4 @@
-//! ELF cores: file headers, program headers and notes, reading and writing.
+//! ELF cores: file headers, program headers and notes, reading and writing; the writer of ELF [dumps](dump).
 //!
 //! One crate for the ELF of all sources and outputs: vmcores, ELF dumps, mounted dumps and cores of processes. It reads
 //! 32- and 64-bit cores of either byte order, and writes 64-bit little-endian ones of x86_64. Structs are those of
@@ -7,6 +7,7 @@
 //! A PT_LOAD whose `p_memsz` is larger than its `p_filesz` describes memory that the core does not hold: makedumpfile,
 //! crash and the kernel's own core dumps all mean it that way.
 
+pub mod dump;
 pub mod notes;
 mod program_header;
 mod read;

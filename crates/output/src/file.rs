@@ -270,6 +270,14 @@ impl Output for OutputFile {
         }
     }
 
+    fn set_size(&mut self, size: u64) -> io::Result<()> {
+        Self::set_size(self, size)
+    }
+
+    fn end(&self) -> u64 {
+        ReadAt::size(self)
+    }
+
     fn sync(&mut self) -> Result<(), WriteError> {
         self.file().sync_data().map_err(WriteError::from)
     }

@@ -83,6 +83,14 @@ pub trait Output {
     /// Allocates `length` bytes from `offset`, where the system can. They read as zeros.
     fn reserve(&mut self, offset: u64, length: u64) -> Result<(), WriteError>;
 
+    /// Makes the output end at `size`, even if its last bytes are a hole. Does nothing where there are no holes.
+    fn set_size(&mut self, _size: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Returns where the output ends; of a stream, the bytes of its records.
+    fn end(&self) -> u64;
+
     /// Blocks until everything written so far is on the disk.
     fn sync(&mut self) -> Result<(), WriteError>;
 

@@ -57,6 +57,10 @@ impl Output for TestDisk {
         Ok(())
     }
 
+    fn end(&self) -> u64 {
+        self.file.lock().unwrap().bytes.len() as u64
+    }
+
     fn sync(&mut self) -> Result<(), WriteError> {
         Ok(())
     }

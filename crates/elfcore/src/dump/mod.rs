@@ -2,59 +2,24 @@
 
 mod segments;
 
-use std::io;
-
-use pagehaul_elfcore::set_incomplete;
-use pagehaul_kdump::write::{FlattenedOutput, StreamTarget};
-use pagehaul_output::{
-    ChunkWriter, DumpWriter, Output, OutputFile, PageBatch, Recorded, StoredPage, WriteError,
-};
+use pagehaul_output::{ChunkWriter, DumpWriter, Output, PageBatch, Recorded, StoredPage, WriteError};
 use pagehaul_physmem::PAGE_SIZE;
-use pagehaul_physmem::file::ReadAt;
 
-pub(crate) use segments::Segments;
+use crate::write::set_incomplete;
+
+pub use segments::Segments;
 
 /// Bytes per write.
 const CHUNK: usize = 4 << 20;
 /// Shorter runs of excluded pages stay in the file: every hole costs a program header, and crash searches them linearly.
 /// makedumpfile has the same limit.
-pub(crate) const SHORTEST_HOLE: usize = 256;
+pub const SHORTEST_HOLE: usize = 256;
 
 /// Bytes of the file header up to the end of `e_flags`, which has the incomplete mark; its size is 4.
 const FLAGS_END: usize = 52;
 
-/// An output that takes an ELF dump.
-pub(crate) trait ElfOutput: Output {
-    /// Makes the dump end here, even if its last pages are a hole.
-    fn set_size(&mut self, size: u64) -> io::Result<()>;
-
-    /// Bytes of the output.
-    fn size(&self) -> u64;
-}
-
-impl ElfOutput for OutputFile {
-    fn set_size(&mut self, size: u64) -> io::Result<()> {
-        Self::set_size(self, size)
-    }
-
-    fn size(&self) -> u64 {
-        ReadAt::size(self)
-    }
-}
-
-impl<W: StreamTarget> ElfOutput for FlattenedOutput<W> {
-    /// Nothing to do: a stream has no holes.
-    fn set_size(&mut self, _size: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn size(&self) -> u64 {
-        self.bytes()
-    }
-}
-
 /// Writes an ELF dump.
-pub(crate) struct ElfDump<'a, S> {
+pub struct ElfDump<'a, S> {
     sink: S,
     segments: Segments<'a>,
     /// Number of program headers that fit.
@@ -68,9 +33,9 @@ pub(crate) struct ElfDump<'a, S> {
     head: Vec<u8>,
 }
 
-impl<'a, S: ElfOutput> ElfDump<'a, S> {
+impl<'a, S: Output> ElfDump<'a, S> {
     /// Starts a dump of the `pages` pages that are kept in `segments`.
-    pub(crate) fn new(sink: S, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
+    pub fn new(sink: S, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
         let room = segments.count(u64::MAX)?;
         let data = segments.data_offset(room);
         let stream = ChunkWriter::new(data, CHUNK);
@@ -78,7 +43,7 @@ impl<'a, S: ElfOutput> ElfDump<'a, S> {
     }
 
     /// Returns the output.
-    pub(crate) fn into_output(self) -> S {
+    pub fn into_output(self) -> S {
         self.sink
     }
 
@@ -125,7 +90,7 @@ impl<'a, S: ElfOutput> ElfDump<'a, S> {
     }
 }
 
-impl<S: ElfOutput> DumpWriter for ElfDump<'_, S> {
+impl<S: Output> DumpWriter for ElfDump<'_, S> {
     fn begin(&mut self) -> Result<(), WriteError> {
         if self.sink.can_rewrite() { self.write_headers(u64::MAX, true) } else { self.stream_headers() }
     }
@@ -163,7 +128,7 @@ impl<S: ElfOutput> DumpWriter for ElfDump<'_, S> {
         let mut pages = pages_until(self.stream.flushed());
         // Zero pages at the end are a hole: the file must grow to include it.
         if self.sink.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
-            pages = pages.min(pages_until(self.sink.size()));
+            pages = pages.min(pages_until(self.sink.end()));
         }
         let _ = self.finish_headers(pages, true);
         let _ = self.sink.sync();

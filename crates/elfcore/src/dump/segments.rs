@@ -1,23 +1,26 @@
 //! The program headers of an ELF dump: the file offset of each range of memory, and which ranges are excluded.
 
-use pagehaul_elfcore::{ProgramHeader, VmcoreHead};
 use pagehaul_output::{StoredBitmap, WriteError};
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, bits};
+
+use crate::{ProgramHeader, VmcoreHead};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
 /// The segments of an ELF dump.
 #[derive(Clone)]
-pub(crate) struct Segments<'a> {
-    pub(crate) memory: &'a dyn PhysMemory,
-    pub(crate) kept: StoredBitmap,
+pub struct Segments<'a> {
+    /// The memory that is dumped.
+    pub memory: &'a dyn PhysMemory,
+    /// The pages of it that the dump holds.
+    pub kept: StoredBitmap,
     /// The virtual address of physical address 0, if known.
-    pub(crate) direct_map: Option<u64>,
+    pub direct_map: Option<u64>,
 }
 
 impl Segments<'_> {
     /// Counts the program headers of a dump that holds the first `pages` of the kept pages.
-    pub(crate) fn count(&self, pages: u64) -> Result<u64, WriteError> {
+    pub(super) fn count(&self, pages: u64) -> Result<u64, WriteError> {
         let mut count = 1;
         self.for_each(0, pages, |segment| {
             count += self.mappings(segment).count() as u64;
@@ -31,13 +34,13 @@ impl Segments<'_> {
     }
 
     /// File offset of the first page, with room for `room` program headers.
-    pub(crate) fn data_offset(&self, room: u64) -> u64 {
+    pub(super) fn data_offset(&self, room: u64) -> u64 {
         self.head(room).data_offset()
     }
 
     /// Passes the headers and notes of a dump that holds the first `pages` of the kept pages to `put`, piece by piece from
     /// offset 0, with room for `room` program headers.
-    pub(crate) fn encode(
+    pub(super) fn encode(
         &self,
         room: u64,
         pages: u64,

@@ -152,6 +152,10 @@ mod tests {
             Ok(())
         }
 
+        fn end(&self) -> u64 {
+            self.file.len() as u64
+        }
+
         fn sync(&mut self) -> Result<(), WriteError> {
             Ok(())
         }

@@ -142,11 +142,6 @@ impl<W: StreamTarget> FlattenedOutput<W> {
         appended
     }
 
-    /// Bytes of all records, their headers excluded.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Writes the terminator, blocks until everything is on the disk, and returns `W`. Readers take a stream without a
     /// terminator for truncated, so that one that fails is removed, and none is written if the last record failed: it may
     /// be smaller than the mark of an incomplete dump, for which there was no room.
@@ -172,6 +167,10 @@ impl<W: StreamTarget> Output for FlattenedOutput<W> {
 
     fn reserve(&mut self, _offset: u64, _length: u64) -> Result<(), WriteError> {
         Ok(())
+    }
+
+    fn end(&self) -> u64 {
+        self.bytes
     }
 
     fn sync(&mut self) -> Result<(), WriteError> {
