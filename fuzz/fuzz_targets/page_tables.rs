@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let hints = Hints::from_memory(&simulation);
     let mut view = simulation.view();
     let info = VmcoreInfo::parse(simulation.image().vmcoreinfo().as_bytes());
-    let tables = Translator::new(&info, hints.phys_base.unwrap_or(0)).expect("VMCOREINFO is intact");
+    let tables = Translator::discover(&info, &simulation, hints).expect("VMCOREINFO is intact");
     for patch in patches.as_chunks::<8>().0.iter().take(64) {
         let vaddr = u64::from_le_bytes(*patch);
         for vaddr in [vaddr, vaddr | 0xffff << 48] {

@@ -18,6 +18,15 @@ pub enum OpenError {
     /// There are no symbols, which everything else starts from.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
+    /// Stacks, registers and per-CPU data are understood on x86_64 only.
+    #[error(
+        "this is a crash of an {machine} kernel, and only those of x86_64 kernels are explained; dmesg, info, pages and read \
+         work on this dump"
+    )]
+    Machine {
+        /// `uname -m`.
+        machine: &'static str,
+    },
 }
 
 /// A crashed kernel, ready to be inspected.
@@ -41,6 +50,9 @@ impl<'a> Machine<'a> {
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
     ) -> Result<Self, OpenError> {
+        if kernel.machine() != "x86_64" {
+            return Err(OpenError::Machine { machine: kernel.machine() });
+        }
         let symbols = Symbols::new(Kallsyms::read(kernel.info(), memory)?);
         // 021182e52fe0 (4.8); the image needs no direct map.
         if memory.direct_map().is_empty()

@@ -3,7 +3,7 @@
 use pagehaul_physmem::PhysMemory;
 
 use crate::sections::Sections;
-use crate::{Hints, KernelError, Translator, VmcoreInfo, machine, phys_base};
+use crate::{Hints, KernelError, Translator, VmcoreInfo, machine};
 
 /// Where the kernel's virtual memory is: all that analysis needs. Unlike [`Kernel`], it needs no memory sections, which
 /// an incomplete dump may lack.
@@ -18,12 +18,12 @@ impl AddressSpace {
     /// Finds the page tables.
     pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
         let info = machine::info(memory)?;
-        let translator = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
+        let translator = Translator::discover(&info, memory, hints)?;
         let mut view = memory.view();
         let sections = Sections::discover(&info, &translator, view.as_mut()).ok();
-        let direct_map = memory
-            .direct_map()
-            .or_else(|| sections.and_then(|sections| sections.direct_map(&translator, view.as_mut())));
+        let known = translator.arch().direct_map().or_else(|| memory.direct_map());
+        let direct_map =
+            known.or_else(|| sections.and_then(|sections| sections.direct_map(&translator, view.as_mut())));
         Ok(Self { info, translator, direct_map })
     }
 
@@ -37,7 +37,13 @@ impl AddressSpace {
         &self.translator
     }
 
-    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET), if memory tells it.
+    /// `uname -m` of the machine.
+    pub fn machine(&self) -> &'static str {
+        self.translator.arch().name()
+    }
+
+    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET on x86_64), modulo 2^64, if memory or
+    /// VMCOREINFO tells it.
     pub fn direct_map(&self) -> Option<u64> {
         self.direct_map
     }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use pagehaul_physmem::{KernelMapping, PhysMemory};
+use pagehaul_physmem::{KernelMapping, PAGE_SIZE, PhysMemory};
 
 use crate::rules::Rules;
 use crate::sections::Sections;
-use crate::{KernelError, PageClass, Translator, VmcoreInfo, machine, phys_base};
+use crate::{KernelError, PageClass, Translator, VmcoreInfo, machine};
 
 /// What is known of the kernel besides VMCOREINFO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Hints {
     /// What the source itself tells.
     pub fn from_memory(memory: &dyn PhysMemory) -> Self {
         let base = |image: KernelMapping| {
-            image.paddr.wrapping_sub(image.vaddr.wrapping_sub(crate::translate::START_KERNEL_MAP))
+            image.paddr.wrapping_sub(image.vaddr.wrapping_sub(crate::arch::START_KERNEL_MAP))
         };
         Self { phys_base: memory.kernel_mapping().map(base) }
     }
@@ -54,7 +54,13 @@ impl Kernel {
         let info = machine::info(memory)?;
         // Before any memory is read: a kernel whose pages cannot be told apart need not be searched for.
         let (rules, undecidable) = Rules::new(&info)?;
-        let translator = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
+        let translator = Translator::discover(&info, memory, hints)?;
+        if translator.page_size() != PAGE_SIZE as u64 {
+            return Err(KernelError::Unsupported(format!(
+                "this kernel has pages of {} bytes; page classes are known only for pages of {PAGE_SIZE} bytes",
+                translator.page_size()
+            )));
+        }
         let mut view = memory.view();
         let sections = Sections::discover(&info, &translator, view.as_mut())?;
         let direct_map = sections.direct_map(&translator, view.as_mut());
@@ -71,7 +77,8 @@ impl Kernel {
         &self.translator
     }
 
-    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET), where its memory tells.
+    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET on x86_64), modulo 2^64, where its
+    /// memory or VMCOREINFO tells.
     pub fn direct_map(&self) -> Option<u64> {
         self.direct_map
     }
@@ -102,15 +109,16 @@ impl Kernel {
 
     /// `uname -m` of the machine.
     pub fn machine(&self) -> &'static str {
-        "x86_64"
+        self.translator.arch().name()
     }
 
-    /// What the kernel image was moved by in physical memory, modulo 2^64, as dump headers want it.
+    /// `phys_base` of dump headers, modulo 2^64: what the kernel image was moved by in physical memory; on arm64 the
+    /// physical address at which the linear map starts.
     pub fn phys_base(&self) -> u64 {
-        self.translator.phys_base()
+        self.translator.arch().phys_base()
     }
 
-    /// Pages in a block: one memory section, 32,768 on x86_64. A power of two, at least 256.
+    /// Pages in a block: one memory section, 32,768 on x86_64 and since 5.12 on arm64. A power of two, at least 256.
     pub fn pages_per_block(&self) -> usize {
         self.sections.pages() as usize
     }

@@ -10,17 +10,14 @@ use std::ops::Range;
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, View};
 
 use crate::Kernel;
-use crate::translate::Entry;
+use crate::arch::Entry;
 
 /// Page tables looked at. Damage, or KASAN's shadow with its many tables, must not keep a capture from starting.
 const MOST_TABLES: usize = 1 << 17;
-/// Sections asked for where the array of struct pages is: 8 TiB of addresses from 0.
+/// Sections asked for where the array of struct pages is: 8 TiB of addresses from the start of memory.
 const MOST_SECTIONS: u64 = 1 << 16;
 /// Runs of pages remembered of each kind, 4 MiB of them.
 const MOST_RUNS: usize = 1 << 18;
-/// The per-CPU mappings that are the same for every CPU (`CPU_ENTRY_AREA_PGD`; 92a0f81d8957, 4.15 and stable 4.14): 512
-/// GiB, behind which other mappings follow.
-const CPU_ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
 /// What the first chunk of per-CPU memory is made of (`PCPU_FC_EMBED` with `PMD_SIZE` on x86_64).
 const PER_CPU_CHUNK: u64 = 2 << 20;
 
@@ -50,8 +47,8 @@ impl Kernel {
             seen: HashSet::new(),
             found: KernelMappedPages::default(),
         };
-        let root = self.translator().root();
-        search.table(root, self.translator().levels(), 0);
+        let tables = self.translator().tables();
+        search.table(tables.root, tables.levels, 0);
         search.early_allocations();
         let KernelMappedPages { data, text, struct_pages } = search.found;
         KernelMappedPages { data: merge(data), text: merge(text), struct_pages: merge(struct_pages) }
@@ -63,8 +60,10 @@ impl Kernel {
         let size = self.rules().layout.size as u64;
         let pages = self.sections().pages();
         let last = memory.ranges().end() >> PAGE_SHIFT;
-        // The first sections are on any machine; the source may claim 2^25.
-        let start = (0..last.div_ceil(pages).min(MOST_SECTIONS)).find_map(|number| {
+        // Memory may start far above 0, and the source may claim 2^25 sections.
+        let first = memory.ranges().pieces().first().map_or(0, |piece| piece.start >> PAGE_SHIFT) / pages;
+        let end = last.div_ceil(pages).min(first.saturating_add(MOST_SECTIONS));
+        let start = (first..end).find_map(|number| {
             let map = self.sections().map(self.translator(), view.as_mut(), number, size).ok()??;
             Some(map.wrapping_sub(number * pages * size))
         });
@@ -91,26 +90,26 @@ impl Search<'_> {
         if self.seen.len() >= MOST_TABLES || !self.seen.insert(paddr) {
             return;
         }
-        add(&mut self.found.data, paddr, 1 << PAGE_SHIFT);
-        let mut bytes = [0; 4096];
+        let tables = self.kernel.translator().tables();
+        add(&mut self.found.data, paddr, tables.page_size());
+        let mut bytes = vec![0; tables.entries(level) * 8];
         if self.view.read(paddr, &mut bytes).is_err() {
             return;
         }
-        let top = level == self.kernel.translator().levels();
-        let shift = PAGE_SHIFT + 9 * u32::from(level - 1);
-        // The lower half of the top table is the user's.
-        let first = if top { 256 } else { 0 };
+        let top = level == tables.levels;
+        let shift = tables.shift(level);
+        let first = if top { tables.first_kernel_entry } else { 0 };
         for (index, entry) in bytes.as_chunks::<8>().0.iter().enumerate().skip(first) {
             let vaddr = base | (index as u64) << shift;
-            let vaddr = if top { vaddr | u64::MAX << (shift + 9) } else { vaddr };
+            let vaddr = if top { vaddr | u64::MAX << (shift + tables.top_bits) } else { vaddr };
             let last = vaddr.saturating_add((1 << shift) - 1);
             if self.direct_map.contains(&vaddr) && self.direct_map.contains(&last) {
                 continue;
             }
-            match self.kernel.translator().entry(u64::from_le_bytes(*entry), level) {
+            match self.kernel.translator().arch().decode(u64::from_le_bytes(*entry), level) {
                 Entry::Table(paddr) => self.table(paddr, level - 1, vaddr),
                 Entry::Page { paddr, text } => self.page(vaddr, paddr, 1 << shift, text),
-                Entry::Nothing => {}
+                Entry::Nothing | Entry::Bad => {}
             }
         }
     }
@@ -135,7 +134,7 @@ impl Search<'_> {
             // What is left of the map of all memory where it shares a table with something else.
         } else if self.struct_pages.contains(&vaddr) {
             add(&mut self.found.struct_pages, paddr, bytes);
-        } else if CPU_ENTRY_AREA.contains(&vaddr) {
+        } else if self.kernel.translator().arch().maps_per_cpu_pages(vaddr) {
             // It maps a few pages of a CPU's data; the others lie beside them, and are mapped with all memory.
             add(&mut self.found.data, paddr & !(PER_CPU_CHUNK - 1), PER_CPU_CHUNK);
         } else if text {

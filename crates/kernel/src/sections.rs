@@ -1,9 +1,9 @@
 //! The memory model: which physical memory has struct pages, and where those are. SPARSEMEM cuts physical memory into
-//! sections of 128 MiB, each with an array of struct pages (`include/linux/mmzone.h`).
+//! sections (128 MiB on x86_64), each with an array of struct pages (`include/linux/mmzone.h`).
 
 use std::ops::Range;
 
-use pagehaul_physmem::{PAGE_SHIFT, View};
+use pagehaul_physmem::View;
 
 use crate::{KernelError, TranslateError, Translator, VmcoreInfo};
 
@@ -12,12 +12,12 @@ const PRESENT: u64 = 1 << 0;
 const HAS_MEM_MAP: u64 = 1 << 1;
 /// Where the flags end. The kernel has added one after another (IS_ONLINE in 4.13, IS_EARLY in 5.3,
 /// TAINT_ZONE_DEVICE in 5.12, VMEMMAP_PREINIT in 6.15), but an array of struct pages starts on a page, and so does
-/// the value, on x86_64 (32,768 pages of any size in bytes are whole pages): the mask needs no era.
+/// the value (the struct pages of a section, of any size, are whole pages of 4 KiB): the mask needs no era.
 const MAP_MASK: u64 = !0xfff;
 
 /// Roots read at most: as many as 52 bits of physical addresses need (`MAX_PHYSMEM_BITS`).
 const MOST_ROOTS: u64 = 1 << 17;
-/// Sections among which one is expected to be present: 8 TiB of addresses from 0.
+/// Sections among which one is expected to be present: 8 TiB of addresses from the start of memory.
 const MOST_TRIED: u64 = 1 << 16;
 
 /// The table of sections, left where it is: entries are read when asked for, so that 64 TiB of RAM cost no more than 1 GiB.
@@ -52,10 +52,10 @@ impl Sections {
         if !(8..=4096).contains(&entry_size) || map_offset > entry_size - 8 {
             return Err(bad("SIZE(mem_section)", entry_size, "it must hold a pointer and fit a page"));
         }
-        // 4f5aecdff25f (5.13) exports the first, 1d50e5d0c505 (5.8) the second; both had stood at these values since 2.6.
-        let section_bits = info.number("SECTION_SIZE_BITS").unwrap_or(27);
-        let memory_bits =
-            info.number("MAX_PHYSMEM_BITS").unwrap_or(if tables.levels() == 5 { 52 } else { 46 });
+        // 4f5aecdff25f (5.13) exports the first, 1d50e5d0c505 (5.8) the second.
+        let (section_bits, memory_bits) = tables.arch().default_section_bits();
+        let section_bits = info.number("SECTION_SIZE_BITS").unwrap_or(section_bits);
+        let memory_bits = info.number("MAX_PHYSMEM_BITS").unwrap_or(memory_bits);
         let (Ok(section_bits), Ok(memory_bits)) = (u32::try_from(section_bits), u32::try_from(memory_bits))
         else {
             return Err(bad("NUMBER(SECTION_SIZE_BITS)", section_bits, "it is a positive number"));
@@ -68,7 +68,7 @@ impl Sections {
             ));
         }
         let count = 1u64 << (memory_bits - section_bits);
-        let per_page = 4096 / entry_size;
+        let per_page = tables.page_size() / entry_size;
         let roots = info.length("mem_section");
         let most = 1u64 << (52 - section_bits);
         let table = |table, per_root: Option<u64>| Self {
@@ -77,7 +77,7 @@ impl Sections {
             count: roots.map_or(count, |roots| roots.saturating_mul(per_root.unwrap_or(1))).min(most),
             entry_size,
             map_offset,
-            pages_shift: section_bits - PAGE_SHIFT,
+            pages_shift: section_bits - tables.tables().page_shift,
         };
         // SPARSEMEM_EXTREME keeps a page of entries per root and exports how many roots there are; without it every entry
         // is a root. The length tells them apart where MAX_PHYSMEM_BITS is known; what the table looks like, always.
@@ -151,9 +151,12 @@ impl Sections {
         Ok(Some((map & MAP_MASK).wrapping_add(first_pfn.wrapping_mul(struct_size))))
     }
 
-    /// Where the kernel sees physical address 0, told by a root of sections, which it allocated and so knows by its address
+    /// Where the kernel sees physical address 0, told by VMCOREINFO or by a root of sections, which it allocated and so knows by its address
     /// in the direct map. None where the roots are no pointers.
     pub(crate) fn direct_map(&self, tables: &Translator, view: &mut dyn View) -> Option<u64> {
+        if let Some(known) = tables.arch().direct_map() {
+            return Some(known);
+        }
         let roots = self.count.div_ceil(self.per_root?);
         let root = |number: u64, view: &mut dyn View| {
             tables.read_u64(view, self.table.wrapping_add(number * 8)).ok()
@@ -165,19 +168,20 @@ impl Sections {
         (is_kernels(start) && start.is_multiple_of(1 << 30)).then_some(start)
     }
 
-    /// Whether a section of the table is present: the proof that the table is one. The first ones are on any machine.
+    /// Whether a section of the table is present: the proof that the table is one. Those where memory starts are on any
+    /// machine.
     fn leads_somewhere(&self, tables: &Translator, view: &mut dyn View) -> bool {
         let present = |at: u64, view: &mut dyn View| {
             tables
                 .read_u64(view, at.wrapping_add(self.map_offset))
                 .map(|map| map & PRESENT != 0 && is_kernels(map))
         };
+        let tried = self.tried(tables, view);
         let Some(per_root) = self.per_root else {
-            let entries = (0..self.count.min(MOST_TRIED))
-                .map(|number| self.table.wrapping_add(number * self.entry_size));
+            let entries = tried.map(|number| self.table.wrapping_add(number * self.entry_size));
             return entries.map(|at| present(at, view)).map_while(Result::ok).any(|found| found);
         };
-        for number in 0..self.count.min(MOST_TRIED).div_ceil(per_root) {
+        for number in tried.start / per_root..tried.end.div_ceil(per_root) {
             match tables.read_u64(view, self.table.wrapping_add(number * 8)) {
                 Ok(0) => continue,
                 // Anything but a pointer, an entry with its flags for one: this is no table of roots.
@@ -192,6 +196,14 @@ impl Sections {
             }
         }
         false
+    }
+
+    /// Numbers of the sections that `leads_somewhere` looks at.
+    fn tried(&self, tables: &Translator, view: &mut dyn View) -> Range<u64> {
+        // Memory of arm64 machines may start far above 0.
+        let start = if view.window(0, 1).is_ok() { 0 } else { view.end_of_hole(0) };
+        let first = start >> (self.pages_shift + tables.tables().page_shift);
+        first.min(self.count)..first.saturating_add(MOST_TRIED).min(self.count)
     }
 }
 

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
 
-use crate::translate::START_KERNEL_MAP;
 use crate::{AddressSpace, TranslateError, Translator};
 
 /// Pages kept: 4 MiB. Walking 100,000 tasks touches each page several times, but in order.
@@ -114,7 +113,8 @@ impl<'a> VirtualMemory<'a> {
 
     /// Sets where the direct map starts, for a kernel whose memory sections do not tell.
     pub fn set_direct_map(&self, start: u64) {
-        *self.direct_map.borrow_mut() = start..start.saturating_add(self.end).min(START_KERNEL_MAP);
+        *self.direct_map.borrow_mut() =
+            start..start.saturating_add(self.end).min(self.translator.arch().end_of_direct_map());
     }
 
     /// Returns the virtual addresses of the direct map; empty if its start is unknown.

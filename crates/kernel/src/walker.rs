@@ -5,23 +5,21 @@ use pagehaul_physmem::View;
 use crate::TranslateError;
 use crate::translate::{Extent, Step, Translator};
 
-const ENTRIES: usize = 512;
-
-/// Keeps the table of level 1 it read last: where 4 KiB pages map struct pages (HugeTLB's vmemmap optimisation, small
-/// machines), a section takes 512 of them, and a walk from the top for each would cost more than looking at what they
+/// Keeps the table of level 1 it read last: where single pages map struct pages (HugeTLB's vmemmap optimisation, small
+/// machines, arm64 since 7.2), a section takes 512 of them, and a walk from the top for each would cost more than looking at what they
 /// map.
 pub(crate) struct Walker<'a> {
     tables: &'a Translator,
-    /// What bits 21 and up of an address must be for `entries` to be its table.
+    /// What the bits of an address above those that `entries` translates must be.
     region: Option<u64>,
     /// Physical address of `entries`.
     table: u64,
-    entries: Box<[u64; ENTRIES]>,
+    entries: Vec<u64>,
 }
 
 impl<'a> Walker<'a> {
     pub(crate) fn new(tables: &'a Translator) -> Self {
-        Self { tables, region: None, table: 0, entries: Box::new([0; ENTRIES]) }
+        Self { tables, region: None, table: 0, entries: vec![0; tables.tables().entries(1)] }
     }
 
     /// Where `vaddr` lies, and how many of the `want` bytes from there on lie together.
@@ -31,7 +29,7 @@ impl<'a> Walker<'a> {
         vaddr: u64,
         want: u64,
     ) -> Result<Extent, TranslateError> {
-        let region = vaddr >> 21;
+        let region = vaddr >> self.tables.tables().shift(2);
         if self.region != Some(region) {
             match self.tables.walk(view, vaddr)? {
                 Step::Leaf(extent) => return Ok(Extent { len: extent.len.min(want).max(1), ..extent }),
@@ -39,7 +37,7 @@ impl<'a> Walker<'a> {
             }
             self.region = Some(region);
         }
-        let index = (vaddr >> 12) as usize % ENTRIES;
+        let index = self.tables.tables().index(vaddr, 1) as usize;
         let entry = self.entries.get(index).copied().unwrap_or(0);
         let mut extent = self.tables.page_of(entry, vaddr).ok_or(TranslateError::NotMapped {
             vaddr,
@@ -64,7 +62,7 @@ impl<'a> Walker<'a> {
 
     fn load(&mut self, view: &mut dyn View, vaddr: u64, table: u64) -> Result<(), TranslateError> {
         self.region = None;
-        let mut bytes = [0; ENTRIES * 8];
+        let mut bytes = vec![0; self.entries.len() * 8];
         view.read(table, &mut bytes).map_err(|source| TranslateError::Unreadable {
             vaddr,
             level: 1,

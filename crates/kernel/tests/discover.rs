@@ -34,13 +34,20 @@ fn refuses_what_it_does_not_know_in_one_sentence() {
         discover(&mut memory).unwrap_err().to_string()
     };
     type Change<'a> = &'a dyn Fn(&mut KernelMemory);
-    let cases: [(Change<'_>, &str); 9] = [
+    let cases: [(Change<'_>, &str); 10] = [
+        (
+            &|memory| {
+                memory.remove_lines(&["init_top_pgt"]);
+                memory.text += "NUMBER(satp)=0x8000000000081a00\n";
+            },
+            "this kernel is for riscv64; only x86_64 and arm64 kernels are supported",
+        ),
         (
             &|memory| {
                 memory.remove_lines(&["init_top_pgt"]);
                 memory.text += "NUMBER(kimage_voffset)=0xffff7fffd0000000\n";
             },
-            "this kernel is for arm64; only x86_64 kernels are supported",
+            "VMCOREINFO has no NUMBER(VA_BITS), needed for the kernel's page tables",
         ),
         (&|memory| memory.remove_lines(&["init_top_pgt"]), "neither SYMBOL(init_top_pgt) nor"),
         (

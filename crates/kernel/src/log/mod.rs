@@ -9,7 +9,7 @@ mod ring;
 
 use pagehaul_physmem::{PhysMemory, View};
 
-use crate::{Hints, KernelError, TranslateError, Translator, VmcoreInfo, machine, phys_base};
+use crate::{Hints, KernelError, TranslateError, Translator, VmcoreInfo, machine};
 
 /// Bytes of text that a record can have (`LOG_LINE_MAX` is 1,024; more than this is damage).
 const MOST_TEXT: u64 = 1 << 16;
@@ -62,7 +62,7 @@ impl KernelLog {
     /// Reads the log of the kernel in `memory`.
     pub fn read(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
         let info = machine::info(memory)?;
-        let tables = Translator::new(&info, phys_base::phys_base(&info, memory, hints)?)?;
+        let tables = Translator::discover(&info, memory, hints)?;
         let left = memory.held_bytes();
         let mut source = Reader { info: &info, tables: &tables, view: memory.view(), left };
         if info.symbol("prb").is_some() {

@@ -2,8 +2,9 @@
 
 use crate::{KernelError, VmcoreInfo};
 
-/// Virtual addresses from here on hold the kernel image, modules and fixed mappings, never struct pages.
-pub(crate) const NO_STRUCT_PAGES: u64 = 0xffff_ffff_8000_0000;
+/// Virtual addresses from here on hold the kernel image, modules and fixed mappings, never struct pages: x86_64 has none in
+/// the last 2 GiB, arm64 none in the last 1 GiB (`VMEMMAP_END`).
+pub(crate) const NO_STRUCT_PAGES: u64 = 0xffff_ffff_f800_0000;
 
 /// Byte offsets in `struct page`. Each field lies within `size`.
 #[derive(Debug, Clone)]

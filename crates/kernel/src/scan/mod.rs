@@ -100,7 +100,7 @@ impl<'a> PageScanner<'a> {
                 Ok(extent) => extent,
                 Err(TranslateError::NotMapped { level, .. }) => {
                     // Memory hot-added in part has struct pages in part (ba72b4c8cf60, 5.3: subsections).
-                    let region = 1u64 << (12 + u32::from(level.saturating_sub(1)) * 9);
+                    let region = 1u64 << kernel.translator().tables().shift(level);
                     block.fill_until(at | (region - 1), PageClass::Absent);
                     continue;
                 }

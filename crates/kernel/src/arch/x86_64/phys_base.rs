@@ -2,11 +2,11 @@
 
 use pagehaul_physmem::{PhysMemory, View};
 
-use crate::translate::START_KERNEL_MAP;
+use super::START_KERNEL_MAP;
 use crate::{Hints, KernelError, VmcoreInfo};
 
 /// What the image was moved by in physical memory, modulo 2^64: from VMCOREINFO, else from the source, else by search.
-pub(crate) fn phys_base(
+pub(super) fn phys_base(
     info: &VmcoreInfo,
     memory: &dyn PhysMemory,
     hints: Hints,

@@ -1,0 +1,188 @@
+//! arm64: page tables of 2 to 5 levels with pages of 4, 16 and 64 KiB (Arm ARM, D8; `arch/arm64/include/asm/pgtable-hwdef.h`).
+//! The image lies anywhere in the vmalloc area; the linear map is the lower half of the kernel's address space since
+//! 14c127c957c1 (5.4), and was the upper half before.
+
+use super::{Entry, Tables};
+use crate::translate::Extent;
+use crate::{KernelError, VmcoreInfo};
+
+const VALID: u64 = 1;
+/// With VALID: a table, or at level 1 a page. Without it a block.
+const TABLE: u64 = 1 << 1;
+const READ_ONLY: u64 = 1 << 7;
+/// Privileged execute-never.
+const PXN: u64 = 1 << 53;
+/// Physical addresses have 52 bits at most.
+const MOST_BITS: u32 = 52;
+/// No image is larger: exported symbols beyond are no part of it.
+const MOST_IMAGE: u64 = 1 << 30;
+
+/// How an entry holds an address of more than 48 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// Bits 47 and below.
+    Plain,
+    /// Bits 15 to 12 are bits 51 to 48 of the address: pages of 64 KiB, whose addresses never use these bits.
+    Lpa,
+    /// Bits 49 and below, and bits 9 and 8 are bits 51 and 50 of the address: tables for 52 bits and pages of 4 and 16 KiB
+    /// (352b0395b505, 6.9). Elsewhere bits 9 and 8 are shareability.
+    Lpa2,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Arm64 {
+    pub(super) tables: Tables,
+    format: Format,
+    /// Bits of a virtual address that tables translate; those above are ones.
+    width: u32,
+    /// Largest level whose entries may be blocks.
+    most_block_level: u8,
+    /// Virtual address less physical address of the image.
+    image_offset: u64,
+    /// Addresses that are certainly the image's: between two of its symbols.
+    image: std::ops::Range<u64>,
+    /// Physical address of the first byte that the linear map has room for, modulo 2^64.
+    pub(super) phys_offset: u64,
+    pub(super) direct_map: u64,
+    pub(super) end_of_direct_map: u64,
+}
+
+impl Arm64 {
+    /// 20a166243328 (4.12) exports the key.
+    pub(super) fn is_of(info: &VmcoreInfo) -> bool {
+        info.number("kimage_voffset").is_some()
+    }
+
+    pub(super) fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
+        page_shift(info).map(|_| ())
+    }
+
+    pub(super) fn discover(info: &VmcoreInfo) -> Result<Self, KernelError> {
+        const PURPOSE: &str = "the kernel's page tables";
+        let page_shift = page_shift(info)?;
+        let top = info.required(info.symbol("swapper_pg_dir"), "SYMBOL(swapper_pg_dir)", PURPOSE)?;
+        let image_offset =
+            info.required(info.number("kimage_voffset"), "NUMBER(kimage_voffset)", PURPOSE)? as u64;
+        let va_bits = info.required(info.number("VA_BITS"), "NUMBER(VA_BITS)", PURPOSE)?;
+        let phys_offset =
+            info.required(info.number("PHYS_OFFSET"), "NUMBER(PHYS_OFFSET)", "the linear map")? as u64;
+        let va_bits = bits("NUMBER(VA_BITS)", va_bits, va_bits, page_shift)?;
+        // bbdbc11804ff (5.9): what the machine uses of them. Before, the two differed with pages of 64 KiB only.
+        let used = match info.number("TCR_EL1_T1SZ") {
+            Some(unused) => bits("NUMBER(TCR_EL1_T1SZ)", unused, 64i64.saturating_sub(unused), page_shift)?,
+            None => va_bits,
+        };
+        // With pages of 64 KiB the top table stays laid out for 52 bits where the machine has 48 (c812026c54cf, 5.4).
+        let width = if page_shift == 16 { va_bits } else { used };
+        let index_bits = page_shift - 3;
+        let levels = (width - page_shift).div_ceil(index_bits);
+        let format = match page_shift {
+            16 => Format::Lpa,
+            _ if width == MOST_BITS => Format::Lpa2,
+            _ => Format::Plain,
+        };
+        let tables = Tables {
+            root: top.wrapping_sub(image_offset),
+            levels: levels as u8,
+            page_shift,
+            top_bits: width - page_shift - (levels - 1) * index_bits,
+            // The lower half has tables of its own.
+            first_kernel_entry: 0,
+        };
+        let middle = ones_from(va_bits.min(48) - 1);
+        let stext = info.symbol("_stext").unwrap_or(top);
+        let (start, end_of_direct_map) =
+            if stext > middle { (ones_from(va_bits), middle) } else { (ones_from(va_bits - 1), u64::MAX) };
+        Ok(Self {
+            tables,
+            format,
+            width,
+            // Pages of 1 GiB; with larger base pages, Linux makes blocks at level 2 only.
+            most_block_level: if page_shift == 12 { 3 } else { 2 },
+            image_offset,
+            image: image(info, stext.min(top)),
+            phys_offset,
+            direct_map: start.wrapping_sub(phys_offset),
+            end_of_direct_map,
+        })
+    }
+
+    #[inline]
+    pub(super) fn canonical(&self, vaddr: u64) -> Option<u64> {
+        // Bits 63 to 56 may be a tag; bit 55 chooses the tables.
+        let untagged = (vaddr << 8) as i64 >> 8;
+        (untagged >> self.width == -1).then_some(untagged as u64)
+    }
+
+    #[inline]
+    pub(super) fn decode(&self, entry: u64, level: u8) -> Entry {
+        if entry & VALID == 0 {
+            return Entry::Nothing;
+        }
+        let text = entry & (READ_ONLY | PXN) == READ_ONLY;
+        match entry & TABLE != 0 {
+            true if level == 1 => Entry::Page { paddr: self.address(entry, level), text },
+            true => Entry::Table(self.address(entry, 1)),
+            false if level == 1 || level > self.most_block_level => Entry::Bad,
+            false => Entry::Page { paddr: self.address(entry, level), text },
+        }
+    }
+
+    #[inline]
+    pub(super) fn in_image(&self, vaddr: u64) -> Option<Extent> {
+        self.image
+            .contains(&vaddr)
+            .then(|| Extent { paddr: vaddr.wrapping_sub(self.image_offset), len: self.image.end - vaddr })
+    }
+
+    /// The address in an entry that maps as much as one of `level`. Bit 52 says that neighbouring entries lie together: a
+    /// hint, since each has its own address.
+    #[inline]
+    fn address(&self, entry: u64, level: u8) -> u64 {
+        let below = |end: u32| entry & ((1 << end) - (1 << self.tables.shift(level)));
+        match self.format {
+            Format::Plain => below(48),
+            Format::Lpa => below(48) | (entry >> 12 & 0xf) << 48,
+            Format::Lpa2 => below(50) | (entry >> 8 & 3) << 50,
+        }
+    }
+}
+
+/// log2 of PAGESIZE.
+fn page_shift(info: &VmcoreInfo) -> Result<u32, KernelError> {
+    match info.required(info.unsigned("PAGESIZE"), "PAGESIZE", "the kernel's page tables")? {
+        size @ (4096 | 16384 | 65536) => Ok(size.trailing_zeros()),
+        size => Err(KernelError::BadValue {
+            key: "PAGESIZE".into(),
+            value: size.to_string(),
+            expected: "arm64 has pages of 4096, 16384 or 65536 bytes",
+        }),
+    }
+}
+
+/// Returns the number of bits in a virtual address, told by `key`.
+fn bits(key: &str, value: i64, bits: i64, page_shift: u32) -> Result<u32, KernelError> {
+    // VA_BITS of 36 (16 KiB) is the smallest that can be configured.
+    u32::try_from(bits).ok().filter(|bits| (36..=MOST_BITS).contains(bits) && *bits > page_shift).ok_or_else(
+        || KernelError::BadValue {
+            key: key.into(),
+            value: value.to_string(),
+            expected: "kernel addresses have 36 to 52 bits",
+        },
+    )
+}
+
+/// −2^bits.
+fn ones_from(bits: u32) -> u64 {
+    u64::MAX << bits
+}
+
+/// From `start` to the last symbol of the image: VMCOREINFO does not say where it ends.
+fn image(info: &VmcoreInfo, start: u64) -> std::ops::Range<u64> {
+    let symbols = info.iter().filter_map(|(key, _)| key.strip_prefix("SYMBOL(")?.strip_suffix(')'));
+    // The only two that are values of pointers.
+    let symbols = symbols.filter(|name| !["vmemmap", "mem_section"].contains(name));
+    let inside = |at: &u64| (start..start.saturating_add(MOST_IMAGE)).contains(at);
+    let last = symbols.filter_map(|name| info.symbol(name)).filter(inside).max();
+    start..last.map_or(start, |last| last.saturating_add(8))
+}

@@ -1,0 +1,132 @@
+//! x86_64: page tables of 4 and 5 levels (Intel SDM volume 3, chapter 5), with an image near the end of the address space.
+
+mod phys_base;
+
+use std::ops::Range;
+
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory};
+
+use super::{Entry, Tables};
+use crate::translate::Extent;
+use crate::{Hints, KernelError, VmcoreInfo};
+
+/// Where the kernel image is mapped (`__START_KERNEL_map`, the same since 2.6).
+pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
+/// The per-CPU mappings that are the same for every CPU (`CPU_ENTRY_AREA_PGD`; 92a0f81d8957, 4.15 and stable 4.14): 512
+/// GiB, behind which other mappings follow.
+pub(super) const CPU_ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
+/// Bytes of the image's mapping where `NUMBER(KERNEL_IMAGE_SIZE)` is missing (exported since 4.10): without KASLR it
+/// is 512 MiB, and the modules' mapping follows.
+const DEFAULT_IMAGE_SIZE: u64 = 512 << 20;
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const NO_EXECUTE: u64 = 1 << 63;
+/// In an entry of level 2 or 3: maps a page itself.
+const LEAF: u64 = 1 << 7;
+/// Bits 12 to 51 hold the address; those above are software's, protection keys and NX.
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// log2 of the entries in a table.
+const INDEX_BITS: u32 = 9;
+
+#[derive(Debug, Clone)]
+pub(crate) struct X86_64 {
+    pub(super) tables: Tables,
+    /// Bits of an entry that are an address.
+    address: u64,
+    /// What the image was moved by; wraps, as it may be negative.
+    pub(super) phys_base: u64,
+    image_size: u64,
+}
+
+impl X86_64 {
+    pub(super) fn is_of(info: &VmcoreInfo) -> bool {
+        top_table(info).is_some()
+    }
+
+    pub(super) fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
+        match info.unsigned("PAGESIZE").filter(|size| *size != PAGE_SIZE as u64) {
+            None => Ok(()),
+            Some(size) => Err(KernelError::BadValue {
+                key: "PAGESIZE".into(),
+                value: size.to_string(),
+                expected: "x86_64 has pages of 4096 bytes",
+            }),
+        }
+    }
+
+    pub(super) fn discover(
+        info: &VmcoreInfo,
+        memory: &dyn PhysMemory,
+        hints: Hints,
+    ) -> Result<Self, KernelError> {
+        let phys_base = phys_base::phys_base(info, memory, hints)?;
+        let top = info.required(top_table(info), "SYMBOL(init_top_pgt)", "the kernel's page tables")?;
+        // Exported since 4.17, when the number of levels became a matter of the machine; 4 where it is missing.
+        let levels = if info.number("pgtable_l5_enabled").unwrap_or(0) != 0 { 5 } else { 4 };
+        // 5.1 ("x86/kdump: Export the SME mask to vmcoreinfo"): the bit that SME sets in the entries of encrypted pages.
+        let sme_mask = info.number("sme_mask").unwrap_or(0) as u64;
+        let image_size = match info.number("KERNEL_IMAGE_SIZE") {
+            Some(size) => (size as u64).min(START_KERNEL_MAP.wrapping_neg()),
+            None => DEFAULT_IMAGE_SIZE,
+        };
+        let tables = Tables {
+            root: 0,
+            levels,
+            page_shift: PAGE_SHIFT,
+            top_bits: INDEX_BITS,
+            // The lower half is the user's.
+            first_kernel_entry: 256,
+        };
+        let mut arch = Self { tables, address: ADDRESS & !sme_mask, phys_base, image_size };
+        let Some(root) = arch.in_image(top) else {
+            return Err(KernelError::BadValue {
+                key: "SYMBOL(init_top_pgt)".into(),
+                value: format!("{top:x}"),
+                expected: "the top page table is part of the kernel image, above ffffffff80000000",
+            });
+        };
+        arch.tables.root = root.paddr & ADDRESS;
+        Ok(arch)
+    }
+
+    #[inline]
+    pub(super) fn canonical(&self, vaddr: u64) -> Option<u64> {
+        let bits = PAGE_SHIFT + u32::from(self.tables.levels) * INDEX_BITS;
+        let sign = vaddr as i64 >> (bits - 1);
+        (sign == 0 || sign == -1).then_some(vaddr)
+    }
+
+    #[inline]
+    pub(super) fn decode(&self, entry: u64, level: u8) -> Entry {
+        let address = entry & self.address;
+        let text = entry & (WRITABLE | NO_EXECUTE) == 0;
+        match level {
+            _ if entry & PRESENT == 0 => Entry::Nothing,
+            1 => Entry::Page { paddr: address, text },
+            2 | 3 if entry & LEAF != 0 => {
+                // Bit 12 of a large leaf is PAT, the others below its size are reserved.
+                let inside = (1 << self.tables.shift(level)) - 1;
+                Entry::Page { paddr: address & !inside, text }
+            }
+            // Reserved there: the table holds something else.
+            _ if entry & LEAF != 0 => Entry::Bad,
+            _ => Entry::Table(address),
+        }
+    }
+
+    #[inline]
+    pub(super) fn in_image(&self, vaddr: u64) -> Option<Extent> {
+        let offset = vaddr.checked_sub(START_KERNEL_MAP)?;
+        // The mapping is made of 2 MiB pages.
+        (offset < self.image_size).then(|| Extent {
+            paddr: offset.wrapping_add(self.phys_base),
+            len: (2 << 20) - (offset & 0x1f_ffff),
+        })
+    }
+}
+
+/// 65ade2f872b4 (4.13) renamed init_level4_pgt to init_top_pgt.
+fn top_table(info: &VmcoreInfo) -> Option<u64> {
+    info.symbol("init_top_pgt").or_else(|| info.symbol("init_level4_pgt"))
+}
