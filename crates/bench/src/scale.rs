@@ -175,10 +175,10 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, BenchError> 
     };
     let (report, peak) = watched(|progress| capture(&source, &target, &options, progress));
     let report = report?;
-    if !report.ended.is_success() {
+    if !report.outcome.is_success() {
         return Err(BenchError::Wrong(format!(
             "the capture of {size} bytes ended early: {:?}",
-            report.ended
+            report.outcome
         )));
     }
     let offsets = offsets::check(&path)?;

@@ -9,7 +9,7 @@ use pagehaul_output::checksums::ChecksumError;
 use pagehaul_output::{OutputError, StoredBitmap, WriteError};
 use pagehaul_physmem::{OpenError, ReadError};
 
-/// Why a capture left no dump. [`Ended`](crate::Ended) describes a capture that ended early and left one.
+/// Why a capture left no dump. [`Outcome`](crate::Outcome) describes a capture that ended early and left one.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The source cannot be opened.

@@ -12,7 +12,7 @@ use crate::pack::{Batch, Packer};
 use crate::report::Clock;
 use crate::scan::scan;
 use crate::write::WriteStats;
-use crate::{CaptureError, Ended, Format, Options, Report};
+use crate::{CaptureError, Format, Options, Outcome, Report};
 
 /// Batches compressed to estimate the ratio: 64 MiB at most, spread evenly over the kept pages.
 const SAMPLES: u64 = 64;
@@ -34,7 +34,7 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
     let level = AdaptiveLevel::new(job.compression().ladder());
     let mut packer = Packer::new(selection.memory, &level)?;
     let mut batch = Batch::new();
-    let mut sample = WriteStats::new(Ended::DryRun);
+    let mut sample = WriteStats::new(Outcome::DryRun);
     let batches = pages.div_ceil(crate::batch::BATCH_PAGES as u64);
     let step = batches.div_ceil(SAMPLES).max(1);
     while batcher.next(&mut batch.pfns)? {

@@ -163,7 +163,7 @@ impl<'a> Job<'a> {
         };
         let methods = self.compression().ladder().iter().filter_map(count).collect();
         Report {
-            ended: stats.ended,
+            outcome: stats.outcome,
             source: self.source.path().display().to_string(),
             output: output.map(|path| path.display().to_string()),
             parts: Vec::new(),

@@ -31,6 +31,7 @@ pub use compression::{Codecs, Compression};
 pub use error::CaptureError;
 pub use estimate::estimate;
 pub use options::{Format, Limits, Options, Target};
+pub use pagehaul_run::Outcome;
 pub use priority::Priority;
-pub use report::{ClassCount, Ended, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
+pub use report::{ClassCount, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
 pub use run::capture;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::report::Clock;
-use crate::{Ended, Limits};
+use crate::{Limits, Outcome};
 use pagehaul_output::{DumpWriter, PageBatch};
 use pagehaul_run::Progress;
 
@@ -24,11 +24,11 @@ impl<'a> Deadline<'a> {
     }
 
     /// Returns the limit that ends the capture before `batch` is written to `dump`, if there is one.
-    pub(crate) fn reached(&self, dump: &dyn DumpWriter, batch: PageBatch<'_>) -> Option<Ended> {
+    pub(crate) fn reached(&self, dump: &dyn DumpWriter, batch: PageBatch<'_>) -> Option<Outcome> {
         if self.no_room(dump.size_with(batch)) {
-            return Some(Ended::SizeLimit);
+            return Some(Outcome::SizeLimit);
         }
-        self.no_time(dump.finish_bytes(), self.progress.written()).then_some(Ended::TimeLimit)
+        self.no_time(dump.finish_bytes(), self.progress.written()).then_some(Outcome::TimeLimit)
     }
 
     /// Returns whether a dump of `size` bytes is too large.

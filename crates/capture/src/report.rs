@@ -2,58 +2,20 @@ use std::time::Instant;
 
 use pagehaul_kernel::PageClass;
 use pagehaul_output::OutputFile;
-use pagehaul_run::Phase;
+use pagehaul_run::{Outcome, Phase};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use crate::{CaptureError, Priority};
 
-/// How a capture ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "how", content = "why")]
-pub enum Ended {
-    /// The dump has every page to be kept.
-    Complete,
-    /// Nothing was to be written.
-    DryRun,
-    /// Pages of the source could not be read; the dump has all others.
-    PagesUnreadable(String),
-    /// The source itself lacks pages; the dump has all that it holds.
-    SourceIncomplete(String),
-    /// The user stopped it.
-    Stopped,
-    /// The time limit was reached.
-    TimeLimit,
-    /// The size limit was reached.
-    SizeLimit,
-    /// The disk is full.
-    DiskFull(String),
-    /// The output could not be written.
-    WriteFailed(String),
-    /// The source, or the part of the dump written before, could no longer be read.
-    ReadFailed(String),
-}
-
-impl Ended {
-    /// Returns the outcome of a capture that reached its end, with `unreadable` pages of `source` missing. Whether a dump is
-    /// complete is decided only here: the mark in the file, the report and the exit status follow from it.
-    pub(crate) fn at_end(source: &Source, unreadable: u64) -> Self {
-        match (unreadable, source.warnings().into_iter().next()) {
-            (0, None) => Self::Complete,
-            (0, Some(fault)) => Self::SourceIncomplete(format!("the source is incomplete ({fault})")),
-            (1, _) => Self::PagesUnreadable("1 page of the source could not be read".into()),
-            (pages, _) => Self::PagesUnreadable(format!("{pages} pages of the source could not be read")),
-        }
-    }
-
-    /// Returns whether everything requested was done.
-    pub fn is_success(&self) -> bool {
-        matches!(self, Self::Complete | Self::DryRun)
-    }
-
-    /// Returns whether the capture reached its end, with every page that could be read.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.is_success() || matches!(self, Self::PagesUnreadable(_) | Self::SourceIncomplete(_))
+/// Returns the outcome of a capture that reached its end, with `unreadable` pages of `source` missing. Whether a dump is
+/// complete is decided only here: the mark in the file, the report and the exit status follow from it.
+pub(crate) fn outcome_at_end(source: &Source, unreadable: u64) -> Outcome {
+    match (unreadable, source.warnings().into_iter().next()) {
+        (0, None) => Outcome::Complete,
+        (0, Some(fault)) => Outcome::SourceIncomplete(format!("the source is incomplete ({fault})")),
+        (1, _) => Outcome::PagesUnreadable("1 page of the source could not be read".into()),
+        (pages, _) => Outcome::PagesUnreadable(format!("{pages} pages of the source could not be read")),
     }
 }
 
@@ -120,8 +82,8 @@ pub struct PartReport {
     /// The file.
     pub output: String,
     /// How writing it ended. A part that ended early, because its disk is full or failed, left its pages to the others. The
-    /// incomplete mark in the file is about the whole set: see [`Report::ended`].
-    pub ended: Ended,
+    /// incomplete mark in the file is about the whole set: see [`Report::outcome`].
+    pub outcome: Outcome,
     /// Whether the file exists: a part without pages is removed.
     pub exists: bool,
     /// Its first PFN.
@@ -155,7 +117,7 @@ pub struct Phases {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// How it ended.
-    pub ended: Ended,
+    pub outcome: Outcome,
     /// The source.
     pub source: String,
     /// The output, or the names of all parts; `None` for a dry run.
@@ -218,7 +180,7 @@ impl Report {
     /// dump is incomplete.
     pub(crate) fn add_checksums(&mut self, file: &OutputFile) -> Result<(), CaptureError> {
         match file.write_checksums() {
-            Err(error) if self.ended.is_success() => Err(CaptureError::Checksums(error)),
+            Err(error) if self.outcome.is_success() => Err(CaptureError::Checksums(error)),
             Err(error) => {
                 self.warnings.push(format!("the checksums are missing: {error}"));
                 Ok(())

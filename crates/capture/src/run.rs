@@ -7,7 +7,9 @@ use std::path::Path;
 use pagehaul_elfcore::dump::ElfDump;
 use pagehaul_kdump::write::{BitmapWriter, FlattenedOutput, FlattenedWriter, SingleFileWriter};
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_output::{ChunkWriter, DumpFileOptions, DumpWriter, Output, OutputFile, StoredBitmap};
+use pagehaul_output::{
+    ChunkWriter, DumpFileOptions, DumpWriter, Output, OutputFile, StoredBitmap, WriteError,
+};
 use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::batch::{KeptPages, Pass};
@@ -18,7 +20,7 @@ use crate::report::Clock;
 use crate::scan::scan;
 use crate::selection::{Selection, Tally};
 use crate::split;
-use crate::write::{PageWork, WriteStats, ended, write_pages};
+use crate::write::{PageWork, WriteStats, write_pages};
 use crate::{CaptureError, Format, Options, Report, Target};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
@@ -154,9 +156,9 @@ fn elf_stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Resu
 fn finish_stream(stream: FlattenedOutput<&File>, stats: &mut WriteStats, path: &Path) -> u64 {
     let size = stream.end();
     if let Err(error) = stream.finish()
-        && stats.ended.is_at_end()
+        && stats.outcome.is_at_end()
     {
-        stats.ended = ended(&path.display().to_string(), &error.into());
+        stats.outcome = WriteError::from(error).outcome(&path.display().to_string());
     }
     size
 }

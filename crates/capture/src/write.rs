@@ -17,9 +17,9 @@ use crate::error::output_error;
 use crate::limits::Deadline;
 use crate::pack::{Batch, Packer};
 use crate::priority::Priority;
-use crate::report::Clock;
+use crate::report::{Clock, outcome_at_end};
 use crate::selection::Selection;
-use crate::{CaptureError, Compression, Ended, Limits, Unreadable};
+use crate::{CaptureError, Compression, Limits, Outcome, Unreadable};
 
 /// Unreadable pages that a report lists; the others are only counted.
 const NAMED: usize = 16;
@@ -37,7 +37,7 @@ pub(crate) fn buffers(threads: usize) -> usize {
 /// Statistics of the kept pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WriteStats {
-    pub(crate) ended: Ended,
+    pub(crate) outcome: Outcome,
     /// Pages that the output holds.
     pub(crate) written: u64,
     /// The same by priority, for a dump that ended early, if known.
@@ -52,9 +52,9 @@ pub(crate) struct WriteStats {
 }
 
 impl WriteStats {
-    pub(crate) fn new(ended: Ended) -> Self {
+    pub(crate) fn new(outcome: Outcome) -> Self {
         Self {
-            ended,
+            outcome,
             written: 0,
             by_priority: None,
             zero: 0,
@@ -130,29 +130,29 @@ pub(crate) fn write_pages(
     let priorities = work.kept.priorities();
     let source = work.source;
     let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
-    let mut stats = WriteStats::new(Ended::Complete);
+    let mut stats = WriteStats::new(Outcome::Complete);
     // A dump without its beginning has no tables to end early with; on a disk, an older dump's may still be there.
     dump.begin().map_err(|error| output_error(Path::new(name), error))?;
     let result = write_batches(work, &level, dump, &mut stats, &deadline, progress);
     clock.lap(Phase::Pack);
     progress.begin(Phase::Finish, 0);
-    stats.ended = match result {
+    stats.outcome = match result {
         Ok((_, Some(limit))) => limit,
-        Ok((count, None)) if count < pages && progress.is_cancelled() => Ended::Stopped,
-        Ok((count, None)) if count != pages => Ended::ReadFailed(format!(
+        Ok((count, None)) if count < pages && progress.is_cancelled() => Outcome::Cancelled,
+        Ok((count, None)) if count != pages => Outcome::ReadFailed(format!(
             "the source changed while it was read: {pages} pages were to be kept, then {count}"
         )),
         Ok(_) => {
-            let at_end = Ended::at_end(source, stats.unreadable_pages);
+            let at_end = outcome_at_end(source, stats.unreadable_pages);
             match dump.finish(at_end.is_success()) {
                 Ok(()) => at_end,
-                Err(error) => ended(name, &error),
+                Err(error) => error.outcome(name),
             }
         }
-        Err(Failure::Write(error)) => ended(name, &error),
-        Err(Failure::Read(error)) => Ended::ReadFailed(error.to_string()),
+        Err(Failure::Write(error)) => error.outcome(name),
+        Err(Failure::Read(error)) => Outcome::ReadFailed(error.to_string()),
     };
-    if stats.ended.is_at_end() {
+    if stats.outcome.is_at_end() {
         stats.written = pages - stats.unreadable_pages;
     } else {
         let recorded = dump.abandon();
@@ -161,15 +161,6 @@ pub(crate) fn write_pages(
     }
     clock.lap(Phase::Finish);
     Ok(stats)
-}
-
-/// Returns how a failed write ends a capture.
-pub(crate) fn ended(name: &str, error: &WriteError) -> Ended {
-    let WriteError::Write { source, .. } = error else {
-        return Ended::ReadFailed(format!("{name}: {error}"));
-    };
-    let why = format!("cannot write to {name}: {source}");
-    if error.is_full() { Ended::DiskFull(why) } else { Ended::WriteFailed(why) }
 }
 
 /// Sums the pages of each pass by priority. Returns `None` for passes without priority.
@@ -237,7 +228,7 @@ fn write_batches(
     stats: &mut WriteStats,
     deadline: &Deadline<'_>,
     progress: &Progress,
-) -> Result<(u64, Option<Ended>), Failure> {
+) -> Result<(u64, Option<Outcome>), Failure> {
     let PageWork { selection, kept, pages: most, threads, .. } = work;
     let batcher = Batcher::new(kept, selection.blocks(), selection.pages_per_block());
     let packing = Packing { batcher: Mutex::new((0, batcher)), memory: selection.memory, level, progress };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{Bench, machine, options};
-use pagehaul_capture::{Ended, Format, Report, Target, capture};
+use pagehaul_capture::{Format, Outcome, Report, Target, capture};
 use pagehaul_physmem::{
     KernelMapping, MapPolicy, PAGE_SHIFT, PAGE_SIZE, PhysMemory, RangeMap, ReadError, View,
 };
@@ -137,8 +137,8 @@ fn kept(bench: &Bench, layout: Layout, level: &str, pfns: Range<u64>) -> u64 {
 }
 
 fn assert_lost(bench: &Bench, layout: Layout, (paths, report): &(Vec<PathBuf>, Report), lost: u64) {
-    let what = format!("{layout:?}: {:?}, {} unreadable", report.ended, report.unreadable_pages);
-    assert!(matches!(report.ended, Ended::PagesUnreadable(_)) && is_marked(paths), "{what}");
+    let what = format!("{layout:?}: {:?}, {} unreadable", report.outcome, report.unreadable_pages);
+    assert!(matches!(report.outcome, Outcome::PagesUnreadable(_)) && is_marked(paths), "{what}");
     assert_eq!(report.unreadable_pages, lost, "{what}");
     assert_eq!(report.pages_written, report.pages_kept - lost, "{what}");
     if layout != Layout::One(Format::Elf) {
@@ -186,10 +186,10 @@ fn a_dump_of_an_incomplete_source_is_incomplete_even_if_it_lacks_no_page() {
         for cut in [0, 300 * PAGE_SIZE as u64] {
             file.set_len(size - cut).unwrap();
             let (paths, report) = dump(&bench, &bench.source(), layout, "31", &Progress::default());
-            let what = format!("{layout:?}: {:?}, cut by {cut}", report.ended);
-            match &report.ended {
-                Ended::Complete => assert_eq!(cut, 0, "{what}"),
-                Ended::SourceIncomplete(why) => assert!(cut > 0 && why.contains("is cut"), "{what}"),
+            let what = format!("{layout:?}: {:?}, cut by {cut}", report.outcome);
+            match &report.outcome {
+                Outcome::Complete => assert_eq!(cut, 0, "{what}"),
+                Outcome::SourceIncomplete(why) => assert!(cut > 0 && why.contains("is cut"), "{what}"),
                 _ => panic!("{what}"),
             }
             assert_eq!(is_marked(&paths), cut > 0, "{what}");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Bench, Page, assert_holds, machine, options, read_all};
-use pagehaul_capture::{Ended, Format, Limits, Options, Priority, Target, capture};
+use pagehaul_capture::{Format, Limits, Options, Outcome, Priority, Target, capture};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Content, Era, Machine};
@@ -30,7 +30,7 @@ fn limited(size: u64) -> Options {
 fn pages_are_stored_in_the_order_of_their_worth() {
     let bench = Bench::new(machine().build());
     let (path, report) = bench.capture("dump", &options("0", "lzo", Format::Kdump));
-    assert_eq!(report.ended, Ended::Complete);
+    assert_eq!(report.outcome, Outcome::Complete);
     let source = Source::open(&path, MapPolicy::default()).unwrap();
     let mut offsets: BTreeMap<u8, Vec<i64>> = BTreeMap::new();
     source.dumps()[0]
@@ -63,7 +63,7 @@ fn a_dump_within_its_room_holds_the_most_important_pages() {
         let limit = whole * percent / 100;
         let name = format!("dump-{percent}");
         let (path, report) = bench.capture(&name, &limited(limit));
-        assert_eq!(report.ended, Ended::SizeLimit, "{percent} %");
+        assert_eq!(report.outcome, Outcome::SizeLimit, "{percent} %");
         let taken = {
             use std::os::unix::fs::MetadataExt;
             std::fs::metadata(&path).unwrap().blocks() * 512
@@ -110,7 +110,7 @@ fn no_time_at_all_leaves_a_dump_of_nothing() {
         let limits = Limits { time: Some(Duration::ZERO), size: None };
         let options = Options { limits, ..options("0", "lzo", format) };
         let (path, report) = bench.capture(format.name(), &options);
-        assert_eq!(report.ended, Ended::TimeLimit, "{}", format.name());
+        assert_eq!(report.outcome, Outcome::TimeLimit, "{}", format.name());
         assert_eq!(report.pages_written, 0);
         assert!(Source::open(&path, MapPolicy::default()).unwrap().is_incomplete(), "{}", format.name());
     }
@@ -123,7 +123,7 @@ fn a_limit_that_is_never_reached_changes_nothing() {
     let limits = Limits { time: Some(Duration::from_secs(86_400)), size: Some(1 << 40) };
     let (one, _) = bench.capture("plain", &plain);
     let (other, report) = bench.capture("limited", &Options { limits, ..plain });
-    assert_eq!(report.ended, Ended::Complete);
+    assert_eq!(report.outcome, Outcome::Complete);
     assert!(report.left_out.is_empty());
     assert!(std::fs::read(one).unwrap() == std::fs::read(other).unwrap());
 }

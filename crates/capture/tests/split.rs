@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{Bench, assert_complete, machine, options};
-use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Report, Target, capture};
+use pagehaul_capture::{CaptureError, Format, Limits, Options, Outcome, Report, Target, capture};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Content, Era, Image, Machine};
@@ -132,7 +132,7 @@ fn parts_without_room_hold_what_fits_and_say_so() {
     let options = Options { limits, ..options("0", "none", Format::Kdump) };
     let paths = names(&bench, 3);
     let report = into_parts(&bench, &paths, &options).unwrap();
-    assert_eq!(report.ended, Ended::SizeLimit);
+    assert_eq!(report.outcome, Outcome::SizeLimit);
     let (there, lost) = held(&paths, &bench.image);
     assert_eq!(there.len() as u64, report.pages_written);
     assert_eq!((there.len() + lost.len()) as u64, report.pages_kept);
@@ -155,7 +155,7 @@ fn a_part_that_cannot_be_made_is_no_loss() {
     paths[1] = bench.path("no such folder/part");
     let report = into_parts(&bench, &paths, &options("0", "lzo", Format::Kdump)).unwrap();
     assert_complete(&report);
-    assert!(matches!(&report.parts[1].ended, Ended::WriteFailed(why) if why.contains("no such folder")));
+    assert!(matches!(&report.parts[1].outcome, Outcome::WriteFailed(why) if why.contains("no such folder")));
     assert!(!report.parts[1].exists);
     let told = |warning: &String| warning.contains("the other parts hold every page");
     assert!(report.warnings.iter().any(told), "{:?}", report.warnings);
@@ -186,7 +186,7 @@ fn a_stopped_capture_leaves_parts_that_are_marked() {
         progress.cancel_token().cancel();
         running.join().unwrap()
     });
-    assert_eq!(report.ended, Ended::Stopped);
+    assert_eq!(report.outcome, Outcome::Cancelled);
     assert!(report.pages_written > 0 && report.pages_written < report.pages_kept);
     assert_marked(&report, &bench.image);
 }
@@ -198,7 +198,7 @@ fn no_time_at_all_leaves_parts_of_nothing() {
     let paths = names(&bench, 2);
     let report =
         into_parts(&bench, &paths, &Options { limits, ..options("0", "lzo", Format::Kdump) }).unwrap();
-    assert_eq!(report.ended, Ended::TimeLimit);
+    assert_eq!(report.outcome, Outcome::TimeLimit);
     assert_eq!(report.pages_written, 0);
     assert_marked(&report, &bench.image);
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Bench, Page, machine, options, read_all};
-use pagehaul_capture::{CaptureError, Ended, Format, Limits, Options, Target, capture};
+use pagehaul_capture::{CaptureError, Format, Limits, Options, Outcome, Target, capture};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Content, Era, Machine};
@@ -39,7 +39,7 @@ fn a_stopped_capture_leaves_what_was_written() {
     let bench = Bench::new(slow_machine().build());
     for format in [Format::Kdump, Format::Flattened] {
         let report = stopped(&bench, format.name(), format);
-        assert_eq!(report.ended, Ended::Stopped);
+        assert_eq!(report.outcome, Outcome::Cancelled);
         assert!(report.pages_written > 0 && report.pages_written < report.pages_kept, "{report:?}");
         let pages = read_all(&bench.path(format.name()), &bench.image);
         let mut held = 0;
@@ -68,7 +68,7 @@ fn an_elf_dump_that_ended_early_describes_the_pages_it_holds() {
     let limits = Limits { size: Some(12 << 20), time: None };
     let options = Options { limits, ..options("0", "none", Format::Elf) };
     let (path, report) = bench.capture("elf", &options);
-    assert_eq!(report.ended, Ended::SizeLimit);
+    assert_eq!(report.outcome, Outcome::SizeLimit);
     assert!(report.pages_written > 0 && std::fs::metadata(&path).unwrap().len() <= 12 << 20);
     let held = read_all(&path, &bench.image)
         .into_iter()
@@ -89,7 +89,7 @@ fn a_cut_source_loses_the_pages_behind_the_cut_and_no_others() {
     let size = std::fs::metadata(&bench.vmcore).unwrap().len();
     std::fs::File::options().write(true).open(&bench.vmcore).unwrap().set_len(size - 100 * 4096 - 1).unwrap();
     let (path, report) = bench.capture("dump", &options("0", "lzo", Format::Kdump));
-    assert!(matches!(report.ended, Ended::PagesUnreadable(_)), "{:?}", report.ended);
+    assert!(matches!(report.outcome, Outcome::PagesUnreadable(_)), "{:?}", report.outcome);
     assert!(report.warnings.iter().any(|warning| warning.contains("cut")), "{:?}", report.warnings);
     assert_eq!((report.unreadable_pages, report.pages_kept - report.pages_written), (101, 101));
     assert!(report.unreadable[0].why.contains("the file ends at"), "{:?}", report.unreadable);
@@ -126,8 +126,8 @@ fn outputs_are_not_overwritten_and_sources_never() {
     assert!(std::fs::read(&bench.vmcore).unwrap() == before);
     let target = Target::File { path: dump, overwrite: true };
     assert_eq!(
-        capture(&bench.source(), &target, &options, &Progress::default()).unwrap().ended,
-        Ended::Complete
+        capture(&bench.source(), &target, &options, &Progress::default()).unwrap().outcome,
+        Outcome::Complete
     );
 }
 
@@ -145,7 +145,7 @@ fn without_vmcoreinfo_only_levels_that_need_none_work() {
     assert!(error.to_string().contains("VMCOREINFO"), "{error}");
     assert!(!bench.path("dump").exists());
     let (_, report) = bench.capture("dump", &options("1", "lzo", Format::Kdump));
-    assert_eq!(report.ended, Ended::Complete);
+    assert_eq!(report.outcome, Outcome::Complete);
     assert_eq!(report.pages_excluded, 0);
     assert!(report.warnings[0].contains("VMCOREINFO"), "{:?}", report.warnings);
 }

@@ -19,6 +19,8 @@ mod write_behind;
 
 use std::io;
 
+use pagehaul_run::Outcome;
+
 pub use aligned::AlignedBuffer;
 pub use bitmap::StoredBitmap;
 pub use chunk_writer::ChunkWriter;
@@ -53,6 +55,15 @@ impl WriteError {
     pub fn is_full(&self) -> bool {
         let full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         matches!(self, Self::Write { source, .. } if full(source.kind()))
+    }
+
+    /// Returns the outcome of a run that this failure ends. Messages call the output `name`.
+    pub fn outcome(&self, name: &str) -> Outcome {
+        let Self::Write { source, .. } = self else {
+            return Outcome::ReadFailed(format!("{name}: {self}"));
+        };
+        let why = format!("cannot write to {name}: {source}");
+        if self.is_full() { Outcome::DiskFull(why) } else { Outcome::WriteFailed(why) }
     }
 
     /// Bytes of the failed write that are in the output.

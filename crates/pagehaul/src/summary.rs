@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use pagehaul_capture::{Ended, Report};
+use pagehaul_capture::Report;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, bytes_per_second, count};
 use pagehaul_present::time::{seconds, utc};
@@ -146,17 +146,7 @@ fn parts(report: &Report) -> Table {
 
 /// What went wrong, in one sentence; none if nothing did.
 pub(crate) fn failure(report: &Report) -> Option<String> {
-    let why = match &report.ended {
-        Ended::Complete | Ended::DryRun => return None,
-        Ended::Stopped => "stopped by a signal",
-        Ended::TimeLimit => "the time limit is reached",
-        Ended::SizeLimit => "the size limit is reached",
-        Ended::PagesUnreadable(why)
-        | Ended::SourceIncomplete(why)
-        | Ended::DiskFull(why)
-        | Ended::WriteFailed(why)
-        | Ended::ReadFailed(why) => why,
-    };
+    let why = report.outcome.why()?;
     let output = match report.output.as_deref().unwrap_or("the output") {
         parts if report.parts.iter().filter(|part| part.exists).count() > 1 => {
             format!("{parts} are marked incomplete and hold")

@@ -267,7 +267,7 @@ fn fills_a_disk(setup: &Setup, place: usize, outputs: &str) -> bool {
     assert_eq!(part["exists"], true, "{report}");
     assert!(part["pages"].as_u64() > Some(0) && part["pages"] == part["pages_written"], "{part}");
     assert_eq!(setup.right_pages("whole"), setup.image.expected(0).len() as u64);
-    part["ended"]["how"] == "disk-full"
+    part["outcome"]["how"] == "disk-full"
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn the_report_is_json_too() {
     let subject = Subject::start(&["10", "2"]);
     let said = subject.core(&["--json", "-t", "3"], &folder.path().join("core.zst"));
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(report["ended"]["how"], "complete");
+    assert_eq!(report["outcome"]["how"], "complete");
     assert_eq!(report["threads_saved"], 3);
     assert_eq!(report["codec"], "zstd:3");
     assert!(report["seconds"]["pause"].as_f64().unwrap() > 0.0);

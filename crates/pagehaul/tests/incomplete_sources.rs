@@ -37,8 +37,8 @@ fn assert_incomplete(setup: &Setup, command: &[&str], files: &[&str]) {
     let arguments = [&command[..1], &["--json", "--force"], &command[1..], files].concat();
     let (code, report) = json(setup, &arguments);
     assert_eq!(code, Some(INCOMPLETE), "{arguments:?}: {report}");
-    let ended = report["ended"]["how"].as_str().unwrap();
-    assert!(["pages-unreadable", "source-incomplete"].contains(&ended), "{arguments:?}: {report}");
+    let outcome = report["outcome"]["how"].as_str().unwrap();
+    assert!(["pages-unreadable", "source-incomplete"].contains(&outcome), "{arguments:?}: {report}");
     let lost = report["unreadable_pages"].as_u64().unwrap();
     assert_eq!(report["pages_written"].as_u64(), Some(report["pages_kept"].as_u64().unwrap() - lost));
     assert_eq!(json(setup, &[&["info", "--json"], files].concat()).1["complete"], false, "{arguments:?}");
@@ -124,6 +124,6 @@ fn dry_runs_of_incomplete_sources_succeed_and_say_so() {
     let size = file.metadata().unwrap().len();
     file.set_len(size - 0x2400 * 4096 - 1).unwrap();
     let (code, report) = json(&setup, &["capture", "--json", "--dry-run", "vmcore"]);
-    assert_eq!((code, &report["ended"]["how"]), (Some(0), &"dry-run".into()));
+    assert_eq!((code, &report["outcome"]["how"]), (Some(0), &"dry-run".into()));
     assert!(report["warnings"].to_string().contains("it is cut"), "{report}");
 }

@@ -127,9 +127,12 @@ pub enum ProcessError {
     /// The request makes no sense or could do harm.
     #[error("{0}")]
     Refused(String),
-    /// The user stopped it before anything was written.
+    /// The output could not be written, and nothing of use is in it.
+    #[error("{0}")]
+    NotWritten(String),
+    /// The user cancelled the run before anything was written.
     #[error("stopped before anything was written; process {0} goes on")]
-    Stopped(Pid),
+    Cancelled(Pid),
 }
 
 impl From<OutputError> for ProcessError {

@@ -50,8 +50,9 @@ pub use filter::{Kind, Kinds};
 pub use inspect::{CoreInfo, describe};
 pub use options::{Mode, Options};
 pub use output::Target;
+pub use pagehaul_run::Outcome;
 pub use procfs::Pid;
-pub use report::{Ended, Report, Seconds};
+pub use report::{Report, Seconds};
 pub use run::{SNAPSHOT_HELPER, core};
 pub use verify::{Verified, verify};
 

@@ -99,6 +99,11 @@ impl Output {
         self.named.as_ref().map_or(Path::new(STDOUT), NewFile::path)
     }
 
+    /// What messages call it.
+    pub(crate) fn name(&self) -> String {
+        self.path().display().to_string()
+    }
+
     /// Bytes given to it so far.
     pub(crate) fn appended(&self) -> u64 {
         self.appended

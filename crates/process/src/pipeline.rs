@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use pagehaul_run::{Phase, Progress};
+use pagehaul_output::WriteError;
+use pagehaul_run::{Outcome, Phase, Progress};
 
 use crate::ProcessError;
 use crate::arena::Arena;
@@ -16,7 +17,6 @@ use crate::output::Output;
 use crate::pack::{Counts, Packed, Packer};
 use crate::procfs::Pid;
 use crate::queue::Queue;
-use crate::report::Ended;
 
 /// Sum of what became of pages.
 #[derive(Debug, Default)]
@@ -31,23 +31,26 @@ pub(crate) struct Pipeline<'a> {
     pub(crate) arena: Arc<Arena>,
     pub(crate) queue: Queue,
     pub(crate) progress: &'a Progress,
+    /// The output's name in messages.
+    output: String,
     /// Whether packing waits until everything is copied, or there is no room: while a process is stopped, every CPU is
     /// better spent on copying.
     pub(crate) copy_first: bool,
-    ended: Mutex<Option<Ended>>,
+    outcome: Mutex<Option<Outcome>>,
     over: AtomicBool,
     missing: AtomicU64,
     first_missing: AtomicU64,
 }
 
 impl<'a> Pipeline<'a> {
-    pub(crate) fn new(arena: Arc<Arena>, progress: &'a Progress, copy_first: bool) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, progress: &'a Progress, output: String, copy_first: bool) -> Self {
         Self {
             arena,
             queue: Queue::default(),
             progress,
+            output,
             copy_first,
-            ended: Mutex::default(),
+            outcome: Mutex::default(),
             over: AtomicBool::new(false),
             missing: AtomicU64::new(0),
             first_missing: AtomicU64::new(0),
@@ -55,8 +58,8 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Ends everything; the first reason counts.
-    pub(crate) fn end(&self, why: Ended) {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    pub(crate) fn end(&self, why: Outcome) {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         self.close();
     }
 
@@ -68,8 +71,8 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Why it ended early, if it did.
-    pub(crate) fn ended(&self) -> Option<Ended> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Pages that could not be read, and the first one's address.
@@ -80,7 +83,7 @@ impl<'a> Pipeline<'a> {
     /// Whether everything is to end; notices that the user wants it to.
     pub(crate) fn is_over(&self) -> bool {
         if self.progress.is_cancelled() {
-            self.end(Ended::Stopped);
+            self.end(Outcome::Cancelled);
         }
         self.over.load(Ordering::Acquire)
     }
@@ -95,7 +98,7 @@ impl<'a> Pipeline<'a> {
                 Err(error) => Err(error),
             };
             if let Err(error) = copied {
-                self.end(Ended::ProcessLost(lost(memory.pid(), &error)));
+                self.end(Outcome::ReadFailed(lost(memory.pid(), &error)));
             }
         }
     }
@@ -129,7 +132,7 @@ impl<'a> Pipeline<'a> {
                         return;
                     }
                 }
-                Err(error) => self.end(write_error(&error)),
+                Err(error) => self.end(WriteError::from(error).outcome(&self.output)),
             }
         }
     }
@@ -144,7 +147,7 @@ impl<'a> Pipeline<'a> {
             while let Some(packed) = early.remove(&next) {
                 next += 1;
                 if let Err(error) = output.append(&packed) {
-                    self.end(write_error(&error));
+                    self.end(WriteError::from(error).outcome(&self.output));
                     return totals;
                 }
                 totals.placed += packed.length;
@@ -173,14 +176,6 @@ impl Channels {
             let _ = give.send(Vec::new());
         }
         Self { free: (give, take), done: bounded(buffers) }
-    }
-}
-
-/// What a failed write means for the whole.
-pub(crate) fn write_error(error: &io::Error) -> Ended {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Ended::DiskFull(error.to_string()),
-        _ => Ended::WriteFailed(error.to_string()),
     }
 }
 

@@ -1,29 +1,7 @@
+use pagehaul_run::Outcome;
 use serde::Serialize;
 
 use crate::procfs::Pid;
-
-/// How it ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "how", content = "why", rename_all = "kebab-case")]
-pub enum Ended {
-    /// Everything is in the core.
-    Complete,
-    /// The user stopped it.
-    Stopped,
-    /// There was no more room.
-    DiskFull(String),
-    /// The output could not be written.
-    WriteFailed(String),
-    /// The process ended, or could not be read any more.
-    ProcessLost(String),
-}
-
-impl Ended {
-    /// Whether all that was asked for was done.
-    pub fn is_success(&self) -> bool {
-        *self == Self::Complete
-    }
-}
 
 /// Where the time went, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -44,7 +22,7 @@ pub struct Seconds {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// How it ended.
-    pub ended: Ended,
+    pub outcome: Outcome,
     /// The process.
     pub pid: Pid,
     /// Its name.

@@ -1,7 +1,6 @@
 //! A core from its beginning to its end.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,8 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
+use pagehaul_output::WriteError;
 use pagehaul_pool::spawn_up_to;
-use pagehaul_run::{Phase, Progress};
+use pagehaul_run::{Outcome, Phase, Progress};
 
 use crate::agent::Held;
 use crate::arena::Arena;
@@ -28,7 +28,7 @@ use crate::pagemap::Pagemap;
 use crate::pipeline::{Channels, Pipeline, Totals};
 use crate::populated::Populated;
 use crate::procfs::{self, Pid, Status};
-use crate::report::{Ended, Report, Seconds};
+use crate::report::{Report, Seconds};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
 use crate::{Mode, Options, ProcessError, limits};
@@ -160,9 +160,9 @@ impl Drop for Busy<'_> {
 }
 
 /// What came of copying and packing.
-struct Outcome {
+struct Transferred {
     totals: Totals,
-    ended: Option<Ended>,
+    outcome: Option<Outcome>,
     missing: (u64, u64),
     blind: bool,
     /// Whether there is shared memory in it.
@@ -183,42 +183,42 @@ impl Job<'_> {
         let prepared = self.prepare()?;
         let arena = &prepared.arena;
         let prepare = begun.elapsed().as_secs_f64();
-        let outcome = self.transfer(output, &prepared)?;
-        let Outcome { totals, missing, mut seconds, .. } = outcome;
+        let transferred = self.transfer(output, &prepared)?;
+        let Transferred { totals, missing, mut seconds, .. } = transferred;
         seconds.prepare = prepare;
-        let mut ended = outcome.ended.unwrap_or(Ended::Complete);
-        if !ended.is_success() && totals.placed <= outcome.header.len() as u64 {
-            return Err(self.nothing(ended, output));
+        let mut outcome = transferred.outcome.unwrap_or(Outcome::Complete);
+        if !outcome.is_success() && totals.placed <= transferred.header.len() as u64 {
+            return Err(self.nothing(outcome));
         }
         let mut output_bytes = output.appended();
         self.progress.enter(Phase::Finish);
         let finishing = Instant::now();
-        if ended.is_success() {
-            match output.finish(outcome.size, &outcome.header) {
+        if outcome.is_success() {
+            match output.finish(transferred.size, &transferred.header) {
                 Ok(bytes) => output_bytes = bytes,
-                Err(error) => ended = crate::pipeline::write_error(&error),
+                Err(error) => outcome = WriteError::from(error).outcome(&output.name()),
             }
         }
         // In a file that cannot get its name there is nothing for anybody.
-        if ended.is_success() {
+        if outcome.is_success() {
             output.commit()?
         } else {
             output.keep()?
         }
         seconds.finish = finishing.elapsed().as_secs_f64();
         Ok(Report {
-            ended,
+            outcome,
             pid: self.pid,
             name: String::new(),
             mode: self.options.mode.name(),
-            threads_saved: outcome.threads,
-            output: output.path().display().to_string(),
+            threads_saved: transferred.threads,
+            output: output.name(),
             codec: self.options.level.map_or("none".into(), |level| format!("zstd:{level}")),
-            threads: outcome.copiers,
+            threads: transferred.copiers,
             kinds: self.kinds.to_string(),
-            mapped_bytes: outcome.mapped,
-            left_out_bytes: outcome.left_out,
-            core_bytes: outcome.size,
+            mapped_bytes: transferred.mapped,
+            left_out_bytes: transferred.left_out,
+            core_bytes: transferred.size,
             page_bytes: totals.counts.pages,
             zero_bytes: totals.counts.zeros,
             output_bytes,
@@ -226,24 +226,17 @@ impl Job<'_> {
             buffer_bytes: arena.capacity() as u64,
             buffer_was_short: self.options.mode == Mode::Stopped && arena.was_starved(),
             seconds,
-            warnings: self.warnings(missing, outcome.blind, outcome.shared),
+            warnings: self.warnings(missing, transferred.blind, transferred.shared),
         })
     }
 
     /// Why there is no core.
-    fn nothing(&self, ended: Ended, output: &Output) -> ProcessError {
-        match ended {
-            Ended::Stopped => ProcessError::Stopped(self.pid),
-            Ended::ProcessLost(_) if !procfs::path(self.pid, "stat").exists() => {
-                ProcessError::Ended(self.pid)
-            }
-            Ended::Complete => ProcessError::Ended(self.pid),
-            Ended::ProcessLost(why) => ProcessError::Refused(why),
-            Ended::DiskFull(why) | Ended::WriteFailed(why) => ProcessError::Output {
-                path: output.path().to_owned(),
-                action: "write to",
-                source: io::Error::other(why),
-            },
+    fn nothing(&self, outcome: Outcome) -> ProcessError {
+        match outcome {
+            Outcome::Cancelled => ProcessError::Cancelled(self.pid),
+            Outcome::DiskFull(why) | Outcome::WriteFailed(why) => ProcessError::NotWritten(why),
+            Outcome::ReadFailed(why) if procfs::path(self.pid, "stat").exists() => ProcessError::Refused(why),
+            _ => ProcessError::Ended(self.pid),
         }
     }
 
@@ -272,9 +265,9 @@ impl Job<'_> {
     }
 
     /// Stops the process, takes down what it is, copies, lets it go, and packs.
-    fn transfer(&self, output: &mut Output, prepared: &Prepared) -> Result<Outcome, ProcessError> {
+    fn transfer(&self, output: &mut Output, prepared: &Prepared) -> Result<Transferred, ProcessError> {
         if self.progress.is_cancelled() {
-            return Err(ProcessError::Stopped(self.pid));
+            return Err(ProcessError::Cancelled(self.pid));
         }
         let mark = output.can_be_marked();
         let file = output.file();
@@ -283,7 +276,7 @@ impl Job<'_> {
             (0..self.options.threads).map(|_| Packer::new(pack_layout)).collect::<Result<_, _>>()?;
         let arena = &prepared.arena;
         let stopped = self.options.mode == Mode::Stopped;
-        let pipeline = Pipeline::new(Arc::clone(arena), self.progress, stopped);
+        let pipeline = Pipeline::new(Arc::clone(arena), self.progress, output.name(), stopped);
         self.progress.enter(Phase::Copy);
         let began = Instant::now();
         let mut seconds = Seconds::default();
@@ -354,10 +347,10 @@ impl Job<'_> {
             let is_blind =
                 |(_, cutter): &(_, Mutex<Cutter>)| cutter.lock().is_ok_and(|cutter| cutter.is_blind());
             let blind = source.as_ref().is_some_and(is_blind);
-            let (ended, missing) = (pipeline.ended(), pipeline.missing());
-            Ok(Outcome {
+            let (outcome, missing) = (pipeline.outcome(), pipeline.missing());
+            Ok(Transferred {
                 totals,
-                ended,
+                outcome,
                 missing,
                 blind,
                 shared,

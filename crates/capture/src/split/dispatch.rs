@@ -8,7 +8,7 @@ use pagehaul_pool::Ticket;
 use pagehaul_run::Progress;
 
 use super::plan::SplitPlan;
-use crate::Ended;
+use crate::Outcome;
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::BATCH_PAGES;
 
@@ -43,7 +43,7 @@ struct State {
     plan: SplitPlan,
     parts: Vec<PartState>,
     buffers: usize,
-    stop: Option<Ended>,
+    stop: Option<Outcome>,
 }
 
 #[derive(Default)]
@@ -142,16 +142,16 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Ends the capture. The first reason counts.
-    pub(super) fn stop(&self, why: Ended) {
+    pub(super) fn stop(&self, why: Outcome) {
         self.change(|state| {
             state.stop.get_or_insert(why);
         });
     }
 
     /// Returns why the capture ended before everything was done, if it did.
-    pub(super) fn stopped(&self) -> Option<Ended> {
+    pub(super) fn stopped(&self) -> Option<Outcome> {
         let stop = self.lock().stop.clone();
-        stop.or_else(|| self.progress.is_cancelled().then_some(Ended::Stopped))
+        stop.or_else(|| self.progress.is_cancelled().then_some(Outcome::Cancelled))
     }
 
     /// Reads the plan.

@@ -30,13 +30,12 @@ use crate::limits::Deadline;
 use crate::pack::Packer;
 use crate::report::Clock;
 use crate::write::buffers;
-use crate::{CaptureError, Ended, Format, Report};
+use crate::{CaptureError, Format, Outcome, PartReport, Report};
 use dispatch::Dispatcher;
 use packing::{SplitBatch, SplitPacking};
 use pagehaul_pool::in_lanes;
 use pagehaul_run::Phase;
 use plan::SplitPlan;
-use report::Outcome;
 use scan::Scanned;
 use units::Units;
 use writer::{PartWriter, Shared, Written};
@@ -56,12 +55,12 @@ pub(crate) fn capture(
 ) -> Result<Report, CaptureError> {
     let units = Units::new(job.selection().max_pfn());
     check(job, paths, &units)?;
-    let mut outcomes: Vec<Outcome> = paths.iter().map(|path| Outcome::new(path)).collect();
-    let files = create(job, paths, overwrite, &mut outcomes)?;
+    let mut reports: Vec<PartReport> = paths.iter().map(|path| report::new_part(path)).collect();
+    let files = create(job, paths, overwrite, &mut reports)?;
     let discard = |_: &CaptureError| files.iter().for_each(|(_, file)| file.discard());
-    let mut report = write(job, files.clone(), units, outcomes, clock).inspect_err(discard)?;
-    if let (false, Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why)) =
-        (report.parts.iter().any(|part| part.exists), &report.ended)
+    let mut report = write(job, files.clone(), units, reports, clock).inspect_err(discard)?;
+    if let (false, Outcome::DiskFull(why) | Outcome::WriteFailed(why) | Outcome::ReadFailed(why)) =
+        (report.parts.iter().any(|part| part.exists), &report.outcome)
     {
         return Err(CaptureError::NoPart(why.clone()));
     }
@@ -100,7 +99,7 @@ fn create(
     job: &Job<'_>,
     paths: &[PathBuf],
     overwrite: bool,
-    outcomes: &mut [Outcome],
+    reports: &mut [PartReport],
 ) -> Result<Vec<(usize, OutputFile)>, CaptureError> {
     let sources = job.source.memory().files();
     let options = DumpFileOptions { overwrite, checksums: job.options.checksums, sources: &sources };
@@ -130,7 +129,7 @@ fn create(
             }
             Ok(file) => files.push((index, file)),
             Err(refused @ OutputError::Refused(_)) => return Err(refused.into()),
-            Err(error) => outcomes[index].failed(Ended::WriteFailed(error.to_string())),
+            Err(error) => reports[index].outcome = Outcome::WriteFailed(error.to_string()),
         }
         Ok(())
     });
@@ -150,7 +149,7 @@ fn write(
     job: &Job<'_>,
     files: Vec<(usize, OutputFile)>,
     units: Units,
-    mut outcomes: Vec<Outcome>,
+    mut reports: Vec<PartReport>,
     clock: &mut Clock,
 ) -> Result<Report, CaptureError> {
     let level = AdaptiveLevel::new(job.compression().ladder());
@@ -160,7 +159,7 @@ fn write(
     let mut header = job.header();
     header.split = Some(0..layout.max_mapnr());
     let Scanned { files, units, tally } =
-        scan::scan(job, files, units, (&header, &layout), &mut outcomes, clock)?;
+        scan::scan(job, files, units, (&header, &layout), &mut reports, clock)?;
     let pages = tally.pages_kept();
     job.progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
     // A power of two, as there are at most MAX_PARTS files.
@@ -178,9 +177,9 @@ fn write(
     clock.lap(Phase::Pack);
     job.progress.begin(Phase::Finish, 0);
     let stopped = dispatcher.stopped();
-    let total = report::conclude(job.source, written, dispatcher.into_plan(), stopped, &mut outcomes);
+    let total = report::conclude(job.source, written, dispatcher.into_plan(), stopped, &mut reports);
     clock.lap(Phase::Finish);
-    Ok(report::report(job, outcomes, &tally, total, clock))
+    Ok(report::report(job, reports, &tally, total, clock))
 }
 
 /// Runs the workers, and a writer for each part.
@@ -209,7 +208,7 @@ fn write_parts<'a>(
     let batches = (0..buffers(threads)).map(|_| SplitBatch::new());
     in_lanes(&packing, "pack", threads, batches, parts.len(), |lanes, workers| {
         if workers == 0 {
-            dispatcher.stop(Ended::ReadFailed("no thread can be created".into()));
+            dispatcher.stop(Outcome::ReadFailed("no thread can be created".into()));
         }
         thread::scope(|scope| {
             let shared = &shared;
@@ -221,7 +220,7 @@ fn write_parts<'a>(
                     Ok(writer) => writers.push((index, writer)),
                     Err(error) => {
                         // Ends the workers and the other writers.
-                        dispatcher.stop(Ended::WriteFailed("no thread can be created".into()));
+                        dispatcher.stop(Outcome::WriteFailed("no thread can be created".into()));
                         failure = Some(error);
                         break;
                     }

@@ -10,7 +10,7 @@ use super::dispatch::{BatchTask, Dispatcher, Task};
 use crate::adaptive::AdaptiveLevel;
 use crate::batch::BATCH_PAGES;
 use crate::pack::{Batch, Packer};
-use crate::{CaptureError, Ended};
+use crate::{CaptureError, Outcome};
 
 /// The work of all parts together.
 pub(super) struct SplitPacking<'a> {
@@ -66,7 +66,7 @@ impl<'a> Work for SplitPacking<'a> {
     }
 
     fn abort(&self) {
-        self.dispatcher.stop(Ended::ReadFailed("a thread panicked".into()));
+        self.dispatcher.stop(Outcome::ReadFailed("a thread panicked".into()));
     }
 }
 

@@ -10,37 +10,23 @@ use pagehaul_vmcore::Source;
 use super::plan::SplitPlan;
 use super::writer::Written;
 use crate::job::Job;
-use crate::report::Clock;
+use crate::report::{Clock, outcome_at_end};
 use crate::selection::Tally;
-use crate::write::{WriteStats, ended};
-use crate::{Ended, PartReport, Report};
+use crate::write::WriteStats;
+use crate::{Outcome, PartReport, Report};
 
-/// The outcome of one output.
-pub(super) struct Outcome {
-    part: PartReport,
-}
-
-impl Outcome {
-    pub(super) fn new(path: &Path) -> Self {
-        let output = path.display().to_string();
-        Self {
-            part: PartReport {
-                output,
-                ended: Ended::Complete,
-                exists: false,
-                start_pfn: 0,
-                end_pfn: 0,
-                pages: 0,
-                pages_written: 0,
-                stored_bytes: 0,
-                output_bytes: 0,
-            },
-        }
-    }
-
-    /// Records why it takes no more pages.
-    pub(super) fn failed(&mut self, why: Ended) {
-        self.part.ended = why;
+/// Returns the report of an output to which nothing is written yet.
+pub(super) fn new_part(path: &Path) -> PartReport {
+    PartReport {
+        output: path.display().to_string(),
+        outcome: Outcome::Complete,
+        exists: false,
+        start_pfn: 0,
+        end_pfn: 0,
+        pages: 0,
+        pages_written: 0,
+        stored_bytes: 0,
+        output_bytes: 0,
     }
 }
 
@@ -57,17 +43,17 @@ pub(super) fn conclude(
     source: &Source,
     written: Vec<(usize, Written<'_>)>,
     mut plan: SplitPlan,
-    stopped: Option<Ended>,
-    outcomes: &mut [Outcome],
+    stopped: Option<Outcome>,
+    reports: &mut [PartReport],
 ) -> Total {
     let left = plan.close_gaps();
-    let mut total = Total { stats: WriteStats::new(Ended::Complete), left: Vec::new() };
+    let mut total = Total { stats: WriteStats::new(Outcome::Complete), left: Vec::new() };
     total.left = left.iter().map(|gap| plan.units().pfns(gap)).collect();
     let mut parts = Vec::new();
     let mut lost = plan.units().before(plan.units().len());
     for (part, (index, written)) in written.into_iter().enumerate() {
-        let outcome = &mut outcomes[index];
-        outcome.part.ended = written.ended;
+        let report = &mut reports[index];
+        report.outcome = written.outcome;
         let range = plan.range(part);
         let pfns = plan.units().pfns(&range);
         if !written.sealed || pfns.is_empty() {
@@ -76,7 +62,7 @@ pub(super) fn conclude(
             continue;
         }
         let stats = written.stats.clone();
-        outcome.part = PartReport {
+        *report = PartReport {
             exists: true,
             start_pfn: pfns.start,
             end_pfn: pfns.end,
@@ -84,26 +70,26 @@ pub(super) fn conclude(
             pages_written: stats.written - stats.unreadable_pages,
             stored_bytes: stats.stored_bytes,
             output_bytes: written.file.size(),
-            ..outcome.part.clone()
+            ..report.clone()
         };
         lost -= stats.written.min(lost);
         let pages = stats.written - stats.unreadable_pages;
         total.stats.add_all(stats, pages);
         parts.push((index, written.file, pfns));
     }
-    total.stats.ended = if lost > 0 {
-        let failure = outcomes.iter().map(|outcome| &outcome.part.ended).find(|ended| !ended.is_success());
+    total.stats.outcome = if lost > 0 {
+        let failure = reports.iter().map(|report| &report.outcome).find(|outcome| !outcome.is_success());
         stopped.or_else(|| failure.cloned()).unwrap_or_else(|| {
-            Ended::ReadFailed(format!("{lost} pages are in no part, though no part failed"))
+            Outcome::ReadFailed(format!("{lost} pages are in no part, though no part failed"))
         })
     } else {
-        Ended::at_end(source, total.stats.unreadable_pages)
+        outcome_at_end(source, total.stats.unreadable_pages)
     };
-    let complete = total.stats.ended.is_success();
+    let complete = total.stats.outcome.is_success();
     if let Err((index, why)) = finish_set(&mut parts, complete) {
-        outcomes[index].failed(why.clone());
-        if total.stats.ended.is_at_end() {
-            total.stats.ended = why;
+        reports[index].outcome = why.clone();
+        if total.stats.outcome.is_at_end() {
+            total.stats.outcome = why;
         }
     }
     total
@@ -114,9 +100,9 @@ pub(super) fn conclude(
 fn finish_set(
     parts: &mut [(usize, SplitPartWriter<'_>, Range<u64>)],
     complete: bool,
-) -> Result<(), (usize, Ended)> {
+) -> Result<(), (usize, Outcome)> {
     let failed = |index: usize, file: &SplitPartWriter<'_>, error: &WriteError| {
-        (index, ended(&file.output().path().display().to_string(), error))
+        (index, error.outcome(&file.output().path().display().to_string()))
     };
     let mut result = Ok(());
     for (index, file, pfns) in parts.iter_mut() {
@@ -140,20 +126,19 @@ fn finish_set(
 /// Returns the report.
 pub(super) fn report(
     job: &Job<'_>,
-    outcomes: Vec<Outcome>,
+    parts: Vec<PartReport>,
     tally: &Tally,
     total: Total,
     clock: &Clock,
 ) -> Report {
-    let parts: Vec<PartReport> = outcomes.into_iter().map(|outcome| outcome.part).collect();
-    let complete = total.stats.ended.is_success();
+    let complete = total.stats.outcome.is_success();
     let bytes = parts.iter().filter(|part| part.exists).map(|part| part.output_bytes).sum();
     let names: Vec<&str> = parts.iter().filter(|part| part.exists).map(|part| part.output.as_str()).collect();
     let mut report = job.report(Some(Path::new(&names.join(" "))), tally, total.stats, bytes, clock);
     for part in &parts {
-        let why = match &part.ended {
-            Ended::DiskFull(why) | Ended::WriteFailed(why) | Ended::ReadFailed(why) => why,
-            Ended::SizeLimit => "its size limit is reached",
+        let why = match &part.outcome {
+            Outcome::DiskFull(why) | Outcome::WriteFailed(why) | Outcome::ReadFailed(why) => why,
+            Outcome::SizeLimit => "its size limit is reached",
             _ => continue,
         };
         let rest = match (complete, part.exists) {

@@ -5,15 +5,13 @@ use pagehaul_kdump::{Header, Layout};
 use pagehaul_output::{OutputFile, WriteError};
 use pagehaul_physmem::PAGE_SHIFT;
 
-use super::report::Outcome;
 use super::units::Units;
-use crate::CaptureError;
 use crate::error::output_error;
 use crate::job::Job;
 use crate::report::Clock;
 use crate::scan;
 use crate::selection::Tally;
-use crate::write::ended;
+use crate::{CaptureError, PartReport};
 use pagehaul_run::Phase;
 
 /// The result of the scan.
@@ -27,7 +25,7 @@ pub(super) struct Scanned {
 /// The files whose bitmaps are being written.
 struct Files<'a> {
     files: Vec<(usize, OutputFile, BitmapWriter)>,
-    outcomes: &'a mut [Outcome],
+    reports: &'a mut [PartReport],
     last: Option<CaptureError>,
 }
 
@@ -40,7 +38,7 @@ impl Files<'_> {
         self.files.retain_mut(|(index, file, bitmaps)| match act(file, bitmaps) {
             Ok(()) => true,
             Err(error) => {
-                self.outcomes[*index].failed(ended(&file.path().display().to_string(), &error));
+                self.reports[*index].outcome = error.outcome(&file.path().display().to_string());
                 file.discard();
                 self.last = Some(output_error(file.path(), error));
                 false
@@ -59,18 +57,18 @@ pub(super) fn scan(
     sinks: Vec<(usize, OutputFile)>,
     mut units: Units,
     (header, layout): (&Header<'_>, &Layout),
-    outcomes: &mut [Outcome],
+    reports: &mut [PartReport],
     clock: &mut Clock,
 ) -> Result<Scanned, CaptureError> {
     let selection = job.selection();
     let pages = selection.pages_per_block();
     let encoded = header.encode(layout, true)?;
-    let mut files = Files { files: Vec::new(), outcomes, last: None };
+    let mut files = Files { files: Vec::new(), reports, last: None };
     for (index, mut sink) in sinks {
         match BitmapWriter::begin(&encoded, layout, &mut sink) {
             Ok(bitmaps) => files.files.push((index, sink, bitmaps)),
             Err(error) => {
-                files.outcomes[index].failed(ended(&sink.path().display().to_string(), &error));
+                files.reports[index].outcome = error.outcome(&sink.path().display().to_string());
                 sink.discard();
                 files.last = Some(output_error(sink.path(), error));
             }

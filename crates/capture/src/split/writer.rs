@@ -15,8 +15,8 @@ use super::packing::{SplitBatch, SplitPacking};
 use crate::adaptive::LevelController;
 use crate::limits::Deadline;
 use crate::pack::Batch;
-use crate::write::{WriteStats, ended};
-use crate::{CaptureError, Ended};
+use crate::write::WriteStats;
+use crate::{CaptureError, Outcome};
 
 /// The writer of one part.
 pub(super) struct PartWriter<'a, 'b> {
@@ -51,7 +51,7 @@ impl Shared<'_> {
 enum Failure {
     Write(WriteError),
     Read(CaptureError),
-    Limit(Ended),
+    Limit(Outcome),
 }
 
 impl From<WriteError> for Failure {
@@ -64,14 +64,14 @@ impl From<WriteError> for Failure {
 pub(super) struct Written<'a> {
     pub(super) file: SplitPartWriter<'a>,
     pub(super) stats: WriteStats,
-    pub(super) ended: Ended,
+    pub(super) outcome: Outcome,
     /// Whether the file is a valid part, if perhaps a smaller one; otherwise it holds nothing.
     pub(super) sealed: bool,
 }
 
 impl<'a, 'b> PartWriter<'a, 'b> {
     pub(super) fn new(part: usize, file: SplitPartWriter<'a>, shared: &'b Shared<'b>) -> Self {
-        let stats = WriteStats::new(Ended::Complete);
+        let stats = WriteStats::new(Outcome::Complete);
         Self { part, file, shared, over: false, units: VecDeque::new(), stats }
     }
 
@@ -108,14 +108,14 @@ impl<'a, 'b> PartWriter<'a, 'b> {
         let deadline = &self.shared.deadline;
         self.over |= deadline.no_time(self.file.table_bytes(), self.file.data_bytes());
         if self.over {
-            self.shared.dispatcher.stop(Ended::TimeLimit);
+            self.shared.dispatcher.stop(Outcome::TimeLimit);
             return Ok(());
         }
         if deadline.no_room(self.file.size_with(batch.pages())) {
-            return Err(Failure::Limit(Ended::SizeLimit));
+            return Err(Failure::Limit(Outcome::SizeLimit));
         }
         if self.units.back().is_none_or(|(known, _)| known.rank != unit.rank) {
-            self.units.push_back((unit, WriteStats::new(Ended::Complete)));
+            self.units.push_back((unit, WriteStats::new(Outcome::Complete)));
         }
         if let Some((_, stats)) = self.units.back_mut() {
             stats.add(batch);
@@ -147,7 +147,7 @@ impl<'a, 'b> PartWriter<'a, 'b> {
     fn finish(mut self) -> Written<'a> {
         let stopped = self.shared.dispatcher.stopped();
         match self.flush().and_then(|()| self.record_begun()).and_then(|()| self.seal()) {
-            Ok(()) => self.written(stopped.unwrap_or(Ended::Complete), true),
+            Ok(()) => self.written(stopped.unwrap_or(Outcome::Complete), true),
             Err(error) => {
                 let why = self.reason(Failure::Write(error));
                 self.shared.dispatcher.closed(self.part, false);
@@ -167,7 +167,7 @@ impl<'a, 'b> PartWriter<'a, 'b> {
     }
 
     /// Leaves the rest to the other parts, and makes a smaller part of what is there.
-    fn fail(mut self, why: Ended, mut lane: Lane<SplitPacking<'_>>) -> Written<'a> {
+    fn fail(mut self, why: Outcome, mut lane: Lane<SplitPacking<'_>>) -> Written<'a> {
         let dispatcher = self.shared.dispatcher;
         dispatcher.close(self.part);
         while dispatcher.in_flight(self.part) > 0 && lane.recv().is_some() {
@@ -179,8 +179,8 @@ impl<'a, 'b> PartWriter<'a, 'b> {
         self.written(why, sealed)
     }
 
-    fn written(self, ended: Ended, sealed: bool) -> Written<'a> {
-        Written { file: self.file, stats: self.stats, ended, sealed }
+    fn written(self, outcome: Outcome, sealed: bool) -> Written<'a> {
+        Written { file: self.file, stats: self.stats, outcome, sealed }
     }
 
     fn seal(&mut self) -> Result<(), WriteError> {
@@ -191,11 +191,11 @@ impl<'a, 'b> PartWriter<'a, 'b> {
         self.file.seal(range, rank, pages)
     }
 
-    fn reason(&self, failure: Failure) -> Ended {
+    fn reason(&self, failure: Failure) -> Outcome {
         match failure {
-            Failure::Limit(ended) => ended,
-            Failure::Read(error) => Ended::ReadFailed(error.to_string()),
-            Failure::Write(error) => ended(&self.file.output().path().display().to_string(), &error),
+            Failure::Limit(outcome) => outcome,
+            Failure::Read(error) => Outcome::ReadFailed(error.to_string()),
+            Failure::Write(error) => error.outcome(&self.file.output().path().display().to_string()),
         }
     }
 }

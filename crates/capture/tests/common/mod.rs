@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_capture::{Ended, Format, Limits, Options, Report, Target, capture};
+use pagehaul_capture::{Format, Limits, Options, Outcome, Report, Target, capture};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::Progress;
 use pagehaul_synth::{Content, Era, Image, Machine};
@@ -107,6 +107,6 @@ pub fn assert_holds(path: &Path, image: &Image, kept: &[u64], what: &str) {
 }
 
 pub fn assert_complete(report: &Report) {
-    assert_eq!(report.ended, Ended::Complete);
+    assert_eq!(report.outcome, Outcome::Complete);
     assert_eq!(report.pages_written, report.pages_kept);
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
 use pagehaul_present::number::{bytes, count, parse_bytes};
 use pagehaul_present::time::seconds;
-use pagehaul_process::{Ended, Kinds, Mode, Options, Pid, Report, Target, core};
+use pagehaul_process::{Kinds, Mode, Options, Pid, Report, Target, core};
 
 use crate::cli::options::{Reporting, Threads};
 use crate::printed::{Manner, print};
@@ -188,12 +188,7 @@ fn render(report: &Report, peak: u64) -> String {
 
 /// What went wrong, in one sentence; none if nothing did.
 fn failure(report: &Report) -> Option<String> {
-    let why = match &report.ended {
-        Ended::Complete => return None,
-        Ended::Stopped => "stopped by a signal".to_owned(),
-        Ended::DiskFull(why) | Ended::WriteFailed(why) => format!("cannot write to {}: {why}", report.output),
-        Ended::ProcessLost(why) => why.clone(),
-    };
+    let why = report.outcome.why()?;
     Some(format!(
         "{why}; {} is incomplete and marked so, with {} of pages in it",
         report.output,

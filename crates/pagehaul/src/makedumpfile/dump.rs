@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::bail;
 use pagehaul_capture::{
-    CaptureError, Compression, Ended, Format, Limits, Options as CaptureOptions, Report, Target, capture,
+    CaptureError, Compression, Format, Limits, Options as CaptureOptions, Outcome, Report, Target, capture,
     estimate,
 };
 use pagehaul_codec::{Codec, Method};
@@ -40,7 +40,7 @@ pub(super) fn dump(
         let target = target(outputs, overwrite);
         let settings = settings(options, level, compression(options.codec));
         let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
-        let full = matches!(report.ended, Ended::DiskFull(_) | Ended::SizeLimit);
+        let full = matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit);
         // What went through a pipe cannot be taken back.
         if let Some(next) = levels.get(number + 1).filter(|_| full && target != Target::Stdout) {
             messages.alarm(&format!(

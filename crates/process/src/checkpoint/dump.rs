@@ -248,7 +248,7 @@ impl Run<'_> {
         let failed = || self.criu.failed("save", work, "dump.log");
         let Some(socket) = accept_criu(&listener, &mut guard.child, self.progress) else {
             return Err(if self.progress.is_cancelled() {
-                ProcessError::Stopped(self.pid)
+                ProcessError::Cancelled(self.pid)
             } else {
                 failed()
             });
@@ -291,7 +291,7 @@ impl Run<'_> {
             Ok::<_, ProcessError>((blocks, criu_ok, seconds))
         })?;
         if self.progress.is_cancelled() {
-            return Err(ProcessError::Stopped(self.pid));
+            return Err(ProcessError::Cancelled(self.pid));
         }
         let (blocks, end) = blocks.map_err(|source| self.output_error(source))?;
         guard.hold =
