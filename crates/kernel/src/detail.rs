@@ -45,14 +45,25 @@ impl Zones {
         let info = kernel.info();
         let nr_zones = info.offset("pglist_data.nr_zones")?;
         let zone = info.size("zone")?;
-        // Exported with CONFIG_NUMA, which also has lists without fallback.
-        let (nodes, lists) = match info.length("node_data") {
-            Some(nodes) if nodes.is_power_of_two() && nodes <= 1 << 16 => (nodes, 2),
+        // With CONFIG_NUMA there are also lists without fallback. x86_64 then exports the number of nodes; arm64 does not, but
+        // one number fits.
+        let nodes = info.length("node_data");
+        let candidates: Vec<(u64, u64)> = match nodes {
+            Some(nodes) if nodes.is_power_of_two() && nodes <= 1 << 16 => vec![(nodes, 2)],
             Some(_) => return None,
-            None => (1, 1),
+            None => [(1, 1)].into_iter().chain((1..=10).map(|shift| (1 << shift, 2))).collect(),
         };
-        let size = |zones: u64| zones.checked_mul(zone)?.checked_add(lists * (nodes * zones + 1) * 16);
-        let zones = (2..=ZONES.len() as u64).find(|zones| size(*zones) == Some(nr_zones))?;
+        let mut fitting = candidates.into_iter().flat_map(|(nodes, lists)| {
+            let size =
+                move |zones: u64| zones.checked_mul(zone)?.checked_add(lists * (nodes * zones + 1) * 16);
+            (2..=ZONES.len() as u64)
+                .filter(move |zones| size(*zones) == Some(nr_zones))
+                .map(move |zones| (nodes, zones))
+        });
+        let (nodes, zones) = fitting.next()?;
+        if fitting.next().is_some() {
+            return None;
+        }
         let node_shift = 64 - nodes.trailing_zeros();
         Some(Self { node_shift, zone_shift: node_shift - zones.next_power_of_two().trailing_zeros(), zones })
     }

@@ -3,7 +3,7 @@
 use pagehaul_kernel::{DumpLevel, Hints, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory};
-use pagehaul_synth::{Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
+use pagehaul_synth::{Arm64, Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
 use pagehaul_vmcore::ElfVmcore;
 
 const SAMPLER: u64 = 0x4000;
@@ -73,6 +73,54 @@ fn every_era_knows_every_use() {
             check(&image, &image.qemu_elf(), &format!("{era:?}, QEMU"));
         }
     }
+}
+
+/// Every layout of addresses with the eras that have it, with and without KASLR.
+#[test]
+fn arm64_of_every_layout() {
+    for (layout, first) in [
+        (Arm64::V39, Era::V5_10),
+        (Arm64::V48, Era::V5_10),
+        (Arm64::V52, Era::V6_9),
+        (Arm64::V52_ON_48, Era::V6_9),
+    ] {
+        for era in Era::ALL.into_iter().filter(|era| *era >= first) {
+            let mut machine = Machine::arm64(era, layout);
+            machine.sampler(0x4_4000).populate(0x4_5000, 0x800, era as u64);
+            let image = machine.build();
+            check(&image, &image.elf(), &format!("{layout:?} {era:?}"));
+            check(&image, &image.qemu_elf(), &format!("{layout:?} {era:?}, QEMU"));
+        }
+        let mut machine = Machine::arm64(first, layout);
+        machine.kaslr(0x1a00_0000).memmap(Memmap::VmemmapSmall).section_entry(32).sampler(0x4_4000);
+        let image = machine.build();
+        check(&image, &image.elf(), &format!("{layout:?}, KASLR"));
+    }
+}
+
+/// RAM of 1 GiB blocks and in far places, with as little in between as the sections between them.
+#[test]
+fn arm64_with_huge_holes() {
+    for layout in [Arm64::V48, Arm64::V52] {
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        machine.ram(0x4000_0000, 0x8000_0000).ram(0x20_0000_0000, 0x20_0800_0000);
+        machine.hugetlb(0x6_0000, 17).anon_thp(0x200_0200).buddy(0x200_0400, 10);
+        let image = machine.build();
+        check(&image, &image.elf(), &format!("{layout:?}"));
+    }
+    // RAM far above the sections that x86_64 has RAM in.
+    let mut machine = Machine::arm64(Era::V6_12, Arm64::V52);
+    let start = 0x1000_0000_0000;
+    machine.ram(start, start + 0x400_0000).load_at(start + 0x20_0000).anon((start >> 12) + 0x3000);
+    let image = machine.build();
+    let memory = open(&image.elf());
+    let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+    let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
+    let block = (start >> 12) / kernel.pages_per_block() as u64;
+    let report = PageScanner::new(&kernel, memory.view()).scan(block, &mut classes).unwrap();
+    assert_eq!(report.inconsistency, None);
+    assert_eq!((report.pages[PageClass::Anon as usize], classes[0x3000]), (1, PageClass::Anon));
+    assert!(!kernel.kernel_mapped_pages(&memory).struct_pages.is_empty());
 }
 
 #[test]

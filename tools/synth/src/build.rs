@@ -143,7 +143,7 @@ fn section_array_bytes(setup: &Setup) -> u64 {
 fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump) {
     let array = if setup.roots_behind_pointer() {
         let array = bump.take(section_array_bytes(setup), PAGE as u64);
-        memory.write_u64(setup.load + image_offset::DATA, setup.page_offset() + array);
+        memory.write_u64(setup.load + image_offset::DATA, setup.page_offset().wrapping_add(array));
         array
     } else {
         setup.load + image_offset::SECTIONS
@@ -162,7 +162,7 @@ fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump
                 let per_root = setup.sections_per_root();
                 let root = *roots.entry(section / per_root).or_insert_with(|| {
                     let root = bump.take(PAGE as u64, PAGE as u64);
-                    memory.write_u64(array + section / per_root * 8, setup.page_offset() + root);
+                    memory.write_u64(array + section / per_root * 8, setup.page_offset().wrapping_add(root));
                     root
                 });
                 root + section % per_root * setup.section_entry
@@ -170,7 +170,7 @@ fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump
         };
         memory.write_u64(entry, value);
         // The usage bitmap's address, which is not a memmap.
-        memory.write_u64(entry + 8, setup.page_offset() + 0x30_0000 + section * 32);
+        memory.write_u64(entry + 8, setup.page_offset().wrapping_add(0x30_0000 + section * 32));
     };
     let limit = 1_u64 << (setup.max_physmem_bits() - setup.section_bits);
     let sections = setup.sections();
@@ -187,8 +187,14 @@ fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump
 /// Writes `init_uts_ns` and `phys_base`.
 fn write_data(setup: &Setup, memory: &mut Memory) {
     let names = setup.load + image_offset::UTS + info::uts_name_offset(setup.era);
-    let fields =
-        ["Linux", "synth", setup.era.release(), "#1 SMP PREEMPT_DYNAMIC synthetic", "x86_64", "(none)"];
+    let fields = [
+        "Linux",
+        "synth",
+        setup.era.release(),
+        "#1 SMP PREEMPT_DYNAMIC synthetic",
+        setup.machine(),
+        "(none)",
+    ];
     for (index, field) in fields.into_iter().enumerate() {
         memory.write(names + index as u64 * 65, field.as_bytes());
     }
@@ -207,8 +213,14 @@ fn write_tables(
     let setup = &machine.setup;
     let top = setup.load + image_offset::PGD;
     let mut allocate = || bump.take(PAGE as u64, PAGE as u64);
-    let mut tables =
-        Tables { memory, top, levels: setup.levels(), sme_mask: setup.sme_mask, allocate: &mut allocate };
+    let mut tables = Tables {
+        memory,
+        top,
+        levels: setup.levels(),
+        sme_mask: setup.sme_mask,
+        arm64: setup.arm64,
+        allocate: &mut allocate,
+    };
     for offset in (0..image_bytes).step_by(0x20_0000) {
         tables.map(setup.text() + offset, setup.load + offset, 0x20_0000);
     }
@@ -221,7 +233,7 @@ fn write_tables(
                 .into_iter()
                 .find(|size| at % size == 0 && at + size <= end)
                 .unwrap_or(0x1000);
-            tables.map(setup.page_offset() + at, at, size);
+            tables.map(setup.page_offset().wrapping_add(at), at, size);
             at += size;
         }
         mapped = end;
@@ -229,18 +241,18 @@ fn write_tables(
     for (&chunk, &paddr) in &map.large {
         let base = chunk * 512;
         if map.small.range(base..base + 512).next().is_none() {
-            tables.map(setup.vmemmap() + (chunk << 21), paddr, 0x20_0000);
+            tables.map(setup.vmemmap().wrapping_add(chunk << 21), paddr, 0x20_0000);
             continue;
         }
         // A kernel that frees vmemmap pages splits the large page first.
         for index in base..base + 512 {
             let frame = map.small.get(&index).copied().unwrap_or(paddr + ((index - base) << 12));
-            tables.map(setup.vmemmap() + (index << 12), frame, 0x1000);
+            tables.map(setup.vmemmap().wrapping_add(index << 12), frame, 0x1000);
         }
     }
     if map.large.is_empty() {
         for (&index, &frame) in &map.small {
-            tables.map(setup.vmemmap() + (index << 12), frame, 0x1000);
+            tables.map(setup.vmemmap().wrapping_add(index << 12), frame, 0x1000);
         }
     }
     for &(vaddr, paddr, size) in &machine.mappings {

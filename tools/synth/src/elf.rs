@@ -52,7 +52,7 @@ impl<'a> Elf<'a> {
         let bytes = image.image_bytes;
         let kernel = Segment { vaddr, paddr, stored: bytes, memory: bytes };
         let ram = image.ram().iter().map(|&(start, end)| Segment {
-            vaddr: image.page_offset() + start,
+            vaddr: image.page_offset().wrapping_add(start),
             paddr: start,
             stored: end - start,
             memory: end - start,
@@ -94,7 +94,8 @@ impl<'a> Elf<'a> {
 
     /// Adds a segment of `start..end`, which another segment has too.
     pub fn overlap(&mut self, start: u64, end: u64) -> &mut Self {
-        let vaddr = if self.layout == Layout::Qemu { 0 } else { self.image.page_offset() + start };
+        let vaddr =
+            if self.layout == Layout::Qemu { 0 } else { self.image.page_offset().wrapping_add(start) };
         self.segments.push(Segment { vaddr, paddr: start, stored: end - start, memory: end - start });
         self
     }
@@ -164,7 +165,8 @@ impl<'a> Elf<'a> {
         let mut out = Vec::new();
         out.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
         out.extend(4_u16.to_le_bytes()); // ET_CORE
-        out.extend(62_u16.to_le_bytes()); // EM_X86_64
+        // EM_AARCH64 or EM_X86_64
+        out.extend(if self.image.setup.arm64.is_some() { 183_u16 } else { 62 }.to_le_bytes());
         out.extend(1_u32.to_le_bytes());
         for word in [0, phoff, shoff] {
             out.extend(word.to_le_bytes());

@@ -1,6 +1,7 @@
 //! VMCOREINFO of each era.
 
 use crate::Era;
+use crate::arm64::Arm64;
 use crate::build::image_offset;
 use crate::era::{NONE, OrderAt, PG_HUGETLB, PageType};
 use crate::setup::{Memmap, Setup};
@@ -69,7 +70,7 @@ fn basics(setup: &Setup, lines: &mut Lines) {
     lines.symbol("swapper_pg_dir", text + image_offset::PGD);
     lines.symbol("_stext", text);
     if setup.era >= Era::V6_9 {
-        lines.set("NUMBER(VMALLOC_START)", format!("{:#x}", setup.vmemmap() - (1 << 45)));
+        lines.set("NUMBER(VMALLOC_START)", format!("{:#x}", setup.vmemmap().wrapping_sub(1 << 45)));
     } else {
         lines.symbol("vmap_area_list", text + image_offset::DATA + 128);
     }
@@ -80,7 +81,12 @@ fn model(setup: &Setup, lines: &mut Lines) {
         lines.symbol("vmemmap", setup.vmemmap());
     }
     let place = if setup.roots_behind_pointer() { image_offset::DATA } else { image_offset::SECTIONS };
-    lines.symbol("mem_section", setup.text() + place);
+    let table = match setup.arm64 {
+        // What the pointer holds (a0b1280368d1, 4.16): an address of the linear map.
+        Some(_) => setup.page_offset().wrapping_add(setup.load + place),
+        None => setup.text() + place,
+    };
+    lines.symbol("mem_section", table);
     lines.set("LENGTH(mem_section)", setup.section_roots());
     lines.set("SIZE(mem_section)", setup.section_entry);
     lines.offset("mem_section.section_mem_map", 0);
@@ -180,7 +186,24 @@ fn numbers(setup: &Setup, lines: &mut Lines) {
     }
 }
 
+/// Keys of arch/arm64/kernel/vmcore_info.c.
+fn arm64(setup: &Setup, layout: Arm64, lines: &mut Lines) {
+    lines.number("VA_BITS", i64::from(layout.va_bits));
+    lines.set("NUMBER(kimage_voffset)", format!("{:#x}", setup.text().wrapping_sub(setup.load)));
+    lines.set("NUMBER(PHYS_OFFSET)", format!("{:#x}", setup.phys_base()));
+    // bbdbc11804ff (5.9).
+    lines.set("NUMBER(TCR_EL1_T1SZ)", format!("{:#x}", 64 - layout.used_bits));
+    lines.set("KERNELOFFSET", format!("{:x}", setup.kaslr.unwrap_or(0)));
+    lines.set("NUMBER(KERNELPACMASK)", "0x0");
+    if setup.era >= Era::V6_1 {
+        lines.set("NUMBER(VMEMMAP_START)", format!("{:#x}", layout.vmemmap_start(setup.era)));
+    }
+}
+
 fn arch(setup: &Setup, lines: &mut Lines) {
+    if let Some(layout) = setup.arm64 {
+        return arm64(setup, layout, lines);
+    }
     let text = setup.text();
     let era = setup.era;
     if era < Era::V4_10 {

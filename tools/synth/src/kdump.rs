@@ -196,7 +196,8 @@ impl<'a> Kdump<'a> {
         out.extend(b"KDUMP   ");
         out.extend(self.version.to_le_bytes());
         let release = self.image.setup.era.release();
-        for name in ["Linux", "synth", release, "#1 SMP PREEMPT_DYNAMIC synthetic", "x86_64", "(none)"] {
+        let machine = self.image.setup.machine();
+        for name in ["Linux", "synth", release, "#1 SMP PREEMPT_DYNAMIC synthetic", machine, "(none)"] {
             let mut field = [0; 65];
             field[..name.len()].copy_from_slice(name.as_bytes());
             out.extend(field);

@@ -29,6 +29,7 @@
 //! [`Machine::ram`]) seconds. For larger machines, [`Machine::struct_pages`] and [`Machine::notes`] return
 //! the parts that are not computed. An impossible description panics: this is a tool for tests.
 
+mod arm64;
 mod build;
 mod class;
 #[cfg(feature = "dumps")]
@@ -53,6 +54,7 @@ mod setup;
 mod sparse_file;
 mod structs;
 
+pub use arm64::Arm64;
 pub use class::{Class, Kind};
 #[cfg(feature = "dumps")]
 pub use codec::Codec;

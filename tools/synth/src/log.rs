@@ -31,7 +31,7 @@ impl Machine {
     /// Puts `messages` into a log of [`LOG_PAGES`] pages from `pfn`. Returns the messages that the log still
     /// holds: it has room for the last ones only.
     pub fn log(&mut self, pfn: u64, messages: &[Message]) -> Vec<Message> {
-        let base = self.setup.page_offset() + pfn * PAGE as u64;
+        let base = self.setup.page_offset().wrapping_add(pfn * PAGE as u64);
         let mut bytes = vec![0; PAGE * LOG_PAGES as usize];
         let kept = if self.setup.era >= Era::V5_10 {
             self.ring(base, &mut bytes, messages)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::arm64::{self, Arm64};
 use crate::class::Kind;
 use crate::content::{Content, Noise};
 use crate::memmap::Array;
@@ -54,6 +55,18 @@ impl Machine {
             contents: BTreeMap::new(),
             mappings: Vec::new(),
         }
+    }
+
+    /// Describes an arm64 machine of 108 MiB that starts at 1 GiB, with 2 CPUs and pages of 4 KiB.
+    pub fn arm64(era: Era, layout: Arm64) -> Self {
+        assert!(era >= Era::V5_10, "arm64 machines run 5.10 or later");
+        assert!(layout.va_bits <= 48 || era >= Era::V6_9, "4 KiB pages have 52 bits since 6.9");
+        let mut machine = Self::new(era);
+        machine.setup.arm64 = Some(layout);
+        machine.setup.load = arm64::RAM_START + 0x20_0000;
+        // f0b13ee23241 (5.12).
+        machine.setup.section_bits = if era < Era::V6_1 { 30 } else { 27 };
+        machine
     }
 
     /// Adds RAM at physical addresses `start..end`, in bytes, not necessarily whole pages. The first call
@@ -243,7 +256,8 @@ impl Machine {
     pub fn sampler(&mut self, pfn: u64) -> &mut Self {
         let optimizable = self.setup.era.hvo() != crate::era::Hvo::No
             && self.setup.memmap != Memmap::PerSection
-            && self.setup.struct_page == 64;
+            && self.setup.struct_page == 64
+            && self.setup.arm64.is_none();
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             let base = pfn + index as u64 * 16;
             match kind {

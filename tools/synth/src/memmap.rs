@@ -93,8 +93,8 @@ impl Map {
     /// Returns the virtual address of the struct page of `pfn`.
     pub fn vaddr(&self, setup: &Setup, pfn: u64) -> u64 {
         match setup.memmap {
-            Memmap::PerSection => setup.page_offset() + self.paddr(setup, pfn, 0),
-            _ => setup.vmemmap() + pfn * setup.struct_page,
+            Memmap::PerSection => setup.page_offset().wrapping_add(self.paddr(setup, pfn, 0)),
+            _ => setup.vmemmap().wrapping_add(pfn * setup.struct_page),
         }
     }
 

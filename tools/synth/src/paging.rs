@@ -1,5 +1,6 @@
-//! x86_64 page tables.
+//! Page tables of x86_64, and of arm64 with pages of 4 KiB.
 
+use crate::arm64::Arm64;
 use crate::content::PAGE;
 use crate::memory::Memory;
 
@@ -8,6 +9,16 @@ const LARGE: u64 = 0x80;
 const GLOBAL: u64 = 0x100;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// arm64: valid, and a table or a page.
+const TABLE: u64 = 3;
+/// arm64: valid.
+const BLOCK: u64 = 1;
+/// arm64: dirty bit modifier, accessed, write-back memory, no execution.
+const DATA: u64 = 1 << 54 | 1 << 53 | 1 << 51 | 1 << 10;
+/// arm64: shareable, where bits 9 and 8 are not part of the address.
+const SHAREABLE: u64 = 3 << 8;
+const CONTIGUOUS: u64 = 1 << 52;
 
 /// Builder of page tables.
 pub(crate) struct Tables<'a> {
@@ -18,6 +29,8 @@ pub(crate) struct Tables<'a> {
     pub levels: u32,
     /// Encryption bit of AMD SME, set in every entry.
     pub sme_mask: u64,
+    /// The layout of arm64, which these tables have then.
+    pub arm64: Option<Arm64>,
     /// Allocates a page and returns its physical address.
     pub allocate: &'a mut dyn FnMut() -> u64,
 }
@@ -29,7 +42,7 @@ impl Tables<'_> {
             0x1000 => 1,
             0x20_0000 => 2,
             0x4000_0000 => 3,
-            _ => panic!("no page of {size:#x} bytes on x86_64"),
+            _ => panic!("no page of {size:#x} bytes"),
         };
         assert!(
             vaddr.is_multiple_of(size) && paddr.is_multiple_of(size),
@@ -37,23 +50,54 @@ impl Tables<'_> {
         );
         let mut table = self.top;
         for level in (leaf_level + 1..=self.levels).rev() {
-            let slot = table + slot(vaddr, level) * 8;
+            let slot = table + self.slot(vaddr, level) * 8;
             let entry = self.memory.read_u64(slot);
             if entry == 0 {
                 let next = (self.allocate)();
-                self.memory.write_u64(slot, next | PRESENT_RW | self.sme_mask);
+                let value = match self.arm64 {
+                    Some(layout) => address(layout, next) | TABLE,
+                    None => next | PRESENT_RW | self.sme_mask,
+                };
+                self.memory.write_u64(slot, value);
                 table = next;
             } else {
-                assert!(entry & LARGE == 0, "{vaddr:#x} is inside a larger page");
+                let larger = match self.arm64 {
+                    Some(_) => entry & TABLE != TABLE,
+                    None => entry & LARGE != 0,
+                };
+                assert!(!larger, "{vaddr:#x} is inside a larger page");
+                // Tables of arm64 are below 2^48 here.
                 table = entry & !self.sme_mask & ADDRESS;
             }
         }
-        let large = if leaf_level > 1 { LARGE } else { 0 };
-        let entry = paddr | PRESENT_RW | GLOBAL | NO_EXECUTE | large | self.sme_mask;
-        self.memory.write_u64(table + slot(vaddr, leaf_level) * 8, entry);
+        let entry = match self.arm64 {
+            Some(layout) => {
+                let kind = if leaf_level > 1 { BLOCK } else { TABLE };
+                address(layout, paddr) | kind | DATA | if layout.contiguous { CONTIGUOUS } else { 0 }
+            }
+            None => {
+                let large = if leaf_level > 1 { LARGE } else { 0 };
+                paddr | PRESENT_RW | GLOBAL | NO_EXECUTE | large | self.sme_mask
+            }
+        };
+        self.memory.write_u64(table + self.slot(vaddr, leaf_level) * 8, entry);
+    }
+
+    fn slot(&self, vaddr: u64, level: u32) -> u64 {
+        let entries = match self.arm64 {
+            Some(layout) if level == self.levels => 1 << (layout.used_bits - 12 - 9 * (level - 1)),
+            _ => PAGE as u64 / 8,
+        };
+        vaddr >> (12 + 9 * (level - 1)) & (entries - 1)
     }
 }
 
-fn slot(vaddr: u64, level: u32) -> u64 {
-    vaddr >> (12 + 9 * (level - 1)) & (PAGE as u64 / 8 - 1)
+/// A physical address as an entry has it, with shareability where there is room for it.
+fn address(layout: Arm64, paddr: u64) -> u64 {
+    if layout.used_bits == 52 {
+        assert!(paddr >> 52 == 0, "{paddr:#x} has more than 52 bits");
+        return paddr & ((1 << 50) - 1) | (paddr >> 50) << 8;
+    }
+    assert!(paddr >> 48 == 0, "{paddr:#x} has more than 48 bits");
+    paddr | SHAREABLE
 }

@@ -1,6 +1,7 @@
 //! RAM, kernel placement and memory model of a machine.
 
 use crate::Era;
+use crate::arm64::{self, Arm64};
 
 /// Layout of `mem_section`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub enum Memmap {
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub era: Era,
+    pub arm64: Option<Arm64>,
     pub ram: Vec<(u64, u64)>,
     pub five_level: bool,
     pub kaslr: Option<u64>,
@@ -50,6 +52,7 @@ impl Setup {
     pub fn new(era: Era) -> Self {
         Self {
             era,
+            arm64: None,
             ram: Vec::new(),
             five_level: false,
             kaslr: None,
@@ -70,6 +73,10 @@ impl Setup {
     /// Returns RAM as `start..end` in bytes. Default: the low 640 KiB less a fractional page, 100 MiB, a
     /// hole, and 8 MiB with a fractional page at either end.
     pub fn ram(&self) -> Vec<(u64, u64)> {
+        if self.ram.is_empty() && self.arm64.is_some() {
+            let start = arm64::RAM_START;
+            return vec![(start, start + 0x640_0000), (start + 0x900_0000, start + 0x980_0000)];
+        }
         if self.ram.is_empty() {
             return vec![(0x1000, 0x9_fc00), (0x10_0000, 0x640_0000), (0x900_0200, 0x980_0400)];
         }
@@ -80,21 +87,39 @@ impl Setup {
     }
 
     pub fn levels(&self) -> u32 {
+        if let Some(arm64) = self.arm64 {
+            return arm64.levels();
+        }
         if self.five_level { 5 } else { 4 }
     }
 
     /// Virtual address of the kernel's first byte.
     pub fn text(&self) -> u64 {
-        START_KERNEL_MAP + TEXT_OFFSET + self.kaslr.unwrap_or(0)
+        match self.arm64 {
+            Some(arm64) => arm64.text(self.era) + self.kaslr.unwrap_or(0),
+            None => START_KERNEL_MAP + TEXT_OFFSET + self.kaslr.unwrap_or(0),
+        }
     }
 
-    /// Returns `phys_base`: the physical address of `__START_KERNEL_map`, modulo 2^64.
+    /// What KASLR moves the linear map of arm64 by.
+    fn shift(&self) -> u64 {
+        self.kaslr.map_or(0, |offset| (offset >> 21) << 30)
+    }
+
+    /// Returns `phys_base` as dump headers have it, modulo 2^64: the physical address of `__START_KERNEL_map`, on arm64
+    /// PHYS_OFFSET.
     pub fn phys_base(&self) -> i64 {
+        if let Some(arm64) = self.arm64 {
+            return arm64.phys_offset(self.shift()) as i64;
+        }
         self.load.wrapping_sub(self.text() - START_KERNEL_MAP) as i64
     }
 
-    /// Start of the direct map.
+    /// Virtual address of physical address 0: the start of x86_64's direct map.
     pub fn page_offset(&self) -> u64 {
+        if let Some(arm64) = self.arm64 {
+            return arm64.page_offset(self.shift());
+        }
         // d52888aa2753 (4.20) moved it to make room for the LDT.
         let base = match (self.five_level, self.era < Era::V5_10) {
             (false, true) => 0xffff_8800_0000_0000,
@@ -106,14 +131,20 @@ impl Setup {
         base + self.kaslr.map_or(0, |offset| (offset >> 21) << 30)
     }
 
-    /// Start of the virtual memmap.
+    /// Address of the struct page of PFN 0: the start of x86_64's virtual memmap.
     pub fn vmemmap(&self) -> u64 {
+        if let Some(arm64) = self.arm64 {
+            return arm64.vmemmap(self.era, self.shift(), self.struct_page);
+        }
         let base: u64 = if self.five_level { 0xffd4_0000_0000_0000 } else { 0xffff_ea00_0000_0000 };
         base + self.kaslr.map_or(0, |offset| (offset >> 22) << 30)
     }
 
     pub fn max_physmem_bits(&self) -> u32 {
         // SPARSEMEM_STATIC keeps every section in the kernel's image, so small by default.
+        if let Some(arm64) = self.arm64 {
+            return self.max_physmem_bits.unwrap_or(arm64.used_bits.max(48));
+        }
         self.max_physmem_bits.unwrap_or(match (self.sparse, self.five_level) {
             (Sparse::Static, _) => 36,
             (Sparse::Extreme, false) => 46,
@@ -138,7 +169,12 @@ impl Setup {
 
     /// Returns whether `mem_section` is a pointer to the array of roots (83e3c48729d9, 4.15).
     pub fn roots_behind_pointer(&self) -> bool {
-        self.sparse == Sparse::Extreme && self.era >= Era::V4_15
+        self.sparse == Sparse::Extreme && self.era >= Era::V4_15 && self.arm64.is_none()
+    }
+
+    /// `uname -m`.
+    pub fn machine(&self) -> &'static str {
+        if self.arm64.is_some() { "aarch64" } else { "x86_64" }
     }
 
     /// Sections that hold RAM, ascending.

@@ -79,7 +79,7 @@ impl<T: StructPages> Writer<'_, T> {
         let waiters = if era >= crate::Era::V4_10 { bit(7) } else { 0 };
         let page_type = |kind| era.page_type(kind).unwrap_or(u32::MAX);
         // Kernel objects, such as an anon_vma or an address_space, lie in the direct map.
-        let object = self.setup.page_offset() + 0x20_0000 + block.pfn % 4096 * 64;
+        let object = self.setup.page_offset().wrapping_add(0x20_0000 + block.pfn % 4096 * 64);
         let entry = 0x1_0000 + block.pfn; // of swap
         let on_list = [object + 0x1_0000, object + 0x2_0000];
         let mapped = Head { lru: on_list, mapcount: 0, ..Head::blank() };

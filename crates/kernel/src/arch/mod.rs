@@ -87,6 +87,11 @@ impl Arch {
         }))
     }
 
+    /// Whether confidential guests of the architecture accept memory piecemeal (CONFIG_UNACCEPTED_MEMORY, x86 only).
+    pub(crate) fn has_unaccepted_memory(info: &VmcoreInfo) -> bool {
+        !Arm64::is_of(info)
+    }
+
     /// Finds the page tables, from the VMCOREINFO that [`check`](Self::check) accepts.
     pub(crate) fn discover(
         info: &VmcoreInfo,

@@ -1,5 +1,6 @@
 //! Page types: what `_mapcount` says of pages that no process maps.
 
+use crate::arch::Arch;
 use crate::{PageClass, Undecidable, VmcoreInfo};
 
 /// The top byte of a page table's type in kernels that keep types there (`PGTY_table`, 4ffca5a96678, 6.12). Not
@@ -55,7 +56,7 @@ impl PageTypes {
                 consequence: "pages given back to the hypervisor are read and kept",
             });
         }
-        if types.top_byte && types.unaccepted.is_none() {
+        if types.top_byte && types.unaccepted.is_none() && Arch::has_unaccepted_memory(info) {
             gaps.push(Undecidable {
                 class: PageClass::Unaccepted,
                 missing: "NUMBER(PAGE_UNACCEPTED_MAPCOUNT_VALUE)",

@@ -1,0 +1,116 @@
+//! Address translation of arm64 kernels.
+
+mod machine;
+
+use machine::KernelMemory;
+use pagehaul_kernel::{
+    AddressSpace, Hints, Kernel, ReadVirtual, TranslateError, Translator, VirtualMemory, VmcoreInfo,
+};
+use pagehaul_physmem::PhysMemory;
+use pagehaul_synth::{Arm64, Era, Machine};
+
+const LAYOUTS: [Arm64; 4] = [Arm64::V39, Arm64::V48, Arm64::V52, Arm64::V52_ON_48];
+
+fn memory(machine: &Machine) -> KernelMemory {
+    let mut memory = KernelMemory::of(machine);
+    memory.finish();
+    memory
+}
+
+#[test]
+fn pages_and_blocks_of_every_size() {
+    for layout in LAYOUTS {
+        let base = u64::MAX << (layout.used_bits - 1);
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        machine.map(base, 0x12_3000, 0x1000).map(base + 0x20_0000, 0x8060_0000, 0x20_0000);
+        // Above 48 bits where the format has room for it.
+        let far = if layout == Arm64::V52 { 0xc_0000_4000_0000 } else { 0x8000_4000_0000 };
+        machine.map(base + 0x4000_0000, far, 0x4000_0000);
+        let memory = memory(&machine);
+        let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+        let mut view = memory.view();
+        let mut at = |vaddr| {
+            kernel.translator().translate(view.as_mut(), vaddr).map(|extent| (extent.paddr, extent.len))
+        };
+        assert_eq!(at(base + 0x123).unwrap(), (0x12_3123, 0xedd), "{layout:?}");
+        assert_eq!(at(base + 0x20_0001).unwrap(), (0x8060_0001, 0x1f_ffff), "{layout:?}");
+        assert_eq!(at(base + 0x4000_0040).unwrap(), (far + 0x40, 0x3fff_ffc0), "{layout:?}");
+        // A tag is ignored: bit 55 says whose address it is.
+        assert_eq!(at((base + 0x123) & !(0xf << 56)).unwrap(), (0x12_3123, 0xedd), "{layout:?}");
+        assert!(matches!(at(base + 0x1000), Err(TranslateError::NotMapped { level: 1, .. })));
+        assert!(matches!(at(0x7fff_0000_0000), Err(TranslateError::NotCanonical { .. })));
+        if layout.used_bits < 52 {
+            assert!(matches!(at(0xfff0_0000_0000_0000), Err(TranslateError::NotCanonical { .. })));
+        }
+    }
+}
+
+#[test]
+fn entries_that_no_table_has() {
+    let mut memory = memory(&Machine::arm64(Era::V6_12, Arm64::V52));
+    let (root, levels) = memory.image.page_tables();
+    assert_eq!(levels, 5);
+    // A block at levels 5 and 4, where none can be.
+    memory.put_u64(root + 8, 0x4000_0401);
+    let tables = Translator::discover(
+        &VmcoreInfo::parse(memory.image.vmcoreinfo().as_bytes()),
+        &memory,
+        Hints::default(),
+    )
+    .unwrap();
+    let error = tables.translate(memory.view().as_mut(), 0xfff1_0000_0000_0000).unwrap_err();
+    assert!(matches!(error, TranslateError::BadEntry { level: 5, entry: 0x4000_0401, .. }), "{error}");
+}
+
+#[test]
+fn the_linear_map_and_the_image_need_no_table() {
+    for layout in LAYOUTS {
+        for kaslr in [0, 0x1a00_0000] {
+            let mut machine = Machine::arm64(Era::V6_12, layout);
+            if kaslr != 0 {
+                machine.kaslr(kaslr);
+            }
+            let mut memory = memory(&machine);
+            let space = AddressSpace::discover(&memory, Hints::default()).unwrap();
+            assert_eq!(space.machine(), "aarch64");
+            assert_eq!(space.direct_map(), Some(memory.image.page_offset()), "{layout:?}");
+            let (text, load) = memory.image.text();
+            // By tables first, then with a top table of zeros.
+            let (root, _) = memory.image.page_tables();
+            let linear = memory.image.page_offset().wrapping_add(load + 0x12_3450);
+            let by_tables = space.translator().translate(memory.view().as_mut(), linear).unwrap();
+            assert_eq!(by_tables.paddr, load + 0x12_3450, "{layout:?}");
+            (0..512).for_each(|entry| memory.put_u64(root + entry * 8, 0));
+            let virtual_memory = VirtualMemory::new(&space, &memory);
+            assert_eq!(virtual_memory.physical(linear).unwrap(), load + 0x12_3450, "{layout:?}");
+            // The release, by the address in the image that VMCOREINFO has.
+            assert_eq!(virtual_memory.physical(text + 0x10_1004).unwrap(), load + 0x10_1004, "{layout:?}");
+            let name = space.info().symbol("init_uts_ns").unwrap();
+            assert_eq!(virtual_memory.text(name + 130, 16).unwrap(), "6.12.30-synth", "{layout:?}");
+        }
+    }
+}
+
+#[test]
+fn kernels_that_cannot_be_understood_are_refused() {
+    let cases = [
+        ("PAGESIZE=4096", "PAGESIZE=8192", "arm64 has pages of 4096, 16384 or 65536 bytes"),
+        (
+            "PAGESIZE=4096",
+            "PAGESIZE=16384",
+            "pages of 16384 bytes; page classes are known only for pages of 4096",
+        ),
+        ("NUMBER(VA_BITS)=48", "NUMBER(VA_BITS)=64", "kernel addresses have 36 to 52 bits"),
+        ("TCR_EL1_T1SZ)=0x10", "TCR_EL1_T1SZ)=0xffffffffffffffff", "kernel addresses have 36 to 52 bits"),
+        ("TCR_EL1_T1SZ)=0x10", "TCR_EL1_T1SZ)=0x8000000000000000", "kernel addresses have 36 to 52 bits"),
+        ("NUMBER(PHYS_OFFSET)", "NUMBER(PHYS)", "no NUMBER(PHYS_OFFSET), needed for the linear map"),
+    ];
+    for (from, to, expected) in cases {
+        let mut memory = KernelMemory::of(&Machine::arm64(Era::V6_12, Arm64::V48));
+        assert!(memory.text.contains(from), "{from}");
+        memory.text = memory.text.replace(from, to);
+        memory.finish();
+        let error = Kernel::discover(&memory, Hints::default()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}
