@@ -12,7 +12,10 @@ pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
     }
     match source.dumps().first() {
         Some(dump) => dump.info().uts.clone(),
-        None => UtsName::x86_64(kernel.map_or("", Kernel::release)),
+        None => {
+            let machine = kernel.map_or("x86_64", Kernel::machine).into();
+            UtsName { machine, ..UtsName::x86_64(kernel.map_or("", Kernel::release)) }
+        }
     }
 }
 

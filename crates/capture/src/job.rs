@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pagehaul_codec::Method;
 use pagehaul_elfcore::dump::{SHORTEST_HOLE, Segments};
-use pagehaul_elfcore::notes;
+use pagehaul_elfcore::{EM_AARCH64, EM_X86_64, notes};
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{Hints, Kernel, KernelMappedPages};
@@ -195,16 +195,16 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Refuses machines other than x86_64.
+/// Refuses machines other than x86_64 and arm64 with pages of 4 KiB.
 fn check_machine(arch: Arch) -> Result<(), CaptureError> {
     // Hypervisors may leave the machine field empty.
-    let expected = Arch { machine: if arch.machine == 0 { 0 } else { Arch::X86_64.machine }, ..Arch::X86_64 };
-    if arch == expected {
+    let known = matches!(arch.machine, 0 | EM_X86_64 | EM_AARCH64);
+    if known && arch == (Arch { machine: arch.machine, ..Arch::X86_64 }) {
         return Ok(());
     }
     Err(CaptureError::Refused(format!(
         "this is the memory of another machine ({}, {} bits, pages of {} bytes): it can be read, but dumps are written of \
-         x86_64 machines only",
+         x86_64 and arm64 machines with pages of 4096 bytes only",
         arch.name(),
         if arch.wide { 64 } else { 32 },
         arch.page_size

@@ -1,7 +1,7 @@
 //! ELF cores: file headers, program headers and notes, reading and writing; the writer of ELF [dumps](dump).
 //!
 //! One crate for the ELF of all sources and outputs: vmcores, ELF dumps, mounted dumps and cores of processes. It reads
-//! 32- and 64-bit cores of either byte order, and writes 64-bit little-endian ones of x86_64. Structs are those of
+//! 32- and 64-bit cores of either byte order, and writes 64-bit little-endian ones. Structs are those of
 //! `include/uapi/linux/elf.h`, as the `object` crate declares them.
 //!
 //! A PT_LOAD whose `p_memsz` is larger than its `p_filesz` describes memory that the core does not hold: makedumpfile,
@@ -21,6 +21,8 @@ pub use write::{
     FILE_HEADER, PROGRAM_HEADER, SECTION_HEADER, count_section, file_header, set_incomplete, table_end,
 };
 
+/// `e_machine` of arm64.
+pub const EM_AARCH64: u16 = object::elf::EM_AARCH64.0;
 /// `e_machine` of x86_64.
 pub const EM_X86_64: u16 = object::elf::EM_X86_64.0;
 

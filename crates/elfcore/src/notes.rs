@@ -89,6 +89,14 @@ pub fn vmcoreinfo(notes: &[u8]) -> Option<(usize, &[u8])> {
     iter(notes).find(|note| note.name == b"VMCOREINFO" && note.kind == 0).map(|note| (note.offset, note.desc))
 }
 
+/// Returns the value of a line `key=value` of VMCOREINFO.
+pub fn vmcoreinfo_value<'a>(notes: &'a [u8], key: &str) -> Option<&'a str> {
+    let (_, text) = vmcoreinfo(notes)?;
+    let mut lines = text.split(|&byte| byte == b'\n' || byte == 0);
+    let value = lines.find_map(|line| line.strip_prefix(key.as_bytes())?.strip_prefix(b"="))?;
+    std::str::from_utf8(value).ok()
+}
+
 /// Returns the number of CPUs or threads whose registers are in `notes`.
 pub fn cpu_count(notes: &[u8]) -> u32 {
     iter(notes).filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS).count() as u32
@@ -108,6 +116,8 @@ mod tests {
     fn finds_vmcoreinfo_among_others() {
         let mut bytes = note("CORE", NT_PRSTATUS, &[7; 336]);
         bytes.extend(note("VMCOREINFO", 0, b"OSRELEASE=6.12.1\n"));
+        assert_eq!(vmcoreinfo_value(&bytes, "OSRELEASE"), Some("6.12.1"));
+        assert_eq!(vmcoreinfo_value(&bytes, "OSREL"), None);
         bytes.extend([0; 16]);
         let (offset, text) = vmcoreinfo(&bytes).unwrap();
         assert_eq!(text, b"OSRELEASE=6.12.1\n");

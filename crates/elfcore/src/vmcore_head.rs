@@ -1,4 +1,4 @@
-use crate::{ProgramHeader, SECTION_HEADER, count_section, file_header, table_end};
+use crate::{EM_X86_64, ProgramHeader, SECTION_HEADER, count_section, file_header, table_end};
 
 const PAGE: u64 = 4096;
 
@@ -9,6 +9,8 @@ const PAGE: u64 = 4096;
 /// [`start`](Self::start) and [`end`](Self::end), so that none has to be in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct VmcoreHead<'a> {
+    /// `e_machine`; 0 where the source does not say, which x86_64 hypervisors leave so.
+    pub machine: u16,
     /// Program headers there is room for, the PT_NOTE included.
     pub room: u64,
     /// The contents of the PT_NOTE.
@@ -32,7 +34,8 @@ impl VmcoreHead<'_> {
         incomplete: bool,
         put: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        put(&file_header(count, self.room, incomplete))?;
+        let machine = if self.machine == 0 { EM_X86_64 } else { self.machine };
+        put(&file_header(machine, count, self.room, incomplete))?;
         put(&ProgramHeader::note(self.notes_offset(), self.notes.len() as u64).encode())
     }
 

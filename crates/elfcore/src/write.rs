@@ -1,9 +1,9 @@
-//! The headers of 64-bit little-endian cores of x86_64.
+//! The headers of 64-bit little-endian cores.
 
 use object::elf::{
     ELFCLASS64, ELFDATA2LSB, ELFMAG, ELFOSABI_SYSV, FileVersion, ProgramHeader64, SymbolSection,
 };
-use object::elf::{EM_X86_64, ET_CORE, EV_CURRENT, FileFlags, FileHeader64, Ident, PN_XNUM, SectionHeader64};
+use object::elf::{ET_CORE, EV_CURRENT, FileFlags, FileHeader64, Ident, Machine, PN_XNUM, SectionHeader64};
 use object::pod::bytes_of;
 use object::{LittleEndian, U16, U32, U64};
 
@@ -25,11 +25,11 @@ pub fn table_end(count: u64) -> u64 {
     FILE_HEADER + count * PROGRAM_HEADER
 }
 
-/// Encodes the file header of a core with `count` program headers, which start right after it.
+/// Encodes the file header of a core of `machine` (`e_machine`) with `count` program headers, which start right after it.
 ///
 /// From 65,535 (PN_XNUM) on, the count does not fit the file header: it is in the [section header](count_section), whose
 /// place is the end of a table of `room` program headers.
-pub fn file_header(count: u64, room: u64, incomplete: bool) -> [u8; FILE_HEADER as usize] {
+pub fn file_header(machine: u16, count: u64, room: u64, incomplete: bool) -> [u8; FILE_HEADER as usize] {
     let many = count >= u64::from(PN_XNUM);
     let half = |value: u64| U16::new(LittleEndian, value as u16);
     let header = FileHeader64 {
@@ -43,7 +43,7 @@ pub fn file_header(count: u64, room: u64, incomplete: bool) -> [u8; FILE_HEADER 
             padding: [0; 7],
         },
         e_type: U16::new(LittleEndian, ET_CORE),
-        e_machine: U16::new(LittleEndian, EM_X86_64),
+        e_machine: U16::new(LittleEndian, Machine(machine)),
         e_version: U32::new(LittleEndian, u32::from(EV_CURRENT.0)),
         e_entry: U64::new(LittleEndian, 0),
         e_phoff: U64::new(LittleEndian, FILE_HEADER),

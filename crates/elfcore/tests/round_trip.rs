@@ -39,7 +39,7 @@ fn load(index: u64) -> ProgramHeader {
 /// A core of a PT_NOTE and `loads` PT_LOADs.
 fn core(loads: u64) -> Vec<u8> {
     let count = loads + 1;
-    let mut out = file_header(count, count, false).to_vec();
+    let mut out = file_header(EM_X86_64, count, count, false).to_vec();
     out.extend(ProgramHeader::note(4096, 8).encode());
     out.extend((0..loads).flat_map(|index| load(index).encode()));
     out.extend(count_section(count));
@@ -61,12 +61,12 @@ fn headers_are_read_as_written_at_and_around_pn_xnum() {
 
 #[test]
 fn the_file_header_has_the_bytes_that_readers_expect() {
-    let few = file_header(3, 3, false);
+    let few = file_header(EM_X86_64, 3, 3, false);
     assert_eq!(few[..16], *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     assert_eq!(few[16..24], [4, 0, 62, 0, 1, 0, 0, 0]);
     assert_eq!(few[32..52], [64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(few[52..], [64, 0, 56, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
-    let many = file_header(0xffff, 0x1_0000, true);
+    let many = file_header(EM_X86_64, 0xffff, 0x1_0000, true);
     assert_eq!(many[40..48], table_end(0x1_0000).to_le_bytes());
     assert_eq!(many[48..], [1, 0, 0, 0, 64, 0, 56, 0, 0xff, 0xff, 64, 0, 1, 0, 0, 0]);
 }
@@ -77,7 +77,7 @@ fn the_incomplete_mark_is_set_and_cleared_in_place() {
     for incomplete in [true, false] {
         set_incomplete(&mut bytes, incomplete);
         assert_eq!(open(&bytes).unwrap().incomplete, incomplete);
-        assert_eq!(bytes[..64], file_header(2, 2, incomplete));
+        assert_eq!(bytes[..64], file_header(EM_X86_64, 2, 2, incomplete));
     }
     set_incomplete(&mut bytes[..50], true);
 }
@@ -86,7 +86,7 @@ fn the_incomplete_mark_is_set_and_cleared_in_place() {
 fn a_vmcores_head_ends_where_its_memory_starts() {
     for (room, count, size) in [(2, 2, 0), (100, 3, 5000), (0x1_0002, 0x1_0001, 4096)] {
         let notes = vec![7; size];
-        let head = VmcoreHead { room, notes: &notes };
+        let head = VmcoreHead { machine: 183, room, notes: &notes };
         let mut bytes = Vec::new();
         let mut put = |part: &[u8]| -> Result<(), Infallible> {
             bytes.extend_from_slice(part);
@@ -104,6 +104,7 @@ fn a_vmcores_head_ends_where_its_memory_starts() {
         assert_eq!((kind, offset % 4096, file_size), (PT_NOTE, 0, size as u64));
         assert_eq!(bytes[offset as usize..][..size], notes);
         assert!(open(&bytes).unwrap().incomplete);
+        assert_eq!(open(&bytes).unwrap().machine, 183);
     }
 }
 

@@ -13,9 +13,6 @@ use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, Re
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Offset of `e_machine` in the file header.
-const MACHINE: Range<usize> = 18..20;
-
 /// What a page is read as that the dump was made without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
@@ -71,7 +68,7 @@ impl<'a> CoreFile<'a> {
             extents.push(extent);
         }
         let count = 1 + loads.len() as u64;
-        let layout = VmcoreHead { room: count, notes: memory.notes() };
+        let layout = VmcoreHead { machine: memory.arch().machine, room: count, notes: memory.notes() };
         let data = layout.data_offset();
         let mut head = Vec::with_capacity(data as usize);
         let mut put = |bytes: &[u8]| -> Result<(), Infallible> {
@@ -85,11 +82,6 @@ impl<'a> CoreFile<'a> {
         }
         let Ok(()) = layout.end(count, &mut put);
         extents.iter_mut().for_each(|extent| extent.offset += data);
-        if let machine @ 1.. = memory.arch().machine
-            && let Some(field) = head.get_mut(MACHINE)
-        {
-            field.copy_from_slice(&machine.to_le_bytes());
-        }
         Self { memory, absent, head, extents, size: data + at }
     }
 
@@ -210,7 +202,7 @@ mod tests {
             std::fs::write(file.path(), machine.elf(&[(0, machine.page(1))], &[])).unwrap();
             let source = Source::open(file.path(), MapPolicy::default()).unwrap();
             let core = CoreFile::new(source.memory(), None, Absent::Error);
-            assert_eq!(core.head[MACHINE], machine.elf_machine.to_le_bytes(), "{}", machine.machine);
+            assert_eq!(core.head[18..20], machine.elf_machine.to_le_bytes(), "{}", machine.machine);
         }
     }
 }

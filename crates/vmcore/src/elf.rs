@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
+use pagehaul_elfcore::{EM_AARCH64, ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
 use pagehaul_kdump::Flattened;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{
@@ -68,8 +68,7 @@ impl ElfVmcore {
             .map_err(failed)?;
         let mut pieces = Vec::new();
         let mut notes = Vec::new();
-        let mut kernel_mapping = None;
-        let mut direct_map = None;
+        let mut mappings = Vec::new();
         let mut faults = Vec::new();
         let mut claim = file.size().saturating_mul(CLAIMED_PER_BYTE).max(LEAST_CLAIM);
         headers
@@ -87,11 +86,9 @@ impl ElfVmcore {
                         Ok(piece) => {
                             pieces.push(piece);
                             let ProgramHeader { vaddr, paddr, memory_size: size, .. } = segment;
-                            if vaddr >= START_KERNEL_MAP {
-                                kernel_mapping.get_or_insert(KernelMapping { vaddr, paddr, size });
-                            } else if vaddr >> 63 == 1 {
-                                // QEMU leaves virtual addresses at zero.
-                                direct_map.get_or_insert(vaddr.wrapping_sub(paddr));
+                            // QEMU leaves virtual addresses at zero.
+                            if vaddr >> 63 == 1 {
+                                mappings.push(KernelMapping { vaddr, paddr, size });
                             }
                         }
                         Err(fault) => faults.push(fault),
@@ -117,7 +114,14 @@ impl ElfVmcore {
         if big_endian {
             notes::swap_headers(&mut notes);
         }
-        let arch = Arch { machine, wide, big_endian, page_size: PAGE_SIZE as u32 };
+        let page_size = notes::vmcoreinfo_value(&notes, "PAGESIZE").and_then(|size| size.parse().ok());
+        // The smallest page of any machine; what is no page size is VMCOREINFO's damage.
+        let page_size = page_size.filter(|size: &u32| size.is_power_of_two() && *size > PAGE_SIZE as u32);
+        let arch = Arch { machine, wide, big_endian, page_size: page_size.unwrap_or(PAGE_SIZE as u32) };
+        let is_image = image_test(machine, &notes);
+        let kernel_mapping = mappings.iter().find(|mapping| is_image(mapping)).copied();
+        let direct_map = mappings.iter().find(|mapping| !is_image(mapping));
+        let direct_map = direct_map.map(|mapping| mapping.vaddr.wrapping_sub(mapping.paddr));
         let marked_incomplete = headers.incomplete;
         let ranges = RangeMap::new(pieces);
         Ok(Self {
@@ -270,6 +274,18 @@ impl View for ElfView<'_> {
     fn take_fault(&mut self) -> bool {
         let faults = self.window.faults();
         std::mem::replace(&mut self.seen_faults, faults) != faults
+    }
+}
+
+/// Returns what tells mappings of the kernel image from those of the direct map.
+fn image_test(machine: u16, notes: &[u8]) -> impl Fn(&KernelMapping) -> bool + use<> {
+    // The image of arm64 lies anywhere in the vmalloc area; VMCOREINFO has the difference of its addresses.
+    let offset = notes::vmcoreinfo_value(notes, "NUMBER(kimage_voffset)")
+        .filter(|_| machine == EM_AARCH64)
+        .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+    move |mapping| match offset {
+        Some(offset) => mapping.vaddr.wrapping_sub(mapping.paddr) == offset,
+        None => mapping.vaddr >= START_KERNEL_MAP,
     }
 }
 

@@ -30,7 +30,7 @@ impl Segments<'_> {
     }
 
     fn head(&self, room: u64) -> VmcoreHead<'_> {
-        VmcoreHead { room, notes: self.memory.notes() }
+        VmcoreHead { machine: self.memory.arch().machine, room, notes: self.memory.notes() }
     }
 
     /// File offset of the first page, with room for `room` program headers.

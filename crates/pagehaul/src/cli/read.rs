@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use pagehaul_kernel::{Hints, Kernel, TranslateError};
+use pagehaul_kernel::{AddressSpace, Hints, TranslateError};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_vmcore::Source;
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
         (Some(paddr), _) => physical(&source, paddr, arguments, &mut out),
         (_, Some(vaddr)) => {
             let memory = source.memory();
-            let kernel = Kernel::discover(memory, Hints::from_memory(memory)).with_context(|| {
+            let kernel = AddressSpace::discover(memory, Hints::from_memory(memory)).with_context(|| {
                 format!("{}: virtual addresses need the kernel's page tables", source.path().display())
             })?;
             virtual_memory(&source, &kernel, vaddr, arguments.len, &mut out)
@@ -153,7 +153,7 @@ fn physical(source: &Source, start: u64, arguments: &ReadArguments, out: &mut Pr
 
 fn virtual_memory(
     source: &Source,
-    kernel: &Kernel,
+    kernel: &AddressSpace,
     start: u64,
     len: u64,
     out: &mut Printer,

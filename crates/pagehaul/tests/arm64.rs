@@ -1,0 +1,141 @@
+//! Dumps of arm64 machines, captured and read on any host.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use pagehaul_physmem::MapPolicy;
+use pagehaul_synth::{Arm64, Content, Era, Image, Machine, Message};
+use pagehaul_vmcore::Source;
+
+const MESSAGE: Message =
+    Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text: "sysrq: Trigger a crash" };
+const EM_AARCH64: [u8; 2] = 183_u16.to_le_bytes();
+
+struct Setup {
+    folder: tempfile::TempDir,
+    image: Image,
+}
+
+impl Setup {
+    fn new(layout: Arm64) -> Self {
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        machine.kaslr(0x1a00_0000).sampler(0x4_4000).populate(0x4_5000, 0x400, 5);
+        machine.anon(0x4_5800).fill(0x4_5800, Content::Random).log(0x4_6000, &[MESSAGE]);
+        Self::of(&machine)
+    }
+
+    fn of(machine: &Machine) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let image = machine.build();
+        image.elf().write(&folder.path().join("vmcore")).unwrap();
+        Self { folder, image }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs, expects `code`, and returns standard output and standard error.
+    fn ends(&self, arguments: &[&str], code: i32) -> (Vec<u8>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+        let output =
+            command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        (output.stdout, said)
+    }
+
+    fn text(&self, arguments: &[&str]) -> String {
+        String::from_utf8(self.ends(arguments, 0).0).unwrap()
+    }
+
+    /// Asserts that the file holds the pages `expected`, as they are in the machine, and no others.
+    fn holds(&self, name: &str, expected: &[u64]) {
+        let source = Source::open(&self.path(name), MapPolicy::default()).unwrap();
+        assert_eq!(source.memory().arch().name(), "aarch64", "{name}");
+        let mut view = source.memory().view();
+        let mut scratch = [0; 4096];
+        let mut found = Vec::new();
+        for pfn in self.image.pfns() {
+            if let Ok(page) = view.page(pfn, &mut scratch) {
+                assert!(*page == self.image.page(pfn), "{name}: PFN {pfn:#x}");
+                found.push(pfn);
+            }
+        }
+        assert!(found == expected, "{name}: {} pages in place of {}", found.len(), expected.len());
+    }
+}
+
+#[test]
+fn each_level_keeps_its_pages() {
+    for layout in [Arm64::V39, Arm64::V48, Arm64::V52, Arm64::V52_ON_48] {
+        let setup = Setup::new(layout);
+        for level in [0, 1, 2, 4, 8, 16, 31] {
+            let name = format!("level-{level}");
+            setup.text(&["capture", "-q", "-d", &level.to_string(), "vmcore", &name]);
+            setup.holds(&name, &setup.image.expected(level & !1));
+        }
+        // The header has PHYS_OFFSET, by which crash finds the linear map.
+        let text = setup.text(&["info", "--json", "level-31"]);
+        let info: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(info["machine"], "aarch64");
+        assert_eq!(info["release"], "6.12.30-synth");
+    }
+}
+
+#[test]
+fn every_format_and_back() {
+    let setup = Setup::new(Arm64::V52);
+    let kept = setup.image.expected(30);
+    setup.text(&["capture", "-q", "-c", "lzo", "vmcore", "dump"]);
+    setup.text(&["capture", "-q", "-d", "0", "-f", "elf", "vmcore", "elf"]);
+    setup.holds("elf", &setup.image.expected(0));
+    assert_eq!(std::fs::read(setup.path("elf")).unwrap()[18..20], EM_AARCH64);
+    setup.text(&["capture", "-q", "-f", "flattened", "vmcore", "flat"]);
+    setup.holds("flat", &kept);
+    setup.text(&["convert", "-q", "-c", "zstd", "dump", "converted"]);
+    setup.holds("converted", &kept);
+    // Filtered from an ELF dump, it keeps the same pages.
+    setup.text(&["convert", "-q", "-d", "31", "elf", "filtered"]);
+    setup.holds("filtered", &kept);
+    setup.text(&["verify", "converted"]);
+    setup.text(&["capture", "-q", "vmcore", "first", "second"]);
+    setup.text(&["verify", "first", "second"]);
+}
+
+#[test]
+fn dumps_are_read_by_address_and_log() {
+    for layout in [Arm64::V39, Arm64::V48, Arm64::V52, Arm64::V52_ON_48] {
+        let setup = Setup::new(layout);
+        setup.text(&["capture", "-q", "vmcore", "dump"]);
+        for source in ["vmcore", "dump"] {
+            assert!(setup.text(&["dmesg", source]).contains(MESSAGE.text));
+            // The kernel's release, at its address in the image and in the linear map.
+            let (text, load) = setup.image.text();
+            let at = 0x10_1000 + 130;
+            for vaddr in [text + at, setup.image.page_offset().wrapping_add(load + at)] {
+                let arguments =
+                    ["read", source, "--virt", &format!("{vaddr:#x}"), "--len", "13", "--format", "raw"];
+                assert_eq!(setup.text(&arguments), "6.12.30-synth", "{layout:?} {source} {vaddr:#x}");
+            }
+            let info = setup.text(&["info", source]);
+            assert!(info.contains("aarch64"), "{info}");
+            let pc = format!("{:016x}", text + 0x1010);
+            assert!(info.contains("pc") && info.contains(&pc), "no {pc} in {info}");
+        }
+        assert!(setup.text(&["pages", "dump"]).contains("kernel"));
+        let (_, said) = setup.ends(&["triage", "dump"], 1);
+        assert!(said.contains("aarch64 kernel, and only those of x86_64 kernels are explained"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_not_captured_is_refused() {
+    let setup = Setup::of(Machine::arm64(Era::V6_12, Arm64::V48).info("PAGESIZE", 65536));
+    assert!(setup.text(&["info", "--json", "vmcore"]).contains("\"page_size\": 65536"));
+    for level in ["0", "31"] {
+        let (_, said) = setup.ends(&["capture", "-d", level, "vmcore", "x"], 1);
+        assert!(said.contains("pages of 65536 bytes"), "{said}");
+    }
+    assert!(!setup.path("x").exists());
+}
