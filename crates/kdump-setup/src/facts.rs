@@ -66,6 +66,8 @@ pub struct Facts {
     pub cpus: u32,
     /// APIC ID of processor 0.
     pub boot_apic_id: Option<u32>,
+    /// Whether this kernel can reserve memory with `crashkernel=SIZE,cma`, as far as CONFIG_CMA tells.
+    pub has_cma: bool,
     /// Bytes reserved for the capture kernel; `None` if the kernel does not say, so it lacks CONFIG_KEXEC_CORE.
     pub reserved: Option<u64>,
     /// Whether a capture kernel is loaded.
@@ -134,6 +136,9 @@ impl Facts {
             kernel_memory: kib("MemTotal").saturating_sub(freed),
             cpus: online(&root.text("/sys/devices/system/cpu/online").unwrap_or_default()),
             boot_apic_id: boot_apic_id(&root.text("/proc/cpuinfo").unwrap_or_default()),
+            has_cma: root
+                .text(format!("/boot/config-{release}"))
+                .is_some_and(|text| text.lines().any(|line| line == "CONFIG_CMA=y")),
             reserved,
             loaded: loaded.iter().any(|path| root.number(path) == Some(1)),
             lockdown: lockdown(&root.text("/sys/kernel/security/lockdown").unwrap_or_default()),

@@ -1,7 +1,7 @@
 //! Reads how a machine is set up for kdump (kernel, reservation, configuration, initramfs, target) and finds what would keep a
 //! crash from being dumped.
 //!
-//! [`Facts::read`] collects, [`check`] judges. All files are read below a root directory, so that a machine's files can be
+//! [`Facts::read`] collects, [`check`] judges, [`plan`] lists what brings the files to a plan. All files are read below a root directory, so that a machine's files can be
 //! examined elsewhere.
 
 mod checks;
@@ -9,7 +9,9 @@ mod config;
 mod crashkernel;
 mod facts;
 mod finding;
+mod live_pages;
 mod mounts;
+pub mod plan;
 mod release;
 mod root;
 
@@ -18,5 +20,6 @@ pub use config::{Config, Stack, Target};
 pub use crashkernel::{Reservation, default_reservation};
 pub use facts::{Collector, Facts, Image, Lockdown};
 pub use finding::{Finding, Severity};
+pub use live_pages::{LivePages, LivePagesError, PageUse, UsedPages};
 pub use release::Release;
 pub use root::Root;

@@ -49,7 +49,7 @@ impl Root {
     }
 
     /// Follows symbolic links below the root. `None` if nothing is at the end of them.
-    pub(crate) fn resolve(&self, path: &Path) -> Option<PathBuf> {
+    pub fn resolve(&self, path: &Path) -> Option<PathBuf> {
         let mut path = path.to_owned();
         // As many links as the kernel follows.
         for _ in 0..40 {

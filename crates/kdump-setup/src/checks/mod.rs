@@ -42,6 +42,6 @@ pub fn check(facts: &Facts, expected: &Expected) -> Vec<Finding> {
 }
 
 /// A size in MiB, as `crashkernel=` and distributions write it.
-fn mib(bytes: u64) -> String {
+pub(crate) fn mib(bytes: u64) -> String {
     format!("{}M", bytes.div_ceil(1 << 20))
 }

@@ -1,12 +1,10 @@
 //! `/etc/default/kdump-tools`, as `/usr/sbin/kdump-config` reads it (kdump-tools 1.8.1 to 1.10.9).
 
 use super::{Config, Stack, Target, shell, words};
-use crate::root::Root;
 
-pub(super) fn read(root: &Root) -> Option<Config> {
+pub(super) fn parse(text: &str) -> Config {
     let stack = Stack::KdumpTools;
-    let text = root.text(stack.file())?;
-    let set = shell::assignments(&text);
+    let set = shell::assignments(text);
     let or = |key: &str, default: &str| {
         set.get(key).filter(|value| !value.is_empty()).cloned().unwrap_or_else(|| default.to_owned())
     };
@@ -22,7 +20,7 @@ pub(super) fn read(root: &Root) -> Option<Config> {
     let mut collector = vec!["makedumpfile".to_owned()];
     collector.extend(words(&or("MAKEDUMP_ARGS", "-F -c -d 31")));
     let append = "reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=1 irqpoll usbcore.nousb";
-    Some(Config {
+    Config {
         stack,
         enabled: or("USE_KDUMP", "0") != "0",
         target,
@@ -30,5 +28,5 @@ pub(super) fn read(root: &Root) -> Option<Config> {
         compressor: set.get("KDUMP_COMPRESSION").filter(|program| !program.is_empty()).cloned(),
         append: words(&or("KDUMP_CMDLINE_APPEND", append)),
         initramfs: vec![or("KDUMP_INITRD", "/var/lib/kdump/initrd.img").into()],
-    })
+    }
 }

@@ -5,9 +5,8 @@ use crate::mounts;
 use crate::release::Release;
 use crate::root::Root;
 
-pub(super) fn read(root: &Root, release: &Release) -> Option<Config> {
+pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
     let stack = Stack::KdumpUtils;
-    let text = root.text(stack.file())?;
     let mut path = "/var/crash".to_owned();
     let mut key = "/root/.ssh/kdump_id_rsa".to_owned();
     let mut collector = words("makedumpfile -l --message-level 7 -d 31");
@@ -41,7 +40,7 @@ pub(super) fn read(root: &Root, release: &Release) -> Option<Config> {
     let set = shell::assignments(&root.text("/etc/sysconfig/kdump").unwrap_or_default());
     let append =
         set.get("KDUMP_COMMANDLINE_APPEND").map_or("irqpoll nr_cpus=1 reset_devices", String::as_str);
-    Some(Config {
+    Config {
         stack,
         enabled: true,
         target,
@@ -52,5 +51,5 @@ pub(super) fn read(root: &Root, release: &Release) -> Option<Config> {
             format!("/boot/initramfs-{release}kdump.img").into(),
             format!("/var/lib/kdump/initramfs-{release}kdump.img").into(),
         ],
-    })
+    }
 }

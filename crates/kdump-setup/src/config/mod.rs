@@ -95,7 +95,19 @@ pub struct Config {
 impl Config {
     /// Reads the configuration of the distribution's kdump that is installed, if any.
     pub fn read(root: &Root, release: &Release) -> Option<Self> {
-        debian::read(root).or_else(|| fedora::read(root, release)).or_else(|| suse::read(root))
+        let stacks = [Stack::KdumpTools, Stack::KdumpUtils, Stack::Suse];
+        let stack = stacks.into_iter().find(|stack| root.exists(stack.file()))?;
+        Some(Self::of(stack, root, release))
+    }
+
+    /// Reads the configuration of one distribution's kdump, with its defaults where files are missing.
+    pub fn of(stack: Stack, root: &Root, release: &Release) -> Self {
+        let text = root.text(stack.file()).unwrap_or_default();
+        match stack {
+            Stack::KdumpTools => debian::parse(&text),
+            Stack::KdumpUtils => fedora::parse(&text, root, release),
+            Stack::Suse => suse::parse(&text),
+        }
     }
 
     /// CPUs of the capture kernel; `None` for all.

@@ -1,12 +1,10 @@
 //! `/etc/sysconfig/kdump`, as mkdumprd and kdump-save read it (openSUSE kdump 2.1.9).
 
 use super::{Config, Stack, Target, shell, words};
-use crate::root::Root;
 
-pub(super) fn read(root: &Root) -> Option<Config> {
+pub(super) fn parse(text: &str) -> Config {
     let stack = Stack::Suse;
-    let text = root.text(stack.file())?;
-    let set = shell::assignments(&text);
+    let set = shell::assignments(text);
     let or = |key: &str, default: &str| set.get(key).cloned().unwrap_or_else(|| default.to_owned());
     let url = or("KDUMP_SAVEDIR", "/var/crash");
     let target = match url.split_once("://") {
@@ -38,7 +36,7 @@ pub(super) fn read(root: &Root) -> Option<Config> {
         cpus => append.push(format!("nr_cpus={cpus}")),
     }
     append.extend(words(&or("KDUMP_COMMANDLINE_APPEND", "")));
-    Some(Config {
+    Config {
         stack,
         enabled: true,
         target,
@@ -46,5 +44,5 @@ pub(super) fn read(root: &Root) -> Option<Config> {
         compressor: None,
         append,
         initramfs: vec!["/var/lib/kdump/initrd".into()],
-    })
+    }
 }

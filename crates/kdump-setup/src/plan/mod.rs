@@ -1,0 +1,9 @@
+//! What a machine's kdump should be set to: memory to reserve, and lines of the distribution's files.
+
+mod changes;
+mod collector;
+mod edit;
+mod reserve;
+
+pub use changes::{Change, Changes, Wanted, changes};
+pub use reserve::{Reserve, THREAD, reserve};

@@ -1,0 +1,110 @@
+//! A machine's files, for tests.
+#![allow(dead_code)] // each test file uses its own part
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, SystemTime};
+
+use pagehaul_kdump_setup::{Expected, Facts, Root, check};
+use tempfile::TempDir;
+
+pub const RELEASE: &str = "6.1.0-50-amd64";
+
+/// A machine with a set-up that has no faults.
+pub struct Machine(TempDir);
+
+impl Machine {
+    pub fn new() -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        machine.write("/proc/cmdline", "root=/dev/sda1 crashkernel=512M-:192M quiet");
+        machine.write(
+            "/proc/meminfo",
+            "MemTotal: 8000000 kB\nMemFree: 7000000 kB\nBuffers: 0 kB\nCached: 900000 kB\n",
+        );
+        machine.write("/proc/cpuinfo", "processor\t: 0\napicid\t\t: 0\n\nprocessor\t: 1\napicid\t\t: 2\n");
+        machine.write(
+            "/proc/self/mountinfo",
+            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 8:2 / /var rw - ext4 /dev/sdb1 rw\n",
+        );
+        machine.write("/proc/sys/kernel/osrelease", RELEASE);
+        for name in ["panic_on_oops", "hung_task_panic", "softlockup_panic"] {
+            machine.write(&format!("/proc/sys/kernel/{name}"), "1\n");
+        }
+        machine.write("/proc/sys/kernel/kexec_load_disabled", "0\n");
+        machine.write("/sys/kernel/kexec_crash_size", "201326592\n");
+        machine.write("/sys/kernel/kexec_crash_loaded", "1\n");
+        machine.write("/sys/kernel/security/lockdown", "[none] integrity confidentiality\n");
+        machine.write("/sys/devices/system/cpu/online", "0-7\n");
+        machine.write("/etc/fstab", "/dev/sda1 / ext4 defaults 0 1\n/dev/sdb1 /var ext4 defaults 0 2\n");
+        machine.write("/usr/bin/pagehaul", "the word pagehaul is in the binary");
+        machine.link("/usr/bin/makedumpfile", "pagehaul");
+        fs::create_dir_all(machine.path("/var/crash")).unwrap();
+        machine
+    }
+
+    pub fn debian() -> Self {
+        let machine = Self::new();
+        machine.write("/etc/default/kdump-tools", "USE_KDUMP=1\nKDUMP_COREDIR=\"/var/crash\"\n");
+        machine.age("/etc/default/kdump-tools");
+        machine.write(&format!("/var/lib/kdump/initrd.img-{RELEASE}"), "image");
+        machine.link("/var/lib/kdump/initrd.img", &format!("/var/lib/kdump/initrd.img-{RELEASE}"));
+        machine
+    }
+
+    pub fn fedora() -> Self {
+        let machine = Self::new();
+        machine.write("/proc/cmdline", "root=/dev/sda1 crashkernel=256M");
+        machine.write("/sys/kernel/kexec_crash_size", "268435456\n");
+        machine.write(
+            "/etc/kdump.conf",
+            "path /var/crash\ncore_collector makedumpfile -l --message-level 7 -d 31\n",
+        );
+        machine.age("/etc/kdump.conf");
+        machine.age("/usr/bin/pagehaul");
+        machine.write(&format!("/boot/initramfs-{RELEASE}kdump.img"), "image");
+        machine
+    }
+
+    pub fn suse() -> Self {
+        let machine = Self::new();
+        machine.write("/sys/kernel/kexec_crash_size", "536870912\n");
+        machine.write("/etc/sysconfig/kdump", "KDUMP_SAVEDIR=\"file:///var/crash\"\nKDUMP_CPUS=\"8\"\n");
+        machine.age("/etc/sysconfig/kdump");
+        machine.age("/usr/bin/pagehaul");
+        machine.write("/var/lib/kdump/initrd", "image");
+        machine
+    }
+
+    pub fn path(&self, path: &str) -> std::path::PathBuf {
+        self.0.path().join(path.trim_start_matches('/'))
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub fn link(&self, path: &str, target: &str) {
+        let _ = fs::remove_file(self.path(path));
+        symlink(target, self.path(path)).unwrap();
+    }
+
+    pub fn remove(&self, path: &str) {
+        fs::remove_file(self.path(path)).or_else(|_| fs::remove_dir_all(self.path(path))).unwrap();
+    }
+
+    /// Makes a file an hour older than those written now.
+    pub fn age(&self, path: &str) {
+        let file = fs::File::options().write(true).open(self.path(path)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    }
+
+    pub fn facts(&self) -> Facts {
+        Facts::read(&Root::new(self.0.path()))
+    }
+
+    pub fn findings(&self, expected: Expected) -> Vec<&'static str> {
+        check(&self.facts(), &expected).iter().map(|finding| finding.id).collect()
+    }
+}

@@ -1,0 +1,137 @@
+//! A plan becomes lines of each distribution's files; files that have them are left alone.
+
+mod machine;
+
+use machine::Machine;
+use pagehaul_kdump_setup::plan::{Changes, Wanted, changes};
+use pagehaul_kdump_setup::{Expected, Root};
+
+const GRUB: &str = "/etc/default/grub";
+
+fn wanted(cpus: u32) -> Wanted {
+    let crashkernel = vec!["crashkernel=224M".to_owned()];
+    Wanted { crashkernel, cpus, level: 31, codec: Some("-z") }
+}
+
+fn planned(machine: &Machine, cpus: u32) -> Changes {
+    let facts = machine.facts();
+    let config = facts.config.clone().unwrap();
+    changes(&Root::new(machine.path("/")), &facts, &config, &wanted(cpus))
+}
+
+/// Each file with its new lines.
+fn lines(changes: &Changes) -> Vec<(String, String)> {
+    let of = |change: &pagehaul_kdump_setup::plan::Change| {
+        (change.path.display().to_string(), change.lines.join("\n"))
+    };
+    changes.files.iter().map(of).collect()
+}
+
+fn apply(machine: &Machine, changes: &Changes) {
+    for change in &changes.files {
+        machine.write(change.path.to_str().unwrap(), &change.after);
+    }
+}
+
+fn expect(machine: &Machine, cpus: u32, expected: &[(&str, &str)], commands: &[&str]) {
+    let found = planned(machine, cpus);
+    let expected: Vec<(String, String)> =
+        expected.iter().map(|(path, lines)| ((*path).to_owned(), (*lines).to_owned())).collect();
+    assert_eq!(lines(&found), expected);
+    assert_eq!(found.commands, commands);
+    apply(machine, &found);
+    assert_eq!(planned(machine, cpus), Changes::default(), "a second time");
+}
+
+#[test]
+fn debian_gets_its_lines() {
+    let machine = Machine::debian();
+    machine.write("/proc/sys/kernel/panic_on_oops", "0");
+    machine.write(
+        "/etc/default/grub.d/kdump-tools.cfg",
+        "# why\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=512M-:192M\"\n",
+    );
+    let append = "reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=4 irqpoll usbcore.nousb disable_cpu_apicid=0";
+    expect(
+        &machine,
+        4,
+        &[
+            (
+                "/etc/default/grub.d/kdump-tools.cfg",
+                "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=224M\"",
+            ),
+            (
+                "/etc/default/kdump-tools",
+                &format!("USE_KDUMP=\"1\"\nKDUMP_CMDLINE_APPEND=\"{append}\"\nMAKEDUMP_ARGS=\"-F -z -d 31\""),
+            ),
+            ("/etc/sysctl.d/60-pagehaul-kdump.conf", "kernel.panic_on_oops=1"),
+        ],
+        &["update-grub", "kdump-config unload", "kdump-config load", "sysctl --system", "reboot"],
+    );
+    // What was written is what `kdump check` wants; a reboot brings the rest.
+    machine.write("/proc/sys/kernel/panic_on_oops", "1");
+    machine.write("/sys/kernel/kexec_crash_size", "234881024");
+    machine.age("/etc/default/kdump-tools");
+    assert_eq!(machine.findings(Expected { cpus: Some(4), dump_bytes: None }), Vec::<&str>::new());
+    // Back to one CPU: no CPU has to be left out.
+    let found = planned(&machine, 1);
+    assert!(lines(&found)[0].1.contains("nr_cpus=1 irqpoll usbcore.nousb\""), "{found:?}");
+}
+
+#[test]
+fn newer_kernels_find_the_boot_cpu_themselves() {
+    let machine = Machine::debian();
+    machine.write("/proc/sys/kernel/osrelease", "6.12.107");
+    let found = planned(&machine, 4);
+    assert!(!lines(&found).iter().any(|(_, lines)| lines.contains("disable_cpu_apicid")), "{found:?}");
+}
+
+#[test]
+fn fedora_gets_its_lines() {
+    let machine = Machine::fedora();
+    machine.write(GRUB, "GRUB_CMDLINE_LINUX='rhgb crashkernel=256M quiet'\n");
+    machine.write("/etc/sysconfig/kdump", "KDUMP_COMMANDLINE_APPEND=\"irqpoll nr_cpus=1 numa=off\"\n");
+    expect(
+        &machine,
+        4,
+        &[
+            (GRUB, "GRUB_CMDLINE_LINUX=\"rhgb quiet crashkernel=224M\""),
+            ("/etc/sysconfig/kdump", "KDUMP_COMMANDLINE_APPEND=\"irqpoll nr_cpus=4 numa=off\""),
+            ("/etc/kdump.conf", "core_collector makedumpfile --message-level 7 -z -d 31"),
+        ],
+        &[
+            "grubby --update-kernel=ALL --remove-args=crashkernel --args=\"crashkernel=224M\"",
+            "kdumpctl rebuild && kdumpctl restart",
+            "reboot",
+        ],
+    );
+}
+
+#[test]
+fn streams_stay_flattened() {
+    let machine = Machine::fedora();
+    machine.write("/etc/kdump.conf", "ssh kdump@host\ncore_collector makedumpfile -l -d 31\n");
+    let found = planned(&machine, 1);
+    assert!(
+        lines(&found).iter().any(|(_, line)| line == "core_collector makedumpfile -F -z -d 31"),
+        "{found:?}"
+    );
+    // Another program takes other options.
+    machine.write("/etc/kdump.conf", "core_collector cp --sparse=always\n");
+    let found = planned(&machine, 1);
+    assert!(!lines(&found).iter().any(|(path, _)| path == "/etc/kdump.conf"), "{found:?}");
+}
+
+#[test]
+fn suse_gets_its_lines() {
+    let machine = Machine::suse();
+    expect(
+        &machine,
+        4,
+        &[
+            (GRUB, "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=224M\""),
+            ("/etc/sysconfig/kdump", "KDUMP_CPUS=\"4\"\nKDUMP_DUMPLEVEL=\"31\"\nKDUMP_DUMPFORMAT=\"zstd\""),
+        ],
+        &["grub2-mkconfig -o /boot/grub2/grub.cfg", "mkdumprd -f && systemctl restart kdump", "reboot"],
+    );
+}
