@@ -2,17 +2,18 @@
 //!
 //! [`read`] sweeps the size of the windows a source is mapped or read through. With the feature `simulation`, [`codecs`]
 //! sweeps codecs over the dirtiness of data and over real pages, and [`scale`] runs the capture engine on simulated
-//! machines from 1 GiB to 64 TiB; [`predict`] computes from the measured rates how long other machines would take.
+//! machines from 1 GiB to 64 TiB; [`live`] measures a running machine; [`predict`] computes from the measured rates how long other machines would take.
 //! Nothing here prints.
 
 #[cfg(feature = "simulation")]
 pub mod codecs;
 mod error;
 #[cfg(feature = "simulation")]
+pub mod live;
+#[cfg(feature = "simulation")]
 mod offsets;
 #[cfg(feature = "simulation")]
 pub mod pages;
-#[cfg(feature = "simulation")]
 #[cfg(feature = "simulation")]
 pub mod predict;
 pub mod read;

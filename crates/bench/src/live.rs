@@ -1,0 +1,107 @@
+//! Rates and contents of a running machine, through `/proc/kcore`: what a prediction for its capture kernel needs.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use pagehaul_codec::{Compressor, Method, is_zero};
+use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_physmem::{PAGE_SIZE, PageBuf};
+use pagehaul_vmcore::Source;
+
+use crate::BenchError;
+
+/// Pages compressed between two looks at the clock: 1 MiB, which caches hold.
+const BATCH: usize = 256;
+
+/// What packing made of a sample of pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Contents {
+    /// Pages that could be read.
+    pub pages: u64,
+    /// Pages of zeros among them.
+    pub zero: u64,
+    /// Bytes stored for them.
+    pub stored: u64,
+    /// Seconds that one CPU took to test and compress them.
+    pub seconds: f64,
+}
+
+/// Packs these pages of a source, on one CPU. Pages that cannot be read are skipped.
+pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Contents, BenchError> {
+    let mut compressor = Compressor::new(method)?;
+    let mut view = source.memory().view();
+    let (mut scratch, mut out) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+    let mut found = Contents::default();
+    for pfns in pfns.chunks(BATCH) {
+        // Reading is not timed: a capture kernel maps its source, which costs less.
+        let pages: Vec<PageBuf> =
+            pfns.iter().filter_map(|&pfn| view.page(pfn, &mut scratch).ok().copied()).collect();
+        let start = Instant::now();
+        for page in &pages {
+            if is_zero(page) {
+                found.zero += 1;
+            } else {
+                found.stored += compressor.compress(page, &mut out).unwrap_or(PAGE_SIZE) as u64;
+            }
+        }
+        found.seconds += start.elapsed().as_secs_f64();
+        found.pages += pages.len() as u64;
+    }
+    Ok(found)
+}
+
+/// How fast one CPU classifies pages.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScanRate {
+    /// Seconds to find the kernel and the pages that it maps for itself, once per capture.
+    pub start: f64,
+    /// Struct pages per second.
+    pub pages: f64,
+}
+
+/// Classifies pages in blocks spread over the memory of a running kernel for about `time`. `None` where its kernel is not found.
+pub fn scan(source: &Source, max_pfn: u64, time: Duration) -> Option<ScanRate> {
+    let memory = source.memory();
+    let start = Instant::now();
+    let kernel = Kernel::discover(memory, Hints::from_memory(memory)).ok()?;
+    black_box(kernel.kernel_mapped_pages(memory));
+    let found = start.elapsed().as_secs_f64();
+    let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
+    let mut scanner = PageScanner::new(&kernel, memory.view());
+    let blocks = kernel.blocks(max_pfn);
+    let (mut pages, mut spent) = (0, Duration::ZERO);
+    // Every 61st block, then every 61st from the second: the ends of memory alone are not typical.
+    for block in (0..61).flat_map(|first| (first..blocks).step_by(61)) {
+        let start = Instant::now();
+        if scanner.scan(block, &mut classes).is_ok() {
+            spent += start.elapsed();
+            pages += classes.iter().filter(|class| **class != PageClass::Absent).count();
+        }
+        if spent >= time {
+            break;
+        }
+    }
+    (pages > 0).then(|| ScanRate { start: found, pages: pages as f64 / spent.as_secs_f64().max(1e-9) })
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_physmem::MapPolicy;
+    use pagehaul_synth::{Content, Era, Machine};
+
+    use super::*;
+
+    #[test]
+    fn a_sample_is_packed_and_blocks_are_scanned() {
+        let mut machine = Machine::new(Era::V6_12);
+        let image = machine.anon(0x4000).fill(0x4000, Content::Text).anon(0x4001).build();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), image.elf().bytes()).unwrap();
+        let source = Source::open(file.path(), MapPolicy::default()).unwrap();
+        let found = contents(&source, &[0x4000, 0x4001, 1 << 50], "zstd".parse().unwrap()).unwrap();
+        assert_eq!((found.pages, found.zero), (2, 1));
+        assert!(found.stored > 0 && found.stored < 4096, "{found:?}");
+        let rate = scan(&source, 0x8000, Duration::ZERO).unwrap();
+        assert!(rate.pages > 0.0 && rate.start > 0.0);
+    }
+}
