@@ -1,26 +1,14 @@
-//! `pagehaul kdump`.
+//! `pagehaul kdump check`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use pagehaul_kdump_setup::{Expected, Facts, Finding, Root, Severity, check};
 use pagehaul_present::number::bytes;
 use serde::Serialize;
 
 use crate::{exit, printed};
-
-/// Examine how this machine is set up for kdump
-#[derive(Debug, Args)]
-pub(crate) struct KdumpArguments {
-    #[command(subcommand)]
-    command: KdumpCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum KdumpCommand {
-    Check(CheckArguments),
-}
 
 /// Find what would keep the next crash from being dumped
 ///
@@ -35,7 +23,7 @@ enum KdumpCommand {
   pagehaul kdump check
   pagehaul kdump check --cpus 8 --json
   pagehaul kdump check --root sosreport/")]
-struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// CPUs that the capture is to use
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cpus: Option<u32>,
@@ -47,8 +35,7 @@ struct CheckArguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &KdumpArguments) -> anyhow::Result<ExitCode> {
-    let KdumpCommand::Check(arguments) = &arguments.command;
+pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
     let facts = Facts::read(&Root::new(&arguments.root));
     let findings = check(&facts, &Expected { cpus: arguments.cpus, dump_bytes: None });
     if arguments.json {

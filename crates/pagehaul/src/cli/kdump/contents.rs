@@ -1,0 +1,180 @@
+//! How many pages a dump of this machine would have, how well they compress, and how fast.
+
+use std::time::Duration;
+
+use pagehaul_bench::live::{self, Contents, ScanRate};
+use pagehaul_codec::Method;
+use pagehaul_kdump::{Layout, PageDesc};
+use pagehaul_kdump_setup::{LivePages, PageUse};
+use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
+use pagehaul_vmcore::Source;
+use serde::Serialize;
+
+/// A running kernel's memory.
+const KCORE: &str = "/proc/kcore";
+/// How long the scan is measured.
+const SCAN_TIME: Duration = Duration::from_millis(300);
+/// Bytes of ELF notes of a vmcore: VMCOREINFO, and registers of each CPU.
+const NOTES: u64 = 8 << 10;
+
+/// Where a figure comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Origin {
+    /// Measured here.
+    Measured,
+    /// Assumed: nothing better is known.
+    Assumed,
+}
+
+/// Pages of one use.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Class {
+    pub(super) name: &'static str,
+    pub(super) pages: u64,
+    /// Share of pages of zeros, which take no room in a dump.
+    pub(super) zero: f64,
+    /// Bytes stored per page, zeros included.
+    pub(super) stored: f64,
+    /// Microseconds that one CPU packs a page.
+    pub(super) microseconds: f64,
+    pub(super) contents: Origin,
+    #[serde(skip)]
+    used_for: PageUse,
+}
+
+/// A machine's memory as a capture would find it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Memory {
+    pub(super) classes: Vec<Class>,
+    /// Where the numbers of pages come from.
+    pub(super) pages: Origin,
+    pub(super) max_pfn: u64,
+    /// Pages of the kernel that are free, which no dump can tell.
+    per_cpu_free: u64,
+    /// Struct pages that one CPU classifies per second.
+    pub(super) scan: f64,
+    /// Seconds before the scan.
+    pub(super) start: f64,
+    pub(super) rates: Origin,
+    /// Why something is assumed.
+    pub(super) notes: Vec<String>,
+}
+
+/// Share of each use on a machine of which only the size is known.
+const SHARES: [f64; 5] = [0.06, 0.30, 0.04, 0.45, 0.15];
+/// Zero pages, bytes stored per page, and microseconds per page by zstd level 1: about what the lab's guests and a vmcore of
+/// real files had on one CPU (docs/benchmarks/2026-11-22-capture.md).
+const ASSUMED: Contents = Contents { pages: 100, zero: 15, stored: 100 * 1200, seconds: 100.0 * 8e-6 };
+/// Struct pages per second of one CPU, from docs/benchmarks/2026-11-21-scale.md.
+const ASSUMED_SCAN: ScanRate = ScanRate { start: 0.1, pages: 2.0e8 };
+
+impl Memory {
+    /// Examines the running kernel, as far as it lets itself be read.
+    pub(super) fn of_running_kernel(live: &LivePages, method: Method) -> anyhow::Result<Self> {
+        let mut notes = Vec::new();
+        let source = match Source::open(KCORE.as_ref(), MapPolicy::default()) {
+            Ok(source) => Some(source),
+            Err(error) => {
+                notes.push(format!("contents of pages are assumed: {error}"));
+                None
+            }
+        };
+        let mut classes = Vec::new();
+        for used in &live.uses {
+            let measured = match &source {
+                Some(source) => live::contents(source, &used.sample, method)?,
+                None => Contents::default(),
+            };
+            classes.push(Class::new(used.used_for, used.pages, measured));
+        }
+        let scan = source.as_ref().and_then(|source| live::scan(source, live.max_pfn, SCAN_TIME));
+        if source.is_some() && scan.is_none() {
+            notes.push(format!("the rate of the scan is assumed: no kernel is found in {KCORE}"));
+        }
+        let rates = if scan.is_some() { Origin::Measured } else { Origin::Assumed };
+        let ScanRate { start, pages } = scan.unwrap_or(ASSUMED_SCAN);
+        Ok(Self {
+            classes,
+            pages: Origin::Measured,
+            max_pfn: live.max_pfn,
+            per_cpu_free: live.per_cpu_free,
+            scan: pages,
+            start,
+            rates,
+            notes,
+        })
+    }
+
+    /// Assumes what a machine with `bytes` of memory uses it for.
+    pub(super) fn assumed(bytes: u64, why: String) -> Self {
+        let pages = bytes / PAGE_SIZE as u64;
+        let share =
+            |(used_for, share)| Class::new(used_for, (pages as f64 * share) as u64, Contents::default());
+        let classes = PageUse::ALL.into_iter().zip(SHARES).map(share).collect();
+        let ScanRate { start, pages: scan } = ASSUMED_SCAN;
+        Self {
+            classes,
+            pages: Origin::Assumed,
+            max_pfn: pages,
+            per_cpu_free: 0,
+            scan,
+            start,
+            rates: Origin::Assumed,
+            notes: vec![why],
+        }
+    }
+
+    /// Bytes of memory that a capture goes through.
+    pub(super) fn bytes(&self) -> u64 {
+        self.classes.iter().map(|class| class.pages).sum::<u64>() * PAGE_SIZE as u64
+    }
+
+    /// What a dump of `level` would hold.
+    pub(super) fn dump(&self, level: u8) -> Dump {
+        let kept = || self.classes.iter().filter(move |class| class.used_for.is_kept(level));
+        let pages = kept().map(|class| class.pages).sum();
+        let sum = |of: fn(&Class) -> f64| kept().map(|class| class.pages as f64 * of(class)).sum::<f64>();
+        let stored = sum(|class| class.stored);
+        let tables = Layout::new(self.max_pfn, NOTES).map_or(0, |layout| layout.descriptors_offset());
+        let fixed = tables + pages * PageDesc::SIZE as u64 + PAGE_SIZE as u64;
+        Dump {
+            level,
+            pages,
+            bytes: fixed + stored as u64,
+            stored,
+            cpu_seconds: sum(|class| class.microseconds) / 1e6,
+        }
+    }
+}
+
+impl Class {
+    fn new(used_for: PageUse, pages: u64, measured: Contents) -> Self {
+        let contents = if measured.pages > 0 { Origin::Measured } else { Origin::Assumed };
+        let of = if contents == Origin::Measured { measured } else { ASSUMED };
+        let sampled = of.pages as f64;
+        Self {
+            name: used_for.name(),
+            pages,
+            zero: of.zero as f64 / sampled,
+            stored: of.stored as f64 / sampled,
+            microseconds: of.seconds * 1e6 / sampled,
+            contents,
+            used_for,
+        }
+    }
+}
+
+/// A dump of one level.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Dump {
+    pub(super) level: u8,
+    pub(super) pages: u64,
+    /// Size of the file.
+    pub(super) bytes: u64,
+    #[serde(skip)]
+    pub(super) stored: f64,
+    /// Seconds that one CPU packs its pages.
+    #[serde(skip)]
+    pub(super) cpu_seconds: f64,
+}

@@ -1,0 +1,39 @@
+//! `pagehaul kdump`: a machine's kdump set-up from the plan to the proof.
+
+mod apply;
+mod check;
+mod contents;
+mod plan;
+mod report;
+mod state;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+/// Plan, check, apply and prove how this machine is set up for kdump
+#[derive(Debug, Args)]
+pub(crate) struct KdumpArguments {
+    #[command(subcommand)]
+    command: KdumpCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KdumpCommand {
+    Plan(plan::PlanArguments),
+    Check(check::CheckArguments),
+    Apply(apply::ApplyArguments),
+    Test(test::TestArguments),
+    Report(report::ReportArguments),
+}
+
+pub(crate) fn run(arguments: &KdumpArguments) -> anyhow::Result<ExitCode> {
+    match &arguments.command {
+        KdumpCommand::Plan(arguments) => plan::run(arguments),
+        KdumpCommand::Check(arguments) => check::run(arguments),
+        KdumpCommand::Apply(arguments) => apply::run(arguments),
+        KdumpCommand::Test(arguments) => test::run(arguments),
+        KdumpCommand::Report(arguments) => report::run(arguments),
+    }
+}

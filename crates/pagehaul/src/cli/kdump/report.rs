@@ -1,0 +1,149 @@
+//! `pagehaul kdump report`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::bail;
+use clap::Args;
+use pagehaul_kdump_setup::{Facts, Root, Target};
+use pagehaul_kernel::{Hints, Kernel};
+use pagehaul_physmem::MapPolicy;
+use pagehaul_present::number::bytes;
+use pagehaul_present::time::{seconds, utc};
+use pagehaul_vmcore::Source;
+use serde::Serialize;
+
+use super::test::Test;
+use crate::sandbox::Sandbox;
+use crate::{exit, printed};
+
+/// Say whether the last crash was dumped, and how long each phase took
+///
+/// Finds the newest dump in the configured directory, checks that it is complete, and compares its size and time with what
+/// `kdump test` planned. Times are those of the files, so whole seconds at best.
+///
+/// Exit status: 0, the dump is complete; 1, there is none; 2, the command line is wrong; 3, it is incomplete.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul kdump report
+  pagehaul kdump report --json")]
+pub(crate) struct ReportArguments {
+    /// Read a copy of a machine's files below DIRECTORY
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    root: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of a crash. Times are seconds since 1970.
+#[derive(Debug, Serialize)]
+struct Report {
+    dump: PathBuf,
+    complete: bool,
+    release: Option<String>,
+    dump_bytes: u64,
+    crashed: Option<u64>,
+    capture_began: Option<u64>,
+    capture_ended: Option<u64>,
+    booted: Option<u64>,
+    planned: Option<Test>,
+}
+
+pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
+    let root = Root::new(&arguments.root);
+    let facts = Facts::read(&root);
+    let Some(config) = &facts.config else { bail!("no kdump of a distribution is installed") };
+    let Target::Directory(directory) = &config.target else {
+        bail!("dumps do not go to a local directory; look at the target: `pagehaul info DUMP`");
+    };
+    let planned = Test::last(&root)?;
+    let since = planned.as_ref().map_or(0, |test| test.time);
+    let Some((dump, ended)) = newest(&root.path(directory), since) else {
+        let after = if since > 0 { format!(" since `kdump test` at {}", utc(since)) } else { String::new() };
+        bail!("no dump in {}{after}; the console's log shows why", directory.display());
+    };
+    let booted = fs::read_to_string(root.path("/proc/stat")).unwrap_or_default();
+    let booted = booted.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
+    let meta = fs::metadata(&dump).ok();
+    let began = meta.as_ref().and_then(|meta| unix(meta.created().ok()?));
+    // The dump is a crashed kernel's: nothing but it is read from here on.
+    Sandbox::reading(std::slice::from_ref(&dump)).enter();
+    let source = Source::open(&dump, MapPolicy::default())?;
+    let kernel = Kernel::discover(source.memory(), Hints::from_memory(source.memory())).ok();
+    let crashed = kernel.as_ref().and_then(Kernel::crash_time);
+    let report = Report {
+        complete: !source.is_incomplete(),
+        release: kernel.as_ref().map(|kernel| kernel.release().to_owned()),
+        dump_bytes: meta.map_or(0, |meta| meta.len()),
+        // A file that was copied here has the time of that.
+        capture_began: began
+            .filter(|began| crashed.is_some_and(|crashed| crashed <= *began) && *began <= ended),
+        capture_ended: Some(ended),
+        // The time of a later boot, if the machine has booted again since.
+        booted: booted.filter(|booted| *booted >= ended),
+        crashed,
+        planned,
+        dump,
+    };
+    if arguments.json {
+        printed::json(&report)?
+    } else {
+        printed::text(&text(&report))?
+    }
+    Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
+}
+
+/// The newest dump in a directory or one below it, with the time of its last change, as the distributions' scripts name dumps.
+fn newest(directory: &Path, since: u64) -> Option<(PathBuf, u64)> {
+    let files = |directory: &Path| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let below = files(directory).into_iter().filter(|path| path.is_dir()).flat_map(|path| files(&path));
+    let dumps = files(directory).into_iter().chain(below).filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_log = name.starts_with("vmcore-dmesg");
+        ["dump.", "dump-", "vmcore"].iter().any(|prefix| name.starts_with(prefix)) && !is_log
+    });
+    let dated = dumps.filter_map(|path| {
+        let modified = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?.modified().ok();
+        Some((path, unix(modified?)?))
+    });
+    dated.filter(|(_, time)| *time >= since).max_by_key(|(_, time)| *time)
+}
+
+fn unix(time: SystemTime) -> Option<u64> {
+    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+fn text(report: &Report) -> String {
+    let complete = if report.complete { "complete" } else { "INCOMPLETE" };
+    let mut out = format!("{}: {complete}, {}\n", report.dump.display(), bytes(report.dump_bytes));
+    if let (Some(release), Some(crashed)) = (&report.release, report.crashed) {
+        out += &format!("Linux {release} crashed {}\n", utc(crashed));
+    }
+    let between = |from: Option<u64>, to: Option<u64>| Some(to?.checked_sub(from?)? as f64);
+    for (phase, time) in [
+        ("crash to first byte of the dump", between(report.crashed, report.capture_began)),
+        ("capture", between(report.capture_began, report.capture_ended)),
+        ("reboot", between(report.capture_ended, report.booted)),
+        ("crash to boot", between(report.crashed, report.booted)),
+    ] {
+        if let Some(time) = time {
+            out += &format!("{phase}: {}\n", seconds(time));
+        }
+    }
+    if let Some(test) = &report.planned {
+        let ratio = report.dump_bytes as f64 / test.dump_bytes.max(1) as f64;
+        out += &format!(
+            "planned: {} at level {} in {}; the dump has {ratio:.2} times that size\n",
+            bytes(test.dump_bytes),
+            test.level,
+            seconds(test.seconds)
+        );
+    }
+    out
+}

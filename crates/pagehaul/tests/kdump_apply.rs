@@ -1,0 +1,152 @@
+//! `pagehaul kdump plan` and `apply` on copies of a machine's files.
+#![cfg(feature = "kdump-setup")]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+const FILES: &[(&str, &str)] = &[
+    ("proc/cmdline", "crashkernel=512M-:192M"),
+    ("proc/meminfo", "MemTotal: 8000000 kB\nMemFree: 8000000 kB\n"),
+    ("proc/cpuinfo", "processor\t: 0\napicid\t\t: 0\n"),
+    ("proc/sys/kernel/osrelease", "6.1.0-50-amd64"),
+    ("proc/sys/kernel/panic_on_oops", "0"),
+    ("sys/devices/system/cpu/online", "0-7"),
+    ("etc/default/kdump-tools", "# mine\nUSE_KDUMP=0\n"),
+    ("usr/bin/makedumpfile", "#!/bin/sh\nexec pagehaul makedumpfile \"$@\"\n"),
+];
+
+fn machine() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in FILES {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+fn kdump(command: &str, root: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+    let output = run.args(["kdump", command, "--root"]).arg(root).args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// All files below /etc, with their contents.
+fn configuration(root: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut directories = vec![root.join("etc")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_plan_is_applied_once_and_undone() {
+    let directory = machine();
+    let root = directory.path();
+    let settings = root.join("etc/default/kdump-tools");
+    fs::set_permissions(&settings, fs::Permissions::from_mode(0o640)).unwrap();
+    let before = configuration(root);
+    let arguments = ["--disk", "10G", "--capture-cpus", "4"];
+
+    let (code, _, stderr) = kdump("apply", root, &arguments);
+    assert_eq!(code, Some(2), "{stderr}");
+    let (code, dry, _) = kdump("apply", root, &[&arguments[..], &["--dry-run"]].concat());
+    assert_eq!(code, Some(0));
+    assert!(dry.contains("nr_cpus=4") && dry.contains("# update-grub"), "{dry}");
+    assert_eq!(configuration(root), before, "a dry run changes nothing");
+
+    let apply = [&arguments[..], &["--yes"]].concat();
+    let (code, applied, stderr) = kdump("apply", root, &apply);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(applied.starts_with(&dry), "{applied}");
+    let after = configuration(root);
+    assert_eq!(after.len(), before.len() + 2, "{after:?}");
+    let text = fs::read_to_string(&settings).unwrap();
+    assert!(text.starts_with("# mine\nUSE_KDUMP=\"1\"\n") && text.contains("disable_cpu_apicid=0"), "{text}");
+    assert_eq!(fs::metadata(&settings).unwrap().permissions().mode() & 0o777, 0o640);
+
+    let (_, again, _) = kdump("apply", root, &apply);
+    assert_eq!(again, "\nThe files are as planned.\n");
+    // Another plan on top of it: an undo goes back to the beginning.
+    let (code, ..) = kdump("apply", root, &["--disk", "10G", "--capture-cpus", "2", "--yes"]);
+    assert_eq!(code, Some(0));
+    let (code, text, stderr) = kdump("apply", root, &["--undo"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("restored")).count(), 3, "{text}");
+    assert_eq!(configuration(root), before);
+    let (code, _, stderr) = kdump("apply", root, &["--undo"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("nothing to undo"), "{stderr}");
+}
+
+#[test]
+fn a_file_that_somebody_changed_is_not_undone() {
+    let directory = machine();
+    let root = directory.path();
+    let settings = root.join("etc/default/kdump-tools");
+    assert_eq!(kdump("apply", root, &["--disk", "10G", "--yes"]).0, Some(0));
+    let changed = fs::read_to_string(&settings).unwrap() + "SSH=\"kdump@host\"\n";
+    fs::write(&settings, &changed).unwrap();
+    let applied = configuration(root);
+    let (code, _, stderr) = kdump("apply", root, &["--undo"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("/etc/default/kdump-tools has changed since"), "{stderr}");
+    assert_eq!(configuration(root), applied, "all or nothing");
+    // Applied again, it is part of what an undo restores.
+    assert_eq!(kdump("apply", root, &["--disk", "10G", "-d", "17", "--yes"]).0, Some(0));
+    assert_eq!(kdump("apply", root, &["--undo"]).0, Some(0));
+    assert_eq!(fs::read_to_string(&settings).unwrap(), changed);
+}
+
+#[test]
+fn a_symbolic_link_stays_one() {
+    let directory = machine();
+    let root = directory.path();
+    let [link, file] = ["etc/default/kdump-tools", "etc/site/kdump"].map(|name| root.join(name));
+    fs::create_dir(root.join("etc/site")).unwrap();
+    fs::rename(&link, &file).unwrap();
+    symlink("../site/kdump", &link).unwrap();
+    assert_eq!(kdump("apply", root, &["--disk", "10G", "--yes"]).0, Some(0));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read_to_string(&file).unwrap().contains("USE_KDUMP=\"1\""));
+}
+
+#[test]
+fn a_described_machine_is_planned() {
+    let plan = |arguments: &[&str]| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+        let output = run.args(["kdump", "plan", "--json"]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let machine = ["--memory", "1T", "--cpus", "64", "--distribution", "fedora", "--kernel", "6.12.0"];
+    let slow = plan(&[&machine[..], &["--disk", "100M"]].concat());
+    let fast = plan(&[&machine[..], &["--disk", "10G"]].concat());
+    assert_eq!(slow["found"]["pages"], "assumed");
+    // A disk that is the limit needs no CPUs.
+    assert!(slow["capture_cpus"].as_u64().unwrap() <= 2, "{slow}");
+    assert!(fast["capture_cpus"].as_u64().unwrap() >= 16, "{fast}");
+    assert!(fast["seconds"].as_f64() < slow["seconds"].as_f64());
+    assert!(fast["reserve"]["bytes"].as_u64() > slow["reserve"]["bytes"].as_u64());
+    let sizes: Vec<u64> =
+        fast["dumps"].as_array().unwrap().iter().map(|dump| dump["bytes"].as_u64().unwrap()).collect();
+    assert!(sizes[0] > *sizes.last().unwrap(), "{sizes:?}");
+    // Nothing of the machine that plans is in it.
+    let files = fast["changes"]["files"].as_array().unwrap();
+    assert_eq!(files.len(), 3, "{files:?}");
+}
