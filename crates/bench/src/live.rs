@@ -33,7 +33,7 @@ pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Content
     let (mut scratch, mut out) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
     let mut found = Contents::default();
     for pfns in pfns.chunks(BATCH) {
-        // Reading is not timed: a capture kernel maps its source, which costs less.
+        // Reading is measured by itself: a capture reads pages in a row, not a few of them.
         let pages: Vec<PageBuf> =
             pfns.iter().filter_map(|&pfn| view.page(pfn, &mut scratch).ok().copied()).collect();
         let start = Instant::now();
@@ -48,6 +48,29 @@ pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Content
         found.pages += pages.len() as u64;
     }
     Ok(found)
+}
+
+/// Pages read in a row, and how many rows, to measure reading.
+const ROW: u64 = 256;
+const ROWS: usize = 64;
+
+/// Seconds that reading a page takes, measured on rows of pages that begin at some of these. 0 where none can be read.
+pub fn read(source: &Source, pfns: &[u64]) -> f64 {
+    let mut view = source.memory().view();
+    let mut scratch = [0; PAGE_SIZE];
+    let (mut pages, mut spent) = (0u64, Duration::ZERO);
+    for &first in pfns.iter().step_by(pfns.len().div_ceil(ROWS).max(1)) {
+        let start = Instant::now();
+        for pfn in first..first.saturating_add(ROW) {
+            if view.page(pfn, &mut scratch).is_err() {
+                break;
+            }
+            black_box(&scratch);
+            pages += 1;
+        }
+        spent += start.elapsed();
+    }
+    spent.as_secs_f64() / pages.max(1) as f64
 }
 
 /// How fast one CPU classifies pages.
@@ -101,6 +124,8 @@ mod tests {
         let found = contents(&source, &[0x4000, 0x4001, 1 << 50], "zstd".parse().unwrap()).unwrap();
         assert_eq!((found.pages, found.zero), (2, 1));
         assert!(found.stored > 0 && found.stored < 4096, "{found:?}");
+        assert!(read(&source, &[0x4000, 0x4001]) > 0.0);
+        assert_eq!(read(&source, &[1 << 50]), 0.0);
         let rate = scan(&source, 0x8000, Duration::ZERO).unwrap();
         assert!(rate.pages > 0.0 && rate.start > 0.0);
     }

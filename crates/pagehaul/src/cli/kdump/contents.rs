@@ -56,6 +56,8 @@ pub(super) struct Memory {
     pub(super) scan: f64,
     /// Seconds before the scan.
     pub(super) start: f64,
+    /// Seconds that reading a page takes.
+    pub(super) read: f64,
     pub(super) rates: Origin,
     /// Why something is assumed.
     pub(super) notes: Vec<String>,
@@ -69,6 +71,9 @@ const ASSUMED: Contents = Contents { pages: 100, zero: 15, stored: 100 * 1200, s
 /// Struct pages per second of one CPU, from docs/benchmarks/2026-11-21-scale.md.
 const ASSUMED_SCAN: ScanRate = ScanRate { start: 0.1, pages: 2.0e8 };
 
+/// Seconds to read a page: 4 GiB/s.
+const ASSUMED_READ: f64 = 1e-6;
+
 impl Memory {
     /// Examines the running kernel, as far as it lets itself be read.
     pub(super) fn of_running_kernel(live: &LivePages, method: Method) -> anyhow::Result<Self> {
@@ -80,6 +85,8 @@ impl Memory {
                 None
             }
         };
+        let pfns: Vec<u64> = live.uses.iter().flat_map(|used| used.sample.iter().copied()).collect();
+        let read = source.as_ref().map_or(ASSUMED_READ, |source| live::read(source, &pfns));
         let mut classes = Vec::new();
         for used in &live.uses {
             let measured = match &source {
@@ -101,6 +108,7 @@ impl Memory {
             per_cpu_free: live.per_cpu_free,
             scan: pages,
             start,
+            read,
             rates,
             notes,
         })
@@ -120,6 +128,7 @@ impl Memory {
             per_cpu_free: 0,
             scan,
             start,
+            read: ASSUMED_READ,
             rates: Origin::Assumed,
             notes: vec![why],
         }

@@ -27,8 +27,8 @@ use crate::printed;
 const MOST_CPUS: u32 = 32;
 /// CPUs pay off until the time is within this factor of the shortest.
 const NEAR: f64 = 1.10;
-/// What packing takes of the time of the codec alone, per CPU: reading and handing over pages is the rest
-/// (docs/benchmarks/2026-11-21-pack.md: 0.84 to 0.94 with two threads).
+/// The codec's part of a CPU's time when pages need not be read (docs/benchmarks/2026-11-21-pack.md: 0.84 to 0.94 with two
+/// threads).
 const PACK_SHARE: f64 = 0.84;
 /// Bytes per second that the one writing thread places at most (docs/benchmarks/2026-11-21-scale.md).
 const PLACE: f64 = 3.1e9;
@@ -245,7 +245,7 @@ fn rates(found: &Memory, dump: &Dump) -> Rates {
     Rates {
         level: dump.level,
         scan: found.scan,
-        pack: kept / dump.cpu_seconds.max(1e-9) * PACK_SHARE,
+        pack: kept / (dump.cpu_seconds / PACK_SHARE + found.read * dump.pages as f64).max(1e-9),
         place: PLACE,
         ratio: kept / dump.stored.max(1.0),
         kept: kept / found.bytes().max(1) as f64,
