@@ -1,6 +1,6 @@
 //! In the capture kernel: run pagehaul on /proc/vmcore, save the raw vmcore, write the report.
 
-use crate::system::{mount_disk, release, unmount};
+use crate::system::{field, mount_disk, release, unmount};
 use crate::{Result, notify_host, run, save};
 use lab_guest::plan::{Plan, disk, message};
 use lab_guest::results::Report;
@@ -10,12 +10,16 @@ const OUT: &str = "/out";
 
 /// Runs the plan's part for the capture kernel.
 pub fn capture(plan: &Plan) -> Result<()> {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     notify_host(message::CAPTURE, "");
     mount_disk(disk::OUT, OUT)?;
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let mut report = Report {
         release: release(),
         uptime: uptime.split_whitespace().next().and_then(|s| s.parse().ok()).unwrap_or(0.0),
+        cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64),
+        memory_kib: field(&memory, "MemTotal"),
+        available_kib: field(&memory, "MemAvailable"),
         vmcore_bytes: fs::metadata("/proc/vmcore").map_err(|e| format!("/proc/vmcore: {e}"))?.len(),
         ..Report::default()
     };

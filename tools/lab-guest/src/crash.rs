@@ -6,6 +6,7 @@ use lab_guest::plan::{self, Plan, message};
 use lab_guest::results::Manifest;
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::process::{Command, Stdio};
 
 /// Fills memory and crashes. Returns only on failure.
 pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
@@ -17,22 +18,53 @@ pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     }
     let (mut manifest, mut held) = fill::fill(percent)?;
     fill::balloon::inflate(&mut manifest);
+    if !plan.before.is_empty() {
+        manifest.before = run_apart(&plan.before)?;
+    }
     manifest.meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     manifest.modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     manifest.tasks = processes();
     write_manifest(&manifest)?;
     notify_host(message::FILLED, "");
-    // The capture kernel starts on the CPU that panics. With several CPUs that must be the boot CPU, which resets the
-    // machine if another CPU sends it INIT.
-    pin_to_cpu(0)?;
+    // The capture kernel starts on the CPU that panics. Unless the boot CPU does, which resets the machine if another CPU
+    // sends it INIT, kernels before 6.9 need disable_cpu_apicid.
+    pin_to_cpu(plan.crash_cpu)?;
     set("/proc/sys/kernel/sysrq", "1")?;
     notify_host(message::PANIC, "");
-    held.free();
+    // Pages that change their class would not be in the estimate.
+    if plan.before.is_empty() {
+        held.free();
+    }
     if let Some(name) = &plan.scenario {
         return scenario::run(name);
     }
     set("/proc/sysrq-trigger", "c")?;
     Err("the kernel survived sysrq-c".into())
+}
+
+/// Runs pagehaul on a CPU that goes offline afterwards. What exits leaves its pages in the CPU's lists, where no dump can tell
+/// that they are free; a CPU that goes offline returns them.
+fn run_apart(arguments: &[String]) -> Result<String> {
+    pin_to_cpu(1)?;
+    let output = run_pagehaul(arguments)?;
+    pin_to_cpu(0)?;
+    set("/sys/devices/system/cpu/cpu1/online", "0")?;
+    Ok(output)
+}
+
+/// Runs pagehaul and returns what it prints. What it reports on standard error goes to the console.
+fn run_pagehaul(arguments: &[String]) -> Result<String> {
+    notify_host(message::STEP, &format!("pagehaul {}", arguments.join(" ")));
+    let output = Command::new(plan::PAGEHAUL)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|e| format!("starting {}: {e}", plan::PAGEHAUL))?;
+    if !output.status.success() {
+        return Err(format!("pagehaul {}: {}", arguments.join(" "), output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|e| format!("pagehaul's output: {e}"))
 }
 
 fn processes() -> Vec<(u32, String)> {

@@ -71,6 +71,18 @@ pub struct Plan {
     /// How to crash; without it by SysRq c.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenario: Option<String>,
+    /// The CPU that panics.
+    #[serde(default, skip_serializing_if = "is_boot_cpu")]
+    pub crash_cpu: usize,
+    /// Arguments of a run of pagehaul before the crash, with memory as it is then. Its standard output is in the manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<String>,
+}
+
+// serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_boot_cpu(cpu: &usize) -> bool {
+    *cpu == 0
 }
 
 /// How to fill memory in the first kernel.

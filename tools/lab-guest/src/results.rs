@@ -18,6 +18,9 @@ pub struct Manifest {
     pub modules: String,
     /// `/proc/[pid]/comm` of every process just before the panic, as (pid, name).
     pub tasks: Vec<(u32, String)>,
+    /// Standard output of the run before the crash, if the plan has one.
+    #[serde(default)]
+    pub before: String,
 }
 
 /// The pages of one class.
@@ -71,6 +74,12 @@ pub struct Report {
     pub release: String,
     /// Seconds from the capture kernel's start to its init.
     pub uptime: f64,
+    /// Online CPUs.
+    pub cpus: u64,
+    /// MemTotal when its init starts, in KiB.
+    pub memory_kib: u64,
+    /// MemAvailable at that time, in KiB.
+    pub available_kib: u64,
     /// Size of /proc/vmcore in bytes.
     pub vmcore_bytes: u64,
     /// How the vmcore was saved, if requested.

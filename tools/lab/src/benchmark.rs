@@ -45,6 +45,8 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
         save_vmcore: false,
         runs: Vec::new(),
         scenario: None,
+        crash_cpu: 0,
+        before: Vec::new(),
     };
     // The key does not include the guest program: other builds fill memory the same way, and large inputs are kept.
     let key = Key::default()

@@ -23,6 +23,11 @@ pub fn pagehaul_for_workload() -> Result<PathBuf> {
     static_program("pagehaul", "stalls", has_target(MUSL) && runs("musl-gcc", &["--version"]))
 }
 
+/// Builds pagehaul with `kdump plan`.
+pub fn pagehaul_for_plan() -> Result<PathBuf> {
+    static_program("pagehaul", "kdump-setup", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+}
+
 /// Builds an example of a package in release mode for this machine, and returns its path.
 pub fn example(package: &str, name: &str) -> Result<PathBuf> {
     let mut command = cargo();

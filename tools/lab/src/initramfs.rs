@@ -34,6 +34,9 @@ pub fn build(
     first.file(plan::PATH, &json);
     first.file(plan::CAPTURE_KERNEL, &read(&kernel.image()?)?);
     first.file(plan::CAPTURE_INITRAMFS, &capture.finish());
+    if let Some(path) = pagehaul.filter(|_| !plan.before.is_empty()) {
+        first.file(plan::PAGEHAUL, &read(path)?);
+    }
     if let Some(path) = scenario {
         first.file(plan::SCENARIO_MODULE, &read(path)?);
     }

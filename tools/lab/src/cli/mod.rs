@@ -6,8 +6,8 @@ mod workload;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_tools, kernels, oracle, power,
-    tools::Tools, validate,
+    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_plan, kdump_tools, kernels, oracle, power,
+    smp, tools::Tools, validate,
 };
 use std::path::PathBuf;
 
@@ -90,6 +90,24 @@ enum Command {
         /// Memory reserved for the capture kernel, one guest for each value.
         #[arg(long, default_value = "256M,192M,128M,112M,96M,80M,64M", value_delimiter = ',')]
         crashkernel: Vec<String>,
+        /// The pagehaul to run instead of building it.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Compare what `pagehaul kdump plan` estimates in guests with the dumps that their crashes leave.
+    KdumpPlan {
+        /// Kernel series, see `lab kernels`.
+        #[arg(long, default_value = "6.1,6.12,7.2", value_delimiter = ',')]
+        kernel: Vec<String>,
+        /// The pagehaul to run instead of building it, with the feature `kdump-setup`.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
+    /// Crash guests whose capture kernels have several CPUs, on the boot CPU and on another one.
+    Smp {
+        /// Memory reserved for the capture kernel.
+        #[arg(long, default_value = "256M")]
+        crashkernel: String,
         /// The pagehaul to run instead of building it.
         #[arg(long)]
         pagehaul: Option<PathBuf>,
@@ -192,6 +210,14 @@ pub fn run() -> Result<()> {
         Command::Run(arguments) => workload::run(arguments),
         Command::CaptureKernel { kernel, crashkernel, pagehaul } => {
             print!("{}", capture_kernel::table(&kernel, &crashkernel, pagehaul.as_deref())?);
+            Ok(())
+        }
+        Command::KdumpPlan { kernel, pagehaul } => {
+            print!("{}", kdump_plan::table(&kernel, pagehaul)?);
+            Ok(())
+        }
+        Command::Smp { crashkernel, pagehaul } => {
+            print!("{}", smp::table(&crashkernel, pagehaul.as_deref())?);
             Ok(())
         }
         Command::BenchRead { kernel, pagehaul } => {

@@ -45,6 +45,14 @@ pub struct Config {
     /// How to crash: `null`, `bug`, `deadlock`, `rwsem`, `lockup` (`tools/lab/module/crash_scenes.c`) or `oom`. Without it,
     /// by SysRq c.
     pub scenario: Option<String>,
+    /// CPUs of the capture kernel (`nr_cpus=`) instead of `cpus`.
+    pub capture_cpus: Option<u32>,
+    /// Appended to the capture kernel's command line.
+    pub capture_append: String,
+    /// The CPU that panics.
+    pub crash_cpu: usize,
+    /// Arguments of a run of pagehaul in the first kernel, just before the crash.
+    pub before: Vec<String>,
     /// Whether to keep the initial contents of the disks for results and dumps, and a log of all writes to them.
     pub record: bool,
 }
@@ -69,6 +77,10 @@ impl Default for Config {
             dump_disk_mib: 0,
             save_vmcore: true,
             scenario: None,
+            capture_cpus: None,
+            capture_append: String::new(),
+            crash_cpu: 0,
+            before: Vec::new(),
             record: false,
         }
     }
@@ -112,12 +124,17 @@ impl Config {
             // Both kernels run without watchdogs and the timer check: under translation a CPU can seem stuck for
             // longer than a watchdog allows, and a kernel that counts ticks for a moment can miss its timer.
             capture_command_line: format!(
-                "console=ttyS0 panic=-1 nowatchdog no_timer_check reset_devices nr_cpus={} cgroup_disable=memory",
-                self.cpus
-            ),
+                "console=ttyS0 panic=-1 nowatchdog no_timer_check reset_devices nr_cpus={} cgroup_disable=memory {}",
+                self.capture_cpus.unwrap_or(self.cpus),
+                self.capture_append
+            )
+            .trim_end()
+            .to_owned(),
             save_vmcore: self.save_vmcore,
             runs,
             scenario: self.scenario.clone(),
+            crash_cpu: self.crash_cpu,
+            before: self.before.clone(),
         }
     }
 
