@@ -17,7 +17,7 @@ impl Setup {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut machine = Machine::new(Era::V6_12);
-        machine.sampler(0x4000).anon(0x5000).fill(0x5000, Content::Random);
+        machine.sampler(0x4000).anon(0x5000).fill(0x5000, Content::Random).fill(0x9002, Content::Stamp);
         let text = "crash: sysrq triggered";
         machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
         let image = machine.build();
@@ -111,6 +111,48 @@ fn read_tells_by_its_exit_status_what_became_of_a_page() {
     assert!(by("--virt", text) == by("--phys", physical));
     assert!(setup.ends(&["read", "dump", "--virt", "0x1000"], 7).1.contains("not mapped"));
     setup.ends(&["read", "dump"], 2);
+}
+
+/// A PT_LOAD may start, end, or end its stored bytes within a page.
+#[test]
+fn bytes_of_pages_stored_in_part_are_kept_and_named() {
+    let setup = Setup::new();
+    let mut elf = setup.image.qemu_elf();
+    let last = elf.segments.len() - 1;
+    let start = elf.segments[last].paddr;
+    let stored = 0x2800 - start % 4096;
+    elf.store_only(last, stored).write(&setup.path("partly")).unwrap();
+    let (pfn, end) = ((start + stored) >> 12, start + stored);
+    let mut expected = setup.image.page(pfn);
+    assert!(expected[..0x800].iter().any(|byte| *byte != 0));
+    expected[0x800..].fill(0);
+
+    let read = |name: &str, at: u64, len: u64, code: i32| {
+        let (at, len) = (at.to_string(), len.to_string());
+        setup.ends(&["read", name, "--phys", &at, "--len", &len, "--format", "raw"], code)
+    };
+    let (bytes, said) = read("partly", end - 0x1800, 0x2000, 4);
+    assert!(bytes == [&setup.image.page(pfn - 1)[..], &expected[..0x800]].concat());
+    assert!(said.contains(&format!("{end:#x}")), "{said}");
+    assert!(read("partly", end, 1, 4).0.is_empty());
+    // Memory ends within PFN 0x9f.
+    let (bytes, _) = read("partly", 0x9f000, 4096, 7);
+    assert_eq!(bytes.len() as u64, setup.image.ram()[0].1 - 0x9f000);
+    // A file that ends within a page.
+    let whole = std::fs::read(setup.path("partly")).unwrap();
+    std::fs::write(setup.path("cut"), &whole[..whole.len() - 0x100]).unwrap();
+    assert_eq!(read("cut", pfn << 12, 4096, 5).0, expected[..0x700]);
+
+    let described = setup.text(&["info", "--json", "partly"]);
+    assert!(described.contains("\"partly_stored_pages\": 1"), "{described}");
+    assert!(setup.text(&["info", "partly"]).contains("1 in part"));
+    setup.text(&["verify", "partly"]);
+    for format in ["kdump", "elf", "flattened"] {
+        let said = setup.text(&["convert", "--force", "-f", format, "partly", "converted"]);
+        assert!(said.contains("1 pages are in the source in part only"), "{said}");
+        assert!(read("converted", pfn << 12, 4096, 0).0 == expected, "{format}");
+        assert!(read("converted", (pfn + 1) << 12, 1, 4).0.is_empty(), "{format}");
+    }
 }
 
 #[test]

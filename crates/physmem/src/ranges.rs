@@ -99,6 +99,27 @@ impl RangeMap {
         self.pieces[first..].iter().take_while(move |piece| piece.start < range.end)
     }
 
+    /// Whether `range` is not in one piece.
+    pub fn divides(&self, range: Range<u64>) -> bool {
+        self.find(range.start).is_none_or(|piece| piece.end < range.end)
+    }
+
+    /// Returns the pages, ascending, of which some bytes are stored and others were excluded.
+    pub fn partly_stored(&self, page_shift: u32) -> impl Iterator<Item = u64> + '_ {
+        let mut next = 0;
+        self.pieces.iter().filter(|piece| piece.stored > 0).flat_map(move |piece| {
+            let first = piece.start >> page_shift;
+            let last = (piece.end - 1) >> page_shift;
+            let partly = |pfn: &u64| {
+                let page = pfn << page_shift..(pfn + 1) << page_shift;
+                *pfn >= next && self.within(page).any(|piece| piece.stored == 0)
+            };
+            let found = [Some(first), (last > first).then_some(last)].map(|pfn| pfn.filter(partly));
+            next = last + 1;
+            found.into_iter().flatten()
+        })
+    }
+
     /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page that a piece touches, fractional ones included;
     /// with `stored_only`, only pieces whose bytes are held. Other bits are cleared.
     pub fn mark_pages(&self, first_pfn: u64, page_shift: u32, stored_only: bool, bits: &mut [u64]) {
@@ -202,6 +223,24 @@ mod tests {
     fn neighbours_in_memory_and_file_are_one() {
         let map = RangeMap::new([stored(0x2000, 0x3000, 0x1000), stored(0x1000, 0x2000, 0)]);
         assert_eq!(map.pieces(), [stored(0x1000, 0x3000, 0)]);
+    }
+
+    #[test]
+    fn pages_stored_in_part_are_found() {
+        let excluded = |start, end| Piece { start, end, stored: 0, offset: 0 };
+        let map = RangeMap::new([
+            // Memory ends within its page, nothing was excluded.
+            stored(0x1000, 0x9f800, 0),
+            Piece { stored: 0x1800, ..stored(0x10_0000, 0x10_4000, 0) },
+            // Two parts of one page are stored, a third is not.
+            excluded(0x20_0000, 0x20_0400),
+            stored(0x20_0400, 0x20_0800, 0),
+            stored(0x20_0900, 0x20_3000, 0),
+            excluded(0x20_3000, 0x20_4000),
+        ]);
+        assert_eq!(map.partly_stored(12).collect::<Vec<_>>(), [0x101, 0x200]);
+        assert!(!map.divides(0x10_0000..0x10_1000) && map.divides(0x10_1000..0x10_2000));
+        assert!(map.divides(0x9f000..0xa0000) && map.divides(0xa0000..0xa1000));
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub trait View: Send {
     /// a segment, a window or a decompressed page ends: ask again from there.
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError>;
 
-    /// An address after `paddr`, which is in no memory, up to which there is none either.
+    /// An address after `paddr`, of which the source has no byte, up to which it has none either.
     fn end_of_hole(&self, paddr: u64) -> u64 {
         paddr + 1
     }
@@ -102,8 +102,9 @@ pub trait View: Send {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// The page `pfn`, from a window where one holds it whole, else gathered in `scratch`. Bytes of a fractional
-    /// first or last page that lie outside every segment read as zero: PFN 0x9f, below the EBDA, is such a page.
+    /// The page `pfn`, from a window where one holds it whole, else gathered in `scratch`. Of a page that the source holds
+    /// in part, bytes outside every segment read as zero (PFN 0x9f, below the EBDA, is such a page), and so do bytes that
+    /// were excluded.
     fn page<'a>(&'a mut self, pfn: u64, scratch: &'a mut PageBuf) -> Result<&'a PageBuf, ReadError> {
         let paddr = pfn << PAGE_SHIFT;
         // Asked twice, because a window that is kept borrowed rules out the other path; the second look-up hits
@@ -124,7 +125,7 @@ pub trait View: Send {
     fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
         let paddr = pfn << PAGE_SHIFT;
         match self.read(paddr, page) {
-            Err(ReadError::NotPresent { .. }) => gather(self, paddr, page),
+            Err(ReadError::NotPresent { .. } | ReadError::NotInDump { .. }) => gather(self, paddr, page),
             done => done,
         }
     }
@@ -135,19 +136,24 @@ fn gather<V: View + ?Sized>(view: &mut V, paddr: u64, page: &mut PageBuf) -> Res
     page.fill(0);
     let mut at = 0;
     let mut found = false;
+    let mut lacking = ReadError::NotPresent { paddr };
     while at < PAGE_SIZE {
-        match view.window(paddr + at as u64, PAGE_SIZE - at) {
+        // Segments, and what is stored of them, may begin or end at any byte.
+        let hole = match view.window(paddr + at as u64, PAGE_SIZE - at) {
             Ok(piece) => {
                 page[at..at + piece.len()].copy_from_slice(piece);
                 at += piece.len();
                 found = true;
+                continue;
             }
-            // Segments may begin or end at any byte.
-            Err(ReadError::NotPresent { paddr: hole }) => {
-                at = (view.end_of_hole(hole).saturating_sub(paddr)).min(PAGE_SIZE as u64) as usize;
+            Err(ReadError::NotPresent { paddr: hole }) => hole,
+            Err(ReadError::NotInDump { paddr: hole }) => {
+                lacking = ReadError::NotInDump { paddr };
+                hole
             }
             Err(error) => return Err(error),
-        }
+        };
+        at = (view.end_of_hole(hole).saturating_sub(paddr)).min(PAGE_SIZE as u64) as usize;
     }
-    if found { Ok(()) } else { Err(ReadError::NotPresent { paddr }) }
+    if found { Ok(()) } else { Err(lacking) }
 }

@@ -268,7 +268,8 @@ impl View for ElfView<'_> {
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {
-        self.vmcore.ranges.next_start(paddr)
+        let ranges = &self.vmcore.ranges;
+        ranges.find(paddr).map_or_else(|| ranges.next_start(paddr), |excluded| excluded.end)
     }
 
     fn take_fault(&mut self) -> bool {

@@ -101,6 +101,8 @@ struct Description {
     codecs: Vec<CodecCount>,
     zero_pages: u64,
     missing_pages: u64,
+    /// Pages of which some bytes are stored and others were excluded.
+    partly_stored_pages: u64,
     stored_bytes: Option<u64>,
     erased: Option<String>,
     /// What is wrong with it as a whole.
@@ -168,6 +170,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         erased: erased(memory.notes()),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),
+        partly_stored_pages: memory.ranges().partly_stored(PAGE_SHIFT).count() as u64,
         first_pfn: pieces.first().map_or(0, |piece| piece.start >> PAGE_SHIFT),
         end_pfn: memory.ranges().end().div_ceil(1 << PAGE_SHIFT),
         ..Description::default()

@@ -1,14 +1,14 @@
 //! `pagehaul read`.
 
 use std::io::{self, BufWriter, Write};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_kernel::{AddressSpace, Hints, TranslateError};
-use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError};
+use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError, View};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_vmcore::Source;
 use pagehaul_vmcore::sweep::sweep;
@@ -114,33 +114,24 @@ fn physical(source: &Source, start: u64, arguments: &ReadArguments, out: &mut Pr
     let mut at = start;
     let pfns = start >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64);
     let threads = arguments.threads.count();
+    let mut view = memory.view();
     let stop = sweep(memory, pfns, threads, |batch| {
-        let mut failures = batch.failures.iter();
         for (pfn, state, bytes) in batch.pages() {
             let page = pfn << PAGE_SHIFT;
             if page > at {
                 return ControlFlow::Break(absent(at));
             }
-            if state != PageState::Present {
-                let error = failures.find(|(failed, _)| *failed == pfn).map(|(_, error)| error);
-                return ControlFlow::Break(Stop::Read(match (state, error) {
-                    (_, Some(ReadError::Missing { reason, .. })) => {
-                        ReadError::Missing { paddr: at, reason: reason.clone() }
-                    }
-                    (_, Some(ReadError::Damaged { reason, .. })) => {
-                        ReadError::Damaged { paddr: at, reason: reason.clone() }
-                    }
-                    (_, Some(error)) => ReadError::Damaged { paddr: at, reason: error.to_string() },
-                    (PageState::Excluded, None) => ReadError::NotInDump { paddr: at },
-                    (_, None) => ReadError::NotPresent { paddr: at },
-                }));
+            let next = (page + PAGE_SIZE as u64).min(end);
+            let done =
+                if state == PageState::Present && !memory.ranges().divides(page..page + PAGE_SIZE as u64) {
+                    out.put(at, &bytes[(at - page) as usize..(next - page) as usize]).map_err(Stop::Write)
+                } else {
+                    pieces(view.as_mut(), at..next, out)
+                };
+            if let Err(stop) = done {
+                return ControlFlow::Break(stop);
             }
-            let from = (at - page) as usize;
-            let to = (end - page).min(PAGE_SIZE as u64) as usize;
-            if let Err(error) = out.put(at, &bytes[from..to]) {
-                return ControlFlow::Break(Stop::Write(error));
-            }
-            at = page + to as u64;
+            at = next;
         }
         ControlFlow::Continue(())
     });
@@ -149,6 +140,21 @@ fn physical(source: &Source, start: u64, arguments: &ReadArguments, out: &mut Pr
         None if at < end => Err(absent(at)),
         None => Ok(()),
     }
+}
+
+/// Prints the bytes of a page that has only some of them, up to the first that it lacks.
+fn pieces(view: &mut dyn View, bytes: Range<u64>, out: &mut Printer) -> Result<(), Stop> {
+    let mut at = bytes.start;
+    while at < bytes.end {
+        let piece = view.window(at, (bytes.end - at) as usize).map_err(Stop::Read)?.to_vec();
+        if view.take_fault() {
+            let reason = "the file failed while it was read".into();
+            return Err(Stop::Read(ReadError::Damaged { paddr: at, reason }));
+        }
+        out.put(at, &piece).map_err(Stop::Write)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 fn virtual_memory(

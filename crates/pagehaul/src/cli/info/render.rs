@@ -41,6 +41,12 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
     if found.zero_pages > 0 {
         row("", Some(format!("{} share one page (zeros)", count(found.zero_pages))));
     }
+    if found.partly_stored_pages > 0 {
+        row(
+            "",
+            Some(format!("{} in part: other bytes of them were excluded", count(found.partly_stored_pages))),
+        );
+    }
     if found.missing_pages > 0 {
         row("", Some(format!("{} missing", count(found.missing_pages))));
     }
