@@ -7,9 +7,9 @@ use pagehaul_elfcore::dump::{SHORTEST_HOLE, Segments};
 use pagehaul_elfcore::{EM_AARCH64, EM_X86_64, notes};
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_kernel::{Hints, Kernel, KernelMappedPages};
+use pagehaul_kernel::{Hints, Kernel, KernelMappedPages, PageClass, Undecidable};
 use pagehaul_output::StoredBitmap;
-use pagehaul_physmem::Arch;
+use pagehaul_physmem::{Arch, PAGE_SHIFT};
 
 use crate::report::{Clock, class_counts};
 use crate::selection::{Selection, Tally};
@@ -42,6 +42,12 @@ impl<'a> Job<'a> {
         let memory = source.memory();
         check_machine(memory.arch())?;
         let mut warnings = source.warnings();
+        let pages = memory.ranges().partly_stored(PAGE_SHIFT).count();
+        if pages > 0 {
+            warnings.push(format!(
+                "{pages} pages are in the source in part only: their excluded bytes are written as zeros"
+            ));
+        }
         let kernel = match Kernel::discover(memory, Hints::from_memory(memory)) {
             Ok(kernel) => Some(kernel),
             // Keeping all pages needs no kernel.
@@ -54,14 +60,8 @@ impl<'a> Job<'a> {
             Err(error) => return Err(error.into()),
         };
         let classified = kernel.iter().filter(|_| !options.keep_all);
-        for gap in classified.flat_map(Kernel::undecidable) {
-            warnings.push(format!(
-                "{}: VMCOREINFO has no {}: {}",
-                gap.class.name(),
-                gap.missing,
-                gap.consequence
-            ));
-        }
+        let gaps = classified.flat_map(Kernel::undecidable).filter(|gap| gap.class != PageClass::Unaccepted);
+        warnings.extend(gaps.map(Undecidable::to_string));
         Ok(Self { source, options, progress, kernel, own: None, warnings })
     }
 
@@ -156,6 +156,12 @@ impl<'a> Job<'a> {
                 "struct pages are damaged; undecidable pages are kept: PFN {:#x}: {}",
                 inconsistency.pfn, inconsistency.what
             ));
+        }
+        // Only confidential guests have unaccepted memory: kernels lack its type on most machines without a loss.
+        if tally.kept[PageClass::Undecided as usize] > 0 && !self.options.keep_all {
+            let gaps = self.kernel.iter().flat_map(Kernel::undecidable);
+            warnings
+                .extend(gaps.filter(|gap| gap.class == PageClass::Unaccepted).map(Undecidable::to_string));
         }
         let count = |&method: &Method| {
             let (_, pages) = stats.packed.iter().find(|(known, _)| *known == method)?;

@@ -149,3 +149,19 @@ fn without_vmcoreinfo_only_levels_that_need_none_work() {
     assert_eq!(report.pages_excluded, 0);
     assert!(report.warnings[0].contains("VMCOREINFO"), "{:?}", report.warnings);
 }
+
+/// Most kernels do not export the type of unaccepted memory, and most machines have none.
+#[test]
+fn unaccepted_memory_is_mentioned_where_there_is_some() {
+    for confidential in [false, true] {
+        let mut machine = Machine::new(Era::V6_12);
+        machine.kernel(0x4000);
+        if confidential {
+            machine.unaccepted(0x4400, 10);
+        }
+        let bench = Bench::new(machine.build());
+        let (_, report) = bench.capture("dump", &options("31", "lzo", Format::Kdump));
+        let said = report.warnings.iter().any(|warning| warning.contains("confidential guest"));
+        assert_eq!(said, confidential, "{:?}", report.warnings);
+    }
+}

@@ -37,6 +37,12 @@ pub struct Undecidable {
     pub consequence: &'static str,
 }
 
+impl std::fmt::Display for Undecidable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: VMCOREINFO has no {}: {}", self.class.name(), self.missing, self.consequence)
+    }
+}
+
 /// The kernel that died: where its page tables and struct pages are, and how to read them. Shared by all threads.
 #[derive(Debug, Clone)]
 pub struct Kernel {

@@ -132,6 +132,16 @@ fn types_in_the_top_byte() {
     assert_eq!(found[4096..5121], [&[Free; 1024][..], &[Kernel_]].concat());
 }
 
+/// Kernels 6.12 to 6.15 have the type and do not export it.
+#[test]
+fn unaccepted_memory_that_vmcoreinfo_does_not_confirm_is_undecided() {
+    let mut memory = KernelMemory::of(machine(Era::V6_12, 1).unaccepted(2048, 10).kernel(2047));
+    memory.finish();
+    let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+    assert_eq!(kernel.undecidable().iter().map(|gap| gap.class).collect::<Vec<_>>(), [Unaccepted]);
+    assert_eq!(classes(&mut memory)[2047..2050], [Kernel_, Undecided, Kernel_]);
+}
+
 #[test]
 fn bit_7_is_not_slab_any_more() {
     let mut memory = KernelMemory::of(machine(Era::V6_10, 1).anon(1).buddy(2, 0));

@@ -6,6 +6,9 @@ use crate::{PageClass, Undecidable, VmcoreInfo};
 /// The top byte of a page table's type in kernels that keep types there (`PGTY_table`, 4ffca5a96678, 6.12). Not
 /// exported; it decides nothing but the name of a class that is kept anyway.
 const TABLE: u32 = 0xf2;
+/// The top byte of unaccepted memory's type (`PGTY_unaccepted`, 310183de7baf, 6.12). Where VMCOREINFO does not confirm it,
+/// such pages are kept as undecided.
+const UNACCEPTED: u32 = 0xf7;
 
 /// The types VMCOREINFO exports, as `PAGE_*_MAPCOUNT_VALUE`.
 #[derive(Debug, Clone, Default)]
@@ -94,13 +97,17 @@ impl PageTypes {
     pub(crate) fn tests(&self) -> [(Option<(u32, u32)>, PageClass); 6] {
         let mask = if self.top_byte { 0xff00_0000 } else { u32::MAX };
         let test = |value: Option<u32>| value.map(|value| (mask, value & mask));
+        let unaccepted = match self.unaccepted {
+            None if self.top_byte => (test(Some(UNACCEPTED << 24)), PageClass::Undecided),
+            exported => (test(exported), PageClass::Unaccepted),
+        };
         [
             (test(self.buddy), PageClass::Free),
             (test(self.slab), PageClass::Slab),
             (test(self.top_byte.then_some(TABLE << 24)), PageClass::PageTable),
             (test(self.hugetlb), PageClass::HugeTlb),
             (test(self.offline), PageClass::Offline),
-            (test(self.unaccepted), PageClass::Unaccepted),
+            unaccepted,
         ]
     }
 }
