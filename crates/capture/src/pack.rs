@@ -1,8 +1,10 @@
 //! Packing: reading and compressing a batch of pages.
 
+use std::ops::Range;
+
 use pagehaul_codec::{Compressor, is_zero};
 use pagehaul_output::{PageBatch, StoredPage};
-use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, View};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, View};
 
 use crate::CaptureError;
 use crate::adaptive::AdaptiveLevel;
@@ -46,7 +48,10 @@ impl Batch {
 
 /// The state of one packing thread.
 pub(crate) struct Packer<'a> {
+    memory: &'a dyn PhysMemory,
     view: Box<dyn View + 'a>,
+    /// Pages whose state the source knows without reading them, and that state; `None` if they have to be read.
+    known: (Range<u64>, Option<PageState>),
     level: &'a AdaptiveLevel,
     /// One per method of the ladder. A context allocates its memory when it is first used.
     compressors: Vec<Compressor>,
@@ -68,7 +73,9 @@ impl<'a> Packer<'a> {
 
     pub(crate) fn new(memory: &'a dyn PhysMemory, level: &'a AdaptiveLevel) -> Result<Self, CaptureError> {
         Ok(Self {
+            memory,
             view: memory.view(),
+            known: (0..0, None),
             level,
             compressors: level
                 .ladder()
@@ -87,6 +94,10 @@ impl<'a> Packer<'a> {
         let rung = self.level.rung(batch.sequence);
         while let Some(&pfn) = batch.pfns.get(batch.stored.len()) {
             let before = batch.stored.len();
+            if let Some(state) = self.known_state(pfn) {
+                self.store_known(pfn, state, rung, batch);
+                continue;
+            }
             let run = run_length(&batch.pfns[before..]);
             let regions = self.level.regions();
             let rung = if regions.is_some_and(|regions| regions.resists(pfn)) { 0 } else { rung };
@@ -101,6 +112,32 @@ impl<'a> Packer<'a> {
                 regions.saw(pfn, stored.len(), raw);
             }
         }
+    }
+
+    /// Returns the state of a page if the source knows it without reading the page.
+    fn known_state(&mut self, pfn: u64) -> Option<PageState> {
+        if !self.known.0.contains(&pfn) {
+            let (state, end) = self.memory.known_state(pfn << PAGE_SHIFT);
+            // Of the last page, only a part may be in that state.
+            self.known = match state {
+                Some(_) if end >> PAGE_SHIFT > pfn => (pfn..end >> PAGE_SHIFT, state),
+                Some(_) => (pfn..pfn + 1, None),
+                None => (pfn..end.div_ceil(PAGE_SIZE as u64).max(pfn + 1), None),
+            };
+        }
+        self.known.1
+    }
+
+    /// Stores the pages of the batch from `pfn` that are in a known state: terabytes of holes cost no reading.
+    fn store_known(&mut self, pfn: u64, state: PageState, rung: usize, batch: &mut Batch) {
+        let left = batch.pfns.iter().skip(batch.stored.len());
+        let known = batch.stored.len() + left.take_while(|pfn| self.known.0.contains(pfn)).count();
+        let stored = if state == PageState::Present { StoredPage::Zero } else { StoredPage::Unreadable };
+        if stored == StoredPage::Unreadable && batch.failure.is_none() {
+            // For the reason.
+            self.pack_page(pfn, rung, batch);
+        }
+        batch.stored.resize(known, stored);
     }
 
     /// Packs the `run` pages from `pfn`, as many as one window holds whole. Returns false, with nothing packed, if it holds

@@ -5,7 +5,7 @@ mod common {
 }
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::{Command, Stdio};
 
 use common::setup::{BINARY, Setup};
@@ -98,6 +98,11 @@ fn zeros_that_no_file_holds_cost_nothing() {
     File::options().write(true).open(setup.path("zeros")).unwrap().set_len(data as u64 + (1 << 40)).unwrap();
     let (code, out, said) = run(&setup, &["verify", "zeros"]);
     assert_eq!(code, Some(0), "{said}");
+    assert!(out.contains("268,435,456 (1.0 TiB) pages are readable"), "{out}");
+    let (code, _, said) = run(&setup, &["convert", "-q", "-f", "elf", "zeros", "copy"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(std::fs::metadata(setup.path("copy")).unwrap().blocks() < 2048);
+    let (_, out, _) = run(&setup, &["verify", "copy"]);
     assert!(out.contains("268,435,456 (1.0 TiB) pages are readable"), "{out}");
     // A copy that lost its end: the same number of pages is missing, or nearly.
     File::options().write(true).open(setup.path("zeros")).unwrap().set_len(1 << 30).unwrap();

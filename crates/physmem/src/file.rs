@@ -52,7 +52,13 @@ pub struct PlainFile {
     path: PathBuf,
     size: u64,
     identity: (u64, u64),
+    /// Whether the file system's holes are zeros.
+    has_holes: bool,
 }
+
+/// File systems whose seeks do not find zeros: files of /proc have no blocks, and holes of a mounted dump may be excluded
+/// pages (`FUSE_SUPER_MAGIC`, `include/uapi/linux/magic.h`).
+const NO_HOLES: [rustix::fs::FsWord; 2] = [rustix::fs::PROC_SUPER_MAGIC, 0x6573_5546];
 
 impl PlainFile {
     /// Opens a regular file or a block device for reading. Fails at once for pipes and terminals, whose opening or reading
@@ -81,7 +87,8 @@ impl PlainFile {
                 what: format!("{what}; name a vmcore or a dump"),
             });
         };
-        Ok(Self { file, path: path.to_owned(), size, identity: (meta.dev(), meta.ino()) })
+        let has_holes = rustix::fs::fstatfs(&file).is_ok_and(|system| !NO_HOLES.contains(&system.f_type));
+        Ok(Self { file, path: path.to_owned(), size, identity: (meta.dev(), meta.ino()), has_holes })
     }
 
     /// Opens the same path once more.
@@ -105,6 +112,9 @@ impl ReadAt for PlainFile {
     }
 
     fn next_data(&self, offset: u64) -> Range<u64> {
+        if !self.has_holes {
+            return offset.min(self.size)..self.size;
+        }
         // Reads name their offsets, so that moving the file's own does not matter.
         let start = match seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
             Ok(start) => start,
