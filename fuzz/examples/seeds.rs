@@ -22,12 +22,18 @@ fn main() -> std::io::Result<()> {
         .fill(0x4003, Content::Random)
         .build();
 
-    save("elf", "proc", &small_elf(&image, false))?;
-    save("elf", "qemu", &small_elf(&image, true))?;
+    for (name, qemu) in [("proc", false), ("qemu", true)] {
+        let elf = small_elf(&image, qemu);
+        save("elf", name, &elf)?;
+        save("mount_file", name, &elf)?;
+        save("convert", name, &[&[0], &elf[..]].concat())?;
+    }
     save("notes", "notes", image.notes())?;
     for version in [1, 3, 6] {
         let bytes = image.kdump().version(version).only(0x4000..0x4008).mixed().bytes();
         save("kdump", &format!("v{version}"), &bytes)?;
+        save("mount_file", &format!("v{version}"), &bytes)?;
+        save("convert", &format!("v{version}"), &[&[version as u8], &bytes[..]].concat())?;
     }
     let dump = image.kdump().only(0x4000..0x4004).codec(Codec::Zlib).bytes();
     save("kdump", "incomplete", &image.kdump().only(0x4000..0x4008).incomplete(3).bytes())?;
@@ -60,8 +66,10 @@ fn main() -> std::io::Result<()> {
         // The struct pages of one block of every kind.
         let mut bytes = vec![0; 64 * 360];
         base.image.read(base.image.struct_page_paddr(FIRST_PFN), &mut bytes);
-        bytes.insert(0, index as u8);
-        save("classify", era.release(), &bytes)?;
+        let of_era = [&[index as u8], &bytes[..]].concat();
+        save("classify", era.release(), &of_era)?;
+        save("census", era.release(), &of_era)?;
+        save("capture", era.release(), &[&[index as u8, 31, 5 * index as u8], &bytes[..]].concat())?;
     }
     processes(&save)?;
     traces(&save)
@@ -140,12 +148,16 @@ fn traces(save: &dyn Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
     writer.header_page(HEADER_PAGE).map_err(error)?;
     writer.format("vmscan", FORMAT).map_err(error)?;
     writer.pages(0, &page).map_err(error)?;
-    save("trace_file", "pht", &writer.finish(&Default::default()).map_err(error)?)?;
+    let recording = writer.finish(&Default::default()).map_err(error)?;
+    let size = (recording.len() as u16).to_le_bytes();
+    save("trace_file", "pht", &recording)?;
     save("trace_file", "v6", &trace_dat(&page))?;
+    save("reclaim_compare", "pht-v6", &[&size[..], &recording, &trace_dat(&page)].concat())?;
     let text = "# tracer: nop\n kswapd0-45 [001] d..1. 12.345678: mm_vmscan_kswapd_wake: nid=0 order=3\n\
         dd  12/13 [000] 12.4: vmscan:mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_KERNEL\nCPU:1 [LOST 22 EVENTS]\n\
         a b-7 [000] 12.5: mm_shrink_slab_start: scan+0x0/0x1 0000: nid: 0 objects to shrink 5 gfp_flags GFP_KERNEL cache items 1\n";
-    save("trace_file", "text", text.as_bytes())
+    save("trace_file", "text", text.as_bytes())?;
+    save("reclaim_compare", "pht-text", &[&size[..], &recording, text.as_bytes()].concat())
 }
 
 /// The smallest trace.dat of version 6: one event, one CPU.

@@ -2,12 +2,19 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use pagehaul_capture::{Compression, Format, Limits, Options, Report, Target, capture};
+use pagehaul_codec::{Codec, Method};
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_physmem::{KernelMapping, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View};
+use pagehaul_physmem::{
+    KernelMapping, MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View,
+};
+use pagehaul_run::Progress;
 use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message, note};
+use pagehaul_vmcore::{Source, sweep};
 
 /// A file in memory.
 #[derive(Clone)]
@@ -15,10 +22,54 @@ pub struct MemoryFile(pub Arc<[u8]>);
 
 /// Calls `read` with the path of a file of these bytes, in memory.
 pub fn in_file(bytes: &[u8], read: impl FnOnce(&Path)) {
-    let directory = Some(Path::new("/dev/shm")).filter(|directory| directory.is_dir());
-    let file = tempfile::NamedTempFile::new_in(directory.unwrap_or(&std::env::temp_dir())).expect("a temporary file");
+    let file = temporary_file();
     std::fs::write(file.path(), bytes).expect("room for it");
     read(file.path());
+}
+
+/// Returns an empty file, in memory where the system allows.
+fn temporary_file() -> tempfile::NamedTempFile {
+    let directory = Some(Path::new("/dev/shm")).filter(|directory| directory.is_dir());
+    tempfile::NamedTempFile::new_in(directory.unwrap_or(&std::env::temp_dir())).expect("a temporary file")
+}
+
+/// Writes a dump of `source`, at a level or with all of its pages, and reads it back: every page that it has is the
+/// source's. `choice` selects format and codec. Returns `None` where the source is refused.
+pub fn write_and_read_back(source: &Source, choice: u8, level: Option<u8>) -> Option<Report> {
+    let formats = [Format::Kdump, Format::Elf, Format::Flattened, Format::FlattenedElf];
+    let format = formats[usize::from(choice) % formats.len()];
+    let codec = Codec::ALL[usize::from(choice >> 2) % Codec::ALL.len()];
+    let output = temporary_file();
+    let options = Options {
+        level: level.unwrap_or(0).to_string().parse().expect("a dump level"),
+        keep_all: level.is_none(),
+        checksums: false,
+        compression: Compression::Fixed(Method::default_of(codec)),
+        threads: 1,
+        format,
+        limits: Limits::default(),
+    };
+    let target = Target::File { path: output.path().to_owned(), overwrite: true };
+    let report = capture(source, &target, &options, &Progress::default()).ok()?;
+    let dump = match Source::open(output.path(), MapPolicy::default()) {
+        Ok(dump) => dump,
+        // Without a page there is no PT_LOAD.
+        Err(_) if report.pages_written == 0 => return Some(report),
+        Err(error) => panic!("{error}"),
+    };
+    assert!(!report.outcome.is_success() || dump.warnings().is_empty(), "{:?}", dump.warnings());
+    let (mut expected, mut pages, mut view) = ([0; PAGE_SIZE], 0, source.memory().view());
+    let none: Option<()> = sweep::sweep(dump.memory(), 0..u64::MAX, 1, |batch| {
+        for (pfn, _, bytes) in batch.pages().filter(|(_, state, _)| *state == PageState::Present) {
+            pages += 1;
+            view.copy_page(pfn, &mut expected).unwrap_or_else(|error| panic!("PFN {pfn:#x}: {error}"));
+            assert!(bytes == expected, "PFN {pfn:#x}");
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(none, None);
+    assert_eq!(pages, report.pages_written);
+    Some(report)
 }
 
 impl MemoryFile {
@@ -77,7 +128,8 @@ impl Base {
             machine.log(LOG_PFN, &[message(1), message(2), message(3)]);
             let image = machine.build();
             let kernel = image.kernel_pfns();
-            let pages = kernel.chain(LOG_PFN..LOG_PFN + LOG_PAGES).map(|pfn| (pfn, image.page(pfn))).collect();
+            let pages =
+                kernel.chain(LOG_PFN..LOG_PFN + LOG_PAGES).map(|pfn| (pfn, image.page(pfn))).collect();
             let ranges = RangeMap::new(image.ram().iter().map(|&(start, end)| Piece {
                 start,
                 end,
