@@ -189,6 +189,9 @@ impl<'a> CoreFile<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use pagehaul_elfcore::notes::vmcoreinfo;
     use pagehaul_physmem::MapPolicy;
     use pagehaul_synth::Foreign;
     use pagehaul_vmcore::Source;
@@ -198,11 +201,29 @@ mod tests {
     #[test]
     fn the_file_is_of_the_machine_of_its_source() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for machine in Foreign::ALL.into_iter().filter(|machine| machine.wide && !machine.big_endian) {
-            std::fs::write(file.path(), machine.elf(&[(0, machine.page(1))], &[])).unwrap();
-            let source = Source::open(file.path(), MapPolicy::default()).unwrap();
-            let core = CoreFile::new(source.memory(), None, Absent::Error);
-            assert_eq!(core.head[18..20], machine.elf_machine.to_le_bytes(), "{}", machine.machine);
+        let little = Foreign::ALL.into_iter().filter(|machine| machine.wide && !machine.big_endian);
+        let more = [("riscv64", 243), ("loongarch64", 258)];
+        let more = more.map(|(machine, elf_machine)| Foreign { machine, elf_machine, ..Foreign::ALL[6] });
+        for machine in little.chain(more) {
+            let notes = machine.vmcoreinfo("A=1\n");
+            let pages = BTreeMap::from([(1, machine.page(1))]);
+            let memory = [(machine.page_size as u64, machine.page(1))];
+            for dump in [machine.elf(&memory, &notes), machine.kdump(&[1..2], &pages, &notes)] {
+                std::fs::write(file.path(), dump).unwrap();
+                let source = Source::open(file.path(), MapPolicy::default()).unwrap();
+                let core = CoreFile::new(source.memory(), None, Absent::Error);
+                // What a reader finds in the mounted file.
+                let mut bytes = vec![0; core.size() as usize];
+                core.read(core.view().as_mut(), 0, &mut bytes).unwrap();
+                std::fs::write(file.path(), bytes).unwrap();
+                let shown = Source::open(file.path(), MapPolicy::default()).unwrap();
+                let arch = shown.memory().arch();
+                assert_eq!((arch.machine, arch.wide, arch.big_endian), (machine.elf_machine, true, false));
+                assert_eq!(vmcoreinfo(shown.memory().notes()).unwrap().1, b"A=1\n", "{}", machine.machine);
+                let mut page = vec![0; machine.page_size];
+                shown.memory().view().read(machine.page_size as u64, &mut page).unwrap();
+                assert!(page == machine.page(1), "{}", machine.machine);
+            }
         }
     }
 }

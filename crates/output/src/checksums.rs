@@ -11,11 +11,11 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::OpenError;
+use pagehaul_physmem::file::{PlainFile, ReadAt};
 use twox_hash::XxHash3_64;
 
 use crate::new_file::{CreateOptions, Naming, NewFile, OutputError, Special};
@@ -57,6 +57,9 @@ pub enum ChecksumError {
     /// The file cannot be created.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// The file cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The file does not hold valid checksums.
     #[error("{path}: line {line}: {what}", path = path.display())]
     Format {
@@ -114,11 +117,15 @@ impl Checksums {
 
     /// Reads the checksums in `path`. Returns `None` if there is no such file.
     pub fn read(path: &Path) -> Result<Option<Self>, ChecksumError> {
-        let text = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(ChecksumError::Io { path: path.to_owned(), action: "read", source }),
+        // Not a pipe, whose opening would wait for another process.
+        let file = match PlainFile::open(path) {
+            Ok(file) => file,
+            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
+        let mut text = Vec::new();
+        let read = io::Read::read_to_end(&mut file.file(), &mut text);
+        read.map_err(|source| ChecksumError::Io { path: path.to_owned(), action: "read", source })?;
         let parsed = Self::decode(&String::from_utf8_lossy(&text));
         let place = |(line, what)| ChecksumError::Format { path: path.to_owned(), line, what };
         parsed.map(Some).map_err(place)

@@ -49,6 +49,13 @@ fn a_pipe_is_refused_without_waiting_for_a_writer() {
         assert_eq!(code, Some(1), "{arguments:?}: {said}");
         assert!(said.contains("pipe: this is a pipe") && said.lines().count() == 1, "{arguments:?}: {said}");
     }
+    // Next to a dump, where its checksums are looked for and written.
+    setup.succeeds(&["convert", "-q", "vmcore", "dump"]);
+    std::fs::rename(pipe, setup.path("dump.sums")).unwrap();
+    let (code, _, said) = run(&setup, &["verify", "dump"]);
+    assert_eq!((code, said.contains("dump.sums: this is a pipe")), (Some(1), true), "{said}");
+    let (code, _, said) = run(&setup, &["convert", "-q", "--force", "--checksums", "vmcore", "dump"]);
+    assert_eq!((code, said.contains("dump.sums is a device or pipe")), (Some(1), true), "{said}");
 }
 
 /// A kdump-compressed dump that takes some KiB of disk and claims 2^39 page frames, of which it has none.

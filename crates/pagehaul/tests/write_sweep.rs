@@ -223,3 +223,39 @@ fn any_write_to_a_disk_may_fail_or_be_the_last() {
         );
     }
 }
+
+/// Descriptors are saved every 32 MiB or second; buffers hold 10 MiB on their way to the disk.
+#[test]
+fn a_killed_capture_keeps_all_but_the_last_42_mib() {
+    const LOST: usize = (42 << 20) / 4096;
+    let mut machine = Machine::new(Era::V6_12);
+    machine.ram(0x10_0000, 0xc00_0000);
+    for pfn in 0x4000..0xa000 {
+        machine.fill(pfn, Content::Random);
+    }
+    let setup = Setup::new(&mut machine);
+    let Some(faulty) = Faulty::mount(&setup.path("disk")) else { return };
+    let (code, said, writes) = run(&setup, &faulty, "capture vmcore disk/dump", Plan::default());
+    assert_eq!(code, Some(0), "{said}");
+    for eighth in 1..8 {
+        faulty.clear();
+        let kill = writes * eighth / 8;
+        let plan = Plan { kill: Some(kill), ..Plan::default() };
+        let (code, said, _) = run(&setup, &faulty, "capture vmcore disk/dump", plan);
+        assert_eq!(code, None, "{said}");
+        let bytes = faulty.take("dump").unwrap();
+        let on_disk = bytes.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)).count();
+        fs::write(setup.path("dump"), bytes).unwrap();
+        assert_eq!(setup.is_complete("dump"), Some(false));
+        // Asserts that no page differs from memory.
+        setup.right_pages("dump");
+        let pages = independent::pages(&fs::read(setup.path("dump")).unwrap());
+        let held = pages.into_iter().filter(|(pfn, page)| {
+            assert!(*page == setup.image.page(*pfn), "PFN {pfn:#x} has other contents");
+            page.iter().any(|byte| *byte != 0)
+        });
+        let held = held.count();
+        println!("killed after write {kill} of {writes}: {on_disk} pages on disk, {held} in the dump");
+        assert!(held + LOST >= on_disk, "write {kill}: {held} of {on_disk} pages");
+    }
+}
