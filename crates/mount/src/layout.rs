@@ -208,10 +208,10 @@ mod tests {
             let notes = machine.vmcoreinfo("A=1\n");
             let pages = BTreeMap::from([(1, machine.page(1))]);
             let memory = [(machine.page_size as u64, machine.page(1))];
-            for dump in [machine.elf(&memory, &notes), machine.kdump(&[1..2], &pages, &notes)] {
+            for dump in [machine.elf(&memory, &notes), machine.kdump(&[1..2, 4..5], &pages, &notes)] {
                 std::fs::write(file.path(), dump).unwrap();
                 let source = Source::open(file.path(), MapPolicy::default()).unwrap();
-                let core = CoreFile::new(source.memory(), None, Absent::Error);
+                let core = CoreFile::new(source.memory(), None, Absent::Zeros);
                 // What a reader finds in the mounted file.
                 let mut bytes = vec![0; core.size() as usize];
                 core.read(core.view().as_mut(), 0, &mut bytes).unwrap();
