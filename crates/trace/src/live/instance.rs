@@ -219,19 +219,22 @@ impl Drop for Instance {
 
 /// Stops and removes an instance. Failures are ignored: the next process tries again.
 fn remove(path: &Path) {
-    /// The kernel refuses while a file of the instance is open: in a thread that ends, or in a command between fork
-    /// and exec.
-    const TRIES: u32 = 100;
     let _ = tracefs::write(&path.join("tracing_on"), "0", true);
     let _ = tracefs::write(&path.join("events/enable"), "0", true);
-    for _ in 0..TRIES {
-        match fs::remove_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                thread::sleep(Duration::from_millis(10))
-            }
-            _ => return,
+    let _ = while_busy(Duration::from_millis(10), || fs::remove_dir(path));
+}
+
+/// Tries again while the kernel refuses to remove an instance because a file of it is open: in a thread that ends, or in a
+/// command between fork and exec.
+fn while_busy(pause: Duration, mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    const TRIES: u32 = 100;
+    for _ in 1..TRIES {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(pause),
+            done => return done,
         }
     }
+    attempt()
 }
 
 /// Opens a directory and locks it.
@@ -275,6 +278,25 @@ mod tests {
 
     /// A PID that no process of this namespace has.
     const ELSEWHERE: u32 = u32::MAX - 7;
+
+    #[test]
+    fn a_busy_instance_is_removed_once_it_is_not() {
+        let kind = io::ErrorKind::ResourceBusy;
+        // Attempts that find it busy, the result of the one after, attempts in all.
+        for (busy, last, attempts) in [(0, Ok(()), 1), (3, Ok(()), 4), (3, Err(()), 4), (1000, Ok(()), 100)] {
+            let mut count = 0;
+            let result = while_busy(Duration::ZERO, || {
+                count += 1;
+                if count <= busy {
+                    Err(kind.into())
+                } else {
+                    last.map_err(|()| io::ErrorKind::NotFound.into())
+                }
+            });
+            let expected = if busy == 1000 { Err(kind) } else { last.map_err(|()| io::ErrorKind::NotFound) };
+            assert_eq!((result.map_err(|error| error.kind()), count), (expected, attempts));
+        }
+    }
 
     #[test]
     fn instances_of_another_pid_namespace_are_left_alone() {
