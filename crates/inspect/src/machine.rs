@@ -3,12 +3,14 @@
 use pagehaul_btf::{Btf, Fault, Object, Space};
 use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
-use pagehaul_unwind::{Table, Unwinder};
+use pagehaul_unwind::{Table, Unwinder, Version};
 
 use crate::modules::{self, Module};
 
 /// Bytes of BTF. Distribution kernels have 5 MB.
 const MOST_BTF: u64 = 64 << 20;
+/// Bytes of kallsyms' tables. Distribution kernels have 4 MB.
+const MOST_SYMBOL_TABLES: u64 = 32 << 20;
 /// CPUs that are looked at (NR_CPUS is 8,192 in distribution kernels).
 const MOST_CPUS: u64 = 8192;
 
@@ -50,10 +52,34 @@ impl<'a> Machine<'a> {
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
     ) -> Result<Self, OpenError> {
-        if kernel.machine() != "x86_64" {
-            return Err(OpenError::Machine { machine: kernel.machine() });
-        }
-        let symbols = Symbols::new(Kallsyms::read(kernel.info(), memory)?);
+        check_machine(kernel)?;
+        Ok(Self::with_symbols(kernel, memory, notes, Kallsyms::read(kernel.info(), memory)?))
+    }
+
+    /// As [`open`](Self::open), for memory that records what is read. Symbols are searched in `unrecorded`, the same
+    /// memory: a search reads the whole kernel image, and needs only the tables to succeed again.
+    pub fn open_recorded(
+        kernel: &'a AddressSpace,
+        memory: &'a VirtualMemory<'_>,
+        unrecorded: &dyn ReadVirtual,
+        notes: &'a [u8],
+    ) -> Result<Self, OpenError> {
+        check_machine(kernel)?;
+        let symbols = Kallsyms::read(kernel.info(), unrecorded)?;
+        let tables = symbols.extent();
+        let len = tables.end.saturating_sub(tables.start).min(MOST_SYMBOL_TABLES);
+        memory.readable_bytes(tables.start, len as usize);
+        Ok(Self::with_symbols(kernel, memory, notes, symbols))
+    }
+
+    /// Reads types, modules and unwind tables of a kernel whose symbols are known.
+    fn with_symbols(
+        kernel: &'a AddressSpace,
+        memory: &'a VirtualMemory<'_>,
+        notes: &'a [u8],
+        symbols: Kallsyms,
+    ) -> Self {
+        let symbols = Symbols::new(symbols);
         // 021182e52fe0 (4.8); the image needs no direct map.
         if memory.direct_map().is_empty()
             && let Some(start) = symbols.address("page_offset_base").and_then(|at| memory.u64(at).ok())
@@ -65,7 +91,7 @@ impl<'a> Machine<'a> {
             warnings.push(format!("{why}: only the log, symbols and stacks of CPUs can be shown"));
             Btf::default()
         });
-        let table = Table::of_kernel(&symbols, memory)
+        let table = Table::of_kernel(&symbols, memory, orc_layout(&btf))
             .map_err(|why| warnings.push(format!("stacks have one frame only: {why}")))
             .ok();
         let mut machine = Self {
@@ -82,7 +108,7 @@ impl<'a> Machine<'a> {
         };
         machine.cpu_count = machine.read_cpu_count();
         machine.add_modules();
-        Ok(machine)
+        machine
     }
 
     fn read_cpu_count(&self) -> u64 {
@@ -103,9 +129,10 @@ impl<'a> Machine<'a> {
             let arch = loaded.unwind;
             self.symbols.add(loaded.symbols);
             let ranges = loaded.module.ranges.clone();
-            let table = self.table.as_ref().and_then(|table| {
-                table.of_module(self.space.memory(), arch.addresses, arch.entries, arch.count, ranges).ok()
-            });
+            let table = self
+                .table
+                .as_ref()
+                .and_then(|table| table.of_module(arch.addresses, arch.entries, arch.count, ranges).ok());
             self.module_tables.extend(table);
             self.modules.push(loaded.module);
         }
@@ -220,6 +247,25 @@ impl<'a> Machine<'a> {
             }
         }
         Ok(sum.max(0))
+    }
+}
+
+fn check_machine(kernel: &AddressSpace) -> Result<(), OpenError> {
+    match kernel.machine() {
+        "x86_64" => Ok(()),
+        machine => Err(OpenError::Machine { machine }),
+    }
+}
+
+/// The layout of ORC entries by `struct orc_entry`, for kernels without `.orc_header`. V4 always has one.
+fn orc_layout(btf: &Btf) -> Option<Version> {
+    let entry = btf.record("orc_entry")?;
+    let signal = btf.member(entry, "signal").is_some();
+    match btf.member(entry, "type")?.bits? {
+        2 if signal => Some(Version::V2),
+        2 => Some(Version::V1),
+        3 => Some(Version::V3),
+        _ => None,
     }
 }
 

@@ -29,6 +29,7 @@ fn read(
     [names, count, token_table, token_index]: [u64; 4],
 ) -> Result<Tables, SymbolError> {
     let unreadable = |table| move |source| SymbolError::Unreadable { table, source };
+    let count_at = count;
     let count = memory.u32(count).map_err(unreadable("kallsyms_num_syms"))?;
     if count == 0 || count > MOST_SYMBOLS {
         return Err(SymbolError::Damaged { table: "kallsyms_num_syms", reason: "the number is impossible" });
@@ -55,5 +56,6 @@ fn read(
         (None, Some(at)) => Addresses::Absolute(column(at, 8)?),
         (None, None) => return Err(SymbolError::NotFound),
     };
-    Ok(Tables { count, names, tokens, addresses })
+    let extent = addresses.extent(count_at, token_index);
+    Ok(Tables { count, names, tokens, addresses, extent })
 }

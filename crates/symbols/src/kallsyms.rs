@@ -1,5 +1,7 @@
 //! The kernel's own symbols.
 
+use std::ops::Range;
+
 use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
 use crate::encoding::{Tokens, entry};
@@ -16,6 +18,7 @@ pub struct Kallsyms {
     by_address: Vec<(u64, u32)>,
     /// Hash of the name and index in `by_address`, by hash.
     by_name: Vec<(u32, u32)>,
+    extent: Range<u64>,
 }
 
 impl Kallsyms {
@@ -37,7 +40,7 @@ impl Kallsyms {
     }
 
     fn decode(tables: Tables, stext: u64) -> Result<Self, SymbolError> {
-        let Tables { count, mut names, tokens, addresses } = tables;
+        let Tables { count, mut names, tokens, addresses, extent } = tables;
         let mut positions = Vec::with_capacity(count);
         let mut hashes = Vec::with_capacity(count);
         let mut anchor = None;
@@ -75,12 +78,17 @@ impl Kallsyms {
             .into_iter()
             .filter_map(|(address, number)| Some((address, *positions.get(number as usize)?)))
             .collect();
-        Ok(Self { names, tokens, encoding, by_address, by_name })
+        Ok(Self { names, tokens, encoding, by_address, by_name, extent })
     }
 
     /// Returns how addresses are stored.
     pub fn encoding(&self) -> Encoding {
         self.encoding
+    }
+
+    /// Returns the virtual addresses of the tables: all that a search needs to find them again.
+    pub fn extent(&self) -> Range<u64> {
+        self.extent.clone()
     }
 
     /// Returns the number of symbols.

@@ -23,7 +23,9 @@ const ABOVE: usize = 4 << 20;
 /// Symbols that one marker stands for.
 const PER_MARKER: usize = 256;
 /// Unreadable pages in a row at which the image ends.
-const GAP_PAGES: usize = 4096;
+///
+/// The tables may lie behind 20 MB of text that an incomplete dump lacks.
+const GAP_PAGES: usize = 16 << 10;
 
 pub(crate) fn search(stext: u64, memory: &dyn ReadVirtual) -> Result<Tables, SymbolError> {
     let finder = memmem::Finder::new(DIGITS);
@@ -123,7 +125,9 @@ fn tables(memory: &dyn ReadVirtual, stext: u64, token_table: u64, token_index: u
         .or_else(|| names_by_markers::<8>(&region, below))?;
     let end = region.names_end(names, count, below)?;
     let addresses = addresses(&region, stext, count, count_at, index + 2 * TOKENS)?;
-    Some(Tables { count, names: region.bytes.get(names..end)?.to_vec(), tokens: tokens.ok()?, addresses })
+    let extent = addresses.extent(region.start + count_at as u64, token_index);
+    let names = region.bytes.get(names..end)?.to_vec();
+    Some(Tables { count, names, tokens: tokens.ok()?, addresses, extent })
 }
 
 /// 4.6 to 6.3: the base, the number of symbols and the names follow each other.

@@ -1,6 +1,8 @@
 //! The tables of kallsyms, as they are in a kernel's memory.
 
-use crate::encoding::Tokens;
+use std::ops::Range;
+
+use crate::encoding::{TOKENS, Tokens};
 
 /// Symbols of a kernel. The largest distribution kernels have 300,000.
 pub(crate) const MOST_SYMBOLS: u32 = 4 << 20;
@@ -31,9 +33,24 @@ pub(crate) struct Tables {
     pub(crate) names: Vec<u8>,
     pub(crate) tokens: Tokens,
     pub(crate) addresses: Addresses,
+    /// Virtual addresses from the first table to the last.
+    pub(crate) extent: Range<u64>,
 }
 
 impl Addresses {
+    /// Returns the virtual addresses from the first table to the last. They follow each other: the addresses precede the
+    /// number of symbols, or follow the index of tokens.
+    pub(crate) fn extent(&self, count_at: u64, token_index: u64) -> Range<u64> {
+        // Room for the base, and for the number of symbols.
+        const MORE: u64 = 16;
+        let index_end = token_index.saturating_add(2 * TOKENS as u64);
+        let (start, end) = match self {
+            Self::Absolute(bytes) => (count_at.saturating_sub(bytes.len() as u64), index_end),
+            Self::Offsets { bytes, at, .. } => (*at, at.saturating_add(bytes.len() as u64)),
+        };
+        start.min(count_at)..end.max(index_end).saturating_add(MORE)
+    }
+
     /// Returns the address of a symbol, if the addresses can be stored so.
     pub(crate) fn get(&self, encoding: Encoding, number: usize) -> Option<u64> {
         match (self, encoding) {

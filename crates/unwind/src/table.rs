@@ -11,6 +11,8 @@ use crate::orc::{Entry, Version};
 const MOST_ENTRIES: u64 = 8 << 20;
 /// Bytes of an entry.
 const ENTRY_BYTES: u64 = 6;
+/// Entries that a guess of the layout looks at.
+const SAMPLES: u64 = 1 << 12;
 /// Hashes of `.orc_header` that are known, by their first 4 bytes (`scripts/orc_hash.sh`).
 const HASHES: [([u8; 4], Version); 3] = [
     ([0xfe, 0x5d, 0x32, 0xbf], Version::V3),
@@ -37,21 +39,26 @@ pub enum TableError {
     Unreadable(#[from] TranslateError),
 }
 
-/// A table.
+/// A table. Its entries are read when they are needed: the stacks of a dump take a fraction of 4 MB.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// Address of the first word of `addresses`.
-    start: u64,
-    addresses: Vec<u8>,
-    entries: Vec<u8>,
+    /// Address of the first word of the addresses.
+    addresses: u64,
+    /// Address of the first entry.
+    entries: u64,
+    count: u64,
     version: Version,
     /// Code that the table is for.
     text: Vec<Range<u64>>,
 }
 
 impl Table {
-    /// Reads the kernel's table.
-    pub fn of_kernel(symbols: &Symbols, memory: &dyn ReadVirtual) -> Result<Self, TableError> {
+    /// Finds the kernel's table. `declared` is the layout that `struct orc_entry` has in the kernel's types.
+    pub fn of_kernel(
+        symbols: &Symbols,
+        memory: &dyn ReadVirtual,
+        declared: Option<Version>,
+    ) -> Result<Self, TableError> {
         let symbol = |name| symbols.address(name).ok_or(TableError::Missing);
         let addresses = symbol("__start_orc_unwind_ip")?..symbol("__stop_orc_unwind_ip")?;
         let entries = symbol("__start_orc_unwind")?..symbol("__stop_orc_unwind")?;
@@ -60,15 +67,20 @@ impl Table {
         if count == 0 || count > MOST_ENTRIES || bytes != count * ENTRY_BYTES {
             return Err(TableError::Damaged { entries: count, bytes });
         }
-        let mut table = Self::read(memory, addresses.start, entries.start, count, Version::V1)?;
-        table.version = table.find_version(symbols, memory);
+        let mut table = Self::new(addresses.start, entries.start, count, Version::V1);
+        // A page that is missing is missing for few stacks; if the middle is, all are likely to be.
+        table.entry(memory, count / 2)?;
+        let header = symbols.address("__start_orc_header").and_then(|at| memory.bytes(at, 20).ok());
+        let by_header = header.and_then(|header| {
+            HASHES.iter().find(|(hash, _)| header.starts_with(hash)).map(|(_, version)| *version)
+        });
+        table.version = by_header.or(declared).unwrap_or_else(|| table.guess_version(memory));
         Ok(table)
     }
 
-    /// Reads the table of a module (`mod->arch`), which has the kernel's version.
+    /// Returns the table of a module (`mod->arch`), which has the kernel's version.
     pub fn of_module(
         &self,
-        memory: &dyn ReadVirtual,
         addresses: u64,
         entries: u64,
         count: u64,
@@ -77,44 +89,27 @@ impl Table {
         if count == 0 || count > MOST_ENTRIES {
             return Err(TableError::Missing);
         }
-        Ok(Self { text, ..Self::read(memory, addresses, entries, count, self.version)? })
+        Ok(Self { text, ..Self::new(addresses, entries, count, self.version) })
     }
 
-    fn read(
-        memory: &dyn ReadVirtual,
-        addresses: u64,
-        entries: u64,
-        count: u64,
-        version: Version,
-    ) -> Result<Self, TableError> {
-        Ok(Self {
-            start: addresses,
-            addresses: memory.bytes(addresses, (4 * count) as usize)?,
-            entries: memory.bytes(entries, (ENTRY_BYTES * count) as usize)?,
-            version,
-            text: Vec::new(),
-        })
+    /// A table of `count` addresses and as many entries.
+    pub fn new(addresses: u64, entries: u64, count: u64, version: Version) -> Self {
+        Self { addresses, entries, count, version, text: Vec::new() }
     }
 
-    /// From the bytes of both tables; `start` is the address of the first.
-    pub fn from_bytes(start: u64, addresses: Vec<u8>, entries: Vec<u8>, version: Version) -> Self {
-        Self { start, addresses, entries, version, text: Vec::new() }
+    fn entry(&self, memory: &dyn ReadVirtual, index: u64) -> Result<[u8; 6], TableError> {
+        let mut entry = [0; ENTRY_BYTES as usize];
+        memory.read(self.entries.wrapping_add(ENTRY_BYTES * index), &mut entry)?;
+        Ok(entry)
     }
 
-    /// By the header's hash; without one (before 6.3.10) by the bits that entries use: only V2 has the bit 11 of `end`,
-    /// only V3 has types above 3.
-    fn find_version(&self, symbols: &Symbols, memory: &dyn ReadVirtual) -> Version {
-        let header = symbols.address("__start_orc_header").and_then(|at| memory.bytes(at, 20).ok());
-        if let Some(header) = header {
-            let known = HASHES.iter().find(|(hash, _)| header.starts_with(hash));
-            if let Some((_, version)) = known {
-                return *version;
-            }
-        }
+    /// By the bits that entries use: only V2 has the bit 11 of `end`, only V3 and V4 have types above 3.
+    fn guess_version(&self, memory: &dyn ReadVirtual) -> Version {
         let mut types = [0_u32; 8];
         let mut bit_11 = 0_u32;
         let mut sp_registers = [0_u32; 16];
-        for entry in self.entries.as_chunks::<6>().0 {
+        let step = (self.count / SAMPLES).max(1);
+        for entry in (0..self.count).step_by(step as usize).filter_map(|at| self.entry(memory, at).ok()) {
             let bits = u16::from_le_bytes([entry[4], entry[5]]);
             if let Some(count) = types.get_mut(usize::from(bits >> 8 & 7)) {
                 *count += 1;
@@ -142,14 +137,14 @@ impl Table {
     }
 
     /// Returns the entry of the instruction at `pc`.
-    pub fn find(&self, pc: u64) -> Option<Entry> {
-        let words = self.addresses.as_chunks::<4>().0;
-        let address = |index: usize| {
-            let offset = i64::from(i32::from_le_bytes(*words.get(index)?)) as u64;
-            Some(self.start.wrapping_add(4 * index as u64).wrapping_add(offset))
+    pub fn find(&self, memory: &dyn ReadVirtual, pc: u64) -> Option<Entry> {
+        let address = |index: u64| {
+            let place = self.addresses.wrapping_add(4 * index);
+            let offset = i64::from(memory.u32(place).ok()? as i32) as u64;
+            Some(place.wrapping_add(offset))
         };
         let mut low = 0;
-        let mut high = words.len();
+        let mut high = self.count;
         while low < high {
             let middle = low + (high - low) / 2;
             if address(middle)? <= pc {
@@ -158,7 +153,7 @@ impl Table {
                 high = middle;
             }
         }
-        let entry = self.entries.as_chunks::<6>().0.get(low.checked_sub(1)?)?;
-        Some(Entry::decode(*entry, self.version))
+        let entry = self.entry(memory, low.checked_sub(1)?).ok()?;
+        Some(Entry::decode(entry, self.version))
     }
 }

@@ -205,9 +205,9 @@ impl<'a> Unwinder<'a> {
         }
         let module = self.modules.iter().find(|table| table.covers(pc));
         let entry = match module {
-            Some(table) => table.find(pc),
+            Some(table) => table.find(self.memory, pc),
             None if self.symbols.module_at(pc).is_some() => None,
-            None => self.kernel.and_then(|table| table.find(pc)),
+            None => self.kernel.and_then(|table| table.find(self.memory, pc)),
         };
         self.entries.borrow_mut().insert(pc, entry);
         entry
