@@ -1,5 +1,6 @@
 //! What a capture knows before it begins, and its report afterwards.
 
+use std::ops::Range;
 use std::path::Path;
 
 use pagehaul_codec::Method;
@@ -7,10 +8,11 @@ use pagehaul_elfcore::dump::{SHORTEST_HOLE, Segments};
 use pagehaul_elfcore::{EM_AARCH64, EM_X86_64, notes};
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_kernel::{Hints, Kernel, KernelMappedPages, PageClass, Undecidable};
+use pagehaul_kernel::{Hints, Kernel, PageClass, Undecidable};
 use pagehaul_output::StoredBitmap;
 use pagehaul_physmem::{Arch, PAGE_SHIFT};
 
+use crate::priority::OrderedPages;
 use crate::report::{Clock, class_counts};
 use crate::selection::{Selection, Tally};
 use crate::write::WriteStats;
@@ -26,8 +28,8 @@ pub(crate) struct Job<'a> {
     pub(crate) options: &'a Options,
     pub(crate) progress: &'a Progress,
     kernel: Option<Kernel>,
-    /// Pages that the kernel maps for itself; `None` where pages are not ordered by priority.
-    own: Option<KernelMappedPages>,
+    /// Pages whose priority is known beforehand; `None` where pages are not ordered by priority.
+    ordered: Option<OrderedPages>,
     warnings: Vec<String>,
 }
 
@@ -62,14 +64,14 @@ impl<'a> Job<'a> {
         let classified = kernel.iter().filter(|_| !options.keep_all);
         let gaps = classified.flat_map(Kernel::undecidable).filter(|gap| gap.class != PageClass::Unaccepted);
         warnings.extend(gaps.map(Undecidable::to_string));
-        Ok(Self { source, options, progress, kernel, own: None, warnings })
+        Ok(Self { source, options, progress, kernel, ordered: None, warnings })
     }
 
-    /// Enables ordering pages by priority.
-    pub(crate) fn order_by_priority(&mut self) {
+    /// Enables ordering pages by priority, those of `first` before all others.
+    pub(crate) fn order_by_priority(&mut self, first: &[Range<u64>]) {
         let memory = self.source.memory();
-        let own = self.kernel.as_ref().map(|kernel| kernel.kernel_mapped_pages(memory));
-        self.own = Some(own.unwrap_or_default());
+        let kernel = self.kernel.as_ref().map(|kernel| kernel.kernel_mapped_pages(memory));
+        self.ordered = Some(OrderedPages { first: first.to_vec(), kernel: kernel.unwrap_or_default() });
     }
 
     /// Adds a warning to the report.
@@ -83,7 +85,7 @@ impl<'a> Job<'a> {
             memory: self.source.memory(),
             kernel: self.kernel.as_ref().filter(|_| !self.options.keep_all),
             level: self.options.level,
-            own: self.own.as_ref(),
+            ordered: self.ordered.as_ref(),
             shortest_hole: match self.options.format {
                 Format::Elf | Format::FlattenedElf => SHORTEST_HOLE,
                 Format::Kdump | Format::Flattened => 1,

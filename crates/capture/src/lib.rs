@@ -34,4 +34,4 @@ pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_run::Outcome;
 pub use priority::Priority;
 pub use report::{ClassCount, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
-pub use run::capture;
+pub use run::{capture, capture_with_first};

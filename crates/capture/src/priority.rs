@@ -11,6 +11,8 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
+    /// Pages that the caller wants first: those that a crash report is made of.
+    First,
     /// The kernel's data, stacks, per-CPU data and page tables.
     KernelData,
     /// Slab objects.
@@ -31,10 +33,11 @@ pub enum Priority {
 
 impl Priority {
     /// The number of priorities.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     /// All priorities, in the order of writing.
     pub const ALL: [Self; Self::COUNT] = [
+        Self::First,
         Self::KernelData,
         Self::Slab,
         Self::KernelText,
@@ -48,6 +51,7 @@ impl Priority {
     /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
+            Self::First => "crash report",
             Self::KernelData => "kernel data",
             Self::Slab => "slab",
             Self::KernelText => "kernel text",
@@ -76,7 +80,7 @@ impl Priority {
         first: u64,
         classes: &[PageClass],
         kept: &[u64],
-        own: &KernelMappedPages,
+        ordered: &OrderedPages,
         sets: &mut [Vec<u64>],
     ) {
         sets.iter_mut().for_each(|set| set.fill(0));
@@ -96,9 +100,10 @@ impl Priority {
         // A page that one mapping uses as data is data, whatever other mappings use it for.
         let pages = first..first + classes.len() as u64;
         for (priority, runs) in [
-            (Self::StructPages, &own.struct_pages),
-            (Self::KernelText, &own.text),
-            (Self::KernelData, &own.data),
+            (Self::StructPages, &ordered.kernel.struct_pages),
+            (Self::KernelText, &ordered.kernel.text),
+            (Self::KernelData, &ordered.kernel.data),
+            (Self::First, &ordered.first),
         ] {
             for run in overlaps(runs, &pages) {
                 for set in sets.iter_mut() {
@@ -111,6 +116,15 @@ impl Priority {
             }
         }
     }
+}
+
+/// Runs of PFNs, ascending and apart, that decide about the priority of their pages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OrderedPages {
+    /// Pages that the caller wants first.
+    pub(crate) first: Vec<Range<u64>>,
+    /// Pages that the kernel maps for itself.
+    pub(crate) kernel: KernelMappedPages,
 }
 
 /// Returns the parts of `runs` within `pages`, relative to its start.
@@ -135,20 +149,23 @@ mod tests {
         classes[..10].fill(PageClass::Slab);
         classes[70..80].fill(PageClass::Anon);
         let kept = [u64::MAX, u64::MAX - 1];
-        let own = KernelMappedPages {
+        let kernel = KernelMappedPages {
             data: vec![1005..1008, 1120..2000],
             text: vec![0..1, 1000..1002],
             ..Default::default()
         };
+        let ordered = OrderedPages { first: vec![1001..1002, 1007..1008, 1064..1066], kernel };
         let mut sets = vec![vec![0; 2]; Priority::COUNT];
-        Priority::split(1000, &classes, &kept, &own, &mut sets);
+        Priority::split(1000, &classes, &kept, &ordered, &mut sets);
         for word in 0..2 {
             assert_eq!(sets.iter().fold(0, |all, set| all | set[word]), kept[word]);
             assert_eq!(sets.iter().map(|set| set[word].count_ones()).sum::<u32>(), kept[word].count_ones());
         }
         let set = |priority: Priority| bits::ones(&sets[priority as usize]).collect::<Vec<_>>();
-        assert_eq!(set(Priority::KernelData), [5, 6, 7].into_iter().chain(120..128).collect::<Vec<_>>());
-        assert_eq!(set(Priority::KernelText), [0, 1]);
+        // PFN 1064 is not kept.
+        assert_eq!(set(Priority::First), [1, 7, 65]);
+        assert_eq!(set(Priority::KernelData), [5, 6].into_iter().chain(120..128).collect::<Vec<_>>());
+        assert_eq!(set(Priority::KernelText), [0]);
         assert_eq!(set(Priority::Slab), [2, 3, 4, 8, 9]);
         assert_eq!(set(Priority::User), (70..80).collect::<Vec<_>>());
     }

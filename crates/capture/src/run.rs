@@ -1,6 +1,7 @@
 //! A capture from its beginning to its end.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -36,6 +37,17 @@ pub fn capture(
     options: &Options,
     progress: &Progress,
 ) -> Result<Report, CaptureError> {
+    capture_with_first(source, target, options, &[], progress)
+}
+
+/// As [`capture`]; where pages are written by priority, those of `first` (PFNs, ascending and apart) precede all others.
+pub fn capture_with_first(
+    source: &Source,
+    target: &Target,
+    options: &Options,
+    first: &[Range<u64>],
+    progress: &Progress,
+) -> Result<Report, CaptureError> {
     let mut clock = Clock::start();
     if let (Target::Stdout, Format::Kdump | Format::Elf) = (target, options.format) {
         return Err(CaptureError::Refused(format!(
@@ -64,7 +76,7 @@ pub fn capture(
     let create = DumpFileOptions { overwrite, checksums: options.checksums, sources: &sources };
     let file = OutputFile::create(path, create, progress.bytes_written())?;
     let mut report = match options.format {
-        Format::Kdump => kdump(&mut job, file.clone(), &mut clock),
+        Format::Kdump => kdump(&mut job, first, file.clone(), &mut clock),
         Format::Elf => elf(&job, file.clone(), &mut clock),
         Format::Flattened => stream(&job, file.file(), path, &mut clock),
         Format::FlattenedElf => elf_stream(&job, file.file(), path, &mut clock),
@@ -76,11 +88,16 @@ pub fn capture(
 }
 
 /// Writes a kdump-compressed file. The set of kept pages is in its bitmap 2, their order in a temporary file.
-fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<Report, CaptureError> {
+fn kdump(
+    job: &mut Job<'_>,
+    first: &[Range<u64>],
+    mut file: OutputFile,
+    clock: &mut Clock,
+) -> Result<Report, CaptureError> {
     let path = file.path().to_owned();
     let layout = job.layout()?;
     let header = job.header();
-    let mut order = order(job, &file, &layout);
+    let mut order = order(job, first, &file, &layout);
     let tally = write_bitmaps(job, (&mut file, &path), (&header, &layout), order.as_mut(), clock)?;
     let bitmap = StoredBitmap::new(file.reader(), layout.bitmap2_offset(), layout.bitmap_len());
     let passes = match order {
@@ -100,13 +117,18 @@ fn kdump(job: &mut Job<'_>, mut file: OutputFile, clock: &mut Clock) -> Result<R
 }
 
 /// Creates the bitmaps for ordering pages by priority. Returns `None` where pages are written in PFN order.
-fn order(job: &mut Job<'_>, file: &OutputFile, layout: &Layout) -> Option<PriorityBitmaps> {
+fn order(
+    job: &mut Job<'_>,
+    first: &[Range<u64>],
+    file: &OutputFile,
+    layout: &Layout,
+) -> Option<PriorityBitmaps> {
     if !file.is_regular() {
         return None;
     }
     match PriorityBitmaps::new(file.path(), layout.bitmap_len()) {
         Ok(order) => {
-            job.order_by_priority();
+            job.order_by_priority(first);
             Some(order)
         }
         Err(error) => {

@@ -1,10 +1,10 @@
 //! Which pages of a block are kept.
 
-use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, KernelMappedPages, PageClass, PageScanner};
+use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, bits};
 
 use crate::CaptureError;
-use crate::priority::Priority;
+use crate::priority::{OrderedPages, Priority};
 
 /// Pages per block without a kernel: those of a memory section on x86_64, as many as fit one block of bitmap.
 const DEFAULT_BLOCK: usize = 1 << 15;
@@ -67,15 +67,15 @@ pub(crate) struct Selection<'a> {
     pub(crate) level: DumpLevel,
     /// Shorter runs of excluded pages are kept. 1, except for formats in which every hole has a cost.
     pub(crate) shortest_hole: usize,
-    /// Pages that the kernel maps for itself; `None` if pages are not ordered by priority.
-    pub(crate) own: Option<&'a KernelMappedPages>,
+    /// Pages whose priority is known beforehand; `None` if pages are not ordered by priority.
+    pub(crate) ordered: Option<&'a OrderedPages>,
 }
 
 impl<'a> Selection<'a> {
     /// Allocates a selection of one block.
     pub(crate) fn buffer(&self) -> BlockSelection {
         let block = BlockSelection::new(self.pages_per_block());
-        let sets = if self.own.is_some() { Priority::COUNT } else { 0 };
+        let sets = if self.ordered.is_some() { Priority::COUNT } else { 0 };
         BlockSelection { by_priority: vec![block.kept.clone(); sets], ..block }
     }
 
@@ -98,9 +98,7 @@ impl<'a> Selection<'a> {
             scanner: self.kernel.map(|kernel| PageScanner::new(kernel, self.memory.view())),
             excludes: self.level.exclusion_table(),
             shortest_hole: self.shortest_hole,
-            own: self.own.unwrap_or(
-                const { &KernelMappedPages { data: Vec::new(), text: Vec::new(), struct_pages: Vec::new() } },
-            ),
+            ordered: self.ordered,
             classes: vec![PageClass::Absent; pages],
             exists: vec![0; pages / 64],
         }
@@ -113,7 +111,7 @@ pub(crate) struct Selector<'a> {
     scanner: Option<PageScanner<'a>>,
     excludes: [bool; PageClass::COUNT],
     shortest_hole: usize,
-    own: &'a KernelMappedPages,
+    ordered: Option<&'a OrderedPages>,
     classes: Vec<PageClass>,
     exists: Vec<u64>,
 }
@@ -144,8 +142,8 @@ impl Selector<'_> {
         if self.shortest_hole > 1 {
             self.fill_short_holes(first, kept, &mut tally)?;
         }
-        if !by_priority.is_empty() {
-            Priority::split(first, &self.classes, kept, self.own, by_priority);
+        if let Some(ordered) = self.ordered {
+            Priority::split(first, &self.classes, kept, ordered, by_priority);
             for (pages, bits) in tally.by_priority.iter_mut().zip(by_priority) {
                 *pages = bits::count(bits);
             }

@@ -12,6 +12,7 @@ mod fault;
 pub mod file;
 mod mapping;
 mod ranges;
+mod recorder;
 mod state;
 mod view;
 
@@ -19,6 +20,7 @@ pub use arch::Arch;
 pub use error::{OpenError, ReadError};
 pub use mapping::{Access, MapPolicy, MappedFile, WholeFile, Window};
 pub use ranges::{Piece, RangeMap};
+pub use recorder::Recorder;
 pub use state::PageState;
 pub use view::{KernelMapping, PageBuf, PhysMemory, View};
 

@@ -1,0 +1,169 @@
+//! Records which pages are read.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{Arch, KernelMapping, PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
+
+/// Pages that are recorded at most: 4 GiB of memory.
+const MOST_PAGES: usize = 1 << 20;
+
+/// Memory that records which of its pages are read, so that a dump can have them first.
+pub struct Recorder<'a> {
+    memory: &'a dyn PhysMemory,
+    pages: Mutex<BTreeSet<u64>>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Records from now on.
+    pub fn new(memory: &'a dyn PhysMemory) -> Self {
+        Self { memory, pages: Mutex::default() }
+    }
+
+    /// Returns the PFNs of the pages read so far, ascending and apart.
+    pub fn runs(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for pfn in self.pages().iter() {
+            match runs.last_mut() {
+                Some(last) if last.end == *pfn => last.end += 1,
+                _ => runs.push(*pfn..pfn + 1),
+            }
+        }
+        runs
+    }
+
+    fn pages(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, paddr: u64, len: usize) {
+        let mut pages = self.pages();
+        let last = paddr.saturating_add((len as u64).saturating_sub(1)) >> PAGE_SHIFT;
+        for pfn in paddr >> PAGE_SHIFT..=last {
+            if pages.len() < MOST_PAGES {
+                pages.insert(pfn);
+            }
+        }
+    }
+}
+
+impl PhysMemory for Recorder<'_> {
+    fn ranges(&self) -> &RangeMap {
+        self.memory.ranges()
+    }
+
+    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.memory.mark_stored(first_pfn, bits)
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.memory.held_bytes()
+    }
+
+    fn known_state(&self, paddr: u64) -> (Option<PageState>, u64) {
+        self.memory.known_state(paddr)
+    }
+
+    fn view(&self) -> Box<dyn View + '_> {
+        Box::new(RecordingView { recorder: self, view: self.memory.view() })
+    }
+
+    fn notes(&self) -> &[u8] {
+        self.memory.notes()
+    }
+
+    fn arch(&self) -> Arch {
+        self.memory.arch()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.memory.faults()
+    }
+
+    fn files(&self) -> Vec<(u64, u64)> {
+        self.memory.files()
+    }
+
+    fn kernel_mapping(&self) -> Option<KernelMapping> {
+        self.memory.kernel_mapping()
+    }
+
+    fn direct_map(&self) -> Option<u64> {
+        self.memory.direct_map()
+    }
+}
+
+struct RecordingView<'a> {
+    recorder: &'a Recorder<'a>,
+    view: Box<dyn View + 'a>,
+}
+
+impl View for RecordingView<'_> {
+    fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
+        let window = self.view.window(paddr, len)?;
+        self.recorder.record(paddr, window.len().min(len));
+        Ok(window)
+    }
+
+    fn end_of_hole(&self, paddr: u64) -> u64 {
+        self.view.end_of_hole(paddr)
+    }
+
+    fn take_fault(&mut self) -> bool {
+        self.view.take_fault()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory of zeros.
+    struct Zeros(RangeMap);
+
+    impl PhysMemory for Zeros {
+        fn ranges(&self) -> &RangeMap {
+            &self.0
+        }
+
+        fn mark_stored(&self, _: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+            bits.fill(u64::MAX);
+            Ok(())
+        }
+
+        fn view(&self) -> Box<dyn View + '_> {
+            Box::new(ZeroView([0; 8192]))
+        }
+
+        fn notes(&self) -> &[u8] {
+            &[]
+        }
+
+        fn files(&self) -> Vec<(u64, u64)> {
+            Vec::new()
+        }
+    }
+
+    struct ZeroView([u8; 8192]);
+
+    impl View for ZeroView {
+        fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
+            if paddr >= 1 << 20 {
+                return Err(ReadError::NotPresent { paddr });
+            }
+            Ok(&self.0[..len.min(8192)])
+        }
+    }
+
+    #[test]
+    fn pages_that_are_read_are_recorded() {
+        let memory = Zeros(RangeMap::default());
+        let recorder = Recorder::new(&memory);
+        let mut view = recorder.view();
+        view.read(0x5ff8, &mut [0; 16]).unwrap();
+        view.read(0x9000, &mut [0; 4096]).unwrap();
+        assert!(view.read(1 << 20, &mut [0; 8]).is_err());
+        assert_eq!(recorder.runs(), [5..7, 9..10]);
+    }
+}
