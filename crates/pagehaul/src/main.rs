@@ -19,8 +19,8 @@ macro_rules! say {
 }
 
 mod cli;
+mod crash_report;
 mod exit;
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 mod files;
 mod makedumpfile;
 mod makedumpfile_hints;

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 
 import drgn
 from drgn.helpers.linux.list import list_for_each_entry
@@ -18,6 +19,8 @@ from drgn.helpers.linux.sched import task_state_to_char
 # Start of the kernel's half of the address space: drgn adds the user frame, which level 31 cannot have.
 KERNEL = 1 << 63
 MUTATED = 100
+# Percent of the full size at which a dump of these small guests explains the whole crash.
+WHOLE = 20
 FAILED = []
 
 
@@ -137,8 +140,9 @@ def filtered(pagehaul, core, report, scratch):
     dump = os.path.join(scratch, "dump")
     subprocess.run([pagehaul, "capture", "-q", "-d", "31", "-c", "zstd", core, dump], check=True)
     row("sections equal at -d 31", *equal(report, triage(pagehaul, dump, "--tasks", "--stacks")))
+    beside(pagehaul, core, dump, scratch)
     size = os.path.getsize(dump)
-    for percent in (20, 35, 50, 80):
+    for percent in (10, 15, 20, 50, 80):
         cut = os.path.join(scratch, "cut")
         subprocess.run([pagehaul, "capture", "-q", "--force", "-d", "31", "-c", "zstd", "--size-limit",
                         str(size * percent // 100), core, cut], check=False, capture_output=True)
@@ -147,9 +151,29 @@ def filtered(pagehaul, core, report, scratch):
             print(f"     {percent} % of the dump: no symbols")
             continue
         same, total = equal(report, found)
-        print(f"     {percent} % of the dump: {same} of {total} sections equal, {len(found['tasks'])} of "
-              f"{len(report['tasks'])} tasks")
+        what = f"sections equal in {percent} % of the dump"
+        if percent >= WHOLE:
+            row(what, same, total)
+        else:
+            print(f"     {what}: {same} of {total}, {len(found['tasks'])} of {len(report['tasks'])} tasks")
     damaged(pagehaul, core, dump, scratch)
+
+
+def beside(pagehaul, core, dump, scratch):
+    """`capture --triage` writes what `triage` prints, and the same pages; prints what it costs."""
+    with_report = os.path.join(scratch, "with")
+    seconds = []
+    for options in ([], ["--triage"]):
+        start = time.monotonic()
+        subprocess.run([pagehaul, "capture", "-q", "--force", "-d", "31", "-c", "zstd", *options, core, with_report],
+                       check=True)
+        seconds.append(time.monotonic() - start)
+    printed = subprocess.run([pagehaul, "triage", core], capture_output=True, check=True, text=True).stdout
+    with open(with_report + ".triage", encoding="utf-8") as file:
+        row("report next to the dump", int(file.read() == printed), 1)
+    row("its dump: size", os.path.getsize(with_report), os.path.getsize(dump))
+    row("its dump: sections", *equal(triage(pagehaul, dump, "--tasks"), triage(pagehaul, with_report, "--tasks")))
+    print(f"     capture {seconds[0]:.2f} s, with --triage {seconds[1]:.2f} s")
 
 
 def equal(report, other):

@@ -1,18 +1,23 @@
 //! `pagehaul capture`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use pagehaul_capture::Limits;
 use pagehaul_kernel::DumpLevel;
+use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_present::time::parse_duration;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
+use crate::{crash_report, files, printed};
+
+/// Time for the report that finds the pages to write first.
+const TRIAGE_TIME: Duration = Duration::from_secs(5);
 
 /// Capture a dump of a crashed kernel's memory, without the pages that the dump level excludes
 ///
@@ -27,6 +32,7 @@ use crate::cli::dump_output::{DumpOutput, PageSelection};
   pagehaul capture -d cache,cache-private,free -c zlib vmcore dump
   pagehaul capture /proc/vmcore /disk1/dump.1 /disk2/dump.2
   pagehaul capture /proc/vmcore - | ssh host 'cat > dump.flat'
+  pagehaul capture --triage /proc/vmcore /var/crash/dump
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to capture
@@ -51,6 +57,12 @@ pub(crate) struct CaptureArguments {
     /// kept. With several outputs, the limit is per output
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     size_limit: Option<u64>,
+    /// Explain the crash first: write what `triage` prints to OUTPUT.triage and to standard error, within this time [default:
+    /// 5s]. A fault in it changes nothing about the dump. The pages that it is made of are written first, as they are with
+    /// a limit
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
+        default_missing_value = "5s", conflicts_with = "dry_run")]
+    triage: Option<Duration>,
     /// Classify pages and estimate the size, but write nothing
     #[arg(long)]
     dry_run: bool,
@@ -67,11 +79,75 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     let source = Source::open(&arguments.source, arguments.map_policy())?;
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
-    let selection = PageSelection { level: arguments.dump_level, keep_all: false, limits };
+    let mut selection = PageSelection {
+        level: arguments.dump_level,
+        keep_all: false,
+        limits,
+        first: Vec::new(),
+        warnings: Vec::new(),
+    };
+    if !outputs.is_empty() {
+        arguments.explain(&source, &mut selection);
+    }
     arguments.dump.write(&source, outputs, selection)
 }
 
+/// Writes the report of the dump `output` to OUTPUT.triage.
+fn write_report(output: &Path, text: &str, overwrite: bool, sources: &[(u64, u64)]) -> anyhow::Result<()> {
+    if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        // A disk: the directory of devices is no place for a report.
+        return Ok(());
+    }
+    let options = CreateOptions {
+        naming: Naming::WhenComplete,
+        overwrite,
+        special: Special::Disks,
+        private: true,
+        sources,
+    };
+    // A report of this crash next to the dump of another would mislead.
+    NewFile::check(output, options)?;
+    let mut path = output.as_os_str().to_owned();
+    path.push(".triage");
+    files::write_new(path.as_ref(), text, options)
+}
+
 impl CaptureArguments {
+    /// Makes the report of the crash, and puts the pages that it is made of first. Nothing of this fails a capture.
+    fn explain(&self, source: &Source, selection: &mut PageSelection) {
+        let Some(budget) = self.budget() else { return };
+        let start = Instant::now();
+        let report = crash_report::make(&self.source, budget);
+        match (report, self.triage.is_some()) {
+            (Ok(report), wanted) => {
+                if wanted && let Err(error) = self.publish(source, &report.text) {
+                    selection.warnings.push(format!("no triage report next to the dump: {error:#}"));
+                }
+                selection.first = report.pages;
+            }
+            (Err(error), true) => selection.warnings.push(format!("no triage report: {error:#}")),
+            // A dump that may end early is the better for it, no more.
+            (Err(_), false) => {}
+        }
+        selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
+    }
+
+    /// The time for the report; none if there is to be none.
+    fn budget(&self) -> Option<Duration> {
+        let limited = self.time_limit.is_some() || self.size_limit.is_some();
+        let budget = self.triage.or(limited.then_some(TRIAGE_TIME))?;
+        Some(self.time_limit.map_or(budget, |limit| budget.min(limit / 10)))
+    }
+
+    /// Prints the report, and writes it next to the first output.
+    fn publish(&self, source: &Source, text: &str) -> anyhow::Result<()> {
+        if !self.dump.is_quiet() {
+            printed::tell_lines(text);
+        }
+        let Some(output) = self.output.first().filter(|path| path.as_os_str() != "-") else { return Ok(()) };
+        write_report(output, text, self.dump.may_overwrite(), &source.memory().files())
+    }
+
     fn map_policy(&self) -> MapPolicy {
         let default = MapPolicy::default();
         match self.map_size {
@@ -88,5 +164,29 @@ fn map_size(text: &str) -> Result<u64, String> {
         Ok(size)
     } else {
         Err("expected a power of two from 4K to 1G".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_report_is_written_only_where_its_dump_can_be() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        write_report(&path("dump"), "why", false, &[]).unwrap();
+        assert_eq!(fs::read_to_string(path("dump.triage")).unwrap(), "why");
+        let refused = write_report(&path("dump"), "other", false, &[]).unwrap_err().to_string();
+        assert!(refused.contains("dump.triage exists"), "{refused}");
+        write_report(&path("dump"), "other", true, &[]).unwrap();
+        fs::write(path("old"), "a dump").unwrap();
+        assert!(write_report(&path("old"), "why", false, &[]).is_err() && !path("old.triage").exists());
+        assert!(write_report(&path("none/dump"), "why", false, &[]).is_err());
+        fs::create_dir(path("taken.triage")).unwrap();
+        assert!(write_report(&path("taken"), "why", true, &[]).is_err());
+        assert_eq!(fs::read_to_string(path("dump.triage")).unwrap(), "other");
     }
 }

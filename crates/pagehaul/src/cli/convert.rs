@@ -46,6 +46,8 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
         keep_all: arguments.dump_level.is_none(),
         limits: Limits::default(),
+        first: Vec::new(),
+        warnings: Vec::new(),
     };
     arguments.dump.write(&source, std::slice::from_ref(output), selection)
 }

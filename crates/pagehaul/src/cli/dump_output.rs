@@ -1,11 +1,12 @@
 //! What `capture` and `convert` share: how a dump is written, and how its report is printed.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use pagehaul_capture::{
-    CaptureError, Codecs, Compression, Format, Limits, Options, Target, capture, estimate,
+    CaptureError, Codecs, Compression, Format, Limits, Options, Target, capture_with_first, estimate,
 };
 use pagehaul_kernel::DumpLevel;
 use pagehaul_vmcore::Source;
@@ -54,12 +55,16 @@ enum FormatArgument {
 }
 
 /// Which pages are written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct PageSelection {
     pub(crate) level: DumpLevel,
     /// Keep pages that every level excludes, too: a conversion loses nothing that its source holds.
     pub(crate) keep_all: bool,
     pub(crate) limits: Limits,
+    /// Pages to write first.
+    pub(crate) first: Vec<Range<u64>>,
+    /// What the report says besides.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl DumpOutput {
@@ -81,15 +86,16 @@ impl DumpOutput {
             limits: selection.limits,
         };
         let (result, peak) = run::cancellable(self.reporting.quiet, |progress| match &target {
-            Some(target) => capture(source, target, &options, progress),
+            Some(target) => capture_with_first(source, target, &options, &selection.first, progress),
             None => estimate(source, &options, progress),
         })?;
-        let report = result.map_err(|error| {
+        let mut report = result.map_err(|error| {
             // An error about the output names it; one about the source may not.
             let about_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));
             let error = anyhow::Error::from(error);
             if about_source { error.context(source.path().display().to_string()) } else { error }
         })?;
+        report.warnings.extend(selection.warnings);
         let Reporting { json, quiet } = self.reporting;
         let manner = Manner { json, quiet, output_taken: target == Some(Target::Stdout) };
         print(&report, Some(peak), manner, || summary::render(&report, peak, self.verbose));
@@ -100,6 +106,16 @@ impl DumpOutput {
                 ExitCode::from(exit::INCOMPLETE)
             }
         })
+    }
+
+    /// Whether standard error is to stay empty.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.reporting.quiet
+    }
+
+    /// Whether outputs that exist may be replaced.
+    pub(crate) fn may_overwrite(&self) -> bool {
+        self.overwrite.force
     }
 
     /// The number of threads, fewer where memory is short.

@@ -9,10 +9,11 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_inspect::{Machine, Report, Task, TaskStack};
 use pagehaul_kernel::{AddressSpace, Hints, KernelLog, VirtualMemory};
-use pagehaul_physmem::MapPolicy;
+use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
+use crate::crash_report::{CrashReport, Outcome, limit_process};
 use crate::printed;
 use crate::sandbox::Sandbox;
 
@@ -49,6 +50,9 @@ pub(crate) struct TriageArguments {
     /// Print JSON; with --tasks and --stacks these too
     #[arg(long)]
     json: bool,
+    /// For `capture --triage`: print the report and the pages that it is made of
+    #[arg(long, hide = true)]
+    for_capture: bool,
 }
 
 /// Parts of the report.
@@ -85,6 +89,16 @@ struct Json<'a> {
 }
 
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
+    if arguments.for_capture {
+        limit_process();
+        Sandbox::reading(&arguments.dumps).enter();
+        let outcome = match for_capture(&arguments.dumps) {
+            Ok(report) => Outcome::Report(report),
+            Err(error) => Outcome::Error(format!("{error:#}")),
+        };
+        printed::json(&outcome)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     Sandbox::reading(&arguments.dumps).enter();
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let name = || source.path().display().to_string();
@@ -120,6 +134,22 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     };
     printed::text(&printable(&text))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the one screen, and records which pages that took, with those of all stacks.
+fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
+    let source = Source::open_all(dumps, MapPolicy::default())?;
+    let recorder = Recorder::new(source.memory());
+    let hints = Hints::from_memory(&recorder);
+    let kernel = AddressSpace::discover(&recorder, hints)?;
+    let unrecorded = VirtualMemory::new(&kernel, source.memory());
+    let memory = VirtualMemory::new(&kernel, &recorder);
+    let machine = Machine::open_recorded(&kernel, &memory, &unrecorded, recorder.notes())?;
+    let log = KernelLog::read(&recorder, hints);
+    let report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
+    report.stacks(&machine);
+    let text = printable(&text::summary(&report, &source.path().display().to_string()));
+    Ok(CrashReport { text, pages: recorder.runs() })
 }
 
 /// What programs of the crashed machine named themselves must not steer the terminal of the reader.

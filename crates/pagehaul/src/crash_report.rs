@@ -1,0 +1,168 @@
+//! The crash report of a capture: `capture --triage`.
+//!
+//! Another process makes it, before the capture allocates anything: whatever a damaged kernel does to it (a panic, no memory,
+//! no end), the capture goes on without it. It also returns which pages the report is made of. They are written first, so
+//! that an incomplete dump still explains the crash.
+
+use std::fs;
+use std::io::Read;
+use std::ops::Range;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+
+/// Memory that the report may take. 100,000 tasks take 64 MiB.
+const MOST_MEMORY: u64 = 96 << 20;
+/// Bytes of its output: the text, and the runs of pages.
+const MOST_OUTPUT: u64 = 64 << 20;
+/// Time in which a process that is killed ends, unless it waits for a device.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What the process that makes the report returns.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct CrashReport {
+    /// One screen.
+    pub(crate) text: String,
+    /// PFNs of the pages that it is made of, ascending and apart.
+    pub(crate) pages: Vec<Range<u64>>,
+}
+
+/// The output of that process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// The report.
+    Report(CrashReport),
+    /// Why there is none.
+    Error(String),
+}
+
+/// Makes the report of `source` within `budget`.
+pub(crate) fn make(source: &Path, budget: Duration) -> anyhow::Result<CrashReport> {
+    if budget.is_zero() {
+        bail!("its time budget is 0");
+    }
+    let program =
+        std::env::current_exe().context("cannot find the program that makes it (/proc/self/exe)")?;
+    run(
+        Command::new(program).arg0("pagehaul").arg("triage").arg("--for-capture").arg("--").arg(source),
+        budget,
+    )
+}
+
+fn run(command: &mut Command, budget: Duration) -> anyhow::Result<CrashReport> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start a process")?;
+    let out = child.stdout.take().context("the process has no output")?;
+    let (send, receive) = sync_channel(1);
+    let read = move || {
+        let mut bytes = Vec::new();
+        let read = out.take(MOST_OUTPUT).read_to_end(&mut bytes);
+        // The other end is gone once the time is over.
+        let _ = send.send(read.map(|_| bytes));
+    };
+    let result = match thread::Builder::new().name("crash-report".into()).spawn(read) {
+        Ok(_) => receive.recv_timeout(budget),
+        Err(_) => Err(RecvTimeoutError::Disconnected),
+    };
+    let bytes = match result {
+        Ok(read) => read.context("cannot read what the process returns")?,
+        Err(why) => {
+            end(&mut child);
+            bail!(match why {
+                RecvTimeoutError::Timeout => format!("it takes longer than {} ms", budget.as_millis()),
+                RecvTimeoutError::Disconnected => "cannot start a thread".to_owned(),
+            });
+        }
+    };
+    let ended = end(&mut child);
+    match serde_json::from_slice(&bytes) {
+        Ok(Outcome::Report(report)) => Ok(CrashReport { pages: ascending(report.pages), ..report }),
+        Ok(Outcome::Error(why)) => bail!(why),
+        Err(_) => bail!("the process that makes it failed{ended}"),
+    }
+}
+
+/// Ends the process, and returns how it ended. One that waits for a device is left behind.
+fn end(child: &mut Child) -> String {
+    let step = Duration::from_millis(5);
+    let mut waited = Duration::ZERO;
+    // A process that has closed its output ends at once.
+    while waited < GRACE {
+        match child.try_wait() {
+            Ok(Some(status)) => return format!(" ({status})"),
+            Ok(None) => {}
+            Err(_) => break,
+        }
+        if waited >= step * 2 {
+            let _ = child.kill();
+        }
+        thread::sleep(step);
+        waited += step;
+    }
+    String::new()
+}
+
+/// The order that a capture needs, whatever the process returned.
+fn ascending(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    runs.retain(|run| run.start < run.end);
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut end = 0;
+    for run in &mut runs {
+        run.start = run.start.max(end);
+        end = end.max(run.end);
+    }
+    runs.retain(|run| run.start < run.end);
+    runs
+}
+
+/// Limits the process that makes the report, which calls this first: the capture must not run out of memory because of it.
+pub(crate) fn limit_process() {
+    let most = Rlimit { current: Some(MOST_MEMORY), maximum: Some(MOST_MEMORY) };
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    // What cannot be limited ends with the time.
+    let _ = setrlimit(Resource::Data, most);
+    let _ = setrlimit(Resource::Core, none);
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, budget: Duration) -> String {
+        let made = run(Command::new("sh").args(["-c", script]), budget);
+        made.map_or_else(|error| error.to_string(), |report| report.text)
+    }
+
+    #[test]
+    fn faults_of_the_process_are_errors() {
+        let long = Duration::from_secs(60);
+        assert_eq!(shell("printf '{\"Report\":{\"text\":\"it\",\"pages\":[]}}'", long), "it");
+        assert_eq!(shell("printf '{\"Error\":\"no symbols\"}'", long), "no symbols");
+        assert_eq!(shell("printf nonsense", long), "the process that makes it failed (exit status: 0)");
+        assert!(shell("kill -ABRT $$", long).contains("signal: 6"));
+        assert_eq!(shell("exec sleep 100", Duration::from_millis(20)), "it takes longer than 20 ms");
+    }
+
+    #[test]
+    fn no_budget_starts_no_process() {
+        let refused = make(Path::new("/nonexistent"), Duration::ZERO).unwrap_err();
+        assert_eq!(refused.to_string(), "its time budget is 0");
+    }
+
+    #[test]
+    fn runs_become_ascending() {
+        assert_eq!(ascending(vec![8..9, 7..7, 1..4, 2..3, 3..6]), [1..4, 4..6, 8..9]);
+    }
+}
