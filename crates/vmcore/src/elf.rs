@@ -82,6 +82,9 @@ impl ElfVmcore {
                         headers.fill(segment.offset, &mut notes[start..])?;
                     }
                     PT_LOAD if segment.paddr == NO_MEMORY => {}
+                    PT_LOAD if segment.file_size.min(file.size()) > END_OF_MEMORY => {
+                        return Err(ElfError::Format { offset: at, what: absurd(&segment) });
+                    }
                     PT_LOAD => match piece(at, &segment, file.size(), &mut claim, &mut faults) {
                         Ok(piece) => {
                             pieces.push(piece);
@@ -276,6 +279,17 @@ impl View for ElfView<'_> {
         let faults = self.window.faults();
         std::mem::replace(&mut self.seen_faults, faults) != faults
     }
+}
+
+/// What is wrong with a segment larger than all memory in a file that claims to hold it: /proc/vmcore. A damaged copy has a
+/// size of its own.
+fn absurd(segment: &ProgramHeader) -> String {
+    // Reading it would map addresses that are no RAM, which aborts an arm64 capture kernel.
+    format!(
+        "the program header has {:#x} bytes of memory at {:#x}, more than any machine, so nothing is read: kexec did not find \
+         the start of the kernel image; load the capture kernel where /proc/kallsyms has `_text` (CONFIG_KALLSYMS_ALL)",
+        segment.file_size, segment.paddr
+    )
 }
 
 /// Returns what tells mappings of the kernel image from those of the direct map.

@@ -202,3 +202,24 @@ fn a_flattened_vmcore_reads_like_the_file() {
     assert!(view.page(1, &mut scratch).unwrap() == &image.page(1));
     assert!(matches!(view.page(0x9000, &mut scratch), Err(ReadError::Missing { .. })));
 }
+
+/// kexec-tools takes 0 for the address of `_text` where /proc/kallsyms lacks it: the image's size then is near 2^64.
+#[test]
+fn a_segment_larger_than_all_memory_is_refused_before_any_is_read() {
+    use std::os::unix::fs::FileExt;
+    let image = machine();
+    // A file system that takes any size, as /proc/vmcore has then.
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    image.elf().write(file.path()).unwrap();
+    let open = || ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default());
+    let second_header = 64 + 56;
+    let size = 0x7fff_8000_0000_0000_u64;
+    for at in [second_header + 32, second_header + 40] {
+        file.as_file().write_all_at(&size.to_le_bytes(), at).unwrap();
+    }
+    // In a file of ordinary size it is damage, which costs this segment only.
+    assert_eq!(open().unwrap().faults().len(), 1);
+    file.as_file().set_len(size + 0x10_0000).unwrap();
+    let error = open().err().unwrap().to_string();
+    assert!(error.contains("offset 0x78") && error.contains("more than any machine"), "{error}");
+}
