@@ -2,12 +2,16 @@
 
 mod machine;
 
+use std::sync::LazyLock;
+
 use machine::KernelMemory;
 use pagehaul_kernel::{
-    AddressSpace, Hints, Kernel, ReadVirtual, TranslateError, Translator, VirtualMemory, VmcoreInfo,
+    AddressSpace, Hints, Kernel, KernelLog, PageClass, PageScanner, ReadVirtual, TranslateError, Translator,
+    VirtualMemory, VmcoreInfo,
 };
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::{Arm64, Era, Machine};
+use proptest::prelude::*;
 
 const LAYOUTS: [Arm64; 4] = [Arm64::V39, Arm64::V48, Arm64::V52, Arm64::V52_ON_48];
 
@@ -112,5 +116,58 @@ fn kernels_that_cannot_be_understood_are_refused() {
         memory.finish();
         let error = Kernel::discover(&memory, Hints::default()).unwrap_err().to_string();
         assert!(error.contains(expected), "{to}: {error}");
+    }
+}
+
+/// Builds each layout once.
+static MACHINES: LazyLock<Vec<pagehaul_synth::Image>> = LazyLock::new(|| {
+    LAYOUTS.iter().map(|layout| Machine::arm64(Era::V6_12, *layout).anon(0x4_4000).build()).collect()
+});
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn damaged_keys_and_tables_end_in_answers(
+        layout in 0..LAYOUTS.len(),
+        keys in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![
+            any::<i64>(), 0i64..80, Just(i64::MIN), Just(16384), Just(65536), Just(-1),
+        ]), 0..4),
+        patches in prop::collection::vec((0u64..64, 0u64..512, 0u64..64, any::<u16>(), any::<u16>()), 0..24),
+        vaddrs in prop::collection::vec(any::<u64>(), 8),
+    ) {
+        let mut memory = KernelMemory::of_image(MACHINES[layout].clone());
+        let mut lines: Vec<String> = memory.text.lines().map(str::to_owned).collect();
+        for (index, value) in keys {
+            let line = index.get_mut(&mut lines);
+            let key = line.split_once('=').unwrap().0.to_owned();
+            *line = if key.starts_with("SYMBOL") { format!("{key}={value:x}") } else { format!("{key}={value}") };
+        }
+        memory.text = lines.join("\n");
+        memory.finish();
+        let (root, _) = memory.image.page_tables();
+        for (page, entry, target, low, high) in patches {
+            let value = (root + target * 4096) | u64::from(low & 0xfff) | u64::from(high) << 48;
+            memory.put_u64(root + page * 4096 + entry * 8, value);
+        }
+        let info = VmcoreInfo::parse(memory.text.as_bytes());
+        if let Ok(tables) = Translator::discover(&info, &memory, Hints::default()) {
+            for vaddr in vaddrs.into_iter().flat_map(|vaddr| [vaddr, vaddr | 0xfff << 52, vaddr | 0x1ffff << 47]) {
+                if let Ok(extent) = tables.translate(memory.view().as_mut(), vaddr) {
+                    prop_assert!(extent.len >= 1 && extent.len <= 1 << 30);
+                }
+            }
+        }
+        let _ = KernelLog::read(&memory, Hints::default());
+        if let Ok(kernel) = Kernel::discover(&memory, Hints::default()) {
+            let found = kernel.kernel_mapped_pages(&memory);
+            for runs in [&found.data, &found.text, &found.struct_pages] {
+                prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+            let mut classes = vec![PageClass::Absent; kernel.pages_per_block().min(1 << 15)];
+            let block = 0x4_0000 / kernel.pages_per_block() as u64;
+            let report = PageScanner::new(&kernel, memory.view()).scan(block, &mut classes).unwrap();
+            prop_assert_eq!(report.pages.iter().sum::<u64>(), classes.len() as u64);
+        }
     }
 }

@@ -82,7 +82,7 @@ impl Arm64 {
             _ => Format::Plain,
         };
         let tables = Tables {
-            root: top.wrapping_sub(image_offset),
+            root: top.wrapping_sub(image_offset) & ((1 << MOST_BITS) - 1),
             levels: levels as u8,
             page_shift,
             top_bits: width - page_shift - (levels - 1) * index_bits,

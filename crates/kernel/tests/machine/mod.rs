@@ -40,7 +40,10 @@ pub struct KernelMemory {
 
 impl KernelMemory {
     pub fn of(machine: &Machine) -> Self {
-        let image = machine.build();
+        Self::of_image(machine.build())
+    }
+
+    pub fn of_image(image: Image) -> Self {
         let pfns = image.kernel_pfns();
         let (start, end) = (pfns.start << 12, pfns.end << 12);
         let mut memory = vec![0; (end - start) as usize];
