@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let booted = fs::read_to_string(root.path("/proc/stat")).unwrap_or_default();
     let booted = booted.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
     let meta = fs::metadata(&dump).ok();
-    let began = meta.as_ref().and_then(|meta| unix(meta.created().ok()?));
+    let began = created(&dump);
     // The dump is a crashed kernel's: nothing but it is read from here on.
     Sandbox::reading(std::slice::from_ref(&dump)).enter();
     let source = Source::open(&dump, MapPolicy::default())?;
@@ -113,6 +113,14 @@ fn newest(directory: &Path, since: u64) -> Option<(PathBuf, u64)> {
         Some((path, unix(modified?)?))
     });
     dated.filter(|(_, time)| *time >= since).max_by_key(|(_, time)| *time)
+}
+
+/// When a file was created, if its file system knows. The standard library asks only where it is built for glibc.
+fn created(path: &Path) -> Option<u64> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BTIME).ok()?;
+    let known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    u64::try_from(found.stx_btime.tv_sec).ok().filter(|_| known)
 }
 
 fn unix(time: SystemTime) -> Option<u64> {
