@@ -1,0 +1,75 @@
+# Runs `pagehaul kdump check` on this guest as it is, and once for each fault that is injected and mended again. A line says what
+# was found: "good" with nothing, "fault" with the expected finding first.
+settings=/etc/default/kdump-tools
+initrd=/var/lib/kdump/initrd.img-$(uname -r)
+
+found() {
+    /lab/pagehaul kdump check --json | sed -n 's/^ *"id": "\(.*\)",$/\1/p' | tr '\n' ' '
+}
+
+good() {
+    echo "PHLAB good $(found)"
+}
+
+fault() { # fault FINDING: what is injected now leads to it
+    echo "PHLAB fault $1 $(found)"
+}
+
+setting() { # setting FINDING LINE: a line of the settings
+    cp -a $settings /lab/settings
+    echo "$2" >>$settings
+    touch -r /lab/settings $settings
+    fault "$1"
+    mv /lab/settings $settings
+}
+
+aside() { # aside FINDING FILE: a file that is not there
+    mv "$2" "$2.aside"
+    fault "$1"
+    mv "$2.aside" "$2"
+}
+
+# Debian's defaults leave a hang to the operator.
+sysctl -q -w kernel.softlockup_panic=1
+good
+
+kexec -p -u
+fault not-loaded
+kdump-config load >/dev/null
+sysctl -q -w kernel.panic_on_oops=0
+fault no-panic-on-oops
+sysctl -q -w kernel.panic_on_oops=1
+sysctl -q -w kernel.softlockup_panic=0
+fault no-panic-on-hang
+sysctl -q -w kernel.softlockup_panic=1
+
+setting disabled USE_KDUMP=0
+setting refused-option 'MAKEDUMP_ARGS="-c -d 31 --config /etc/erase"'
+setting no-compressor KDUMP_COMPRESSION=lzop
+setting compressed-twice KDUMP_COMPRESSION=gzip
+setting no-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 irqpoll"'
+setting wrong-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 disable_cpu_apicid=7"'
+setting no-ssh-key SSH=kdump@host
+setting unknown-host SSH=kdump@host
+setting no-target KDUMP_COREDIR=/nowhere
+
+aside no-kdump $settings
+aside no-initramfs "$initrd"
+aside no-collector /usr/bin/makedumpfile
+mv /usr/bin/makedumpfile /usr/bin/makedumpfile.aside
+cp -a /bin/true /usr/bin/makedumpfile
+fault not-pagehaul
+mv /usr/bin/makedumpfile.aside /usr/bin/makedumpfile
+
+touch $settings
+fault old-initramfs
+touch "$initrd"
+mount -t tmpfs -o size=64k none /var/crash
+fault target-full
+umount /var/crash
+cp -a /etc/fstab /lab/fstab
+echo '/dev/vdb /var/crash ext4 defaults 0 2' >>/etc/fstab
+fault target-not-mounted
+mv /lab/fstab /etc/fstab
+
+good
