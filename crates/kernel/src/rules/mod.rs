@@ -12,7 +12,9 @@ mod poison;
 mod slab;
 
 pub(crate) use compound::{Compound, Head, MAX_ORDER};
-pub(crate) use layout::{NO_STRUCT_PAGES, PageLayout, half, word};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use layout::NO_STRUCT_PAGES;
+pub(crate) use layout::{PageLayout, half, word};
 
 use crate::{KernelError, PageClass, Undecidable, VmcoreInfo};
 
