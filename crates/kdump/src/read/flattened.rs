@@ -38,7 +38,7 @@ impl Flattened {
         let mut builder = Builder::new(roomy);
         let mut at = BLOCK_SIZE as u64;
         let complete = loop {
-            let record = match next(&*file, at)? {
+            let record = match next(&*file, at).map_err(|source| unreadable(&*file, source))? {
                 Next::Record(record) => record,
                 Next::End => break true,
                 Next::Truncated => break false,
@@ -74,9 +74,9 @@ impl Flattened {
         let records = &mut records[..entry.records.min(MOST_WALKED) as usize];
         let mut at = entry.header;
         for record in records.iter_mut() {
-            match next(&*self.file, at) {
-                Ok(Next::Record(found)) => *record = found,
-                _ => return Err(changed()),
+            match next(&*self.file, at)? {
+                Next::Record(found) => *record = found,
+                Next::End | Next::Truncated => return Err(changed()),
             }
             at = record.data.saturating_add(record.size);
         }
@@ -175,18 +175,11 @@ enum Next {
     Truncated,
 }
 
-fn next(file: &dyn ReadAt, at: u64) -> Result<Next, OpenError> {
+fn next(file: &dyn ReadAt, at: u64) -> io::Result<Next> {
     let mut head = FlatRecord::new_zeroed();
     match file.read_exact_at(at, head.as_mut_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Next::Truncated),
-        Err(source) => {
-            return Err(OpenError::Io {
-                path: file.path().to_owned(),
-                action: "read the records of",
-                source,
-            });
-        }
-        Ok(()) => {}
+        read => read?,
     }
     let (offset, size) = (head.offset.get(), head.size.get());
     match (u64::try_from(offset), u64::try_from(size)) {
@@ -198,6 +191,10 @@ fn next(file: &dyn ReadAt, at: u64) -> Result<Next, OpenError> {
         // The offset of the next record is unknown.
         _ => Ok(Next::Truncated),
     }
+}
+
+fn unreadable(file: &dyn ReadAt, source: io::Error) -> OpenError {
+    OpenError::Io { path: file.path().to_owned(), action: "read the records of", source }
 }
 
 fn check_header(file: &dyn ReadAt) -> Result<(), OpenError> {
