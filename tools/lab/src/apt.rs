@@ -4,7 +4,6 @@
 //! machine uses; the Debian archive keyring signs every suite. Root is not needed.
 
 use crate::cache::{self, Key};
-use crate::tools::unpack;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,6 +160,19 @@ impl Apt {
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+/// Unpacks a package into a directory.
+pub fn unpack(package: &Path, into: &Path) -> Result<()> {
+    let output = Command::new("dpkg-deb")
+        .arg("-x")
+        .args([package, into])
+        .output()
+        .context("running dpkg-deb: the lab unpacks Debian packages and needs a Debian machine")?;
+    if !output.status.success() {
+        bail!("unpacking {}: {}", package.display(), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
 }
 
 /// Decodes the percent-encoded characters that occur in package names.

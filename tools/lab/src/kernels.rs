@@ -5,8 +5,8 @@
 //! kernel that was fetched first.
 
 use crate::apt::Apt;
+use crate::apt::unpack;
 use crate::cache;
-use crate::tools::unpack;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -1,9 +1,9 @@
 //! Builds the lab's kernel modules with Debian's kernel headers.
 
 use crate::apt::Apt;
+use crate::apt::unpack;
 use crate::cache::{self, Key};
 use crate::kernels::{self, Kernel};
-use crate::tools::unpack;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -100,16 +100,3 @@ impl Tools {
         Ok(text.lines().next().unwrap_or_default().to_owned())
     }
 }
-
-/// Unpacks a package into a directory.
-pub fn unpack(package: &Path, into: &Path) -> Result<()> {
-    let output = Command::new("dpkg-deb")
-        .arg("-x")
-        .args([package, into])
-        .output()
-        .context("running dpkg-deb: the lab unpacks Debian packages and needs a Debian machine")?;
-    if !output.status.success() {
-        bail!("unpacking {}: {}", package.display(), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
-}

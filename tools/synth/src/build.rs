@@ -3,24 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::Era;
+use crate::block::Block;
 use crate::class::{Class, Kind};
 use crate::content::{Content, PAGE};
 use crate::image::Image;
+use crate::image_offset;
 use crate::info;
-use crate::machine::{Block, Machine};
+use crate::machine::Machine;
 use crate::memmap::{Map, Mapped};
 use crate::memory::Memory;
 use crate::paging::Tables;
 use crate::setup::{Setup, Sparse};
 use crate::structs::Writer;
-
-/// Offsets in the kernel's image, in bytes.
-pub(crate) mod image_offset {
-    pub const PGD: u64 = 0x10_0000;
-    pub const UTS: u64 = 0x10_1000;
-    pub const DATA: u64 = 0x10_2000;
-    pub const SECTIONS: u64 = 0x11_0000;
-}
 
 /// Of blocks above this order only the first page is stamped.
 const LARGEST_STAMPED: u32 = 10;
@@ -40,7 +34,14 @@ impl Bump {
     }
 }
 
-pub(crate) fn build(machine: &Machine) -> Image {
+impl Machine {
+    /// Builds the machine's memory, as its crash left it.
+    pub fn build(&self) -> Image {
+        build(self)
+    }
+}
+
+fn build(machine: &Machine) -> Image {
     let setup = &machine.setup;
     let ram = setup.ram();
     let mut memory = Memory::default();

@@ -43,6 +43,18 @@ pub struct Elf<'a> {
     pub notes: Vec<u8>,
 }
 
+impl Image {
+    /// Returns an ELF vmcore with the layout of `/proc/vmcore`.
+    pub fn elf(&self) -> Elf<'_> {
+        Elf::proc_vmcore(self)
+    }
+
+    /// Returns an ELF vmcore with the layout of QEMU's `dump-guest-memory`.
+    pub fn qemu_elf(&self) -> Elf<'_> {
+        Elf::qemu(self)
+    }
+}
+
 impl<'a> Elf<'a> {
     /// The layout of the kernel's `/proc/vmcore`: a header buffer and notes of whole pages, then each segment
     /// rounded outward to whole pages, its offset keeping the offset in the page. The first segment is the

@@ -5,9 +5,7 @@ use std::ops::Range;
 
 use crate::class::Class;
 use crate::content::PageBytes;
-use crate::elf::Elf;
-#[cfg(feature = "dumps")]
-use crate::kdump::Kdump;
+use crate::image_offset;
 use crate::memmap::Map;
 use crate::memory::Memory;
 use crate::setup::Setup;
@@ -136,22 +134,6 @@ impl Image {
 
     /// Returns the physical address of the top page table, and the number of levels.
     pub fn page_tables(&self) -> (u64, u32) {
-        (self.setup.load + crate::build::image_offset::PGD, self.setup.levels())
-    }
-
-    /// Returns an ELF vmcore with the layout of `/proc/vmcore`.
-    pub fn elf(&self) -> Elf<'_> {
-        Elf::proc_vmcore(self)
-    }
-
-    /// Returns an ELF vmcore with the layout of QEMU's `dump-guest-memory`.
-    pub fn qemu_elf(&self) -> Elf<'_> {
-        Elf::qemu(self)
-    }
-
-    /// Returns a kdump-compressed dump.
-    #[cfg(feature = "dumps")]
-    pub fn kdump(&self) -> Kdump<'_> {
-        Kdump::new(self)
+        (self.setup.load + image_offset::PGD, self.setup.levels())
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::Era;
 use crate::arm64::Arm64;
-use crate::build::image_offset;
 use crate::era::{NONE, OrderAt, PG_HUGETLB, PageType};
+use crate::image_offset;
 use crate::setup::{Memmap, Setup};
 
 /// Seconds since 1970 at which every synthetic machine crashed.

@@ -28,6 +28,13 @@ pub struct Kdump<'a> {
     only: Option<Range<u64>>,
 }
 
+impl Image {
+    /// Returns a kdump-compressed dump.
+    pub fn kdump(&self) -> Kdump<'_> {
+        Kdump::new(self)
+    }
+}
+
 impl<'a> Kdump<'a> {
     pub(crate) fn new(image: &'a Image) -> Self {
         Self {

@@ -30,6 +30,7 @@
 //! the parts that are not computed. An impossible description panics: this is a tool for tests.
 
 mod arm64;
+mod block;
 mod build;
 mod class;
 #[cfg(feature = "dumps")]
@@ -41,6 +42,7 @@ mod flat;
 #[cfg(feature = "dumps")]
 mod foreign;
 mod image;
+mod image_offset;
 mod info;
 #[cfg(feature = "dumps")]
 mod kdump;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::Era;
 use crate::arm64::{self, Arm64};
+use crate::block::Block;
 use crate::class::Kind;
 use crate::content::{Content, Noise};
 use crate::memmap::Array;
 use crate::setup::{Memmap, Setup, Sparse};
 use crate::structs::Writer;
-use crate::{Era, Image};
 
 /// A description of a machine. Methods return `&mut Self`, so they chain.
 #[derive(Clone, Debug)]
@@ -19,14 +20,6 @@ pub struct Machine {
     pub(crate) poisoned: Vec<u64>,
     pub(crate) contents: BTreeMap<u64, Content>,
     pub(crate) mappings: Vec<(u64, u64, u64)>,
-}
-
-/// `1 << order` pages of one kind, the first of which is `pfn`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
-    pub pfn: u64,
-    pub order: u32,
-    pub kind: Kind,
 }
 
 macro_rules! one_page {
@@ -315,11 +308,6 @@ impl Machine {
             at += 1 << order;
         }
         self
-    }
-
-    /// Builds the machine's memory, as its crash left it.
-    pub fn build(&self) -> Image {
-        crate::build::build(self)
     }
 
     /// Returns the struct pages of `pfns` as one array, without building the machine.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::block::Block;
 use crate::content::PAGE;
 use crate::era::Hvo;
-use crate::machine::Block;
 use crate::memory::Memory;
 use crate::setup::{Memmap, Setup};
 use crate::structs::StructPages;

@@ -1,8 +1,8 @@
 //! Struct pages, filled as a kernel of the era fills them.
 
+use crate::block::Block;
 use crate::class::Kind;
 use crate::era::{Fields, Flags, Hvo, OrderAt, PG_HUGETLB, PageType, bit};
-use crate::machine::Block;
 use crate::setup::Setup;
 
 /// `compound_dtor` ids: a plain compound page and a HugeTLB page (`enum compound_dtor_id`).

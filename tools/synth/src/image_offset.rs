@@ -1,0 +1,6 @@
+//! Offsets in the kernel's image, in bytes.
+
+pub(crate) const PGD: u64 = 0x10_0000;
+pub(crate) const UTS: u64 = 0x10_1000;
+pub(crate) const DATA: u64 = 0x10_2000;
+pub(crate) const SECTIONS: u64 = 0x11_0000;
