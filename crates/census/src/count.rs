@@ -1,10 +1,7 @@
 //! Counts every struct page once, on every CPU.
 
-use pagehaul_pool::share_work;
+use pagehaul_pool::map_numbers;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::census::{Census, ClassCount, Heading, ZoneCount};
 use crate::map::Map;
@@ -33,23 +30,10 @@ pub fn count(
 ) -> Result<Census, KernelError> {
     let zones = Zones::discover(kernel);
     let blocks = kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT));
-    let next = AtomicU64::new(0);
-    let parts = Mutex::new(BTreeMap::new());
-    share_work("census", threads, || {
-        let mut worker = Worker::new(memory, kernel, zones);
-        loop {
-            let block = next.fetch_add(1, Ordering::Relaxed);
-            if block >= blocks {
-                return;
-            }
-            if let Some(part) = worker.count(block) {
-                parts.lock().unwrap_or_else(PoisonError::into_inner).insert(block, part);
-            }
-        }
-    });
-    let parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let worker = || Worker::new(memory, kernel, zones);
+    let parts = map_numbers("census", threads, blocks, worker, Worker::count);
     let mut total = Total::new(memory.ranges().bytes() >> PAGE_SHIFT);
-    for part in parts.into_values() {
+    for part in parts {
         total.add(part?);
     }
     Ok(total.census(heading, kernel, zones.is_none()))

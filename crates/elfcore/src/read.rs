@@ -13,16 +13,16 @@ use crate::{INCOMPLETE, ProgramHeader};
 /// Program headers read at a time.
 const BATCH: u64 = 1024;
 
-/// Why the headers of a core cannot be read.
+/// Why the headers of a core cannot be read. `E` is the error of what reads the file.
 #[derive(Debug, thiserror::Error)]
-pub enum ElfError {
+pub enum ElfError<E: std::error::Error + 'static = io::Error> {
     /// The file cannot be read.
     #[error("cannot read ELF headers at offset {offset:#x}: {source}")]
-    Io {
+    Read {
         /// Byte offset in the file.
         offset: u64,
-        /// The system's error.
-        source: io::Error,
+        /// Why.
+        source: E,
     },
     /// The file contradicts the format.
     #[error("at offset {offset:#x}: {what}")]
@@ -37,7 +37,7 @@ pub enum ElfError {
     NotCore,
 }
 
-impl ElfError {
+impl<E: std::error::Error + 'static> ElfError<E> {
     fn format(offset: u64, what: impl Into<String>) -> Self {
         Self::Format { offset, what: what.into() }
     }
@@ -45,7 +45,7 @@ impl ElfError {
 
 /// The file header of a core, and access to its program headers.
 ///
-/// `R` reads the file: it fills a buffer from an offset, or fails with [`io::ErrorKind::UnexpectedEof`].
+/// `R` reads the file: it fills a buffer from an offset.
 pub struct ElfHeaders<R> {
     /// `e_machine`.
     pub machine: u16,
@@ -63,9 +63,9 @@ pub struct ElfHeaders<R> {
     size: u64,
 }
 
-impl<R: Fn(u64, &mut [u8]) -> io::Result<()>> ElfHeaders<R> {
+impl<R: Fn(u64, &mut [u8]) -> Result<(), E>, E: std::error::Error + 'static> ElfHeaders<R> {
     /// Reads the file header of a core of `size` bytes.
-    pub fn open(size: u64, read: R) -> Result<Self, ElfError> {
+    pub fn open(size: u64, read: R) -> Result<Self, ElfError<E>> {
         let mut headers = Self {
             machine: 0,
             wide: false,
@@ -99,7 +99,7 @@ impl<R: Fn(u64, &mut [u8]) -> io::Result<()>> ElfHeaders<R> {
         Ok(headers)
     }
 
-    fn read_file_header<H: FileHeader<Endian = Endianness>>(&mut self) -> Result<(), ElfError> {
+    fn read_file_header<H: FileHeader<Endian = Endianness>>(&mut self) -> Result<(), ElfError<E>> {
         let endian = if self.big_endian { Endianness::Big } else { Endianness::Little };
         let header: H = self.read_struct(0)?;
         if header.e_type(endian) != ET_CORE {
@@ -138,22 +138,22 @@ impl<R: Fn(u64, &mut [u8]) -> io::Result<()>> ElfHeaders<R> {
     }
 
     /// Calls `each` with every program header and its file offset. At most 1,024 of them are in memory.
-    pub fn for_each<E: From<ElfError>>(
+    pub fn for_each<F: From<ElfError<E>>>(
         &self,
-        each: impl FnMut(u64, ProgramHeader) -> Result<(), E>,
-    ) -> Result<(), E> {
+        each: impl FnMut(u64, ProgramHeader) -> Result<(), F>,
+    ) -> Result<(), F> {
         match (self.wide, self.big_endian) {
-            (true, false) => self.walk::<FileHeader64<LittleEndian>, E>(each),
-            (true, true) => self.walk::<FileHeader64<BigEndian>, E>(each),
-            (false, false) => self.walk::<FileHeader32<LittleEndian>, E>(each),
-            (false, true) => self.walk::<FileHeader32<BigEndian>, E>(each),
+            (true, false) => self.walk::<FileHeader64<LittleEndian>, F>(each),
+            (true, true) => self.walk::<FileHeader64<BigEndian>, F>(each),
+            (false, false) => self.walk::<FileHeader32<LittleEndian>, F>(each),
+            (false, true) => self.walk::<FileHeader32<BigEndian>, F>(each),
         }
     }
 
-    fn walk<H: FileHeader<Endian: Default>, E: From<ElfError>>(
+    fn walk<H: FileHeader<Endian: Default>, F: From<ElfError<E>>>(
         &self,
-        mut each: impl FnMut(u64, ProgramHeader) -> Result<(), E>,
-    ) -> Result<(), E> {
+        mut each: impl FnMut(u64, ProgramHeader) -> Result<(), F>,
+    ) -> Result<(), F> {
         let endian = H::Endian::default();
         let size = size_of::<H::ProgramHeader>() as u64;
         let mut bytes = Vec::new();
@@ -179,7 +179,7 @@ impl<R: Fn(u64, &mut [u8]) -> io::Result<()>> ElfHeaders<R> {
         Ok(())
     }
 
-    fn read_struct<T: Pod>(&self, offset: u64) -> Result<T, ElfError> {
+    fn read_struct<T: Pod>(&self, offset: u64) -> Result<T, ElfError<E>> {
         let mut bytes = [0; 64];
         let bytes = &mut bytes[..size_of::<T>().min(64)];
         self.fill(offset, bytes)?;
@@ -189,13 +189,12 @@ impl<R: Fn(u64, &mut [u8]) -> io::Result<()>> ElfHeaders<R> {
     }
 
     /// Fills `buf` from `offset` of the file.
-    pub fn fill(&self, offset: u64, buf: &mut [u8]) -> Result<(), ElfError> {
-        (self.read)(offset, buf).map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => ElfError::format(
-                offset,
-                format!("expected {} bytes of ELF headers, but the file has {} bytes", buf.len(), self.size),
-            ),
-            _ => ElfError::Io { offset, source },
-        })
+    pub fn fill(&self, offset: u64, buf: &mut [u8]) -> Result<(), ElfError<E>> {
+        let (wanted, size) = (buf.len() as u64, self.size);
+        if offset.checked_add(wanted).is_none_or(|end| end > size) {
+            let what = format!("expected {wanted} bytes of ELF headers, but the file has {size} bytes");
+            return Err(ElfError::format(offset, what));
+        }
+        (self.read)(offset, buf).map_err(|source| ElfError::Read { offset, source })
     }
 }

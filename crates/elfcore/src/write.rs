@@ -25,6 +25,12 @@ pub fn table_end(count: u64) -> u64 {
     FILE_HEADER + count * PROGRAM_HEADER
 }
 
+/// Returns the file offset behind a table of `count` program headers and the [section header](count_section) that it needs
+/// if there are many.
+pub fn headers_end(count: u64) -> u64 {
+    table_end(count) + if count >= u64::from(PN_XNUM) { SECTION_HEADER } else { 0 }
+}
+
 /// Encodes the file header of a core of `machine` (`e_machine`) with `count` program headers, which start right after it.
 ///
 /// From 65,535 (PN_XNUM) on, the count does not fit the file header: it is in the [section header](count_section), whose

@@ -105,7 +105,7 @@ fn cut_and_unfinished_cores_are_not_whole() {
             fs::write(&path, &good[..length]).unwrap();
             let (code, said) = ask("verify", &path);
             assert_eq!(code, 3, "{name} cut to {length}: {said}");
-            let part = if name == "core" { "it is cut" } else { "no table of frames" };
+            let part = if name == "core" { "it is truncated" } else { "no table of frames" };
             assert!(said.contains(part) && said.contains("DAMAGED OR INCOMPLETE"), "{said}");
         }
     }

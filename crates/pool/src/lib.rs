@@ -8,18 +8,19 @@
 //! its buffer, the lane that waits for it gives the others back, and a pool cannot run out of buffers however few there
 //! are.
 //!
-//! Dropping the lanes ends the workers. A system that cannot create all threads gets fewer, in [`ordered`] none: the
+//! [`ordered`] and [`in_lanes`] are for work that is there; [`Workers`] is for threads that have to exist before their work
+//! does. Dropping the lanes ends the workers. A system that cannot create all threads gets fewer, in [`ordered`] none: the
 //! calling thread does the work then.
 
 mod spawn;
 
 use std::collections::BTreeMap;
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-pub use spawn::{share_work, spawn_up_to};
+pub use spawn::{map_numbers, spawn_up_to};
 
 /// What a pool works on.
 pub trait Work: Sync {
@@ -191,6 +192,44 @@ impl<W: Work> Drop for WorkerSide<'_, W> {
     }
 }
 
+/// The threads of a pool that are created step by step, before there is work for them: [`Work::next`] blocks until there
+/// is. The lanes end only once this is dropped.
+pub struct Workers<'a, W: Work> {
+    side: WorkerSide<'a, W>,
+    name: &'a str,
+    give: Sender<W::Buffer>,
+    /// How many more workers the buffers allow. Each one keeps a buffer when it ends, and those that wait for one must
+    /// not be left without.
+    allowed: usize,
+}
+
+impl<'a, W: Work> Workers<'a, W> {
+    /// A pool without a thread and without a lane. Its threads are to be called `name`.
+    pub fn new(work: &'a W, name: &'a str, buffers: impl IntoIterator<Item = W::Buffer>) -> Self {
+        let (give, free) = unbounded();
+        // Cannot fail: the receiver is alive.
+        let allowed = buffers.into_iter().map(|buffer| give.send(buffer)).filter(Result::is_ok).count();
+        Self { side: WorkerSide { work, free, lanes: Vec::new() }, name, give, allowed }
+    }
+
+    /// Adds a lane. All lanes are to be added before the first thread is created.
+    pub fn lane(&mut self) -> Lane<W> {
+        let (sender, finished) = unbounded();
+        self.side.lanes.push(sender);
+        Lane { finished, free: self.give.clone(), early: BTreeMap::new(), next: 0, delivered: None }
+    }
+
+    /// Creates up to `count` more threads in `scope`. Returns how many the system and the buffers allowed.
+    pub fn create<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, count: usize) -> usize
+    where
+        'a: 'scope,
+    {
+        let created = spawn_up_to(scope, self.name, count.min(self.allowed), || worker(self.side.clone()));
+        self.allowed -= created;
+        created
+    }
+}
+
 /// Works with up to `threads` threads called `name`, on the calling thread if there are none, and has `consume` take
 /// the results in order. The pool ends with `consume`.
 pub fn ordered<W: Work, R>(
@@ -200,13 +239,11 @@ pub fn ordered<W: Work, R>(
     buffers: impl IntoIterator<Item = W::Buffer>,
     consume: impl FnOnce(&mut Results<'_, W>) -> R,
 ) -> R {
+    let mut workers = Workers::new(work, name, buffers);
+    let lane = workers.lane();
     thread::scope(|scope| {
-        let (give, free) = unbounded();
-        let (sender, lane) = lane(&give);
-        let buffers = fill(give, buffers);
-        let side = WorkerSide { work, free, lanes: vec![sender] };
-        let created = spawn_up_to(scope, name, threads.min(buffers), || worker(side.clone()));
-        let inline = (created == 0).then(|| (side, W::Worker::default()));
+        let created = workers.create(scope, threads);
+        let inline = (created == 0).then(|| (workers.side, W::Worker::default()));
         consume(&mut Results { lane, inline })
     })
 }
@@ -222,13 +259,11 @@ pub fn in_lanes<W: Work, R>(
     lanes: usize,
     consume: impl FnOnce(Vec<Lane<W>>, usize) -> R,
 ) -> R {
+    let mut workers = Workers::new(work, name, buffers);
+    let lanes = (0..lanes).map(|_| workers.lane()).collect();
     thread::scope(|scope| {
-        let (give, free) = unbounded();
-        let (senders, lanes) = (0..lanes).map(|_| lane(&give)).unzip();
-        let buffers = fill(give, buffers);
-        let side = WorkerSide { work, free, lanes: senders };
-        let created = spawn_up_to(scope, name, threads.min(buffers), || worker(side.clone()));
-        drop(side);
+        let created = workers.create(scope, threads);
+        drop(workers);
         consume(lanes, created)
     })
 }
@@ -238,17 +273,4 @@ fn worker<W: Work>(side: WorkerSide<'_, W>) -> impl FnOnce() + Send {
         let mut worker = W::Worker::default();
         while side.step(&mut worker) {}
     }
-}
-
-fn lane<W: Work>(give: &Sender<W::Buffer>) -> (Sender<Finished<W>>, Lane<W>) {
-    let (sender, finished) = unbounded();
-    let free = give.clone();
-    (sender, Lane { finished, free, early: BTreeMap::new(), next: 0, delivered: None })
-}
-
-/// Returns the number of buffers. No more workers than that are created: each one keeps a buffer when it ends, and those
-/// that wait for one must not be left without.
-fn fill<B>(give: Sender<B>, buffers: impl IntoIterator<Item = B>) -> usize {
-    // Cannot fail: the receiver is alive.
-    buffers.into_iter().map(|buffer| give.send(buffer)).filter(Result::is_ok).count()
 }

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 
 /// Creates up to `count` threads called `name`. Returns how many there are: fewer where the system allows no more
@@ -14,17 +16,43 @@ where
     handles(scope, name, count, body).count()
 }
 
-/// Runs `work` on up to `threads` threads called `name` at once and waits for all of them. The calling thread is one of
-/// them, so that the work is done where the system allows no other.
-pub fn share_work(name: &str, threads: usize, work: impl Fn() + Sync) {
+/// Calls `work` with each number below `count`, on up to `threads` threads called `name` at once. `worker` makes the state
+/// of a thread. Returns what `work` returned other than `None`, in the order of the numbers.
+///
+/// The calling thread is one of them, so that the work is done where the system allows no other.
+pub fn map_numbers<W, R: Send>(
+    name: &str,
+    threads: usize,
+    count: u64,
+    worker: impl Fn() -> W + Sync,
+    work: impl Fn(&mut W, u64) -> Option<R> + Sync,
+) -> Vec<R> {
+    let next = AtomicU64::new(0);
+    let found = Mutex::new(Vec::new());
+    let share = || {
+        let mut worker = worker();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return;
+            }
+            if let Some(result) = work(&mut worker, number) {
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+            }
+        }
+    };
     thread::scope(|scope| {
-        let others: Vec<_> = handles(scope, name, threads.saturating_sub(1), || &work).collect();
-        work();
+        let others = threads.saturating_sub(1).min(usize::try_from(count).unwrap_or(usize::MAX));
+        let others: Vec<_> = handles(scope, name, others, || &share).collect();
+        share();
         // A scope waits until the closures have returned. Until a thread has ended it counts against the limit.
         for thread in others {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_unstable_by_key(|(number, _)| *number);
+    found.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Creates threads until there are `count`, or one cannot be created.
@@ -43,22 +71,20 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
     #[test]
-    fn share_work_uses_as_many_threads_as_asked_for() {
-        let (count, together) = (AtomicUsize::new(0), Barrier::new(3));
-        share_work("test", 3, || {
+    fn numbers_are_shared_by_as_many_threads_as_asked_for() {
+        let together = Barrier::new(3);
+        let meet = || {
             together.wait();
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        assert_eq!(count.into_inner(), 3);
-        let alone = AtomicUsize::new(0);
-        share_work("test", 0, || {
-            alone.fetch_add(1, Ordering::Relaxed);
-        });
-        assert_eq!(alone.into_inner(), 1);
+        };
+        let even = map_numbers("test", 3, 100, meet, |(), number| (number % 2 == 0).then_some(number));
+        assert_eq!(even, (0..100).step_by(2).collect::<Vec<_>>());
+        let own = thread::current().id();
+        let alone = map_numbers("test", 0, 2, || (), |(), _| Some(thread::current().id()));
+        assert_eq!(alone, [own, own]);
+        assert!(map_numbers("test", 4, 0, || (), |(), number| Some(number)).is_empty());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 
-use pagehaul_pool::{Ticket, Work, in_lanes, ordered};
+use pagehaul_pool::{Ticket, Work, Workers, in_lanes, ordered};
 use proptest::prelude::*;
 
 /// Pieces of work with a lane, a delay, and whether they fail.
@@ -165,6 +165,46 @@ proptest! {
             prop_assert_eq!(found, expected(&model, lane, usize::MAX));
         }
     }
+}
+
+/// A model whose work comes later than the threads.
+struct Later {
+    model: Model,
+    is_there: Mutex<bool>,
+    came: Condvar,
+}
+
+impl Work for Later {
+    type Buffer = Buffer;
+    type Worker = usize;
+    type Error = usize;
+
+    fn next(&self, buffer: &mut Buffer) -> Option<Ticket> {
+        drop(self.came.wait_while(self.is_there.lock().unwrap(), |is_there| !*is_there));
+        self.model.next(buffer)
+    }
+
+    fn run(&self, runs: &mut usize, buffer: &mut Buffer) -> Result<(), usize> {
+        self.model.run(runs, buffer)
+    }
+}
+
+#[test]
+fn threads_wait_for_their_work_and_never_outnumber_the_buffers() {
+    let pieces = vec![Piece { lane: 0, yields: 1, fails: false }; 50];
+    let later = Later { model: Model::new(pieces, 1), is_there: Mutex::new(false), came: Condvar::new() };
+    let mut workers = Workers::new(&later, "model", buffers(3));
+    let mut lane = workers.lane();
+    let found = std::thread::scope(|scope| {
+        assert_eq!((workers.create(scope, 1), workers.create(scope, 4)), (1, 2));
+        drop(workers);
+        *later.is_there.lock().unwrap() = true;
+        later.came.notify_all();
+        let found = take!(lane, usize::MAX).0;
+        drop(lane);
+        found
+    });
+    assert_eq!(found, (0..50).collect::<Vec<_>>());
 }
 
 #[test]

@@ -11,17 +11,21 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use crate::Pid;
 use crate::ProcessError;
 use crate::fork::{self, Snapshot};
 use crate::inject;
 use crate::mapping;
-use crate::procfs::Pid;
 use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
 
-/// Most bytes of notes that are taken from the helper.
-const MOST_NOTES: u64 = 4 << 30;
+/// First argument of this program where it is started as the helper that holds a snapshot. It has to call
+/// [`hold_snapshot`](serve) with the two numbers that follow.
+pub const SNAPSHOT_HELPER: &str = "hold-snapshot";
+
+/// Maximum size of the notes that the helper may send.
+const MAX_NOTES: u64 = 4 << 30;
 
 /// What the helper waits for before it touches the process.
 const GO: [u8; 1] = [1];
@@ -73,7 +77,7 @@ impl Held {
             };
             let (ok, child, threads, pause, length) = (word()?, word()?, word()?, word()?, word()?);
             let mut bytes = Vec::new();
-            from.take(length.min(MOST_NOTES)).read_to_end(&mut bytes)?;
+            from.take(length.min(MAX_NOTES)).read_to_end(&mut bytes)?;
             if ok != 1 {
                 return Ok(Err(String::from_utf8_lossy(&bytes).into_owned()));
             }
@@ -149,7 +153,7 @@ fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), Pro
     }
     let tid = states.first().ok_or(ProcessError::Ended(pid))?.tid();
     let mappings = mapping::read_plain(pid, tid)?;
-    let notes = threads::notes(pid, &states, state, &mappings)?;
+    let notes = threads::encode(pid, &states, state, &mappings)?;
     let mut snapshot = fork::fork(&mut held)?;
     let pause = held.resume();
     let instruction = inject::find_system_call(snapshot.pid, &mappings)

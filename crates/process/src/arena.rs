@@ -1,16 +1,13 @@
-//! Memory that a process's pages are copied to while it is stopped: one ring, taken before the process is stopped, so
-//! that no page fault lengthens the pause.
+//! The memory that a process is copied to while it is stopped: one ring, allocated before the process is stopped, so that
+//! no page fault lengthens the pause.
 
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use pagehaul_pool::share_work;
-
-/// Room given back to the system at a time once nothing more is copied.
+/// Bytes that are returned to the kernel at a time once nothing more is copied.
 const RETURN: usize = 64 << 20;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
@@ -32,7 +29,7 @@ unsafe impl Sync for Arena {}
 struct State {
     /// Where the next slice starts.
     head: usize,
-    /// Slices that are out, oldest first: number, end, and whether it came back.
+    /// Slices that were taken, oldest first: number, end, and whether it was returned.
     out: VecDeque<(u64, usize, bool)>,
     next: u64,
     /// Bytes between the oldest slice's start and `head`, going around.
@@ -40,9 +37,9 @@ struct State {
     /// Where the oldest slice starts.
     tail: usize,
     closed: bool,
-    /// Whether somebody waits, or had to wait, for room.
+    /// Whether a thread waits, or had to wait, for room.
     starved: bool,
-    /// Nothing will be asked for any more.
+    /// Nothing more will be taken.
     draining: bool,
 }
 
@@ -51,7 +48,7 @@ impl Arena {
     pub(crate) fn new(capacity: usize) -> io::Result<Arc<Self>> {
         let capacity = capacity.max(HUGE).next_multiple_of(HUGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, in nobody's way.
+        // SAFETY: a new mapping; no other memory changes.
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), capacity, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
@@ -69,29 +66,31 @@ impl Arena {
         self.capacity
     }
 
-    /// Makes the system give the memory now, on several threads; the first `bytes` of it.
+    /// Makes the kernel allocate the first `bytes` of the memory now, on several threads.
     pub(crate) fn populate(&self, bytes: usize, threads: usize) {
         let bytes = bytes.min(self.capacity);
         let share = bytes.div_ceil(threads.max(1)).next_multiple_of(HUGE);
         let share = share.max(HUGE);
-        let next = AtomicUsize::new(0);
-        share_work("memory", threads, || {
-            loop {
-                let start = next.fetch_add(share, Ordering::Relaxed);
-                if start >= bytes {
-                    return;
-                }
-                let length = share.min(bytes - start);
-                // SAFETY: within the mapping, and no slice is out yet. Where the kernel (before 5.14) does not know the
-                // advice, pages come when they are first written to.
+        let shares = bytes.div_ceil(share) as u64;
+        pagehaul_pool::map_numbers(
+            "memory",
+            threads,
+            shares,
+            || (),
+            |(), number| -> Option<()> {
+                let start = number as usize * share;
+                // SAFETY: within the mapping, and no slice is out yet. Where the kernel (before 5.14) does not know the advice,
+                // pages come when they are first written to.
                 unsafe {
-                    libc::madvise(self.base.as_ptr().add(start).cast(), length, libc::MADV_POPULATE_WRITE)
+                    let first = self.base.as_ptr().add(start).cast();
+                    libc::madvise(first, share.min(bytes - start), libc::MADV_POPULATE_WRITE);
                 };
-            }
-        });
+                None
+            },
+        );
     }
 
-    /// Takes `len` bytes in one piece. Waits for room; none if the arena was closed, or can never have as much.
+    /// Takes `len` contiguous bytes. Blocks until there is room. Returns `None` if the arena is closed or too small.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Slice> {
         let mut state = self.lock();
         loop {
@@ -110,7 +109,7 @@ impl Arena {
         }
     }
 
-    /// Waits until somebody had to wait for room, all was copied, or the arena was closed.
+    /// Blocks until a thread had to wait for room, everything is copied, or the arena is closed.
     pub(crate) fn wait_until_needed(&self) {
         let mut state = self.lock();
         while !(state.starved || state.draining || state.closed) {
@@ -118,18 +117,18 @@ impl Arena {
         }
     }
 
-    /// Whether somebody had to wait for room.
+    /// Returns whether a thread had to wait for room.
     pub(crate) fn was_starved(&self) -> bool {
         self.lock().starved
     }
 
-    /// Nothing more will be taken: memory that comes back is the system's again.
+    /// Nothing more will be taken: room that is returned goes back to the kernel.
     pub(crate) fn drain(&self) {
         self.lock().draining = true;
         self.changed.notify_all();
     }
 
-    /// Ends all waiting.
+    /// Ends all waiting for room.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
@@ -194,7 +193,7 @@ impl Drop for Arena {
     }
 }
 
-/// A piece of the arena; goes back when dropped.
+/// A part of the arena. Dropping it returns the room.
 pub(crate) struct Slice {
     arena: Arc<Arena>,
     start: usize,

@@ -5,12 +5,13 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::cutter::Run;
-use crate::procfs::{self, Pid};
+use crate::Pid;
+use crate::populated::Run;
+use crate::procfs;
 use crate::{PAGE, ProcessError};
 
-/// Most pieces in one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
-const MOST_PIECES: usize = 1024;
+/// Maximum number of ranges in one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
+const MAX_PIECES: usize = 1024;
 
 /// What could not be copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,12 +22,12 @@ pub(crate) struct Missing {
     pub(crate) first: u64,
 }
 
-/// A process's memory, and the ways to it.
+/// The memory of a process, and two ways to read it.
 ///
 /// `process_vm_readv` is the fastest (on one CPU of the development machine 7 GB/s of small pages where `/proc/PID/mem`
 /// gives 4.6, 25 GB/s of huge ones where it gives 7). But it pins what it copies, and since Linux 5.19 (commit
 /// a7f226604170, "mm/gup: trigger FAULT_FLAG_UNSHARE when R/O-pinning a possibly shared anonymous page") pinning gives the
-/// process a copy of its own of every page it shares with a parent or child: that takes as much memory again, three times as
+/// process its own copy of every page it shares with a parent or child: that takes as much memory again, three times as
 /// long, and fails for huge pages when none is left. `/proc/PID/mem` takes pages as they are.
 pub(crate) struct Memory {
     pid: Pid,
@@ -50,7 +51,7 @@ impl Memory {
         Ok(Self { pid: tid, file, shared })
     }
 
-    /// The thread it is seen through.
+    /// The thread it is read through.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
@@ -66,7 +67,7 @@ impl Memory {
         while let Some(first) = runs.get(run) {
             let rest = buffer.get_mut(done..).unwrap_or_default();
             let mine =
-                runs[run..].iter().take(MOST_PIECES).take_while(|run| !self.is_shared(run.address)).count();
+                runs[run..].iter().take(MAX_PIECES).take_while(|run| !self.is_shared(run.address)).count();
             let (copied, wanted) = if mine == 0 {
                 let wanted = first.range.end - first.range.start - into;
                 let rest = rest.get_mut(..wanted as usize).unwrap_or_default();
@@ -74,7 +75,7 @@ impl Memory {
             } else {
                 self.take(&runs[run..run + mine], into, rest)?
             };
-            // A page is copied whole or not at all.
+            // Partial pages do not count.
             let copied = copied.min(wanted) / PAGE * PAGE;
             done += copied as usize;
             advance(runs, &mut run, &mut into, copied);
@@ -83,7 +84,7 @@ impl Memory {
             {
                 let address = at.address + into;
                 if let Some(page) = buffer.get_mut(done..done + PAGE as usize) {
-                    // Memory without leave to read is there all the same; only the file gives it.
+                    // Memory without permission to read exists; only the file reads it.
                     if mine == 0 || self.read(address, page)? < PAGE {
                         page.fill(0);
                         if missing.pages == 0 {
@@ -125,7 +126,7 @@ impl Memory {
         Ok(done as u64)
     }
 
-    /// Copies `runs` from `into` bytes into the first on; gives how much was copied, and how much was asked for.
+    /// Copies `runs` from `into` bytes into the first on. Returns the bytes copied, and the bytes asked for.
     fn take(&self, runs: &[Run], into: u64, buffer: &mut [u8]) -> io::Result<(u64, u64)> {
         let pieces: Vec<libc::iovec> = runs
             .iter()
@@ -142,7 +143,7 @@ impl Memory {
         let wanted: u64 = pieces.iter().map(|piece| piece.iov_len as u64).sum();
         let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         loop {
-            // SAFETY: `local` is memory of ours that nobody else has; the other addresses are the other process's, and
+            // SAFETY: `local` is exclusively borrowed memory; the other addresses are the other process's, and
             // the kernel checks them.
             let result = unsafe {
                 libc::process_vm_readv(self.pid, &local, 1, pieces.as_ptr(), pieces.len() as libc::c_ulong, 0)
@@ -187,7 +188,7 @@ mod tests {
 
     impl Pages {
         fn new() -> Self {
-            // SAFETY: a new mapping, in nobody's way.
+            // SAFETY: a new mapping; no other memory changes.
             let base = unsafe {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
                 libc::mmap(std::ptr::null_mut(), 6 * BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn pages_without_leave_to_read_are_there() {
         let pages = Pages::new();
-        // SAFETY: pages of the mapping that nobody reads from here on.
+        // SAFETY: pages of the mapping that are not read from here on.
         unsafe { libc::mprotect(pages.0.byte_add(BYTES), 3 * BYTES, libc::PROT_NONE) };
         for (missing, firsts) in pages.copies() {
             assert_eq!(missing, Missing::default());

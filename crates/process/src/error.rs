@@ -1,9 +1,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pagehaul_codec::CodecError;
 use pagehaul_output::OutputError;
 
-use crate::procfs::Pid;
+use crate::Pid;
 
 /// Why there is no core, or why a process could not be saved. In every case the process goes on as before.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +26,7 @@ pub enum ProcessError {
     /// Not an x86_64 process.
     #[error("process {0} is not a 64-bit x86 process; only those are supported")]
     NotX86_64(Pid),
-    /// Someone else is its tracer, and there is only one.
+    /// Another process is its tracer, and there can be only one.
     #[error("process {pid} is traced by process {tracer} ({name}) already; end that debugger first")]
     Traced {
         /// The process.
@@ -37,7 +38,7 @@ pub enum ProcessError {
     },
     /// The system does not allow it.
     #[error(
-        "not allowed to look into process {pid}{reason}; run pagehaul as root, or with CAP_SYS_PTRACE and \
+        "not allowed to read process {pid}{reason}; run pagehaul as root, or with CAP_SYS_PTRACE and \
          CAP_DAC_READ_SEARCH"
     )]
     Denied {
@@ -69,11 +70,11 @@ pub enum ProcessError {
     Proc {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file in /proc does not read as expected.
-    #[error("cannot make sense of {path}: {what}", path = path.display())]
+    #[error("{path} has an unexpected format: {what}", path = path.display())]
     Format {
         /// The file.
         path: PathBuf,
@@ -83,11 +84,11 @@ pub enum ProcessError {
     /// ptrace refused something it should not refuse.
     #[error("cannot {action} thread {tid}: {source}")]
     Trace {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
         /// The thread.
         tid: Pid,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No snapshot can be made of this process.
@@ -103,17 +104,20 @@ pub enum ProcessError {
     Output {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Memory or a codec could not be had.
+    /// A codec cannot be set up.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// Memory, a thread or a file of this program could not be had.
     #[error("cannot {action}: {source}")]
     Resource {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file to be read is not what it should be.
@@ -142,6 +146,11 @@ impl From<OutputError> for ProcessError {
             OutputError::Io { path, action, source } => Self::Output { path, action, source },
         }
     }
+}
+
+/// Returns the error for a thread that cannot be started.
+pub(crate) fn no_thread(source: io::Error) -> ProcessError {
+    ProcessError::Resource { action: "start a thread", source }
 }
 
 /// Returns a conversion of I/O errors that occur while `action` is done to a file.

@@ -1,11 +1,12 @@
-//! Which mappings a core holds: the rules of `/proc/PID/coredump_filter` (core(5)), with kinds added and left out.
+//! Which mappings a core holds: the rules of `/proc/PID/coredump_filter` (core(5)), with kinds included and excluded.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::PAGE;
+use crate::Pid;
 use crate::mapping::Mapping;
-use crate::procfs::{self, Pid};
+use crate::procfs;
 
 /// A kind of mapping: the bits of `coredump_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl FromStr for Kinds {
             let found = Self::NAMES.iter().find(|(known, _)| *known == name.trim());
             found.map(|(_, bits)| kinds.with(Self(*bits))).ok_or_else(|| {
                 let known: Vec<&str> = Self::NAMES.iter().map(|(name, _)| *name).collect();
-                format!("{name:?} is no kind of mapping; known are {}", known.join(", "))
+                format!("{name:?} is not a kind of mapping; expected {}", known.join(", "))
             })
         })
     }

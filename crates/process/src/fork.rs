@@ -1,32 +1,33 @@
-//! A copy of a stopped process: a child made by fork, which never runs an instruction of the program.
+//! Snapshots: a child of a stopped process made by fork, which never runs an instruction of the program.
 //!
 //! A child of the process itself would become a zombie that only the process can remove. So the process makes a helper
 //! that shares its memory (no copy), the helper forks the snapshot, the helper is killed, and the process waits for it
-//! (all while it is stopped): the snapshot is then init's child, or the nearest subreaper's, and nothing of us is left in
-//! the process.
+//! (all while it is stopped). The snapshot is then a child of init, or of the nearest subreaper, and the process is as it
+//! was.
 
 use std::fs;
 use std::io;
 
+use crate::Pid;
 use crate::ProcessError;
 use crate::inject::{self, Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, no_snapshot, wait_for_child};
 use crate::mapping::{self, Mapping};
-use crate::procfs::{self, Pid, Status};
+use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 use crate::stop::Stopped;
 
-/// Both share descriptors and folders with the process, so that no file is held open twice.
+/// Both share descriptors and working directory with the process, so that no file is held open twice.
 const SHARED: u64 = (libc::CLONE_FILES | libc::CLONE_FS) as u64;
-/// All descriptors, in a table of its own (`CLOSE_RANGE_UNSHARE`, Linux 5.9).
+/// All descriptors, in a new table (`CLOSE_RANGE_UNSHARE`, Linux 5.9).
 const CLOSE_ALL: [u64; 6] = [0, u32::MAX as u64, 2, 0, 0, 0];
 
-/// A copy-on-write copy of a process, stopped for ever. Dropping it kills it; so does this program's death.
+/// A copy-on-write copy of a process that never runs. Dropping it kills it, and so does the death of this program.
 pub(crate) struct Snapshot {
     pub(crate) pid: Pid,
     caller: Option<Caller>,
 }
 
-/// Makes sure before anything is touched that a snapshot can be made.
+/// Verifies that a snapshot can be made, before anything is touched.
 pub(crate) fn check(pid: Pid, mappings: &[Mapping]) -> Result<(), ProcessError> {
     // The snapshot and its helper must be killed at the end; a tracer may not signal what it may trace.
     // SAFETY: numbers only; signal 0 only checks.
@@ -43,7 +44,7 @@ pub(crate) fn check(pid: Pid, mappings: &[Mapping]) -> Result<(), ProcessError> 
             "it is the init of its PID namespace, and the snapshot would be left as its zombie child",
         ));
     }
-    // A fork tells userfaultfd's monitor, and waits for it; the monitor may be a thread of the stopped process.
+    // A fork notifies the monitor of userfaultfd, and waits for it; the monitor may be a thread of the stopped process.
     if mappings.iter().any(|mapping| mapping.has(b"um") || mapping.has(b"uw")) {
         return Err(no_snapshot(pid, "it uses userfaultfd, which a fork would disturb"));
     }
@@ -123,9 +124,9 @@ fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Snapsho
 }
 
 impl Snapshot {
-    /// What need not happen while the process is stopped: gives up the descriptors shared with it, and leaves its session
-    /// and process group, whose number could not be used again (by a restart) before init has waited for the snapshot;
-    /// sees to it that the snapshot goes first where memory gets short.
+    /// Does what need not happen while the process is stopped. Closes the descriptors shared with it. Leaves its session and
+    /// process group, whose number could not be used again (by a restart) before init has waited for the snapshot. Makes
+    /// the snapshot the first to be killed when memory is short.
     pub(crate) fn settle(&mut self, instruction: u64) -> io::Result<()> {
         let mut caller = Caller::new(self.pid, instruction, EXIT_WITH_TRACER)?;
         caller.call(libc::SYS_setsid, [0; 6])?;
@@ -135,7 +136,7 @@ impl Snapshot {
         if result < 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
         }
-        // Refused by nothing but odd systems, where it is no worse than any other process.
+        // Where this fails, the snapshot is as likely to be killed as any other process.
         let _ = fs::write(procfs::path(self.pid, "oom_score_adj"), "1000");
         Ok(())
     }

@@ -24,7 +24,7 @@ pub fn status(text: &str) {
     let _ = Status::parse(text).is_dead();
 }
 
-/// CRIU's image of a process tree, and its messages: names have no folders in them.
+/// CRIU's image of a process tree, and its messages: names have no directories in them.
 pub fn criu(bytes: &[u8]) {
     let _ = pids::parse(bytes);
     let mut length = (bytes.len() as u32).to_le_bytes().to_vec();

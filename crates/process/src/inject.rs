@@ -1,19 +1,21 @@
 //! Making a stopped process call the kernel, without a byte of its memory changed: a thread is pointed at a `syscall`
 //! instruction that is there anyway (in the vDSO), and gets its registers back.
 //!
-//! A thread that was inside a system call when it was stopped has a result there that tells the kernel to start the
-//! call again once signals are dealt with. It must therefore get its registers back on the way out of the kernel, before
+//! A thread that was inside a system call when it was stopped has a result there that makes the kernel restart the
+//! call after signals are handled. It must therefore get its registers back on the way out of the kernel, before
 //! signals are looked at: at a stop of `PTRACE_INTERRUPT`'s kind, not at the end of a system call.
 
 use std::io;
 
+use pagehaul_elfcore::notes::NT_PRSTATUS;
+
+use crate::Pid;
 use crate::ProcessError;
 use crate::copy::{Memory, Shared};
-use crate::cutter::Run;
 use crate::mapping::Mapping;
-use crate::procfs::Pid;
+use crate::populated::Run;
 use crate::ptrace::{self, Waited};
-use crate::threads::{GENERAL_REGISTERS, kind};
+use crate::threads::GENERAL_REGISTERS;
 
 /// Places of registers in `struct user_regs_struct`, in words.
 mod register {
@@ -28,7 +30,7 @@ mod register {
     pub(super) const RIP: usize = 16;
 }
 
-/// Stops at both ends of system calls are told from signals; new processes are traced from their first instruction on.
+/// Stops at both ends of system calls are distinguished from signals; new processes are traced from their first instruction on.
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
@@ -67,7 +69,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Takes over a thread stopped by `PTRACE_INTERRUPT`.
     pub(crate) fn new(tid: Pid, instruction: u64, options: libc::c_int) -> io::Result<Self> {
-        let saved = ptrace::registers(tid, kind::PRSTATUS)?.unwrap_or_default();
+        let saved = ptrace::registers(tid, NT_PRSTATUS)?.unwrap_or_default();
         if saved.len() != GENERAL_REGISTERS {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -88,7 +90,7 @@ impl Caller {
         self.child.take()
     }
 
-    /// Makes one system call. Gives its result, negative for an error number.
+    /// Makes one system call. Returns its result, negative for an error number.
     pub(crate) fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<i64> {
         let mut registers = self.saved.clone();
         let mut set = |register: usize, value: u64| {
@@ -104,11 +106,11 @@ impl Caller {
         for (place, argument) in places.into_iter().zip(arguments) {
             set(place, argument);
         }
-        ptrace::set_registers(self.tid, kind::PRSTATUS, &registers)?;
+        ptrace::set_registers(self.tid, NT_PRSTATUS, &registers)?;
         // To its start, and to its end.
         self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
         self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
-        let registers = ptrace::registers(self.tid, kind::PRSTATUS)?.unwrap_or_default();
+        let registers = ptrace::registers(self.tid, NT_PRSTATUS)?.unwrap_or_default();
         let word = registers.get(register::RAX * 8..register::RAX * 8 + 8);
         word.and_then(|word| word.try_into().ok())
             .map(i64::from_ne_bytes)
@@ -118,7 +120,7 @@ impl Caller {
     /// Gives the thread its registers and signal mask back, and leaves it stopped by `PTRACE_INTERRUPT` as before.
     pub(crate) fn restore(&mut self) -> io::Result<()> {
         ptrace::interrupt(self.tid)?;
-        ptrace::set_registers(self.tid, kind::PRSTATUS, &self.saved)?;
+        ptrace::set_registers(self.tid, NT_PRSTATUS, &self.saved)?;
         self.run_to(ptrace::resume, |waited| matches!(waited, Waited::Trapped(_)))?;
         ptrace::set_signal_mask(self.tid, self.mask)?;
         ptrace::set_options(self.tid, 0)

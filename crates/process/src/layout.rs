@@ -1,14 +1,18 @@
-//! Where everything stands in a core: headers and notes, then the mappings in the order of their addresses.
+//! The layout of a core: headers and notes, then the mappings in the order of their addresses.
 
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 
+use pagehaul_elfcore::{
+    EM_X86_64, PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader, count_section, file_header, headers_end,
+    table_end,
+};
+
 use crate::PAGE;
-use crate::elf::{self, Load};
+use crate::Pid;
 use crate::filter::{self, Kinds};
 use crate::mapping::Mapping;
-use crate::procfs::Pid;
 
 /// What is known of where a mapping's contents are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,14 +47,14 @@ pub(crate) struct Layout {
     pub(crate) segments: Vec<Segment>,
     /// Bytes of the whole core.
     pub(crate) size: u64,
-    /// Bytes of mappings, and of those that are left out by kind.
+    /// Bytes of mappings, and of those that are excluded.
     pub(crate) mapped: u64,
-    pub(crate) left_out: u64,
+    pub(crate) excluded: u64,
 }
 
 /// Bytes of each mapping that belong in the core.
 pub(crate) fn select(pid: Pid, mappings: &[Mapping], kinds: Kinds) -> Vec<u64> {
-    // Files are mapped in several pieces: look once at each.
+    // A file is mapped several times: look it up once.
     let mut dax: HashMap<u64, bool> = HashMap::new();
     mappings
         .iter()
@@ -66,7 +70,7 @@ pub(crate) fn select(pid: Pid, mappings: &[Mapping], kinds: Kinds) -> Vec<u64> {
         .collect()
 }
 
-/// Whether a mapped file is on DAX, where the system lets us look.
+/// Returns whether a mapped file is on DAX; false without permission to look it up.
 fn is_dax(pid: Pid, mapping: &Mapping) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
     let found = statx(CWD, mapping.link(pid), AtFlags::empty(), StatxFlags::TYPE);
@@ -94,31 +98,46 @@ fn is_elf(pid: Pid, mapping: &Mapping) -> bool {
 
 /// Lays a core out. `stored` has the bytes wanted of each mapping.
 pub(crate) fn lay_out(mappings: &[Mapping], stored: &[u64], notes: &[u8], incomplete: bool) -> Layout {
-    let start = elf::notes_offset(mappings.len()) + notes.len() as u64;
-    let mut offset = start.next_multiple_of(PAGE);
-    let mut loads = Vec::with_capacity(mappings.len());
+    // The PT_NOTE and a PT_LOAD for each mapping.
+    let count = mappings.len() as u64 + 1;
+    let notes_offset = headers_end(count);
+    let mut offset = (notes_offset + notes.len() as u64).next_multiple_of(PAGE);
+    let mut head = Vec::with_capacity(offset as usize);
+    let note = ProgramHeader {
+        kind: PT_NOTE,
+        offset: notes_offset,
+        file_size: notes.len() as u64,
+        align: 4,
+        ..ProgramHeader::default()
+    };
+    head.extend(file_header(EM_X86_64, count, count, incomplete));
+    head.extend(note.encode());
     let mut segments = Vec::new();
     for (index, (mapping, &stored)) in mappings.iter().zip(stored).enumerate() {
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
-        loads.push(Load {
+        let load = ProgramHeader {
+            kind: PT_LOAD,
+            flags: bit(mapping.read, PF_R) | bit(mapping.write, PF_W) | bit(mapping.execute, PF_X),
             offset,
-            address: mapping.range.start,
-            stored,
-            size: mapping.len(),
-            flags: bit(mapping.read, 4) | bit(mapping.write, 2) | bit(mapping.execute, 1),
-        });
+            vaddr: mapping.range.start,
+            paddr: 0,
+            file_size: stored,
+            memory_size: mapping.len(),
+            align: PAGE,
+        };
+        head.extend(load.encode());
         if stored > 0 {
             let addresses = mapping.range.start..mapping.range.start + stored;
             segments.push(Segment { addresses, offset, content: content(mapping), mapping: index });
             offset += stored;
         }
     }
-    let mut head = elf::headers(&loads, notes.len() as u64, incomplete);
+    head.extend(&count_section(count)[..(notes_offset - table_end(count)) as usize]);
     head.extend(notes);
-    head.resize(start.next_multiple_of(PAGE) as usize, 0);
+    head.resize(head.len().next_multiple_of(PAGE as usize), 0);
     let mapped = mappings.iter().map(Mapping::len).sum();
-    let left_out = mapped - stored.iter().sum::<u64>();
-    Layout { head, segments, size: offset, mapped, left_out }
+    let excluded = mapped - stored.iter().sum::<u64>();
+    Layout { head, segments, size: offset, mapped, excluded }
 }
 
 fn content(mapping: &Mapping) -> Content {
@@ -135,6 +154,8 @@ fn content(mapping: &Mapping) -> Content {
 
 #[cfg(test)]
 mod tests {
+    use pagehaul_elfcore::{ElfError, ElfHeaders};
+
     use super::*;
 
     #[test]
@@ -150,11 +171,43 @@ mod tests {
         assert_eq!(layout.segments.len(), 2);
         assert_eq!(layout.segments[0].offset, PAGE);
         assert_eq!(layout.segments[1].offset, 5 * PAGE);
-        assert_eq!((layout.size, layout.mapped, layout.left_out), (6 * PAGE, 7 * PAGE, 2 * PAGE));
-        let headers = elf::parse(|at, len| Ok::<_, ()>(layout.head[at as usize..][..len].to_vec()));
-        let headers = headers.unwrap().unwrap();
-        assert_eq!(headers.loads.len(), 3);
-        assert_eq!((headers.loads[1].stored, headers.loads[1].size), (0, 2 * PAGE));
-        assert_eq!(headers.notes, (elf::notes_offset(3), 100));
+        assert_eq!((layout.size, layout.mapped, layout.excluded), (6 * PAGE, 7 * PAGE, 2 * PAGE));
+        let headers = read(&layout.head);
+        assert_eq!(headers.len(), 4);
+        assert_eq!((headers[2].file_size, headers[2].memory_size), (0, 2 * PAGE));
+        assert_eq!((headers[0].offset, headers[0].file_size), (headers_end(4), 100));
+    }
+
+    fn read(head: &[u8]) -> Vec<ProgramHeader> {
+        let fill = |at: u64, buf: &mut [u8]| {
+            buf.copy_from_slice(&head[at as usize..][..buf.len()]);
+            Ok::<_, std::convert::Infallible>(())
+        };
+        let mut found = Vec::new();
+        let headers = ElfHeaders::open(head.len() as u64, fill).unwrap();
+        let mut push = |header| {
+            found.push(header);
+            Ok::<_, ElfError<_>>(())
+        };
+        headers.for_each(|_, header| push(header)).unwrap();
+        found
+    }
+
+    /// As many as `e_phnum` has no room for, too.
+    #[test]
+    fn every_number_of_mappings_has_its_program_headers() {
+        for count in [0, 1, 0xfffd, 0xfffe, 0xffff, 70_000] {
+            let mapping =
+                |n: u64| Mapping { range: n * PAGE..(n + 1) * PAGE, execute: true, ..Mapping::default() };
+            let mappings: Vec<Mapping> = (1..=count).map(mapping).collect();
+            let layout = lay_out(&mappings, &vec![0; mappings.len()], &[7; 10], true);
+            let headers = read(&layout.head);
+            assert_eq!(headers.len() as u64, count + 1);
+            let note = headers[0].offset as usize;
+            assert_eq!(layout.head[note..note + 10], [7; 10]);
+            assert!(headers[1..].iter().zip(&mappings).all(|(header, mapping)| {
+                (header.flags, header.vaddr, header.memory_size) == (PF_X, mapping.range.start, PAGE)
+            }));
+        }
     }
 }

@@ -11,15 +11,16 @@ mod agent;
 mod arena;
 mod checkpoint;
 mod copy;
-mod cutter;
-mod elf;
+mod core_file;
 mod error;
 mod filter;
 mod fork;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod hold;
+mod info;
 mod inject;
-mod inspect;
+mod job;
 mod layout;
 mod limits;
 mod mapping;
@@ -29,6 +30,7 @@ mod pack;
 mod pagemap;
 mod pipeline;
 mod populated;
+mod prepare;
 mod procfs;
 mod ptrace;
 mod queue;
@@ -38,23 +40,27 @@ mod seekable;
 mod signal_mask;
 mod stop;
 mod threads;
+mod tiler;
+mod transfer;
 mod verify;
 
-pub use agent::serve as hold_snapshot;
+pub use agent::{SNAPSHOT_HELPER, serve as hold_snapshot};
 pub use checkpoint::{
     CheckpointInfo, CheckpointOptions, CheckpointReport, RestartOptions, RestartReport, action_script,
     checkpoint, describe_checkpoint, restart, verify_checkpoint,
 };
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};
-pub use inspect::{CoreInfo, describe};
+pub use info::{CoreInfo, describe};
 pub use options::{Mode, Options};
 pub use output::Target;
 pub use pagehaul_run::Outcome;
-pub use procfs::Pid;
 pub use report::{Report, Seconds};
-pub use run::{SNAPSHOT_HELPER, core};
+pub use run::core;
 pub use verify::{Verified, verify};
+
+/// ID of a process or thread, in this program's PID namespace.
+pub type Pid = i32;
 
 /// Bytes of a page on x86_64.
 pub(crate) const PAGE: u64 = 4096;

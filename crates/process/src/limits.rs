@@ -14,7 +14,7 @@ fn available(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// What this program's control group (version 2) lets it have, where it is limited. Limits further up are not looked at.
+/// The memory that the limit of this program's control group (version 2) leaves. Limits of its parents are ignored.
 fn cgroup() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

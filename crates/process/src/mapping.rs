@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use crate::Pid;
 use crate::pagemap::Pagemap;
-use crate::procfs::{self, Pid};
+use crate::procfs;
 use crate::{PAGE, ProcessError};
 
 /// One mapping.
@@ -23,9 +24,9 @@ pub(crate) struct Mapping {
     pub(crate) name: Vec<u8>,
     /// Bytes in memory.
     pub(crate) resident: u64,
-    /// Bytes of its own, not the file's, in memory.
+    /// Anonymous bytes in memory.
     pub(crate) anonymous: u64,
-    /// Bytes of its own that are swapped out.
+    /// Anonymous bytes that are swapped out.
     pub(crate) swapped: u64,
     /// Bytes in memory that other mappings have too: of pages that differ from those on disk, and of others.
     pub(crate) shared_dirty: u64,
@@ -46,13 +47,13 @@ impl Mapping {
         self.has(b"sh")
     }
 
-    /// Whether it may have pages of its own in common with a parent or child, which copy them when they write.
+    /// Returns whether it may share anonymous pages with a parent or child until one of them writes.
     pub(crate) fn has_forked(&self) -> bool {
         let own = self.anonymous > 0 && self.shared_dirty > 0 || !self.has_file() && self.shared_clean > 0;
         !self.is_shared() && (own || self.has(b"ht") && self.shared_dirty > 0)
     }
 
-    /// Whether it is the same mapping, as far as `maps` tells. The heap and stacks may have grown.
+    /// Returns whether it is the same mapping by what `maps` has. The heap and stacks may have grown.
     fn is_same(&self, now: &Self) -> bool {
         let key = |m: &Self| (m.range.clone(), m.read, m.write, m.execute, m.offset, m.inode);
         key(self) == key(now) && self.name == now.name
@@ -63,7 +64,7 @@ impl Mapping {
         self.inode != 0
     }
 
-    /// Whether the file behind it has no name any more: how shared anonymous memory, memfd and System V segments look.
+    /// Returns whether its file has no name any more, as that of shared anonymous memory, memfd and System V segments.
     pub(crate) fn is_deleted(&self) -> bool {
         self.name.ends_with(b" (deleted)")
     }
@@ -87,7 +88,7 @@ pub(crate) fn read(pid: Pid, tid: Pid) -> Result<Vec<Mapping>, ProcessError> {
         .map_err(|line| ProcessError::Format { path: procfs::path(pid, &name), what: format!("line {line}") })
 }
 
-/// The mappings of a process without what only smaps tells: flags and what is in memory.
+/// Reads the mappings of a process without what only smaps has: flags and resident sizes.
 pub(crate) fn read_plain(pid: Pid, tid: Pid) -> Result<Vec<Mapping>, ProcessError> {
     let name = format!("task/{tid}/maps");
     let text = procfs::read(pid, &name)?;
@@ -95,9 +96,9 @@ pub(crate) fn read_plain(pid: Pid, tid: Pid) -> Result<Vec<Mapping>, ProcessErro
         .map_err(|line| ProcessError::Format { path: procfs::path(pid, &name), what: format!("line {line}") })
 }
 
-/// The mappings of a stopped process, with what `before`, read a moment ago, says of those that are the same. The kernel
+/// Reads the mappings of a stopped process, and copies flags and sizes of those that are the same from `before`. The kernel
 /// walks all page tables for smaps, which takes 10 ms per GB; `maps` takes none, and only whether mappings that were
-/// untouched still are is looked up. Flags of a mapping (madvise's) may be those of a moment ago.
+/// untouched still are is looked up. Flags of a mapping (madvise's) may be older.
 pub(crate) fn read_again(
     pid: Pid,
     tid: Pid,
@@ -123,7 +124,7 @@ pub(crate) fn read_again(
     Ok(mappings)
 }
 
-/// Gives the number of the line that makes no sense where there is one.
+/// Fails with the number of the first invalid line.
 pub(crate) fn parse(text: &[u8]) -> Result<Vec<Mapping>, usize> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {

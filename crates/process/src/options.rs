@@ -30,9 +30,9 @@ pub struct Options {
     pub mode: Mode,
     /// Kinds of mappings added to those of the process's `coredump_filter`.
     pub include: Kinds,
-    /// Kinds of mappings left out.
+    /// Kinds of mappings excluded.
     pub exclude: Kinds,
-    /// zstd's level; none writes the core as it is.
+    /// zstd's level; `None` writes plain ELF.
     pub level: Option<i32>,
     /// Threads that copy and compress.
     pub threads: usize,

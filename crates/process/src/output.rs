@@ -28,23 +28,23 @@ pub enum Target {
     Stdout,
 }
 
-/// What standard output is called in messages.
+/// The name of standard output in messages.
 const STDOUT: &str = "standard output";
 
-/// An open output. Frames and streams are appended to it in order; parts of sparse files go their own way.
+/// An open output. Frames and streams are appended to it in order; packing threads write the tiles of sparse files.
 pub(crate) struct Output {
     file: Arc<File>,
-    /// None: standard output.
+    /// `None` for standard output.
     named: Option<NewFile>,
-    /// A file that can be cut and has holes.
+    /// A regular file, which can be truncated and have holes.
     regular: bool,
-    /// None: the core as it is.
+    /// `None` for plain ELF.
     level: Option<i32>,
     table: Table,
     appended: u64,
-    /// Zeros as they stand in a stream.
+    /// Zeros for streams.
     zeros: Vec<u8>,
-    /// Zeros as they stand in frames, where there are frames.
+    /// Zeros for frames.
     zero_frames: Option<Zeros>,
 }
 
@@ -81,12 +81,12 @@ impl Output {
         })
     }
 
-    /// The file, for those who pack.
+    /// The file, for packing threads.
     pub(crate) fn file(&self) -> Arc<File> {
         Arc::clone(&self.file)
     }
 
-    /// How parts are to be packed for it; `file` is this output's.
+    /// How tiles are packed for it; `file` is this output's.
     pub(crate) fn layout<'a>(&self, file: &'a File) -> Layout<'a> {
         match self.level {
             Some(level) => Layout::Frames(level),
@@ -104,17 +104,17 @@ impl Output {
         self.path().display().to_string()
     }
 
-    /// Bytes given to it so far.
+    /// Bytes written so far.
     pub(crate) fn appended(&self) -> u64 {
         self.appended
     }
 
-    /// Whether its beginning can be written again.
+    /// Returns whether its header can be rewritten, and so have the incomplete mark.
     pub(crate) fn can_be_marked(&self) -> bool {
         self.regular
     }
 
-    /// Appends a part.
+    /// Appends a packed tile.
     pub(crate) fn append(&mut self, packed: &Packed) -> io::Result<()> {
         let mut file = &*self.file;
         match (self.level, packed.is_hole) {
@@ -147,8 +147,8 @@ impl Output {
         Ok(())
     }
 
-    /// Makes the core whole: its size, the table of frames, and, once everything is on the disk, the header without its
-    /// mark. Gives the bytes the file takes.
+    /// Completes the core: its size, the table of frames, and, once everything is on the disk, the header without its mark.
+    /// Returns the size of the file.
     pub(crate) fn finish(&mut self, size: u64, header: &[u8]) -> io::Result<u64> {
         if self.level.is_some() {
             let table = self.table.encode();
@@ -169,17 +169,17 @@ impl Output {
         Ok(self.appended)
     }
 
-    /// Gives a core that is whole its name, where it has none yet.
+    /// Names a complete core, if it has no name yet.
     pub(crate) fn commit(&mut self) -> Result<(), ProcessError> {
         self.named.as_mut().map_or(Ok(()), |named| Ok(named.commit()?))
     }
 
-    /// Keeps a core that was left incomplete; [`path`](Self::path) then says where.
+    /// Keeps an incomplete core; [`path`](Self::path) is then its path.
     pub(crate) fn keep(&mut self) -> Result<(), ProcessError> {
         self.named.as_mut().map_or(Ok(()), |named| Ok(named.keep()?))
     }
 
-    /// Removes a file in which there is nothing of use.
+    /// Removes a file that holds nothing of use.
     pub(crate) fn discard(&self) {
         if let Some(named) = &self.named {
             named.discard();

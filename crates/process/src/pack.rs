@@ -1,84 +1,100 @@
-//! Packing: a part of the core in, what stands in the file for it out.
+//! Packing: from a tile to what stands for it in the file.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use pagehaul_codec::{FrameCompressor, is_zero};
+use pagehaul_codec::{CodecError, FrameCompressor, is_zero};
+use pagehaul_output::WriteError;
+use pagehaul_run::Outcome;
 
-use crate::cutter::{Content, Run, TILE};
-use crate::{PAGE, ProcessError};
+use crate::PAGE;
+use crate::populated::Run;
+use crate::tiler::{Content, TILE_SIZE, Tile};
 
-/// What the file is made of.
+/// What the output is made of.
 #[derive(Clone, Copy)]
 pub(crate) enum Layout<'a> {
-    /// The core itself, each part written where it belongs, by whoever has it; pages of zeros are holes.
+    /// Plain ELF in a file: packing threads write tiles at their offsets, and pages of zeros are holes.
     Sparse(&'a File),
-    /// The core itself, from its first byte to its last.
+    /// Plain ELF in a stream, from its first byte to its last.
     Plain,
     /// zstd frames of this level.
     Frames(i32),
 }
 
-/// A part of the core, ready for the file.
+/// A tile, before and after it is packed.
+#[derive(Default)]
 pub(crate) struct Packed {
-    pub(crate) number: u64,
-    /// Bytes of the core it stands for.
+    /// `None` once it is packed.
+    pub(crate) tile: Option<Tile>,
+    /// Bytes of the core.
     pub(crate) length: u64,
-    /// What to append to the file: `buffer`, or zeros.
+    /// Whether it is zeros, and `buffer` is empty.
     pub(crate) is_hole: bool,
-    /// Travels to the writer and back.
+    /// What to append to the file.
     pub(crate) buffer: Vec<u8>,
     pub(crate) counts: Counts,
 }
 
-/// What became of pages.
+/// Why a tile cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PackError {
+    /// Its part of a sparse file cannot be written.
+    #[error(transparent)]
+    Write(#[from] io::Error),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+impl PackError {
+    /// Returns the outcome of a core that this failure ends. Messages call the output `name`.
+    pub(crate) fn outcome(self, name: &str) -> Outcome {
+        match self {
+            Self::Write(error) => WriteError::from(error).outcome(name),
+            Self::Codec(error) => Outcome::WriteFailed(error.to_string()),
+        }
+    }
+}
+
+/// Bytes of tiles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Bytes of pages that exist in the process.
+    /// Pages that exist in the process.
     pub(crate) pages: u64,
-    /// Of these, pages of zeros, where they were looked for.
+    /// Of these, pages of zeros; counted in sparse files only.
     pub(crate) zeros: u64,
-    /// Bytes written, where that was done already.
+    /// Bytes already in the file.
     pub(crate) written: u64,
 }
 
-/// One packing thread.
+/// Packs tiles. Belongs to one thread.
 pub(crate) struct Packer<'a> {
     layout: Layout<'a>,
+    /// For frames.
     compressor: Option<FrameCompressor>,
     /// A tile with its holes filled in.
     scratch: Vec<u8>,
 }
 
 impl<'a> Packer<'a> {
-    pub(crate) fn new(layout: Layout<'a>) -> Result<Self, ProcessError> {
+    pub(crate) fn new(layout: Layout<'a>) -> Result<Self, CodecError> {
         let compressor = match layout {
-            Layout::Frames(level) => Some(FrameCompressor::new(level).map_err(|error| {
-                ProcessError::Resource { action: "set up compression", source: io::Error::other(error) }
-            })?),
+            Layout::Frames(level) => Some(FrameCompressor::new(level)?),
             _ => None,
         };
-        Ok(Self { layout, compressor, scratch: Vec::with_capacity(TILE as usize) })
+        Ok(Self { layout, compressor, scratch: Vec::with_capacity(TILE_SIZE as usize) })
     }
 
-    /// Packs one part. Fails only where parts are written here.
-    pub(crate) fn pack(
-        &mut self,
-        range: Range<u64>,
-        content: Content,
-        mut buffer: Vec<u8>,
-    ) -> io::Result<Packed> {
-        buffer.clear();
-        let mut packed = Packed {
-            number: 0,
-            length: range.end - range.start,
-            is_hole: matches!(content, Content::Hole),
-            buffer,
-            counts: Counts::default(),
-        };
+    /// Packs the tile in `packed`.
+    pub(crate) fn pack(&mut self, packed: &mut Packed) -> Result<(), PackError> {
+        let Some(Tile { range, content, .. }) = packed.tile.take() else { return Ok(()) };
+        packed.length = range.end - range.start;
+        packed.is_hole = matches!(content, Content::Hole);
+        packed.counts = Counts::default();
         let out = &mut packed.buffer;
+        out.clear();
         match (self.layout, content) {
             (_, Content::Hole) => {}
             (Layout::Sparse(file), Content::Bytes(bytes)) => {
@@ -108,18 +124,19 @@ impl<'a> Packer<'a> {
                 }
             }
         }
-        Ok(packed)
+        Ok(())
     }
 }
 
-fn compress(compressor: &mut Option<FrameCompressor>, content: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    match compressor {
-        Some(compressor) => compressor.compress(content, out).map_err(io::Error::other),
-        None => Ok(()),
-    }
+fn compress(
+    compressor: &mut Option<FrameCompressor>,
+    content: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    compressor.as_mut().map_or(Ok(()), |compressor| compressor.compress(content, out))
 }
 
-/// Appends a tile to `out`: pages where they belong, zeros between.
+/// Appends a tile to `out`: pages at their offsets, zeros between them.
 fn spread(range: &Range<u64>, runs: &[Run], mut pages: &[u8], out: &mut Vec<u8>) {
     let base = out.len();
     for run in runs {
@@ -132,7 +149,7 @@ fn spread(range: &Range<u64>, runs: &[Run], mut pages: &[u8], out: &mut Vec<u8>)
     out.resize(base + (range.end - range.start) as usize, 0);
 }
 
-/// Writes the pages that are not zeros to where they belong, neighbours together.
+/// Writes the pages that are not zeros at their offsets, adjacent ones together.
 fn write_pages(file: &File, runs: &[Run], pages: &[u8]) -> io::Result<Counts> {
     let mut counts = Counts { pages: pages.len() as u64, ..Counts::default() };
     let mut rest = pages;

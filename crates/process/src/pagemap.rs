@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::populated::present_by_entries;
+use crate::PAGE;
 
 /// `struct page_region` of PAGEMAP_SCAN (`include/uapi/linux/fs.h`).
 #[repr(C)]
@@ -44,6 +45,8 @@ const PAGE_IS_PFNZERO: u64 = 1 << 5;
 /// get and optionally clear info about PTEs").
 const PAGEMAP_SCAN: libc::c_ulong =
     3 << 30 | (size_of::<ScanArguments>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 16;
+/// Bytes of one read of a pagemap file where the kernel cannot scan.
+const ENTRIES: usize = 64 << 10;
 /// Regions asked for at a time.
 const REGIONS: usize = 4096;
 
@@ -59,8 +62,8 @@ impl Pagemap {
         Ok(Self { file: File::open(path)?, regions: vec![PageRegion::default(); REGIONS], can_scan: true })
     }
 
-    /// Gives the pages in `window` that are in memory or swapped out, the page of zeros excepted where the kernel tells.
-    /// Returns the address up to which it looked.
+    /// Passes the pages in `window` that are in memory or swapped out to `push`, without the page of zeros where the kernel
+    /// can exclude it. Returns the address up to which it scanned.
     pub(crate) fn present(
         &mut self,
         window: Range<u64>,
@@ -91,7 +94,7 @@ impl Pagemap {
     }
 
     /// Asks for regions of up to `most` pages (0: all) that are in memory or swapped out and in none of the categories
-    /// `not`. Gives their count and the address up to which the kernel looked.
+    /// `not`. Returns their count and the address up to which the kernel scanned.
     fn request(&mut self, window: &Range<u64>, not: u64, most: u64) -> io::Result<(usize, u64)> {
         let mut arguments = ScanArguments {
             size: size_of::<ScanArguments>() as u64,
@@ -116,16 +119,39 @@ impl Pagemap {
     }
 }
 
+/// Existing pages from a pagemap file's entries, for kernels before 6.7, which lack PAGEMAP_SCAN. Gives the address up
+/// to which it looked.
+fn present_by_entries(file: &File, window: Range<u64>, push: &mut impl FnMut(Range<u64>)) -> io::Result<u64> {
+    let mut bytes = vec![0; ENTRIES];
+    let mut at = window.start;
+    while at < window.end {
+        let wanted = (((window.end - at) / PAGE) as usize * 8).min(ENTRIES);
+        let got = file.read_at(&mut bytes[..wanted], at / PAGE * 8)? / 8;
+        if got == 0 {
+            // No page tables from here on.
+            break;
+        }
+        for (index, entry) in bytes[..got * 8].as_chunks::<8>().0.iter().enumerate() {
+            // Bit 63: in memory; bit 62: swapped out (Documentation/admin-guide/mm/pagemap.rst).
+            if u64::from_le_bytes(*entry) >> 62 != 0 {
+                let page = at + index as u64 * PAGE;
+                push(page..page + PAGE);
+            }
+        }
+        at += got as u64 * PAGE;
+    }
+    Ok(window.end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PAGE;
 
-    /// Both ways of looking agree on memory of our own, of which every third page was written to.
+    /// Both ways agree on memory of this process, of which every third page was written to.
     #[test]
     fn touched_pages_are_found() {
         let pages = 300_usize;
-        // SAFETY: a new mapping, in nobody's way.
+        // SAFETY: a new mapping; no other memory changes.
         let base = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             libc::mmap(std::ptr::null_mut(), pages * 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)

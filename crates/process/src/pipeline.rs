@@ -1,24 +1,23 @@
-//! From a process's pages to the file: threads that copy, threads that pack, one that writes.
+//! From the pages of a process to the output: threads that copy, a worker pool that packs, a thread that writes.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pagehaul_output::WriteError;
+use pagehaul_pool::{Lane, Ticket, Work};
 use pagehaul_run::{Outcome, Phase, Progress};
 
+use crate::Pid;
 use crate::ProcessError;
 use crate::arena::Arena;
 use crate::copy::Memory;
-use crate::cutter::{Content, Cutter, Job};
 use crate::output::Output;
-use crate::pack::{Counts, Packed, Packer};
-use crate::procfs::Pid;
+use crate::pack::{Counts, Layout, PackError, Packed, Packer};
 use crate::queue::Queue;
+use crate::tiler::{Content, Tile, Tiler};
 
-/// Sum of what became of pages.
+/// Sums over all tiles.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) counts: Counts,
@@ -31,8 +30,9 @@ pub(crate) struct Pipeline<'a> {
     pub(crate) arena: Arc<Arena>,
     pub(crate) queue: Queue,
     pub(crate) progress: &'a Progress,
-    /// The output's name in messages.
+    /// The output's name in messages, and what it is made of.
     output: String,
+    layout: Layout<'a>,
     /// Whether packing waits until everything is copied, or there is no room: while a process is stopped, every CPU is
     /// better spent on copying.
     pub(crate) copy_first: bool,
@@ -43,12 +43,18 @@ pub(crate) struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    pub(crate) fn new(arena: Arc<Arena>, progress: &'a Progress, output: String, copy_first: bool) -> Self {
+    pub(crate) fn new(
+        arena: Arc<Arena>,
+        progress: &'a Progress,
+        (output, layout): (String, Layout<'a>),
+        copy_first: bool,
+    ) -> Self {
         Self {
             arena,
             queue: Queue::default(),
             progress,
             output,
+            layout,
             copy_first,
             outcome: Mutex::default(),
             over: AtomicBool::new(false),
@@ -57,20 +63,20 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Ends everything; the first reason counts.
-    pub(crate) fn end(&self, why: Outcome) {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    /// Ends the run early. The first outcome counts.
+    pub(crate) fn end(&self, outcome: Outcome) {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
         self.close();
     }
 
-    /// Ends all threads, and all waiting.
+    /// Ends all threads, those that wait too.
     pub(crate) fn close(&self) {
         self.over.store(true, Ordering::Release);
         self.arena.close();
         self.queue.close();
     }
 
-    /// Why it ended early, if it did.
+    /// Returns the outcome of a run that ended early.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -80,7 +86,7 @@ impl<'a> Pipeline<'a> {
         (self.missing.load(Ordering::Relaxed), self.first_missing.load(Ordering::Relaxed))
     }
 
-    /// Whether everything is to end; notices that the user wants it to.
+    /// Returns whether all threads are to end. Ends the run if the user has cancelled it.
     pub(crate) fn is_over(&self) -> bool {
         if self.progress.is_cancelled() {
             self.end(Outcome::Cancelled);
@@ -89,12 +95,12 @@ impl<'a> Pipeline<'a> {
     }
 
     /// One copying thread.
-    pub(crate) fn copy(&self, memory: &Memory, cutter: &Mutex<Cutter>) {
+    pub(crate) fn copy(&self, memory: &Memory, tiler: &Mutex<Tiler>) {
         while !self.is_over() {
-            let next = cutter.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let next = tiler.lock().unwrap_or_else(PoisonError::into_inner).next();
             let copied = match next {
                 Ok(None) => return,
-                Ok(Some(job)) => self.fill(memory, job),
+                Ok(Some(tile)) => self.fill(memory, tile),
                 Err(error) => Err(error),
             };
             if let Err(error) = copied {
@@ -103,79 +109,79 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    fn fill(&self, memory: &Memory, mut job: Job) -> io::Result<()> {
-        if let Content::Pages(runs, slice) = &mut job.content {
+    fn fill(&self, memory: &Memory, mut tile: Tile) -> io::Result<()> {
+        if let Content::Pages(runs, slice) = &mut tile.content {
             let missing = memory.copy(runs, slice)?;
             if missing.pages > 0 && self.missing.fetch_add(missing.pages, Ordering::Relaxed) == 0 {
                 self.first_missing.store(missing.first, Ordering::Relaxed);
             }
             self.progress.advance(Phase::Copy, slice.len() as u64);
         }
-        self.queue.push(job);
+        self.queue.push(tile);
         Ok(())
     }
 
-    /// One packing thread.
-    pub(crate) fn pack(&self, mut packer: Packer<'_>, free: &Receiver<Vec<u8>>, done: &Sender<Packed>) {
-        if self.copy_first {
-            self.arena.wait_until_needed();
-        }
-        // A buffer first, the job after it: so the lowest number outstanding always has its buffer.
-        while !self.is_over()
-            && let Ok(buffer) = free.recv()
-            && let Some(Job { number, range, content }) = self.queue.pop()
-        {
-            match packer.pack(range, content, buffer) {
-                Ok(packed) => {
-                    self.progress.advance(Phase::Pack, packed.counts.pages);
-                    if done.send(Packed { number, ..packed }).is_err() {
-                        return;
-                    }
-                }
-                Err(error) => self.end(WriteError::from(error).outcome(&self.output)),
-            }
-        }
-    }
-
-    /// The writer: appends parts in order. It owns its ends of the channels, so that packers notice when it ends.
-    pub(crate) fn write(&self, output: &mut Output, done: Receiver<Packed>, free: Sender<Vec<u8>>) -> Totals {
+    /// The writer: appends the packed tiles to `output`, in order.
+    pub(crate) fn write(&self, output: &mut Output, mut lane: Lane<Self>) -> Totals {
+        let _closing = Closing(self);
         let mut totals = Totals::default();
-        let mut early: BTreeMap<u64, Packed> = BTreeMap::new();
-        let mut next = 0;
-        for packed in done {
-            early.insert(packed.number, packed);
-            while let Some(packed) = early.remove(&next) {
-                next += 1;
-                if let Err(error) = output.append(&packed) {
-                    self.end(WriteError::from(error).outcome(&self.output));
-                    return totals;
-                }
+        while let Some(packed) = lane.recv() {
+            let appended = packed.and_then(|packed| {
+                output.append(packed).map_err(|error| WriteError::from(error).outcome(&self.output))?;
                 totals.placed += packed.length;
                 totals.counts.pages += packed.counts.pages;
                 totals.counts.zeros += packed.counts.zeros;
-                // Nobody takes buffers any more once all packers have ended.
-                let _ = free.send(packed.buffer);
+                Ok(())
+            });
+            if let Err(outcome) = appended {
+                self.end(outcome);
+                break;
             }
         }
         totals
     }
 }
 
-/// Buffers and their ways between packers and the writer.
-pub(crate) struct Channels {
-    pub(crate) free: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
-    pub(crate) done: (Sender<Packed>, Receiver<Packed>),
+/// The packing threads.
+impl<'a> Work for Pipeline<'a> {
+    type Buffer = Packed;
+    type Worker = Option<Packer<'a>>;
+    type Error = Outcome;
+
+    fn next(&self, packed: &mut Packed) -> Option<Ticket> {
+        if self.copy_first {
+            self.arena.wait_until_needed();
+        }
+        let tile = if self.is_over() { None } else { self.queue.pop() };
+        let ticket = tile.as_ref().map(|tile| Ticket::number(tile.number));
+        packed.tile = tile;
+        ticket
+    }
+
+    fn run(&self, packer: &mut Option<Packer<'a>>, packed: &mut Packed) -> Result<(), Outcome> {
+        let mut pack = || -> Result<(), PackError> {
+            let packer = match packer {
+                Some(packer) => packer,
+                None => packer.insert(Packer::new(self.layout)?),
+            };
+            packer.pack(packed)
+        };
+        pack().map_err(|error| error.outcome(&self.output))?;
+        self.progress.advance(Phase::Pack, packed.counts.pages);
+        Ok(())
+    }
+
+    fn abort(&self) {
+        self.close();
+    }
 }
 
-impl Channels {
-    /// Enough for packers to go on while others have the CPU that the writer needs.
-    pub(crate) fn new(packers: usize) -> Self {
-        let buffers = 4 * packers + 4;
-        let (give, take) = unbounded();
-        for _ in 0..buffers {
-            let _ = give.send(Vec::new());
-        }
-        Self { free: (give, take), done: bounded(buffers) }
+/// Ends all threads when it is dropped: without the writer, copying threads would wait for room without end.
+struct Closing<'a, 'b>(&'a Pipeline<'b>);
+
+impl Drop for Closing<'_, '_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

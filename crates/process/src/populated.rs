@@ -4,30 +4,29 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 use crate::PAGE;
+use crate::Pid;
 use crate::layout::{Content, Segment};
 use crate::mapping::Mapping;
 use crate::pagemap::Pagemap;
-use crate::procfs::Pid;
 
-/// Bytes of addresses looked at in one go, which bounds what is remembered of them.
+/// Bytes of addresses scanned at a time, which bounds the memory that the result takes.
 const WINDOW: u64 = 256 << 20;
-/// Bytes of one read of a pagemap file where the kernel cannot scan.
-const ENTRIES: usize = 64 << 10;
 
-/// Existing pages: a range of the core and the address its first byte has in the process.
+/// Adjacent pages that exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct Run {
+    /// Where they belong in the core.
     pub(crate) range: Range<u64>,
+    /// Where they are in the process.
     pub(crate) address: u64,
 }
 
-/// Gives the existing pages of all segments in the order they have in the core.
+/// Lists the existing pages of all segments in the order they have in the core.
 pub(crate) struct Populated {
     pid: Pid,
     segments: Vec<Segment>,
@@ -36,18 +35,18 @@ pub(crate) struct Populated {
     /// Of a snapshot, the page tables of the process it is of: a fork has none for shared memory (`vma_needs_copy()`,
     /// mm/memory.c).
     shared: Option<Pagemap>,
-    /// The segment looked at, and the address in it up to which was looked.
+    /// The segment being scanned, and the address up to which it is scanned.
     segment: usize,
     scanned: u64,
-    found: VecDeque<Stretch>,
+    found: VecDeque<Run>,
     /// The file behind the segment, if there is one that the system lets us open.
     file: Option<File>,
-    /// Whether shared memory was seen that cannot be looked into.
+    /// Whether there is shared memory whose existing pages only root can find.
     pub(crate) blind: bool,
 }
 
 impl Populated {
-    /// For the segments of a process with these mappings. With `shared`, that tells of shared memory.
+    /// For the segments of a process with these mappings. With `shared`, these page tables are used for shared memory.
     pub(crate) fn new(
         pid: Pid,
         pagemap: Pagemap,
@@ -72,7 +71,7 @@ impl Populated {
     }
 
     /// The next existing pages, left in place.
-    pub(crate) fn peek(&mut self) -> io::Result<Option<&Stretch>> {
+    pub(crate) fn peek(&mut self) -> io::Result<Option<&Run>> {
         while self.found.is_empty() {
             let Some(end) = self.segments.get(self.segment).map(|segment| segment.addresses.end) else {
                 return Ok(None);
@@ -88,13 +87,13 @@ impl Populated {
     }
 
     /// Takes up to `most` bytes of the next existing pages.
-    pub(crate) fn take(&mut self, most: u64) -> io::Result<Option<Stretch>> {
+    pub(crate) fn take(&mut self, most: u64) -> io::Result<Option<Run>> {
         if self.peek()?.is_none() {
             return Ok(None);
         }
         let Some(front) = self.found.front_mut() else { return Ok(None) };
         let length = (front.range.end - front.range.start).min(most);
-        let taken = Stretch { range: front.range.start..front.range.start + length, address: front.address };
+        let taken = Run { range: front.range.start..front.range.start + length, address: front.address };
         front.range.start += length;
         front.address += length;
         if front.range.is_empty() {
@@ -130,7 +129,7 @@ impl Populated {
                 {
                     last.range.end = range.end;
                 }
-                _ => found.push_back(Stretch { range, address: addresses.start }),
+                _ => found.push_back(Run { range, address: addresses.start }),
             }
         };
         let mapping = self.mappings.get(segment.mapping);
@@ -159,7 +158,7 @@ impl Populated {
                 data_ranges(file, &window, base, shift, &mut push)?;
                 window.end
             }
-            // Page tables do not tell which shared pages others have written; those this process has seen are there.
+            // Page tables have only the shared pages that this process has touched.
             _ => {
                 let shared = self.shared.as_mut().filter(|_| mapping.is_some_and(Mapping::is_shared));
                 shared.unwrap_or(&mut self.pagemap).present(window, &mut push)?
@@ -169,7 +168,7 @@ impl Populated {
     }
 }
 
-impl Stretch {
+impl Run {
     fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -191,7 +190,7 @@ fn data_ranges(
         let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => break,
-            // A file system that cannot tell: all of the file is data.
+            // A file system without SEEK_DATA: all of the file is data.
             Err(_) => {
                 let size = file.metadata()?.len().next_multiple_of(PAGE);
                 if at < size {
@@ -209,32 +208,4 @@ fn data_ranges(
         at = stop.max(start + PAGE);
     }
     Ok(())
-}
-
-/// Existing pages from a pagemap file's entries, for kernels before 6.7, which lack PAGEMAP_SCAN. Gives the address up
-/// to which it looked.
-pub(crate) fn present_by_entries(
-    file: &File,
-    window: Range<u64>,
-    push: &mut impl FnMut(Range<u64>),
-) -> io::Result<u64> {
-    let mut bytes = vec![0; ENTRIES];
-    let mut at = window.start;
-    while at < window.end {
-        let wanted = (((window.end - at) / PAGE) as usize * 8).min(ENTRIES);
-        let got = file.read_at(&mut bytes[..wanted], at / PAGE * 8)? / 8;
-        if got == 0 {
-            // No page tables from here on.
-            break;
-        }
-        for (index, entry) in bytes[..got * 8].as_chunks::<8>().0.iter().enumerate() {
-            // Bit 63: in memory; bit 62: swapped out (Documentation/admin-guide/mm/pagemap.rst).
-            if u64::from_le_bytes(*entry) >> 62 != 0 {
-                let page = at + index as u64 * PAGE;
-                push(page..page + PAGE);
-            }
-        }
-        at += got as u64 * PAGE;
-    }
-    Ok(window.end)
 }

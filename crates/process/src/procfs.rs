@@ -1,20 +1,17 @@
-//! What /proc says of a process.
+//! Reading /proc.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::ProcessError;
-
-/// A process's or thread's id, in this program's PID namespace.
-pub type Pid = i32;
+use crate::{Pid, ProcessError};
 
 /// The path of a file of a process.
 pub(crate) fn path(pid: Pid, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
 }
 
-/// Reads a file of a process. A process that is gone is told from one that may not be looked at.
+/// Reads a file of a process. Distinguishes a process that is gone from one that may not be read.
 pub(crate) fn read(pid: Pid, name: &str) -> Result<Vec<u8>, ProcessError> {
     let path = path(pid, name);
     fs::read(&path).map_err(|source| match source.raw_os_error() {
@@ -34,7 +31,7 @@ fn alive(pid: Pid) -> bool {
     path(pid, "stat").exists()
 }
 
-/// The error for a process that may not be looked at, with what can be said of the reason.
+/// The error for a process that may not be read, with the reason if it is known.
 pub(crate) fn denied(pid: Pid) -> ProcessError {
     let uid = Status::read(pid).ok().map(|status| status.uid);
     let mine = rustix::process::geteuid().as_raw();
@@ -50,13 +47,13 @@ pub(crate) fn denied(pid: Pid) -> ProcessError {
 
 /// The threads a process has at this moment.
 pub(crate) fn threads(pid: Pid) -> Result<Vec<Pid>, ProcessError> {
-    let folder = path(pid, "task");
+    let directory = path(pid, "task");
     let failed = |source: io::Error| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) => ProcessError::NoProcess(pid),
-        _ => ProcessError::Proc { path: folder.clone(), source },
+        _ => ProcessError::Proc { path: directory.clone(), source },
     };
     let mut tids = Vec::new();
-    for entry in fs::read_dir(&folder).map_err(failed)? {
+    for entry in fs::read_dir(&directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         if let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
             tids.push(tid);
@@ -82,7 +79,7 @@ pub(crate) struct Status {
     pub(crate) ns_pids: Vec<Pid>,
     /// Seccomp mode: 0 none, 1 strict, 2 filters.
     pub(crate) seccomp: u32,
-    /// Whether it has memory of its own: kernel threads and zombies have none.
+    /// Whether it has user memory: kernel threads and zombies have none.
     pub(crate) has_memory: bool,
     /// Its parent.
     pub(crate) parent: Pid,
@@ -173,7 +170,7 @@ impl Stat {
     }
 }
 
-/// Makes sure that a process is one that can be saved, and gives its status.
+/// Verifies that a process can be saved. Returns its status.
 pub(crate) fn examine(pid: Pid) -> Result<Status, ProcessError> {
     if pid <= 0 {
         return Err(ProcessError::NoProcess(pid));

@@ -94,8 +94,8 @@ pub(crate) fn resume(tid: pid_t) -> io::Result<()> {
     control(requests::CONT, tid, 0)
 }
 
-/// Whether a stopped thread's system calls go to a handler of its own instead of the kernel (prctl's
-/// PR_SET_SYSCALL_USER_DISPATCH); kernels before 6.4 do not tell.
+/// Returns whether a stopped thread's system calls go to its own handler instead of the kernel (prctl's
+/// PR_SET_SYSCALL_USER_DISPATCH); kernels before 6.4 do not report it.
 pub(crate) fn dispatches_system_calls(tid: pid_t) -> bool {
     // Mode, selector's address, offset, length.
     let mut config = [0u64; 4];

@@ -1,12 +1,17 @@
-//! Jobs on their way from those who copy to those who pack, in order.
+//! Tiles on their way from copying threads to packing threads, in order.
+//!
+//! Not a lane of the worker pool: several threads take from it, and the arena bounds what is in it, not a number of
+//! buffers.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::cutter::Job;
+use crate::tiler::Tile;
 
-/// The jobs that are copied and not yet packed. They leave in the order of their numbers, whatever order they come in:
-/// the packer of the lowest number always gets it, so that the writer, who waits for it, gives buffers back.
+/// The tiles that are copied and not yet packed. They leave in the order of their numbers, as [`Work::next`] has to hand
+/// them out, whatever order they come in.
+///
+/// [`Work::next`]: pagehaul_pool::Work::next
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -15,29 +20,29 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    jobs: BTreeMap<u64, Job>,
+    tiles: BTreeMap<u64, Tile>,
     next: u64,
     complete: bool,
     closed: bool,
 }
 
 impl Queue {
-    pub(crate) fn push(&self, job: Job) {
-        self.lock().jobs.insert(job.number, job);
+    pub(crate) fn push(&self, tile: Tile) {
+        self.lock().tiles.insert(tile.number, tile);
         self.changed.notify_all();
     }
 
-    /// The next job; waits for it. None when there are no more.
-    pub(crate) fn pop(&self) -> Option<Job> {
+    /// Returns the next tile; blocks until it is there. Returns `None` after the last.
+    pub(crate) fn pop(&self) -> Option<Tile> {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return None;
             }
             let next = state.next;
-            if let Some(job) = state.jobs.remove(&next) {
+            if let Some(tile) = state.tiles.remove(&next) {
                 state.next += 1;
-                return Some(job);
+                return Some(tile);
             }
             if state.complete {
                 return None;
@@ -46,7 +51,7 @@ impl Queue {
         }
     }
 
-    /// No more jobs will come.
+    /// No more tiles will come.
     pub(crate) fn complete(&self) {
         self.lock().complete = true;
         self.changed.notify_all();
@@ -56,7 +61,7 @@ impl Queue {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        state.jobs.clear();
+        state.tiles.clear();
         drop(state);
         self.changed.notify_all();
     }
@@ -69,19 +74,19 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cutter::Content;
+    use crate::tiler::Content;
 
     #[test]
-    fn jobs_leave_in_order() {
+    fn tiles_leave_in_order() {
         let queue = Queue::default();
-        let job = |number| Job { number, range: 0..0, content: Content::Hole };
+        let tile = |number| Tile { number, range: 0..0, content: Content::Hole };
         for number in [2, 0, 1] {
-            queue.push(job(number));
+            queue.push(tile(number));
         }
         queue.complete();
-        let order: Vec<u64> = std::iter::from_fn(|| queue.pop()).map(|job| job.number).collect();
+        let order: Vec<u64> = std::iter::from_fn(|| queue.pop()).map(|tile| tile.number).collect();
         assert_eq!(order, [0, 1, 2]);
-        queue.push(job(3));
+        queue.push(tile(3));
         queue.close();
         assert!(queue.pop().is_none());
     }

@@ -1,24 +1,24 @@
 use pagehaul_run::Outcome;
 use serde::Serialize;
 
-use crate::procfs::Pid;
+use crate::Pid;
 
 /// Where the time went, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Seconds {
-    /// Before the process was stopped: looking at it, taking memory.
+    /// Before the process was stopped: examining it, allocating memory.
     pub prepare: f64,
-    /// From the first thread's stop to the last thread's release.
+    /// From the stop of the first thread until the last one is resumed.
     pub pause: f64,
     /// Copying its memory; within the pause, unless it is live or a snapshot.
     pub copy: f64,
-    /// From the end of preparing until everything was given to the output.
+    /// From the end of preparing until everything was written.
     pub pack: f64,
     /// Waiting for the disk.
     pub finish: f64,
 }
 
-/// What was done.
+/// Report of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// How it ended.
@@ -41,8 +41,8 @@ pub struct Report {
     pub kinds: String,
     /// Bytes of address space that are mapped.
     pub mapped_bytes: u64,
-    /// Of these, bytes left out: of kinds not asked for, VM_DONTDUMP, devices, never touched.
-    pub left_out_bytes: u64,
+    /// Of these, bytes excluded: of kinds not selected, VM_DONTDUMP, devices, never touched.
+    pub excluded_bytes: u64,
     /// Bytes of the core, decompressed, holes included.
     pub core_bytes: u64,
     /// Bytes of existing pages that were copied.
@@ -53,7 +53,7 @@ pub struct Report {
     pub output_bytes: u64,
     /// Pages that could not be read; they read as zeros.
     pub unreadable_pages: u64,
-    /// Bytes of memory set aside for the copy.
+    /// Bytes of memory allocated for the copy.
     pub buffer_bytes: u64,
     /// Whether that was too little, so that the copy waited for the output.
     pub buffer_was_short: bool,

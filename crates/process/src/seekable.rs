@@ -17,8 +17,8 @@ const FOOTER_MAGIC: u32 = 0x8f92_eab1;
 const FOOTER: usize = 9;
 /// First bytes of a frame (RFC 8878, 3.1.1).
 pub(crate) const FRAME_MAGIC: u32 = 0xfd2f_b528;
-/// Most bytes of zeros in one frame.
-pub(crate) const MOST_ZEROS: u64 = 64 << 20;
+/// Maximum size of a frame of zeros.
+pub(crate) const MAX_ZEROS: u64 = 64 << 20;
 /// Bytes between two lengths of zeros whose hashes are known.
 const ZERO_STEP: u64 = 1 << 20;
 /// Bytes of a block of zeros: the most a block of this window may have.
@@ -40,7 +40,7 @@ impl Table {
         self.entries.push((stored as u32, content as u32));
     }
 
-    /// The table as it stands in the file.
+    /// Encodes the table.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let length = self.entries.len() * 8 + FOOTER;
         let mut out = Vec::with_capacity(length + 8);
@@ -79,14 +79,14 @@ impl Zeros {
         let step = vec![0; ZERO_STEP as usize];
         let mut hasher = XxHash64::with_seed(0);
         let mut hashes = vec![hasher.clone()];
-        for _ in 0..MOST_ZEROS / ZERO_STEP {
+        for _ in 0..MAX_ZEROS / ZERO_STEP {
             hasher.write(&step);
             hashes.push(hasher.clone());
         }
         Self { hashes }
     }
 
-    /// A frame of `length` zeros, [`MOST_ZEROS`] at most.
+    /// A frame of `length` zeros, [`MAX_ZEROS`] at most.
     pub(crate) fn frame(&self, length: u64) -> Vec<u8> {
         let mut out = frame_header(length);
         let mut rest = length;
@@ -104,7 +104,7 @@ impl Zeros {
     }
 
     fn checksum(&self, length: u64) -> u64 {
-        let known = (length / ZERO_STEP).min(MOST_ZEROS / ZERO_STEP);
+        let known = (length / ZERO_STEP).min(MAX_ZEROS / ZERO_STEP);
         let mut hasher = self.hashes.get(known as usize).cloned().unwrap_or_default();
         let zeros = [0; PAGE as usize];
         let mut rest = length - known * ZERO_STEP;
@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn handmade_frames_are_zstd() {
         let frames = Zeros::new();
-        for length in [1, 4096, ZERO_BLOCK, ZERO_BLOCK + 1, 5 << 20, (7 << 20) + 8191, MOST_ZEROS] {
+        for length in [1, 4096, ZERO_BLOCK, ZERO_BLOCK + 1, 5 << 20, (7 << 20) + 8191, MAX_ZEROS] {
             let zeros = decompressed(&frames.frame(length), length as usize);
             assert!(zeros.len() as u64 == length && pagehaul_codec::is_zero(&zeros), "{length}");
         }
-        assert!(frames.frame(MOST_ZEROS).len() < 4096);
+        assert!(frames.frame(MAX_ZEROS).len() < 4096);
         let header: Vec<u8> = (0..64).collect();
         assert_eq!(decompressed(&raw_frame(&header), 64), header);
         let mut damaged = raw_frame(&header);

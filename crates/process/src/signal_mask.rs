@@ -24,7 +24,7 @@ pub(crate) struct Blocked {
 }
 
 impl Blocked {
-    /// Blocks `signals` besides those that are blocked already.
+    /// Blocks `signals`; those that are blocked already stay so.
     pub(crate) fn new(signals: u64) -> io::Result<Self> {
         let mut before = 0;
         change(libc::SIG_BLOCK, signals, &mut before)?;

@@ -1,14 +1,15 @@
-//! Stopping a process, all of its threads, and letting it go as it was.
+//! Stopping all threads of a process, and resuming them as they were.
 
 use std::time::{Duration, Instant};
 
+use crate::Pid;
 use crate::ProcessError;
-use crate::procfs::{self, Pid, Status};
+use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 
 /// How long threads may take to stop.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to look without pause before sleeping between looks: threads mostly stop within microseconds.
+/// How long to poll without sleeping: threads mostly stop within microseconds.
 const SPIN: Duration = Duration::from_millis(1);
 
 /// A stopped thread.
@@ -144,7 +145,7 @@ impl Stopped {
         &self.threads
     }
 
-    /// Lets all threads go and says how long the process was stopped.
+    /// Resumes all threads. Returns how long the process was stopped.
     pub(crate) fn resume(mut self) -> Duration {
         self.release();
         self.since.elapsed()
@@ -153,7 +154,7 @@ impl Stopped {
     fn release(&mut self) {
         if std::mem::take(&mut self.held) {
             for thread in &self.threads {
-                // One that was killed meanwhile is gone, which is no concern of ours. Whole processes that were
+                // Fails for a thread that was killed meanwhile. Processes that were
                 // stopped before stop again by themselves (`__ptrace_unlink()`, kernel/ptrace.c).
                 let _ = ptrace::detach(thread.tid, thread.signal);
             }

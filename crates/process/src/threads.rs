@@ -1,29 +1,14 @@
-//! What a core says of threads and of their process, as ELF notes.
+//! Registers and signals of threads, and the ELF notes of a core.
 
-use pagehaul_elfcore::notes as elf_notes;
+use pagehaul_elfcore::notes;
 
 use crate::PAGE;
+use crate::Pid;
 use crate::ProcessError;
 use crate::mapping::Mapping;
-use crate::procfs::{self, Pid, Stat, Status};
+use crate::procfs::{self, Stat, Status};
 use crate::ptrace;
 use crate::stop::Thread;
-
-/// Types of notes (`include/uapi/linux/elf.h`); most are register sets' numbers as well.
-pub(crate) mod kind {
-    pub(crate) const PRSTATUS: u32 = 1;
-    pub(crate) const FPREGSET: u32 = 2;
-    pub(crate) const PRPSINFO: u32 = 3;
-    pub(crate) const AUXV: u32 = 6;
-    /// "FILE" in ASCII.
-    pub(crate) const FILE: u32 = 0x4649_4c45;
-    /// "SIGI" in ASCII.
-    pub(crate) const SIGINFO: u32 = 0x5349_4749;
-    /// All that XSAVE saves: SSE, AVX, AVX-512, AMX, PKRU.
-    pub(crate) const X86_XSTATE: u32 = 0x202;
-    /// The shadow stack pointer; a register set since Linux 6.6.
-    pub(crate) const X86_SHSTK: u32 = 0x204;
-}
 
 /// Bytes of an x86_64 thread's general registers, `struct user_regs_struct`.
 pub(crate) const GENERAL_REGISTERS: usize = 27 * 8;
@@ -45,10 +30,10 @@ impl ThreadState {
     pub(crate) fn read(pid: Pid, thread: Thread) -> Result<Option<Self>, ProcessError> {
         let tid = thread.tid;
         let read = || -> std::io::Result<Option<Self>> {
-            let Some(general) = ptrace::registers(tid, kind::PRSTATUS)? else { return Ok(None) };
+            let Some(general) = ptrace::registers(tid, notes::NT_PRSTATUS)? else { return Ok(None) };
             let mut others = Vec::new();
             for (kind, owner) in
-                [(kind::FPREGSET, "CORE"), (kind::X86_XSTATE, "LINUX"), (kind::X86_SHSTK, "LINUX")]
+                [(notes::NT_PRFPREG, "CORE"), (notes::NT_X86_XSTATE, "LINUX"), (notes::NT_X86_SHSTK, "LINUX")]
             {
                 if let Some(bytes) = ptrace::registers(tid, kind)? {
                     others.push((kind, owner, bytes));
@@ -89,7 +74,7 @@ impl ThreadState {
             out.put(&(time / ticks).to_le_bytes());
             out.put(&(time % ticks * 1_000_000 / ticks).to_le_bytes());
         }
-        let has_fp = self.others.iter().any(|(kind, ..)| *kind == kind::FPREGSET);
+        let has_fp = self.others.iter().any(|(kind, ..)| *kind == notes::NT_PRFPREG);
         out.put(&self.general).put(&u32::from(has_fp).to_le_bytes()).pad(336);
         out.0
     }
@@ -97,7 +82,7 @@ impl ThreadState {
 
 /// All notes of a core, threads in the order given; the kernel's order within a thread. `state` is the letter of the
 /// process's state before it was stopped.
-pub(crate) fn notes(
+pub(crate) fn encode(
     pid: Pid,
     threads: &[ThreadState],
     state: u8,
@@ -106,24 +91,24 @@ pub(crate) fn notes(
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let mut out = Vec::new();
     for (index, thread) in threads.iter().enumerate() {
-        elf_notes::push(&mut out, "CORE", kind::PRSTATUS, &thread.prstatus(ticks));
+        notes::push(&mut out, "CORE", notes::NT_PRSTATUS, &thread.prstatus(ticks));
         if index == 0 {
-            elf_notes::push(&mut out, "CORE", kind::PRPSINFO, &prpsinfo(pid, thread, state)?);
+            notes::push(&mut out, "CORE", notes::NT_PRPSINFO, &prpsinfo(pid, thread, state)?);
         }
         if let Some(info) = &thread.signal_info {
-            elf_notes::push(&mut out, "CORE", kind::SIGINFO, info);
+            notes::push(&mut out, "CORE", notes::NT_SIGINFO, info);
         }
         if index == 0 {
-            elf_notes::push(
+            notes::push(
                 &mut out,
                 "CORE",
-                kind::AUXV,
+                notes::NT_AUXV,
                 &procfs::read(pid, &format!("task/{}/auxv", thread.tid))?,
             );
-            elf_notes::push(&mut out, "CORE", kind::FILE, &files(mappings));
+            notes::push(&mut out, "CORE", notes::NT_FILE, &files(mappings));
         }
         for (kind, owner, bytes) in &thread.others {
-            elf_notes::push(&mut out, owner, *kind, bytes);
+            notes::push(&mut out, owner, *kind, bytes);
         }
     }
     Ok(out)
@@ -202,7 +187,10 @@ mod tests {
             blocked: 5,
             general: vec![9; GENERAL_REGISTERS],
             signal_info: Some([3; ptrace::SIGINFO]),
-            others: vec![(kind::FPREGSET, "CORE", vec![8; 512]), (kind::X86_XSTATE, "LINUX", vec![7; 2696])],
+            others: vec![
+                (notes::NT_PRFPREG, "CORE", vec![8; 512]),
+                (notes::NT_X86_XSTATE, "LINUX", vec![7; 2696]),
+            ],
         }
     }
 
@@ -224,15 +212,24 @@ mod tests {
         let mut first = thread();
         first.tid = me;
         let mappings = crate::mapping::read(me, me).unwrap();
-        let bytes = notes(me, &[first, thread()], b'S', &mappings).unwrap();
-        let kinds: Vec<u32> = elf_notes::iter(&bytes).map(|note| note.kind).collect();
-        let (own, of_process) = ([kind::SIGINFO, kind::FPREGSET, kind::X86_XSTATE], [kind::AUXV, kind::FILE]);
+        let bytes = encode(me, &[first, thread()], b'S', &mappings).unwrap();
+        let kinds: Vec<u32> = notes::iter(&bytes).map(|note| note.kind).collect();
+        let (own, of_process) =
+            ([notes::NT_SIGINFO, notes::NT_PRFPREG, notes::NT_X86_XSTATE], [notes::NT_AUXV, notes::NT_FILE]);
         let expected = [
-            vec![kind::PRSTATUS, kind::PRPSINFO, own[0], of_process[0], of_process[1], own[1], own[2]],
-            vec![kind::PRSTATUS, own[0], own[1], own[2]],
+            vec![
+                notes::NT_PRSTATUS,
+                notes::NT_PRPSINFO,
+                own[0],
+                of_process[0],
+                of_process[1],
+                own[1],
+                own[2],
+            ],
+            vec![notes::NT_PRSTATUS, own[0], own[1], own[2]],
         ];
         assert_eq!(kinds, expected.concat());
-        let info = elf_notes::iter(&bytes).find(|note| note.kind == kind::PRPSINFO).unwrap();
+        let info = notes::iter(&bytes).find(|note| note.kind == notes::NT_PRPSINFO).unwrap();
         assert_eq!(info.desc.len(), 136);
         assert_eq!(&info.desc[40..56], b"a name longer t\0");
     }

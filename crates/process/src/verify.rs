@@ -1,100 +1,98 @@
-//! Whether a core is as it was written.
+//! Verifying cores: their structure, and the checksums of their frames.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pagehaul_codec::FrameDecompressor;
 use pagehaul_elfcore::notes;
-use pagehaul_pool::share_work;
+use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
 use crate::ProcessError;
-use crate::elf;
-use crate::inspect::{MOST_NOTES, NO_TABLE, Reader, decompress, decompressor, incomplete, process_note};
+use crate::core_file::{CoreFile, MAX_NOTES};
+use crate::info::{NO_TABLE, process_note};
+use crate::seekable::Frame;
 
-/// Faults that are told one by one.
-const TOLD: usize = 16;
+/// Faults that are listed one by one.
+const LISTED: usize = 16;
 
-/// What a look at every byte found.
+/// What verifying every byte found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verified {
     /// "ELF core", "ELF core in zstd frames" or "checkpoint".
     pub format: &'static str,
-    /// Frames or blocks looked at.
+    /// Frames or blocks read.
     pub frames: u64,
     /// Bytes they hold, decompressed.
     pub bytes: u64,
-    /// What is wrong, and where; the first 16.
+    /// What is wrong, and where; the first 16 faults.
     pub faults: Vec<String>,
-    /// How many things are wrong.
+    /// Number of faults.
     pub fault_count: u64,
     /// Whether there are checksums at all: plain ELF has none.
     pub has_checksums: bool,
 }
 
 impl Verified {
-    /// For a format, with what is wrong in the order of where it is.
-    pub(crate) fn new(format: &'static str, has_checksums: bool, mut faults: Vec<(u64, String)>) -> Self {
-        faults.sort();
+    /// For a format, with its faults in the order of their offsets.
+    pub(crate) fn new(format: &'static str, has_checksums: bool, mut faults: Vec<String>) -> Self {
         let fault_count = faults.len() as u64;
-        let faults = faults.into_iter().take(TOLD).map(|(_, what)| what).collect();
+        faults.truncate(LISTED);
         Self { format, frames: 0, bytes: 0, faults, fault_count, has_checksums }
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether there is no fault.
     pub fn is_intact(&self) -> bool {
         self.fault_count == 0
     }
 }
 
-/// Looks at every byte of a core: its structure, and each frame's checksum and size, on several threads. None if the
-/// file is something else.
+/// Reads every byte of a core, and verifies its structure and the checksum and size of each frame, on several threads.
+/// Returns `None` if the file is something else.
 pub fn verify(path: &Path, threads: usize, progress: &Progress) -> Result<Option<Verified>, ProcessError> {
-    let reader = Reader::open(path)?;
-    if reader.lacks_table() {
-        return Ok(Some(Verified::new("zstd", false, vec![(0, NO_TABLE.into())])));
+    let core = CoreFile::open(path)?;
+    if core.lacks_table() {
+        return Ok(Some(Verified::new("zstd", false, vec![NO_TABLE.into()])));
     }
-    let structure = structure(&reader);
-    let Some(frames) = &reader.frames else {
+    let structure = structure(&core);
+    let Some(frames) = &core.frames else {
         let Structure::Process(fault) = structure else { return Ok(None) };
-        let faults = fault.into_iter().map(|fault| (0, fault)).collect();
-        return Ok(Some(Verified { bytes: reader.size, ..Verified::new("ELF core", false, faults) }));
+        let faults = fault.into_iter().collect();
+        return Ok(Some(Verified { bytes: core.size, ..Verified::new("ELF core", false, faults) }));
     };
-    let mut faults = check_frames(&reader, threads, progress);
+    let mut faults = check_frames(&core, frames, threads, progress);
     if progress.is_cancelled() {
-        return Err(ProcessError::Refused("stopped before everything was looked at".into()));
+        return Err(ProcessError::Refused("stopped before everything was verified".into()));
     }
     match structure {
-        Structure::Process(fault) => faults.extend(fault.map(|fault| (0, fault))),
+        Structure::Process(fault) => faults.splice(0..0, fault).for_each(drop),
         // Damage to frames, which are named already, may be why.
-        Structure::Other(why) if faults.is_empty() => faults.push((0, why)),
+        Structure::Other(why) if faults.is_empty() => faults.push(why),
         Structure::Other(_) => {}
     }
     let verified = Verified::new("ELF core in zstd frames", true, faults);
-    Ok(Some(Verified { frames: frames.len() as u64, bytes: reader.there(), ..verified }))
+    Ok(Some(Verified { frames: frames.len() as u64, bytes: core.content_size(), ..verified }))
 }
 
-/// What headers and notes tell.
+/// What the headers and notes say.
 enum Structure {
-    /// It is a core of a process, with something wrong, or nothing.
+    /// It is a core of a process, with or without a fault.
     Process(Option<String>),
-    /// It isn't, or does not look like it any more.
+    /// It is not one, or is too damaged to be recognised.
     Other(String),
 }
 
-fn structure(reader: &Reader) -> Structure {
-    let headers = match elf::parse(|at, len| reader.read(at, len)) {
-        Ok(Ok(headers)) => headers,
-        Ok(Err(why)) => return Structure::Other(why.to_owned()),
+fn structure(core: &CoreFile) -> Structure {
+    let headers = match core.headers() {
+        Ok(headers) => headers,
         Err(error) => return Structure::Other(error.to_string()),
     };
-    let (at, length) = headers.notes;
-    let bytes = reader.read(at, length.min(MOST_NOTES) as usize).unwrap_or_default();
+    let (at, length) = (headers.note.offset, headers.note.file_size);
+    let bytes = core.read(at, length.min(MAX_NOTES)).unwrap_or_default();
     if process_note(&bytes).is_none() {
-        return Structure::Other("it has no note that tells of a process".into());
+        return Structure::Other("it has no note of a process (NT_PRPSINFO)".into());
     }
-    if let Some(why) = incomplete(reader, &headers) {
+    if let Some(why) = core.incomplete_because(&headers) {
         return Structure::Process(Some(why));
     }
     let read =
@@ -103,32 +101,21 @@ fn structure(reader: &Reader) -> Structure {
     Structure::Process(damaged.then(|| format!("byte {:#x}: its notes are damaged", at + read as u64)))
 }
 
-fn check_frames(reader: &Reader, threads: usize, progress: &Progress) -> Vec<(u64, String)> {
-    let frames = reader.frames.as_deref().unwrap_or_default();
-    progress.expect(reader.there());
+fn check_frames(core: &CoreFile, frames: &[Frame], threads: usize, progress: &Progress) -> Vec<String> {
+    progress.expect(core.content_size());
     progress.enter(Phase::Pack);
-    let next = AtomicUsize::new(0);
-    let damage: Mutex<Vec<(u64, String)>> = Mutex::default();
-    let report = |at: u64, what: String| {
-        if let Ok(mut damage) = damage.lock() {
-            damage.push((at, what));
-        }
-    };
-    share_work("verify", threads, || {
-        let Ok(mut decompressor) = decompressor() else { return report(0, "out of memory".into()) };
-        while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if progress.is_cancelled() {
-                return;
-            }
-            if let Err(error) = decompress(&reader.file, frame, &mut decompressor) {
-                let what = format!(
-                    "the frame at byte {:#x} of the file (bytes {:#x} to {:#x} of the core) is damaged: {error}",
-                    frame.stored.start, frame.content.start, frame.content.end
-                );
-                report(frame.stored.start, what);
-            }
-            progress.advance(Phase::Pack, frame.content.end - frame.content.start);
-        }
-    });
-    damage.into_inner().unwrap_or_default()
+    map_numbers("verify", threads, frames.len() as u64, FrameDecompressor::new, |decompressor, number| {
+        let frame = frames.get(number as usize).filter(|_| !progress.is_cancelled())?;
+        let decompressed = match decompressor {
+            Ok(decompressor) => core.decompress(frame, decompressor),
+            Err(error) => Err(error.clone().into()),
+        };
+        progress.advance(Phase::Pack, frame.content.end - frame.content.start);
+        decompressed.err().map(|error| {
+            format!(
+                "the frame at byte {:#x} of the file (bytes {:#x} to {:#x} of the core) is damaged: {error}",
+                frame.stored.start, frame.content.start, frame.content.end
+            )
+        })
+    })
 }

@@ -353,7 +353,7 @@ fn notes_size(segment: &ProgramHeader, file: u64, held: u64, faults: &mut Vec<St
 fn open_error(path: &Path, error: ElfError) -> OpenError {
     let path = path.to_owned();
     match error {
-        ElfError::Io { source, .. } => OpenError::Io { path, action: "read the ELF headers of", source },
+        ElfError::Read { source, .. } => OpenError::Io { path, action: "read the ELF headers of", source },
         ElfError::Format { offset, what } => OpenError::Format { path, offset, what },
         ElfError::NotCore => OpenError::Unsupported { path, what: error.to_string() },
     }

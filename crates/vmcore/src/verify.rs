@@ -2,16 +2,13 @@
 
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use pagehaul_kdump::{KdumpFile, Structure};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, ReadError};
 
 use pagehaul_output::checksums::{self, ChecksumError, Checksums};
-use pagehaul_pool::share_work;
+use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 
 use crate::sweep::{known_runs, sweep_runs};
@@ -152,23 +149,15 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
 
 /// The extents of `file` that are not what they were, neighbours joined.
 fn changes(file: &PlainFile, sums: &Checksums, threads: usize) -> Vec<Range<u64>> {
-    let next = AtomicU64::new(0);
-    let wrong = Mutex::new(Vec::new());
-    share_work("verify", threads, || {
-        let mut buffer = vec![0; checksums::EXTENT];
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(expected) = sums.hashes.get(index as usize) else { return };
-            let start = index * sums.extent;
-            let part = &mut buffer[..(sums.size - start).min(sums.extent) as usize];
-            let same = file.read_exact_at(start, part).is_ok() && checksums::hash(part) == *expected;
-            if !same {
-                wrong.lock().unwrap_or_else(PoisonError::into_inner).push(index);
-            }
-        }
-    });
-    let mut wrong = wrong.into_inner().unwrap_or_else(PoisonError::into_inner);
-    wrong.sort_unstable();
+    let changed = |buffer: &mut Vec<u8>, index: u64| {
+        let start = index * sums.extent;
+        let part = &mut buffer[..(sums.size - start).min(sums.extent) as usize];
+        let is_same = file.read_exact_at(start, part).is_ok()
+            && Some(&checksums::hash(part)) == sums.hashes.get(index as usize);
+        (!is_same).then_some(index)
+    };
+    let extents = sums.hashes.len() as u64;
+    let wrong = map_numbers("verify", threads, extents, || vec![0; checksums::EXTENT], changed);
     let mut out: Vec<Range<u64>> = Vec::new();
     for index in wrong {
         let start = index * sums.extent;

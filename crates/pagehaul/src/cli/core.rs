@@ -146,12 +146,12 @@ fn render(report: &Report, peak: u64) -> String {
         zeros => format!(", {} of zeros", bytes(zeros)),
     };
     let mut out = format!(
-        "process {} ({}): {} threads, {} mapped, {} left out, {} of pages{zeros}\n",
+        "process {} ({}): {} threads, {} mapped, {} excluded, {} of pages{zeros}\n",
         report.pid,
         report.name,
         count(report.threads_saved as u64),
         bytes(report.mapped_bytes),
-        bytes(report.left_out_bytes),
+        bytes(report.excluded_bytes),
         bytes(report.page_bytes),
     );
     out += &format!(

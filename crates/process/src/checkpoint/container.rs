@@ -1,7 +1,7 @@
 //! The file that holds a checkpoint: CRIU's images, cut into blocks, each a zstd frame, in the order they came.
 //!
 //! ```text
-//! header   MAGIC, u32 flags (1: not whole), u32 zero                                24 bytes
+//! header   MAGIC, u32 flags (1: incomplete), u32 zero                                24 bytes
 //! blocks   zstd frames of at most 1 MiB of one image each
 //! index    about: u32 length, JSON; u32 count of images; per image: u32 length of name, name, u32 count of blocks,
 //!          per block: u64 offset, u32 stored bytes, u32 bytes, u64 XXH3 of the stored bytes
@@ -11,7 +11,6 @@
 //! have to say.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -19,18 +18,19 @@ use pagehaul_codec::FrameDecompressor;
 use twox_hash::XxHash3_64;
 
 use crate::ProcessError;
+use crate::error::failed;
 
 /// First and last bytes.
 pub(crate) const MAGIC: &[u8; 16] = b"PAGEHAUL-CKPT\0\0\x01";
 /// Bytes of the header.
 pub(crate) const HEADER: u64 = 24;
 const FOOTER: u64 = 40;
-/// Most bytes of an image in one block.
+/// Maximum size of a block, uncompressed.
 pub(crate) const BLOCK: usize = 1 << 20;
-/// Most bytes of a block as it is stored: what does not compress grows a little.
-const MOST_STORED: u32 = (BLOCK + BLOCK / 8) as u32;
-/// Most bytes of an index: one of 1 GiB stands for 40 TiB of images.
-const MOST_INDEX: u64 = 1 << 30;
+/// Maximum size of a compressed block: incompressible data grows a little.
+const MAX_STORED: u32 = (BLOCK + BLOCK / 8) as u32;
+/// Maximum size of an index: one of 1 GiB stands for 40 TiB of images.
+const MAX_INDEX: u64 = 1 << 30;
 
 /// A part of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,15 @@ pub(crate) struct Container {
     pub(crate) index: Index,
 }
 
-/// Whether a file starts, or at least ends, as a container does.
+/// The container's name in a directory.
+const IN_DIRECTORY: &str = "checkpoint.pagehaul";
+
+/// Returns the container that a path names: the path itself, or the container in this directory.
+pub(crate) fn container_path(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(IN_DIRECTORY) } else { path.to_owned() }
+}
+
+/// Returns whether a file starts, or at least ends, as a container does.
 pub(crate) fn is_container(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     let size = file.metadata().map_or(0, |meta| meta.len());
@@ -116,19 +124,16 @@ pub(crate) fn is_container(path: &Path) -> bool {
 }
 
 impl Container {
-    /// Opens a container and reads its index; what is wrong with it is an error.
+    /// Opens a container and reads its index. Fails if it is damaged or incomplete.
     pub(crate) fn open(path: &Path) -> Result<Self, ProcessError> {
         let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
-        let failed = |action| {
-            let path = path.to_owned();
-            move |source: io::Error| ProcessError::Output { path, action, source }
-        };
-        let file = File::open(path).map_err(failed("open"))?;
-        let size = file.metadata().map_err(failed("examine"))?.len();
+        let file = File::open(path).map_err(failed(path, "open"))?;
+        let size = file.metadata().map_err(failed(path, "examine"))?.len();
         let mut start = [0; HEADER as usize];
         if size < HEADER + FOOTER || file.read_exact_at(&mut start, 0).is_err() || start[..16] != *MAGIC {
             return Err(damaged(
-                "it is no checkpoint of pagehaul's, or damaged: bytes 0x0 to 0x10 are others".into(),
+                "it is not a checkpoint written by pagehaul, or damaged: bytes 0x0 to 0x10 are not its magic"
+                    .into(),
             ));
         }
         match start[16..] {
@@ -139,25 +144,25 @@ impl Container {
             _ => return Err(damaged("byte 0x10: its header is damaged".into())),
         }
         let mut footer = [0; FOOTER as usize];
-        file.read_exact_at(&mut footer, size - FOOTER).map_err(failed("read"))?;
+        file.read_exact_at(&mut footer, size - FOOTER).map_err(failed(path, "read"))?;
         let (words, _) = footer.as_chunks::<8>();
         let [offset, length, sum] = [0, 1, 2].map(|word| u64::from_le_bytes(words[word]));
         let fits =
-            offset.checked_add(length) == Some(size - FOOTER) && offset >= HEADER && length <= MOST_INDEX;
+            offset.checked_add(length) == Some(size - FOOTER) && offset >= HEADER && length <= MAX_INDEX;
         if footer[24..] != *MAGIC || !fits {
             let at = size - FOOTER;
-            return Err(damaged(format!("byte {at:#x}: it is cut, or its footer is damaged")));
+            return Err(damaged(format!("byte {at:#x}: it is truncated, or its footer is damaged")));
         }
         let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, offset).map_err(failed("read"))?;
+        file.read_exact_at(&mut bytes, offset).map_err(failed(path, "read"))?;
         if checksum(&bytes) != sum {
             return Err(damaged(format!("bytes {offset:#x} to {:#x}: its index is damaged", size - FOOTER)));
         }
-        let index = parse(&bytes, offset).ok_or_else(|| damaged("its index makes no sense".into()))?;
+        let index = parse(&bytes, offset).ok_or_else(|| damaged("its index is invalid".into()))?;
         Ok(Self { file, path: path.to_owned(), size, index })
     }
 
-    /// Reads a block as it is stored, and makes sure that it is what was written.
+    /// Reads a compressed block, and verifies its checksum.
     pub(crate) fn block(&self, image: &Image, block: &Block) -> Result<Vec<u8>, ProcessError> {
         let mut bytes = vec![0; block.stored as usize];
         let end = block.offset + u64::from(block.stored);
@@ -165,7 +170,7 @@ impl Container {
             self.file.read_exact_at(&mut bytes, block.offset).is_ok() && checksum(&bytes) == block.checksum;
         if !fine {
             let what = format!(
-                "bytes {:#x} to {end:#x} (of {}) are damaged: their checksum is another",
+                "bytes {:#x} to {end:#x} (of {}) are damaged: their checksum differs",
                 block.offset, image.name
             );
             return Err(ProcessError::Damaged { path: self.path.clone(), what });
@@ -175,10 +180,7 @@ impl Container {
 
     /// All of a small image, as CRIU wrote it.
     pub(crate) fn content(&self, image: &Image) -> Result<Vec<u8>, ProcessError> {
-        let mut decompressor = FrameDecompressor::new().map_err(|error| ProcessError::Resource {
-            action: "set up decompression",
-            source: io::Error::other(error),
-        })?;
+        let mut decompressor = FrameDecompressor::new()?;
         let (mut all, mut content) = (Vec::new(), Vec::new());
         for block in &image.blocks {
             let stored = self.block(image, block)?;
@@ -192,7 +194,7 @@ impl Container {
     }
 }
 
-/// Reads an index. None if it makes no sense; blocks lie between the header and `end`.
+/// Reads an index, whose blocks lie between the header and `end`. Returns `None` if it is invalid.
 fn parse(bytes: &[u8], end: u64) -> Option<Index> {
     let mut rest = bytes;
     let about = take_text(&mut rest)?;
@@ -209,7 +211,7 @@ fn parse(bytes: &[u8], end: u64) -> Option<Index> {
                 checksum: u64::from_le_bytes(take(&mut rest)?),
             };
             let inside = block.offset >= HEADER && block.offset.checked_add(block.stored.into())? <= end;
-            if !inside || block.stored > MOST_STORED || block.bytes as usize > BLOCK {
+            if !inside || block.stored > MAX_STORED || block.bytes as usize > BLOCK {
                 return None;
             }
             blocks.push(block);

@@ -15,7 +15,7 @@ const OLDEST: u32 = 4;
 
 /// Arguments for rounds of incremental images.
 const INCREMENTAL: [&str; 3] = ["--track-mem", "--prev-images-dir", "--auto-dedup"];
-/// Arguments that lead images elsewhere. `--page-server` beside `--stream` makes images that cannot be restored.
+/// Arguments that send images elsewhere. `--page-server` together with `--stream` makes images that cannot be restored.
 const ELSEWHERE: [&str; 6] =
     ["--page-server", "--ps-socket", "--lazy-pages", "-D", "--images-dir", "--no-stream"];
 
@@ -82,7 +82,7 @@ impl Criu {
         }
     }
 
-    /// Whether kernel and CRIU can tell which pages changed since the last round.
+    /// Returns whether kernel and CRIU track which pages change.
     fn tracks_changes(&self) -> bool {
         let mut command = Command::new(&self.program);
         command.args(["check", "--feature", "mem_dirty_track"]);
@@ -90,11 +90,11 @@ impl Criu {
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// Starts one of its actions in a folder. `log` is a file in it.
+    /// Starts one of its actions in a directory. `log` is a file in it.
     pub(crate) fn start(
         &self,
         action: &str,
-        folder: &Path,
+        directory: &Path,
         log: &str,
         arguments: &[String],
     ) -> Result<Child, ProcessError> {
@@ -104,7 +104,7 @@ impl Criu {
         let blocked = (action == "dump").then(|| Blocked::new(ENDING)).transpose().map_err(failed)?;
         let mut command = Command::new(&self.program);
         // SAFETY: `signal` may be called between fork and exec. CRIU must not die of a pipe that was closed, nor of the
-        // terminal's Ctrl-C: it has code of its own in the processes.
+        // terminal's Ctrl-C: its parasite code is in the processes.
         unsafe {
             command.pre_exec(|| match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
                 libc::SIG_ERR => Err(io::Error::last_os_error()),
@@ -116,7 +116,7 @@ impl Criu {
             .arg(action)
             .arg("--stream")
             .arg("-D")
-            .arg(folder)
+            .arg(directory)
             .args(["-o", log, "-v2"])
             .args(arguments)
             .stdin(Stdio::null())
@@ -129,10 +129,10 @@ impl Criu {
     }
 
     /// The error for a run that failed, with the first thing its log complains of.
-    pub(crate) fn failed(&self, action: &str, folder: &Path, log: &str) -> ProcessError {
-        let text = fs::read(folder.join(log)).unwrap_or_default();
+    pub(crate) fn failed(&self, action: &str, directory: &Path, log: &str) -> ProcessError {
+        let text = fs::read(directory.join(log)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        // Without CAP_SYS_RESOURCE it complains of limits of its own first, and goes on.
+        // Without CAP_SYS_RESOURCE it first reports that it cannot raise its limits, and goes on.
         let complaints = text.lines().filter_map(|line| line.split_once("Error ").map(|(_, rest)| rest));
         let complaint = complaints.into_iter().find(|complaint| !complaint.contains("rlimit: "));
         ProcessError::Refused(format!(
@@ -145,8 +145,8 @@ impl Criu {
 
 /// Microseconds that a dump kept the processes frozen, from CRIU's `stats-dump`: two magic numbers, a length, and a
 /// message whose field 1 is a message whose field 2 is the time.
-pub(crate) fn frozen_time(folder: &Path) -> Option<u64> {
-    let bytes = fs::read(folder.join("stats-dump")).ok()?;
+pub(crate) fn frozen_time(directory: &Path) -> Option<u64> {
+    let bytes = fs::read(directory.join("stats-dump")).ok()?;
     let mut rest = field(bytes.get(12..)?, 1)?.1;
     loop {
         let (key, after) = varint(rest)?;

@@ -1,122 +1,31 @@
-//! Taking a checkpoint: CRIU's images come through pipes, are kept in memory, and compressed and written behind it.
+//! Saving a process tree: CRIU's images come through pipes, stay in memory, and are compressed and written from there.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use pagehaul_codec::FrameCompressor;
+use crossbeam_channel::unbounded;
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
-use pagehaul_pool::spawn_up_to;
+use pagehaul_pool::Workers;
 use pagehaul_run::{Phase, Progress};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use serde::Serialize;
 
-use super::container::{self, BLOCK, Block, HEADER, Image, Index};
+use super::compress::{Compressed, Compressing};
+use super::container::{self, BLOCK, Image, Index, container_path};
 use super::criu::{self, Criu};
 use super::hold::{Hold, Script};
+use super::images::{drain, receive};
+use super::options::{CheckpointOptions, CheckpointReport};
 use super::tree::{self, Process};
 use super::work_directory::{WorkDirectory, accept_criu};
-use super::{place, wire};
-use crate::arena::{Arena, Slice};
-use crate::procfs::{self, Pid};
-use crate::{ProcessError, limits};
-
-/// Bytes of a pipe where the system allows it: fewer turns between CRIU and us.
-const PIPE: usize = 1 << 20;
-
-/// How a checkpoint is taken.
-#[derive(Debug, Clone, Default)]
-pub struct CheckpointOptions {
-    /// Let the processes go on afterwards instead of ending them.
-    pub leave_running: bool,
-    /// zstd's level.
-    pub level: i32,
-    /// Threads that compress.
-    pub threads: usize,
-    /// Bytes of memory the images may take before they are compressed. None: half of what is available.
-    pub max_memory: Option<u64>,
-    /// Replace an existing file.
-    pub overwrite: bool,
-    /// CRIU, where it isn't to be searched on PATH.
-    pub criu: Option<PathBuf>,
-    /// More arguments for CRIU.
-    pub arguments: Vec<String>,
-}
-
-/// What was done.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CheckpointReport {
-    /// The process, and its tree's size.
-    pub pid: Pid,
-    /// Processes in it.
-    pub processes: usize,
-    /// The container.
-    pub output: String,
-    /// CRIU's version.
-    pub criu: String,
-    /// Images CRIU wrote.
-    pub images: usize,
-    /// Bytes of them.
-    pub image_bytes: u64,
-    /// Bytes of the container.
-    pub output_bytes: u64,
-    /// Seconds the processes were frozen, as CRIU has it: until they went on, or were killed.
-    pub frozen_seconds: f64,
-    /// Seconds until CRIU had sent all images.
-    pub criu_seconds: f64,
-    /// Seconds for everything.
-    pub seconds: f64,
-    /// Whether memory was too short, so that CRIU had to wait for the compression.
-    pub buffer_was_short: bool,
-    /// Whether the processes go on.
-    pub left_running: bool,
-}
-
-/// What a container says of where it comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct About {
-    pid: Pid,
-    processes: usize,
-    name: String,
-    criu: String,
-    pagehaul: &'static str,
-    /// Seconds since 1970.
-    time: u64,
-}
-
-/// Blocks by their image and their number in it.
-type Blocks = BTreeMap<(usize, usize), Block>;
-
-/// Data of an image on its way.
-struct Piece {
-    image: usize,
-    number: usize,
-    data: Data,
-    length: usize,
-}
-
-/// Pages wait in the arena, and so does all but the beginning of other images, which are small mostly.
-enum Data {
-    Pages(Slice),
-    Other(Vec<u8>),
-}
-
-/// A compressed piece.
-struct Packed {
-    image: usize,
-    number: usize,
-    bytes: usize,
-    frame: Vec<u8>,
-}
+use crate::arena::Arena;
+use crate::error::no_thread;
+use crate::{Pid, ProcessError, limits, procfs};
 
 /// Saves a process and its descendants. If anything fails, they go on; they are killed only once the container is on the
 /// disk.
@@ -137,7 +46,7 @@ pub fn checkpoint(
                 .into(),
         ));
     }
-    let path = place(path);
+    let path = container_path(path);
     let create = CreateOptions {
         naming: Naming::WhenComplete,
         overwrite: options.overwrite,
@@ -175,7 +84,7 @@ impl Run<'_> {
         let expected = tree::resident(&before);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
-        // At least some blocks per thread, so that nobody waits for another's only one.
+        // At least some blocks per thread, so that no thread waits for the only one of another.
         let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;
         let capacity = (expected + expected / 16 + least).min(most.max(least));
         let resource = |action| move |source| ProcessError::Resource { action, source };
@@ -253,26 +162,27 @@ impl Run<'_> {
                 failed()
             });
         };
-        let (send, pieces) = unbounded::<Piece>();
-        let (done, packed) = bounded::<io::Result<Packed>>(2 * self.options.threads + 2);
+        let (send, pieces) = unbounded();
+        let threads = self.options.threads.max(1);
+        let (level, pieces, progress) = (self.options.level, Mutex::new((0, pieces)), self.progress);
+        let compressing = Compressing { level, arena, progress, pieces };
+        let buffers = (0..3 * threads + 2).map(|_| Compressed::default());
+        let mut workers = Workers::new(&compressing, "pack", buffers);
+        let lane = workers.lane();
         let names: Mutex<Vec<String>> = Mutex::default();
         let mut received = Ok(None);
-        let no_thread = |source| ProcessError::Resource { action: "start a thread", source };
         let (blocks, criu_ok, seconds) = thread::scope(|scope| {
             // Without these CRIU's socket is closed, and it gives up.
-            let write = || self.write(packed, arena);
+            let write = || compressing.write(lane, self.file, |source| self.output_error(source));
             let writer = Builder::new().name("write".into()).spawn_scoped(scope, write).map_err(no_thread)?;
-            let packer = || {
-                let (pieces, done) = (pieces.clone(), done.clone());
-                move || pack(self.options.level, arena, &pieces, &done, self.progress)
-            };
-            Builder::new().name("pack".into()).spawn_scoped(scope, packer()).map_err(no_thread)?;
-            spawn_up_to(scope, "pack", self.options.threads.saturating_sub(1), packer);
-            drop((pieces, done));
+            if workers.create(scope, threads) == 0 {
+                return Err(no_thread(Errno::AGAIN.into()));
+            }
+            drop(workers);
             thread::scope(|readers| {
                 received = receive(socket, script, &names, |image, pages, pipe| {
                     let send = send.clone();
-                    let drain = move || drain(image, pages, File::from(pipe), arena, &send, self.progress);
+                    let drain = move || drain(image, pages, File::from(pipe), arena, &send, progress);
                     Builder::new().name("image".into()).spawn_scoped(readers, drain).map(drop)
                 });
                 if received.is_err() {
@@ -285,15 +195,15 @@ impl Run<'_> {
                 _ => guard.child.wait().is_ok_and(|status| status.success()),
             };
             let seconds = began.elapsed().as_secs_f64();
-            self.progress.enter(Phase::Pack);
+            progress.enter(Phase::Pack);
             arena.drain();
-            let blocks = writer.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+            let blocks = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             Ok::<_, ProcessError>((blocks, criu_ok, seconds))
         })?;
         if self.progress.is_cancelled() {
             return Err(ProcessError::Cancelled(self.pid));
         }
-        let (blocks, end) = blocks.map_err(|source| self.output_error(source))?;
+        let (blocks, end) = blocks?;
         guard.hold =
             received.map_err(|source| ProcessError::Resource { action: "take CRIU's images", source })?;
         if !criu_ok || is_to_hold && guard.hold.is_none() {
@@ -307,50 +217,20 @@ impl Run<'_> {
         Ok(Images { images: images.collect(), end, seconds })
     }
 
-    /// Writes blocks as they come. Gives them by image and number, and where they end.
-    fn write(&self, packed: Receiver<io::Result<Packed>>, arena: &Arena) -> io::Result<(Blocks, u64)> {
-        let mut blocks = Blocks::new();
-        let mut offset = HEADER;
-        for packed in packed {
-            let written = packed.and_then(|packed| {
-                self.file.write_all_at(&packed.frame, offset)?;
-                Ok(packed)
-            });
-            let packed = match written {
-                Ok(packed) => packed,
-                Err(error) => {
-                    // Whoever waits for room is not to wait any more.
-                    arena.close();
-                    return Err(error);
-                }
-            };
-            let block = Block {
-                offset,
-                stored: packed.frame.len() as u32,
-                bytes: packed.bytes as u32,
-                checksum: container::checksum(&packed.frame),
-            };
-            blocks.insert((packed.image, packed.number), block);
-            offset += packed.frame.len() as u64;
-            self.progress.advance(Phase::Pack, packed.bytes as u64);
-        }
-        Ok((blocks, offset))
-    }
-
-    /// Index, footer, disk, and then the header without its mark. Gives the size of the container.
+    /// Writes index and footer, and clears the mark in the header once they are on the disk. Returns the container's size.
     fn finish(&self, images: Vec<Image>, end: u64, processes: usize) -> io::Result<u64> {
         let name = procfs::read_text(self.pid, "comm").unwrap_or_default().trim_end().to_owned();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let about = About {
-            pid: self.pid,
-            processes,
-            name,
-            criu: self.criu.version.clone(),
-            pagehaul: env!("CARGO_PKG_VERSION"),
-            time: now.map_or(0, |now| now.as_secs()),
-        };
-        let about = serde_json::to_string(&about).map_err(io::Error::other)?;
-        let tail = container::tail(&Index { about, images }, end);
+        let about = serde_json::json!({
+            "pid": self.pid,
+            "processes": processes,
+            "name": name,
+            "criu": self.criu.version,
+            "pagehaul": env!("CARGO_PKG_VERSION"),
+            // Seconds since 1970.
+            "time": now.map_or(0, |now| now.as_secs()),
+        });
+        let tail = container::tail(&Index { about: about.to_string(), images }, end);
         self.file.write_all_at(&tail, end)?;
         self.file.sync_data()?;
         self.file.write_all_at(&container::header(false), 0)?;
@@ -363,49 +243,13 @@ impl Run<'_> {
     }
 }
 
-/// Takes CRIU's files one after the other; several may be open at a time. Ends when CRIU has run the action script, or
-/// closed its socket. CRIU gives up when this closes it, with the pipes that are on their way.
-fn receive(
-    mut socket: UnixStream,
-    script: Option<Script>,
-    names: &Mutex<Vec<String>>,
-    mut open: impl FnMut(usize, bool, OwnedFd) -> io::Result<()>,
-) -> io::Result<Option<Hold>> {
-    loop {
-        if let Some(script) = &script {
-            let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-            let mut sockets =
-                [PollFd::new(&socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
-            match poll(&mut sockets, None) {
-                Err(Errno::INTR) => continue,
-                polled => polled?,
-            };
-            // CRIU has announced every file before it runs the script.
-            if !ready(&sockets[0]) {
-                match script.started()? {
-                    Some(hold) => return Ok(Some(hold)),
-                    None => continue,
-                }
-            }
-        }
-        let Some(name) = wire::read_name(&mut socket)? else { return Ok(None) };
-        let pipe = wire::receive_pipe(&socket)?;
-        // Where the limit for users is lower it stays as it is.
-        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
-        let pages = name.starts_with("pages-");
-        let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.push(name);
-        open(names.len() - 1, pages, pipe)?;
-    }
-}
-
-/// Makes sure that CRIU ends and the processes go on, whatever happens. CRIU is never killed: it has code of its own in
-/// the processes until it is done. With its sockets and pipes closed it gives up and restores everything.
+/// Makes sure that CRIU ends and the processes go on, whatever happens. CRIU is never killed: its parasite code is in the
+/// processes until it is done. With its sockets and pipes closed it gives up and restores everything.
 struct Guard {
     child: std::process::Child,
     pid: Pid,
     hold: Option<Hold>,
-    /// The processes before CRIU was started, if it was told to leave them stopped.
+    /// The processes before CRIU was started, if CRIU is to leave them stopped.
     before: Option<Vec<Process>>,
 }
 
@@ -418,85 +262,6 @@ impl Drop for Guard {
             && let Ok(tree) = tree::list(self.pid)
         {
             tree::resume(&tree, before);
-        }
-    }
-}
-
-/// Reads one image from its pipe to its end.
-fn drain(
-    image: usize,
-    pages: bool,
-    mut pipe: File,
-    arena: &Arc<Arena>,
-    send: &Sender<Piece>,
-    progress: &Progress,
-) {
-    for number in 0.. {
-        // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
-        let mut data = if pages || number > 0 {
-            match arena.take(BLOCK) {
-                Some(slice) => Data::Pages(slice),
-                None => return,
-            }
-        } else {
-            Data::Other(vec![0; BLOCK])
-        };
-        let buffer: &mut [u8] = match &mut data {
-            Data::Pages(slice) => slice,
-            Data::Other(bytes) => bytes,
-        };
-        let mut length = 0;
-        while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
-            match pipe.read(rest) {
-                Ok(0) => break,
-                Ok(count) => length += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        progress.advance(Phase::Copy, length as u64);
-        if let Data::Other(bytes) = &mut data {
-            bytes.truncate(length);
-            bytes.shrink_to_fit();
-        }
-        if length == 0 || progress.is_cancelled() || send.send(Piece { image, number, data, length }).is_err()
-        {
-            return;
-        }
-    }
-}
-
-/// One compressing thread: waits until everything is there or memory is short, since while processes are frozen every
-/// CPU is better spent on taking their memory.
-fn pack(
-    level: i32,
-    arena: &Arena,
-    pieces: &Receiver<Piece>,
-    done: &Sender<io::Result<Packed>>,
-    progress: &Progress,
-) {
-    arena.wait_until_needed();
-    let mut compressor = match FrameCompressor::new(level) {
-        Ok(compressor) => compressor,
-        Err(error) => {
-            let _ = done.send(Err(io::Error::other(error)));
-            return;
-        }
-    };
-    for piece in pieces {
-        if progress.is_cancelled() {
-            return;
-        }
-        let bytes: &[u8] = match &piece.data {
-            Data::Pages(slice) => slice,
-            Data::Other(bytes) => bytes,
-        };
-        let mut frame = Vec::new();
-        let content = bytes.get(..piece.length).unwrap_or_default();
-        let result = compressor.compress(content, &mut frame).map_err(io::Error::other);
-        let packed = Packed { image: piece.image, number: piece.number, bytes: piece.length, frame };
-        if done.send(result.map(|()| packed)).is_err() {
-            return;
         }
     }
 }

@@ -1,19 +1,16 @@
-//! What a checkpoint says of itself, and whether it is undamaged.
+//! Describing and verifying checkpoints.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pagehaul_pool::share_work;
+use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
-use super::container::{self, Block, Container, Image};
-use super::place;
+use super::container::{self, Block, Container, Image, container_path};
 use crate::ProcessError;
 use crate::verify::Verified;
 
-/// What a checkpoint says of itself.
+/// The description of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckpointInfo {
     /// What it is a checkpoint of: process, CRIU, time.
@@ -33,9 +30,9 @@ impl Container {
     }
 }
 
-/// Describes a checkpoint. None if the file (or the folder) is something else.
+/// Describes a checkpoint. Returns `None` if the file (or the directory) is something else.
 pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, ProcessError> {
-    let path = place(path);
+    let path = container_path(path);
     if !container::is_container(&path) {
         return Ok(None);
     }
@@ -56,20 +53,20 @@ pub fn describe_checkpoint(path: &Path) -> Result<Option<CheckpointInfo>, Proces
     }))
 }
 
-/// Looks at every byte of a checkpoint. None if the file (or the folder) is something else.
+/// Verifies every byte of a checkpoint. Returns `None` if the file (or the directory) is something else.
 pub fn verify_checkpoint(
     path: &Path,
     threads: usize,
     progress: &Progress,
 ) -> Result<Option<Verified>, ProcessError> {
-    let path = place(path);
+    let path = container_path(path);
     if !container::is_container(&path) {
         return Ok(None);
     }
     let container = match Container::open(&path) {
         Ok(container) => container,
         Err(ProcessError::Damaged { what, .. }) => {
-            return Ok(Some(Verified::new("checkpoint", true, vec![(0, what)])));
+            return Ok(Some(Verified::new("checkpoint", true, vec![what])));
         }
         Err(error) => return Err(error),
     };
@@ -77,11 +74,11 @@ pub fn verify_checkpoint(
     progress.enter(Phase::Pack);
     let damage = check_blocks(&container, threads, progress);
     if progress.is_cancelled() {
-        return Err(ProcessError::Refused("stopped before everything was looked at".into()));
+        return Err(ProcessError::Refused("stopped before everything was verified".into()));
     }
-    let faults = damage.into_iter().map(|(at, error)| match error {
-        ProcessError::Damaged { what, .. } => (at, what),
-        error => (at, error.to_string()),
+    let faults = damage.into_iter().map(|error| match error {
+        ProcessError::Damaged { what, .. } => what,
+        error => error.to_string(),
     });
     Ok(Some(Verified {
         frames: container.index.images.iter().map(|image| image.blocks.len() as u64).sum(),
@@ -90,28 +87,21 @@ pub fn verify_checkpoint(
     }))
 }
 
-/// Checks every block's checksum on several threads. Gives what is damaged, by its place.
-pub(crate) fn check_blocks(
-    container: &Container,
-    threads: usize,
-    progress: &Progress,
-) -> Vec<(u64, ProcessError)> {
+/// Verifies the checksum of every block on several threads. Returns the errors in the order of the offsets.
+pub(crate) fn check_blocks(container: &Container, threads: usize, progress: &Progress) -> Vec<ProcessError> {
     let images = container.index.images.iter();
-    let all: Vec<(&Image, &Block)> =
+    let mut all: Vec<(&Image, &Block)> =
         images.flat_map(|image| image.blocks.iter().map(move |block| (image, block))).collect();
-    let next = AtomicUsize::new(0);
-    let damage: Mutex<Vec<(u64, ProcessError)>> = Mutex::default();
-    share_work("verify", threads, || {
-        while let Some((image, block)) = all.get(next.fetch_add(1, Ordering::Relaxed))
-            && !progress.is_cancelled()
-        {
-            if let (Err(error), Ok(mut damage)) = (container.block(image, block), damage.lock()) {
-                damage.push((block.offset, error));
-            }
+    all.sort_unstable_by_key(|(_, block)| block.offset);
+    map_numbers(
+        "verify",
+        threads,
+        all.len() as u64,
+        || (),
+        |(), number| {
+            let (image, block) = all.get(number as usize).filter(|_| !progress.is_cancelled())?;
             progress.advance(Phase::Pack, block.bytes.into());
-        }
-    });
-    let mut damage = damage.into_inner().unwrap_or_default();
-    damage.sort_by_key(|(offset, _)| *offset);
-    damage
+            container.block(image, block).err()
+        },
+    )
 }

@@ -1,4 +1,4 @@
-//! The PIDs that a restart needs, and who has them.
+//! The PIDs that a restart needs, and the processes that have them.
 //!
 //! A number is taken not only by a process or thread: as long as a process group or session of that number has a member,
 //! zombies included, the kernel does not give it away (`__change_pid()`, kernel/pid.c).
@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use pagehaul_run::Progress;
 
 use super::wire::varint;
+use crate::Pid;
 use crate::ProcessError;
-use crate::procfs::{self, Pid, Stat};
+use crate::procfs::{self, Stat};
 
 /// CRIU's image of the process tree.
 pub(crate) const IMAGE: &str = "pstree.img";
@@ -19,9 +20,9 @@ const MAGIC: [u8; 8] = [0x19, 0x43, 0x56, 0x54, 0x30, 0x30, 0x27, 0x50];
 /// Fields of an entry: the process, its threads (images/pstree.proto).
 const PROCESS: u64 = 1;
 const THREADS: u64 = 5;
-/// How long zombies may take to be waited for: some programs look after theirs every few seconds.
+/// How long zombies may take to be waited for: some programs wait for theirs every few seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Between two checks.
 const AGAIN: Duration = Duration::from_millis(10);
 /// `PF_EXITING` of include/linux/sched.h, in field 9 of /proc/PID/stat.
 const EXITING: u64 = 4;
@@ -48,10 +49,10 @@ pub(crate) fn parse(image: &[u8]) -> Option<Vec<Pid>> {
     Some(pids)
 }
 
-/// Waits until nobody has these PIDs any more, as long as those who have them are on their way out. An error names the
-/// first PID that stays taken, and by whom.
+/// Blocks until these PIDs are free, as long as the processes that have them are exiting. An error names the first PID that
+/// stays in use, and the process.
 pub(crate) fn wait_until_free(pids: &[Pid], progress: &Progress) -> Result<(), ProcessError> {
-    // The tree of a PID namespace of its own comes back in a new one, where all numbers are free.
+    // A tree with its own PID namespace is restored in a new one, where all numbers are free.
     if pids.contains(&1) {
         return Ok(());
     }
@@ -65,7 +66,7 @@ pub(crate) fn wait_until_free(pids: &[Pid], progress: &Progress) -> Result<(), P
     Ok(())
 }
 
-/// Who keeps a number from being free.
+/// A process that has a number.
 #[derive(Debug)]
 struct Holder {
     number: Pid,
@@ -94,7 +95,7 @@ impl Holder {
 }
 
 fn find_holder(pids: &[Pid]) -> Option<Holder> {
-    // Threads have folders too, though they are not listed; one look at all processes tells of groups and sessions.
+    // Threads have directories too, though they are not listed. Groups and sessions are found by reading all processes.
     let direct = pids.iter().find_map(|&pid| holder(pid, |_| Some((pid, ""))));
     direct.or_else(|| {
         let all = fs::read_dir("/proc").ok()?.flatten();

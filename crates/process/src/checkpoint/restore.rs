@@ -5,22 +5,21 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
 use pagehaul_codec::FrameDecompressor;
-use pagehaul_pool::share_work;
+use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 use serde::Serialize;
 
-use super::container::{Container, Image};
+use super::container::{Container, Image, container_path};
 use super::criu::Criu;
 use super::info::check_blocks;
 use super::work_directory::{WorkDirectory, accept_criu};
-use super::{pids, place, wire};
+use super::{pids, wire};
+use crate::Pid;
 use crate::ProcessError;
-use crate::procfs::Pid;
 
 /// How processes are restarted.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +32,7 @@ pub struct RestartOptions {
     pub arguments: Vec<String>,
 }
 
-/// What was done.
+/// Report of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RestartReport {
     /// The first process.
@@ -42,7 +41,7 @@ pub struct RestartReport {
     pub criu: String,
     /// Bytes of images.
     pub image_bytes: u64,
-    /// Seconds to look at every block.
+    /// Seconds to verify every block.
     pub verify_seconds: f64,
     /// Seconds for everything.
     pub seconds: f64,
@@ -55,14 +54,14 @@ pub fn restart(
     progress: &Progress,
 ) -> Result<RestartReport, ProcessError> {
     let begun = Instant::now();
-    let container = Container::open(&place(path))?;
+    let container = Container::open(&container_path(path))?;
     let criu = Criu::find(options.criu.as_deref())?;
     criu.check_arguments(&options.arguments)?;
     let image_bytes = container.image_bytes();
     // Looked at once for the checksums, and again for CRIU.
     progress.expect(2 * image_bytes);
     progress.enter(Phase::Pack);
-    if let Some((_, error)) = check_blocks(&container, options.threads, progress).into_iter().next() {
+    if let Some(error) = check_blocks(&container, options.threads, progress).into_iter().next() {
         return Err(error);
     }
     if progress.is_cancelled() {
@@ -106,8 +105,7 @@ fn pids_of(container: &Container) -> Result<Vec<Pid>, ProcessError> {
     let image = container.index.images.iter().find(|image| image.name == pids::IMAGE);
     let content = image.map(|image| container.content(image)).transpose()?;
     content.and_then(|bytes| pids::parse(&bytes)).ok_or_else(|| {
-        let what =
-            format!("its {} is missing or makes no sense: it is no checkpoint of CRIU 4's", pids::IMAGE);
+        let what = format!("its {} is missing or invalid: it is not a checkpoint of CRIU 4", pids::IMAGE);
         ProcessError::Damaged { path: container.path.clone(), what }
     })
 }
@@ -135,39 +133,57 @@ fn serve(
     })
 }
 
-/// Writes one image into its pipe; blocks are decompressed on several threads and written in order.
+/// The blocks of an image, decompressed.
+struct Decompressing<'a> {
+    container: &'a Container,
+    image: &'a Image,
+    next: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Decompressed {
+    number: usize,
+    content: Vec<u8>,
+}
+
+impl Work for Decompressing<'_> {
+    type Buffer = Decompressed;
+    type Worker = Option<FrameDecompressor>;
+    type Error = ProcessError;
+
+    fn next(&self, block: &mut Decompressed) -> Option<Ticket> {
+        block.number = self.next.fetch_add(1, Ordering::Relaxed);
+        (block.number < self.image.blocks.len()).then_some(Ticket::number(block.number as u64))
+    }
+
+    fn run(
+        &self,
+        decompressor: &mut Option<FrameDecompressor>,
+        Decompressed { number, content }: &mut Decompressed,
+    ) -> Result<(), ProcessError> {
+        let decompressor = match decompressor {
+            Some(decompressor) => decompressor,
+            None => decompressor.insert(FrameDecompressor::new()?),
+        };
+        let block = &self.image.blocks[*number];
+        let frame = self.container.block(self.image, block)?;
+        Ok(decompressor.decompress(&frame, content, block.bytes as usize)?)
+    }
+}
+
+/// Writes an image to its pipe.
 fn give(container: &Container, image: &Image, mut pipe: File, threads: usize, progress: &Progress) {
-    let threads = threads.clamp(1, image.blocks.len().max(1));
-    let next = AtomicUsize::new(0);
-    // Number of the block to be written next, and whether CRIU reads no more.
-    let turn = Mutex::new((0usize, false));
-    let changed = Condvar::new();
-    let pipe = Mutex::new(&mut pipe);
-    let work = || {
-        let mut decompressor = FrameDecompressor::new().ok();
-        let mut content = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(block) = image.blocks.get(number) else { return };
-            let ready = container.block(image, block).ok().and_then(|frame| {
-                decompressor.as_mut()?.decompress(&frame, &mut content, block.bytes as usize).ok()
-            });
-            let mut state = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            while state.0 != number && !state.1 {
-                state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            if state.1 {
+    let work = Decompressing { container, image, next: AtomicUsize::new(0) };
+    // Most images are one block, for which this thread is enough.
+    let threads = if image.blocks.len() > 1 { threads.clamp(1, image.blocks.len()) } else { 0 };
+    let buffers = (0..2 * threads + 1).map(|_| Decompressed::default());
+    ordered(&work, "decompress", threads, buffers, |blocks| {
+        // All were intact a moment ago: if one is not now, or CRIU has closed its end, the pipe ends here.
+        while let Some(Ok(block)) = blocks.recv() {
+            if pipe.write_all(&block.content).is_err() {
                 return;
             }
-            drop(state);
-            let written = ready.is_some()
-                && pipe.lock().unwrap_or_else(PoisonError::into_inner).write_all(&content).is_ok();
-            progress.advance(Phase::Pack, content.len() as u64);
-            let mut state = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            // It was whole a moment ago: if it isn't now, or CRIU has closed its end, the pipe ends here.
-            *state = (number + 1, !written);
-            changed.notify_all();
+            progress.advance(Phase::Pack, block.content.len() as u64);
         }
-    };
-    share_work("decompress", threads, work);
+    });
 }

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::Pid;
 use crate::ProcessError;
-use crate::procfs::{self, Pid, Stat};
+use crate::procfs::{self, Stat};
 
 /// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A process, told from a later one with the same PID by the time it started.
+/// A process; the time it started distinguishes it from a later one with the same PID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Most bytes of a message: a file name and a little.
-const MOST: u32 = 4096;
+/// Maximum size of a message: a file name and a little.
+const MAX: u32 = 4096;
 
 /// Reads the name of the next file; none when CRIU has closed its end.
 pub(crate) fn read_name(socket: &mut impl Read) -> io::Result<Option<String>> {
@@ -16,7 +16,7 @@ pub(crate) fn read_name(socket: &mut impl Read) -> io::Result<Option<String>> {
         other => other?,
     }
     let length = u32::from_le_bytes(length);
-    if length > MOST {
+    if length > MAX {
         return Err(io::Error::other(format!("CRIU sent a message of {length} bytes")));
     }
     let mut message = vec![0; length as usize];
@@ -24,7 +24,7 @@ pub(crate) fn read_name(socket: &mut impl Read) -> io::Result<Option<String>> {
     name(&message).map(Some).ok_or_else(|| io::Error::other("CRIU sent a message without a file name"))
 }
 
-/// Field 1 of a message, as text. Names with folders in them are none of CRIU's.
+/// Field 1 of a message, as text. CRIU's names have no directories in them.
 fn name(message: &[u8]) -> Option<String> {
     // Field 1, length-delimited.
     let rest = message.strip_prefix(&[1 << 3 | 2])?;
@@ -81,7 +81,7 @@ pub(crate) fn receive_pipe(socket: &UnixStream) -> io::Result<OwnedFd> {
         }
     };
     let descriptor = descriptor.ok_or_else(|| io::Error::other("CRIU announced a pipe and sent none"))?;
-    // SAFETY: it was just received and belongs to nobody else.
+    // SAFETY: it was just received and is owned by nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::ProcessError;
 
 const PREFIX: &str = "pagehaul-criu-";
-/// How long to wait for CRIU between two looks at its socket.
+/// How often CRIU's socket is polled.
 const CONNECT: Duration = Duration::from_millis(2);
 
 /// A directory that only its owner can enter. It is locked as long as this program lives: a directory without a lock was

@@ -1,0 +1,129 @@
+//! Reading CRIU's images from its pipes.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_channel::Sender;
+use pagehaul_run::{Phase, Progress};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::container::BLOCK;
+use super::hold::{Hold, Script};
+use super::wire;
+use crate::arena::{Arena, Slice};
+
+/// Size of a pipe where the system allows it: larger ones mean fewer switches between CRIU and pagehaul.
+const PIPE: usize = 1 << 20;
+
+/// A block of an image, as CRIU wrote it.
+pub(crate) struct Piece {
+    image: usize,
+    number: usize,
+    data: Data,
+    length: usize,
+}
+
+/// Pages are in the arena, and so is all but the first block of other images, which are small mostly.
+enum Data {
+    Pages(Slice),
+    Other(Vec<u8>),
+}
+
+impl Piece {
+    /// The image, and the number of the block in it.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.image, self.number)
+    }
+
+    pub(crate) fn content(&self) -> &[u8] {
+        let bytes: &[u8] = match &self.data {
+            Data::Pages(slice) => slice,
+            Data::Other(bytes) => bytes,
+        };
+        bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Accepts CRIU's images one after the other; several may be open at a time. Returns once CRIU has run the action script, or
+/// closed its socket. CRIU gives up when this closes the socket and the pipes in it.
+pub(crate) fn receive(
+    mut socket: UnixStream,
+    script: Option<Script>,
+    names: &Mutex<Vec<String>>,
+    mut open: impl FnMut(usize, bool, OwnedFd) -> io::Result<()>,
+) -> io::Result<Option<Hold>> {
+    loop {
+        if let Some(script) = &script {
+            let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+            let mut sockets =
+                [PollFd::new(&socket, PollFlags::IN), PollFd::new(&script.listener, PollFlags::IN)];
+            match poll(&mut sockets, None) {
+                Err(Errno::INTR) => continue,
+                polled => polled?,
+            };
+            // CRIU has announced every file before it runs the script.
+            if !ready(&sockets[0]) {
+                match script.started()? {
+                    Some(hold) => return Ok(Some(hold)),
+                    None => continue,
+                }
+            }
+        }
+        let Some(name) = wire::read_name(&mut socket)? else { return Ok(None) };
+        let pipe = wire::receive_pipe(&socket)?;
+        // Where the limit for users is lower it stays as it is.
+        let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
+        let pages = name.starts_with("pages-");
+        let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.push(name);
+        open(names.len() - 1, pages, pipe)?;
+    }
+}
+
+/// Reads an image from its pipe to its end.
+pub(crate) fn drain(
+    image: usize,
+    pages: bool,
+    mut pipe: File,
+    arena: &Arc<Arena>,
+    send: &Sender<Piece>,
+    progress: &Progress,
+) {
+    for number in 0.. {
+        // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
+        let mut data = if pages || number > 0 {
+            match arena.take(BLOCK) {
+                Some(slice) => Data::Pages(slice),
+                None => return,
+            }
+        } else {
+            Data::Other(vec![0; BLOCK])
+        };
+        let buffer: &mut [u8] = match &mut data {
+            Data::Pages(slice) => slice,
+            Data::Other(bytes) => bytes,
+        };
+        let mut length = 0;
+        while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
+            match pipe.read(rest) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        progress.advance(Phase::Copy, length as u64);
+        if let Data::Other(bytes) = &mut data {
+            bytes.truncate(length);
+            bytes.shrink_to_fit();
+        }
+        if length == 0 || progress.is_cancelled() || send.send(Piece { image, number, data, length }).is_err()
+        {
+            return;
+        }
+    }
+}

@@ -1,0 +1,53 @@
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::Pid;
+
+/// How a checkpoint is taken.
+#[derive(Debug, Clone, Default)]
+pub struct CheckpointOptions {
+    /// Let the processes go on afterwards instead of ending them.
+    pub leave_running: bool,
+    /// zstd's level.
+    pub level: i32,
+    /// Threads that compress.
+    pub threads: usize,
+    /// Bytes of memory the images may take before they are compressed. None: half of what is available.
+    pub max_memory: Option<u64>,
+    /// Replace an existing file.
+    pub overwrite: bool,
+    /// CRIU, where it isn't to be searched on PATH.
+    pub criu: Option<PathBuf>,
+    /// More arguments for CRIU.
+    pub arguments: Vec<String>,
+}
+
+/// Report of a finished run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CheckpointReport {
+    /// The process, and its tree's size.
+    pub pid: Pid,
+    /// Processes in it.
+    pub processes: usize,
+    /// The container.
+    pub output: String,
+    /// CRIU's version.
+    pub criu: String,
+    /// Images CRIU wrote.
+    pub images: usize,
+    /// Bytes of them.
+    pub image_bytes: u64,
+    /// Bytes of the container.
+    pub output_bytes: u64,
+    /// Seconds the processes were frozen, as CRIU has it: until they went on, or were killed.
+    pub frozen_seconds: f64,
+    /// Seconds until CRIU had sent all images.
+    pub criu_seconds: f64,
+    /// Seconds for everything.
+    pub seconds: f64,
+    /// Whether memory was too short, so that CRIU had to wait for the compression.
+    pub buffer_was_short: bool,
+    /// Whether the processes go on.
+    pub left_running: bool,
+}

@@ -1,0 +1,85 @@
+//! Describing core files.
+
+use std::path::Path;
+
+use pagehaul_elfcore::{ElfError, ProgramHeader, notes};
+use serde::Serialize;
+
+use crate::core_file::{CoreFile, MAX_NOTES};
+use crate::{Pid, ProcessError};
+
+/// The message for zstd without a table of frames.
+pub(crate) const NO_TABLE: &str = "it is zstd, but has no table of frames at its end: it is incomplete, truncated, or not a \
+                                   core written by pagehaul; `zstd -d` decompresses what it holds";
+
+/// The description of a core.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CoreInfo {
+    /// "ELF core" or "ELF core in zstd frames".
+    pub format: &'static str,
+    /// Why it is not complete; none if it is.
+    pub incomplete_because: Option<String>,
+    /// The process.
+    pub pid: Pid,
+    /// Its name.
+    pub name: String,
+    /// Its arguments, at most 79 bytes.
+    pub arguments: String,
+    /// Its threads.
+    pub threads: u64,
+    /// Its mappings.
+    pub mappings: u64,
+    /// Bytes of these.
+    pub mapped_bytes: u64,
+    /// Bytes of these that are in the core, holes included.
+    pub held_bytes: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// zstd frames.
+    pub frames: u64,
+}
+
+/// Describes a core of a process. None if the file is something else (a vmcore too is an ELF core, but of no process).
+pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
+    let core = CoreFile::open(path)?;
+    let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
+    if core.lacks_table() {
+        return Err(damaged(NO_TABLE.into()));
+    }
+    let headers = match core.headers() {
+        Ok(headers) => headers,
+        Err(error) if core.frames.is_some() || matches!(error, ElfError::Read { .. }) => {
+            return Err(damaged(error.to_string()));
+        }
+        Err(_) => return Ok(None),
+    };
+    let bytes = core.read(headers.note.offset, headers.note.file_size.min(MAX_NOTES));
+    let bytes = bytes.map_err(|error| damaged(error.to_string()))?;
+    let Some(process) = process_note(&bytes) else { return Ok(None) };
+    let text = |range: std::ops::Range<usize>| {
+        let bytes = process.desc.get(range).unwrap_or_default();
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    };
+    let pid = process.desc.get(24..28).and_then(|id| id.try_into().ok()).map_or(0, i32::from_le_bytes);
+    let sum =
+        |part: fn(&ProgramHeader) -> u64| headers.loads.iter().map(part).fold(0u64, u64::saturating_add);
+    Ok(Some(CoreInfo {
+        format: if core.frames.is_some() { "ELF core in zstd frames" } else { "ELF core" },
+        incomplete_because: core.incomplete_because(&headers),
+        pid,
+        name: text(40..56),
+        arguments: text(56..136),
+        threads: u64::from(notes::cpu_count(&bytes)),
+        mappings: headers.loads.len() as u64,
+        mapped_bytes: sum(|load| load.memory_size),
+        held_bytes: sum(|load| load.file_size),
+        file_bytes: core.size,
+        frames: core.frames.as_ref().map_or(0, |frames| frames.len() as u64),
+    }))
+}
+
+/// The note that every core of a process has, and no vmcore.
+pub(crate) fn process_note(bytes: &[u8]) -> Option<notes::Note<'_>> {
+    notes::iter(bytes).find(|note| note.name == b"CORE" && note.kind == notes::NT_PRPSINFO)
+}

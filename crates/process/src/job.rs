@@ -1,0 +1,12 @@
+use pagehaul_run::Progress;
+
+use crate::filter::Kinds;
+use crate::{Options, Pid};
+
+/// The core to be written.
+pub(crate) struct Job<'a> {
+    pub(crate) pid: Pid,
+    pub(crate) kinds: Kinds,
+    pub(crate) options: &'a Options,
+    pub(crate) progress: &'a Progress,
+}
