@@ -1,13 +1,17 @@
 //! Files other than dumps and cores: reports, charts and recordings.
 
 use std::io::Write;
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::Context;
-use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
+use pagehaul_output::{CreateOptions, NewFile};
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+use pagehaul_output::{Naming, Special};
 
 /// A report is replaced without being asked, once the new one is complete.
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 const REPORT: CreateOptions<'static> = CreateOptions {
     naming: Naming::WhenComplete,
     overwrite: true,
@@ -24,6 +28,7 @@ pub(crate) fn check<'a>(output: &Path, sources: impl IntoIterator<Item = &'a Pat
 }
 
 /// Writes a report made from `sources`.
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 pub(crate) fn write<'a>(
     output: &Path,
     contents: &str,
@@ -46,6 +51,7 @@ pub(crate) fn write_new(path: &Path, contents: &str, options: CreateOptions<'_>)
 }
 
 /// Device and inode of each file that exists.
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 fn identities<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Vec<(u64, u64)> {
     let metadata = paths.into_iter().filter_map(|path| std::fs::metadata(path).ok());
     metadata.map(|metadata| (metadata.dev(), metadata.ino())).collect()
