@@ -107,10 +107,10 @@ fn kernels() -> Vec<Case> {
         cases.push(capture(name, "-d 31 -f elf"));
         cases.push(capture(name, "-d 31 -f flattened -c lzo"));
     }
-    // The file has only the first bytes of one page of "partly-stored": that page cannot be read.
-    for (name, status) in [("qemu", 0), ("many-segments", 0), ("partly-stored", INCOMPLETE)] {
-        cases.push(ends(status, "capture", name, "-d 31 -c lzo"));
-        cases.push(ends(status, "capture", name, "-d 0 -f elf"));
+    // The file has only the first bytes of one page of "partly-stored": its excluded bytes are zeros.
+    for name in ["qemu", "many-segments", "partly-stored"] {
+        cases.push(capture(name, "-d 31 -c lzo"));
+        cases.push(capture(name, "-d 0 -f elf"));
     }
     // Without VMCOREINFO every page is kept.
     cases.push(capture("no-notes", "-d 1 -c lzo"));
