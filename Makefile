@@ -7,7 +7,7 @@ SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny test test-full demo validate validate-process packages test-packages test-kdump static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages test-packages test-kdump static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make static             the static binary for a capture kernel's initramfs"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
+	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
 	@echo "make bench              compare with makedumpfile on a vmcore of 6 GiB, or VMCORE=..."
@@ -51,7 +52,11 @@ check: deny
 deny:
 	scripts/deny.sh
 
-test: setup check static
+# The guide as a book. The first run builds mdBook, which takes a minute of two CPUs.
+guide:
+	scripts/guide.sh
+
+test: setup check guide static
 	fuzz/build.sh
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
 	cargo build --release --locked -p pagehaul -p lab

@@ -42,7 +42,7 @@ for file in README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE; do
     [ ! -e $file ] || install -m 644 $file "$doc/"
 done
 # The guides and references; records of benchmarks and experiments stay in the repository.
-find docs -path docs/benchmarks -prune -o -path docs/experiments -prune -o -type f -print | while read -r file; do
+find docs -path docs/benchmarks -prune -o -path docs/experiments -prune -o -type f ! -name book.toml ! -name SUMMARY.md -print | while read -r file; do
     install -D -m 644 "$file" "$doc/$file"
 done
 cp packaging/copyright "$doc/copyright"
