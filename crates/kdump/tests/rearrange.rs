@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::Read;
+
 use common::{MemFile, PAGE, mixed};
 use pagehaul_kdump::write::{FlattenedOutput, RearrangeError, Rearranged, rearrange};
 use pagehaul_kdump::{KdumpFile, STATUS_OFFSET};
@@ -26,7 +28,10 @@ fn rearranged(bytes: &[u8]) -> (Result<Rearranged, RearrangeError>, Vec<u8>, usi
     let mut file = OutputFile::create(&path, options, BytesWritten::default()).unwrap();
     let mut input = bytes;
     let end = rearrange(&mut input, &mut file);
-    (end, std::fs::read(&path).unwrap(), input.len())
+    // Damaged offsets make a sparse file of any size.
+    let mut bytes = Vec::new();
+    std::fs::File::open(&path).unwrap().take(64 << 20).read_to_end(&mut bytes).unwrap();
+    (end, bytes, input.len())
 }
 
 /// A dump as a stream whose status word comes last, in records of at most `size` bytes.
@@ -100,13 +105,15 @@ proptest! {
 
     #[test]
     fn any_bytes_are_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        // Offsets and sizes within reason.
+        // Offsets and sizes of the first record within reason.
         bytes.iter_mut().enumerate().filter(|(at, _)| at % 8 < 6).for_each(|(_, byte)| *byte = 0);
         let mut input = stream(&[(0, &[1; 64])]);
         input.truncate(4096 + 80);
         input.extend(bytes);
+        // Neither a dump nor an ELF file: there is no place for a mark.
         let (end, file, _) = rearranged(&input);
         prop_assert!(!matches!(end, Ok(Rearranged::Truncated(_))), "{end:?}");
-        prop_assert_eq!(&file[..1], &[1]);
+        // Later records may write over the first, but do not remove it.
+        prop_assert!(file.len() >= 64, "{end:?}");
     }
 }
