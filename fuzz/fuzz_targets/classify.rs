@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::Simulation;
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::Era;
 
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&choice, bytes)) = data.split_first() else { return };
     let memory = Simulation::new(Era::ALL[usize::from(choice) % Era::ALL.len()]).with_struct_pages(bytes);
     let kernel =
-        Kernel::discover(&memory, Hints::from_memory(&memory)).expect("only struct pages were changed");
+        Kernel::discover(&memory).expect("only struct pages were changed");
     let pages = kernel.pages_per_block();
     let mut classes = vec![PageClass::Absent; pages];
     let report = PageScanner::new(&kernel, memory.view()).scan(0, &mut classes).expect("block 0 is one");

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::{LOG_PFN, Simulation};
-use pagehaul_kernel::{Hints, KernelLog};
+use pagehaul_kernel::{KernelLog};
 use pagehaul_synth::{Era, LOG_PAGES};
 
 fuzz_target!(|data: &[u8]| {
@@ -14,8 +14,7 @@ fuzz_target!(|data: &[u8]| {
         let at = u64::from(u16::from_le_bytes([*low, *high])) % ((LOG_PAGES << 12) - 8);
         simulation = simulation.with_bytes((LOG_PFN << 12) + at, bytes);
     }
-    let hints = Hints::from_memory(&simulation);
-    if let Ok(log) = KernelLog::read(&simulation, hints) {
+    if let Ok(log) = KernelLog::read(&simulation) {
         // 16 KiB hold no more than that.
         let bytes: usize = log.records.iter().map(|record| record.text.len()).sum();
         assert!(bytes <= 1 << 20, "{bytes} bytes of text");

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::Simulation;
-use pagehaul_kernel::{Hints, Kernel, KernelLog, PageClass, PageScanner, Translator, VmcoreInfo};
+use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::Era;
 
@@ -21,10 +21,9 @@ fuzz_target!(|data: &[u8]| {
         let entry = root + u64::from(target) % PAGES * 4096 | u64::from(flags) | u64::from(top) << 56;
         simulation = simulation.with_bytes(at, &entry.to_le_bytes());
     }
-    let hints = Hints::from_memory(&simulation);
     let mut view = simulation.view();
-    let info = VmcoreInfo::parse(simulation.image().vmcoreinfo().as_bytes());
-    let tables = Translator::discover(&info, &simulation, hints).expect("VMCOREINFO is intact");
+    let space = AddressSpace::discover(&simulation).expect("VMCOREINFO is intact");
+    let tables = space.translator();
     for patch in patches.as_chunks::<8>().0.iter().take(64) {
         let vaddr = u64::from_le_bytes(*patch);
         for vaddr in [vaddr, vaddr | 0xffff << 48] {
@@ -33,8 +32,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    let _ = KernelLog::read(&simulation, hints);
-    let Ok(kernel) = Kernel::discover(&simulation, hints) else { return };
+    let _ = KernelLog::read(&simulation);
+    let Ok(kernel) = Kernel::discover(&simulation) else { return };
     let found = kernel.kernel_mapped_pages(&simulation);
     for runs in [&found.data, &found.text, &found.struct_pages] {
         assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));

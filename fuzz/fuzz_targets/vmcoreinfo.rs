@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::Simulation;
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::Era;
 
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(!key.contains('\n') && !value.contains('\n'));
     }
     let memory = Simulation::new(Era::ALL[usize::from(choice) % Era::ALL.len()]).with_vmcoreinfo(text);
-    let Ok(kernel) = Kernel::discover(&memory, Hints::from_memory(&memory)) else { return };
+    let Ok(kernel) = Kernel::discover(&memory) else { return };
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let mut classes = [PageClass::Absent; 512];
     for block in [0, 1, 2, u64::MAX] {

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use pagehaul_codec::{Compressor, Method, is_zero};
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{PAGE_SIZE, PageBuf};
 use pagehaul_vmcore::Source;
 
@@ -86,7 +86,7 @@ pub struct ScanRate {
 pub fn scan(source: &Source, max_pfn: u64, time: Duration) -> Option<ScanRate> {
     let memory = source.memory();
     let start = Instant::now();
-    let kernel = Kernel::discover(memory, Hints::from_memory(memory)).ok()?;
+    let kernel = Kernel::discover(memory).ok()?;
     black_box(kernel.kernel_mapped_pages(memory));
     let found = start.elapsed().as_secs_f64();
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];

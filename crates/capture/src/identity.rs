@@ -1,20 +1,20 @@
 //! The machine's identity in the header of a dump.
 
 use pagehaul_kdump::UtsName;
-use pagehaul_kernel::Kernel;
+use pagehaul_kernel::AddressSpace;
 use pagehaul_physmem::PhysMemory;
 use pagehaul_vmcore::Source;
 
 /// Returns `uname` of the crashed machine: from its memory, from the dump that is the source, or from VMCOREINFO.
-pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
-    if let Some(uts) = kernel.and_then(|kernel| from_memory(source.memory(), kernel)) {
+pub(crate) fn utsname(source: &Source, space: Option<&AddressSpace>) -> UtsName {
+    if let Some(uts) = space.and_then(|space| from_memory(source.memory(), space)) {
         return uts;
     }
     match source.dumps().first() {
         Some(dump) => dump.info().uts.clone(),
         None => {
-            let machine = kernel.map_or("x86_64", Kernel::machine).into();
-            UtsName { machine, ..UtsName::x86_64(kernel.map_or("", Kernel::release)) }
+            let machine = space.map_or("x86_64", AddressSpace::machine).into();
+            UtsName { machine, ..UtsName::x86_64(space.map_or("", AddressSpace::release)) }
         }
     }
 }
@@ -24,13 +24,13 @@ pub(crate) fn utsname(source: &Source, kernel: Option<&Kernel>) -> UtsName {
 const NAME_BEHIND_KREF: u64 = 4;
 
 /// Returns `init_uts_ns.name` of the crashed kernel.
-fn from_memory(memory: &dyn PhysMemory, kernel: &Kernel) -> Option<UtsName> {
-    let info = kernel.info();
+fn from_memory(memory: &dyn PhysMemory, space: &AddressSpace) -> Option<UtsName> {
+    let info = space.info();
     let name = info.offset("uts_namespace.name").unwrap_or(NAME_BEHIND_KREF);
     let at = info.symbol("init_uts_ns")?.checked_add(name)?;
     let mut bytes = [0; 390];
-    kernel.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
+    space.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
     let uts = UtsName::decode(&bytes);
     // VMCOREINFO has the release too: anything else is not `init_uts_ns`.
-    (uts.release == kernel.release()).then_some(UtsName { machine: kernel.machine().into(), ..uts })
+    (uts.release == space.release()).then_some(UtsName { machine: space.machine().into(), ..uts })
 }

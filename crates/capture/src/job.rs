@@ -8,7 +8,7 @@ use pagehaul_elfcore::dump::{SHORTEST_HOLE, Segments};
 use pagehaul_elfcore::{EM_AARCH64, EM_X86_64, notes};
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
-use pagehaul_kernel::{Hints, Kernel, PageClass, Undecidable};
+use pagehaul_kernel::{AddressSpace, Kernel, PageClass, Undecidable};
 use pagehaul_output::StoredBitmap;
 use pagehaul_physmem::{Arch, PAGE_SHIFT};
 
@@ -50,7 +50,7 @@ impl<'a> Job<'a> {
                 "{pages} pages are in the source in part only: their excluded bytes are written as zeros"
             ));
         }
-        let kernel = match Kernel::discover(memory, Hints::from_memory(memory)) {
+        let kernel = match Kernel::discover(memory) {
             Ok(kernel) => Some(kernel),
             // Keeping all pages needs no kernel.
             Err(_) if options.keep_all => None,
@@ -107,23 +107,27 @@ impl<'a> Job<'a> {
         Ok(Layout::new(self.selection().max_pfn(), notes)?)
     }
 
+    fn space(&self) -> Option<&AddressSpace> {
+        self.kernel.as_ref().map(Kernel::space)
+    }
+
     /// Returns the segments of an ELF file that holds the pages of `kept`.
     pub(crate) fn segments(&self, kept: StoredBitmap) -> Segments<'a> {
         let memory = self.source.memory();
-        let direct_map = memory.direct_map().or_else(|| self.kernel.as_ref()?.direct_map());
+        let direct_map = self.space().map_or_else(|| memory.direct_map(), AddressSpace::direct_map);
         Segments { memory, kept, direct_map }
     }
 
     /// Returns the header of a kdump-compressed file.
     pub(crate) fn header(&self) -> Header<'a> {
         let notes = self.source.memory().notes();
-        let kernel = self.kernel.as_ref();
+        let space = self.space();
         Header {
-            uts: identity::utsname(self.source, kernel),
-            crash_time: kernel.and_then(Kernel::crash_time).unwrap_or(0) as i64,
+            uts: identity::utsname(self.source, space),
+            crash_time: space.and_then(AddressSpace::crash_time).unwrap_or(0) as i64,
             dump_level: u32::from(self.options.level.bits()) | self.source.level(),
             nr_cpus: notes::cpu_count(notes),
-            phys_base: kernel.map_or(0, Kernel::phys_base),
+            phys_base: space.map_or(0, AddressSpace::phys_base),
             // A hint only: descriptors name the codec of each page.
             codec: self.compression().ladder().last().map_or(0, |method| codec_flag(method.codec())),
             notes,
@@ -132,14 +136,14 @@ impl<'a> Job<'a> {
     }
 
     fn found(&self) -> Found {
-        let kernel = self.kernel.as_ref();
+        let space = self.space();
         Found {
             max_pfn: self.selection().max_pfn(),
             ranges: self.source.memory().ranges().pieces().len(),
-            build_id: kernel.and_then(Kernel::build_id).map(str::to_owned),
-            paging_levels: kernel.map(|kernel| kernel.translator().levels()),
-            phys_base: kernel.map(Kernel::phys_base),
-            direct_map: kernel.and_then(Kernel::direct_map),
+            build_id: space.and_then(AddressSpace::build_id).map(str::to_owned),
+            paging_levels: space.map(|space| space.translator().levels()),
+            phys_base: space.map(AddressSpace::phys_base),
+            direct_map: space.and_then(AddressSpace::direct_map),
         }
     }
 
@@ -175,8 +179,8 @@ impl<'a> Job<'a> {
             source: self.source.path().display().to_string(),
             output: output.map(|path| path.display().to_string()),
             parts: Vec::new(),
-            kernel: self.kernel.as_ref().map(|kernel| kernel.release().to_owned()),
-            crash_time: self.kernel.as_ref().and_then(Kernel::crash_time),
+            kernel: self.space().map(|space| space.release().to_owned()),
+            crash_time: self.space().and_then(AddressSpace::crash_time),
             found: self.found(),
             level: self.options.level.bits(),
             format: self.options.format.name(),
@@ -211,8 +215,8 @@ fn check_machine(arch: Arch) -> Result<(), CaptureError> {
         return Ok(());
     }
     Err(CaptureError::Refused(format!(
-        "this is the memory of another machine ({}, {} bits, pages of {} bytes): it can be read, but dumps are written of \
-         x86_64 and arm64 machines with pages of 4096 bytes only",
+        "this is the memory of a {} machine ({} bits, pages of {} bytes): it can be read, but dumps are written of x86_64 \
+         and arm64 machines with pages of 4096 bytes only",
         arch.name(),
         if arch.wide { 64 } else { 32 },
         arch.page_size

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use pagehaul_inspect::{Machine, StackTrace, cpus, system, task_stack, tasks};
-use pagehaul_kernel::{AddressSpace, Hints, VirtualMemory};
+use pagehaul_kernel::{AddressSpace, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dump = PathBuf::from(std::env::args().nth(1).ok_or("usage: stacks DUMP")?);
     let start = Instant::now();
     let source = Source::open(&dump, MapPolicy::default())?;
-    let kernel = AddressSpace::discover(source.memory(), Hints::from_memory(source.memory()))?;
+    let kernel = AddressSpace::discover(source.memory())?;
     let memory = VirtualMemory::new(&kernel, source.memory());
     let machine = Machine::open(&kernel, &memory, source.memory().notes())?;
     eprintln!("open {:?} {:?}", start.elapsed(), machine.warnings());

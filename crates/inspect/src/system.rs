@@ -85,10 +85,10 @@ pub fn system(machine: &Machine<'_>) -> System {
     let command_line =
         || -> Result<String, Fault> { Ok(machine.memory().text(machine.u64("saved_command_line")?, 4096)?) };
     System {
-        release: machine.kernel().info().get("OSRELEASE").unwrap_or("unknown").to_owned(),
+        release: machine.kernel().release().to_owned(),
         version: uts("name.version").ok(),
         hostname: uts("name.nodename").ok(),
-        crash_time: machine.kernel().info().unsigned("CRASHTIME"),
+        crash_time: machine.kernel().crash_time(),
         uptime: scheduler_clock(machine).ok().map(|clock| clock as f64 / 1e9),
         load: load().ok(),
         cpus: machine.cpu_mask("__cpu_online_mask").map_or(0, |online| online.len()),

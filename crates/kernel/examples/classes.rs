@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory, bits};
 use pagehaul_vmcore::ElfVmcore;
@@ -17,8 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn show(path: &Path) -> Result<(), Box<dyn Error>> {
     let memory = ElfVmcore::open(PlainFile::open(path)?, MapPolicy::default())?;
-    let kernel = Kernel::discover(&memory, Hints::from_memory(&memory))?;
-    println!("{}: {}, {} levels", path.display(), kernel.release(), kernel.translator().levels());
+    let kernel = Kernel::discover(&memory)?;
+    println!(
+        "{}: {}, {} levels",
+        path.display(),
+        kernel.space().release(),
+        kernel.space().translator().levels()
+    );
     for gap in kernel.undecidable() {
         println!("  without {}: {}", gap.missing, gap.consequence);
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use machine::{KernelMemory, machine};
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::Era;
 
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     memory.put_struct_pages(&machine, PAGES);
     memory.finish();
-    let kernel = Kernel::discover(&memory, Hints::from_memory(&memory))?;
+    let kernel = Kernel::discover(&memory)?;
     println!("ns of wall time per page and thread, {PAGES} pages for each thread, median of {ROUNDS} rounds");
     println!("{:40}{:>10}{:>12}{:>12}", "counted by", "threads", "ns/page", "counting");
     for threads in threads {

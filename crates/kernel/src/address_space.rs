@@ -1,12 +1,12 @@
-//! The kernel's virtual memory, without its struct pages.
+//! The kernel's virtual address space, without struct pages.
 
 use pagehaul_physmem::PhysMemory;
 
 use crate::sections::Sections;
-use crate::{Hints, KernelError, Translator, VmcoreInfo, machine};
+use crate::{KernelError, Translator, VmcoreInfo, machine};
 
-/// Where the kernel's virtual memory is: all that analysis needs. Unlike [`Kernel`], it needs no memory sections, which
-/// an incomplete dump may lack.
+/// VMCOREINFO, the page tables and the direct map: all that reading the kernel's data takes. Unlike [`Kernel`](crate::Kernel),
+/// it needs no memory sections, which an incomplete dump may lack.
 #[derive(Debug, Clone)]
 pub struct AddressSpace {
     info: VmcoreInfo,
@@ -15,36 +15,65 @@ pub struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// Finds the page tables.
-    pub fn discover(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
-        let info = machine::info(memory)?;
-        let translator = Translator::discover(&info, memory, hints)?;
-        let mut view = memory.view();
-        let sections = Sections::discover(&info, &translator, view.as_mut()).ok();
-        let known = translator.arch().direct_map().or_else(|| memory.direct_map());
-        let direct_map =
-            known.or_else(|| sections.and_then(|sections| sections.direct_map(&translator, view.as_mut())));
-        Ok(Self { info, translator, direct_map })
+    /// Finds the page tables and the direct map.
+    pub fn discover(memory: &dyn PhysMemory) -> Result<Self, KernelError> {
+        let space = Self::without_direct_map(machine::info(memory)?, memory)?;
+        let sections = Sections::discover(&space.info, &space.translator, memory.view().as_mut()).ok();
+        Ok(space.with_direct_map(memory, sections.as_ref()))
     }
 
-    /// Every key the kernel exported.
+    /// Finds the page tables.
+    pub(crate) fn without_direct_map(info: VmcoreInfo, memory: &dyn PhysMemory) -> Result<Self, KernelError> {
+        let translator = Translator::discover(&info, memory)?;
+        Ok(Self { info, translator, direct_map: None })
+    }
+
+    /// Finds the direct map: from VMCOREINFO, else from the source, else by the address of a root of sections.
+    pub(crate) fn with_direct_map(mut self, memory: &dyn PhysMemory, sections: Option<&Sections>) -> Self {
+        let known = self.translator.arch().direct_map().or_else(|| memory.direct_map());
+        self.direct_map = known.or_else(|| sections?.direct_map(&self.translator, memory.view().as_mut()));
+        self
+    }
+
+    /// Returns VMCOREINFO.
     pub fn info(&self) -> &VmcoreInfo {
         &self.info
     }
 
-    /// The kernel's page tables.
+    /// Returns the kernel's page tables.
     pub fn translator(&self) -> &Translator {
         &self.translator
     }
 
-    /// `uname -m` of the machine.
+    /// Returns the virtual address of physical address 0 (PAGE_OFFSET on x86_64), modulo 2^64, if it is known.
+    pub fn direct_map(&self) -> Option<u64> {
+        self.direct_map
+    }
+
+    /// Returns `uname -m` of the machine.
     pub fn machine(&self) -> &'static str {
         self.translator.arch().name()
     }
 
-    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET on x86_64), modulo 2^64, if memory or
-    /// VMCOREINFO tells it.
-    pub fn direct_map(&self) -> Option<u64> {
-        self.direct_map
+    /// Returns `uname -r` of the kernel.
+    pub fn release(&self) -> &str {
+        self.info.get("OSRELEASE").unwrap_or("unknown")
+    }
+
+    /// Returns the time of the crash, in seconds since 1970. Absent where the kernel never wrote it: in a dump that a
+    /// hypervisor took of a running kernel.
+    pub fn crash_time(&self) -> Option<u64> {
+        self.info.unsigned("CRASHTIME")
+    }
+
+    /// Returns the build ID in hexadecimal (0935288c6e00, 5.9).
+    pub fn build_id(&self) -> Option<&str> {
+        self.info.get("BUILD-ID")
+    }
+
+    /// Returns `phys_base` of dump headers, modulo 2^64: how far the kernel image was moved in physical memory; on arm64 the
+    /// physical address at which the linear map starts.
+    pub fn phys_base(&self) -> u64 {
+        self.translator.arch().phys_base()
     }
 }

@@ -1,6 +1,6 @@
 //! What a page is used for.
 
-/// The use a page was put to when the kernel died, as far as dumps care. One byte, so that a block's classes are an
+/// What a page was used for when the kernel died. One byte, so that a block's classes are an
 /// array of bytes.
 #[repr(u8)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -8,7 +8,7 @@ pub enum PageClass {
     /// No struct page describes this PFN: memory the kernel never managed, or a hole. Kept where memory exists.
     #[default]
     Absent,
-    /// The kernel's own, or of no class below: kept at every level.
+    /// Kernel memory of no class below. Kept at every level.
     Kernel,
     /// A page table, where the kernel says so (6.12 and later). Kept at every level.
     PageTable,
@@ -30,12 +30,12 @@ pub enum PageClass {
     HwPoison,
     /// Given back to the hypervisor (balloon, virtio-mem): reading it may fail. Excluded at every level.
     Offline,
-    /// Its struct page could not be read, was not looked at, or contradicts its neighbours: kept at every level.
+    /// Its struct page could not be read, was not examined, or contradicts its neighbours: kept at every level.
     Undecided,
 }
 
 impl PageClass {
-    /// How many classes there are; `class as usize` is below it.
+    /// The number of classes; `class as usize` is smaller.
     pub const COUNT: usize = 13;
 
     /// Every class, in the order of its number.
@@ -55,7 +55,7 @@ impl PageClass {
         Self::Undecided,
     ];
 
-    /// What reports and tables call it.
+    /// Returns the name in reports and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Absent => "no-struct-page",

@@ -1,4 +1,4 @@
-//! What struct pages say beside the class: node, zone, and how large a block they are part of.
+//! Further fields of struct pages: node, zone, and the size of the block they belong to.
 
 use pagehaul_physmem::View;
 
@@ -7,7 +7,7 @@ use crate::{Kernel, PageClass};
 
 /// Names of x86_64's zones where all are there (`enum zone_type`, include/linux/mmzone.h).
 const ZONES: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
-/// Order of pages that start no block.
+/// Order of pages that do not start a block.
 const NONE: u8 = u8::MAX;
 
 /// Where `page.flags` has node and zone.
@@ -18,7 +18,7 @@ pub struct Zones {
     zones: u64,
 }
 
-/// What the struct pages of one block say, to be filled again and again.
+/// Fields of the struct pages of one block. A buffer that is reused.
 #[derive(Debug, Default)]
 pub struct Details {
     flags: Vec<u64>,
@@ -42,7 +42,7 @@ impl Zones {
     /// kind of fallback, then `nr_zones`. Node and zone are the highest bits of the flags, as wide as their numbers need,
     /// because x86_64 has a vmemmap and so no section there (include/linux/page-flags-layout.h).
     pub fn discover(kernel: &Kernel) -> Option<Self> {
-        let info = kernel.info();
+        let info = kernel.space().info();
         let nr_zones = info.offset("pglist_data.nr_zones")?;
         let zone = info.size("zone")?;
         // With CONFIG_NUMA there are also lists without fallback. x86_64 then exports the number of nodes; arm64 does not, but
@@ -68,16 +68,16 @@ impl Zones {
         Some(Self { node_shift, zone_shift: node_shift - zones.next_power_of_two().trailing_zeros(), zones })
     }
 
-    /// The node of a page with these flags.
+    /// Returns the node of a page with these flags.
     pub fn node(&self, flags: u64) -> u64 {
         flags.checked_shr(self.node_shift).unwrap_or(0)
     }
 
-    /// The zone of a page with these flags.
+    /// Returns the zone of a page with these flags.
     pub fn zone(&self, flags: u64) -> &'static str {
         let bits = self.node_shift - self.zone_shift;
         let zone = flags >> self.zone_shift & ((1 << bits) - 1);
-        // Without ZONE_DMA the others move down; ZONE_DEVICE, too, may be left out, but it comes last.
+        // Without ZONE_DMA the others move down; ZONE_DEVICE may be absent, too, but is the last.
         let skipped = if self.zones == 3 { 1 } else { 0 };
         ZONES.get(zone as usize + skipped).copied().unwrap_or("unknown")
     }
@@ -91,7 +91,7 @@ impl Kernel {
         out.flags.resize(classes.len(), 0);
         out.orders.clear();
         out.orders.resize(classes.len(), NONE);
-        let map = self.sections().map(self.translator(), view, block, size as u64);
+        let map = self.sections().map(self.space().translator(), view, block, size as u64);
         let Ok(Some(map)) = map else { return };
         let first_pfn = self.block_pfns(block).start;
         // As many as fit a page, and the one after: the second struct page of a compound page has its order.
@@ -104,10 +104,10 @@ impl Kernel {
             }
             let at = map.wrapping_add((start * size) as u64);
             let pairs = (count + 1) * size;
-            if self.translator().read(view, at, &mut bytes[..pairs]).is_err() {
+            if self.space().translator().read(view, at, &mut bytes[..pairs]).is_err() {
                 // The last section has none after it.
                 bytes[count * size..].fill(0);
-                if self.translator().read(view, at, &mut bytes[..count * size]).is_err() {
+                if self.space().translator().read(view, at, &mut bytes[..count * size]).is_err() {
                     continue;
                 }
             }
@@ -132,7 +132,7 @@ impl Kernel {
             PageClass::Absent | PageClass::Undecided => None,
             PageClass::Free | PageClass::Unaccepted => {
                 let order = rules.free.order(class, first)?;
-                // Pages within a free block have no order of their own; what is there may look like one.
+                // Pages within a free block have no order, but may contain a value that looks like one.
                 let layout = &rules.layout;
                 let words = Words {
                     flags: word(first, layout.flags),

@@ -7,15 +7,15 @@ use pagehaul_physmem::View;
 
 use crate::Kernel;
 
-/// More than any of these takes: 2^26 descriptors of the log, say, that damage made up, are not looked for.
+/// More bytes than any of these takes. Larger sizes are damage, such as 2^26 descriptors of the log.
 const MOST_BYTES: u64 = 256 << 20;
 /// `MAX_NUMNODES` of every kernel so far.
 const MOST_NODES: u64 = 1024;
 
 impl Kernel {
-    /// Virtual addresses of these.
+    /// Returns their virtual addresses.
     pub(crate) fn early_allocations(&self, view: &mut dyn View) -> Vec<Range<u64>> {
-        let mut found = self.sections().table(self.translator(), view);
+        let mut found = self.sections().table(self.space().translator(), view);
         self.nodes(view, &mut found);
         self.log(view, &mut found);
         found.retain(|range| range.start < range.end && range.end - range.start <= MOST_BYTES);
@@ -23,14 +23,14 @@ impl Kernel {
     }
 
     fn word(&self, view: &mut dyn View, vaddr: u64) -> Option<u64> {
-        self.translator().read_u64(view, vaddr).ok()
+        self.space().translator().read_u64(view, vaddr).ok()
     }
 
     /// `pg_data_t` of each node, with its zones and free lists.
     fn nodes(&self, view: &mut dyn View, found: &mut Vec<Range<u64>>) -> Option<()> {
-        let table = self.info().symbol("node_data")?;
-        let size = self.info().size("pglist_data")?;
-        let count = self.info().length("node_data")?.min(MOST_NODES);
+        let table = self.space().info().symbol("node_data")?;
+        let size = self.space().info().size("pglist_data")?;
+        let count = self.space().info().length("node_data")?.min(MOST_NODES);
         for index in 0..count {
             let node = self.word(view, table.wrapping_add(index * 8)).filter(|node| *node != 0);
             found.extend(node.map(|node| node..node.saturating_add(size)));
@@ -40,7 +40,7 @@ impl Kernel {
 
     /// The log: large ones, for many CPUs or by `log_buf_len`, are not part of the image.
     fn log(&self, view: &mut dyn View, found: &mut Vec<Range<u64>>) -> Option<()> {
-        let info = self.info();
+        let info = self.space().info();
         // The buffer of records up to 5.9.
         if let (Some(buffer), Some(length)) = (info.symbol("log_buf"), info.symbol("log_buf_len")) {
             let start = self.word(view, buffer)?;

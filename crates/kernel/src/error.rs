@@ -1,17 +1,17 @@
-//! Why a kernel's memory could not be understood.
+//! Errors of reading a kernel's memory.
 
 use pagehaul_physmem::ReadError;
 
-/// One sentence each: what was looked for, where, and what to do.
+/// A kernel that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The notes hold no VMCOREINFO.
     #[error(
-        "the source's notes hold no VMCOREINFO, so nothing is known of its kernel: for a dump made by QEMU, give the guest \
+        "the source's notes hold no VMCOREINFO, so its kernel is unknown: for a dump made by QEMU, give the guest \
          `-device vmcoreinfo`; otherwise capture at level 0 or 1"
     )]
     NoVmcoreInfo,
-    /// VMCOREINFO lacks a key without which nothing can be classified.
+    /// VMCOREINFO lacks a key that classification needs.
     #[error("VMCOREINFO has no {key}, needed for {purpose}: {advice}")]
     MissingKey {
         /// The key as it stands in VMCOREINFO, such as `SIZE(page)`.
@@ -21,7 +21,7 @@ pub enum KernelError {
         /// What the user can do.
         advice: &'static str,
     },
-    /// A key's value cannot be true.
+    /// A key has an impossible value.
     #[error(
         "VMCOREINFO says {key}={value}, but {expected}: the notes are damaged, or the kernel is unknown to this version"
     )]
@@ -30,51 +30,51 @@ pub enum KernelError {
         key: String,
         /// The value as it stands there.
         value: String,
-        /// What would have been in order.
+        /// The expected value.
         expected: &'static str,
     },
-    /// The machine or memory model is not one this crate knows.
+    /// The machine or memory model is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// A block was asked for that lies beyond every physical address.
-    #[error("block {block} of physical memory lies beyond what 52 bits of physical address reach")]
+    /// A block is beyond all physical addresses.
+    #[error("block {block} of physical memory is beyond physical addresses of 52 bits")]
     NoSuchBlock {
         /// Its number.
         block: u64,
     },
-    /// One of the kernel's structures is not where it should be.
+    /// A structure of the kernel cannot be read.
     #[error("cannot read the kernel's {what}: {source}")]
     Structure {
         /// What was being read.
         what: &'static str,
-        /// Why it could not be.
+        /// The cause.
         source: TranslateError,
     },
-    /// Memory that had to be read could not be.
+    /// Memory cannot be read.
     #[error("cannot read {what}: {source}")]
     Read {
         /// What was being read.
         what: &'static str,
-        /// Why it could not be.
+        /// The cause.
         source: ReadError,
     },
 }
 
-/// Why a virtual address has no physical one.
+/// A virtual address that cannot be translated or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TranslateError {
-    /// The address is not one the paging mode can hold.
+    /// The address is not canonical.
     #[error("virtual address {vaddr:#x} is not canonical")]
     NotCanonical {
-        /// The address asked for.
+        /// The virtual address.
         vaddr: u64,
     },
-    /// An entry on the way says that nothing is mapped.
+    /// Nothing is mapped at the address.
     #[error(
         "virtual address {vaddr:#x} is not mapped: the level-{level} entry at {entry_at:#x} is {entry:#x}"
     )]
     NotMapped {
-        /// The address asked for.
+        /// The virtual address.
         vaddr: u64,
         /// Level of the entry: 1 for a PTE … 4 for a PGD entry (5 with 5-level paging).
         level: u8,
@@ -83,12 +83,12 @@ pub enum TranslateError {
         /// The entry.
         entry: u64,
     },
-    /// An entry on the way cannot be one of a page table.
+    /// An entry is not one of a page table.
     #[error(
         "cannot translate {vaddr:#x}: the level-{level} entry {entry:#x} at {entry_at:#x} is not a page table's"
     )]
     BadEntry {
-        /// The address asked for.
+        /// The virtual address.
         vaddr: u64,
         /// Level of the entry: 4 for a PGD entry (5 with 5-level paging).
         level: u8,
@@ -97,26 +97,26 @@ pub enum TranslateError {
         /// The entry.
         entry: u64,
     },
-    /// The address translates, but what is there could not be read.
+    /// The address is mapped, but its memory cannot be read.
     #[error("cannot read virtual address {vaddr:#x}, physical {paddr:#x}: {source}")]
     Contents {
-        /// The address asked for.
+        /// The virtual address.
         vaddr: u64,
-        /// Where it lies.
+        /// Its physical address.
         paddr: u64,
-        /// Why it could not be read.
+        /// The cause.
         source: ReadError,
     },
-    /// A table on the way could not be read.
+    /// A page table cannot be read.
     #[error("cannot translate {vaddr:#x}: reading the level-{level} entry at {entry_at:#x}: {source}")]
     Unreadable {
-        /// The address asked for.
+        /// The virtual address.
         vaddr: u64,
         /// Level of the entry: 1 for a PTE … 4 for a PGD entry (5 with 5-level paging).
         level: u8,
         /// Physical address of the entry.
         entry_at: u64,
-        /// Why it could not be read.
+        /// The cause.
         source: ReadError,
     },
 }

@@ -1,4 +1,4 @@
-//! The pages that the kernel maps for itself: what a debugger cannot do without.
+//! The pages that the kernel maps outside the direct map: a debugger needs them most.
 //!
 //! The page tables of the kernel's half of the address space, less the map of all memory, lead to the image, modules,
 //! stacks (in vmalloc space since ba14a194a434, 4.9), per-CPU data and struct pages, whatever the kernel's version calls
@@ -12,11 +12,11 @@ use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, View};
 use crate::Kernel;
 use crate::arch::Entry;
 
-/// Page tables looked at. Damage, or KASAN's shadow with its many tables, must not keep a capture from starting.
+/// Page tables that are read at most: damage, or KASAN's shadow with its many tables, must not delay a capture.
 const MOST_TABLES: usize = 1 << 17;
-/// Sections asked for where the array of struct pages is: 8 TiB of addresses from the start of memory.
+/// Sections that are searched for the array of struct pages: 8 TiB from the start of memory.
 const MOST_SECTIONS: u64 = 1 << 16;
-/// Runs of pages remembered of each kind, 4 MiB of them.
+/// Runs of pages kept per kind, which take 4 MiB.
 const MOST_RUNS: usize = 1 << 18;
 /// What the first chunk of per-CPU memory is made of (`PCPU_FC_EMBED` with `PMD_SIZE` on x86_64).
 const PER_CPU_CHUNK: u64 = 2 << 20;
@@ -26,16 +26,16 @@ const PER_CPU_CHUNK: u64 = 2 << 20;
 pub struct KernelMappedPages {
     /// Page tables, and what is mapped to be written or read: data, stacks, per-CPU memory.
     pub data: Vec<Range<u64>>,
-    /// Mapped to be run: text, which is in the debugger's copy of the kernel too.
+    /// Executable pages: text, which the debugger's vmlinux has, too.
     pub text: Vec<Range<u64>>,
     /// Struct pages.
     pub struct_pages: Vec<Range<u64>>,
 }
 
 impl Kernel {
-    /// The pages that the kernel maps outside its map of all memory. None where nothing tells where that is.
+    /// Returns the pages that the kernel maps outside its direct map. Empty if the direct map is unknown.
     pub fn kernel_mapped_pages(&self, memory: &dyn PhysMemory) -> KernelMappedPages {
-        let Some(direct_map) = memory.direct_map().or_else(|| self.direct_map()) else {
+        let Some(direct_map) = self.space().direct_map() else {
             return KernelMappedPages::default();
         };
         let mut search = Search {
@@ -47,7 +47,7 @@ impl Kernel {
             seen: HashSet::new(),
             found: KernelMappedPages::default(),
         };
-        let tables = self.translator().tables();
+        let tables = self.space().translator().tables();
         search.table(tables.root, tables.levels, 0);
         search.early_allocations();
         let KernelMappedPages { data, text, struct_pages } = search.found;
@@ -64,7 +64,7 @@ impl Kernel {
         let first = memory.ranges().pieces().first().map_or(0, |piece| piece.start >> PAGE_SHIFT) / pages;
         let end = last.div_ceil(pages).min(first.saturating_add(MOST_SECTIONS));
         let start = (first..end).find_map(|number| {
-            let map = self.sections().map(self.translator(), view.as_mut(), number, size).ok()??;
+            let map = self.sections().map(self.space().translator(), view.as_mut(), number, size).ok()??;
             Some(map.wrapping_sub(number * pages * size))
         });
         start.map_or(0..0, |start| start..start.saturating_add(last.saturating_mul(size)))
@@ -90,7 +90,7 @@ impl Search<'_> {
         if self.seen.len() >= MOST_TABLES || !self.seen.insert(paddr) {
             return;
         }
-        let tables = self.kernel.translator().tables();
+        let tables = self.kernel.space().translator().tables();
         add(&mut self.found.data, paddr, tables.page_size());
         let mut bytes = vec![0; tables.entries(level) * 8];
         if self.view.read(paddr, &mut bytes).is_err() {
@@ -106,7 +106,7 @@ impl Search<'_> {
             if self.direct_map.contains(&vaddr) && self.direct_map.contains(&last) {
                 continue;
             }
-            match self.kernel.translator().arch().decode(u64::from_le_bytes(*entry), level) {
+            match self.kernel.space().translator().arch().decode(u64::from_le_bytes(*entry), level) {
                 Entry::Table(paddr) => self.table(paddr, level - 1, vaddr),
                 Entry::Page { paddr, text } => self.page(vaddr, paddr, 1 << shift, text),
                 Entry::Nothing | Entry::Bad => {}
@@ -120,7 +120,9 @@ impl Search<'_> {
         for range in self.kernel.early_allocations(self.view.as_mut()) {
             let mut at = range.start & !((1 << PAGE_SHIFT) - 1);
             while at < range.end && left > 0 {
-                let Ok(extent) = self.kernel.translator().translate(self.view.as_mut(), at) else { break };
+                let Ok(extent) = self.kernel.space().translator().translate(self.view.as_mut(), at) else {
+                    break;
+                };
                 let length = extent.len.min((range.end - at).next_multiple_of(1 << PAGE_SHIFT));
                 add(&mut self.found.data, extent.paddr, length);
                 at += length;
@@ -134,8 +136,8 @@ impl Search<'_> {
             // What is left of the map of all memory where it shares a table with something else.
         } else if self.struct_pages.contains(&vaddr) {
             add(&mut self.found.struct_pages, paddr, bytes);
-        } else if self.kernel.translator().arch().maps_per_cpu_pages(vaddr) {
-            // It maps a few pages of a CPU's data; the others lie beside them, and are mapped with all memory.
+        } else if self.kernel.space().translator().arch().maps_per_cpu_pages(vaddr) {
+            // It maps a few pages of a CPU's data; the others are next to them, in the direct map.
             add(&mut self.found.data, paddr & !(PER_CPU_CHUNK - 1), PER_CPU_CHUNK);
         } else if text {
             add(&mut self.found.text, paddr, bytes);

@@ -1,11 +1,11 @@
-//! Dump levels: which classes a dump leaves out.
+//! Dump levels: which page classes a dump excludes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::PageClass;
 
-/// The field's five bits, 0-31. Whatever the level, poisoned and offline pages are left out.
+/// A dump level, 0 to 31 (makedumpfile's `-d`). Poisoned and offline pages are excluded at every level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DumpLevel(u8);
 
@@ -18,7 +18,7 @@ const BITS: [(u8, &str); 5] = [
     (DumpLevel::FREE, "free"),
 ];
 
-/// A level that cannot be understood.
+/// A dump level that does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "dump level \"{0}\" is neither a number from 0 to 31 nor names out of zero, cache, cache-private, user, free, all, none \
@@ -27,7 +27,7 @@ const BITS: [(u8, &str); 5] = [
 pub struct LevelError(String);
 
 impl DumpLevel {
-    /// Pages of zeros. A matter of contents, so no class goes with it.
+    /// Zero pages: of any class.
     pub const ZERO: u8 = 1;
     /// Page cache without filesystem data.
     pub const CACHE: u8 = 2;
@@ -37,33 +37,28 @@ impl DumpLevel {
     pub const USER: u8 = 8;
     /// Free memory.
     pub const FREE: u8 = 16;
-    /// Everything that can be left out.
+    /// Excludes every class that can be excluded.
     pub const ALL: Self = Self(31);
-    /// Nothing left out but what must not be read.
+    /// Excludes only pages that must not be read.
     pub const NONE: Self = Self(0);
 
-    /// From the field's number; none above 31.
+    /// Returns the level of a number, `None` above 31.
     pub const fn new(bits: u8) -> Option<Self> {
         if bits <= 31 { Some(Self(bits)) } else { None }
     }
 
-    /// The field's number.
+    /// Returns the number.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether pages of zeros are left out.
-    pub const fn drops_zero(self) -> bool {
-        self.0 & Self::ZERO != 0
-    }
-
-    /// Whether pages of `class` are left out.
+    /// Returns whether pages of `class` are excluded.
     pub const fn excludes(self, class: PageClass) -> bool {
-        self.0 & Self::dropped_by(class) != 0 || matches!(class, PageClass::HwPoison | PageClass::Offline)
+        self.0 & Self::excluded_by(class) != 0 || matches!(class, PageClass::HwPoison | PageClass::Offline)
     }
 
-    /// The bits any of which leaves out pages of `class`.
-    pub const fn dropped_by(class: PageClass) -> u8 {
+    /// Returns the bits that exclude pages of `class`; any of them suffices.
+    const fn excluded_by(class: PageClass) -> u8 {
         match class {
             PageClass::Cache => Self::CACHE | Self::CACHE_PRIVATE,
             PageClass::CachePrivate => Self::CACHE_PRIVATE,
@@ -73,7 +68,7 @@ impl DumpLevel {
         }
     }
 
-    /// [`drops`](Self::drops) as a table indexed by `class as usize`, for loops over pages.
+    /// Returns [`excludes`](Self::excludes) as a table indexed by `class as usize`, for loops over pages.
     pub fn exclusion_table(self) -> [bool; PageClass::COUNT] {
         PageClass::ALL.map(|class| self.excludes(class))
     }
@@ -99,7 +94,7 @@ impl FromStr for DumpLevel {
     }
 }
 
-/// The number, as headers and other tools give it.
+/// The number, as in headers and for other tools.
 impl fmt::Display for DumpLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

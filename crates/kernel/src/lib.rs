@@ -31,7 +31,7 @@ pub use address_space::AddressSpace;
 pub use class::PageClass;
 pub use detail::{Details, Zones};
 pub use error::{KernelError, TranslateError};
-pub use kernel::{Hints, Kernel, Undecidable};
+pub use kernel::{Kernel, Undecidable};
 pub use kernel_mapped_pages::KernelMappedPages;
 pub use level::{DumpLevel, LevelError};
 pub use log::{Caller, KernelLog, Record};

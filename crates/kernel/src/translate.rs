@@ -3,7 +3,7 @@
 use pagehaul_physmem::{PhysMemory, ReadError, View};
 
 use crate::arch::{Arch, Entry, Tables};
-use crate::{Hints, KernelError, TranslateError, VmcoreInfo};
+use crate::{KernelError, TranslateError, VmcoreInfo};
 
 /// Bytes that lie together in physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub(crate) enum Step {
 
 impl Translator {
     /// Finds the page tables by the keys of VMCOREINFO.
-    pub fn discover(info: &VmcoreInfo, memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
+    pub fn discover(info: &VmcoreInfo, memory: &dyn PhysMemory) -> Result<Self, KernelError> {
         Arch::check(info)?;
-        let arch = Arch::discover(info, memory, hints)?;
+        let arch = Arch::discover(info, memory)?;
         Ok(Self { tables: arch.tables(), arch })
     }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use machine::KernelMemory;
 use pagehaul_kernel::{
-    AddressSpace, Hints, Kernel, KernelLog, PageClass, PageScanner, ReadVirtual, TranslateError, Translator,
+    AddressSpace, Kernel, KernelLog, PageClass, PageScanner, ReadVirtual, TranslateError, Translator,
     VirtualMemory, VmcoreInfo,
 };
 use pagehaul_physmem::PhysMemory;
@@ -31,10 +31,14 @@ fn pages_and_blocks_of_every_size() {
         let far = if layout == Arm64::V52 { 0xc_0000_4000_0000 } else { 0x8000_4000_0000 };
         machine.map(base + 0x4000_0000, far, 0x4000_0000);
         let memory = memory(&machine);
-        let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+        let kernel = Kernel::discover(&memory).unwrap();
         let mut view = memory.view();
         let mut at = |vaddr| {
-            kernel.translator().translate(view.as_mut(), vaddr).map(|extent| (extent.paddr, extent.len))
+            kernel
+                .space()
+                .translator()
+                .translate(view.as_mut(), vaddr)
+                .map(|extent| (extent.paddr, extent.len))
         };
         assert_eq!(at(base + 0x123).unwrap(), (0x12_3123, 0xedd), "{layout:?}");
         assert_eq!(at(base + 0x20_0001).unwrap(), (0x8060_0001, 0x1f_ffff), "{layout:?}");
@@ -56,12 +60,8 @@ fn entries_that_no_table_has() {
     assert_eq!(levels, 5);
     // A block at levels 5 and 4, where none can be.
     memory.put_u64(root + 8, 0x4000_0401);
-    let tables = Translator::discover(
-        &VmcoreInfo::parse(memory.image.vmcoreinfo().as_bytes()),
-        &memory,
-        Hints::default(),
-    )
-    .unwrap();
+    let tables =
+        Translator::discover(&VmcoreInfo::parse(memory.image.vmcoreinfo().as_bytes()), &memory).unwrap();
     let error = tables.translate(memory.view().as_mut(), 0xfff1_0000_0000_0000).unwrap_err();
     assert!(matches!(error, TranslateError::BadEntry { level: 5, entry: 0x4000_0401, .. }), "{error}");
 }
@@ -75,7 +75,7 @@ fn the_linear_map_and_the_image_need_no_table() {
                 machine.kaslr(kaslr);
             }
             let mut memory = memory(&machine);
-            let space = AddressSpace::discover(&memory, Hints::default()).unwrap();
+            let space = AddressSpace::discover(&memory).unwrap();
             assert_eq!(space.machine(), "aarch64");
             assert_eq!(space.direct_map(), Some(memory.image.page_offset()), "{layout:?}");
             let (text, load) = memory.image.text();
@@ -114,7 +114,7 @@ fn kernels_that_cannot_be_understood_are_refused() {
         assert!(memory.text.contains(from), "{from}");
         memory.text = memory.text.replace(from, to);
         memory.finish();
-        let error = Kernel::discover(&memory, Hints::default()).unwrap_err().to_string();
+        let error = Kernel::discover(&memory).unwrap_err().to_string();
         assert!(error.contains(expected), "{to}: {error}");
     }
 }
@@ -151,15 +151,15 @@ proptest! {
             memory.put_u64(root + page * 4096 + entry * 8, value);
         }
         let info = VmcoreInfo::parse(memory.text.as_bytes());
-        if let Ok(tables) = Translator::discover(&info, &memory, Hints::default()) {
+        if let Ok(tables) = Translator::discover(&info, &memory) {
             for vaddr in vaddrs.into_iter().flat_map(|vaddr| [vaddr, vaddr | 0xfff << 52, vaddr | 0x1ffff << 47]) {
                 if let Ok(extent) = tables.translate(memory.view().as_mut(), vaddr) {
                     prop_assert!(extent.len >= 1 && extent.len <= 1 << 30);
                 }
             }
         }
-        let _ = KernelLog::read(&memory, Hints::default());
-        if let Ok(kernel) = Kernel::discover(&memory, Hints::default()) {
+        let _ = KernelLog::read(&memory);
+        if let Ok(kernel) = Kernel::discover(&memory) {
             let found = kernel.kernel_mapped_pages(&memory);
             for runs in [&found.data, &found.text, &found.struct_pages] {
                 prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));

@@ -4,7 +4,7 @@ mod machine;
 
 use machine::{KernelMemory, machine};
 use pagehaul_kernel::PageClass::{self, *};
-use pagehaul_kernel::{Hints, Kernel, PageScanner};
+use pagehaul_kernel::{Kernel, PageScanner};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::{Era, Kind, Memmap};
 
@@ -15,7 +15,7 @@ fn classes(memory: &mut KernelMemory) -> Vec<PageClass> {
 /// The classes of a block's pages, and what contradicts itself.
 fn scan(memory: &mut KernelMemory, block: u64) -> (Vec<PageClass>, Option<String>) {
     memory.finish();
-    let kernel = Kernel::discover(memory, Hints::default()).unwrap();
+    let kernel = Kernel::discover(memory).unwrap();
     let mut out = vec![Absent; kernel.pages_per_block()];
     let report = PageScanner::new(&kernel, memory.view()).scan(block, &mut out).unwrap();
     assert_eq!(report.pages.iter().sum::<u64>(), out.len() as u64);
@@ -137,7 +137,7 @@ fn types_in_the_top_byte() {
 fn unaccepted_memory_that_vmcoreinfo_does_not_confirm_is_undecided() {
     let mut memory = KernelMemory::of(machine(Era::V6_12, 1).unaccepted(2048, 10).kernel(2047));
     memory.finish();
-    let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+    let kernel = Kernel::discover(&memory).unwrap();
     assert_eq!(kernel.undecidable().iter().map(|gap| gap.class).collect::<Vec<_>>(), [Unaccepted]);
     assert_eq!(classes(&mut memory)[2047..2050], [Kernel_, Undecided, Kernel_]);
 }
@@ -174,10 +174,13 @@ fn what_contradicts_itself_is_kept() {
     }
     // The head lost its flag, or the tails their head.
     let (found, what) = inconsistency(&|memory| memory.put_u64(memory.at(8), 0));
-    assert_eq!((&found[1..4], what.as_str()), (&[Undecided; 3][..], "a tail page names a head that is none"));
+    assert_eq!(
+        (&found[1..4], what.as_str()),
+        (&[Undecided; 3][..], "a tail page names a head without PG_head")
+    );
     let (found, what) = inconsistency(&|memory| memory.put_u64(memory.at(10) + 8, 0xffff_8880_0000_0041));
     assert_eq!(found[..4], [Anon, Anon, Undecided, Anon]);
-    assert!(what.contains("no struct page near it"), "{what}");
+    assert!(what.contains("not a struct page near it"), "{what}");
     // Free blocks of impossible size or place.
     for (pfn, order) in [(8, 11), (8, u64::MAX), (9, 1)] {
         let mut memory = KernelMemory::of(machine(Era::V6_16, 1).buddy(pfn, 0));
@@ -194,7 +197,7 @@ fn missing_keys_keep_pages_and_say_so() {
         let mut memory = KernelMemory::of(machine(Era::V5_10, 1).anon(1).cache(2).buddy(4, 2));
         memory.remove_lines(keys);
         memory.finish();
-        let gaps = Kernel::discover(&memory, Hints::default()).unwrap().undecidable().to_vec();
+        let gaps = Kernel::discover(&memory).unwrap().undecidable().to_vec();
         (classes(&mut memory)[1..6].to_vec(), gaps.iter().map(|gap| gap.class).collect::<Vec<_>>())
     };
     let rest = |first, second, free| vec![first, second, Kernel_, free, free];
@@ -263,7 +266,7 @@ fn struct_pages_that_are_not_there() {
     memory.lost.insert(memory.at(128) >> 12);
     let (found, inconsistency) = scan(&mut memory, 0);
     assert_eq!(found[..256], [[Anon; 64], [Absent; 64], [Undecided; 64], [Anon; 64]].concat());
-    assert!(inconsistency.unwrap().contains("was left out of the dump"));
+    assert!(inconsistency.unwrap().contains("is excluded from the dump"));
     // Sections that are not: never there, removed with everything but these flags left (5.3), beyond the
     // table.
     memory.set_section(1, 0);
@@ -276,7 +279,7 @@ fn struct_pages_that_are_not_there() {
     memory.set_section(0, memory.vat(0) | 0b11_1111);
     assert_eq!(scan(&mut memory, 0).0[..64], [Anon; 64]);
     memory.finish();
-    let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+    let kernel = Kernel::discover(&memory).unwrap();
     let mut scanner = PageScanner::new(&kernel, memory.view());
     assert!(scanner.scan(u64::MAX, &mut [Absent; 8]).is_err());
 }

@@ -3,13 +3,13 @@
 mod machine;
 
 use machine::{KernelMemory, SECTION_PAGES, machine};
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::Era;
 use proptest::prelude::*;
 
 fn scan_all(memory: &KernelMemory) -> Vec<PageClass> {
-    let Ok(kernel) = Kernel::discover(memory, Hints::default()) else { return Vec::new() };
+    let Ok(kernel) = Kernel::discover(memory) else { return Vec::new() };
     let mut classes = vec![PageClass::Absent; 3 << 15];
     let pages = kernel.pages_per_block().min(1 << 15);
     let mut other = vec![PageClass::Absent; pages];

@@ -3,24 +3,24 @@
 mod machine;
 
 use machine::{KernelMemory, machine};
-use pagehaul_kernel::{Hints, Kernel, KernelError, PageClass, PageScanner, TranslateError};
-use pagehaul_physmem::PhysMemory;
+use pagehaul_kernel::{Kernel, KernelError, PageClass, PageScanner, TranslateError};
+use pagehaul_physmem::{KernelMapping, PhysMemory};
 use pagehaul_synth::{Era, Machine};
 
 fn discover(memory: &mut KernelMemory) -> Result<Kernel, KernelError> {
     memory.finish();
-    Kernel::discover(memory, Hints::default())
+    Kernel::discover(memory)
 }
 
 #[test]
 fn says_what_the_kernel_is() {
     let mut memory = KernelMemory::of(machine(Era::V6_16, 1).info("BUILD-ID", "f7d846d4c163e61fd14ad203"));
     let kernel = discover(&mut memory).unwrap();
-    assert_eq!(kernel.release(), Era::V6_16.release());
-    assert_eq!(kernel.crash_time(), Some(1_750_000_000));
-    assert_eq!(kernel.build_id(), Some("f7d846d4c163e61fd14ad203"));
+    assert_eq!(kernel.space().release(), Era::V6_16.release());
+    assert_eq!(kernel.space().crash_time(), Some(1_750_000_000));
+    assert_eq!(kernel.space().build_id(), Some("f7d846d4c163e61fd14ad203"));
     let load = (1 << 27) - 0x100_0000;
-    assert_eq!((kernel.machine(), kernel.pages_per_block(), kernel.phys_base()), ("x86_64", 32768, load));
+    assert_eq!((kernel.pages_per_block(), kernel.space().phys_base()), (32768, load));
     assert_eq!((kernel.blocks(0), kernel.blocks(1), kernel.blocks(32769)), (0, 1, 2));
     assert_eq!(kernel.block_pfns(2), 65536..98304);
     assert!(kernel.undecidable().is_empty());
@@ -87,7 +87,7 @@ fn refuses_what_it_does_not_know_in_one_sentence() {
         assert!(error.contains(expected), "{error}");
     }
     let memory = KernelMemory::of(&machine(Era::V6_16, 1));
-    assert!(matches!(Kernel::discover(&memory, Hints::default()), Err(KernelError::NoVmcoreInfo)));
+    assert!(matches!(Kernel::discover(&memory), Err(KernelError::NoVmcoreInfo)));
 }
 
 #[test]
@@ -99,8 +99,9 @@ fn translates_leaves_of_every_size() {
     let mut memory = KernelMemory::of(&machine);
     let kernel = discover(&mut memory).unwrap();
     let mut view = memory.view();
-    let mut at =
-        |vaddr| kernel.translator().translate(view.as_mut(), vaddr).map(|extent| (extent.paddr, extent.len));
+    let mut at = |vaddr| {
+        kernel.space().translator().translate(view.as_mut(), vaddr).map(|extent| (extent.paddr, extent.len))
+    };
     assert_eq!(at(base + 0x123).unwrap(), (0x12_3123, 0xedd));
     assert_eq!(at(base + 0x20_0001).unwrap(), (0x4000_0001, 0x1f_ffff));
     assert_eq!(at(base + 0x4000_0000).unwrap(), (0x80_4000_0000, 0x4000_0000));
@@ -120,12 +121,12 @@ fn tables_beyond_memory_and_leaves_where_none_can_be() {
     memory.put_u64(pgd + 16, 0x0000_0000_0000_00e3);
     let kernel = discover(&mut memory).unwrap();
     let mut view = memory.view();
-    let error = kernel.translator().translate(view.as_mut(), 1 << 39).unwrap_err();
+    let error = kernel.space().translator().translate(view.as_mut(), 1 << 39).unwrap_err();
     assert!(
         matches!(error, TranslateError::Unreadable { level: 3, entry_at: 0x000f_ffff_0000_0000, .. }),
         "{error}"
     );
-    let error = kernel.translator().translate(view.as_mut(), 2 << 39).unwrap_err();
+    let error = kernel.space().translator().translate(view.as_mut(), 2 << 39).unwrap_err();
     assert!(matches!(error, TranslateError::BadEntry { level: 4, entry: 0xe3, .. }), "{error}");
 }
 
@@ -133,11 +134,11 @@ fn tables_beyond_memory_and_leaves_where_none_can_be() {
 fn five_levels() {
     let mut memory = KernelMemory::of(machine(Era::V6_16, 1).five_level().anon(5));
     let kernel = discover(&mut memory).unwrap();
-    assert_eq!(kernel.translator().levels(), 5);
+    assert_eq!(kernel.space().translator().levels(), 5);
     assert_eq!(first_block(&kernel, &memory)[5], PageClass::Anon);
     let mut view = memory.view();
     assert!(matches!(
-        kernel.translator().translate(view.as_mut(), 0x0100_0000_0000_0000),
+        kernel.space().translator().translate(view.as_mut(), 0x0100_0000_0000_0000),
         Err(TranslateError::NotCanonical { .. })
     ));
 }
@@ -166,7 +167,7 @@ fn mem_section_may_be_the_address_of_the_table() {
 fn old_kernels_do_not_say_where_they_are() {
     for moved in [0, 0x20_0000, 0x1000_0000] {
         let mut memory = KernelMemory::of(Machine::new(Era::V4_4).kaslr(moved));
-        assert_eq!(discover(&mut memory).unwrap().phys_base(), 0u64.wrapping_sub(moved));
+        assert_eq!(discover(&mut memory).unwrap().space().phys_base(), 0u64.wrapping_sub(moved));
     }
     // Without its witness the search finds nothing; the source may know.
     let base = 0u64.wrapping_sub(0x20_0000);
@@ -176,6 +177,7 @@ fn old_kernels_do_not_say_where_they_are() {
     memory.put(names, &[0; 512]);
     let error = discover(&mut memory).unwrap_err().to_string();
     assert!(error.contains("no NUMBER(phys_base)"), "{error}");
-    let kernel = Kernel::discover(&memory, Hints { phys_base: Some(base) }).unwrap();
-    assert_eq!(kernel.phys_base(), base);
+    memory.kernel_mapping = Some(KernelMapping { vaddr: text, paddr: load, size: 2 << 20 });
+    let kernel = discover(&mut memory).unwrap();
+    assert_eq!(kernel.space().phys_base(), base);
 }

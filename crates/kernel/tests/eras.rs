@@ -1,6 +1,6 @@
 //! Every era × every use of a page × every memory model, on machines made to order.
 
-use pagehaul_kernel::{DumpLevel, Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{DumpLevel, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_synth::{Arm64, Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
@@ -31,8 +31,7 @@ fn plain(class: PageClass) -> Class {
 /// The class of every page, and no inconsistency on the way.
 fn scan(elf: &Elf, what: &str) -> Vec<PageClass> {
     let memory = open(elf);
-    let kernel =
-        Kernel::discover(&memory, Hints::from_memory(&memory)).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let kernel = Kernel::discover(&memory).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let max_pfn = memory.ranges().end().div_ceil(4096);
     let mut classes = vec![PageClass::Absent; kernel.blocks(max_pfn) as usize * kernel.pages_per_block()];
@@ -116,7 +115,7 @@ fn arm64_with_huge_holes() {
     machine.ram(start, start + 0x400_0000).load_at(start + 0x20_0000).anon((start >> 12) + 0x3000);
     let image = machine.build();
     let memory = open(&image.elf());
-    let kernel = Kernel::discover(&memory, Hints::default()).unwrap();
+    let kernel = Kernel::discover(&memory).unwrap();
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
     let block = (start >> 12) / kernel.pages_per_block() as u64;
     let report = PageScanner::new(&kernel, memory.view()).scan(block, &mut classes).unwrap();
@@ -247,7 +246,7 @@ fn levels_keep_what_they_should() {
     for era in Era::ALL {
         let image = sampled(era).build();
         let memory = open(&image.elf());
-        let kernel = Kernel::discover(&memory, Hints::from_memory(&memory)).unwrap();
+        let kernel = Kernel::discover(&memory).unwrap();
         for bits in [0, 1, 2, 4, 8, 16, 31] {
             let level = DumpLevel::new(bits).unwrap();
             let mut scanner = PageScanner::new(&kernel, memory.view());

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use pagehaul_kernel::{Caller, Hints, KernelLog};
+use pagehaul_kernel::{Caller, KernelLog};
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message};
@@ -36,7 +36,7 @@ fn read(image: &Image) -> KernelLog {
     let file = tempfile::NamedTempFile::new().unwrap();
     image.elf().write(file.path()).unwrap();
     let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
-    KernelLog::read(&memory, Hints::from_memory(&memory)).unwrap()
+    KernelLog::read(&memory).unwrap()
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn damaged_records_are_skipped_and_counted() {
             let mut byte = [0];
             file.as_file().read_exact_at(&mut byte, start + at).unwrap();
             file.as_file().write_all_at(&[byte[0] ^ 0x81], start + at).unwrap();
-            match KernelLog::read(&memory, Hints::from_memory(&memory)) {
+            match KernelLog::read(&memory) {
                 Ok(log) => {
                     assert!(log.records.len() <= 64);
                     noticed += u64::from(log.damaged > 0 || log.records.len() < kept.len());
@@ -94,7 +94,7 @@ fn damaged_records_are_skipped_and_counted() {
             file.as_file().write_all_at(&byte, start + at).unwrap();
         }
         assert!(noticed > 5, "{era:?}: {noticed}");
-        let log = KernelLog::read(&memory, Hints::from_memory(&memory)).unwrap();
+        let log = KernelLog::read(&memory).unwrap();
         assert_eq!((log.records.len(), log.damaged), (kept.len(), 0));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use pagehaul_kernel::{AddressSpace, Hints, VirtualMemory};
+use pagehaul_kernel::{AddressSpace, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_symbols::Kallsyms;
 use pagehaul_vmcore::Source;
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let dump = PathBuf::from(arguments.next().ok_or("usage: kallsyms DUMP [--search]")?);
     let source = Source::open(&dump, MapPolicy::default())?;
-    let kernel = AddressSpace::discover(source.memory(), Hints::from_memory(source.memory()))?;
+    let kernel = AddressSpace::discover(source.memory())?;
     let memory = VirtualMemory::new(&kernel, source.memory());
     let start = Instant::now();
     let symbols = match arguments.next() {

@@ -178,12 +178,12 @@ impl View for SimulatedView<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+    use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 
     fn classes(bytes: u64, blocks: impl Iterator<Item = u64>) -> [u64; PageClass::COUNT] {
         let folder = tempfile::tempdir().unwrap();
         let machine = Simulated::new(bytes, 1, folder.path()).unwrap();
-        let kernel = Kernel::discover(&machine, Hints::default()).unwrap();
+        let kernel = Kernel::discover(&machine).unwrap();
         assert_eq!(kernel.undecidable(), []);
         let mut scanner = PageScanner::new(&kernel, machine.view());
         let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use machine::{KernelMemory, machine};
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_synth::{Era, Machine};
@@ -97,7 +97,7 @@ fn measure<'m>(
     memory: &'m dyn PhysMemory,
     memmap: impl Fn() -> Vec<&'m [u8]>,
 ) -> Result<(), Box<dyn Error>> {
-    let kernel = Kernel::discover(memory, Hints::from_memory(memory))?;
+    let kernel = Kernel::discover(memory)?;
     let blocks = kernel.blocks(memory.ranges().end().div_ceil(4096));
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];

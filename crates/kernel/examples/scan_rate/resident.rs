@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{PhysMemory, RangeMap, ReadError, View};
 use pagehaul_vmcore::ElfVmcore;
 
@@ -24,7 +24,7 @@ struct Recorder<'a> {
 impl Resident {
     pub(crate) fn of(vmcore: ElfVmcore) -> Result<Self, Box<dyn std::error::Error>> {
         let recorder = Recorder { vmcore: &vmcore, chunks: Mutex::default() };
-        let kernel = Kernel::discover(&recorder, Hints::from_memory(&recorder))?;
+        let kernel = Kernel::discover(&recorder)?;
         let mut scanner = PageScanner::new(&kernel, recorder.view());
         let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
         for block in 0..kernel.blocks(vmcore.ranges().end().div_ceil(4096)) {

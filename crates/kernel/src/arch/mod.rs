@@ -8,7 +8,7 @@ use pagehaul_physmem::PhysMemory;
 use self::arm64::Arm64;
 use self::x86_64::X86_64;
 use crate::translate::Extent;
-use crate::{Hints, KernelError, VmcoreInfo};
+use crate::{KernelError, VmcoreInfo};
 
 pub(crate) use self::x86_64::START_KERNEL_MAP;
 
@@ -93,13 +93,9 @@ impl Arch {
     }
 
     /// Finds the page tables, from the VMCOREINFO that [`check`](Self::check) accepts.
-    pub(crate) fn discover(
-        info: &VmcoreInfo,
-        memory: &dyn PhysMemory,
-        hints: Hints,
-    ) -> Result<Self, KernelError> {
+    pub(crate) fn discover(info: &VmcoreInfo, memory: &dyn PhysMemory) -> Result<Self, KernelError> {
         if X86_64::is_of(info) {
-            return X86_64::discover(info, memory, hints).map(Self::X86_64);
+            return X86_64::discover(info, memory).map(Self::X86_64);
         }
         Arm64::discover(info).map(Self::Arm64)
     }

@@ -8,7 +8,7 @@ use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory};
 
 use super::{Entry, Tables};
 use crate::translate::Extent;
-use crate::{Hints, KernelError, VmcoreInfo};
+use crate::{KernelError, VmcoreInfo};
 
 /// Where the kernel image is mapped (`__START_KERNEL_map`, the same since 2.6).
 pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
@@ -55,12 +55,8 @@ impl X86_64 {
         }
     }
 
-    pub(super) fn discover(
-        info: &VmcoreInfo,
-        memory: &dyn PhysMemory,
-        hints: Hints,
-    ) -> Result<Self, KernelError> {
-        let phys_base = phys_base::phys_base(info, memory, hints)?;
+    pub(super) fn discover(info: &VmcoreInfo, memory: &dyn PhysMemory) -> Result<Self, KernelError> {
+        let phys_base = phys_base::phys_base(info, memory)?;
         let top = info.required(top_table(info), "SYMBOL(init_top_pgt)", "the kernel's page tables")?;
         // Exported since 4.17, when the number of levels became a matter of the machine; 4 where it is missing.
         let levels = if info.number("pgtable_l5_enabled").unwrap_or(0) != 0 { 5 } else { 4 };

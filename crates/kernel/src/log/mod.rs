@@ -9,7 +9,7 @@ mod ring;
 
 use pagehaul_physmem::{PhysMemory, View};
 
-use crate::{Hints, KernelError, TranslateError, Translator, VmcoreInfo, machine};
+use crate::{AddressSpace, KernelError, TranslateError, Translator, VmcoreInfo, machine};
 
 /// Bytes of text that a record can have (`LOG_LINE_MAX` is 1,024; more than this is damage).
 const MOST_TEXT: u64 = 1 << 16;
@@ -60,11 +60,10 @@ pub struct KernelLog {
 
 impl KernelLog {
     /// Reads the log of the kernel in `memory`.
-    pub fn read(memory: &dyn PhysMemory, hints: Hints) -> Result<Self, KernelError> {
-        let info = machine::info(memory)?;
-        let tables = Translator::discover(&info, memory, hints)?;
-        let left = memory.held_bytes();
-        let mut source = Reader { info: &info, tables: &tables, view: memory.view(), left };
+    pub fn read(memory: &dyn PhysMemory) -> Result<Self, KernelError> {
+        let space = AddressSpace::without_direct_map(machine::info(memory)?, memory)?;
+        let (info, tables) = (space.info(), space.translator());
+        let mut source = Reader { info, tables, view: memory.view(), left: memory.held_bytes() };
         if info.symbol("prb").is_some() {
             return ring::read(&mut source);
         }

@@ -93,7 +93,7 @@ impl Rules {
         }
         let order = match self.order.of(layout, pair) {
             Some(order @ 1..) if u32::from(order) <= MAX_ORDER => Some(u32::from(order)),
-            Some(_) => return Head::Wrong("a compound page has an order that none can have"),
+            Some(_) => return Head::Wrong("a compound page has an impossible order"),
             None => None,
         };
         if order.is_some_and(|order| pfn & ((1 << order) - 1) != 0) {

@@ -226,7 +226,7 @@ impl<'b> Block<'b> {
     pub(super) fn free_block(&mut self, page: &[u8], class: PageClass) {
         let Some(order) = self.rules.free.order(class, page) else {
             if self.rules.free.measurable() {
-                self.note("a free block has an order that none can have");
+                self.note("a free block has an impossible order");
             }
             return self.put(page, PageClass::Undecided);
         };

@@ -53,7 +53,7 @@ impl<'a> PageScanner<'a> {
         Self {
             kernel,
             view,
-            walker: Walker::new(kernel.translator()),
+            walker: Walker::new(kernel.space().translator()),
             matcher: PageMatcher::new(kernel.rules()),
             straddling: vec![0; kernel.rules().layout.size],
         }
@@ -87,7 +87,7 @@ impl<'a> PageScanner<'a> {
     /// Virtual address of the first struct page of a section.
     fn map_of(&mut self, section: u64) -> Result<Option<u64>, TranslateError> {
         let (kernel, view) = (self.kernel, self.view.as_mut());
-        kernel.sections().map(kernel.translator(), view, section, kernel.rules().layout.size as u64)
+        kernel.sections().map(kernel.space().translator(), view, section, kernel.rules().layout.size as u64)
     }
 
     fn scan_section(&mut self, first_pfn: u64, map: u64, out: &mut [PageClass]) -> Option<Inconsistency> {
@@ -100,7 +100,7 @@ impl<'a> PageScanner<'a> {
                 Ok(extent) => extent,
                 Err(TranslateError::NotMapped { level, .. }) => {
                     // Memory hot-added in part has struct pages in part (ba72b4c8cf60, 5.3: subsections).
-                    let region = 1u64 << kernel.translator().tables().shift(level);
+                    let region = 1u64 << kernel.space().translator().tables().shift(level);
                     block.fill_until(at | (region - 1), PageClass::Absent);
                     continue;
                 }
@@ -112,7 +112,8 @@ impl<'a> PageScanner<'a> {
             let len = extent.len.min(block.bytes_left()) as usize;
             let stop = match self.view.window(extent.paddr, len) {
                 Ok(window) if window.len() >= size => block.advance(window),
-                Ok(_) => match kernel.translator().read(self.view.as_mut(), at, &mut self.straddling) {
+                Ok(_) => match kernel.space().translator().read(self.view.as_mut(), at, &mut self.straddling)
+                {
                     Ok(()) => block.advance(&self.straddling),
                     Err(error) => {
                         block.give_up(at, format!("its struct page: {error}"));

@@ -29,9 +29,10 @@ pub(super) fn compound(
 fn read(kernel: &Kernel, view: &mut dyn View, block: &Block<'_>, head_at: u64) -> Result<Head, &'static str> {
     let rules = kernel.rules();
     let pfn = pfn_of(kernel, view, block, head_at)
-        .ok_or("a tail page names a head that is no struct page near it")?;
+        .ok_or("a tail page names a head that is not a struct page near it")?;
     let mut pair = vec![0; rules.layout.size * 2];
     kernel
+        .space()
         .translator()
         .read(view, head_at, &mut pair)
         .map_err(|_| "the head of a tail page cannot be read")?;
@@ -39,7 +40,7 @@ fn read(kernel: &Kernel, view: &mut dyn View, block: &Block<'_>, head_at: u64) -
         return Err("the head of a tail page cannot be read");
     }
     if word(&pair, rules.layout.compound) & 1 != 0 || word(&pair, rules.layout.flags) & rules.head == 0 {
-        return Err("a tail page names a head that is none");
+        return Err("a tail page names a head without PG_head");
     }
     Ok(rules.head(&pair, head_at, pfn))
 }
@@ -60,7 +61,7 @@ fn pfn_of(kernel: &Kernel, view: &mut dyn View, block: &Block<'_>, at: u64) -> O
     // Compound pages are aligned to their size.
     let first = (block.first_pfn() & !((1 << MAX_ORDER) - 1)) / pages;
     (first..own).rev().find_map(|section| {
-        let map = kernel.sections().map(kernel.translator(), view, section, size).ok()??;
+        let map = kernel.sections().map(kernel.space().translator(), view, section, size).ok()??;
         Some(section * pages + index(map)?)
     })
 }

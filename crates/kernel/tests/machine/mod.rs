@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use pagehaul_physmem::{PhysMemory, Piece, RangeMap, ReadError, View};
+use pagehaul_physmem::{KernelMapping, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_synth::{Era, Image, Machine, note};
 
 pub const SECTION_PAGES: u64 = 1 << 15;
@@ -34,6 +34,7 @@ pub struct KernelMemory {
     ranges: RangeMap,
     /// No window is longer, nor reaches over a multiple of it.
     pub window: usize,
+    pub kernel_mapping: Option<KernelMapping>,
     /// Physical pages that the dump does not hold.
     pub lost: BTreeSet<u64>,
 }
@@ -56,6 +57,7 @@ impl KernelMemory {
             notes: Vec::new(),
             ranges: RangeMap::new([Piece { start, end, stored: end - start, offset: 0 }]),
             window: usize::MAX,
+            kernel_mapping: None,
             lost: BTreeSet::new(),
         }
     }
@@ -165,6 +167,10 @@ impl PhysMemory for KernelMemory {
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
         self.ranges.mark_pages(first_pfn, 12, true, bits);
         Ok(())
+    }
+
+    fn kernel_mapping(&self) -> Option<KernelMapping> {
+        self.kernel_mapping
     }
 
     fn view(&self) -> Box<dyn View + '_> {

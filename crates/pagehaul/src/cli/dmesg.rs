@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use pagehaul_kernel::{Caller, Hints, KernelLog, Record};
+use pagehaul_kernel::{Caller, KernelLog, Record};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_present::printable;
 use pagehaul_vmcore::Source;
@@ -46,12 +46,11 @@ pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
     Sandbox::reading(&arguments.dumps).enter();
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let memory = source.memory();
-    let mut log = KernelLog::read(memory, Hints::from_memory(memory))
-        .with_context(|| source.path().display().to_string())?;
+    let mut log = KernelLog::read(memory).with_context(|| source.path().display().to_string())?;
     log.records.retain(|record| record.level <= arguments.level);
     printed::out(|out| if arguments.json { json(&log, out) } else { plain(&log, arguments, out) })?;
     if log.damaged > 0 {
-        tell!("pagehaul: {} records make no sense or cannot be read, and are left out", log.damaged);
+        tell!("pagehaul: {} records are inconsistent or unreadable, and are skipped", log.damaged);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use pagehaul_elfcore::notes;
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner, VmcoreInfo};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits};
 use pagehaul_vmcore::ElfVmcore;
 use pagehaul_vmcore::{Source, SourceKind};
@@ -212,8 +212,7 @@ fn stretches(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
 /// Pages per class, by the struct pages.
 fn classes(source: &Source) -> anyhow::Result<Vec<ClassCount>> {
     let memory = source.memory();
-    let kernel = Kernel::discover(memory, Hints::from_memory(memory))
-        .with_context(|| source.path().display().to_string())?;
+    let kernel = Kernel::discover(memory).with_context(|| source.path().display().to_string())?;
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let mut counts = [(0u64, 0u64); PageClass::COUNT];
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
@@ -328,16 +327,16 @@ fn describe_kdump(dump: &KdumpFile, format: &str, description: &mut Description)
         description.erased = Some(String::from_utf8_lossy(&erased).into_owned());
     }
     description.incomplete_because = if census.truncated > 0 {
-        Some(format!("it is cut: {} pages are behind its end", census.truncated))
+        Some(format!("it is truncated: {} pages are past its end", census.truncated))
     } else if census.damaged > 0 {
-        Some(format!("{} page descriptors make no sense", census.damaged))
+        Some(format!("{} page descriptors are invalid", census.damaged))
     } else if census.missing > 0 {
         Some(format!("{} pages are missing", census.missing))
     } else {
         None
     };
     if info.status & flags::EXCLUDED_VMEMMAP != 0 {
-        description.erased.get_or_insert_default().push_str("struct pages of pages left out\n");
+        description.erased.get_or_insert_default().push_str("struct pages of excluded pages\n");
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use pagehaul_elfcore::notes;
-use pagehaul_kernel::{Hints, Kernel, KernelLog};
+use pagehaul_kernel::{AddressSpace, KernelLog};
 use pagehaul_mount::{Absent, CoreFile, Options, mount};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
@@ -62,9 +62,9 @@ const IN_BACKGROUND: &str = "in-background";
 const MOUNTED: &str = "mounted on ";
 
 pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
-    let Some((folder, dumps)) = arguments.files.split_last() else { bail!("name a dump and a directory") };
-    if !folder.is_dir() {
-        bail!("{} is not a directory to mount on", folder.display());
+    let Some((directory, dumps)) = arguments.files.split_last() else { bail!("name a dump and a directory") };
+    if !directory.is_dir() {
+        bail!("{} is not a directory to mount on", directory.display());
     }
     if arguments.background && !arguments.in_background {
         return in_background();
@@ -85,15 +85,14 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
             arch.name()
         );
     }
-    let hints = Hints::from_memory(memory);
-    let kernel = Kernel::discover(memory, hints).ok();
+    let space = AddressSpace::discover(memory).ok();
     let absent = match arguments.excluded {
         Excluded::Error => Absent::Error,
         Excluded::Zero => Absent::Zeros,
     };
-    let core = CoreFile::new(memory, kernel.as_ref().and_then(Kernel::direct_map), absent);
+    let core = CoreFile::new(memory, space.as_ref().and_then(AddressSpace::direct_map), absent);
     let mut files = Vec::new();
-    if let Ok(log) = KernelLog::read(memory, hints) {
+    if let Ok(log) = KernelLog::read(memory) {
         files.push(("dmesg".to_owned(), dmesg::lines(&log)));
     }
     if let Some((_, text)) = notes::vmcoreinfo(memory.notes()) {
@@ -104,13 +103,13 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
         threads: arguments.threads.count(),
         allow_other: arguments.allow_other,
         name: source.path().display().to_string(),
-        time: kernel.as_ref().and_then(Kernel::crash_time),
+        time: space.as_ref().and_then(AddressSpace::crash_time),
     };
     // Before anything is mounted, so that no signal leaves it behind.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot set up signal handlers")?;
-    let mounted = mount(core, files, folder, &options)?;
+    let mounted = mount(core, files, directory, &options)?;
     // It is mounted, whether anybody hears of it or not.
-    let _ = say!("{MOUNTED}{}", folder.display());
+    let _ = say!("{MOUNTED}{}", directory.display());
     while !mounted.is_over() && signals.pending().next().is_none() {
         std::thread::sleep(Duration::from_millis(50));
     }

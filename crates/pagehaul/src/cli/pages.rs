@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_census::{Heading, count, html};
-use pagehaul_kernel::{Hints, Kernel};
+use pagehaul_kernel::Kernel;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
@@ -41,13 +41,13 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let memory = source.memory();
     let place = || source.path().display().to_string();
-    let kernel = Kernel::discover(memory, Hints::from_memory(memory)).with_context(place)?;
+    let kernel = Kernel::discover(memory).with_context(place)?;
     let threads = arguments.threads.count();
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
     let heading = Heading {
         dump: name.unwrap_or_else(place),
-        release: Some(kernel.release().to_owned()),
-        crash_time: kernel.crash_time(),
+        release: Some(kernel.space().release().to_owned()),
+        crash_time: kernel.space().crash_time(),
     };
     let mut census = count(memory, &kernel, heading, threads).with_context(place)?;
     census.warnings.splice(0..0, source.warnings());

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use pagehaul_kernel::{AddressSpace, Hints, TranslateError};
+use pagehaul_kernel::{AddressSpace, TranslateError};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError, View};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_vmcore::Source;
@@ -72,10 +72,10 @@ pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
         (Some(paddr), _) => physical(&source, paddr, arguments, &mut out),
         (_, Some(vaddr)) => {
             let memory = source.memory();
-            let kernel = AddressSpace::discover(memory, Hints::from_memory(memory)).with_context(|| {
+            let space = AddressSpace::discover(memory).with_context(|| {
                 format!("{}: virtual addresses need the kernel's page tables", source.path().display())
             })?;
-            virtual_memory(&source, &kernel, vaddr, arguments.len, &mut out)
+            virtual_memory(&source, &space, vaddr, arguments.len, &mut out)
         }
         (None, None) => return Err(usage::wrong("name an address with --phys or --virt")),
     };
@@ -159,7 +159,7 @@ fn pieces(view: &mut dyn View, bytes: Range<u64>, out: &mut Printer) -> Result<(
 
 fn virtual_memory(
     source: &Source,
-    kernel: &AddressSpace,
+    space: &AddressSpace,
     start: u64,
     len: u64,
     out: &mut Printer,
@@ -172,7 +172,7 @@ fn virtual_memory(
         // To the end of the page: what follows may be mapped elsewhere.
         let count = (PAGE_SIZE as u64 - at % PAGE_SIZE as u64).min(len - done) as usize;
         let part = &mut buffer[..count];
-        kernel.translator().read(view.as_mut(), at, part).map_err(Stop::Unmapped)?;
+        space.translator().read(view.as_mut(), at, part).map_err(Stop::Unmapped)?;
         out.put(at, part).map_err(Stop::Write)?;
         done += count as u64;
     }

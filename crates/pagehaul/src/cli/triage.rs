@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_inspect::{Machine, Report, Task, TaskStack};
-use pagehaul_kernel::{AddressSpace, Hints, KernelLog, VirtualMemory};
+use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
@@ -103,11 +103,10 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let name = || source.path().display().to_string();
     let memory = source.memory();
-    let hints = Hints::from_memory(memory);
-    let kernel = AddressSpace::discover(memory, hints).with_context(name)?;
+    let kernel = AddressSpace::discover(memory).with_context(name)?;
     let virtual_memory = VirtualMemory::new(&kernel, memory);
     let machine = Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(name)?;
-    let log = KernelLog::read(memory, hints);
+    let log = KernelLog::read(memory);
     let mut report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
     report.missing.extend(source.warnings());
     if let Err(why) = &log {
@@ -140,12 +139,11 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
 fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
     let source = Source::open_all(dumps, MapPolicy::default())?;
     let recorder = Recorder::new(source.memory());
-    let hints = Hints::from_memory(&recorder);
-    let kernel = AddressSpace::discover(&recorder, hints)?;
+    let kernel = AddressSpace::discover(&recorder)?;
     let unrecorded = VirtualMemory::new(&kernel, source.memory());
     let memory = VirtualMemory::new(&kernel, &recorder);
     let machine = Machine::open_recorded(&kernel, &memory, &unrecorded, recorder.notes())?;
-    let log = KernelLog::read(&recorder, hints);
+    let log = KernelLog::read(&recorder);
     let report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
     report.stacks(&machine);
     let text = printable(&text::summary(&report, &source.path().display().to_string()));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use pagehaul_kernel::{Hints, Kernel, PageClass, PageScanner};
+use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_output::checksums::Checksums;
 use pagehaul_physmem::{MapPolicy, PageState};
 use pagehaul_present::number::{bytes, count};
@@ -74,7 +74,7 @@ fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
     if findings.failures.is_empty() {
         return out;
     }
-    let Ok(kernel) = Kernel::discover(memory, Hints::from_memory(memory)) else { return out };
+    let Ok(kernel) = Kernel::discover(memory) else { return out };
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let pages = kernel.pages_per_block();
     let mut here = None;

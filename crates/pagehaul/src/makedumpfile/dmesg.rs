@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use pagehaul_elfcore::notes;
-use pagehaul_kernel::{Hints, KernelLog, VmcoreInfo};
+use pagehaul_kernel::{KernelLog, VmcoreInfo};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
@@ -26,8 +26,7 @@ pub(super) fn save(
     let source = Source::open(source, MapPolicy::default())?;
     describe(&source, messages);
     let memory = source.memory();
-    let log = KernelLog::read(memory, Hints::from_memory(memory))
-        .with_context(|| source.path().display().to_string())?;
+    let log = KernelLog::read(memory).with_context(|| source.path().display().to_string())?;
     if options.partial_dmesg {
         messages.alarm("makedumpfile: --partial-dmesg: the whole log is written");
     }

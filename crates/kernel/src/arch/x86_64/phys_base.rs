@@ -3,26 +3,23 @@
 use pagehaul_physmem::{PhysMemory, View};
 
 use super::START_KERNEL_MAP;
-use crate::{Hints, KernelError, VmcoreInfo};
+use crate::{KernelError, VmcoreInfo};
 
-/// What the image was moved by in physical memory, modulo 2^64: from VMCOREINFO, else from the source, else by search.
-pub(super) fn phys_base(
-    info: &VmcoreInfo,
-    memory: &dyn PhysMemory,
-    hints: Hints,
-) -> Result<u64, KernelError> {
+/// Returns how far the kernel image was moved in physical memory, modulo 2^64: the physical address of any byte of it, less
+/// its virtual one, plus `__START_KERNEL_map`. From VMCOREINFO, else from the source, else by search.
+pub(super) fn phys_base(info: &VmcoreInfo, memory: &dyn PhysMemory) -> Result<u64, KernelError> {
     // 401721ecd1dc (4.10) exports the value.
     if let Some(base) = info.number("phys_base") {
         return Ok(base as u64);
     }
-    if let Some(base) = hints.phys_base {
-        return Ok(base);
+    if let Some(image) = memory.kernel_mapping() {
+        return Ok(image.paddr.wrapping_sub(image.vaddr.wrapping_sub(START_KERNEL_MAP)));
     }
     search(info, memory.view().as_mut(), memory.ranges().end()).ok_or(KernelError::MissingKey {
         key: "NUMBER(phys_base)",
         purpose: "finding the page tables",
         advice: "kernels before 4.10 do not export it, and neither an ELF segment of the kernel image nor a search of memory \
-                 told where the image is; capture at level 0 or 1",
+                 located the image; capture at level 0 or 1",
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::bail;
 use clap::Args;
 use pagehaul_kdump_setup::{Facts, Root, Target};
-use pagehaul_kernel::{Hints, Kernel};
+use pagehaul_kernel::Kernel;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_present::number::bytes;
 use pagehaul_present::time::{seconds, utc};
@@ -72,11 +72,11 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     // The dump is a crashed kernel's: nothing but it is read from here on.
     Sandbox::reading(std::slice::from_ref(&dump)).enter();
     let source = Source::open(&dump, MapPolicy::default())?;
-    let kernel = Kernel::discover(source.memory(), Hints::from_memory(source.memory())).ok();
-    let crashed = kernel.as_ref().and_then(Kernel::crash_time);
+    let kernel = Kernel::discover(source.memory()).ok();
+    let crashed = kernel.as_ref().and_then(|kernel| kernel.space().crash_time());
     let report = Report {
         complete: !source.is_incomplete(),
-        release: kernel.as_ref().map(|kernel| kernel.release().to_owned()),
+        release: kernel.as_ref().map(|kernel| kernel.space().release().to_owned()),
         dump_bytes: meta.map_or(0, |meta| meta.len()),
         // A file that was copied here has the time of that.
         capture_began: began
