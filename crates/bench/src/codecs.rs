@@ -101,7 +101,7 @@ pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
         }
     }
     if sample.is_empty() {
-        return Err(BenchError::Wrong(format!("{} holds no page with anything in it", path.display())));
+        return Err(BenchError::Wrong(format!("{} holds zero pages only", path.display())));
     }
     Ok(sample)
 }

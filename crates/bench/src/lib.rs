@@ -1,4 +1,4 @@
-//! Measuring instruments: what a capture is made of, each part by itself.
+//! Measures the parts of a capture, each by itself.
 //!
 //! [`read`] sweeps the size of the windows a source is mapped or read through. With the feature `simulation`, [`codecs`]
 //! sweeps codecs over the dirtiness of data and over real pages, and [`scale`] runs the capture engine on simulated

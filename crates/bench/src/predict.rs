@@ -56,12 +56,12 @@ pub const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// What has to hold for the predictions to.
 pub const ASSUMPTIONS: [&str; 7] = [
-    "memory is used as the simulated machine's is, and packs as its contents do",
+    "memory has the page classes and the contents of the simulated machine's",
     "every CPU scans and packs as fast as one of those measured, and memory bandwidth is enough for all of them",
     "/proc/vmcore is mapped at memory speed: no per-page check of what is RAM, no software emulation",
-    "the disk takes its rate from the first byte to the last, and whoever captures alone",
+    "the disk sustains its bandwidth from the first byte to the last, and has no other writer",
     "scanning overlaps with nothing; packing overlaps with writing, and the slower of the two counts",
-    "one thread places all batches, at the rate measured for pages that are not compressed",
+    "one thread writes all batches, at the rate measured for uncompressed pages",
     "descriptors (24 bytes a page) and both bitmaps (a bit a page each) go to the same disk",
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! Every struct page is classified. Where packing every kept page would take too long, one page block in so many is
 //! packed, spread evenly over the machine, and the run says so; all bitmaps and descriptors are those of the whole
-//! machine's PFNs. The dump goes to a file in a folder of choice, is checked, and removed.
+//! machine's PFNs. The dump goes to a file in the given directory, is checked, and removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -159,7 +159,7 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, BenchError> 
     let source = Source::simulated(Path::new("simulated machine"), Box::new(machine));
     let folder = tempfile::tempdir_in(&config.scratch).map_err(|source| BenchError::Io {
         path: config.scratch.clone(),
-        action: "make a temporary folder in",
+        action: "make a temporary directory in",
         source,
     })?;
     let path = folder.path().join("dump");

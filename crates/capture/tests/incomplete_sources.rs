@@ -189,7 +189,7 @@ fn a_dump_of_an_incomplete_source_is_incomplete_even_if_it_lacks_no_page() {
             let what = format!("{layout:?}: {:?}, cut by {cut}", report.outcome);
             match &report.outcome {
                 Outcome::Complete => assert_eq!(cut, 0, "{what}"),
-                Outcome::SourceIncomplete(why) => assert!(cut > 0 && why.contains("is cut"), "{what}"),
+                Outcome::SourceIncomplete(why) => assert!(cut > 0 && why.contains("is truncated"), "{what}"),
                 _ => panic!("{what}"),
             }
             assert_eq!(is_marked(&paths), cut > 0, "{what}");

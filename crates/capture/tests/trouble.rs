@@ -90,7 +90,7 @@ fn a_cut_source_loses_the_pages_behind_the_cut_and_no_others() {
     std::fs::File::options().write(true).open(&bench.vmcore).unwrap().set_len(size - 100 * 4096 - 1).unwrap();
     let (path, report) = bench.capture("dump", &options("0", "lzo", Format::Kdump));
     assert!(matches!(report.outcome, Outcome::PagesUnreadable(_)), "{:?}", report.outcome);
-    assert!(report.warnings.iter().any(|warning| warning.contains("cut")), "{:?}", report.warnings);
+    assert!(report.warnings.iter().any(|warning| warning.contains("truncated")), "{:?}", report.warnings);
     assert_eq!((report.unreadable_pages, report.pages_kept - report.pages_written), (101, 101));
     assert!(report.unreadable[0].why.contains("the file ends at"), "{:?}", report.unreadable);
     let mut lost = 0;

@@ -104,7 +104,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     let (text, next) = match death.kind {
         Kind::None => return None,
         Kind::Sysrq => (
-            format!("{task} crashed the machine on purpose (SysRq c): look for what made somebody do so"),
+            format!("{task} crashed the machine on purpose (SysRq c): the log may show why"),
             "pagehaul dmesg DUMP --level 4",
         ),
         Kind::Oops | Kind::Bug | Kind::StackOverflow => (

@@ -1,4 +1,4 @@
-//! What those who know makedumpfile type, and what it is called here.
+//! Equivalents of makedumpfile's options, for error messages.
 
 /// What to write instead of an option of makedumpfile.
 pub(crate) fn instead_of(option: &str) -> Option<&'static str> {
@@ -8,20 +8,20 @@ pub(crate) fn instead_of(option: &str) -> Option<&'static str> {
         "-p" => "-c snappy",
         "-z" => "-c zstd",
         "-E" => "-f elf",
-        "-F" => "the output `-`",
+        "-F" => "`-` as the output",
         "-D" | "--message-level" => "-v, or -q for errors only",
-        "--num-threads" => "-t N; every CPU is used without it",
-        "--split" => "more outputs: `pagehaul capture /proc/vmcore /disk1/part /disk2/part`",
+        "--num-threads" => "-t N; the default is every CPU",
+        "--split" => "several outputs: `pagehaul capture /proc/vmcore /disk1/part /disk2/part`",
         "-R" | "--reassemble" => "`pagehaul convert`, which takes parts and flattened dumps",
         "--dump-dmesg" => "`pagehaul dmesg`",
         "--mem-usage" => "`pagehaul capture --dry-run`",
         "--check-params" => "`pagehaul capture --dry-run`, which reads the source",
-        "-x" | "-i" => "nothing: VMCOREINFO in the dump is enough",
+        "-x" | "-i" => "none is needed; VMCOREINFO in the dump is enough",
         "--cyclic-buffer" | "--non-cyclic" | "--non-mmap" => {
-            "nothing: memory is bounded at any size of machine"
+            "none is needed; memory is bounded at any size of machine"
         }
         "-X" | "--xen-syms" | "--xen-vmcoreinfo" | "--config" | "--eppic" | "--sadump" => {
-            "nothing: pagehaul does not do this (see \"When not to use it\")"
+            "none; pagehaul does not do this (README, \"When not to use it\")"
         }
         _ => return None,
     })

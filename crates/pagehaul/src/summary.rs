@@ -35,7 +35,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         table.row(row(class.class, class.kept, class.excluded));
     }
     if report.missing_from_source > 0 {
-        table.row(row("left out of the source", 0, report.missing_from_source));
+        table.row(row("not in the source", 0, report.missing_from_source));
     }
     table.row(row("all", report.pages_kept, report.pages_excluded + report.missing_from_source));
     write!(out, "{table}")?;

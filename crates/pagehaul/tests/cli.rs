@@ -100,9 +100,9 @@ fn a_kernel_that_is_not_understood_is_named_by_its_file() {
 fn habits_of_makedumpfile_are_answered() {
     let setup = Setup::small();
     for (arguments, answer) in [
-        (&["capture", "-l", "-d", "31", "vmcore", "x"][..], "makedumpfile's -l: here it is -c lzo."),
-        (&["-l", "--message-level", "7", "-d", "31", "vmcore", "x"], "makedumpfile's -l: here it is -c lzo."),
-        (&["capture", "-c", "-d", "31", "vmcore", "x"], "makedumpfile's -c: here it is -c zlib."),
+        (&["capture", "-l", "-d", "31", "vmcore", "x"][..], "makedumpfile's -l: -c lzo."),
+        (&["-l", "--message-level", "7", "-d", "31", "vmcore", "x"], "makedumpfile's -l: -c lzo."),
+        (&["capture", "-c", "-d", "31", "vmcore", "x"], "makedumpfile's -c: -c zlib."),
         (&["capture", "-F", "vmcore"], "the output `-`"),
         (&["--dump-dmesg", "vmcore"], "`pagehaul dmesg`"),
     ] {

@@ -167,7 +167,7 @@ fn a_log_of_looped_page_tables_ends() {
         looped_tables(&setup, name, &keys);
         let (_, out, said) = run(&setup, &["dmesg", name]);
         assert!(
-            said.contains("records make no sense") || said.contains("SIZE(printk_log)"),
+            said.contains("records are inconsistent") || said.contains("SIZE(printk_log)"),
             "{name}: {said}"
         );
         assert!(out.len() < 1 << 20, "{name}: {} bytes", out.len());

@@ -125,5 +125,5 @@ fn dry_runs_of_incomplete_sources_succeed_and_say_so() {
     file.set_len(size - 0x2400 * 4096 - 1).unwrap();
     let (code, report) = json(&setup, &["capture", "--json", "--dry-run", "vmcore"]);
     assert_eq!((code, &report["outcome"]["how"]), (Some(0), &"dry-run".into()));
-    assert!(report["warnings"].to_string().contains("it is cut"), "{report}");
+    assert!(report["warnings"].to_string().contains("it is truncated"), "{report}");
 }

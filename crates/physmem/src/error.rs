@@ -12,7 +12,7 @@ pub enum ReadError {
         paddr: u64,
     },
     /// The memory exists, but the dump was made without it.
-    #[error("physical address {paddr:#x} was left out of the dump")]
+    #[error("physical address {paddr:#x} is excluded from the dump")]
     NotInDump {
         /// The physical address asked for.
         paddr: u64,

@@ -78,7 +78,7 @@ impl PlainFile {
             let what = if kind.is_dir() {
                 "this is a directory"
             } else if kind.is_fifo() {
-                "this is a pipe, and dumps are not read in order"
+                "this is a pipe, but dumps are read in any order"
             } else {
                 "this is neither a file nor a block device"
             };

@@ -24,7 +24,7 @@ pub enum VmallocError {
     },
     /// The kernel has no vmalloc trace events.
     #[error(
-        "this kernel has no vmalloc trace events (6.1 lacks them, 6.12 has them): run without -i and -d to show the present \
+        "this kernel has no vmalloc trace events (6.1 lacks them, 6.12 has them): run without --interval and --duration to show the present \
          areas"
     )]
     NoEvents,

@@ -56,7 +56,7 @@ impl ElfVmcore {
         let mut vmcore = Self::open_mapped(MappedFile::unmapped(Box::new(file)))?;
         vmcore.flattened = true;
         if !complete {
-            vmcore.faults.push("the flattened stream was cut: it has no end".into());
+            vmcore.faults.push("the flattened stream is truncated: it has no end record".into());
         }
         Ok(vmcore)
     }
@@ -111,7 +111,7 @@ impl ElfVmcore {
         if faults.len() > TOLD {
             let more = faults.len() - TOLD;
             faults.truncate(TOLD);
-            faults.push(format!("{more} more program headers are impossible"));
+            faults.push(format!("{more} more program headers are invalid"));
         }
         let (wide, big_endian, machine) = (headers.wide, headers.big_endian, headers.machine);
         if big_endian {
@@ -217,7 +217,7 @@ impl PhysMemory for ElfVmcore {
         }
         let missing = self.missing_bytes();
         if missing > 0 {
-            faults.push(format!("it is cut: {missing} bytes of memory are missing at its end"));
+            faults.push(format!("it is truncated: {missing} bytes of memory are missing at its end"));
         }
         faults
     }
@@ -331,7 +331,7 @@ fn piece(
         (Some(end), Some(_)) => Ok(Piece { start, end, stored: file_size, offset }),
         _ => Err(format!(
             "the program header at {at:#x} has {size:#x} bytes at {start:#x}, past the end of the address space: it is \
-             left out"
+             ignored"
         )),
     }
 }

@@ -39,7 +39,7 @@ pub enum SourceError {
     #[error(transparent)]
     Split(#[from] SplitError),
     /// More than one was given, and this one cannot be a part.
-    #[error("{path} is {kind}, which cannot be part of a split set: give it alone", path = path.display())]
+    #[error("{path} is {kind}, which cannot be part of a split set: name it alone", path = path.display())]
     Alone {
         /// The file.
         path: PathBuf,

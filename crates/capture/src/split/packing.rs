@@ -74,7 +74,7 @@ impl SplitPacking<'_> {
     /// Reads the PFNs of a batch.
     fn load(&self, task: BatchTask, pfns: &mut Vec<u64>, words: &mut [u64]) -> Result<(), CaptureError> {
         let bitmap = &self.bitmaps[task.part];
-        let changed = || std::io::Error::other("it is not what was written");
+        let changed = || std::io::Error::other("its contents changed after they were written");
         bitmap
             .load(task.first_pfn, words)
             .and_then(|()| if bits::count(words) == task.unit.pages { Ok(()) } else { Err(changed()) })

@@ -10,8 +10,8 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
     let Some(collector) = &facts.collector else {
         found.push(Finding::problem(
             "no-collector",
-            format!("{program}, which is to write the dump, is not in /usr/bin, /bin, /usr/sbin or /sbin"),
-            "the capture kernel has nothing that writes the dump",
+            format!("{program}, which writes the dump, is not in /usr/bin, /bin, /usr/sbin or /sbin"),
+            "the capture kernel has no program that writes the dump",
             "install pagehaul-kdump, or makedumpfile",
         ));
         return;
@@ -41,7 +41,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
         found.push(Finding::problem(
             "no-flattened",
             "core_collector has no -F, though the dump goes to ssh or a raw device",
-            "mkdumprd makes no initramfs, so kdump does not start",
+            "mkdumprd builds no initramfs, and kdump does not start",
             "add -F to core_collector in /etc/kdump.conf",
         ));
     }

@@ -15,7 +15,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
         found.push(Finding::warning(
             "old-initramfs",
             format!("{path} is older than {}", config.stack.file()),
-            "the capture kernel runs with the former configuration",
+            "the capture kernel uses the previous configuration",
             reload,
         ));
     }
@@ -25,7 +25,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
         found.push(Finding::warning(
             "old-collector",
             format!("{path} is older than the program that writes the dump"),
-            "the capture kernel runs the former program: openSUSE does not notice the change, Fedora at the next start",
+            "the capture kernel runs the previous program: openSUSE does not notice the change, Fedora at the next start",
             reload,
         ));
     }

@@ -6,7 +6,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
         found.push(Finding::warning(
             "no-panic-on-oops",
             "kernel.panic_on_oops is 0",
-            "after an oops the machine goes on with broken state, and is not dumped",
+            "after an oops the machine continues with broken state, without a dump",
             "sysctl -w kernel.panic_on_oops=1, and a line in /etc/sysctl.d",
         ));
     }

@@ -8,21 +8,21 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// More page frames than the machine can address.
-    #[error("a dump of {max_mapnr} page frames cannot be written: 52 address bits hold {MAX_PFNS}")]
+    #[error("{max_mapnr} page frames are too many for a dump: physical addresses of 52 bits have {MAX_PFNS}")]
     TooManyPages {
         /// One more than the highest PFN.
         max_mapnr: u64,
     },
     /// Notes of an implausible size.
     #[error(
-        "{size} bytes of ELF notes do not fit in a dump, {MAX_NOTES} do: is the source's PT_NOTE damaged?"
+        "{size} bytes of ELF notes do not fit in a dump, which has room for {MAX_NOTES}: the source's PT_NOTE is probably damaged"
     )]
     NotesTooLong {
         /// Bytes of the notes.
         size: u64,
     },
     /// The header's notes have another length than the layout's.
-    #[error("the header has {found} bytes of notes, and the layout room for {expected}")]
+    #[error("the header has {found} bytes of notes, but the layout has room for {expected}")]
     NotesChanged {
         /// Bytes the layout was made for.
         expected: u64,
@@ -30,7 +30,7 @@ pub enum LayoutError {
         found: u64,
     },
     /// More pages to be dumped than there are page frames.
-    #[error("{pages} pages cannot be dumped out of {max_mapnr} page frames")]
+    #[error("a dump of {max_mapnr} page frames cannot hold {pages} pages")]
     TooManyDumped {
         /// Pages to be dumped.
         pages: u64,

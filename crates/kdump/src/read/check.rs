@@ -28,8 +28,8 @@ pub(super) fn descriptors_do_not_fit_bitmap(dump: &KdumpFile) -> Option<String> 
     }
     let more = |what: String| {
         Some(format!(
-            "bitmap 2 has {count} pages, but {what}: one of the two is damaged, and no page can be told from its \
-             neighbours"
+            "bitmap 2 has {count} pages, but {what}: one of the two is damaged, and pages cannot be matched with \
+             their descriptors"
         ))
     };
     let block = u64::from(dump.info.block_size);
@@ -38,12 +38,12 @@ pub(super) fn descriptors_do_not_fit_bitmap(dump: &KdumpFile) -> Option<String> 
     }
     let ends = read(dump, count - 1, 2)?;
     if ends.first().is_some_and(|desc| desc.offset.get() == 0) {
-        return more("the last has no descriptor".into());
+        return more("the last page has no descriptor".into());
     }
     let alike =
         |desc: &PageDesc| desc.page_flags.get() == 0 && matches!(dump.encoding(desc), Encoding::Stored(_));
     match ends.get(1) {
-        Some(desc) if alike(desc) => more("there is a descriptor more".into()),
+        Some(desc) if alike(desc) => more("there is one more descriptor".into()),
         _ => None,
     }
 }

@@ -110,7 +110,8 @@ impl ReadAt for Flattened {
             return self.read_entry(entry, offset, buf);
         }
         if !self.complete {
-            let what = format!("the flattened stream was cut before the bytes at offset {offset:#x} came");
+            let what =
+                format!("the flattened stream is truncated: the bytes at offset {offset:#x} are missing");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
         }
         let end = self.entries.get(after).map_or(self.size, |entry| entry.start);
@@ -212,7 +213,7 @@ fn check_header(file: &dyn ReadAt) -> Result<(), OpenError> {
         (kind, version) => Err(OpenError::Unsupported {
             path: file.path().to_owned(),
             what: format!(
-                "a flattened dump of type {kind}, version {version}; only type 1, version 1 is known"
+                "a flattened dump of type {kind}, version {version}; only type 1, version 1 is supported"
             ),
         }),
     }

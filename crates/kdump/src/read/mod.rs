@@ -260,12 +260,12 @@ impl PhysMemory for KdumpFile {
         if self.info.incomplete() {
             faults.push("it is marked incomplete: its writer did not finish".into());
         } else if self.cut_stream {
-            faults.push("the flattened stream was cut: it has no end".into());
+            faults.push("the flattened stream is truncated: it has no end record".into());
         }
         faults.extend(self.doubt.clone());
         if let Some(part) = &self.info.split {
             faults.push(format!(
-                "it is one part of a split set, PFNs {:#x} to {:#x}: give the others too",
+                "it is one part of a split set, PFNs {:#x} to {:#x}: name the other parts, too",
                 part.start,
                 part.end.saturating_sub(1)
             ));

@@ -50,9 +50,7 @@ fn read(file: &dyn ReadAt, (offset, size): (u64, u64), most: u64, what: &str) ->
         return Err(format_error(
             file,
             offset,
-            format!(
-                "{what} should have {size} bytes, but more than {most} cannot be: the sub header is damaged"
-            ),
+            format!("{what} should have {size} bytes, but the limit is {most}: the sub header is damaged"),
         ));
     }
     // Checked before memory is allocated.

@@ -82,7 +82,9 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
     if max_mapnr > MAX_PFNS {
         return Err(bad(
             block,
-            format!("{max_mapnr} page frames are more than 52 address bits hold: the sub header is damaged"),
+            format!(
+                "{max_mapnr} page frames exceed physical addresses of 52 bits: the sub header is damaged"
+            ),
         ));
     }
     let sub_blocks =
@@ -90,7 +92,7 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
             bad(
                 0,
                 format!(
-                    "the sub header is said to take {} blocks; at least 1 was expected",
+                    "the header gives the sub header {} blocks; expected at least 1",
                     header.sub_hdr_size
                 ),
             )
@@ -101,7 +103,7 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
         return Err(bad(
             0,
             format!(
-                "{blocks} blocks of bitmaps are too few for {max_mapnr} page frames: {} were expected",
+                "{blocks} blocks of bitmaps are too few for {max_mapnr} page frames; expected {}",
                 2 * needed
             ),
         ));
@@ -112,8 +114,8 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
         return Err(bad(
             bitmap1,
             format!(
-                "the bitmaps should end at {descriptors:#x}, but the file ends at {:#x}: it was cut, and without them \
-                 no page can be found",
+                "the bitmaps should end at {descriptors:#x}, but the file ends at {:#x}: it is truncated, and without \
+                 them no page can be found",
                 file.size()
             ),
         ));
@@ -212,8 +214,8 @@ fn byte_layout_of(file: &dyn ReadAt, bytes: &[u8; HEADER]) -> Result<ByteLayout,
             file,
             0,
             format!(
-                "the header makes no sense for any machine (as 64-bit {order}-endian ones lay it out: version {}, \
-                 blocks of {} bytes, {} blocks of sub header): it is damaged",
+                "the header is not that of any machine (as 64-bit {order}-endian: version {}, blocks of {} bytes, \
+                 {} blocks of sub header): it is damaged",
                 header.version, header.block_size, header.sub_hdr_size
             ),
         ));
@@ -256,7 +258,9 @@ fn read_header(file: &dyn ReadAt) -> Result<([u8; HEADER], ByteLayout), OpenErro
 pub(super) fn read_part(file: &dyn ReadAt, offset: u64, buf: &mut [u8], what: &str) -> Result<(), OpenError> {
     file.read_exact_at(offset, buf).map_err(|error| {
         let reason = match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => format!("the file ends at {:#x}; it was cut", file.size()),
+            std::io::ErrorKind::UnexpectedEof => {
+                format!("the file ends at {:#x}: it is truncated", file.size())
+            }
             _ => error.to_string(),
         };
         format_error(file, offset, format!("cannot read {what} of the dump: {reason}"))

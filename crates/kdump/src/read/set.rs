@@ -23,7 +23,7 @@ pub enum SplitError {
     #[error("a split set has at least one part")]
     Empty,
     /// A file that is a whole dump.
-    #[error("{path} is no part of a split set: give it alone", path = path.display())]
+    #[error("{path} is not part of a split set: name it alone", path = path.display())]
     NoPart {
         /// The file.
         path: PathBuf,
@@ -39,7 +39,7 @@ pub enum SplitError {
         what: &'static str,
     },
     /// Two complete parts whose ranges overlap without being equal.
-    #[error("{path} and {other} both have PFN {pfn:#x}: give one of them", path = path.display(), other = other.display())]
+    #[error("{path} and {other} both have PFN {pfn:#x}: name only one of them", path = path.display(), other = other.display())]
     Overlap {
         /// One of them.
         path: PathBuf,

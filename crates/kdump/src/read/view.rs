@@ -102,7 +102,7 @@ impl<'a> KdumpView<'a> {
         let block = self.descs.get_or_load(number, |block| load_descriptors(dump, number, block))?;
         block.get((index % DESCS) as usize).copied().ok_or_else(|| ReadError::Missing {
             paddr: pfn << self.shift,
-            reason: format!("the file was cut at {:#x}, before its descriptor", dump.file.size()),
+            reason: format!("the file ends at {:#x}, before its descriptor", dump.file.size()),
         })
     }
 }
@@ -130,7 +130,9 @@ fn decode(
     let offset = desc.offset.get() as u64;
     let data =
         streams.get(&*dump.file, offset, desc.size.get() as usize).map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => missing(format!("its bytes at offset {offset:#x} are not there")),
+            io::ErrorKind::UnexpectedEof => {
+                missing(format!("the file ends before its bytes at offset {offset:#x}"))
+            }
             _ => dump.read_error(offset, source),
         })?;
     decompressor.decompress(codec, data, page).map_err(|error| damaged(error.to_string()))

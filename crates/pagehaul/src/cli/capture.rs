@@ -26,6 +26,8 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
 ///
 /// Exit status: 0, the dump is complete; 1, there is no dump; 2, the command line is wrong; 3, the dump is incomplete and
 /// marked so (disk full, I/O error, signal, limit): it holds the most important pages.
+///
+/// Uses fewer threads than CPUs where memory is short (MemAvailable).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul capture /proc/vmcore /var/crash/dump

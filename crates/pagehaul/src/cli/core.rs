@@ -17,7 +17,7 @@ use crate::{exit, run, standard_output, usage};
 /// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
 const LEVEL: i32 = 3;
 
-/// Write a core of a running process, which goes on
+/// Write a core of a process without ending it
 ///
 /// Stops all threads, copies the memory at memory speed, resumes the process, then compresses and writes the copy. gdb,
 /// lldb, drgn and elfutils open the core; a core in zstd frames (OUTPUT ends in .zst) after `zstd -d`. Pages never
@@ -175,7 +175,7 @@ fn render(report: &Report, peak: u64) -> String {
     );
     if report.buffer_was_short {
         out += &format!(
-            "note: {} of memory for the copy were too few: the process stayed stopped while the rest was written \
+            "note: the copy did not fit {} of memory: the process stayed stopped until the rest was written \
              (--max-memory, --snapshot)\n",
             bytes(report.buffer_bytes)
         );

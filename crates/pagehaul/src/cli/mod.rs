@@ -82,7 +82,7 @@ pub(crate) enum Command {
     #[cfg(feature = "kdump-setup")]
     Kdump(kdump::KdumpArguments),
     Bench(bench::BenchArguments),
-    /// Take makedumpfile's command line, as when called by its name
+    /// Run as makedumpfile: its command line, messages and exit statuses, as when called by its name
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Makedumpfile {
         /// makedumpfile's arguments; `-h` lists them

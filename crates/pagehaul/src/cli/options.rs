@@ -9,7 +9,7 @@ use pagehaul_present::number::parse_bytes;
 /// `--threads`.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Threads {
-    /// Worker threads [default: all CPUs available to this process]; `capture` and `convert` use fewer where memory is short
+    /// Worker threads [default: all CPUs available to this process]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

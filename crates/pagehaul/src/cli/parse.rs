@@ -15,7 +15,7 @@ pub(crate) fn parse() -> Result<Arguments, ExitCode> {
         let _ = error.print();
         if let Some((option, instead)) = makedumpfile_hint(&error) {
             tell!("");
-            tell!("If this is makedumpfile's {option}: here it is {instead}.");
+            tell!("The equivalent of makedumpfile's {option}: {instead}.");
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
     })

@@ -20,7 +20,7 @@ use crate::sandbox::Sandbox;
 /// Show the areas of the vmalloc space and their callers; or over time: allocations, the backlog of areas that are freed but
 /// not purged, and purges
 ///
-/// Without options, shows the present state (/proc/vmallocinfo; needs root). With -i, -d or a command, follows the kernel's
+/// Without options, shows the present state (/proc/vmallocinfo; needs root). With --interval, --duration or a command, follows the kernel's
 /// vmalloc trace events (6.12 has them, 6.1 lacks them), and measures the latency of purges if the kernel has probes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -140,9 +140,9 @@ fn change_cells(row: &ComparisonRow, change: &Change, base: bool) -> [Cell; 2] {
 pub(super) fn comparison_key(comparison: &Comparison) -> &'static str {
     if comparison.columns.iter().all(|column| column.runs > 1) {
         "Changes are of means against the first column. [low, high]: the 95 % interval of the difference (Welch). Better, \
-         worse or changed: zero is outside; ~: the runs do not tell."
+         worse or changed: zero is outside; ~: no significant change."
     } else {
-        "Changes are against the first column. Single runs do not tell whether a change is real: record with --repeat."
+        "Changes are against the first column. A single run does not show whether a change is significant: record with --repeat."
     }
 }
 

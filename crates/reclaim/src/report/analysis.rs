@@ -207,7 +207,7 @@ fn warnings(report: &Report, whole: &Model, context: &Context, runs: &[Run], tim
     }
     if context.lru_untraced {
         warnings.push(
-            "MGLRU of this kernel has no events for its lists (so in 6.1): pages are those of /proc/vmstat"
+            "MGLRU of this kernel has no events for its lists (as in 6.1): pages are those of /proc/vmstat"
                 .into(),
         );
     } else if context.mglru == Some(true) {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Measure what a capture is made of: reading memory, compressing it, and the size of the machine
+/// Measure the parts of a capture: reading memory, compressing it, and how time grows with memory size
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]

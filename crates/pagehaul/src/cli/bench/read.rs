@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
     printed::text(&table.to_string())?;
     match sweep.advised {
         Some(window) => say!(
-            "the smallest window within 5 % of the fastest, every word looked at: {}; the default is 4 MiB (--map-size)",
+            "the smallest window within 5 % of the fastest, every word read: {}; the default is 4 MiB (--map-size)",
             bytes(window)
         )?,
         None => say!("it cannot be mapped")?,

@@ -14,7 +14,7 @@ use crate::{exit, printed};
 ///
 /// Examines the reservation, the loaded capture kernel, the configuration of kdump-tools (Debian, Ubuntu), kdump-utils
 /// (Fedora, RHEL) or kdump (openSUSE), the initramfs, the program that writes the dump, and the target. Each finding comes with
-/// its reason and the command that mends it. Changes nothing. Some files can be read by root only.
+/// its reason and the command that fixes it. Changes nothing. Some files can be read by root only.
 ///
 /// Exit status: 0, nothing was found; 2, the command line is wrong; 3, the next crash is likely not dumped; 4, only warnings
 /// were found.
@@ -24,7 +24,7 @@ use crate::{exit, printed};
   pagehaul kdump check --cpus 8 --json
   pagehaul kdump check --root sosreport/")]
 pub(crate) struct CheckArguments {
-    /// CPUs that the capture is to use
+    /// CPUs that the capture should use
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cpus: Option<u32>,
     /// Examine a copy of a machine's files (/etc, /proc, /sys, /var/lib/kdump ...) below DIRECTORY

@@ -6,7 +6,7 @@ use pagehaul_present::time::parse_duration;
 
 use crate::cli::options::{Overwrite, trace_buffer_kb};
 
-/// Say who waited for memory, how long and why: record page reclaim, report on it, compare kernels and settings
+/// Show which tasks stalled in page reclaim, how long and why: record, report, compare kernels and settings
 #[derive(Debug, Args)]
 pub(crate) struct ReclaimArguments {
     #[command(subcommand)]
@@ -22,8 +22,8 @@ pub(super) enum ReclaimCommand {
 
 /// Record page reclaim while a command runs, or until stopped
 ///
-/// Traces in a private tracefs instance, which is removed at the end, however that comes. Needs root. The file also
-/// holds the kernel's counters before and after each run, so that the report can be checked against them.
+/// Traces in a private tracefs instance, which is removed at the end, after a signal, too. Needs root. The file also
+/// holds the kernel's counters before and after each run, against which the report is checked.
 ///
 /// Exit status: that of the command (of the first run that failed); 1 if nothing could be recorded.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub(super) struct RecordArguments {
     /// Size of the kernel's buffer per CPU: larger ones lose fewer events
     #[arg(long = "buffer-size", value_name = "SIZE", default_value = "8M", value_parser = trace_buffer_kb)]
     pub(super) buffer_kb: u32,
-    /// Clock of the kernel's time stamps; with another than mono, runs cannot be told apart
+    /// Clock of the kernel's time stamps; with clocks other than mono, runs cannot be distinguished
     #[arg(long, value_name = "NAME", default_value = "mono")]
     pub(super) clock: String,
     /// Further events to record, SYSTEM:EVENT
@@ -62,8 +62,8 @@ pub(super) struct RecordArguments {
 
 /// Report on recorded reclaim: the command's result, the table of Mel Gorman's reclaim series, stalls, causes
 ///
-/// Reads own recordings, trace-cmd's trace.dat (6 and 7), and text as from trace_pipe, `trace-cmd report` or
-/// `perf script`; also packed with gzip. `-` is standard input.
+/// Reads pagehaul recordings (.pht), trace-cmd's trace.dat (6 and 7), and text as from trace_pipe, `trace-cmd report`
+/// or `perf script`; also compressed with gzip. `-` is standard input.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul reclaim report reclaim.pht
@@ -81,10 +81,10 @@ pub(super) struct ReportArguments {
     pub(super) html: Option<PathBuf>,
 }
 
-/// Set recordings side by side: kernels, settings, runs
+/// Compare recordings: kernels, settings, runs
 ///
 /// Every figure comes with its change against the first column. Columns of several runs (record --repeat, or several
-/// files joined by commas) get a 95 % confidence interval that says whether the change is real.
+/// files joined by commas) get a 95 % confidence interval that shows whether the change is significant.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul reclaim compare before.pht after.pht

@@ -365,7 +365,7 @@ fn modules(report: &Report, out: &mut String, full: bool) {
 }
 
 fn log(report: &Report, out: &mut String) {
-    put!(out, "\nThe log's last words");
+    put!(out, "\nEnd of the log");
     for last in &report.log {
         let mark = if last.important { '!' } else { ' ' };
         put!(out, "{mark} [{:12.6}] {}", last.line.seconds, last.line.text);
