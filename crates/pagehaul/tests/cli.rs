@@ -103,7 +103,7 @@ fn habits_of_makedumpfile_are_answered() {
         (&["capture", "-l", "-d", "31", "vmcore", "x"][..], "makedumpfile's -l: -c lzo."),
         (&["-l", "--message-level", "7", "-d", "31", "vmcore", "x"], "makedumpfile's -l: -c lzo."),
         (&["capture", "-c", "-d", "31", "vmcore", "x"], "makedumpfile's -c: -c zlib."),
-        (&["capture", "-F", "vmcore"], "the output `-`"),
+        (&["capture", "-F", "vmcore"], "`-` as the output"),
         (&["--dump-dmesg", "vmcore"], "`pagehaul dmesg`"),
     ] {
         let said = setup.fails(arguments, 2);
