@@ -112,7 +112,7 @@ fn a_buffer_that_is_filled_again_and_again_loses_nothing() {
     for memory in ["70M", "100M", "150M"] {
         let path = folder.path().join("core");
         let said = subject.core(&["--force", "--max-memory", memory], &path);
-        assert!(said.contains("stayed stopped while the rest was written"), "{said}");
+        assert!(said.contains("stayed stopped until the rest was written"), "{said}");
         assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
         subject.goes_on();
     }

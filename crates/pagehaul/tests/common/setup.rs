@@ -89,7 +89,7 @@ impl Setup {
         }
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1), "{said}");
-        assert!(["cut", "empty", "neither"].iter().any(|why| said.contains(why)), "{said}");
+        assert!(["truncated", "empty", "neither"].iter().any(|why| said.contains(why)), "{said}");
         None
     }
 
