@@ -106,27 +106,3 @@ pub fn scan(source: &Source, max_pfn: u64, time: Duration) -> Option<ScanRate> {
     }
     (pages > 0).then(|| ScanRate { start: found, pages: pages as f64 / spent.as_secs_f64().max(1e-9) })
 }
-
-#[cfg(test)]
-mod tests {
-    use pagehaul_physmem::MapPolicy;
-    use pagehaul_synth::{Content, Era, Machine};
-
-    use super::*;
-
-    #[test]
-    fn a_sample_is_packed_and_blocks_are_scanned() {
-        let mut machine = Machine::new(Era::V6_12);
-        let image = machine.anon(0x4000).fill(0x4000, Content::Text).anon(0x4001).build();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), image.elf().bytes()).unwrap();
-        let source = Source::open(file.path(), MapPolicy::default()).unwrap();
-        let found = contents(&source, &[0x4000, 0x4001, 1 << 50], "zstd".parse().unwrap()).unwrap();
-        assert_eq!((found.pages, found.zero), (2, 1));
-        assert!(found.stored > 0 && found.stored < 4096, "{found:?}");
-        assert!(read(&source, &[0x4000, 0x4001]) > 0.0);
-        assert_eq!(read(&source, &[1 << 50]), 0.0);
-        let rate = scan(&source, 0x8000, Duration::ZERO).unwrap();
-        assert!(rate.pages > 0.0 && rate.start > 0.0);
-    }
-}
