@@ -66,8 +66,10 @@ impl Held {
     /// Has the helper take the snapshot.
     pub(crate) fn take(&mut self) -> Result<(), ProcessError> {
         let broken = || failed(io::ErrorKind::BrokenPipe.into());
-        // A helper that has ended already does not answer either.
-        let _ = self.helper.stdin.as_mut().ok_or_else(broken)?.write_all(&GO);
+        if self.helper.stdin.as_mut().ok_or_else(broken)?.write_all(&GO).is_err() {
+            // It has ended already, or the end of its input makes it end. Either way its output ends.
+            self.helper.stdin = None;
+        }
         let mut from = self.helper.stdout.take().ok_or_else(broken)?;
         let read = || -> io::Result<Answer> {
             let mut word = || -> io::Result<u64> {
