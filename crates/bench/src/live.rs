@@ -70,7 +70,7 @@ pub fn read(source: &Source, pfns: &[u64]) -> f64 {
         }
         spent += start.elapsed();
     }
-    spent.as_secs_f64() / pages.max(1) as f64
+    if pages == 0 { 0.0 } else { spent.as_secs_f64() / pages as f64 }
 }
 
 /// How fast one CPU classifies pages.
