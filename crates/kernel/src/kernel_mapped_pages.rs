@@ -10,7 +10,7 @@ use std::ops::Range;
 use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, View};
 
 use crate::Kernel;
-use crate::arch::Entry;
+use crate::arch::tables::Entry;
 
 /// Page tables that are read at most: damage, or KASAN's shadow with its many tables, must not delay a capture.
 const MOST_TABLES: usize = 1 << 17;

@@ -2,17 +2,9 @@
 
 use pagehaul_physmem::{PhysMemory, ReadError, View};
 
-use crate::arch::{Arch, Entry, Tables};
-use crate::{KernelError, TranslateError, VmcoreInfo};
-
-/// Bytes that lie together in physical memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// Physical address of the first.
-    pub paddr: u64,
-    /// Bytes from there to the end of the page, small or large, that maps them. At least 1.
-    pub len: u64,
-}
+use crate::arch::Arch;
+use crate::arch::tables::{Entry, Tables};
+use crate::{Extent, KernelError, TranslateError, VmcoreInfo};
 
 /// The kernel's own page tables.
 #[derive(Debug, Clone)]

@@ -2,8 +2,9 @@
 
 use pagehaul_physmem::View;
 
+use crate::Extent;
 use crate::TranslateError;
-use crate::translate::{Extent, Step, Translator};
+use crate::translate::{Step, Translator};
 
 /// Keeps the table of level 1 it read last: where single pages map struct pages (HugeTLB's vmemmap optimisation, small
 /// machines, arm64 since 7.2), a section takes 512 of them, and a walk from the top for each would cost more than looking at what they

@@ -2,9 +2,8 @@
 //! The image lies anywhere in the vmalloc area; the linear map is the lower half of the kernel's address space since
 //! 14c127c957c1 (5.4), and was the upper half before.
 
-use super::{Entry, Tables};
-use crate::translate::Extent;
-use crate::{KernelError, VmcoreInfo};
+use super::tables::{Entry, Tables};
+use crate::{Extent, KernelError, VmcoreInfo};
 
 const VALID: u64 = 1;
 /// With VALID: a table, or at level 1 a page. Without it a block.
@@ -86,7 +85,7 @@ impl Arm64 {
             levels: levels as u8,
             page_shift,
             top_bits: width - page_shift - (levels - 1) * index_bits,
-            // The lower half has tables of its own.
+            // TTBR1 points to tables of the upper half only.
             first_kernel_entry: 0,
         };
         let middle = ones_from(va_bits.min(48) - 1);

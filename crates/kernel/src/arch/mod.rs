@@ -1,14 +1,15 @@
 //! What differs between architectures. VMCOREINFO chooses, never the machine that this code runs on.
 
 mod arm64;
+pub(crate) mod tables;
 mod x86_64;
 
 use pagehaul_physmem::PhysMemory;
 
 use self::arm64::Arm64;
+use self::tables::{Entry, Tables};
 use self::x86_64::X86_64;
-use crate::translate::Extent;
-use crate::{KernelError, VmcoreInfo};
+use crate::{Extent, KernelError, VmcoreInfo};
 
 pub(crate) use self::x86_64::START_KERNEL_MAP;
 
@@ -26,36 +27,6 @@ const OTHERS: [(&str, &str); 5] = [
 pub(crate) enum Arch {
     X86_64(X86_64),
     Arm64(Arm64),
-}
-
-/// Shape of the kernel's page tables. Levels count from 1, whose entries map single pages.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tables {
-    /// Physical address of the top table.
-    pub(crate) root: u64,
-    pub(crate) levels: u8,
-    /// log2 of the bytes in a page.
-    pub(crate) page_shift: u32,
-    /// log2 of the entries in the top table.
-    pub(crate) top_bits: u32,
-    /// The first entry of the top table that maps addresses of the kernel's.
-    pub(crate) first_kernel_entry: usize,
-}
-
-/// What an entry of a table leads to.
-pub(crate) enum Entry {
-    /// A table of the next level at this physical address.
-    Table(u64),
-    /// A page of its level's size at this one.
-    Page {
-        paddr: u64,
-        /// Whether the kernel may run it and not write to it.
-        text: bool,
-    },
-    /// Nothing.
-    Nothing,
-    /// No page table has such an entry.
-    Bad,
 }
 
 /// Calls a function of whichever architecture it is.
@@ -172,36 +143,5 @@ impl Arch {
             Self::X86_64(_) => x86_64::CPU_ENTRY_AREA.contains(&vaddr),
             Self::Arm64(_) => false,
         }
-    }
-}
-
-impl Tables {
-    /// log2 of the entries in a table below the top.
-    #[inline]
-    pub(crate) fn index_bits(&self) -> u32 {
-        self.page_shift - 3
-    }
-
-    /// log2 of the bytes that an entry of a table of `level` maps.
-    #[inline]
-    pub(crate) fn shift(&self, level: u8) -> u32 {
-        self.page_shift + u32::from(level.saturating_sub(1)) * self.index_bits()
-    }
-
-    /// Number of entries in a table of `level`.
-    pub(crate) fn entries(&self, level: u8) -> usize {
-        1 << if level == self.levels { self.top_bits } else { self.index_bits() }
-    }
-
-    /// Index of the entry for `vaddr` in a table of `level`.
-    #[inline]
-    pub(crate) fn index(&self, vaddr: u64, level: u8) -> u64 {
-        let bits = if level == self.levels { self.top_bits } else { self.index_bits() };
-        vaddr >> self.shift(level) & ((1 << bits) - 1)
-    }
-
-    /// Bytes in a page.
-    pub(crate) fn page_size(&self) -> u64 {
-        1 << self.page_shift
     }
 }

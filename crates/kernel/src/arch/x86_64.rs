@@ -6,9 +6,8 @@ use std::ops::Range;
 
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory};
 
-use super::{Entry, Tables};
-use crate::translate::Extent;
-use crate::{KernelError, VmcoreInfo};
+use super::tables::{Entry, Tables};
+use crate::{Extent, KernelError, VmcoreInfo};
 
 /// Where the kernel image is mapped (`__START_KERNEL_map`, the same since 2.6).
 pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
