@@ -1,4 +1,5 @@
-//! Rates and contents, measured on a synthetic machine. A file of its own: the tests of `scale` watch the memory of their process.
+//! Rates and contents, measured on a synthetic machine. These tests need a separate process, because those of `scale` check
+//! the peak memory of theirs.
 
 use std::time::Duration;
 

@@ -110,7 +110,7 @@ proptest! {
         let mut input = stream(&[(0, &[1; 64])]);
         input.truncate(4096 + 80);
         input.extend(bytes);
-        // Neither a dump nor an ELF file: there is no place for a mark.
+        // Only dumps and ELF files can be marked incomplete.
         let (end, file, _) = rearranged(&input);
         prop_assert!(!matches!(end, Ok(Rearranged::Truncated(_))), "{end:?}");
         // Later records may write over the first, but do not remove it.

@@ -16,7 +16,7 @@ pub struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Records from now on.
+    /// Starts to record the pages that are read through it.
     pub fn new(memory: &'a dyn PhysMemory) -> Self {
         Self { memory, pages: Mutex::default() }
     }

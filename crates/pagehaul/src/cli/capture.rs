@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
 /// Writes the report of the dump `output` to OUTPUT.triage.
 fn write_report(output: &Path, text: &str, overwrite: bool, sources: &[(u64, u64)]) -> anyhow::Result<()> {
     if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        // A disk: the directory of devices is no place for a report.
+        // The output is a disk or a pipe. Its directory is /dev or the like, where no report is written.
         return Ok(());
     }
     let options = CreateOptions {

@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let booted = booted.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
     let meta = fs::metadata(&dump).ok();
     let began = created(&dump);
-    // The dump is a crashed kernel's: nothing but it is read from here on.
+    // The dump is untrusted: from here on only it is read.
     Sandbox::reading(std::slice::from_ref(&dump)).enter();
     let source = Source::open(&dump, MapPolicy::default())?;
     let kernel = Kernel::discover(source.memory()).ok();
