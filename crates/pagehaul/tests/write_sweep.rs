@@ -182,7 +182,8 @@ fn any_write_to_a_disk_may_fail_or_be_the_last() {
     let Some(faulty) = Faulty::mount(&setup.path("disk")) else { return };
     for format in ["kdump", "flattened"] {
         // A file of the faulty file system as a disk: the kernel writes to it on behalf of the program.
-        let Some(disk) = LoopDevice::new(&setup.path("disk/image"), 16 << 20) else { return };
+        let disk = LoopDevice::new(&setup.path("disk/image"), 16 << 20);
+        let Some(disk) = disk.and_then(LoopDevice::with_small_requests) else { return };
         let arguments = format!("capture -f {format} vmcore {}", disk.path());
         let (code, said, writes) = run(&setup, &faulty, &arguments, Plan::default());
         assert_eq!(code, Some(0), "{said}");
