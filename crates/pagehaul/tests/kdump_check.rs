@@ -43,7 +43,7 @@ fn the_exit_status_says_how_bad_it_is() {
     let (code, text) = check(root, &[]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.starts_with("Linux 6.12.107+deb13-amd64, 7.9 GiB, 4 CPUs, kdump-tools"), "{text}");
-    let (code, text) = check(root, &["--cpus", "4"]);
+    let (code, text) = check(root, &["--capture-cpus", "4"]);
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("warning  the capture kernel starts 1 of the 4 CPUs"), "{text}");
     write(root, "sys/kernel/kexec_crash_loaded", "0");

@@ -5,22 +5,22 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
-use pagehaul_present::number::{bytes, count, parse_bytes};
+use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::{seconds, utc};
 use pagehaul_process::{
     CheckpointInfo, CheckpointOptions, CheckpointReport, Pid, RestartOptions, RestartReport, checkpoint,
     restart,
 };
 
-use crate::cli::options::{Reporting, Threads};
-use crate::printed::{Manner, print};
+use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads};
+use crate::printed::print;
 use crate::{run, usage};
 
 /// Checkpoint a process tree with CRIU into one compressed file with checksums
 ///
 /// Runs CRIU (version 4 or newer, on PATH) and streams its images through memory, so that the processes are frozen no
 /// longer than copying takes. Kills the processes once the file is safely on disk, unless --leave-running is given; if
-/// anything fails, they continue.
+/// anything fails, they continue. --force replaces OUTPUT once the new checkpoint is complete.
 ///
 /// Exit status: 0, the checkpoint is complete; 1, there is none, and the processes continue; 2, the command line is wrong.
 #[derive(Debug, Args)]
@@ -41,18 +41,15 @@ pub(crate) struct CheckpointArguments {
     // processes wait for it.
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value = "zstd:-1")]
     pub(crate) compress: Method,
-    /// Memory limit of the images before compression. If it is too small, the processes stay frozen until the rest is
-    /// compressed [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) max_memory: Option<u64>,
+    #[command(flatten)]
+    max_memory: MaxMemory,
     #[command(flatten)]
     threads: Threads,
     /// CRIU executable [default: criu on PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) criu: Option<PathBuf>,
-    /// Replace OUTPUT if it exists, once the new checkpoint is complete
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    overwrite: Overwrite,
     #[command(flatten)]
     reporting: Reporting,
     /// Further arguments for `criu dump`
@@ -88,18 +85,16 @@ pub(crate) fn save(arguments: &CheckpointArguments) -> anyhow::Result<ExitCode> 
         leave_running: arguments.leave_running,
         level,
         threads: arguments.threads.count(),
-        max_memory: arguments.max_memory,
-        overwrite: arguments.force,
+        max_memory: arguments.max_memory.max_memory,
+        overwrite: arguments.overwrite.force,
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
     };
-    let (result, _) = run::cancellable(arguments.reporting.quiet, |progress| {
+    let (result, _) = run::cancellable(arguments.reporting.is_quiet(), |progress| {
         checkpoint(arguments.pid, &arguments.output, &options, progress)
     })?;
     let report = result?;
-    let manner =
-        Manner { json: arguments.reporting.json, quiet: arguments.reporting.quiet, output_taken: false };
-    print(&report, None, manner, || render(&report));
+    print(&report, None, arguments.reporting.manner(false), || render(&report));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -109,13 +104,11 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
         criu: arguments.criu.clone(),
         arguments: arguments.arguments.clone(),
     };
-    let (result, _) = run::cancellable(arguments.reporting.quiet, |progress| {
+    let (result, _) = run::cancellable(arguments.reporting.is_quiet(), |progress| {
         restart(&arguments.checkpoint, &options, progress)
     })?;
     let report = result?;
-    let manner =
-        Manner { json: arguments.reporting.json, quiet: arguments.reporting.quiet, output_taken: false };
-    print(&report, None, manner, || render_restart(&report));
+    print(&report, None, arguments.reporting.manner(false), || render_restart(&report));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Codec, Method, zstd_level};
-use pagehaul_present::number::{bytes, count, parse_bytes};
+use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::seconds;
 use pagehaul_process::{Kinds, Mode, Options, Pid, Report, Target, core};
 
-use crate::cli::options::{Reporting, Threads};
-use crate::printed::{Manner, print};
+use crate::cli::options::{MaxMemory, Overwrite, Reporting, Threads};
+use crate::printed::print;
 use crate::{exit, run, standard_output, usage};
 
 /// zstd's level where none is given. The process does not wait for it, so the core may as well be smaller.
@@ -21,7 +21,8 @@ const LEVEL: i32 = 3;
 ///
 /// Stops all threads, copies the memory at memory speed, resumes the process, then compresses and writes the copy. gdb,
 /// lldb, drgn and elfutils open the core; a core in zstd frames (OUTPUT ends in .zst) after `zstd -d`. Pages never
-/// touched and pages of zeros are holes.
+/// touched and pages of zeros are holes. --force replaces OUTPUT once the new core is complete; an incomplete one then goes to
+/// OUTPUT.incomplete.
 ///
 /// Exit status: 0, the core is complete; 1, there is no core; 2, the command line is wrong; 3, the core is incomplete and
 /// marked so (disk full, signal, the process ended). The process continues unchanged in every case.
@@ -56,22 +57,19 @@ pub(crate) struct CoreArguments {
     /// Exclude these kinds of mappings
     #[arg(long, value_name = "KINDS", default_value = "none", hide_default_value = true, value_parser = kinds)]
     pub(crate) exclude: Kinds,
-    /// Memory limit of the copy made while the process is stopped. If it is too small, the process stays stopped until the
-    /// rest is written [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) max_memory: Option<u64>,
+    #[command(flatten)]
+    max_memory: MaxMemory,
     #[command(flatten)]
     threads: Threads,
-    /// Replace OUTPUT if it exists, once the new core is complete. An incomplete core goes to OUTPUT.incomplete
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    overwrite: Overwrite,
     #[command(flatten)]
     reporting: Reporting,
 }
 
 pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     let to_stdout = arguments.output == Path::new("-");
-    if to_stdout && arguments.reporting.json {
+    if to_stdout && arguments.reporting.is_json() {
         return Err(usage::wrong(
             "--json and the core cannot both go to standard output; name an output file",
         ));
@@ -82,7 +80,7 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
     let target = if to_stdout {
         Target::Stdout
     } else {
-        Target::File { path: arguments.output.clone(), overwrite: arguments.force }
+        Target::File { path: arguments.output.clone(), overwrite: arguments.overwrite.force }
     };
     let options = Options {
         mode: match (arguments.live, arguments.snapshot) {
@@ -94,15 +92,13 @@ pub(crate) fn run(arguments: &CoreArguments) -> anyhow::Result<ExitCode> {
         exclude: arguments.exclude,
         level: level(arguments)?,
         threads: arguments.threads.count(),
-        max_memory: arguments.max_memory,
+        max_memory: arguments.max_memory.max_memory,
     };
-    let (result, peak) = run::cancellable(arguments.reporting.quiet, |progress| {
+    let (result, peak) = run::cancellable(arguments.reporting.is_quiet(), |progress| {
         core(arguments.pid, &target, &options, progress)
     })?;
     let report = result?;
-    let manner =
-        Manner { json: arguments.reporting.json, quiet: arguments.reporting.quiet, output_taken: to_stdout };
-    print(&report, Some(peak), manner, || render(&report, peak));
+    print(&report, Some(peak), arguments.reporting.manner(to_stdout), || render(&report, peak));
     match failure(&report) {
         None => Ok(ExitCode::SUCCESS),
         Some(sentence) => {

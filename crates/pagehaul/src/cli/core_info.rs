@@ -9,10 +9,10 @@ use pagehaul_process::{CoreInfo, describe, describe_checkpoint};
 use serde::Serialize;
 
 use crate::cli::checkpoint;
-use crate::printed;
+use crate::cli::options::Json;
 
 /// Describes a core or a checkpoint; none if the file is something else, or cannot be opened.
-pub(crate) fn run(path: &Path, json: bool) -> anyhow::Result<Option<ExitCode>> {
+pub(crate) fn run(path: &Path, json: Json) -> anyhow::Result<Option<ExitCode>> {
     // A checkpoint may be named by its directory. Opening a pipe would block.
     if !path.is_file() && !path.is_dir() {
         return Ok(None);
@@ -26,12 +26,8 @@ pub(crate) fn run(path: &Path, json: bool) -> anyhow::Result<Option<ExitCode>> {
     describe(path)?.map(|info| print(&info, json, render)).transpose()
 }
 
-fn print<I: Serialize>(info: &I, json: bool, render: fn(&I) -> String) -> anyhow::Result<ExitCode> {
-    if json {
-        printed::json(info)?;
-    } else {
-        printed::text(&render(info))?;
-    }
+fn print<I: Serialize>(info: &I, json: Json, render: fn(&I) -> String) -> anyhow::Result<ExitCode> {
+    json.print(info, render)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,28 +1,24 @@
 //! `pagehaul dmesg`.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
 use pagehaul_kernel::{Caller, KernelLog, Record};
-use pagehaul_physmem::MapPolicy;
 use pagehaul_present::printable;
-use pagehaul_vmcore::Source;
 use serde::Serialize;
 
+use crate::cli::options::{Dumps, Json};
 use crate::printed;
-use crate::sandbox::Sandbox;
 
 /// Print the kernel log of a dump
 ///
 /// Needs no debug symbols: VMCOREINFO in the dump describes the log. Inconsistent records are skipped and counted.
 #[derive(Debug, Args)]
 pub(crate) struct DmesgArguments {
-    /// The dump, or the parts of a split set
-    #[arg(required = true, value_name = "DUMP")]
-    dumps: Vec<PathBuf>,
+    #[command(flatten)]
+    dumps: Dumps,
     /// Begin each line with its facility and level
     #[arg(short = 'x', long)]
     decode: bool,
@@ -32,9 +28,8 @@ pub(crate) struct DmesgArguments {
     /// Lowest priority to print: 0 (emerg) to 7 (debug)
     #[arg(short, long, value_name = "LEVEL", default_value = "7", value_parser = clap::value_parser!(u8).range(0..=7))]
     level: u8,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Names of levels and facilities as `dmesg -x` has them.
@@ -43,12 +38,11 @@ const FACILITIES: [&str; 12] =
     ["kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp"];
 
 pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
-    Sandbox::reading(&arguments.dumps).enter();
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let source = arguments.dumps.open()?;
     let memory = source.memory();
     let mut log = KernelLog::read(memory).with_context(|| source.path().display().to_string())?;
     log.records.retain(|record| record.level <= arguments.level);
-    printed::out(|out| if arguments.json { json(&log, out) } else { plain(&log, arguments, out) })?;
+    printed::out(|out| if arguments.json.json { json(&log, out) } else { plain(&log, arguments, out) })?;
     if log.damaged > 0 {
         tell!("pagehaul: {} records are inconsistent or unreadable, and are skipped", log.damaged);
     }

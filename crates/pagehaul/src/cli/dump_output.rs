@@ -13,7 +13,7 @@ use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::memory_use::threads_that_fit;
-use crate::printed::{Manner, print};
+use crate::printed::print;
 use crate::{exit, run, standard_output, summary, usage};
 
 /// How a dump is written.
@@ -85,7 +85,7 @@ impl DumpOutput {
             format: self.format(target.as_ref()),
             limits: selection.limits,
         };
-        let (result, peak) = run::cancellable(self.reporting.quiet, |progress| match &target {
+        let (result, peak) = run::cancellable(self.reporting.is_quiet(), |progress| match &target {
             Some(target) => capture_with_first(source, target, &options, &selection.first, progress),
             None => estimate(source, &options, progress),
         })?;
@@ -96,8 +96,7 @@ impl DumpOutput {
             if about_source { error.context(source.path().display().to_string()) } else { error }
         })?;
         report.warnings.extend(selection.warnings);
-        let Reporting { json, quiet } = self.reporting;
-        let manner = Manner { json, quiet, output_taken: target == Some(Target::Stdout) };
+        let manner = self.reporting.manner(target == Some(Target::Stdout));
         print(&report, Some(peak), manner, || summary::render(&report, peak, self.verbose));
         Ok(match summary::failure(&report) {
             None => ExitCode::SUCCESS,
@@ -110,7 +109,7 @@ impl DumpOutput {
 
     /// Whether standard error is to stay empty.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.reporting.quiet
+        self.reporting.is_quiet()
     }
 
     /// Whether outputs that exist may be replaced.
@@ -146,7 +145,7 @@ impl DumpOutput {
     fn check_stdout(&self, outputs: usize) -> anyhow::Result<()> {
         let refusal = if outputs > 1 {
             "`-` writes the whole dump to standard output; parts have to be files"
-        } else if self.reporting.json {
+        } else if self.reporting.is_json() {
             "--json and the dump cannot both go to standard output; name an output file"
         } else if self.checksums {
             "--checksums writes a file next to the output, and standard output has none; name an output file"

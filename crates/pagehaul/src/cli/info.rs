@@ -2,7 +2,6 @@
 
 mod render;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -16,45 +15,40 @@ use pagehaul_vmcore::ElfVmcore;
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
-use crate::printed;
+use crate::cli::options::{Dumps, Json};
 use crate::registers::{self, Cpu};
 use crate::sandbox::Sandbox;
 
 /// Describe a dump: format, kernel, time, dump level, codecs, completeness; memory map and registers
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// A vmcore or dump of any format, or the parts of a split set
-    #[arg(required = true, value_name = "DUMP")]
-    dumps: Vec<PathBuf>,
+    #[command(flatten)]
+    dumps: Dumps,
     /// Also count the pages of each class, from the kernel's struct pages
     #[arg(long)]
     classes: bool,
     /// Also list every note, and all registers of each CPU
     #[arg(long)]
     notes: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
-    Sandbox::reading(&arguments.dumps).enter();
+    let dumps = &arguments.dumps.dumps;
+    Sandbox::reading(dumps).enter();
     #[cfg(feature = "process")]
-    if let [core] = arguments.dumps.as_slice()
+    if let [core] = dumps.as_slice()
         && let Some(code) = crate::cli::core_info::run(core, arguments.json)?
     {
         return Ok(code);
     }
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let source = Source::open_all(dumps, MapPolicy::default())?;
     let mut description = describe(&source)?;
     if arguments.classes {
         description.classes = classes(&source)?;
     }
-    if arguments.json {
-        printed::json(&description)?;
-    } else {
-        printed::text(&render::text(&description, arguments.notes))?;
-    }
+    arguments.json.print(&description, |description| render::text(description, arguments.notes))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -22,7 +22,7 @@ use crate::sandbox::Sandbox;
 /// Show the latency of kernel functions, or the time between two trace events, as a histogram
 ///
 /// Uses kprobe events, fprobe events or the function graph tracer, whichever the kernel offers; needs neither a compiler nor
-/// eBPF. Ends on Ctrl-C, after --duration, or with the command.
+/// eBPF. Ends on Ctrl-C, after --duration, or with COMMAND. --json prints one line per histogram.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul latency -u purge_vmap_node
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &LatencyArguments) -> anyhow::Result<ExitCode> {
         step: arguments.linear,
         by_function: arguments.function,
         pids: arguments.pids.clone(),
-        buffer_kb: arguments.tracing.buffer_kb,
+        buffer_kb: arguments.tracing.buffer_kb(),
     };
     if let Some(path) = &arguments.tracing.from {
         read_trace(arguments, path, &options)?;
@@ -111,8 +111,8 @@ pub(crate) fn run(arguments: &LatencyArguments) -> anyhow::Result<ExitCode> {
     };
     warn_skipped(setup.skipped());
     if let Some(path) = &arguments.tracing.output {
-        let recording = Recording::create(path, arguments.tracing.force)?;
-        let command = &arguments.tracing.command;
+        let recording = Recording::create(path, arguments.tracing.live.overwrite.force)?;
+        let command = &arguments.tracing.live.command;
         let recorder = recording.start(|file| EventRecorder::start(setup, file, command))?;
         run.start(&arguments.tracing)?;
         return run.record(recorder, recording, path);
@@ -184,7 +184,7 @@ fn read_trace(arguments: &LatencyArguments, path: &Path, options: &Options) -> a
 
 fn print(arguments: &LatencyArguments, report: &Report, time: impl FnOnce() -> String) -> anyhow::Result<()> {
     let time = arguments.timestamp.then(time);
-    if arguments.tracing.json {
+    if arguments.tracing.json.json {
         let mut value = serde_json::to_value(report)?;
         if let (Some(time), Some(object)) = (time, value.as_object_mut()) {
             object.insert("time".into(), time.into());

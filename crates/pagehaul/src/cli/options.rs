@@ -1,10 +1,39 @@
-//! Options that several commands share: one spelling and one meaning each.
+//! Options that several commands share: one spelling, one meaning and one sentence each.
 
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench", feature = "kdump-setup"))]
+use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
+#[cfg(feature = "stalls")]
+use std::time::Duration;
 
 use clap::Args;
-#[cfg(feature = "stalls")]
+use pagehaul_physmem::MapPolicy;
+#[cfg(any(feature = "stalls", feature = "process"))]
 use pagehaul_present::number::parse_bytes;
+#[cfg(feature = "stalls")]
+use pagehaul_present::time::parse_duration;
+use pagehaul_vmcore::Source;
+use serde::Serialize;
+
+use crate::printed::{self, Manner};
+use crate::sandbox::Sandbox;
+
+/// The dump that a command reads.
+#[derive(Debug, Args)]
+pub(crate) struct Dumps {
+    /// The dump, or the parts of a split set
+    #[arg(required = true, value_name = "DUMP")]
+    pub(crate) dumps: Vec<PathBuf>,
+}
+
+impl Dumps {
+    /// Opens the dump. Nothing but its files can be opened afterwards.
+    pub(crate) fn open(&self) -> anyhow::Result<Source> {
+        Sandbox::reading(&self.dumps).enter();
+        Ok(Source::open_all(&self.dumps, MapPolicy::default())?)
+    }
+}
 
 /// `--threads`.
 #[derive(Debug, Clone, Copy, Args)]
@@ -29,20 +58,165 @@ pub(crate) struct Overwrite {
     pub(crate) force: bool,
 }
 
-/// `--json` and `--quiet`, of commands that report what they did.
+/// `--json`.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Reporting {
-    /// Print the report as JSON on standard output
+pub(crate) struct Json {
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Json {
+    /// Prints `value` as JSON, or the text that `render` makes of it.
+    pub(crate) fn print<T: Serialize>(
+        self,
+        value: &T,
+        render: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        if self.json { printed::json(value) } else { printed::text(&render(value)) }
+    }
+}
+
+/// `--html`.
+#[cfg(any(feature = "census", feature = "stalls"))]
+#[derive(Debug, Args)]
+pub(crate) struct Html {
+    /// Write one self-contained web page to FILE instead of text
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// `--plot`.
+#[cfg(feature = "bench")]
+#[derive(Debug, Args)]
+pub(crate) struct Plot {
+    /// Also write charts to FILE as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[cfg(feature = "bench")]
+impl Plot {
+    /// Refuses a file that charts cannot be written to, before minutes are spent.
+    pub(crate) fn check<'a>(&self, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
+        self.plot.as_ref().map_or(Ok(()), |path| crate::files::check(path, sources))
+    }
+
+    /// Writes the charts, if they are wanted.
+    pub(crate) fn write<'a>(
+        &self,
+        charts: impl FnOnce() -> String,
+        sources: impl IntoIterator<Item = &'a Path>,
+    ) -> anyhow::Result<()> {
+        self.plot.as_ref().map_or(Ok(()), |path| crate::files::write(path, &charts(), sources))
+    }
+}
+
+/// `--quiet`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Quiet {
     /// Print errors only
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
+/// `--json` and `--quiet`, of commands that report what they did.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Reporting {
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    quiet: Quiet,
+}
+
+impl Reporting {
+    pub(crate) fn is_json(self) -> bool {
+        self.json.json
+    }
+
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet.quiet
+    }
+
+    /// How to print a report. `output_taken`: the output goes to standard output.
+    pub(crate) fn manner(self, output_taken: bool) -> Manner {
+        Manner { json: self.is_json(), quiet: self.is_quiet(), output_taken }
+    }
+}
+
+/// `--max-memory`, of commands that stop processes while they copy them.
+#[cfg(feature = "process")]
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct MaxMemory {
+    /// Limit of what is copied to memory while processes are stopped. If it is too small, they stay stopped until the rest is
+    /// written [default: half of the available memory]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) max_memory: Option<u64>,
+}
+
+/// `--root`.
+#[cfg(feature = "kdump-setup")]
+#[derive(Debug, Args)]
+pub(crate) struct RootDirectory {
+    /// Read a copy of a machine's files (/etc, /proc, /sys, /var ...) below DIR
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) root: PathBuf,
+}
+
+#[cfg(feature = "kdump-setup")]
+impl RootDirectory {
+    /// Whether the files are those of this machine.
+    pub(crate) fn is_this_machine(&self) -> bool {
+        self.root == Path::new("/")
+    }
+}
+
+/// `--capture-cpus`.
+#[cfg(feature = "kdump-setup")]
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct CaptureCpus {
+    /// CPUs that the capture kernel is to use [default: as many as pay off]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub(crate) capture_cpus: Option<u32>,
+}
+
+/// Options of commands that trace the running kernel.
+#[cfg(feature = "stalls")]
+#[derive(Debug, Args)]
+pub(crate) struct LiveTrace {
+    /// Stop after TIME (500ms, 10s, 5m) [default: when COMMAND ends, or on Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Size of the kernel's buffer per CPU: larger ones lose fewer events [default: 4M; of `reclaim record`, 8M]
+    #[arg(long, value_name = "SIZE", value_parser = trace_buffer_kb)]
+    buffer_size: Option<u32>,
+    #[command(flatten)]
+    pub(crate) overwrite: Overwrite,
+    /// Trace while COMMAND runs (all processes, not only COMMAND)
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[cfg(feature = "stalls")]
+impl LiveTrace {
+    /// KiB of the kernel's buffer.
+    pub(crate) fn buffer_kb(&self, default: u32) -> u32 {
+        self.buffer_size.unwrap_or(default)
+    }
+}
+
+/// Parses a time of more than 0.
+#[cfg(feature = "stalls")]
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("expected more than 0".into()),
+        duration => Ok(duration),
+    }
+}
+
 /// Parses the size of a kernel trace buffer, and returns it in KiB, which tracefs takes.
 #[cfg(feature = "stalls")]
-pub(crate) fn trace_buffer_kb(text: &str) -> Result<u32, String> {
+fn trace_buffer_kb(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text)?;
     u32::try_from(bytes >> 10)
         .ok()

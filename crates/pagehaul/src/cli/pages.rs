@@ -10,7 +10,7 @@ use pagehaul_kernel::Kernel;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
-use crate::cli::options::Threads;
+use crate::cli::options::{Dumps, Html, Json, Threads};
 use crate::sandbox::Sandbox;
 use crate::{files, printed};
 
@@ -18,27 +18,26 @@ use crate::{files, printed};
 ///
 /// The counts come from the kernel's struct pages, so that a filtered dump shows as much as a complete one. Memory without
 /// struct pages is no-struct-page; pages whose struct page is missing or contradicts itself are undecided.
+/// JSON and web page include a map of physical memory.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul pages dump
   pagehaul pages dump --html memory.html")]
 pub(crate) struct PagesArguments {
-    /// The dump, or the parts of a split set
-    #[arg(required = true, value_name = "DUMP")]
-    dumps: Vec<PathBuf>,
-    /// Print JSON, including the map
-    #[arg(long, conflicts_with = "html")]
-    json: bool,
-    /// Write a self-contained HTML page with a map of physical memory
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    dumps: Dumps,
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    html: Html,
     #[command(flatten)]
     threads: Threads,
 }
 
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
-    Sandbox::reading(&arguments.dumps).writing(&arguments.html).enter();
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let dumps = &arguments.dumps.dumps;
+    Sandbox::reading(dumps).writing(&arguments.html.html).enter();
+    let source = Source::open_all(dumps, MapPolicy::default())?;
     let memory = source.memory();
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory).with_context(place)?;
@@ -51,12 +50,12 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     };
     let mut census = count(memory, &kernel, heading, threads).with_context(place)?;
     census.warnings.splice(0..0, source.warnings());
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &arguments.html.html {
         let page = html(&census).context("cannot make the page")?;
-        files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
+        files::write(path, &page, dumps.iter().map(PathBuf::as_path))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.json {
+    if arguments.json.json {
         printed::line(serde_json::to_string(&census)?)?;
     } else {
         printed::text(&pagehaul_census::text(&census))?;

@@ -2,19 +2,17 @@
 
 use std::io::{self, BufWriter, Write};
 use std::ops::{ControlFlow, Range};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_kernel::{AddressSpace, TranslateError};
-use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageState, ReadError, View};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageState, ReadError, View};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_vmcore::Source;
 use pagehaul_vmcore::sweep::sweep;
 
-use crate::cli::options::Threads;
-use crate::sandbox::Sandbox;
+use crate::cli::options::{Dumps, Threads};
 use crate::usage;
 
 /// Read memory at a physical or virtual address
@@ -30,9 +28,8 @@ use crate::usage;
   pagehaul read dump --virt 0xffff888000100000 --len 4096 --format raw > text
   pagehaul read part.1 part.2 --phys 0 --len 1G --format raw | sha256sum")]
 pub(crate) struct ReadArguments {
-    /// The dump, or the parts of a split set
-    #[arg(required = true, value_name = "DUMP")]
-    dumps: Vec<PathBuf>,
+    #[command(flatten)]
+    dumps: Dumps,
     /// Physical address, decimal or hexadecimal with 0x
     #[arg(long, value_name = "ADDR", value_parser = number, required_unless_present = "virt", conflicts_with = "virt")]
     phys: Option<u64>,
@@ -65,8 +62,7 @@ enum Stop {
 }
 
 pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
-    Sandbox::reading(&arguments.dumps).enter();
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let source = arguments.dumps.open()?;
     let mut out = Printer::new(arguments);
     let stopped = match (arguments.phys, arguments.virt) {
         (Some(paddr), _) => physical(&source, paddr, arguments, &mut out),

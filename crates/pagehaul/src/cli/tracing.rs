@@ -11,10 +11,9 @@ use clap::Args;
 use pagehaul_latency::EventRecorder;
 use pagehaul_latency::trace_file::Intervals;
 use pagehaul_present::number::{bytes, count};
-use pagehaul_present::time::parse_duration;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli::options::trace_buffer_kb;
+use crate::cli::options::{Json, LiveTrace, positive_duration};
 use crate::files::Recording;
 
 /// Time between two reads of the kernel's buffers.
@@ -27,41 +26,28 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct TracingArguments {
     /// Report every TIME (500ms, 10s, 5m; a number without a unit is in seconds). With --from, on the trace's clock, and
     /// only intervals with events
-    #[arg(short, long, value_name = "TIME", value_parser = positive)]
+    #[arg(short, long, value_name = "TIME", value_parser = positive_duration)]
     pub(super) interval: Option<Duration>,
-    /// Stop after TIME
-    #[arg(long, value_name = "TIME", value_parser = positive)]
-    pub(super) duration: Option<Duration>,
-    /// Record the events to FILE, to be read with --from
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["from", "interval", "json"])]
+    /// Record the events to OUTPUT, to be read with --from
+    #[arg(short, long, conflicts_with_all = ["from", "interval", "json"])]
     pub(super) output: Option<PathBuf>,
-    /// Replace FILE if it exists
-    #[arg(long, requires = "output")]
-    pub(super) force: bool,
     /// Read a trace file instead of the running kernel: a pagehaul recording (.pht), trace.dat or text; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "command")]
     pub(super) from: Option<PathBuf>,
-    /// Size of the kernel's buffer per CPU: larger ones lose fewer events
-    #[arg(long = "buffer-size", value_name = "SIZE", default_value = "4M", value_parser = trace_buffer_kb)]
-    pub(super) buffer_kb: u32,
-    /// Print JSON: one object per report, each on one line
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Trace while this command runs (all processes, not only the command)
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(super) command: Vec<String>,
+    #[command(flatten)]
+    pub(super) live: LiveTrace,
+    #[command(flatten)]
+    pub(super) json: Json,
 }
 
 impl TracingArguments {
-    pub(super) fn intervals(&self) -> Intervals {
-        Intervals { interval: self.interval, duration: self.duration }
+    /// KiB of the kernel's buffer per CPU.
+    pub(super) fn buffer_kb(&self) -> u32 {
+        self.live.buffer_kb(4 << 10)
     }
-}
 
-fn positive(text: &str) -> Result<Duration, String> {
-    match parse_duration(text)? {
-        Duration::ZERO => Err("expected more than 0".into()),
-        duration => Ok(duration),
+    pub(super) fn intervals(&self) -> Intervals {
+        Intervals { interval: self.interval, duration: self.live.duration }
     }
 }
 
@@ -101,13 +87,13 @@ impl TracingRun {
 
     /// Starts the command, if any, and the clock.
     pub(super) fn start(&mut self, arguments: &TracingArguments) -> anyhow::Result<()> {
-        if let Some((program, rest)) = arguments.command.split_first() {
+        if let Some((program, rest)) = arguments.live.command.split_first() {
             let child = Command::new(program).args(rest).spawn();
             self.command = Some(child.with_context(|| format!("cannot start {program}"))?);
-        } else if arguments.duration.is_none() {
+        } else if arguments.live.duration.is_none() {
             tell!("Tracing... Hit Ctrl-C to end.");
         }
-        (self.duration, self.interval) = (arguments.duration, arguments.interval);
+        (self.duration, self.interval) = (arguments.live.duration, arguments.interval);
         self.next_report = self.interval;
         self.begin = Instant::now();
         Ok(())

@@ -2,25 +2,24 @@
 
 mod text;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use pagehaul_inspect::{Machine, Report, Task, TaskStack};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
-use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
-use pagehaul_vmcore::Source;
+use pagehaul_physmem::{PhysMemory, Recorder};
 use serde::Serialize;
 
+use crate::cli::options::{Dumps, Json};
 use crate::crash_report::{CrashReport, Outcome, limit_process};
 use crate::printed;
-use crate::sandbox::Sandbox;
 
 /// Explain why a machine crashed or stalled, from its dump alone
 ///
 /// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
-/// on the dump; a frame that was searched on the stack instead of unwound has a `?`.
+/// on the dump; a frame that was searched on the stack instead of unwound has a `?`. /proc/kcore is the running kernel. --json
+/// holds all tasks and stacks only with --tasks and --stacks.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong.
 #[derive(Debug, Args)]
@@ -32,9 +31,8 @@ use crate::sandbox::Sandbox;
   pagehaul triage dump --pid 1
   pagehaul triage dump --json")]
 pub(crate) struct TriageArguments {
-    /// The dump, or the parts of a split set; /proc/kcore for the running kernel
-    #[arg(required = true, value_name = "DUMP")]
-    dumps: Vec<PathBuf>,
+    #[command(flatten)]
+    dumps: Dumps,
     /// Print this section in full; may be repeated
     #[arg(short, long, value_enum, value_name = "NAME")]
     section: Vec<Section>,
@@ -47,9 +45,8 @@ pub(crate) struct TriageArguments {
     /// Print one task: its state, parents and stack
     #[arg(long, value_name = "PID", conflicts_with_all = ["tasks", "stacks", "section"])]
     pid: Option<u32>,
-    /// Print JSON; with --tasks and --stacks these too
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: Json,
     /// For `capture --triage`: print the report and the pages that it is made of
     #[arg(long, hide = true)]
     for_capture: bool,
@@ -79,7 +76,7 @@ pub(super) enum Section {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+struct Printed<'a> {
     #[serde(flatten)]
     report: &'a Report,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +88,6 @@ struct Json<'a> {
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
-        Sandbox::reading(&arguments.dumps).enter();
         let outcome = match for_capture(&arguments.dumps) {
             Ok(report) => Outcome::Report(report),
             Err(error) => Outcome::Error(format!("{error:#}")),
@@ -99,8 +95,7 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         printed::json(&outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
-    Sandbox::reading(&arguments.dumps).enter();
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let source = arguments.dumps.open()?;
     let name = || source.path().display().to_string();
     let memory = source.memory();
     let kernel = AddressSpace::discover(memory).with_context(name)?;
@@ -112,10 +107,10 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if let Err(why) = &log {
         report.missing.push(format!("the log: {why}"));
     }
-    if arguments.json {
+    if arguments.json.json {
         let stacks = arguments.stacks.then(|| report.stacks(&machine));
         let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
-        printed::json(&Json { report: &report, tasks, stacks })?;
+        printed::json(&Printed { report: &report, tasks, stacks })?;
         return Ok(ExitCode::SUCCESS);
     }
     let text = match arguments.pid {
@@ -136,8 +131,8 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Makes the one screen, and records which pages that took, with those of all stacks.
-fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
-    let source = Source::open_all(dumps, MapPolicy::default())?;
+fn for_capture(dumps: &Dumps) -> anyhow::Result<CrashReport> {
+    let source = dumps.open()?;
     let recorder = Recorder::new(source.memory());
     let kernel = AddressSpace::discover(&recorder)?;
     let unrecorded = VirtualMemory::new(&kernel, source.memory());

@@ -16,7 +16,7 @@ use pagehaul_vmcore::Source;
 use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 
-use crate::cli::options::Threads;
+use crate::cli::options::{Dumps, Json, Threads};
 use crate::sandbox::Sandbox;
 use crate::{exit, printed, run};
 
@@ -33,36 +33,36 @@ const SHOWN: usize = 10;
 /// or damaged, or bytes have changed.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
-    /// The dump, or the parts of a split set
-    #[arg(required = true, value_name = "DUMP")]
-    dumps: Vec<PathBuf>,
+    #[command(flatten)]
+    dumps: Dumps,
     #[command(flatten)]
     threads: Threads,
     /// List every missing or damaged page
     #[arg(short, long)]
     verbose: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
-    let sums: Vec<PathBuf> = arguments.dumps.iter().map(|dump| Checksums::path_of(dump)).collect();
-    Sandbox::reading(arguments.dumps.iter().chain(&sums)).enter();
+    let dumps = &arguments.dumps.dumps;
+    let sums: Vec<PathBuf> = dumps.iter().map(|dump| Checksums::path_of(dump)).collect();
+    Sandbox::reading(dumps.iter().chain(&sums)).enter();
     let threads = arguments.threads.count();
     #[cfg(feature = "process")]
-    if let [file] = arguments.dumps.as_slice()
-        && let Some(code) = crate::cli::verify_process::run(file, threads, arguments.json)?
+    if let [file] = dumps.as_slice()
+        && let Some(code) = crate::cli::verify_process::run(file, threads, arguments.json.json)?
     {
         return Ok(code);
     }
-    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let source = Source::open_all(dumps, MapPolicy::default())?;
     let (findings, _) =
         run::shown(&Progress::default(), false, |progress| verify(&source, threads, progress));
     let findings = findings?;
     let classes = classes(&source, &findings);
     let report = Printed::new(&findings, &classes, arguments);
-    let written = if arguments.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
+    let written =
+        if arguments.json.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
     printed::unless_closed(written)?;
     Ok(if findings.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(exit::DAMAGED) })
 }

@@ -20,8 +20,9 @@ use crate::sandbox::Sandbox;
 /// Show the areas of the vmalloc space and their callers; or over time: allocations, the backlog of areas that are freed but
 /// not purged, and purges
 ///
-/// Without options, shows the present state (/proc/vmallocinfo; needs root). With --interval, --duration or a command, follows the kernel's
-/// vmalloc trace events (6.12 has them, 6.1 lacks them), and measures the latency of purges if the kernel has probes.
+/// Without options, shows the present state (/proc/vmallocinfo; needs root). With --interval, --duration or COMMAND, follows the
+/// kernel's vmalloc trace events (6.12 has them, 6.1 lacks them), and measures the latency of purges if the kernel has probes;
+/// --json then prints one line per interval.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul vmalloc
@@ -45,16 +46,17 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     if let Some(path) = &tracing.output {
         let mut run = TracingRun::catch_signals()?;
         let tracefs = Tracefs::find()?;
-        let recording = Recording::create(path, tracing.force)?;
-        let recorder = recording.start(|file| record(&tracefs, file, tracing.buffer_kb, &tracing.command))?;
+        let recording = Recording::create(path, tracing.live.overwrite.force)?;
+        let recorder =
+            recording.start(|file| record(&tracefs, file, tracing.buffer_kb(), &tracing.live.command))?;
         run.start(tracing)?;
         return run.record(recorder, recording, path);
     }
-    if tracing.interval.is_some() || tracing.duration.is_some() || !tracing.command.is_empty() {
+    if tracing.interval.is_some() || tracing.live.duration.is_some() || !tracing.live.command.is_empty() {
         return monitor(arguments);
     }
     let usage = Usage::read()?;
-    if tracing.json {
+    if tracing.json.json {
         printed::line(serde_json::to_string(&usage)?)?;
     } else {
         printed::text(&usage.text())?;
@@ -65,7 +67,7 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
 fn monitor(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     let tracing = &arguments.tracing;
     let mut run = TracingRun::catch_signals()?;
-    let mut monitor = Monitor::start(&Tracefs::find()?, !arguments.no_stacks, tracing.buffer_kb)?;
+    let mut monitor = Monitor::start(&Tracefs::find()?, !arguments.no_stacks, tracing.buffer_kb())?;
     run.start(tracing)?;
     let purge = monitor.purge_function();
     let mut all = Vec::new();
@@ -82,7 +84,7 @@ fn monitor(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     }
     monitor.poll(Duration::ZERO)?;
     show(monitor.take()?)?;
-    if !tracing.json {
+    if !tracing.json.json {
         printed::text(&summary(&all, purge))?;
         if purge.is_none() {
             printed::line("\npurge latency is unknown: this kernel has no function probes")?;
@@ -101,7 +103,7 @@ fn show_trace(tracing: &TracingArguments, path: &Path) -> anyhow::Result<()> {
     for (at, interval) in intervals.iter().enumerate() {
         print(tracing, interval, at == 0, None)?;
     }
-    if !tracing.json {
+    if !tracing.json.json {
         printed::text(&summary(&intervals, None))?;
     }
     Ok(())
@@ -113,7 +115,7 @@ fn print(
     first: bool,
     purge: Option<&'static str>,
 ) -> anyhow::Result<()> {
-    if !tracing.json {
+    if !tracing.json.json {
         if first {
             printed::line(interval_header())?;
         }

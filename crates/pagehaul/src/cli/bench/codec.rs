@@ -11,7 +11,8 @@ use pagehaul_present::time::parse_duration;
 use serde::Serialize;
 
 use super::gib;
-use crate::{files, printed};
+use crate::cli::options::{Json, Plot};
+use crate::printed;
 
 /// Share of the sum's speed that the zero test is to reach.
 const ZERO_GOAL: f64 = 0.9;
@@ -25,19 +26,17 @@ pub(crate) struct CodecArguments {
     sample: Option<PathBuf>,
     /// Codecs and levels, as in zstd:-1,lzo
     #[arg(short, long, value_name = "CODEC[:LEVEL],…", default_value = METHODS, value_delimiter = ',')]
-    codecs: Vec<Method>,
+    compress: Vec<Method>,
     /// Pages to sample
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pages: usize,
     /// Time per measurement: 100ms, 1s
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
     time: Duration,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Write charts to this file as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    plot: Plot,
 }
 
 #[derive(Serialize)]
@@ -51,10 +50,7 @@ struct Measured {
 
 pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
     let time = arguments.time;
-    if let Some(path) = &arguments.plot {
-        // Before minutes are spent.
-        files::check(path, arguments.sample.as_deref())?;
-    }
+    arguments.plot.check(arguments.sample.as_deref())?;
     let sample = match &arguments.sample {
         Some(path) => codecs::sample(path, arguments.pages)
             .with_context(|| format!("cannot sample {}", path.display()))?,
@@ -62,18 +58,16 @@ pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
     };
     let measured = Measured {
         zero_test: codecs::zero_test(time),
-        by_dirtiness: codecs::by_dirtiness(&arguments.codecs, time)?,
+        by_dirtiness: codecs::by_dirtiness(&arguments.compress, time)?,
         sampled_pages: sample.len(),
         on_sample: if sample.is_empty() {
             Vec::new()
         } else {
-            codecs::on_pages(&arguments.codecs, &sample, time)?
+            codecs::on_pages(&arguments.compress, &sample, time)?
         },
     };
-    if let Some(path) = &arguments.plot {
-        files::write(path, &charts(&measured, &arguments.codecs), arguments.sample.as_deref())?;
-    }
-    if arguments.json { printed::json(&measured) } else { print(&measured, arguments) }
+    arguments.plot.write(|| charts(&measured, &arguments.compress), arguments.sample.as_deref())?;
+    if arguments.json.json { printed::json(&measured) } else { print(&measured, arguments) }
 }
 
 fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> {
@@ -95,7 +89,7 @@ fn print(measured: &Measured, arguments: &CodecArguments) -> anyhow::Result<()> 
         say!("\n{title}")?;
         let mut table =
             Table::new(std::iter::once("codec".to_owned()).chain(DIRTINESS.iter().map(u8::to_string)));
-        table.rows(arguments.codecs.iter().map(|method| {
+        table.rows(arguments.compress.iter().map(|method| {
             let name = method.to_string();
             let cells = measured.by_dirtiness.iter().filter(|rate| rate.method == name).map(cell);
             std::iter::once(name.clone()).chain(cells).collect::<Vec<_>>()

@@ -8,8 +8,9 @@ use pagehaul_present::number::bytes;
 use pagehaul_present::time::parse_duration;
 
 use super::gib;
+use crate::cli::options::Json;
 #[cfg(feature = "bench")]
-use crate::files;
+use crate::cli::options::Plot;
 use crate::printed;
 
 /// Measure how fast memory is mapped, touched and read through windows of 4 KiB to 64 MiB
@@ -21,31 +22,24 @@ pub(crate) struct ReadArguments {
     /// File to read
     #[arg(default_value = "/proc/vmcore")]
     source: PathBuf,
-    /// Time per measurement: 300ms, 1s
+    /// Time per measurement: 100ms, 1s
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_duration)]
     time: Duration,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Write a chart to this file as SVG
+    #[command(flatten)]
+    json: Json,
     #[cfg(feature = "bench")]
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    plot: Plot,
 }
 
 pub(super) fn run(arguments: &ReadArguments) -> anyhow::Result<()> {
     #[cfg(feature = "bench")]
-    if let Some(path) = &arguments.plot {
-        // Before minutes are spent.
-        files::check(path, [arguments.source.as_path()])?;
-    }
+    arguments.plot.check([arguments.source.as_path()])?;
     let mut progress = |window| tell!("pagehaul: windows of {}", bytes(window));
     let sweep = sweep(&arguments.source, arguments.time, &mut progress)?;
     #[cfg(feature = "bench")]
-    if let Some(path) = &arguments.plot {
-        files::write(path, &chart(&sweep), [arguments.source.as_path()])?;
-    }
-    if arguments.json {
+    arguments.plot.write(|| chart(&sweep), [arguments.source.as_path()])?;
+    if arguments.json.json {
         return printed::json(&sweep);
     }
     say!("{} ({}), GiB/s", sweep.source, bytes(sweep.bytes))?;

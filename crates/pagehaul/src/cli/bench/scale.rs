@@ -11,8 +11,8 @@ use pagehaul_present::svg::{self, Axis, Chart, Line, Series};
 use pagehaul_present::time::seconds;
 use serde::Serialize;
 
-use crate::cli::options::Threads;
-use crate::{files, printed};
+use crate::cli::options::{Json, Plot, Threads};
+use crate::printed;
 
 /// The largest time per TiB may be so many times the smallest, from 1 TiB up.
 const SPREAD_GOAL: f64 = 1.1;
@@ -28,7 +28,7 @@ pub(crate) struct ScaleArguments {
     max: u64,
     /// Dump levels
     #[arg(short, long, value_name = "LEVEL,…", default_value = "31,0", value_delimiter = ',')]
-    dump_levels: Vec<DumpLevel>,
+    dump_level: Vec<DumpLevel>,
     /// Codec and level
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
     compress: Method,
@@ -43,12 +43,10 @@ pub(crate) struct ScaleArguments {
     /// Disk bandwidths to predict for, in MB/s
     #[arg(long, value_name = "MB/S,…", default_value = "200,1000,3000,10000", value_delimiter = ',')]
     disks: Vec<u64>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Write charts to this file as SVG
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    json: Json,
+    #[command(flatten)]
+    plot: Plot,
 }
 
 #[derive(Serialize)]
@@ -63,7 +61,7 @@ pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
     let threads = arguments.threads.count();
     let config = Config {
         sizes: SIZES.into_iter().filter(|size| *size <= arguments.max).collect(),
-        levels: arguments.dump_levels.clone(),
+        levels: arguments.dump_level.clone(),
         method: arguments.compress,
         threads,
         scratch: arguments.scratch.clone(),
@@ -84,14 +82,12 @@ pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
         Config { sizes: vec![8 << 30], levels: vec![DumpLevel::NONE], method: Method::NONE, ..config };
     let place = scale::run(&plain, &mut told)?.first().map_or(f64::INFINITY, Run::pack_rate);
     let rates: Vec<Rates> =
-        arguments.dump_levels.iter().filter_map(|level| rates(&runs, *level, place)).collect();
+        arguments.dump_level.iter().filter_map(|level| rates(&runs, *level, place)).collect();
     let disks: Vec<u64> = arguments.disks.iter().map(|disk| disk * 1_000_000).collect();
     let predictions = predict::table(&rates, &disks);
     let measured = Measured { runs, rates, predictions, assumptions: ASSUMPTIONS };
-    if let Some(path) = &arguments.plot {
-        files::write(path, &charts(&measured), [])?;
-    }
-    if arguments.json { printed::json(&measured) } else { print(&measured, arguments) }
+    arguments.plot.write(|| charts(&measured), [])?;
+    if arguments.json.json { printed::json(&measured) } else { print(&measured, arguments) }
 }
 
 /// The rates of one CPU, from the largest machine.
@@ -141,7 +137,7 @@ fn print(measured: &Measured, arguments: &ScaleArguments) -> anyhow::Result<()> 
     printed::text(&table.to_string())?;
     let within = measured.runs.iter().all(|run| run.peak_anonymous <= run.bound);
     say!("\ngoal: anonymous memory within 32 MiB + 8 MiB per thread: {}", met(within))?;
-    for level in &arguments.dump_levels {
+    for level in &arguments.dump_level {
         if let Some(spread) = scale::spread(&measured.runs, level.bits()) {
             say!(
                 "goal: time per TiB within {:.0} % from 1 TiB up, level {level}: {:.1} %, {}",

@@ -51,7 +51,7 @@ struct Applied {
 }
 
 pub(super) fn run(arguments: &ApplyArguments) -> anyhow::Result<ExitCode> {
-    let root = Root::new(&arguments.planned.root);
+    let root = Root::new(&arguments.planned.root.root);
     if arguments.undo {
         return undo(&root);
     }

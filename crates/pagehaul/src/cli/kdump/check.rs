@@ -1,6 +1,5 @@
 //! `pagehaul kdump check`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,7 +7,8 @@ use pagehaul_kdump_setup::{Expected, Facts, Finding, Root, Severity, check};
 use pagehaul_present::number::bytes;
 use serde::Serialize;
 
-use crate::{exit, printed};
+use crate::cli::options::{CaptureCpus, Json, RootDirectory};
+use crate::exit;
 
 /// Find what would keep the next crash from being dumped
 ///
@@ -21,28 +21,21 @@ use crate::{exit, printed};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul kdump check
-  pagehaul kdump check --cpus 8 --json
+  pagehaul kdump check --capture-cpus 8 --json
   pagehaul kdump check --root sosreport/")]
 pub(crate) struct CheckArguments {
-    /// CPUs that the capture should use
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    cpus: Option<u32>,
-    /// Examine a copy of a machine's files (/etc, /proc, /sys, /var/lib/kdump ...) below DIRECTORY
-    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
-    root: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    capture_cpus: CaptureCpus,
+    #[command(flatten)]
+    root: RootDirectory,
+    #[command(flatten)]
+    json: Json,
 }
 
 pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
-    let facts = Facts::read(&Root::new(&arguments.root));
-    let findings = check(&facts, &Expected { cpus: arguments.cpus, dump_bytes: None });
-    if arguments.json {
-        printed::json(&Report::new(&facts, &findings))?;
-    } else {
-        printed::text(&text(&facts, &findings))?;
-    }
+    let facts = Facts::read(&Root::new(&arguments.root.root));
+    let findings = check(&facts, &Expected { cpus: arguments.capture_cpus.capture_cpus, dump_bytes: None });
+    arguments.json.print(&Report::new(&facts, &findings), |_| text(&facts, &findings))?;
     Ok(match findings.first().map(|finding| finding.severity) {
         None => ExitCode::SUCCESS,
         Some(Severity::Problem) => ExitCode::from(exit::KDUMP_PROBLEM),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use pagehaul_present::time::seconds;
 use serde::Serialize;
 
 use super::contents::{Dump, Memory, Origin};
-use crate::printed;
+use crate::cli::options::{CaptureCpus, Json, RootDirectory};
 
 /// More CPUs than this are not planned: one thread writes all pages.
 const MOST_CPUS: u32 = 32;
@@ -56,9 +56,8 @@ const ASSUMED_DISK: u64 = 200_000_000;
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(super) planned: Planned,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// What is planned, and for which machine.
@@ -70,9 +69,8 @@ pub(crate) struct Planned {
     /// Codec and level, as for `capture`
     #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
     compress: Method,
-    /// CPUs of the capture kernel [default: as many as pay off]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
-    capture_cpus: Option<u32>,
+    #[command(flatten)]
+    capture_cpus: CaptureCpus,
     /// Bytes per second that the disk or network takes [default: measured for a local target, else 200 MB/s]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     disk: Option<u64>,
@@ -88,9 +86,8 @@ pub(crate) struct Planned {
     /// Distribution [default: the one whose kdump is installed, or debian]
     #[arg(long, value_enum)]
     distribution: Option<Distribution>,
-    /// Read a copy of a machine's files (/etc, /proc, /sys ...) below DIRECTORY
-    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
-    pub(super) root: PathBuf,
+    #[command(flatten)]
+    pub(super) root: RootDirectory,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -115,11 +112,7 @@ impl Distribution {
 
 pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     let plan = make(&arguments.planned)?;
-    if arguments.json {
-        printed::json(&plan)?
-    } else {
-        printed::text(&text(&plan))?
-    }
+    arguments.json.print(&plan, text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -151,9 +144,9 @@ pub(super) struct Plan {
 }
 
 pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
-    let described = planned.memory.is_some() && planned.root == Path::new("/");
+    let described = planned.memory.is_some() && planned.root.is_this_machine();
     // The files of another machine are not known: nothing is below a file.
-    let root = Root::new(if described { Path::new("/dev/null") } else { &planned.root });
+    let root = Root::new(if described { Path::new("/dev/null") } else { &planned.root.root });
     let mut facts = Facts::read(&root);
     if described {
         facts.release = Facts::read(&Root::new("/")).release;
@@ -175,13 +168,14 @@ pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
     let level = planned.dump_level.bits();
     let dump = found.dump(level);
     let most = facts.cpus.clamp(1, MOST_CPUS);
-    let times: Vec<Prediction> = candidates(most, planned.capture_cpus)
+    let times: Vec<Prediction> = candidates(most, planned.capture_cpus.capture_cpus)
         .map(|cpus| {
             let of = predict::predict(&rates(&found, &dump), found.bytes(), cpus, disk);
             Prediction { seconds: of.seconds + found.start, ..of }
         })
         .collect();
-    let chosen = choose(&times, planned.capture_cpus, most, &mut reasons).context("no CPUs to plan for")?;
+    let chosen = choose(&times, planned.capture_cpus.capture_cpus, most, &mut reasons)
+        .context("no CPUs to plan for")?;
     let user_excluded = level & 8 != 0;
     let reserve = reserve(stack, facts.memory, chosen.cpus, &facts.release, facts.has_cma, user_excluded);
     let is_pagehaul = described || facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul);
@@ -226,7 +220,7 @@ fn memory(planned: &Planned, root: &Root, facts: &Facts) -> anyhow::Result<Memor
             "what memory is used for is assumed: the machine is described".into(),
         ));
     }
-    if planned.root != Path::new("/") {
+    if !planned.root.is_this_machine() {
         return Ok(Memory::assumed(
             facts.memory,
             "what memory is used for is assumed: files hold no memory".into(),
@@ -309,7 +303,7 @@ fn disk(planned: &Planned, config: &Config, reasons: &mut Vec<String>) -> (u64, 
     if let Some(rate) = planned.disk {
         return (rate.max(1), Origin::Measured);
     }
-    let described = planned.memory.is_some() || planned.root != Path::new("/");
+    let described = planned.memory.is_some() || !planned.root.is_this_machine();
     match &config.target {
         Target::Directory(path) if !described => match measure(path) {
             Ok(rate) => return (rate, Origin::Measured),

@@ -16,8 +16,9 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use super::test::Test;
+use crate::cli::options::{Json, RootDirectory};
+use crate::exit;
 use crate::sandbox::Sandbox;
-use crate::{exit, printed};
 
 /// Say whether the last crash was dumped, and how long each phase took
 ///
@@ -30,12 +31,10 @@ use crate::{exit, printed};
   pagehaul kdump report
   pagehaul kdump report --json")]
 pub(crate) struct ReportArguments {
-    /// Read a copy of a machine's files below DIRECTORY
-    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
-    root: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    root: RootDirectory,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// What became of a crash. Times are seconds since 1970.
@@ -53,7 +52,7 @@ struct Report {
 }
 
 pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
-    let root = Root::new(&arguments.root);
+    let root = Root::new(&arguments.root.root);
     let facts = Facts::read(&root);
     let Some(config) = &facts.config else { bail!("no kdump of a distribution is installed") };
     let Target::Directory(directory) = &config.target else {
@@ -88,11 +87,7 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         planned,
         dump,
     };
-    if arguments.json {
-        printed::json(&report)?
-    } else {
-        printed::text(&text(&report))?
-    }
+    arguments.json.print(&report, text)?;
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
 }
 

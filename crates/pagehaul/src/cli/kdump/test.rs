@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, IsTerminal, stdin};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -37,7 +37,7 @@ pub(crate) struct TestArguments {
     yes: bool,
     /// Crash even if `kdump check` finds problems
     #[arg(long)]
-    force: bool,
+    ignore_problems: bool,
 }
 
 /// What was expected of a crash.
@@ -57,7 +57,7 @@ impl Test {
 }
 
 pub(super) fn run(arguments: &TestArguments) -> anyhow::Result<ExitCode> {
-    if arguments.planned.root != Path::new("/") {
+    if !arguments.planned.root.is_this_machine() {
         return Err(usage::wrong("kdump test crashes the machine it runs on; it takes no --root"));
     }
     if !arguments.yes && !stdin().is_terminal() {
@@ -72,8 +72,8 @@ pub(super) fn run(arguments: &TestArguments) -> anyhow::Result<ExitCode> {
     if !facts.loaded {
         bail!("no capture kernel is loaded, so this crash would leave nothing; see `pagehaul kdump check`");
     }
-    if problems > 0 && !arguments.force {
-        bail!("`pagehaul kdump check` finds {problems} problems; mend them, or add --force");
+    if problems > 0 && !arguments.ignore_problems {
+        bail!("`pagehaul kdump check` finds {problems} problems; mend them, or add --ignore-problems");
     }
     let plan = plan::make(&arguments.planned)?;
     printed::text(&format!(

@@ -1,10 +1,8 @@
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use pagehaul_present::time::parse_duration;
 
-use crate::cli::options::{Overwrite, trace_buffer_kb};
+use crate::cli::options::{Html, Json, LiveTrace, Quiet};
 
 /// Show which tasks stalled in page reclaim, how long and why: record, report, compare kernels and settings
 #[derive(Debug, Args)]
@@ -32,32 +30,22 @@ pub(super) enum ReclaimCommand {
   pagehaul reclaim record --repeat 5 -o before.pht -- ./benchmark
   pagehaul reclaim record --duration 30s -o now.pht")]
 pub(super) struct RecordArguments {
-    /// File to write
-    #[arg(short, long, value_name = "FILE", default_value = "reclaim.pht")]
+    /// File to record to
+    #[arg(short, long, default_value = "reclaim.pht")]
     pub(super) output: PathBuf,
-    #[command(flatten)]
-    pub(super) overwrite: Overwrite,
     /// Runs of the command, for statistics over them
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "command")]
     pub(super) repeat: u32,
-    /// Stop after this time: 500ms, 30s, 5m. Without a command and this, recording lasts until Ctrl-C
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub(super) duration: Option<Duration>,
-    /// Size of the kernel's buffer per CPU: larger ones lose fewer events
-    #[arg(long = "buffer-size", value_name = "SIZE", default_value = "8M", value_parser = trace_buffer_kb)]
-    pub(super) buffer_kb: u32,
+    #[command(flatten)]
+    pub(super) live: LiveTrace,
     /// Clock of the kernel's time stamps; with clocks other than mono, runs cannot be distinguished
     #[arg(long, value_name = "NAME", default_value = "mono")]
     pub(super) clock: String,
     /// Further events to record, SYSTEM:EVENT
     #[arg(short, long, value_name = "EVENT")]
     pub(super) event: Vec<String>,
-    /// Print errors only
-    #[arg(short, long)]
-    pub(super) quiet: bool,
-    /// The command, and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(super) command: Vec<String>,
+    #[command(flatten)]
+    pub(super) quiet: Quiet,
 }
 
 /// Report on recorded reclaim: the command's result, the table of Mel Gorman's reclaim series, stalls, causes
@@ -73,12 +61,10 @@ pub(super) struct ReportArguments {
     /// Recorded traces; several are reported one after the other
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Print JSON
-    #[arg(long, conflicts_with = "html")]
-    pub(super) json: bool,
-    /// Write one self-contained web page
-    #[arg(long, value_name = "FILE")]
-    pub(super) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) json: Json,
+    #[command(flatten)]
+    pub(super) html: Html,
 }
 
 /// Compare recordings: kernels, settings, runs
@@ -93,10 +79,8 @@ pub(super) struct CompareArguments {
     /// Columns: a recording, or several of the same thing; NAME= gives the column's name
     #[arg(required = true, num_args = 2.., value_name = "[NAME=]FILE[,FILE]")]
     pub(super) columns: Vec<String>,
-    /// Print JSON
-    #[arg(long, conflicts_with = "html")]
-    pub(super) json: bool,
-    /// Write one self-contained web page
-    #[arg(long, value_name = "FILE")]
-    pub(super) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) json: Json,
+    #[command(flatten)]
+    pub(super) html: Html,
 }

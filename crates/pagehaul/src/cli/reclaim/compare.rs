@@ -6,22 +6,20 @@ use pagehaul_reclaim::{Comparison, render};
 
 use super::args::CompareArguments;
 use super::load::Column;
+use crate::files;
 use crate::sandbox::Sandbox;
-use crate::{files, printed};
 
 pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let columns = arguments.columns.iter().map(|text| Column::open(text)).collect::<Result<Vec<_>>>()?;
-    Sandbox::default().writing(&arguments.html).enter();
+    Sandbox::default().writing(&arguments.html.html).enter();
     let files: Vec<&Path> = columns.iter().flat_map(|column| &column.files).map(|(path, _)| *path).collect();
     let reports = columns.into_iter().map(Column::report).collect::<Result<Vec<_>>>()?;
     let comparison = Comparison::new(&reports);
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &arguments.html.html {
         let page = render::comparison_page(&comparison, &reports);
         files::write(path, &page, files)?;
-    } else if arguments.json {
-        printed::json(&comparison)?;
-    } else {
-        printed::text(&render::comparison(&comparison))?;
+        return Ok(ExitCode::SUCCESS);
     }
+    arguments.json.print(&comparison, render::comparison)?;
     Ok(ExitCode::SUCCESS)
 }

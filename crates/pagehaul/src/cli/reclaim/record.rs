@@ -26,6 +26,9 @@ const BESIDE: [(&str, &str); 9] = [
     ("writeback", "writeback_wait_iff_congested"),
 ];
 
+/// Default size of the kernel's buffer per CPU.
+const BUFFER_KB: u32 = 8 << 10;
+
 pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let signal = Arc::new(AtomicBool::new(false));
     // Before the instance exists, so that no signal leaves it behind. HUP too: a terminal that goes away.
@@ -34,23 +37,25 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     }
     let tracefs = Tracefs::find()?;
     check(&tracefs, arguments)?;
-    let recording = Recording::create(&arguments.output, arguments.overwrite.force)?;
-    let options = InstanceOptions { buffer_kb: arguments.buffer_kb, clock: arguments.clock.clone() };
+    let recording = Recording::create(&arguments.output, arguments.live.overwrite.force)?;
+    let options =
+        InstanceOptions { buffer_kb: arguments.live.buffer_kb(BUFFER_KB), clock: arguments.clock.clone() };
     let begin = Instant::now();
     let recorder = recording.start(|file| {
         let instance = tracefs.create_instance(&options)?;
         enable(&instance, arguments)?;
-        let options = RecorderOptions { command: arguments.command.clone(), ..RecorderOptions::default() };
+        let options =
+            RecorderOptions { command: arguments.live.command.clone(), ..RecorderOptions::default() };
         anyhow::Ok(Recorder::start(instance, file, &options)?)
     })?;
-    if !arguments.quiet && arguments.command.is_empty() && arguments.duration.is_none() {
+    if !arguments.quiet.quiet && arguments.live.command.is_empty() && arguments.live.duration.is_none() {
         tell!("recording; Ctrl-C ends it");
     }
     let over = || {
-        let late = arguments.duration.is_some_and(|duration| begin.elapsed() >= duration);
+        let late = arguments.live.duration.is_some_and(|duration| begin.elapsed() >= duration);
         late || signal.load(Ordering::Relaxed) || recorder.failed()
     };
-    let runs = if arguments.command.is_empty() {
+    let runs = if arguments.live.command.is_empty() {
         while !over() {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -61,7 +66,7 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     // The recording is completed whatever became of the command.
     let summary = recording.finish(recorder.finish());
     let (runs, summary) = (runs?, summary?);
-    if !arguments.quiet {
+    if !arguments.quiet.quiet {
         say(arguments, &summary, begin.elapsed());
     }
     Ok(exit_code(&runs))
@@ -110,7 +115,7 @@ fn run_all(arguments: &RecordArguments, recorder: &Recorder, over: &dyn Fn() -> 
         if !runs.is_empty() && over() {
             break;
         }
-        let run = child::run(&arguments.command, over)?;
+        let run = child::run(&arguments.live.command, over)?;
         recorder.run(&run)?;
         runs.push(run);
     }

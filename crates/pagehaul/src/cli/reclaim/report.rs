@@ -12,16 +12,16 @@ use crate::{files, printed};
 
 pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
     let inputs = arguments.files.iter().map(|path| Ok(Input::open(path)?)).collect::<Result<Vec<_>>>()?;
-    Sandbox::default().writing(&arguments.html).enter();
+    Sandbox::default().writing(&arguments.html.html).enter();
     let report = |(path, input): (&PathBuf, Input)| {
         let label = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
         load::report(path, input, &label)
     };
     let reports = arguments.files.iter().zip(inputs).map(report).collect::<Result<Vec<_>>>()?;
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &arguments.html.html {
         let page = render::report_page(&reports);
         files::write(path, &page, arguments.files.iter().map(PathBuf::as_path))?;
-    } else if arguments.json {
+    } else if arguments.json.json {
         let json = match &reports[..] {
             [one] => serde_json::to_string_pretty(one),
             all => serde_json::to_string_pretty(all),
