@@ -3,11 +3,13 @@
 # Where builds go, unless CARGO_TARGET_DIR says otherwise.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 KERNEL ?= 6.12
+# What `make static` builds for: x86_64 or aarch64.
+ARCH ?= $(shell uname -m)
 SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages test-packages test-kdump static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages test-packages test-kdump test-arm64 static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -17,9 +19,10 @@ help:
 	@echo "make test-full          test, and 1,000 rounds of faults at any moment of commands on processes"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
-	@echo "make static             the static binary for a capture kernel's initramfs"
+	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
+	@echo "make test-arm64         the binary for arm64, run by an emulator"
 	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
@@ -67,6 +70,7 @@ test: setup check guide static
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
+	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
 test-full: test
@@ -86,7 +90,13 @@ demo: setup-demo
 
 # Static, under 10 MB, runs from an initramfs. Without the musl target it is linked to glibc.
 static: setup-build
-	scripts/static.sh
+	scripts/setup.sh $(ARCH)
+	scripts/static.sh capture $(ARCH)
+
+# The binary for arm64, run on synthetic dumps by an emulator.
+test-arm64:
+	scripts/setup.sh build aarch64 emulator
+	scripts/test_arm64.sh
 
 packages: setup
 	scripts/packages.sh

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Installs the Debian packages that a purpose needs and the machine lacks. Does nothing where all are installed.
-# Usage: scripts/setup.sh [build|demo|test]...
+# Usage: scripts/setup.sh [build|x86_64|aarch64|emulator|demo|test]...
 #   build  a C compiler and musl, for the static binary and the packages
+#   x86_64, aarch64  what the static binary for that architecture needs besides
+#   emulator  a program that runs binaries for arm64
 #   demo   a C compiler, and Python for drgn
 #   test   everything that `make test` and the benchmarks run (the default)
 set -eu
@@ -30,6 +32,19 @@ need_musl() {
     fi
 }
 
+# Both C libraries' headers are those of the kernel's ABI that the codecs use, so that Debian's compiler for glibc serves musl.
+need_architecture() {
+    [ "$1" != "$(uname -m)" ] || return 0
+    need "$1-linux-gnu-gcc" "gcc-$(echo "$1" | tr _ -)-linux-gnu" "libc6-dev-$2-cross"
+    if command -v rustup >/dev/null 2>&1 && ! rustup target list --installed | grep -q "$1-unknown-linux-musl"; then
+        rustup target add "$1-unknown-linux-musl"
+    fi
+}
+
+need_emulator() {
+    [ "$(uname -m)" = aarch64 ] || need qemu-aarch64-static qemu-user-static
+}
+
 need_python() {
     need python3 python3
     # Debian's python3 has no ensurepip, which `python3 -m venv` needs, without this package.
@@ -55,10 +70,13 @@ need_test_programs() {
 for purpose in "${@:-test}"; do
     case $purpose in
     build) need_compiler; need_musl ;;
+    aarch64) need_architecture aarch64 arm64 ;;
+    x86_64) need_architecture x86_64 amd64 ;;
+    emulator) need_emulator ;;
     demo) need_compiler; need_python ;;
     test) need_compiler; need_musl; need_python; need_test_programs ;;
     *)
-        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [build|demo|test]..." >&2
+        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [build|x86_64|aarch64|emulator|demo|test]..." >&2
         exit 2
         ;;
     esac

@@ -1,24 +1,52 @@
 #!/bin/sh
 # Builds pagehaul as one static file and prints its path.
-# Usage: scripts/static.sh [capture|full]
+# Usage: scripts/static.sh [capture|full] [x86_64|aarch64]
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   full     every command
+# The architecture is this machine's by default.
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-capture}
+host=$(uname -m)
+arch=${2:-$host}
 target=${CARGO_TARGET_DIR:-target}
+usage() {
+    echo "static: unknown $1; usage: scripts/static.sh [capture|full] [x86_64|aarch64]" >&2
+    exit 2
+}
 case $kind in
 capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
 full) set -- --release; directory=release; limit=100000000 ;;
-*) echo "static: unknown kind $kind; usage: scripts/static.sh [capture|full]" >&2; exit 2 ;;
+*) usage "kind $kind" ;;
 esac
-if rustup target list --installed 2>/dev/null | grep -q x86_64-unknown-linux-musl && command -v musl-gcc >/dev/null; then
-    triple=x86_64-unknown-linux-musl
-else
-    triple=x86_64-unknown-linux-gnu
+case $arch in
+x86_64 | aarch64) ;;
+*) usage "architecture $arch" ;;
+esac
+triple=$arch-unknown-linux-musl
+if ! rustup target list --installed 2>/dev/null | grep -q "$triple"; then
+    triple=$arch-unknown-linux-gnu
+    export RUSTFLAGS="-C target-feature=+crt-static"
+elif [ "$arch" = "$host" ] && ! command -v musl-gcc >/dev/null; then
+    triple=$arch-unknown-linux-gnu
     export RUSTFLAGS="-C target-feature=+crt-static"
 fi
-cargo build --locked --quiet --target $triple -p pagehaul --bin pagehaul "$@" >&2
+if [ "$arch" != "$host" ]; then
+    compiler=$arch-linux-gnu-gcc
+    case $triple in
+    *-gnu) linker=$compiler ;;
+    # Rust's own linker and C library. The C code of the codecs calls only what both C libraries have.
+    *) linker=rust-lld ;;
+    esac
+    command -v "$compiler" >/dev/null || {
+        echo "static: $compiler is not on PATH; install gcc-$(echo "$arch" | tr _ -)-linux-gnu, then try again" >&2
+        exit 1
+    }
+    name=$(echo "$triple" | tr - _)
+    export "CC_$name=$compiler" "AR_$name=$arch-linux-gnu-ar"
+    export "CARGO_TARGET_$(echo "$name" | tr '[:lower:]' '[:upper:]')_LINKER=$linker"
+fi
+cargo build --locked --quiet --target "$triple" -p pagehaul --bin pagehaul "$@" >&2
 binary=$target/$triple/$directory/pagehaul
 size=$(stat -c %s "$binary")
 [ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }

@@ -26,6 +26,9 @@ pub enum ProcessError {
     /// Not an x86_64 process.
     #[error("process {0} is not a 64-bit x86 process; only those are supported")]
     NotX86_64(Pid),
+    /// The machine is not x86_64.
+    #[error("live processes are saved and restarted on x86_64 only; this is {}", std::env::consts::ARCH)]
+    Machine,
     /// Another process is its tracer, and there can be only one.
     #[error("process {pid} is traced by process {tracer} ({name}) already; end that debugger first")]
     Traced {

@@ -4,8 +4,8 @@
 //! every path, this program's death included: its threads are seized with ptrace, and the kernel lets tracees of a dead
 //! tracer go on. While a checkpoint is made, the tracer is CRIU, which restores the processes if this program dies.
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-compile_error!("registers and notes are those of x86_64 Linux");
+#[cfg(not(target_os = "linux"))]
+compile_error!("/proc and ptrace are those of Linux");
 
 mod agent;
 mod arena;
@@ -61,6 +61,12 @@ pub use verify::{Verified, verify};
 
 /// ID of a process or thread, in this program's PID namespace.
 pub type Pid = i32;
+
+/// Fails on machines whose registers and system calls [`core`], [`checkpoint`] and [`restart`] do not know. Finished cores and
+/// checkpoints are read anywhere.
+pub(crate) fn check_machine() -> Result<(), ProcessError> {
+    if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(ProcessError::Machine) }
+}
 
 /// Bytes of a page on x86_64.
 pub(crate) const PAGE: u64 = 4096;

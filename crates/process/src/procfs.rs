@@ -175,6 +175,7 @@ pub(crate) fn examine(pid: Pid) -> Result<Status, ProcessError> {
     if pid <= 0 {
         return Err(ProcessError::NoProcess(pid));
     }
+    crate::check_machine()?;
     let status = Status::read(pid)?;
     if status.tgid != pid && status.tgid > 0 {
         return Err(ProcessError::Refused(format!(

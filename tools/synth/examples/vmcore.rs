@@ -1,13 +1,22 @@
-//! Writes the vmcore of a small synthetic machine: `vmcore OUTPUT`.
+//! Writes the vmcore of a small synthetic machine: `vmcore OUTPUT [x86_64|arm64]`.
 
-use pagehaul_synth::{Content, Era, Machine};
+use std::process::ExitCode;
 
-fn main() -> std::io::Result<()> {
-    let Some(output) = std::env::args_os().nth(1) else {
-        eprintln!("usage: vmcore OUTPUT");
-        std::process::exit(2);
+use pagehaul_synth::{Arm64, Content, Era, Machine};
+
+fn main() -> std::io::Result<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    let (output, machine) = (arguments.next(), arguments.next());
+    let machine = match machine.as_ref().map_or(Some("x86_64"), |name| name.to_str()) {
+        Some("x86_64") => Some((Machine::new(Era::V6_12), 0x4000)),
+        Some("arm64") => Some((Machine::arm64(Era::V6_12, Arm64::V52), 0x4_4000)),
+        _ => None,
     };
-    let mut machine = Machine::new(Era::V6_12);
-    machine.anon(0x4000).slab(0x4010, 2).fill(0x4000, Content::Text);
-    machine.build().elf().write(output.as_ref())
+    let (Some(output), Some((mut machine, first))) = (output, machine) else {
+        eprintln!("usage: vmcore OUTPUT [x86_64|arm64]");
+        return Ok(ExitCode::from(2));
+    };
+    machine.anon(first).slab(first + 0x10, 2).fill(first, Content::Text).populate(first + 0x100, 0x400, 5);
+    machine.build().elf().write(output.as_ref())?;
+    Ok(ExitCode::SUCCESS)
 }

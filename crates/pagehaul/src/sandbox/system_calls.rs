@@ -6,6 +6,9 @@
 use libc::c_long;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
+/// kexec_file_load, which libc lacks for arm64: x86_64's number, and that of `asm-generic/unistd.h`.
+const KEXEC_FILE_LOAD: c_long = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
+
 const REFUSED: &[c_long] = &[
     // Programs.
     libc::SYS_execve,
@@ -40,7 +43,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
