@@ -29,18 +29,21 @@ pub enum BenchError {
         /// What the system said.
         source: io::Error,
     },
-    /// The capture on a simulated machine failed.
-    #[cfg(feature = "simulation")]
-    #[error("the capture of a simulated machine failed: {0}")]
+    /// A capture failed.
+    #[error("the capture failed: {0}")]
     Capture(#[from] pagehaul_capture::CaptureError),
     /// Memory could not be read.
-    #[cfg(feature = "simulation")]
     #[error(transparent)]
     Read(#[from] pagehaul_physmem::ReadError),
     /// A codec cannot be set up.
-    #[cfg(feature = "simulation")]
     #[error(transparent)]
     Codec(#[from] pagehaul_codec::CodecError),
+    /// The kernel in the source is not understood.
+    #[error(transparent)]
+    Kernel(#[from] pagehaul_kernel::KernelError),
+    /// The output cannot be created.
+    #[error(transparent)]
+    Output(#[from] pagehaul_output::OutputError),
     /// What was measured shows that something is wrong with it.
     #[error("{0}")]
     Wrong(String),

@@ -1,26 +1,27 @@
 //! Measures the parts of a capture, each by itself.
 //!
-//! [`read`] sweeps the size of the windows a source is mapped or read through. With the feature `simulation`, [`codecs`]
-//! sweeps codecs over the dirtiness of data and over real pages, and [`scale`] runs the capture engine on simulated
-//! machines from 1 GiB to 64 TiB; [`live`] measures a running machine; [`predict`] computes from the measured rates how long other machines would take.
-//! Nothing here prints.
+//! [`read`] sweeps the size of the windows a source is mapped or read through. [`stages`] measures a capture stage by stage, and
+//! [`live`] a running machine; [`predict`] computes from the measured rates how long other machines take. With the feature
+//! `simulation`, [`codecs`] sweeps codecs over the dirtiness of data and over real pages, and [`scale`] runs the capture engine
+//! on simulated machines from 1 GiB to 64 TiB. Nothing here prints.
 
 #[cfg(feature = "simulation")]
 pub mod codecs;
+pub mod disk;
 mod error;
-#[cfg(feature = "simulation")]
 pub mod live;
 #[cfg(feature = "simulation")]
 mod offsets;
 #[cfg(feature = "simulation")]
 pub mod pages;
-#[cfg(feature = "simulation")]
 pub mod predict;
 pub mod read;
 #[cfg(feature = "simulation")]
 pub mod scale;
 #[cfg(feature = "simulation")]
 pub mod simulated;
+pub mod stages;
+mod threads;
 
 pub use error::BenchError;
 

@@ -30,24 +30,32 @@ pub struct Contents {
 pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Contents, BenchError> {
     let mut compressor = Compressor::new(method)?;
     let mut view = source.memory().view();
-    let (mut scratch, mut out) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+    let mut scratch = [0; PAGE_SIZE];
     let mut found = Contents::default();
     for pfns in pfns.chunks(BATCH) {
         // Reading is measured by itself: a capture reads pages in a row, not a few of them.
         let pages: Vec<PageBuf> =
             pfns.iter().filter_map(|&pfn| view.page(pfn, &mut scratch).ok().copied()).collect();
-        let start = Instant::now();
-        for page in &pages {
-            if is_zero(page) {
-                found.zero += 1;
-            } else {
-                found.stored += compressor.compress(page, &mut out).unwrap_or(PAGE_SIZE) as u64;
-            }
-        }
-        found.seconds += start.elapsed().as_secs_f64();
-        found.pages += pages.len() as u64;
+        found.pack(&mut compressor, &pages);
     }
     Ok(found)
+}
+
+impl Contents {
+    /// Packs pages and drops them.
+    pub(crate) fn pack(&mut self, compressor: &mut Compressor, pages: &[PageBuf]) {
+        let mut out = [0; PAGE_SIZE];
+        let start = Instant::now();
+        for page in pages {
+            if is_zero(page) {
+                self.zero += 1;
+            } else {
+                self.stored += compressor.compress(page, &mut out).unwrap_or(PAGE_SIZE) as u64;
+            }
+        }
+        self.seconds += start.elapsed().as_secs_f64();
+        self.pages += pages.len() as u64;
+    }
 }
 
 /// Pages read in a row, and how many rows, to measure reading.

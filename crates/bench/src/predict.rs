@@ -1,10 +1,10 @@
 //! How long a capture would take elsewhere, from rates measured here. A model of three parts that do not overlap (scan,
 //! then pack while writing), good for asking which part to make faster next, not for promises.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Rates of one CPU here, and what is kept.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// The dump level.
     pub level: u8,
@@ -19,6 +19,9 @@ pub struct Rates {
     /// Share of memory that is kept.
     pub kept: f64,
 }
+
+/// Bytes per second that the one writing thread places at most (docs/benchmarks/2026-11-21-scale.md).
+pub const PLACE: f64 = 3.1e9;
 
 /// What limits a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -98,7 +98,7 @@ fn one_word_a_page(bytes: &[u8]) -> u64 {
         .fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word))
 }
 
-fn every_word(bytes: &[u8]) -> u64 {
+pub(crate) fn every_word(bytes: &[u8]) -> u64 {
     bytes.as_chunks::<8>().0.iter().fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word))
 }
 

@@ -49,6 +49,8 @@ pub enum Target {
     },
     /// Standard output, as a flattened stream.
     Stdout,
+    /// Nowhere: pages are packed and dropped, to measure that.
+    Discard,
 }
 
 /// What to keep and how to store it.

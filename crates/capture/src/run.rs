@@ -14,6 +14,7 @@ use pagehaul_output::{
 use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::batch::{KeptPages, Pass};
+use crate::discard::Discard;
 use crate::error::output_error;
 use crate::job::Job;
 use crate::priority_bitmaps::PriorityBitmaps;
@@ -60,6 +61,7 @@ pub fn capture_with_first(
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
         Target::Parts { paths, overwrite } => return split::capture(&job, paths, *overwrite, &mut clock),
+        Target::Discard => return discard(&job, &mut clock),
         Target::Stdout => {
             let path = Path::new("standard output");
             let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(|source| {
@@ -172,6 +174,15 @@ fn elf_stream(job: &Job<'_>, out: &File, path: &Path, clock: &mut Clock) -> Resu
     let (dump, mut stats) = pack_elf(job, stream, (kept, &tally), path, clock)?;
     let size = finish_stream(dump.into_output(), &mut stats, path);
     Ok(job.report(Some(path), &tally, stats, size, clock))
+}
+
+/// Packs pages and drops them.
+fn discard(job: &Job<'_>, clock: &mut Clock) -> Result<Report, CaptureError> {
+    let (bitmap, tally) = temporary_bitmap(job, &std::env::temp_dir().join("dump"), clock)?;
+    let kept = KeptPages::Passes(vec![Pass { priority: None, bitmap }]);
+    let (mut dump, path) = (Discard::default(), Path::new("nowhere"));
+    let stats = pack(job, &job.selection(), (kept, tally.pages_kept()), &mut dump, path, clock)?;
+    Ok(job.report(None, &tally, stats, dump.size(), clock))
 }
 
 /// Ends the stream, and returns its bytes.

@@ -150,3 +150,46 @@ fn a_described_machine_is_planned() {
     let files = fast["changes"]["files"].as_array().unwrap();
     assert_eq!(files.len(), 3, "{files:?}");
 }
+
+/// What `bench capture --json` prints, as far as a plan reads it.
+fn rates(scan: &str) -> String {
+    format!(
+        r#"{{"codec": "zstd:1", "rates": {{"level": 31, "scan": {scan}, "pack": 1e9, "place": 1e10, "ratio": 9, "kept": 1}}, "start": 7}}"#
+    )
+}
+
+#[test]
+fn rates_of_a_capture_make_the_times_of_a_plan() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rates.json");
+    let plan = |arguments: &[&str]| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
+        run.args(["kdump", "plan", "--json", "--memory", "1T", "--cpus", "1", "--disk", "100G", "--rates"]);
+        let output = run.arg(&file).args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), said(&output))
+    };
+    fs::write(&file, rates("1e6")).unwrap();
+    let (status, text, error) = plan(&[]);
+    assert_eq!(status, Some(0), "{error}");
+    let plan_json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let kept = plan_json["dumps"].as_array().unwrap().iter().find(|dump| dump["level"] == 31).unwrap();
+    // 7 s, 2^28 struct pages, and what this machine keeps at 1 GB/s; classes are rounded to pages.
+    let expected = 7.0 + (1u64 << 28) as f64 / 1e6 + kept["pages"].as_f64().unwrap() * 4096.0 / 1e9;
+    let planned = plan_json["seconds"].as_f64().unwrap();
+    assert!((planned - expected).abs() < 0.1, "{planned} {expected}");
+    for (arguments, content, expected) in [
+        (&["-c", "lzo"][..], rates("1e6"), "measure with the same"),
+        (&["-d", "17"], rates("1e6"), "measure with the same"),
+        (&[], rates("0"), "no machine has"),
+        (&[], "{}".into(), "is not what"),
+    ] {
+        fs::write(&file, content).unwrap();
+        let (status, _, error) = plan(arguments);
+        assert_eq!(status, Some(1), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+fn said(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

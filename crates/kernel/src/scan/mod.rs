@@ -84,6 +84,36 @@ impl<'a> PageScanner<'a> {
         Ok(BlockReport { pages: count(out), inconsistency })
     }
 
+    /// Passes the struct pages of block number `block` to `visit`, one window after the other, and decides nothing: the least
+    /// that any scan of it does. Skips what is not mapped or cannot be read.
+    pub fn read(&mut self, block: u64, visit: &mut dyn FnMut(&[u8])) {
+        let Ok(Some(mut at)) = self.map_of(block) else { return };
+        let bytes = self.kernel.pages_per_block() * self.kernel.rules().layout.size;
+        let end = at.saturating_add(bytes as u64);
+        let translator = self.kernel.space().translator();
+        while at < end {
+            let (skipped, read) = match self.walker.extent(self.view.as_mut(), at, end - at) {
+                Ok(extent) => {
+                    let len = extent.len.min(end - at) as usize;
+                    (0xfff, self.view.window(extent.paddr, len).ok().filter(|window| !window.is_empty()))
+                }
+                Err(TranslateError::NotMapped { level, .. }) => {
+                    ((1 << translator.tables().shift(level)) - 1, None)
+                }
+                Err(_) => (0xfff, None),
+            };
+            let next = match read {
+                Some(window) => {
+                    visit(window);
+                    at.checked_add(window.len() as u64)
+                }
+                None => (at | skipped).checked_add(1),
+            };
+            let Some(next) = next else { return };
+            at = next;
+        }
+    }
+
     /// Virtual address of the first struct page of a section.
     fn map_of(&mut self, section: u64) -> Result<Option<u64>, TranslateError> {
         let (kernel, view) = (self.kernel, self.view.as_mut());

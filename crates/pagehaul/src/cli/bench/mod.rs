@@ -1,5 +1,6 @@
 //! `pagehaul bench`: the parts of a capture, each measured by itself.
 
+mod capture;
 #[cfg(feature = "bench")]
 mod codec;
 mod read;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Measure the parts of a capture: reading memory, compressing it, and how time grows with memory size
+/// Measure a capture and its parts: stages, reading memory, compressing it, and how time grows with memory size
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
@@ -19,6 +20,7 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
+    Capture(capture::CaptureArguments),
     Read(read::ReadArguments),
     #[cfg(feature = "bench")]
     Codec(codec::CodecArguments),
@@ -28,6 +30,7 @@ enum Benchmark {
 
 pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<ExitCode> {
     match &arguments.benchmark {
+        Benchmark::Capture(arguments) => capture::run(arguments)?,
         Benchmark::Read(arguments) => read::run(arguments)?,
         #[cfg(feature = "bench")]
         Benchmark::Codec(arguments) => codec::run(arguments)?,

@@ -1,24 +1,24 @@
 //! `pagehaul kdump plan`.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use pagehaul_bench::predict::{self, Limit, Prediction, Rates};
+use pagehaul_bench::disk;
+use pagehaul_bench::predict::{self, Limit, PLACE, Prediction, Rates};
+use pagehaul_bench::stages::Measured;
 use pagehaul_codec::{Codec, Method};
 use pagehaul_kdump_setup::plan::{Changes, Reserve, Wanted, changes, reserve};
 use pagehaul_kdump_setup::{Config, Facts, LivePages, Release, Root, Stack, Target};
 use pagehaul_kernel::DumpLevel;
-use pagehaul_output::NewFile;
 use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, bytes_per_second, count, parse_bytes};
 use pagehaul_present::time::seconds;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::contents::{Dump, Memory, Origin};
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
@@ -30,8 +30,6 @@ const NEAR: f64 = 1.10;
 /// The codec's part of a CPU's time when pages need not be read (docs/benchmarks/2026-11-21-pack.md: 0.84 to 0.94 with two
 /// threads).
 const PACK_SHARE: f64 = 0.84;
-/// Bytes per second that the one writing thread places at most (docs/benchmarks/2026-11-21-scale.md).
-const PLACE: f64 = 3.1e9;
 /// Dump levels of the table: all, without zero pages, without free pages, without free pages and cache, without user pages, least.
 const LEVELS: [u8; 6] = [0, 1, 17, 23, 25, 31];
 /// What is written to measure a disk: at most this much, for this long.
@@ -43,7 +41,8 @@ const ASSUMED_DISK: u64 = 200_000_000;
 /// Plan the kdump set-up of this machine or of one that is described
 ///
 /// Estimates how large a dump is at each level (from /proc/kpageflags, and a sample of pages read through /proc/kcore), how long
-/// the capture takes, how many CPUs of the capture kernel pay off, and how much memory to reserve for it. Prints the lines of the
+/// the capture takes (from the rates that `bench capture` measures), how many CPUs of the capture kernel pay off, and how much
+/// memory to reserve for it. Prints the lines of the
 /// distribution's files that follow, which `kdump apply` writes. Changes nothing, but measures the disk of a local target by a
 /// temporary file of at most 256 MiB, unless --disk is given. Needs root for this machine's pages.
 ///
@@ -74,6 +73,10 @@ pub(crate) struct Planned {
     /// Bytes per second that the disk or network takes [default: measured for a local target, else 200 MB/s]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     disk: Option<u64>,
+    /// Rates of a capture, as `bench capture --json` measured them: best in the capture kernel itself, with the same level and
+    /// codec [default: measured on a sample of this machine's memory]
+    #[arg(long, value_name = "FILE")]
+    rates: Option<PathBuf>,
     /// RAM of a machine that is described; what it is used for is assumed
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
@@ -164,14 +167,22 @@ pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
     let config = Config::of(stack, &root, &facts.release);
     let mut reasons = Vec::new();
     let found = memory(planned, &root, &facts)?;
+    let measured = planned.rates.as_deref().map(|path| measured(path, planned)).transpose()?;
     let (disk, disk_rate) = disk(planned, &config, &mut reasons);
     let level = planned.dump_level.bits();
     let dump = found.dump(level);
     let most = facts.cpus.clamp(1, MOST_CPUS);
+    let (rates, start) = match measured {
+        // What is kept is this machine's.
+        Some(Measured { rates: of, start }) => {
+            (Rates { scan: of.scan, pack: of.pack, ..rates(&found, &dump) }, start)
+        }
+        None => (rates(&found, &dump), found.start),
+    };
     let times: Vec<Prediction> = candidates(most, planned.capture_cpus.capture_cpus)
         .map(|cpus| {
-            let of = predict::predict(&rates(&found, &dump), found.bytes(), cpus, disk);
-            Prediction { seconds: of.seconds + found.start, ..of }
+            let of = predict::predict(&rates, found.bytes(), cpus, disk);
+            Prediction { seconds: of.seconds + start, ..of }
         })
         .collect();
     let chosen = choose(&times, planned.capture_cpus.capture_cpus, most, &mut reasons)
@@ -246,6 +257,34 @@ fn rates(found: &Memory, dump: &Dump) -> Rates {
     }
 }
 
+/// Reads what `bench capture --json` printed, and refuses rates of other pages or of another codec.
+fn measured(path: &Path, planned: &Planned) -> anyhow::Result<Measured> {
+    #[derive(Deserialize)]
+    struct Printed {
+        codec: String,
+        #[serde(flatten)]
+        measured: Measured,
+    }
+    let name = path.display();
+    let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let Printed { codec, measured } = serde_json::from_slice(&text)
+        .with_context(|| format!("{name} is not what `pagehaul bench capture --json` prints"))?;
+    let Measured { rates, start } = &measured;
+    anyhow::ensure!(
+        rates.level == planned.dump_level.bits() && codec == planned.compress.to_string(),
+        "{name} has rates of level {} with {codec}, and the plan is for level {} with {}: measure with the same",
+        rates.level,
+        planned.dump_level.bits(),
+        planned.compress
+    );
+    let positive = |rate: f64| rate.is_finite() && rate > 0.0;
+    anyhow::ensure!(
+        positive(rates.scan) && positive(rates.pack) && start.is_finite() && *start >= 0.0,
+        "{name} has rates that no machine has: measure again"
+    );
+    Ok(measured)
+}
+
 /// Numbers of CPUs to predict for: powers of two, the most, and the wanted one.
 fn candidates(most: u32, wanted: Option<u32>) -> impl Iterator<Item = u32> {
     let mut all: Vec<u32> = (0..32).map(|shift| 1 << shift).take_while(|cpus| *cpus < most).collect();
@@ -305,30 +344,13 @@ fn disk(planned: &Planned, config: &Config, reasons: &mut Vec<String>) -> (u64, 
     }
     let described = planned.memory.is_some() || !planned.root.is_this_machine();
     match &config.target {
-        Target::Directory(path) if !described => match measure(path) {
-            Ok(rate) => return (rate, Origin::Measured),
+        Target::Directory(path) if !described => match disk::write(path, DISK_BYTES, DISK_TIME) {
+            Ok(written) => return ((written.rate() as u64).max(1), Origin::Measured),
             Err(error) => reasons.push(format!("the disk's rate is assumed: {error}")),
         },
         _ => reasons.push("the rate of the target is assumed: give --disk".into()),
     }
     (ASSUMED_DISK, Origin::Assumed)
-}
-
-/// Bytes per second that the file system of a directory takes, until they are on the disk.
-fn measure(directory: &Path) -> anyhow::Result<u64> {
-    let temporary = NewFile::temporary(&directory.join("rate"))?;
-    let mut file = &**temporary.file();
-    // No file system or disk stores this as zeros.
-    let chunk: Vec<u8> =
-        (0..2u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let start = Instant::now();
-    let mut written = 0;
-    while written < DISK_BYTES && start.elapsed() < DISK_TIME {
-        file.write_all(&chunk).with_context(|| format!("writing to {}", directory.display()))?;
-        written += chunk.len() as u64;
-    }
-    file.sync_data().with_context(|| format!("writing to {}", directory.display()))?;
-    Ok(((written as f64 / start.elapsed().as_secs_f64().max(1e-6)) as u64).max(1))
 }
 
 fn text(plan: &Plan) -> String {

@@ -1,0 +1,79 @@
+//! How fast a disk takes a dump's bytes.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use pagehaul_output::{AlignedBuffer, DumpFileOptions, Output, OutputFile};
+use pagehaul_run::BytesWritten;
+
+use crate::BenchError;
+
+/// Bytes per write, as a capture writes.
+const CHUNK: usize = 2 << 20;
+
+/// A bare write.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Written {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Seconds until they were on the disk.
+    pub seconds: f64,
+}
+
+impl Written {
+    /// Bytes per second.
+    pub fn rate(self) -> f64 {
+        self.bytes as f64 / self.seconds.max(1e-6)
+    }
+}
+
+/// Writes `bytes`, or as many as `time` allows, to a temporary file in `directory`, as a capture writes (O_DIRECT where the file
+/// system has it), and waits until they are on the disk.
+pub fn write(directory: &Path, bytes: u64, time: Duration) -> Result<Written, BenchError> {
+    let scratch = temporary(directory)?;
+    let path = scratch.path().join("bytes");
+    let options = DumpFileOptions { overwrite: false, checksums: false, sources: &[] };
+    let mut file = OutputFile::create(&path, options, BytesWritten::default())?;
+    let mut buffer = AlignedBuffer::new(CHUNK);
+    // No file system or disk stores this as zeros.
+    for (index, byte) in (0u32..).zip(buffer.bytes_mut()) {
+        *byte = (index.wrapping_mul(2_654_435_761) >> 24) as u8;
+    }
+    let failed = |error: pagehaul_output::WriteError| {
+        BenchError::Wrong(format!("cannot write to {}: {error}", directory.display()))
+    };
+    let start = Instant::now();
+    let mut written = 0;
+    while written < bytes && start.elapsed() < time {
+        let len = (bytes - written).min(CHUNK as u64);
+        file.write(written, &buffer.bytes()[..len as usize]).map_err(failed)?;
+        written += len;
+    }
+    file.sync().map_err(failed)?;
+    Ok(Written { bytes: written, seconds: start.elapsed().as_secs_f64() })
+}
+
+/// A directory in `directory`, which is removed with its files in the end.
+pub(crate) fn temporary(directory: &Path) -> Result<tempfile::TempDir, BenchError> {
+    tempfile::tempdir_in(directory).map_err(|source| BenchError::Io {
+        path: directory.to_owned(),
+        action: "make a temporary directory in",
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_bytes_are_written_as_asked_for_and_nothing_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let written = write(directory.path(), (4 << 20) + 123, Duration::MAX).unwrap();
+        assert_eq!(written.bytes, (4 << 20) + 123);
+        assert!(written.rate() > 0.0);
+        assert_eq!(write(directory.path(), 1 << 40, Duration::ZERO).unwrap().bytes, 0);
+        assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+        assert!(write(&directory.path().join("none"), 1, Duration::MAX).is_err());
+    }
+}

@@ -1,0 +1,42 @@
+//! An output that keeps nothing.
+
+use pagehaul_output::{DumpWriter, PageBatch, Recorded, WriteError};
+
+/// Counts pages and bytes, and drops them.
+#[derive(Default)]
+pub(crate) struct Discard {
+    pages: u64,
+    bytes: u64,
+}
+
+impl DumpWriter for Discard {
+    fn begin(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
+        self.pages += batch.len() as u64;
+        self.bytes += batch.data.len() as u64;
+        Ok(())
+    }
+
+    fn finish(&mut self, _complete: bool) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn abandon(&mut self) -> Recorded {
+        Recorded::pages(self.pages)
+    }
+
+    fn size_with(&self, batch: PageBatch<'_>) -> u64 {
+        self.bytes + batch.data.len() as u64
+    }
+
+    fn finish_bytes(&self) -> u64 {
+        0
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes
+    }
+}

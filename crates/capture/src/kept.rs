@@ -1,0 +1,27 @@
+//! The pages that a capture would keep, for programs that do something else with them.
+
+use std::sync::{Mutex, PoisonError};
+
+use pagehaul_run::Progress;
+use pagehaul_vmcore::Source;
+
+use crate::batch::{Batcher, KeptPages};
+use crate::job::Job;
+use crate::{CaptureError, Options};
+
+/// Fills a vector with the PFNs of the next batch, ascending, and returns whether there was one. Threads share it.
+pub type NextPages<'a> = dyn Fn(&mut Vec<u64>) -> Result<bool, CaptureError> + Sync + 'a;
+
+/// Calls `work` with what hands out the kept pages in the batches of a capture.
+pub fn with_kept_pages<R>(
+    source: &Source,
+    options: &Options,
+    progress: &Progress,
+    work: impl FnOnce(&NextPages<'_>) -> R,
+) -> Result<R, CaptureError> {
+    let job = Job::prepare(source, options, progress)?;
+    let selection = job.selection();
+    let kept = KeptPages::Reclassified(Box::new(selection.selector()));
+    let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
+    Ok(work(&|pfns| batcher.lock().unwrap_or_else(PoisonError::into_inner).next(pfns)))
+}
