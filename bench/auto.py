@@ -23,17 +23,17 @@ GOAL = 1.10
 
 
 class Throttle:
-    """A control group whose members write at most so many bytes a second to the disk that `folder` is on."""
+    """A control group whose members write at most so many bytes a second to the disk that `directory` is on."""
 
-    def __init__(self, folder, rate):
-        device = os.stat(folder).st_dev
+    def __init__(self, directory, rate):
+        device = os.stat(directory).st_dev
         # A partition is limited by its disk.
         number = f"{os.major(device)}:{os.minor(device)}"
         disk = pathlib.Path(f"/sys/dev/block/{number}")
         if (disk / "partition").exists():
             number = (disk.resolve().parent / "dev").read_text().strip()
         if os.major(device) == 0:
-            number = self.root_disk(folder)
+            number = self.root_disk(directory)
         first = pathlib.Path("/sys/fs/cgroup/blkio")
         self.group = (first if first.is_dir() else pathlib.Path("/sys/fs/cgroup")) / f"pagehaul-bench-{os.getpid()}"
         if not first.is_dir():
@@ -45,9 +45,9 @@ class Throttle:
             (self.group / "io.max").write_text(f"{number} wbps={rate}")
 
     @staticmethod
-    def root_disk(folder):
+    def root_disk(directory):
         """File systems without a device of their own name it in the table of mounts."""
-        source = subprocess.check_output(["findmnt", "-no", "SOURCE", "-T", folder], text=True).strip().split("[")[0]
+        source = subprocess.check_output(["findmnt", "-no", "SOURCE", "-T", directory], text=True).strip().split("[")[0]
         device = os.stat(source).st_rdev
         return f"{os.major(device)}:{os.minor(device)}"
 
@@ -109,9 +109,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rates", default="50,100,200,500,0", help="MB/s, 0 for no limit")
     parser.add_argument("--methods", default=METHODS)
-    parser.add_argument("--scratch", type=pathlib.Path, default=pathlib.Path("."), help="folder on the disk to write to")
+    parser.add_argument("--scratch", type=pathlib.Path, default=pathlib.Path("."), help="directory on the disk to write to")
     parser.add_argument("--out", type=pathlib.Path, help="Markdown file [default: docs/benchmarks/DATE-auto.md]")
-    parser.add_argument("--add", action="store_true", help="go on with the figures of an earlier run beside --out")
+    parser.add_argument("--add", action="store_true", help="go on with the figures of an earlier run, next to --out")
     arguments = parser.parse_args()
     out = arguments.out or ROOT / f"docs/benchmarks/{datetime.date.today()}-auto.md"
     raw = out.with_suffix(".json")

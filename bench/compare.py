@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--levels", type=int, nargs="+", default=[31, 0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--codecs", nargs="+", default=[codec for codec, _, _ in CODECS])
-    parser.add_argument("--scratch", default="/dev/shm", help="folder for the dumps; memory, so that no disk is measured")
+    parser.add_argument("--scratch", default="/dev/shm", help="directory for the dumps; memory, so that no disk is measured")
     parser.add_argument("--name", default=datetime.date.today().isoformat(), help="name of the result files")
     args = parser.parse_args()
     output = pathlib.Path(args.scratch) / f"pagehaul-bench-{os.getpid()}"
@@ -150,12 +150,12 @@ def main():
         f"--rounds {args.rounds}`.",
         "`gain` is makedumpfile's wall time over pagehaul's, `size ratio` pagehaul's size over makedumpfile's.",
         "", *lines, ""]) + bare_loop(args)
-    folder = ROOT / "docs/benchmarks"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{args.name}.md").write_text(text)
+    directory = ROOT / "docs/benchmarks"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{args.name}.md").write_text(text)
     raw = [{"tool": key[0], "codec": key[1], "level": key[2], "threads": key[3], "runs": list_}
            for key, list_ in results.items()]
-    (folder / f"{args.name}.json").write_text(json.dumps(raw, indent=1) + "\n")
+    (directory / f"{args.name}.json").write_text(json.dumps(raw, indent=1) + "\n")
     print(text)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packing at level 0 beside the bare codec loop on the same pages.
+"""Packing at level 0 next to the bare codec loop on the same pages.
 
 The loop compresses every page of the vmcore that is not zero, in memory, with one thread, and does nothing else; its time
 is what a capture with one thread cannot undercut but by keeping the codec's thread free of everything else. Held against
@@ -87,7 +87,7 @@ def main():
                      f"| {verdict(loop[method] / two / 2, SHARE)} | {verdict(one / two, GAIN)} |")
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     text = "\n".join([
-        f"# Packing beside the bare codec loop, {args.name}", "",
+        f"# Packing and the bare codec loop, {args.name}", "",
         f"{os.cpu_count()} CPUs ({cpu}), Linux {platform.release()}; vmcore in the page cache, level 0, dumps to {args.scratch}, medians of",
         f"{args.rounds} rounds. The loop packs the same {pages / 1e6:.2f} million pages in memory, one thread, once. Command: `bench/pack.py VMCORE`.", "",
         f"| method | loop s | 1 thread s | 2 threads s | of the loop (goal {SHARE}) | of the loop times 2 (goal {SHARE}) | 2 threads over 1 (goal {GAIN}) |",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs `pagehaul core` beside gcore, a copy of /proc/PID/mem and the bare copy loop, and `pagehaul checkpoint` beside
+"""Runs `pagehaul core` next to gcore, a copy of /proc/PID/mem and the bare copy loop, and `pagehaul checkpoint` next to
 CRIU alone and CRIU with its images compressed, on one process of known contents.
 
 Every command is run in turn, round after round, so that a slow minute of the machine hits all of them; medians are
-compared. The pause is what the process itself sees: the longest time in which its clock thread did not run, beside what
+compared. The pause is what the process itself sees: the longest time in which its clock thread did not run, next to what
 pagehaul and CRIU say. Writes a Markdown table and the raw figures to docs/benchmarks/.
 """
 
@@ -216,7 +216,7 @@ def main():
     parser.add_argument("--mib", type=int, nargs="+", default=[100, 800, 4000])
     parser.add_argument("--threads", type=int, default=2, help="busy threads of the process")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scratch", default="/dev/shm", help="folder for outputs; memory, so that no disk is measured")
+    parser.add_argument("--scratch", default="/dev/shm", help="directory for outputs; memory, so that no disk is measured")
     parser.add_argument("--name", default=datetime.date.today().isoformat() + "-process")
     parser.add_argument("--note", default="", help="what readers should know of this run")
     parser.add_argument("--add", action="store_true", help="keep other sizes of an earlier run of this name")
@@ -226,8 +226,8 @@ def main():
         signal.signal(number, lambda number, _: sys.exit(f"ended by {signal.Signals(number).name}"))
     scratch = pathlib.Path(args.scratch) / f"pagehaul-bench-{os.getpid()}"
     scratch.mkdir()
-    folder = ROOT / "docs/benchmarks"
-    record = folder / f"{args.name}.json"
+    directory = ROOT / "docs/benchmarks"
+    record = directory / f"{args.name}.json"
     sizes = json.loads(record.read_text()) if args.add and record.exists() else []
     try:
         for mib in args.mib:
@@ -235,10 +235,10 @@ def main():
     finally:
         shutil.rmtree(scratch)
     sizes.sort(key=lambda size: size["mib"])
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps(sizes, indent=1) + "\n")
     text = render(args.name, sizes)
-    (folder / f"{args.name}.md").write_text(text)
+    (directory / f"{args.name}.md").write_text(text)
     print(text)
 
 
@@ -314,7 +314,7 @@ def bare_codec(args, subject, scratch):
 
 
 def criu_floor(args, scratch):
-    """CRIU's pause where there is next to no memory: seconds. It freezes, looks at the process, and puts code in it."""
+    """CRIU's pause where there is next to no memory: seconds. It freezes and examines the process, and puts code in it."""
     if not args.criu:
         return []
     subject = Subject(args.subject, 1, args.threads, scratch)

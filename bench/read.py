@@ -4,8 +4,8 @@
 libkdumpfile is the one in drgn's wheel, called through its C API by bench/peer/kdumpfile.c. Every reader says how many
 pages it read and a sum of them: figures of readers that saw different things are not compared. Writes a Markdown table,
 row by row: a run that was stopped goes on with `--add` and the dumps that are left. With `--crash` and `--vmlinux`, crash
-searches the same stretch of memory for a word that is not there.
-Usage: read.py VMCORE --tools FOLDER --pagehaul PATH [--python PYTHON]; `make bench-read` builds what it needs.
+searches the same range of memory for a word that is not there.
+Usage: read.py VMCORE --tools DIR --pagehaul PATH [--python PYTHON]; `make bench-read` builds what it needs.
 """
 
 import argparse
@@ -84,15 +84,15 @@ def load_segments(path):
 class Bench:
     def __init__(self, args):
         self.args = args
-        self.folder = pathlib.Path(args.scratch)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory = pathlib.Path(args.scratch)
+        self.directory.mkdir(parents=True, exist_ok=True)
         # The largest segment; the kernel image has one of its own that shows the same bytes.
         self.segment = max(load_segments(args.vmcore), key=lambda segment: segment[2])
         first, count = self.segment[1] // PAGE, self.segment[2] // PAGE
-        self.stretch = range(first + count // 4, first + count // 4 + min(args.pages, count // 2))
+        self.range = range(first + count // 4, first + count // 4 + min(args.pages, count // 2))
         picked = random.Random(7)
         self.random = self.list("random", (picked.randrange(first, first + count) for _ in range(args.reads)))
-        self.ordered = self.list("ordered", self.stretch)
+        self.ordered = self.list("ordered", self.range)
 
     def row(self, *cells):
         """Goes to the record at once."""
@@ -102,7 +102,7 @@ class Bench:
             file.write(line + "\n")
 
     def list(self, name, pfns):
-        path = self.folder / name
+        path = self.directory / name
         path.write_bytes(array.array("Q", pfns).tobytes())
         return path
 
@@ -128,11 +128,11 @@ class Bench:
         for what, pfns, ours in (
             ("random", self.random, [reading, "read", dump, 1, self.random]),
             ("sequential", self.ordered,
-             [reading, "sweep", dump, threads, self.stretch.start, self.stretch.stop]),
+             [reading, "sweep", dump, threads, self.range.start, self.range.stop]),
         ):
             ways = {"libkdumpfile": [*peer, pfns], "drgn": [*drgn, pfns], "pagehaul": ours}
             if what == "sequential":
-                ways["one thread"] = [reading, "sweep", dump, 1, self.stretch.start, self.stretch.stop]
+                ways["one thread"] = [reading, "sweep", dump, 1, self.range.start, self.range.stop]
             times = self.medians(ways)
             count = pfns.stat().st_size // 8
             figure = (lambda s: f"{s / count * 1e6:.2f} us") if what == "random" else (
@@ -153,9 +153,9 @@ class Bench:
             self.crash(name, dump)
 
     def crash(self, name, dump):
-        """crash looking for a word in the same stretch, without what it takes to start."""
-        script, seconds = self.folder / "commands", []
-        span = f"-s {self.stretch.start * PAGE:#x} -e {self.stretch.stop * PAGE:#x}"
+        """crash looking for a word in the same range, without what it takes to start."""
+        script, seconds = self.directory / "commands", []
+        span = f"-s {self.range.start * PAGE:#x} -e {self.range.stop * PAGE:#x}"
         for commands in ("quit", f"search -p {span} 0x7e57ab1e0ddba115\nquit"):
             script.write_text(commands + "\n")
             times = []
@@ -164,34 +164,34 @@ class Bench:
                 run(self.args, self.args.crash, "-s", "-i", script, self.args.vmlinux, dump)
                 times.append(time.monotonic() - start)
             seconds.append(statistics.median(times))
-        rate = len(self.stretch) * PAGE / (seconds[1] - seconds[0]) / (1 << 20)
+        rate = len(self.range) * PAGE / (seconds[1] - seconds[0]) / (1 << 20)
         self.row(name, "crash: `search -p`", f"crash: {rate:,.0f} MiB/s", "", "", "", "", "")
 
     def mount(self, dump):
-        """The same stretch through a mount and from the vmcore itself."""
-        folder = self.folder / "mnt"
-        folder.mkdir(exist_ok=True)
+        """The same range through a mount and from the vmcore itself."""
+        directory = self.directory / "mnt"
+        directory.mkdir(exist_ok=True)
         for way in ("pread", "mmap", "sendfile"):
             times = {"raw": [], "mounted": []}
             for _ in range(self.args.rounds):
                 # Mounted anew, so that nothing is in the page cache.
-                command = [*shlex.split(self.args.prefix), self.args.pagehaul, "mount", "--background", dump, folder]
+                command = [*shlex.split(self.args.prefix), self.args.pagehaul, "mount", "--background", dump, directory]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 try:
-                    for name, path in (("mounted", folder / "vmcore"), ("raw", self.args.vmcore)):
+                    for name, path in (("mounted", directory / "vmcore"), ("raw", self.args.vmcore)):
                         offset, paddr, _ = max(load_segments(path), key=lambda segment: segment[2])
-                        at = offset + self.stretch.start * PAGE - paddr
-                        ((seconds,),) = run(self.args, sys.executable, "-c", MOUNTED, way, path, at, len(self.stretch) * PAGE)
+                        at = offset + self.range.start * PAGE - paddr
+                        ((seconds,),) = run(self.args, sys.executable, "-c", MOUNTED, way, path, at, len(self.range) * PAGE)
                         times[name].append(float(seconds))
                 finally:
-                    subprocess.run(["umount", folder], check=True)
-            raw, mounted = (len(self.stretch) * PAGE / statistics.median(times[name]) / (1 << 20) for name in ("raw", "mounted"))
+                    subprocess.run(["umount", directory], check=True)
+            raw, mounted = (len(self.range) * PAGE / statistics.median(times[name]) / (1 << 20) for name in ("raw", "mounted"))
             self.row("zstd, mounted", f"{way}, first time", "", "", "", f"{mounted:,.0f} MiB/s",
                      f"{mounted / raw:.2f}x the raw file's {raw:,.0f} MiB/s", "")
 
     def terabyte(self, dump):
         """Opening a dump of 1 TiB whose bitmaps look like those of a real one."""
-        path = self.folder / "1TiB"
+        path = self.directory / "1TiB"
         stretched(dump, path)
         peer = [self.args.tools / "kdumpfile", self.args.libkdumpfile, "open", path, 7]
         ours = [self.args.tools / "reading", "open", path, 7]
@@ -226,7 +226,7 @@ def stretched(dump, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("vmcore")
-    parser.add_argument("--tools", type=pathlib.Path, required=True, help="folder with kdumpfile and reading")
+    parser.add_argument("--tools", type=pathlib.Path, required=True, help="directory with kdumpfile and reading")
     parser.add_argument("--pagehaul", required=True)
     parser.add_argument("--python", default=sys.executable, help="one that has drgn")
     parser.add_argument("--dumps", default="zstd:-1,zstd:1,lzo,snappy,zlib:1,none,ELF,mount,1TiB",
@@ -250,7 +250,7 @@ def main():
         head = ["dump", "what", "libkdumpfile", "drgn", "pagehaul, 1 thread", f"pagehaul, {os.cpu_count()} CPUs", "gain", "goal"]
         bench.row(*head)
         bench.row(*["---"] * len(head))
-    dump = bench.folder / "dump"
+    dump = bench.directory / "dump"
     for what in args.dumps.split(","):
         if what == "ELF":
             bench.format(what, args.vmcore)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Times `pagehaul reclaim report` on millions of events, and the kernel's Perl script on the same text.
 
-    bench/reclaim.py PAGEHAUL [--text REPORT] [--perl SCRIPT [--formats FOLDER]] [--trace TRACE_DAT] [--events N] [--rounds N] [--json FILE]
+    bench/reclaim.py PAGEHAUL [--text REPORT] [--perl SCRIPT [--formats DIR]] [--trace TRACE_DAT] [--events N] [--rounds N] [--json FILE]
 
 Binary events are those of a trace.dat of version 6 (by default a committed one of Linux 6.18), again and again, each copy later
 than the one before. The text is REPORT, what `trace-cmd report` printed (`lab run tools/lab/scenarios/agree.sh` makes one), made long in
 the same way: all of its events, and once more those only that the Perl script understands; others it skips. The script is the kernel's
 Documentation/trace/postprocess/trace-vmscan-postprocess.pl, which is not part of this project; it looks for event formats in
-/sys/kernel/debug/tracing, where it is given FOLDER (with events/vmscan/EVENT/format in it), those of the traced kernel, or nothing: then it
+/sys/kernel/debug/tracing, where it is given DIR (with events/vmscan/EVENT/format in it), those of the traced kernel, or nothing: then it
 takes the patterns it has built in. This takes root. Programs run in turn, round after round; medians.
 """
 import argparse
@@ -94,12 +94,12 @@ def main():
     parser.add_argument("--events", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
-    parser.add_argument("--folder", default=None, help="where the large files go")
+    parser.add_argument("--scratch", default=None, help="directory for the large files")
     options = parser.parse_args()
     report = [options.pagehaul, "reclaim", "report", "--json"]
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=options.scratch) as directory:
         runs, events = {}, {}
-        binary = Path(folder, "big.dat")
+        binary = Path(directory, "big.dat")
         data = options.trace.read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         copies = -(-options.events // EVENTS)
@@ -107,7 +107,7 @@ def main():
         runs["trace.dat"], events["trace.dat"] = (report + [str(binary)], None), EVENTS * copies
         texts = {"all events": ".*", "its events": f"mm_vmscan_({UNDERSTOOD})"} if options.text else {}
         for name, wanted in texts.items():
-            text = Path(folder, name.replace(" ", "-"))
+            text = Path(directory, name.replace(" ", "-"))
             count = lengthen(options.text, text, options.events, wanted)
             runs[f"text, {name}"], events[f"text, {name}"] = (report + [str(text)], None), count
             runs[f"stdin, {name}"], events[f"stdin, {name}"] = (report + ["-"], str(text)), count
@@ -117,7 +117,7 @@ def main():
                     place += f"mount --bind {options.formats} /sys/kernel/debug/tracing && "
                 runs[f"perl, {name}"] = (["unshare", "-m", "sh", "-c", f"{place}exec perl {options.perl}"], str(text))
                 events[f"perl, {name}"] = count
-        sizes = {path.name: path.stat().st_size for path in Path(folder).iterdir()}
+        sizes = {path.name: path.stat().st_size for path in Path(directory).iterdir()}
         result = {"bytes": sizes, "rounds": options.rounds}
         for name, (wall, cpu) in in_turn(runs, options.rounds).items():
             count = events[name]

@@ -3,7 +3,7 @@
 
     bench/recording.py PAGEHAUL [--rounds N] [--json FILE]
 
-The events are system calls (raw_syscalls:sys_enter and sys_exit) of `dd`, whose block size sets their rate; beside them the
+The events are system calls (raw_syscalls:sys_enter and sys_exit) of `dd`, whose block size sets their rate; next to them the
 events that `reclaim record` always switches on. Takes root. The recorder's CPU time is what it prints itself. Medians.
 """
 import argparse
@@ -43,14 +43,14 @@ def main():
     options = parser.parse_args()
     rows = []
     print(f"{'block':>7} {'buffer':>8} {'events/s':>10} {'events':>10} {'lost':>9} {'task ns/event':>14} {'recorder ns/event':>18}")
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
         for size, blocks in WORK:
             work = ["dd", "if=/dev/urandom" if size != "1" else "if=/dev/zero", "of=/dev/null", f"bs={size}", f"count={blocks}"]
             for buffer in BUFFERS:
                 samples = []
                 for _ in range(options.rounds):
                     plain = run(work)
-                    record = [options.pagehaul, "reclaim", "record", "-o", f"{folder}/x.pht", "--buffer-size", f"{buffer}K"]
+                    record = [options.pagehaul, "reclaim", "record", "-o", f"{directory}/x.pht", "--buffer-size", f"{buffer}K"]
                     wall, cpu, said = run(record + EVENTS + ["--"] + work)
                     events, lost = number(r": ([\d,]+) events", said), number(r"; ([\d,]+) events were LOST", said)
                     own = number(r"([\d.]+) ms of CPU", said) / 1e3

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The scan of struct pages: beside a plain sum over the same bytes, and beside makedumpfile's on the same vmcore.
+"""The scan of struct pages: next to a plain sum over the same bytes, and to makedumpfile's on the same vmcore.
 
 makedumpfile is asked for a dry run that says how long each step took; its scan is the steps that exclude pages. Ours is
 the scan phase of a dry run with one thread. Both read the vmcore from the page cache; rounds are interleaved, medians

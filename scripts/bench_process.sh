@@ -8,7 +8,7 @@ cargo build --release --locked --quiet -p pagehaul --example subject
 cargo build --release --locked --quiet -p pagehaul-process --example frames
 criu=$("$target/release/lab" criu)
 "$criu" check >/dev/null 2>&1 || {
-    echo "bench_process: CRIU does not work on this kernel (see \`$criu check\`): it and checkpoints are left out" >&2
+    echo "bench_process: CRIU does not work on this kernel (see \`$criu check\`): it and checkpoints are skipped" >&2
     criu=
 }
 exec python3 bench/process.py --pagehaul "$target/release/pagehaul" --subject "$target/release/examples/subject" \

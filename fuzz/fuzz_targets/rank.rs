@@ -13,7 +13,7 @@ const PFNS: usize = 800_000;
 const MOST: usize = 20_000;
 
 fuzz_target!(|data: &[u8]| {
-    // Runs of pages that are left out and of pages that are kept, by turns.
+    // Runs of excluded pages and of kept pages, by turns.
     let mut kept = vec![false; PFNS];
     let (mut at, mut count) = (0, 0);
     for run in data.chunks_exact(3) {
@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     let mut page = [0; PAGE_SIZE];
     let mut rank = 0;
     for (pfn, is_kept) in kept.iter().enumerate() {
-        // Of what is left out, only the neighbours.
+        // Of excluded pages, only the neighbours.
         let near = |at: usize| kept.get(at).copied().unwrap_or(false);
         if *is_kept {
             view.copy_page(pfn as u64, &mut page).unwrap();

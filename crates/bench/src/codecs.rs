@@ -37,7 +37,7 @@ pub struct CodecRate {
     pub raw: f64,
 }
 
-/// The zero test beside a plain sum over the same bytes, in the same run; bytes per second.
+/// The zero test next to a plain sum over the same bytes, in the same run; bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ZeroTest {
     /// Bytes, more than any cache holds.
@@ -70,7 +70,7 @@ pub fn on_pages(
     methods.iter().map(|&method| measure(method, sample, time)).collect()
 }
 
-/// About `count` pages of a dump or vmcore, spread evenly over those it holds; pages of zeros are left out, as a dump
+/// About `count` pages of a dump or vmcore, spread evenly over those it holds; zero pages are skipped, as a dump
 /// leaves them out.
 pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
     let source = Source::open(path, MapPolicy::default())?;
@@ -110,7 +110,7 @@ pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
 pub fn zero_test(time: Duration) -> ZeroTest {
     let bytes = 256 << 20;
     let mut zeros = vec![0u8; bytes];
-    // Memory of its own for every page: what nobody wrote to is one page of zeros in the cache.
+    // Memory of its own for every page: untouched memory is one page of zeros in the cache.
     zeros.iter_mut().step_by(PAGE_SIZE).for_each(|byte| *byte = black_box(0));
     let pages = zeros.as_chunks::<PAGE_SIZE>().0;
     let sum = |page: &PageBuf| {

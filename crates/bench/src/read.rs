@@ -24,7 +24,7 @@ pub const WINDOWS: [u64; 15] = {
     windows
 };
 
-/// Larger buffers to read into do not fit a capture kernel beside everything else.
+/// Larger buffers to read into do not fit a capture kernel.
 const LARGEST_READ: u64 = 16 << 20;
 /// How much slower than the best window the chosen one may be.
 const NEAR: f64 = 0.95;

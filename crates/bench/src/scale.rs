@@ -157,12 +157,12 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, BenchError> 
     let sample = sample(size, level);
     let machine = Simulated::new(size, sample, &config.scratch)?;
     let source = Source::simulated(Path::new("simulated machine"), Box::new(machine));
-    let folder = tempfile::tempdir_in(&config.scratch).map_err(|source| BenchError::Io {
+    let directory = tempfile::tempdir_in(&config.scratch).map_err(|source| BenchError::Io {
         path: config.scratch.clone(),
         action: "make a temporary directory in",
         source,
     })?;
-    let path = folder.path().join("dump");
+    let path = directory.path().join("dump");
     let target = Target::File { path: path.clone(), overwrite: false };
     let options = Options {
         level,
@@ -241,13 +241,13 @@ mod tests {
 
     #[test]
     fn machines_are_captured_whole_and_within_the_bound() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let config = Config {
             sizes: vec![1 << 30, 16 << 30],
             levels: vec![DumpLevel::ALL],
             method: "lzo".parse().unwrap(),
             threads: 2,
-            scratch: folder.path().to_owned(),
+            scratch: directory.path().to_owned(),
             rounds: 1,
         };
         let mut told = 0;
@@ -262,7 +262,7 @@ mod tests {
         // Section 0 is the kernel's whole: an eighth of the smaller machine.
         assert!((0.2..0.25).contains(&runs[0].kept()), "{}", runs[0].kept());
         assert!((0.11..0.15).contains(&runs[1].kept()), "{}", runs[1].kept());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
     }
 
     #[test]

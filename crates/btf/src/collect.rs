@@ -56,7 +56,7 @@ impl<'a> Object<'a> {
                         at = next;
                     }
                     Err(error) => {
-                        // A node that cannot be read is left out.
+                        // A node that cannot be read is skipped.
                         if nodes.last() == Some(&at) {
                             nodes.pop();
                         }
@@ -119,7 +119,7 @@ impl<'a> Object<'a> {
     }
 
     /// Returns index and pointer of every entry of the xarray (`struct xarray`) here. Value entries, which are no
-    /// pointers, are left out.
+    /// pointers, are skipped.
     pub fn xarray(&self) -> Result<Walk<(u64, u64)>, Fault> {
         let space = self.space();
         let head = self.get("xa_head")?.pointer()?;

@@ -17,7 +17,7 @@ use crate::report::{Clock, class_counts};
 use crate::selection::{Selection, Tally};
 use crate::write::WriteStats;
 use crate::{
-    CaptureError, Compression, Format, Found, LeftOut, MethodCount, Options, Priority, Report, identity,
+    CaptureError, Compression, Format, Found, MethodCount, Options, Priority, PriorityCount, Report, identity,
 };
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
@@ -187,11 +187,11 @@ impl<'a> Job<'a> {
             codec: self.compression().to_string(),
             threads: self.options.threads,
             classes: class_counts(&tally.kept, &tally.excluded),
-            missing_from_source: tally.missing,
+            excluded_from_source: tally.missing,
             pages_kept: tally.pages_kept(),
             pages_excluded: tally.excluded.iter().sum(),
             pages_written: stats.written,
-            left_out: left_out(&tally.by_priority, stats.by_priority),
+            unwritten: unwritten(&tally.by_priority, stats.by_priority),
             zero_pages: stats.zero,
             raw_pages: stats.raw,
             compressed_pages: stats.packed.iter().map(|(_, pages)| pages).sum(),
@@ -223,12 +223,12 @@ fn check_machine(arch: Arch) -> Result<(), CaptureError> {
     )))
 }
 
-/// Returns the pages of `kept` that are not among those in `written`.
-fn left_out(kept: &[u64; Priority::COUNT], written: Option<[u64; Priority::COUNT]>) -> Vec<LeftOut> {
+/// Returns how many pages of `kept` were not written.
+fn unwritten(kept: &[u64; Priority::COUNT], written: Option<[u64; Priority::COUNT]>) -> Vec<PriorityCount> {
     let Some(written) = written else { return Vec::new() };
     let count = |priority: Priority| {
         let kept = kept[priority as usize];
-        LeftOut { priority, kept, left_out: kept.saturating_sub(written[priority as usize]) }
+        PriorityCount { priority, kept, unwritten: kept.saturating_sub(written[priority as usize]) }
     };
     Priority::ALL.into_iter().map(count).filter(|count| count.kept > 0).collect()
 }

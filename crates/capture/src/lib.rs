@@ -36,5 +36,5 @@ pub use kept::{NextPages, with_kept_pages};
 pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_run::Outcome;
 pub use priority::Priority;
-pub use report::{ClassCount, Found, LeftOut, MethodCount, PartReport, Phases, Report, Unreadable};
+pub use report::{ClassCount, Found, MethodCount, PartReport, Phases, PriorityCount, Report, Unreadable};
 pub use run::{capture, capture_with_first};

@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn batches_between_two_rungs_are_of_either_codec() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("vmcore");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmcore");
         let mut machine = Machine::new(Era::V6_12);
         machine.populate(0x5000, 0x1000, 7);
         let image = machine.build();

@@ -30,15 +30,15 @@ pub struct ClassCount {
     pub excluded: u64,
 }
 
-/// Pages of one priority that a dump that ended early lacks.
+/// Pages of one priority in a dump that ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct PriorityCount {
     /// Their priority.
     pub priority: Priority,
     /// Pages to be kept.
     pub kept: u64,
-    /// Of these, pages that the dump lacks.
-    pub left_out: u64,
+    /// Of these, pages that the dump ended before.
+    pub unwritten: u64,
 }
 
 /// Pages compressed with one method.
@@ -142,15 +142,15 @@ pub struct Report {
     /// Pages per class.
     pub classes: Vec<ClassCount>,
     /// Pages the source lacks because an earlier dump excluded them.
-    pub missing_from_source: u64,
+    pub excluded_from_source: u64,
     /// Pages to be kept.
     pub pages_kept: u64,
     /// Pages excluded.
     pub pages_excluded: u64,
     /// Pages to be kept that the output holds; fewer than `pages_kept` if it ended early or pages were unreadable.
     pub pages_written: u64,
-    /// What a dump that ended early lacks, highest priority first. Empty where pages are written in PFN order.
-    pub left_out: Vec<LeftOut>,
+    /// Pages by priority, highest first, of a dump that ended early. Empty where pages are written in PFN order.
+    pub unwritten: Vec<PriorityCount>,
     /// Of the kept pages, zero pages, which share one page of data.
     pub zero_pages: u64,
     /// Of the kept pages, those stored uncompressed.

@@ -50,7 +50,10 @@ fn pages_are_stored_in_the_order_of_their_worth() {
     let groups: Vec<_> = offsets.into_values().collect();
     assert_eq!(groups.len(), 4);
     for pair in groups.windows(2) {
-        assert!(pair[0].iter().max() < pair[1].iter().min(), "a page worth more is behind one worth less");
+        assert!(
+            pair[0].iter().max() < pair[1].iter().min(),
+            "a page of higher priority follows one of lower"
+        );
     }
 }
 
@@ -74,18 +77,18 @@ fn a_dump_within_its_room_holds_the_most_important_pages() {
             .filter(|(_, page)| matches!(page, Page::Holds(_)))
             .map(|(pfn, _)| pfn)
             .collect();
-        // Bitmap and descriptors say exactly what is there: nothing is lost, all else was left out.
+        // Bitmap and descriptors say exactly what is there: nothing is lost, all else is excluded.
         assert_holds(&path, &bench.image, &held, &name);
         assert_eq!(held.len() as u64, report.pages_written);
-        let missing: u64 = report.left_out.iter().map(|part| part.left_out).sum();
+        let missing: u64 = report.unwritten.iter().map(|part| part.unwritten).sum();
         assert_eq!(report.pages_written + missing, complete.pages_kept);
-        // Nothing of a kind is left out while something less important is in.
-        let first_cut = report.left_out.iter().position(|part| part.left_out > 0).unwrap();
-        for part in &report.left_out[first_cut + 1..] {
-            assert_eq!(part.left_out, part.kept, "{percent} %: {part:?}");
+        // No page is missing while a less important one is in.
+        let first_unwritten = report.unwritten.iter().position(|part| part.unwritten > 0).unwrap();
+        for part in &report.unwritten[first_unwritten + 1..] {
+            assert_eq!(part.unwritten, part.kept, "{percent} %: {part:?}");
         }
-        assert_eq!(report.left_out[0].priority, Priority::KernelData);
-        assert_eq!(report.left_out[0].left_out, 0, "{percent} %");
+        assert_eq!(report.unwritten[0].priority, Priority::KernelData);
+        assert_eq!(report.unwritten[0].unwritten, 0, "{percent} %");
         let described = Source::open(&path, MapPolicy::default()).unwrap();
         assert!(described.is_incomplete());
     }
@@ -124,7 +127,7 @@ fn a_limit_that_is_never_reached_changes_nothing() {
     let (one, _) = bench.capture("plain", &plain);
     let (other, report) = bench.capture("limited", &Options { limits, ..plain });
     assert_eq!(report.outcome, Outcome::Complete);
-    assert!(report.left_out.is_empty());
+    assert!(report.unwritten.is_empty());
     assert!(std::fs::read(one).unwrap() == std::fs::read(other).unwrap());
 }
 

@@ -152,10 +152,12 @@ fn parts_without_room_hold_what_fits_and_say_so() {
 fn a_part_that_cannot_be_made_is_no_loss() {
     let bench = noisy();
     let mut paths = names(&bench, 3);
-    paths[1] = bench.path("no such folder/part");
+    paths[1] = bench.path("no such directory/part");
     let report = into_parts(&bench, &paths, &options("0", "lzo", Format::Kdump)).unwrap();
     assert_complete(&report);
-    assert!(matches!(&report.parts[1].outcome, Outcome::WriteFailed(why) if why.contains("no such folder")));
+    assert!(
+        matches!(&report.parts[1].outcome, Outcome::WriteFailed(why) if why.contains("no such directory"))
+    );
     assert!(!report.parts[1].exists);
     let told = |warning: &String| warning.contains("the other parts hold every page");
     assert!(report.warnings.iter().any(told), "{:?}", report.warnings);

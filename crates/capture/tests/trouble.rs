@@ -98,7 +98,7 @@ fn a_cut_source_loses_the_pages_behind_the_cut_and_no_others() {
         match page {
             Page::Holds(page) => assert!(*page == bench.image.page(pfn), "PFN {pfn:#x}"),
             Page::Lost => lost += 1,
-            Page::LeftOut => assert!(!bench.image.expected(0).contains(&pfn)),
+            Page::Excluded => assert!(!bench.image.expected(0).contains(&pfn)),
         }
     }
     assert_eq!(lost, 101);
@@ -122,7 +122,7 @@ fn outputs_are_not_overwritten_and_sources_never() {
     let link = bench.path("link");
     std::os::unix::fs::symlink(&bench.vmcore, &link).unwrap();
     assert!(refused(&link, true).contains("is the source itself"));
-    assert!(refused(bench.folder.path(), true).contains("is a directory; name a file"));
+    assert!(refused(bench.directory.path(), true).contains("is a directory; name a file"));
     assert!(std::fs::read(&bench.vmcore).unwrap() == before);
     let target = Target::File { path: dump, overwrite: true };
     assert_eq!(

@@ -11,7 +11,7 @@ const MOST_CELLS: u64 = 1 << 15;
 pub struct Map {
     /// Pages per cell, a power of two.
     pub cell_pages: u64,
-    /// Ranges of memory; the map leaves out the holes between them.
+    /// Ranges of memory; the map skips the holes between them.
     pub ranges: Vec<MapRange>,
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_are_left_out() {
+    fn holes_are_skipped() {
         let mut map = Map::new(1000);
         assert_eq!(map.cell_pages, 16);
         let of = |class: PageClass, pages| {

@@ -4,7 +4,7 @@ use object::{LittleEndian, U32, U64};
 
 use crate::PROGRAM_HEADER;
 
-/// `p_type` of a stretch of memory.
+/// `p_type` of a range of memory.
 pub const PT_LOAD: u32 = elf::PT_LOAD.0;
 /// `p_type` of the notes.
 pub const PT_NOTE: u32 = elf::PT_NOTE.0;

@@ -7,7 +7,7 @@ use twox_hash::XxHash3_64;
 use crate::death::{Death, Kind};
 use crate::{Cpu, FrameName, StackTrace};
 
-/// Frames in a signature: netdev's fingerprints have five.
+/// Frames in a signature: netdev's signatures have five.
 const FRAMES: usize = 5;
 
 /// Functions that report, wait or copy for others, by how their names start.

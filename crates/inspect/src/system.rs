@@ -68,7 +68,7 @@ pub struct System {
     pub taints: Vec<Taint>,
 }
 
-/// Reads facts of the whole machine. Those that cannot be read are left out.
+/// Reads facts of the whole machine. Those that cannot be read are skipped.
 pub fn system(machine: &Machine<'_>) -> System {
     let uts = |field: &str| -> Result<String, Fault> {
         machine.variable("init_uts_ns", "uts_namespace")?.get(field)?.text()

@@ -270,7 +270,7 @@ mod tests {
         00100000-3fffffff : System RAM\n  01000000-01ffffff : Kernel code\n  30000000-37ffffff : Crash kernel\n";
 
     #[test]
-    fn reserved_memory_is_left_out() {
+    fn reserved_memory_is_skipped() {
         assert_eq!(memory(IOMEM), [1..0x9f, 0x100..0x30000, 0x38000..0x40000]);
         assert_eq!(memory("00000000-00000000 : System RAM\n"), []);
     }

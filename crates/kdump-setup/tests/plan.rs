@@ -73,7 +73,7 @@ fn debian_gets_its_lines() {
     machine.write("/sys/kernel/kexec_crash_size", "234881024");
     machine.age("/etc/default/kdump-tools");
     assert_eq!(machine.findings(Expected { cpus: Some(4), dump_bytes: None }), Vec::<&str>::new());
-    // Back to one CPU: no CPU has to be left out.
+    // Back to one CPU: no CPU has to be disabled.
     let found = planned(&machine, 1);
     assert!(lines(&found)[0].1.contains("nr_cpus=1 irqpoll usbcore.nousb\""), "{found:?}");
 }

@@ -96,7 +96,7 @@ fn bad_streams_are_refused_or_cut() {
     for (offset, size) in [(-2, 1), (0, -1), (i64::MAX, 1), (5, i64::MIN)] {
         let mut bytes = with(4096, offset);
         bytes[4104..4112].copy_from_slice(&i64::to_be_bytes(size));
-        // Where the next record would be, nobody knows.
+        // Where the next record would be is unknown.
         assert!(!open(bytes).is_complete());
     }
     // A size that reaches past the end is a cut.

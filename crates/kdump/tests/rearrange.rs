@@ -22,8 +22,8 @@ fn stream(records: &[(u64, &[u8])]) -> Vec<u8> {
 
 /// Rearranges a stream; returns how it ended, the file, and what was not read.
 fn rearranged(bytes: &[u8]) -> (Result<Rearranged, RearrangeError>, Vec<u8>, usize) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("file");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
     let options = DumpFileOptions { overwrite: false, checksums: false, sources: &[] };
     let mut file = OutputFile::create(&path, options, BytesWritten::default()).unwrap();
     let mut input = bytes;

@@ -28,7 +28,7 @@ fn open(bytes: &[u8]) -> KdumpFile {
     KdumpFile::open(Box::new(plain(bytes))).unwrap()
 }
 
-/// Pages in `kept` read as they are; the machine's others are left out; there are no more.
+/// Pages in `kept` read as they are; the machine's others are excluded; there are no more.
 fn check(image: &Image, dump: &KdumpFile, kept: &[u64]) {
     let mut view = dump.view();
     let mut scratch = [0; PAGE_SIZE];

@@ -1,7 +1,7 @@
 //! VMCOREINFO, page tables, memory models and page classes of Linux kernels.
 //!
 //! [`Kernel::discover`] finds out from a source's VMCOREINFO how its kernel keeps its books; a [`PageScanner`] per
-//! thread then tells what each page was used for, and [`DumpLevel`] which of these uses a dump leaves out. Everything
+//! thread then tells what each page was used for, and [`DumpLevel`] which of these uses a dump excludes. Everything
 //! here reads physical memory through [`pagehaul_physmem`] and takes it for what it is: what a crashed kernel left
 //! behind. Nothing read can make it panic, loop or allocate by the gigabyte; what contradicts itself is kept.
 //!

@@ -1,7 +1,7 @@
 //! The file that a dump is shown as.
 //!
 //! The rules are those of `/proc/vmcore` since it can be mapped (3.11): the ELF headers fill whole pages, the rest zero; all notes
-//! are one PT_NOTE on a page boundary; each stretch of memory starts on a page boundary, rounded outward to whole pages,
+//! are one PT_NOTE on a page boundary; each range of memory starts on a page boundary, rounded outward to whole pages,
 //! and its program header tells where in them it is. The kernel image has a program header of its own, which points at the
 //! same bytes.
 
@@ -26,14 +26,14 @@ pub enum Absent {
 pub struct CoreFile<'a> {
     memory: &'a dyn PhysMemory,
     absent: Absent,
-    /// Headers and notes, up to the first stretch of memory.
+    /// Headers and notes, up to the first range of memory.
     head: Vec<u8>,
-    /// Stretches of memory in ascending order.
+    /// Ranges of memory in ascending order.
     extents: Vec<Extent>,
     size: u64,
 }
 
-/// A stretch of memory and where in the file it is.
+/// A range of memory and where in the file it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Extent {
     pfns: Range<u64>,

@@ -33,9 +33,9 @@ fn main() {
     if arguments[0] == "check" {
         std::process::exit(i32::from(pretend != "tracks"));
     }
-    let (folder, log) = (after("-D").unwrap(), after("-o").unwrap());
+    let (directory, log) = (after("-D").unwrap(), after("-o").unwrap());
     if pretend == "fail" {
-        fs::write(folder.join(log), "(00.1) Error (x.c:7): no such luck\n").unwrap();
+        fs::write(directory.join(log), "(00.1) Error (x.c:7): no such luck\n").unwrap();
         std::process::exit(1);
     }
     match arguments.first().map(String::as_str) {
@@ -45,7 +45,7 @@ fn main() {
                     kill_process(getpid(), signal).unwrap();
                 }
             }
-            let mut socket = UnixStream::connect(folder.join("streamer-capture.sock")).unwrap();
+            let mut socket = UnixStream::connect(directory.join("streamer-capture.sock")).unwrap();
             let frozen = freeze(after("-t").unwrap().to_str().unwrap().parse().unwrap());
             let scripts =
                 arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);
@@ -58,7 +58,7 @@ fn main() {
             std::process::exit(i32::from(!saved));
         }
         Some("restore") => {
-            restore(&folder);
+            restore(&directory);
             fs::write(after("--pidfile").unwrap(), "77").unwrap();
         }
         _ => std::process::exit(2),
@@ -126,7 +126,7 @@ fn dump(socket: &mut UnixStream, endless: bool) -> bool {
     images().into_iter().all(|(name, content)| {
         let Ok(mut pipe) = announce(socket, name) else { return false };
         while endless && name.starts_with("pages") {
-            // Until nobody listens any more.
+            // Until no process listens any more.
             if pipe.write_all(&content).is_err() {
                 return false;
             }
@@ -143,8 +143,8 @@ fn announce(socket: &mut UnixStream, name: &str) -> std::io::Result<fs::File> {
     Ok(fs::File::from(write))
 }
 
-fn restore(folder: &Path) {
-    let mut socket = UnixStream::connect(folder.join("streamer-serve.sock")).unwrap();
+fn restore(directory: &Path) {
+    let mut socket = UnixStream::connect(directory.join("streamer-serve.sock")).unwrap();
     let mut whole = true;
     for (name, content) in images() {
         whole &= fetch(&mut socket, name).is_some_and(|found| found == content);

@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        // Whoever reads has seen enough.
+        // The reader has seen enough.
         Err(error) if error.is::<printed::Closed>() => ExitCode::SUCCESS,
         Err(error) if error.is::<usage::Wrong>() => {
             tell!("pagehaul: {}", sentence(&error));

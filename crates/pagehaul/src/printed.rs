@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::standard_output;
 
-/// Whoever read standard output closed it: `| head`.
+/// The reader of standard output closed it: `| head`.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
@@ -75,7 +75,7 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     })
 }
 
-/// A reader that has seen enough is no error; for commands whose exit status says more than that all was printed.
+/// A reader that has seen enough is not an error, for commands whose exit status has more to say.
 pub(crate) fn unless_closed(written: anyhow::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(error) if error.is::<Closed>() => Ok(()),

@@ -34,10 +34,10 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     for class in &report.classes {
         table.row(row(class.class, class.kept, class.excluded));
     }
-    if report.missing_from_source > 0 {
-        table.row(row("not in the source", 0, report.missing_from_source));
+    if report.excluded_from_source > 0 {
+        table.row(row("not in the source", 0, report.excluded_from_source));
     }
-    table.row(row("all", report.pages_kept, report.pages_excluded + report.missing_from_source));
+    table.row(row("all", report.pages_kept, report.pages_excluded + report.excluded_from_source));
     write!(out, "{table}")?;
     if report.zero_pages > 0 {
         writeln!(
@@ -86,10 +86,10 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
             writeln!(out, "  PFN {:#x}: {}", page.pfn, page.why)?;
         }
     }
-    if !report.left_out.is_empty() {
+    if !report.unwritten.is_empty() {
         let mut table = Table::new(["priority", "to be kept", "", "not written", ""]);
-        for part in &report.left_out {
-            table.row(row(part.priority.name(), part.kept, part.left_out));
+        for part in &report.unwritten {
+            table.row(row(part.priority.name(), part.kept, part.unwritten));
         }
         write!(out, "{table}")?;
     }

@@ -12,7 +12,7 @@ const MESSAGE: Message =
 const EM_AARCH64: [u8; 2] = 183_u16.to_le_bytes();
 
 struct Setup {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     image: Image,
 }
 
@@ -25,21 +25,21 @@ impl Setup {
     }
 
     fn of(machine: &Machine) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let image = machine.build();
-        image.elf().write(&folder.path().join("vmcore")).unwrap();
-        Self { folder, image }
+        image.elf().write(&directory.path().join("vmcore")).unwrap();
+        Self { directory, image }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// Runs, expects `code`, and returns standard output and standard error.
     fn ends(&self, arguments: &[&str], code: i32) -> (Vec<u8>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
         let output =
-            command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null()).output().unwrap();
+            command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
         (output.stdout, said)

@@ -29,7 +29,7 @@ fn form() -> impl Strategy<Value = (&'static str, &'static str)> {
 }
 
 /// What a chain can begin with, by number, and the pages it holds.
-fn begin(image: &Image, number: usize, folder: &Path) -> (Vec<String>, Vec<u64>) {
+fn begin(image: &Image, number: usize, directory: &Path) -> (Vec<String>, Vec<u64>) {
     let (level, files) = match number {
         // Poisoned pages too: what a saved vmcore has can be read.
         0 => (None, vec![image.elf().bytes()]),
@@ -41,7 +41,7 @@ fn begin(image: &Image, number: usize, folder: &Path) -> (Vec<String>, Vec<u64>)
     };
     let name = |index: usize| format!("start.{index}");
     for (index, bytes) in files.iter().enumerate() {
-        std::fs::write(folder.join(name(index)), bytes).unwrap();
+        std::fs::write(directory.join(name(index)), bytes).unwrap();
     }
     (
         (0..files.len()).rev().map(name).collect(),
@@ -56,7 +56,7 @@ fn wrong(image: &Image, dump: &Path, kept: &[u64], more_may_be: bool) -> Vec<u64
     let mut page = [0; PAGE_SIZE];
     let mut is_wrong = |pfn: &u64| match view.copy_page(*pfn, &mut page) {
         Ok(()) if kept.binary_search(pfn).is_ok() => page != image.page(*pfn),
-        // An ELF file has no short holes: what was left out of its source reads as zeros there.
+        // An ELF file has no short holes: what its source excludes reads as zeros there.
         Ok(()) => !more_may_be || page != [0; PAGE_SIZE],
         Err(_) => kept.binary_search(pfn).is_ok(),
     };
@@ -72,8 +72,8 @@ proptest! {
         forms in proptest::collection::vec(form(), 1..5),
     ) {
         let image = image();
-        let folder = tempfile::tempdir().unwrap();
-        let (mut sources, kept) = begin(&image, start, folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let (mut sources, kept) = begin(&image, start, directory.path());
         let mut through_elf = false;
         for (index, (format, codec)) in forms.iter().enumerate() {
             let output = format!("step.{index}");
@@ -81,13 +81,13 @@ proptest! {
                 .args(["convert", "-q", "-f", format, "-c", codec])
                 .args(&sources)
                 .arg(&output)
-                .current_dir(folder.path())
+                .current_dir(directory.path())
                 .stdin(Stdio::null())
                 .status()
                 .unwrap();
             prop_assert!(status.success(), "step {index}");
             through_elf |= *format == "elf" && start >= 3;
-            let wrong = wrong(&image, &folder.path().join(&output), &kept, through_elf);
+            let wrong = wrong(&image, &directory.path().join(&output), &kept, through_elf);
             prop_assert!(wrong.is_empty(), "step {}: {} pages, first {:#x}", index, wrong.len(), wrong[0]);
             sources = vec![output];
         }

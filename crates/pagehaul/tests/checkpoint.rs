@@ -37,8 +37,8 @@ fn said(output: &Output) -> String {
 const FREE: &str = "4194303";
 
 /// A process that sleeps, saved (so the tool believes) and ended.
-fn saved(folder: &Path, tree: &str) -> PathBuf {
-    let path = folder.join("checkpoint");
+fn saved(directory: &Path, tree: &str) -> PathBuf {
+    let path = directory.join("checkpoint");
     let mut child = sleeper();
     let output = with_criu("checkpoint")
         .args(["--force", &child.id().to_string()])
@@ -62,8 +62,8 @@ fn restart(path: &Path, marker: &Path, tree: &str) -> Output {
 
 #[test]
 fn images_come_back_as_they_were() {
-    let folder = tempdir().unwrap();
-    let (path, marker) = (saved(folder.path(), FREE), folder.path().join("marker"));
+    let directory = tempdir().unwrap();
+    let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
     let output = restart(&path, &marker, FREE);
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("process 77 runs again"));
@@ -74,17 +74,17 @@ fn images_come_back_as_they_were() {
     }
     let output = tool(&["verify"]).arg(&path).output().unwrap();
     assert!(output.status.success() && said(&output).ends_with("\nintact\n"), "{}", said(&output));
-    // A folder stands for the container in it.
-    fs::create_dir(folder.path().join("folder")).unwrap();
-    fs::rename(&path, folder.path().join("folder/checkpoint.pagehaul")).unwrap();
-    assert!(restart(&folder.path().join("folder"), &marker, FREE).status.success());
+    // A directory stands for the container in it.
+    fs::create_dir(directory.path().join("directory")).unwrap();
+    fs::rename(&path, directory.path().join("directory/checkpoint.pagehaul")).unwrap();
+    assert!(restart(&directory.path().join("directory"), &marker, FREE).status.success());
     assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
 }
 
 #[test]
 fn damaged_checkpoints_are_refused_before_anything_is_restarted() {
-    let folder = tempdir().unwrap();
-    let (path, marker) = (saved(folder.path(), FREE), folder.path().join("marker"));
+    let directory = tempdir().unwrap();
+    let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
     let good = fs::read(&path).unwrap();
     let refused = |bytes: &[u8], at: usize| {
         fs::write(&path, bytes).unwrap();
@@ -115,11 +115,11 @@ fn damaged_checkpoints_are_refused_before_anything_is_restarted() {
 
 #[test]
 fn pids_that_are_taken_are_named() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut child = sleeper();
     let pid = child.id().to_string();
     let tree = format!("{FREE},{pid}");
-    let (path, marker) = (saved(folder.path(), &tree), folder.path().join("marker"));
+    let (path, marker) = (saved(directory.path(), &tree), directory.path().join("marker"));
     let output = restart(&path, &marker, &tree);
     assert_eq!(output.status.code(), Some(1));
     let expected =
@@ -134,8 +134,8 @@ fn pids_that_are_taken_are_named() {
 
 #[test]
 fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("checkpoint");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
     let mut subject = Subject::start(&["1", "1"]);
     let mut fails = |pretend: &str, program: &Path, part: &str| {
         let output = tool(&["checkpoint", "-q", "--criu"])
@@ -161,7 +161,7 @@ fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
     fails("version ", &stand_in(), "of no known version");
     fails("fail", &stand_in(), "CRIU 4.1.1 cannot save it: (x.c:7): no such luck");
     // A restart says the same.
-    let file = saved(folder.path(), FREE);
+    let file = saved(directory.path(), FREE);
     let output = tool(&["restart", "--criu", "/nonexistent/criu"]).arg(&file).output().unwrap();
     assert!(said(&output).contains("is not there: checkpoints need CRIU"), "{}", said(&output));
     // But of a file that is none, whether there is a CRIU or not.
@@ -173,8 +173,8 @@ fn criu_that_is_missing_old_or_fails_gets_one_sentence() {
 
 #[test]
 fn processes_that_cannot_be_saved_are_refused() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("checkpoint");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
     let fails = |pid: &str, part: &str| {
         let output = with_criu("checkpoint").arg(pid).arg(&path).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
@@ -201,8 +201,8 @@ fn processes_that_cannot_be_saved_are_refused() {
 
 #[test]
 fn arguments_that_would_lose_pages_are_refused() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("checkpoint");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
     let mut subject = Subject::start(&["1", "1"]);
     for (argument, pretend, part) in [
         ("--track-mem", "", "does not track which pages change (CONFIG_MEM_SOFT_DIRTY is not set)"),
@@ -232,8 +232,8 @@ fn counted(pid: u32, what: &str) -> u64 {
 
 #[test]
 fn a_signal_ends_it_and_the_process_goes_on() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("checkpoint");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
     let mut subject = Subject::start(&["1", "1"]);
     let mut child = with_criu("checkpoint")
         .args(["-q", "--max-memory", "8M", &subject.pid()])
@@ -296,8 +296,8 @@ fn states(group: u32) -> Vec<char> {
 
 #[test]
 fn processes_made_while_the_tree_is_frozen_are_no_exception() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("checkpoint");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
     let mut root = Forking::start();
     let save = |root: &Forking, pretend: &str| {
         let mut command = with_criu("checkpoint");
@@ -334,8 +334,8 @@ fn inheriting(command: &mut Command, end: PipeWriter) -> &mut Command {
 
 #[test]
 fn sigkill_at_any_moment_leaves_the_processes_running() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("checkpoint");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
     let mut subject = Subject::start(&["1", "1"]);
     // From its start to where everything is written and waits for the disk.
     for moment in 0..40 {
@@ -365,11 +365,11 @@ fn sigkill_at_any_moment_leaves_the_processes_running() {
 
 #[test]
 fn signals_do_not_end_criu_while_it_saves() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["1", "1"]);
     let output = with_criu("checkpoint")
         .args(["--leave-running", &subject.pid()])
-        .arg(folder.path().join("checkpoint"))
+        .arg(directory.path().join("checkpoint"))
         .env("PRETEND", "signalled")
         .output()
         .unwrap();
@@ -379,16 +379,16 @@ fn signals_do_not_end_criu_while_it_saves() {
 
 #[test]
 fn without_threads_nothing_is_saved_or_restarted_and_the_process_goes_on() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["1", "1"]);
-    let path = folder.path().join("other");
+    let path = directory.path().join("other");
     let mut command = with_criu("checkpoint");
     let output = no_threads(command.arg(subject.pid()).arg(&path)).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("cannot start a thread"), "{}", said(&output));
     assert!(!path.exists());
     subject.goes_on();
-    let (path, marker) = (saved(folder.path(), FREE), folder.path().join("marker"));
+    let (path, marker) = (saved(directory.path(), FREE), directory.path().join("marker"));
     let output = no_threads(&mut tool(&["verify"])).arg(&path).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let mut command = with_criu("restart");
@@ -399,8 +399,8 @@ fn without_threads_nothing_is_saved_or_restarted_and_the_process_goes_on() {
 
 #[test]
 fn a_full_disk_leaves_no_file_and_the_process_running() {
-    let folder = tempdir().unwrap();
-    fs::create_dir(folder.path().join("disk")).unwrap();
+    let directory = tempdir().unwrap();
+    fs::create_dir(directory.path().join("disk")).unwrap();
     let mut subject = Subject::start(&["1", "1"]);
     // A disk of 2 MiB that only the command sees.
     let script = format!(
@@ -411,7 +411,7 @@ fn a_full_disk_leaves_no_file_and_the_process_running() {
     );
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", &script])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .env("PAGES", "8")
         .output()
         .unwrap();
@@ -423,7 +423,7 @@ fn a_full_disk_leaves_no_file_and_the_process_running() {
 
 #[test]
 fn a_failed_checkpoint_destroys_nothing() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["1", "1"]);
     let mut fails = |path: &Path, part: &str| {
         let output = with_criu("checkpoint")
@@ -437,13 +437,13 @@ fn a_failed_checkpoint_destroys_nothing() {
         subject.goes_on();
     };
     // The checkpoint that was to be replaced.
-    let path = saved(folder.path(), FREE);
+    let path = saved(directory.path(), FREE);
     let good = fs::read(&path).unwrap();
     fails(&path, "no such luck");
     assert!(fs::read(&path).unwrap() == good, "the previous checkpoint is not what it was");
     // A pipe, and a device, which only root can make.
     for kind in [&["p"][..], &["c", "1", "3"]] {
-        let special = folder.path().join(kind[0]);
+        let special = directory.path().join(kind[0]);
         if !Command::new("mknod").arg(&special).args(kind).output().unwrap().status.success() {
             assert!(kind.len() > 1 && !rustix::process::geteuid().is_root(), "mknod failed");
             continue;
@@ -452,6 +452,6 @@ fn a_failed_checkpoint_destroys_nothing() {
         assert!(!fs::symlink_metadata(&special).unwrap().is_file());
         fs::remove_file(&special).unwrap();
     }
-    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left, [path], "a temporary file is left");
 }

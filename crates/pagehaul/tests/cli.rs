@@ -208,7 +208,7 @@ fn a_file_that_may_not_grow_leaves_a_marked_dump() {
             limit << 11
         );
         let output =
-            Command::new("sh").args(["-c", &script]).current_dir(setup.folder.path()).output().unwrap();
+            Command::new("sh").args(["-c", &script]).current_dir(setup.directory.path()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("cannot write to") && said.contains("is marked incomplete"), "{said}");
@@ -220,7 +220,7 @@ fn a_file_that_may_not_grow_leaves_a_marked_dump() {
 fn with_own_mounts(setup: &Setup, script: &str) -> (Option<i32>, String) {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
-        .current_dir(setup.folder.path())
+        .current_dir(setup.directory.path())
         .output()
         .unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())

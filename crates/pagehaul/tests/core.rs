@@ -80,9 +80,9 @@ fn decompressed(path: &std::path::Path) -> Vec<u8> {
 
 #[test]
 fn cores_are_of_one_moment_and_the_process_goes_on() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["20", "3"]);
-    let (plain, frames) = (folder.path().join("core"), folder.path().join("core.zst"));
+    let (plain, frames) = (directory.path().join("core"), directory.path().join("core.zst"));
     let said = subject.core(&[], &plain);
     for part in ["4 threads", "pause ", "ms (stopped)", "of zeros", "as ELF"] {
         assert!(said.contains(part), "no {part:?} in {said}");
@@ -107,10 +107,10 @@ fn cores_are_of_one_moment_and_the_process_goes_on() {
 
 #[test]
 fn a_buffer_that_is_filled_again_and_again_loses_nothing() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["250", "2"]);
     for memory in ["70M", "100M", "150M"] {
-        let path = folder.path().join("core");
+        let path = directory.path().join("core");
         let said = subject.core(&["--force", "--max-memory", memory], &path);
         assert!(said.contains("stayed stopped until the rest was written"), "{said}");
         assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
@@ -120,9 +120,9 @@ fn a_buffer_that_is_filled_again_and_again_loses_nothing() {
 
 #[test]
 fn sparse_mappings_take_what_exists_in_them() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["1", "1", "sparse"]);
-    let said = subject.core(&["--json", "--max-memory", "1G"], &folder.path().join("core.zst"));
+    let said = subject.core(&["--json", "--max-memory", "1G"], &directory.path().join("core.zst"));
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key} in {said}"));
     assert!(number("core_bytes") > 2 << 40, "the mappings of 1 TiB are not in it");
@@ -133,9 +133,9 @@ fn sparse_mappings_take_what_exists_in_them() {
 
 #[test]
 fn live_cores_have_the_registers_and_memory_that_does_not_change() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["20", "3"]);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     let said = subject.core(&["--live"], &path);
     assert!(said.contains("(live)") && said.contains("not of one moment"), "{said}");
     assert_is_core_of(&subject, &fs::read(&path).unwrap(), false);
@@ -144,10 +144,10 @@ fn live_cores_have_the_registers_and_memory_that_does_not_change() {
 
 #[test]
 fn kinds_are_included_and_excluded() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["10", "1"]);
     let size = |arguments: &[&str], name: &str| {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         subject.core(arguments, &path);
         fs::metadata(&path).unwrap().len()
     };
@@ -162,9 +162,9 @@ fn kinds_are_included_and_excluded() {
 
 #[test]
 fn the_report_is_json_too() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let subject = Subject::start(&["10", "2"]);
-    let said = subject.core(&["--json", "-t", "3"], &folder.path().join("core.zst"));
+    let said = subject.core(&["--json", "-t", "3"], &directory.path().join("core.zst"));
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(report["outcome"]["how"], "complete");
     assert_eq!(report["threads_saved"], 3);
@@ -175,8 +175,8 @@ fn the_report_is_json_too() {
 
 #[test]
 fn processes_that_cannot_be_saved_get_one_sentence() {
-    let folder = tempdir().unwrap();
-    let path = folder.path().join("core");
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("core");
     let fails = |pid: &str, part: &str| {
         let output = tool(&["core", pid]).arg(&path).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -190,7 +190,7 @@ fn processes_that_cannot_be_saved_get_one_sentence() {
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
         fails("2", "kernel thread");
     }
-    // A zombie: it has ended, and is not waited for before the look at it.
+    // A zombie: it has ended, and is not waited for before it is examined.
     let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
     child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
     let pid = child.id().to_string();
@@ -216,15 +216,15 @@ fn other_users_processes_are_refused() {
         return;
     }
     let mut subject = Subject::start(&["1", "1"]);
-    let folder = tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let copy = folder.path().join("pagehaul");
+    let directory = tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = directory.path().join("pagehaul");
     fs::copy(BINARY, &copy).unwrap();
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(&copy)
         .args(["core", &subject.pid()])
-        .arg(folder.path().join("core"))
+        .arg(directory.path().join("core"))
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -235,13 +235,13 @@ fn other_users_processes_are_refused() {
 
 #[test]
 fn outputs_that_could_do_harm_are_refused() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["1", "1"]);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     fs::write(&path, "precious").unwrap();
     for (arguments, code, part) in [
         (vec!["core".into(), subject.pid(), path.display().to_string()], 1, "--force"),
-        (vec!["core".into(), subject.pid(), folder.path().display().to_string()], 1, "is a directory"),
+        (vec!["core".into(), subject.pid(), directory.path().display().to_string()], 1, "is a directory"),
         (vec!["core".into(), subject.pid(), "/nonexistent/core".into()], 1, "/nonexistent/core"),
         (vec!["core".into(), "--json".into(), subject.pid(), "-".into()], 2, "standard output"),
         (vec!["core".into(), "-c".into(), "lzo".into(), subject.pid(), "x".into()], 2, "zstd or none"),
@@ -258,9 +258,9 @@ fn outputs_that_could_do_harm_are_refused() {
 
 #[test]
 fn seccomp_does_not_matter() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["10", "2", "seccomp"]);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     subject.core(&[], &path);
     assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
     subject.goes_on();
@@ -268,23 +268,23 @@ fn seccomp_does_not_matter() {
 
 #[test]
 fn threads_that_come_and_go_meanwhile_do_not_matter() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["5", "2", "spawn"]);
     for _ in 0..10 {
-        subject.core(&["--force"], &folder.path().join("core"));
+        subject.core(&["--force"], &directory.path().join("core"));
         subject.goes_on();
     }
 }
 
 #[test]
 fn a_thread_that_cannot_be_stopped_is_named_and_everything_goes_on() {
-    let folder = tempdir().unwrap();
-    let fifo = folder.path().join("fifo");
+    let directory = tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let mut subject = Subject::start(&["5", "2", "vfork", fifo.to_str().unwrap()]);
     subject.wait_for_any_thread_in_state('D');
     for mode in [&[][..], &["--live"][..], &["--snapshot"][..]] {
-        let path = folder.path().join("core");
+        let path = directory.path().join("core");
         let output = tool(&["core"]).args(mode).arg(subject.pid()).arg(&path).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
@@ -295,7 +295,7 @@ fn a_thread_that_cannot_be_stopped_is_named_and_everything_goes_on() {
     // It gets on, and so it can be saved.
     fs::write(&fifo, "go").unwrap();
     subject.wait_for_threads(3);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     subject.core(&[], &path);
     assert_is_core_of(&subject, &fs::read(&path).unwrap(), true);
     subject.goes_on();
@@ -304,9 +304,9 @@ fn a_thread_that_cannot_be_stopped_is_named_and_everything_goes_on() {
 
 #[test]
 fn a_stopped_process_stays_stopped() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["5", "2"]);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     subject.signal(libc::SIGSTOP);
     subject.wait_for_state('T');
     subject.core(&[], &path);
@@ -317,7 +317,7 @@ fn a_stopped_process_stays_stopped() {
     subject.goes_on();
 }
 
-/// A run that cannot get on: its output is a pipe that nobody reads, its buffer is full, the process stopped.
+/// A run that cannot continue: its output is a pipe without a reader, its buffer is full, the process stopped.
 fn blocked(subject: &Subject) -> std::process::Child {
     let mut child = tool(&["core", "-q", "--max-memory", "1M", &subject.pid(), "-"])
         .stdout(Stdio::piped())
@@ -344,7 +344,7 @@ fn a_signal_lets_the_process_go_and_says_so() {
     let child = blocked(&subject);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    // Though nobody reads what is written.
+    // Although the pipe has no reader.
     subject.goes_on();
     let (code, said) = outcome(child);
     assert_eq!(code, Some(3), "{said}");
@@ -376,10 +376,10 @@ fn a_reader_that_goes_away_lets_the_process_go() {
 
 #[test]
 fn a_full_disk_leaves_a_marked_core_and_the_process_running() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["40", "2"]);
     for name in ["core", "core.zst"] {
-        fs::create_dir_all(folder.path().join("disk")).unwrap();
+        fs::create_dir_all(directory.path().join("disk")).unwrap();
         // A disk of 6 MiB that only the command sees.
         let script = format!(
             "mount -t tmpfs -o size=6m none disk && {BINARY} core -q {} disk/{name}; code=$?; cp disk/{name} {name}; exit $code",
@@ -387,13 +387,13 @@ fn a_full_disk_leaves_a_marked_core_and_the_process_running() {
         );
         let output = Command::new("unshare")
             .args(["--mount", "sh", "-c", &script])
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .output()
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("No space left on device") && said.contains("marked"), "{said}");
-        let bytes = fs::read(folder.path().join(name)).unwrap();
+        let bytes = fs::read(directory.path().join(name)).unwrap();
         // In frames, the header follows 4 bytes of magic, 2 of descriptors, 8 of size and 3 of the block.
         let header = if name == "core" { 0 } else { 17 };
         assert_eq!(&bytes[header..header + 4], b"\x7fELF");
@@ -404,7 +404,7 @@ fn a_full_disk_leaves_a_marked_core_and_the_process_running() {
 
 #[test]
 fn an_incomplete_core_does_not_replace_another() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["40", "2"]);
     // A disk of 6 MiB that only the command sees, with a file on it that is to be replaced.
     let script = format!(
@@ -414,7 +414,7 @@ fn an_incomplete_core_does_not_replace_another() {
     );
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", &script.replace("cd .", "cd \"$PWD\"")])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .output()
         .unwrap();
     let (out, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -426,7 +426,7 @@ fn an_incomplete_core_does_not_replace_another() {
 
 #[test]
 fn killing_it_at_any_moment_leaves_the_process_as_it_was() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["60", "3"]);
     for mode in [&[][..], &["--max-memory", "4M"][..], &["--snapshot"][..]] {
         for step in 1..=50 {
@@ -436,7 +436,7 @@ fn killing_it_at_any_moment_leaves_the_process_as_it_was() {
                 .args(["-s", "KILL", &after, BINARY, "core", "-q", "--force"])
                 .args(mode)
                 .arg(subject.pid())
-                .arg(folder.path().join("core.zst"))
+                .arg(directory.path().join("core.zst"))
                 .status()
                 .unwrap();
             subject.goes_on();
@@ -448,11 +448,11 @@ fn killing_it_at_any_moment_leaves_the_process_as_it_was() {
 #[test]
 fn signals_to_the_helper_of_a_snapshot_do_not_reach_the_process() {
     use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["20", "3"]);
     subject.goes_on();
     let masks = subject.signal_masks();
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     let mut whole = [0, 0];
     for round in 0..60u32 {
         let mut child = tool(&["core", "-q", "--force", "--snapshot", &subject.pid()])
@@ -514,9 +514,9 @@ const MODES: [&[&str]; 4] = [&[], &["-c", "zstd"], &["--snapshot"], &["--live"]]
 
 #[test]
 fn a_process_goes_on_where_no_thread_can_be_started() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["5", "2"]);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     for mode in MODES {
         let mut command = tool(&["core", "-t", "4"]);
         command.args(mode).arg(subject.pid()).arg(&path);
@@ -536,11 +536,11 @@ fn cores_are_written_with_the_threads_there_are() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let folder = tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let copy = folder.path().join("pagehaul");
+    let directory = tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = directory.path().join("pagehaul");
     fs::copy(BINARY, &copy).unwrap();
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     let mut threads = std::collections::BTreeSet::new();
     for (user, mode) in (1_000_000_000 + 4 * std::process::id()..).zip(MODES) {
         // A user who has nothing else.
@@ -603,9 +603,9 @@ fn a_snapshot_that_could_not_be_killed_is_not_made() {
 
 #[test]
 fn snapshots_are_of_one_moment_and_leave_nothing_behind() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["20", "3"]);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     for _ in 0..10 {
         let said = subject.core(&["--snapshot", "--force"], &path);
         assert!(said.contains("(snapshot)"), "{said}");
@@ -617,7 +617,7 @@ fn snapshots_are_of_one_moment_and_leave_nothing_behind() {
 
 #[test]
 fn system_calls_go_on_after_a_snapshot() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     // Calls that are started again with what is left of their time, or as they were; and one that fails if they are not.
     for script in ["sleep 2; echo done", "read line; echo $line", "sh -c 'sleep 2' & wait; echo done"] {
         let mut child = Command::new("sh")
@@ -630,7 +630,7 @@ fn system_calls_go_on_after_a_snapshot() {
         out.read_exact(&mut [0; 6]).unwrap();
         for _ in 0..5 {
             let pid = child.id().to_string();
-            let path = folder.path().join("core");
+            let path = directory.path().join("core");
             let run = tool(&["core", "-q", "--force", "--snapshot", &pid]).arg(path).output().unwrap();
             assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         }
@@ -644,9 +644,9 @@ fn system_calls_go_on_after_a_snapshot() {
 
 #[test]
 fn seccomp_filters_do_not_kill_a_process_that_is_made_to_fork() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut subject = Subject::start(&["10", "2", "seccomp"]);
-    let path = folder.path().join("core");
+    let path = directory.path().join("core");
     let output = tool(&["core", "--snapshot", &subject.pid()]).arg(&path).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     // Who may not suspend the filters must not fork.

@@ -24,9 +24,9 @@ fn decompressed(bytes: &[u8], most: usize) -> Option<Vec<u8>> {
 }
 
 /// A core, plain or in frames, and its bytes.
-fn core(folder: &Path, name: &str) -> (Subject, PathBuf, Vec<u8>) {
+fn core(directory: &Path, name: &str) -> (Subject, PathBuf, Vec<u8>) {
     let subject = Subject::start(&["10", "2"]);
-    let path = folder.join(name);
+    let path = directory.join(name);
     subject.core(&["--exclude", "shared"], &path);
     let bytes = fs::read(&path).unwrap();
     (subject, path, bytes)
@@ -34,9 +34,9 @@ fn core(folder: &Path, name: &str) -> (Subject, PathBuf, Vec<u8>) {
 
 #[test]
 fn info_and_verify_know_cores() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     for (name, format) in [("core", "ELF core"), ("core.zst", "ELF core in zstd frames")] {
-        let (subject, path, _) = core(folder.path(), name);
+        let (subject, path, _) = core(directory.path(), name);
         let (code, said) = ask("info", &path);
         assert_eq!(code, 0);
         let process = format!("{} (subject)", subject.pid());
@@ -52,8 +52,8 @@ fn info_and_verify_know_cores() {
 
 #[test]
 fn every_flipped_bit_that_matters_is_found() {
-    let folder = tempdir().unwrap();
-    let (_subject, path, good) = core(folder.path(), "core.zst");
+    let directory = tempdir().unwrap();
+    let (_subject, path, good) = core(directory.path(), "core.zst");
     let most = 1 << 30;
     let content = decompressed(&good, most).unwrap();
     let places = (0..40).chain((40..good.len()).step_by(good.len() / 60)).chain(good.len() - 40..good.len());
@@ -80,8 +80,8 @@ fn every_flipped_bit_that_matters_is_found() {
 
 #[test]
 fn damage_is_placed() {
-    let folder = tempdir().unwrap();
-    let (_subject, path, good) = core(folder.path(), "core.zst");
+    let directory = tempdir().unwrap();
+    let (_subject, path, good) = core(directory.path(), "core.zst");
     let mut bad = good.clone();
     for at in [good.len() / 3, good.len() / 2] {
         bad[at] ^= 0x10;
@@ -98,9 +98,9 @@ fn damage_is_placed() {
 
 #[test]
 fn cut_and_unfinished_cores_are_not_whole() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     for name in ["core", "core.zst"] {
-        let (_subject, path, good) = core(folder.path(), name);
+        let (_subject, path, good) = core(directory.path(), name);
         for length in [good.len() - 1, good.len() / 2, 20_000] {
             fs::write(&path, &good[..length]).unwrap();
             let (code, said) = ask("verify", &path);
@@ -109,7 +109,7 @@ fn cut_and_unfinished_cores_are_not_whole() {
             assert!(said.contains(part) && said.contains("DAMAGED OR INCOMPLETE"), "{said}");
         }
     }
-    let (_subject, path, mut bytes) = core(folder.path(), "unfinished");
+    let (_subject, path, mut bytes) = core(directory.path(), "unfinished");
     bytes[48] = 1;
     fs::write(&path, &bytes).unwrap();
     let (code, said) = ask("verify", &path);

@@ -50,7 +50,7 @@ fn a_capture_that_is_killed_leaves_a_whole_dump_or_a_marked_one() {
         assert!(!ended.success() || complete, "{name} ended well, and is marked incomplete");
         std::fs::remove_file(setup.path(&name)).unwrap();
         assert_eq!(
-            std::fs::read_dir(setup.folder.path()).unwrap().count(),
+            std::fs::read_dir(setup.directory.path()).unwrap().count(),
             1,
             "more than the vmcore is left"
         );
@@ -188,7 +188,7 @@ fn a_stream_that_cannot_be_written_is_an_error() {
     let setup = Setup::small();
     let output = Command::new("sh")
         .args(["-c", &format!("{BINARY} capture -q vmcore - > /dev/full")])
-        .current_dir(setup.folder.path())
+        .current_dir(setup.directory.path())
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

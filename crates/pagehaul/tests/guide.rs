@@ -63,7 +63,7 @@ fn every_command_of_the_guide_works() {
         let path = format!("{}:{}", setup.path("bin").display(), std::env::var("PATH").unwrap());
         let output = Command::new("sh")
             .args(["-e", "-c", &script])
-            .current_dir(setup.folder.path())
+            .current_dir(setup.directory.path())
             .env("PATH", path)
             .env("PID", process.as_ref().map_or(String::new(), Subject::pid))
             .output()

@@ -1,4 +1,4 @@
-//! Files that are made to harm whoever reads them: each command ends, in bounded time and memory.
+//! Files that are made to harm their reader: each command ends, in bounded time and memory.
 
 mod common {
     pub mod setup;
@@ -19,7 +19,7 @@ fn run(setup: &Setup, arguments: &[&str]) -> (Option<i32>, String, String) {
     command
         .args(["-c", "ulimit -v 524288; ulimit -t 20; exec timeout -s KILL 300 \"$@\"", "sh", BINARY])
         .args(arguments);
-    let output = command.current_dir(setup.folder.path()).stdin(Stdio::null()).output().unwrap();
+    let output = command.current_dir(setup.directory.path()).stdin(Stdio::null()).output().unwrap();
     let (out, said) = (output.stdout, String::from_utf8(output.stderr).unwrap());
     assert!(
         ![Some(134), Some(137), None, Some(101)].contains(&output.status.code()),
@@ -239,7 +239,7 @@ fn out_of_memory_is_one_sentence() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 131072; exec timeout -s KILL 60 \"$@\"", "sh", BINARY, "info", "notes"]);
     // With it, Rust's handler of failed allocations needs memory, and may wait for itself.
-    command.env("RUST_BACKTRACE", "1").current_dir(setup.folder.path());
+    command.env("RUST_BACKTRACE", "1").current_dir(setup.directory.path());
     let output = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "pagehaul: the system has no memory left\n");
     assert_eq!(output.status.code(), Some(1));

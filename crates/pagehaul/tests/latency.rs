@@ -107,8 +107,8 @@ fn recordings_have_intervals_and_times() {
     assert_eq!((first.len(), count(&first[0])), (1, count(&parts[0])));
     assert!(first[0]["missed"]["open_at_end"].as_u64() > Some(0));
     // Text has the trace clock only.
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.txt");
     let events = [(1, "begin"), (2, "end"), (6, "begin"), (7, "end"), (7, "begin")];
     let events: String =
         events.iter().map(|(second, event)| format!("dd-1 [000] {second}.5: {event}: x=1\n")).collect();

@@ -33,7 +33,7 @@ impl Guest {
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(self.0.path("makedumpfile"));
-        command.args(line.split_whitespace()).current_dir(self.0.folder.path()).stdin(Stdio::null());
+        command.args(line.split_whitespace()).current_dir(self.0.directory.path()).stdin(Stdio::null());
         command
     }
 

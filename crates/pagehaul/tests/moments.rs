@@ -74,21 +74,21 @@ fn left_over(pid: &str) -> Vec<String> {
     entries.filter(|other| other != pid && subject.is_some() && exe(other) == subject).collect()
 }
 
-fn command(words: &[&str], subject: &Subject, folder: &Path) -> Command {
+fn command(words: &[&str], subject: &Subject, directory: &Path) -> Command {
     let stand_in = std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in");
     let mut command = Command::new(BINARY);
     command.args(words).args(["--threads", "2"]);
     match words[0] {
-        "core" => command.arg("--force").args([&subject.pid()]).arg(folder.join("core.zst")),
+        "core" => command.arg("--force").args([&subject.pid()]).arg(directory.join("core.zst")),
         "checkpoint" => command
             .arg("--force")
             .arg("--criu")
             .arg(stand_in)
             .arg(subject.pid())
-            .arg(folder.join("checkpoint")),
-        _ => command.arg("--criu").arg(stand_in).arg(folder.join("saved")),
+            .arg(directory.join("checkpoint")),
+        _ => command.arg("--criu").arg(stand_in).arg(directory.join("saved")),
     };
-    command.env("PAGES", "1").env("TREE", "4194303").env("RESTARTED", folder.join("restarted"));
+    command.env("PAGES", "1").env("TREE", "4194303").env("RESTARTED", directory.join("restarted"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
@@ -96,16 +96,16 @@ fn command(words: &[&str], subject: &Subject, folder: &Path) -> Command {
 #[test]
 fn at_any_moment_the_process_stays_as_it_was() {
     let rounds = std::env::var("PAGEHAUL_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut subject = Subject::start(&SUBJECT);
     // The checkpoint that is restarted.
     let trace =
-        run(&mut command(&["checkpoint", "--leave-running"], &subject, folder.path()), 0, Fault::None);
+        run(&mut command(&["checkpoint", "--leave-running"], &subject, directory.path()), 0, Fault::None);
     assert_eq!(trace.code, Some(0));
-    fs::rename(folder.path().join("checkpoint"), folder.path().join("saved")).unwrap();
+    fs::rename(directory.path().join("checkpoint"), directory.path().join("saved")).unwrap();
     let calls = COMMANDS.map(|words| {
-        let trace = run(&mut command(words, &subject, folder.path()), 0, Fault::None);
+        let trace = run(&mut command(words, &subject, directory.path()), 0, Fault::None);
         assert_eq!(trace.code, Some(0), "{words:?}");
         if words == ["checkpoint"] {
             subject = Subject::start(&SUBJECT);
@@ -124,9 +124,9 @@ fn at_any_moment_the_process_stays_as_it_was() {
             _ => Fault::Error(errors[random.below(errors.len())]),
         };
         let moment = random.below(calls) + 1;
-        let path = folder.path().join("checkpoint");
+        let path = directory.path().join("checkpoint");
         let _ = fs::remove_file(&path);
-        let trace = run(&mut command(words, &subject, folder.path()), moment, fault);
+        let trace = run(&mut command(words, &subject, directory.path()), moment, fault);
         let told = format!("round {round}: {words:?}, {fault:?} at call {moment} of {calls}, {trace:?}");
         let what = match fault {
             Fault::Error(_) => "failed system calls".into(),

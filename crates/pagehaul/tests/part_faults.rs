@@ -9,7 +9,7 @@ mod common {
 use common::faulty::{Faulty, Plan};
 use common::setup::Setup;
 
-/// One part on the disk that fails, one beside the vmcore.
+/// One part on the disk that fails, one next to the vmcore.
 const PARTS: [&str; 2] = ["disk/a", "b"];
 const COMMAND: [&str; 8] = ["capture", "--force", "-d", "0", "-c", "lzo", "vmcore", PARTS[0]];
 
@@ -64,7 +64,7 @@ fn a_disk_that_fails_loses_nothing_while_pages_are_packed() {
             );
             continue;
         }
-        // Only at the end, with its table or its mark, nobody is left to take its pages. How many writes that is depends on
+        // Only at the end, with its table or its mark, no part is left to take its pages. How many writes that is depends on
         // which part was faster; with the first it is never.
         assert!(done.code == Some(3) && good > 0, "{what}");
         assert!(done.said.contains("marked incomplete and hold"), "{what}");

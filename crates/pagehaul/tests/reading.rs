@@ -9,33 +9,33 @@ use pagehaul_synth::{Content, Era, Image, Machine, Message};
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 
 struct Setup {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     image: Image,
 }
 
 impl Setup {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut machine = Machine::new(Era::V6_12);
         machine.sampler(0x4000).anon(0x5000).fill(0x5000, Content::Random).fill(0x9002, Content::Stamp);
         let text = "crash: sysrq triggered";
         machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
         let image = machine.build();
-        image.elf().write(&folder.path().join("vmcore")).unwrap();
-        image.kdump().level(31).mixed().write(&folder.path().join("dump")).unwrap();
+        image.elf().write(&directory.path().join("vmcore")).unwrap();
+        image.kdump().level(31).mixed().write(&directory.path().join("dump")).unwrap();
         for (index, part) in image.kdump().level(31).parts(3).into_iter().enumerate() {
-            std::fs::write(folder.path().join(format!("part.{index}")), part).unwrap();
+            std::fs::write(directory.path().join(format!("part.{index}")), part).unwrap();
         }
-        Self { folder, image }
+        Self { directory, image }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
-        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
         command
     }
 
@@ -93,7 +93,7 @@ fn read_tells_by_its_exit_status_what_became_of_a_page() {
     assert!(bytes == [setup.image.page(0x5000), setup.image.page(0x5001)].concat());
     let hex = setup.text(&["read", "vmcore", "--phys", "0x5000008", "--len", "24"]);
     assert!(hex.starts_with("0000000005000008  ") && hex.lines().count() == 2, "{hex}");
-    // User pages are left out at level 31.
+    // User pages are excluded at level 31.
     let (bytes, said) = setup.ends(&["read", "dump", "--phys", "0x5000000", "--format", "raw"], 4);
     assert!(bytes.is_empty() && said.contains("is excluded"), "{said}");
     assert!(setup.ends(&["read", "dump", "--phys", "0xff00000000"], 7).1.contains("no memory segment"));
@@ -166,7 +166,7 @@ fn verify_finds_what_changed() {
     assert!(
         String::from_utf8_lossy(&setup.ends(&["verify", "part.1", "part.0"], 3).0).contains("is missing")
     );
-    // Every stretch of the file: wherever a byte changes, it is found and located.
+    // Every range of the file: wherever a byte changes, it is found and located.
     let good = std::fs::read(setup.path("own")).unwrap();
     std::fs::copy(setup.path("own.sums"), setup.path("copy.sums")).unwrap();
     let last = good.len() - 1;
@@ -316,7 +316,7 @@ fn output_that_cannot_be_written_is_one_sentence() {
         let sentence = "No space left on device";
         assert!(said.lines().count() == 1 && said.contains(sentence), "{arguments:?}: {said}");
     }
-    // The dump is there: its exit status says so, whoever hears of it.
+    // The dump is there: its exit status says so even if no one reads the report.
     for errors in [Stdio::null(), Stdio::from(full())] {
         let mut capture = setup.command(&["capture", "--force", "vmcore", "made"]);
         let status = capture.stdout(full()).stderr(errors).status().unwrap();
@@ -371,28 +371,28 @@ fn a_mounted_dump_is_a_vmcore() {
         return;
     }
     let setup = Setup::new();
-    let folder = setup.path("mnt");
-    std::fs::create_dir(&folder).unwrap();
-    let _unmount = Unmount(&folder);
+    let directory = setup.path("mnt");
+    std::fs::create_dir(&directory).unwrap();
+    let _unmount = Unmount(&directory);
     // All pages; then a filtered dump, in parts, whose holes are errors or zeros.
     setup.text(&["convert", "-q", "-c", "lzo", "vmcore", "all"]);
-    let vmcore = folder.join("vmcore");
+    let vmcore = directory.join("vmcore");
     setup.text(&["mount", "--background", "all", "mnt"]);
     std::fs::copy(&vmcore, setup.path("copied")).unwrap();
-    assert_eq!(setup.text(&["dmesg", "vmcore"]), std::fs::read_to_string(folder.join("dmesg")).unwrap());
-    assert_eq!(std::fs::read_to_string(folder.join("vmcoreinfo")).unwrap(), setup.image.vmcoreinfo());
-    assert!(std::fs::read_to_string(folder.join("info.json")).unwrap().contains("\"memory_bytes\""));
+    assert_eq!(setup.text(&["dmesg", "vmcore"]), std::fs::read_to_string(directory.join("dmesg")).unwrap());
+    assert_eq!(std::fs::read_to_string(directory.join("vmcoreinfo")).unwrap(), setup.image.vmcoreinfo());
+    assert!(std::fs::read_to_string(directory.join("info.json")).unwrap().contains("\"memory_bytes\""));
     assert!(std::fs::write(&vmcore, "x").is_err());
     // Mapped: what our ELF reader does with --map-size.
     setup.text(&["capture", "-q", "-d", "0", "-f", "elf", "--map-size", "4M", "mnt/vmcore", "mapped"]);
     setup.holds("mapped", &setup.image.expected(0));
     setup.holds("copied", &setup.image.pfns());
-    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    assert!(Command::new("umount").arg(&directory).status().unwrap().success());
 
     // However --background is written.
     setup.text(&["mount", "-bt2", "--", "all", "mnt"]);
     assert_eq!(setup.text(&["dmesg", "mnt/vmcore"]), setup.text(&["dmesg", "vmcore"]));
-    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    assert!(Command::new("umount").arg(&directory).status().unwrap().success());
 
     // Other users may read it if they are to.
     let as_nobody = || {
@@ -407,7 +407,7 @@ fn a_mounted_dump_is_a_vmcore() {
     for (option, expected) in [("--allow-other", b"\x7fELF".as_slice()), ("--threads=2", b"")] {
         setup.text(&["mount", "--background", option, "all", "mnt"]);
         assert_eq!(as_nobody(), expected, "{option}");
-        assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+        assert!(Command::new("umount").arg(&directory).status().unwrap().success());
     }
     open(0o700);
 
@@ -415,25 +415,21 @@ fn a_mounted_dump_is_a_vmcore() {
     for _ in 0..20 {
         setup.text(&["mount", "--background", "all", "mnt"]);
         assert_eq!(setup.text(&["dmesg", "mnt/vmcore"]), setup.text(&["dmesg", "vmcore"]));
-        assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+        assert!(Command::new("umount").arg(&directory).status().unwrap().success());
     }
     setup.text(&["mount", "--background", "part.2", "part.0", "part.1", "mnt"]);
-    assert_eq!(
-        std::fs::read(&vmcore).unwrap_err().raw_os_error(),
-        Some(5),
-        "pages that were left out are errors"
-    );
+    assert_eq!(std::fs::read(&vmcore).unwrap_err().raw_os_error(), Some(5), "excluded pages are errors");
     let status =
         Command::new("cp").args(["--sparse=auto"]).arg(&vmcore).arg(setup.path("sparse")).status().unwrap();
     assert!(status.success(), "holes are not read");
-    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    assert!(Command::new("umount").arg(&directory).status().unwrap().success());
 
     // Of an incomplete source, an ELF file marked incomplete.
     setup.text(&["mount", "--background", "part.0", "mnt"]);
     let mut header = [0; 64];
     std::io::Read::read_exact(&mut std::fs::File::open(&vmcore).unwrap(), &mut header).unwrap();
     assert_eq!(header[48..52], 1_u32.to_le_bytes(), "e_flags");
-    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    assert!(Command::new("umount").arg(&directory).status().unwrap().success());
 
     // In the foreground, ended by a signal.
     let mut child = setup

@@ -29,16 +29,16 @@ fn reports_come_as_text_json_and_page() {
         serde_json::from_slice(&pagehaul(&["report", "--json", file]).stdout).unwrap();
     assert_eq!(json["source"]["release"], "7.2.12+deb13-cloud-amd64");
     assert_eq!(json["sections"][0]["rows"][0]["values"], serde_json::json!([4.0]));
-    let folder = TempDir::new().unwrap();
-    let page = folder.path().join("page.html");
+    let directory = TempDir::new().unwrap();
+    let page = directory.path().join("page.html");
     assert!(pagehaul(&["report", "--html", page.to_str().unwrap(), file]).status.success());
     assert!(std::fs::read_to_string(page).unwrap().trim_end().ends_with("</html>"));
 }
 
 #[test]
 fn no_page_is_written_over_its_recording() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("a.pht");
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("a.pht");
     std::fs::copy(data("guest-7.2.pht"), &file).unwrap();
     let before = std::fs::read(&file).unwrap();
     let name = file.to_str().unwrap();
@@ -70,8 +70,8 @@ fn standard_input_is_a_trace_too() {
     };
     let named = report(std::process::Stdio::null(), file.to_str().unwrap());
     assert_eq!(named, report(std::fs::File::open(&file).unwrap().into(), "-"));
-    let folder = TempDir::new().unwrap();
-    let longer = folder.path().join("longer");
+    let directory = TempDir::new().unwrap();
+    let longer = directory.path().join("longer");
     std::fs::write(&longer, [b"before", &std::fs::read(&file).unwrap()[..]].concat()).unwrap();
     let mut rest = std::fs::File::open(&longer).unwrap();
     rest.seek(SeekFrom::Start(6)).unwrap();
@@ -90,8 +90,8 @@ fn columns_have_names_and_several_files() {
     assert_eq!(json["columns"][0]["label"], "first");
     assert_eq!((&json["columns"][0]["runs"], &json["columns"][1]["runs"]), (&3.into(), &6.into()));
     assert!(!pagehaul(&["compare", "alone.pht"]).status.success());
-    let folder = TempDir::new().unwrap();
-    let page = folder.path().join("page.html");
+    let directory = TempDir::new().unwrap();
+    let page = directory.path().join("page.html");
     let files = [a.to_str().unwrap(), b.to_str().unwrap()];
     assert!(pagehaul(&["compare", "--html", page.to_str().unwrap(), files[0], files[1]]).status.success());
     assert!(std::fs::read_to_string(page).unwrap().trim_end().ends_with("</html>"));
@@ -99,8 +99,8 @@ fn columns_have_names_and_several_files() {
 
 #[test]
 fn faults_are_one_sentence() {
-    let folder = TempDir::new().unwrap();
-    let other = folder.path().join("other");
+    let directory = TempDir::new().unwrap();
+    let other = directory.path().join("other");
     std::fs::write(&other, "PERFILE2 and so on").unwrap();
     let sentence = |arguments: &[&str]| {
         let output = pagehaul(arguments);
@@ -110,15 +110,15 @@ fn faults_are_one_sentence() {
         message
     };
     assert!(sentence(&["report", other.to_str().unwrap()]).contains("perf script"));
-    assert!(sentence(&["report", folder.path().to_str().unwrap()]).contains("it is a directory"));
+    assert!(sentence(&["report", directory.path().to_str().unwrap()]).contains("it is a directory"));
     assert!(sentence(&["report", "/no/such/trace"]).contains("cannot open /no/such/trace"));
 }
 
 /// Whatever ends a recording, its instance goes, and what it had is a report. Without tracing, one sentence says why.
 #[test]
 fn recording_ends_cleanly_on_a_signal() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("now.pht");
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("now.pht");
     let mut child = Command::new(env!("CARGO_BIN_EXE_pagehaul"))
         .args(["reclaim", "record", "--buffer-size", "256K", "-o"])
         .arg(&file)

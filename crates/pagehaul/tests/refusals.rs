@@ -1,4 +1,4 @@
-//! What is said where tracing is not to be had: one sentence each, before anything is made. The kernel's folders are played by a
+//! What is said where tracing is not to be had: one sentence each, before anything is made. The kernel's directories are played by a
 //! tmpfs over /sys/kernel, in a mount namespace of the test's own.
 #![cfg(feature = "stalls")]
 
@@ -53,7 +53,7 @@ fn without_tracefs_it_is_said_how_to_mount_it() {
 
 #[test]
 fn without_privileges_it_is_said_that_tracing_needs_them() {
-    // Whoever has no right to the folder, be it root without capabilities.
+    // A user without write permission on the directory, such as root without capabilities.
     let closed = "mkdir -p /sys/kernel/tracing/events && chmod 0 /sys/kernel/tracing/events && ";
     for command in COMMANDS.into_iter().chain(["vmalloc -i 1s --duration 1s"]) {
         refuses(&format!("{closed} PAGEHAUL {command}"), true, &["cannot use /sys/kernel/tracing/events"]);
@@ -67,11 +67,11 @@ fn ordinary_users_are_told_about_sudo() {
         let mut pagehaul = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
         pagehaul.args(command.split(' '));
         if rustix::process::geteuid().is_root() {
-            // Nobody.
+            // The user nobody.
             pagehaul.uid(65534).gid(65534);
         }
         let Ok(output) = pagehaul.output() else {
-            eprintln!("not run: others may not enter the folder of the program");
+            eprintln!("not run: others may not enter the directory of the program");
             return;
         };
         let said = String::from_utf8_lossy(&output.stderr);
@@ -109,7 +109,7 @@ fn events_that_are_missing_are_named() {
         (none, COMMANDS[2], "this kernel cannot measure functions"),
         (none, "vmalloc -i 1s --duration 1s", "no vmalloc trace events"),
     ];
-    for (folders, command, what) in cases {
-        refuses(&format!("{folders} PAGEHAUL {command}"), false, &[what]);
+    for (directories, command, what) in cases {
+        refuses(&format!("{directories} PAGEHAUL {command}"), false, &[what]);
     }
 }

@@ -36,18 +36,18 @@ fn confines_itself(child: &mut Child) -> bool {
 
 #[test]
 fn readers_confine_themselves() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut machine = Machine::new(Era::V6_12);
     machine.sampler(0x4000);
     machine.log(0x6000, &[Message { nanoseconds: 0, level: 0, caller: 7, text: "panic" }]);
-    machine.build().elf().write(&folder.path().join("vmcore")).unwrap();
+    machine.build().elf().write(&directory.path().join("vmcore")).unwrap();
     for (data, name) in [
         ("reclaim/tests/data/guest-6.12.pht", "reclaim.pht"),
         ("latency/tests/data/functions-6.12.pht", "functions.pht"),
         ("vmalloc/tests/data/vmalloc-6.12.pht", "vmalloc.pht"),
     ] {
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(data);
-        std::fs::copy(data, folder.path().join(name)).unwrap();
+        std::fs::copy(data, directory.path().join(name)).unwrap();
     }
     for arguments in [
         "info vmcore",
@@ -64,7 +64,7 @@ fn readers_confine_themselves() {
         let (reader, writer) = full_pipe();
         let mut child = Command::new(BINARY)
             .args(arguments.split(' '))
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .stdin(Stdio::null())
             .stdout(writer)
             .spawn()

@@ -29,7 +29,7 @@ fn a_capture_uses_no_more_threads_than_memory_allows() {
     );
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
-        .current_dir(setup.folder.path())
+        .current_dir(setup.directory.path())
         .output()
         .unwrap();
     let [report, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());

@@ -2,7 +2,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Why bytes at a physical address could not be had. The kinds are kept apart because a reader of dumps must act
-/// differently on each: memory that never existed, memory left out on purpose, and memory that is lost.
+/// differently on each: memory that never existed, memory that is excluded, and memory that is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No memory of the machine is at this address.
@@ -17,7 +17,7 @@ pub enum ReadError {
         /// The physical address asked for.
         paddr: u64,
     },
-    /// The dump should hold it, but it is not there: the file was cut, its writer was stopped, or a part of a set was
+    /// The dump should hold it, but it is not there: the file was truncated, its writer was stopped, or a part of a set was
     /// not given.
     #[error("physical address {paddr:#x} is missing: {reason}")]
     Missing {

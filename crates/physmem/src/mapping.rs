@@ -296,7 +296,7 @@ impl WholeFile {
     }
 }
 
-/// A stretch of the file in the address space.
+/// A range of the file in the address space.
 struct Mapping {
     range: Range<u64>,
     base: *mut u8,

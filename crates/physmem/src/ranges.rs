@@ -1,13 +1,13 @@
 use std::ops::Range;
 
-/// One stretch of physical memory and where its bytes are found.
+/// One range of physical memory and where its bytes are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// First physical address.
     pub start: u64,
     /// First physical address after it.
     pub end: u64,
-    /// Bytes from `start` on that the source holds; the rest exists in the machine but was left out.
+    /// Bytes from `start` on that the source holds; the rest exists in the machine but is excluded.
     pub stored: u64,
     /// Where the byte at `start` is: an offset in the file, for sources that are files.
     pub offset: u64,

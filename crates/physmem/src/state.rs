@@ -7,9 +7,9 @@ use crate::ReadError;
 pub enum PageState {
     /// Its contents.
     Present,
-    /// Nothing, on purpose: whoever made the dump left it out.
+    /// Nothing, on purpose: the dump excludes it.
     Excluded,
-    /// Nothing, though it should: the writer was stopped before it, the file was cut, or the part of a split set
+    /// Nothing, though it should: the writer was stopped before it, the file was truncated, or the part of a split set
     /// that has it was not given.
     Missing,
     /// Something that cannot be its contents.

@@ -2,11 +2,11 @@ use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, PageState, RangeMap, ReadError};
 
 /// Physical memory of one machine. Shared by all threads; what a thread needs of its own is in its [`View`].
 pub trait PhysMemory: Send + Sync {
-    /// What memory the machine has, by physical address. Includes pages a dump left out.
+    /// What memory the machine has, by physical address. Includes pages that a dump excludes.
     fn ranges(&self) -> &RangeMap;
 
     /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page whose contents this source holds: those in
-    /// [`ranges`](Self::ranges), less the ones an earlier dump left out. Bits of other pages are cleared.
+    /// [`ranges`](Self::ranges), less those that an earlier dump excluded. Bits of other pages are cleared.
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError>;
 
     /// The bytes of memory that the source can hold at most, by the size of its files: a bound on work that its headers
@@ -32,7 +32,7 @@ pub trait PhysMemory: Send + Sync {
         Arch::X86_64
     }
 
-    /// What is wrong with the source as a whole, one sentence each: it is cut, marked incomplete, or lacks parts.
+    /// What is wrong with the source as a whole, one sentence each: it is truncated, marked incomplete, or lacks parts.
     fn faults(&self) -> Vec<String> {
         Vec::new()
     }
@@ -52,7 +52,7 @@ pub trait PhysMemory: Send + Sync {
     }
 }
 
-/// A stretch of physical memory that the kernel sees at addresses of its image.
+/// A range of physical memory that the kernel sees at addresses of its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelMapping {
     /// First virtual address.

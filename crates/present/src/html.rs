@@ -29,7 +29,7 @@ pub fn page(title: &str, style: &str, script: &str, body: &Markup) -> String {
     page.into_string() + "\n"
 }
 
-/// Builds a framed part of a page; an empty `about` is left out.
+/// Builds a framed part of a page; an empty `about` is omitted.
 pub fn section(title: &str, about: &str, body: impl Render) -> Markup {
     html! {
         section {

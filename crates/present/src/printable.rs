@@ -16,7 +16,7 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
 }
 
 fn is_harmful(c: char) -> bool {
-    // Beside control characters: the marks that reverse text (UAX #9).
+    // In addition to control characters: the marks that reverse text (UAX #9).
     c.is_control() && c != '\n' && c != '\t' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -58,7 +58,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table. An empty header is left out.
+    /// Creates a table. An empty header is omitted.
     pub fn new<C: Into<Cell>>(header: impl IntoIterator<Item = C>) -> Self {
         Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new(), left: vec![0] }
     }

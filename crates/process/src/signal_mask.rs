@@ -39,7 +39,7 @@ impl Drop for Blocked {
     }
 }
 
-/// Changes the calling thread's mask. The kernel's call, since C libraries leave out signals of their own.
+/// Changes the calling thread's mask. The kernel's call, since C libraries keep some signals unblocked.
 fn change(how: libc::c_int, signals: u64, before: &mut u64) -> io::Result<()> {
     let (set, old): (*const u64, *mut u64) = (&raw const signals, before);
     // SAFETY: both point to masks of `SIZE` bytes that live through the call.

@@ -19,7 +19,7 @@ impl VmstatDelta {
         let (before, after) = (before.files.get("/proc/vmstat")?, after.files.get("/proc/vmstat")?);
         let old: BTreeMap<&str, u64> = pairs(before).collect();
         let deltas = pairs(after).map(|(name, value)| {
-            // Gauges may shrink; nobody asks for those.
+            // Gauges may shrink, and are not used.
             (name.to_owned(), value.saturating_sub(old.get(name).copied().unwrap_or(0)))
         });
         let place = |wanted: &str| pairs(after).position(|(name, _)| name == wanted);

@@ -1,4 +1,4 @@
-//! Trace events of all kernels from Linux 4.4 to 7.3 in one shape.
+//! Trace events of all kernels from Linux 4.4 to 7.3 as one set of types.
 
 mod event;
 mod reader;

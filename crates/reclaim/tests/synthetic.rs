@@ -51,7 +51,7 @@ fn a_trace_of_linux_4_4_is_understood() {
 }
 
 #[test]
-fn unfinished_stretches_count_up_to_the_end() {
+fn unfinished_intervals_count_up_to_the_end() {
     let report = report(&[
         " kswapd0-45 [001] 10.000000: mm_vmscan_lru_isolate: classzone=2 order=0 nr_requested=32 nr_scanned=8 nr_skipped=0 nr_taken=8 lru=inactive_anon",
         " kswapd0-45 [001] 10.002000: mm_vmscan_kswapd_sleep: nid=0",
@@ -68,7 +68,7 @@ fn unfinished_stretches_count_up_to_the_end() {
 }
 
 #[test]
-fn stretches_over_lost_events_stay_out_of_percentiles() {
+fn intervals_over_lost_events_stay_out_of_percentiles() {
     let report = report(&[
         " dd-7 [000] 10.000000: mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_NOFS",
         "CPU:0 [LOST 1000 EVENTS]",

@@ -133,7 +133,7 @@ fn agree(of: impl Fn(&str) -> PathBuf) -> usize {
 #[test]
 #[ignore = "compares what `make lab-agree` left in a directory, which AGREE names"]
 fn all_recorders_agree() {
-    let directory = PathBuf::from(std::env::var_os("AGREE").expect("AGREE=FOLDER"));
+    let directory = PathBuf::from(std::env::var_os("AGREE").expect("AGREE=DIR"));
     let least = agree(|name| directory.join(name));
     assert!((1000..usize::MAX).contains(&least), "{least} events");
 }

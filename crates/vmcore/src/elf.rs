@@ -73,7 +73,7 @@ impl ElfVmcore {
         let mut claim = file.size().saturating_mul(CLAIMED_PER_BYTE).max(LEAST_CLAIM);
         headers
             .for_each(|at, segment| {
-                // An impossible segment is left out: what the others hold is still there.
+                // An impossible segment is skipped: what the others hold can be read.
                 match segment.kind {
                     PT_NOTE => {
                         let start = notes.len();
@@ -156,7 +156,7 @@ impl ElfVmcore {
         self.marked_incomplete
     }
 
-    /// Bytes of segments that lie past the end of the file: not 0 when the file was cut.
+    /// Bytes of segments that lie past the end of the file: not 0 if the file is truncated.
     pub fn missing_bytes(&self) -> u64 {
         let size = self.file.file().size();
         let stored = self.ranges.pieces().iter().filter(|piece| piece.stored > 0);

@@ -28,7 +28,7 @@ pub struct Findings {
     pub faults: Vec<String>,
     /// Pages that can be read.
     pub present: u64,
-    /// Pages left out on purpose.
+    /// Excluded pages.
     pub excluded: u64,
     /// Pages that should be there and aren't.
     pub missing: u64,
@@ -38,11 +38,11 @@ pub struct Findings {
     pub failures: Vec<(u64, PageState, String)>,
     /// Files whose checksums were found.
     pub summed: Vec<PathBuf>,
-    /// Stretches of files that are not what they were when their checksums were taken.
+    /// Ranges of files that have changed since their checksums were taken.
     pub changed: Vec<Changed>,
 }
 
-/// A stretch of a file that changed.
+/// A range of a file that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// The file.
@@ -234,7 +234,7 @@ fn overlaps(dump: &KdumpFile) -> Result<Option<String>, ReadError> {
     let size = dump.file().size();
     let (mut count, mut first) = (0u64, None);
     for pass in 0..passes {
-        // Of a very large dump, one stretch of the file after the other.
+        // Of a very large dump, one range of the file after the other.
         let here =
             size / passes * pass..if pass + 1 == passes { u64::MAX } else { size / passes * (pass + 1) };
         let mut places = Places::default();

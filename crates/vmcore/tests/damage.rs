@@ -1,4 +1,4 @@
-//! Dumps that were cut, changed or mixed: nothing panics, no page has contents that it did not have, and all that is whole
+//! Dumps that were truncated, changed or mixed: nothing panics, no page has contents that it did not have, and all that is whole
 //! can be read.
 
 use std::collections::BTreeMap;
@@ -63,8 +63,8 @@ fn present(states: &BTreeMap<u64, PageState>) -> Vec<u64> {
 #[test]
 fn cut_files_give_what_they_hold() {
     let image = image(5);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dump");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dump");
     let mut noise = Noise::new(1);
     let good = image.kdump().level(31).mixed().bytes();
     let pfns = image.kdump().level(31).pfns();
@@ -92,8 +92,8 @@ fn cut_files_give_what_they_hold() {
 #[test]
 fn cut_streams_and_vmcores_give_what_they_hold() {
     let image = image(5);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dump");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dump");
     let mut noise = Noise::new(2);
     let dump = image.kdump().level(31).codec(Codec::Zlib).bytes();
     let mut wrong = 0;
@@ -122,8 +122,8 @@ fn cut_streams_and_vmcores_give_what_they_hold() {
 #[test]
 fn flipped_bits_touch_their_own_pages_only() {
     let image = image(5);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dump");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dump");
     let mut noise = Noise::new(3);
     let good = image.kdump().level(31).codec(Codec::Zlib).bytes();
     let pfns = image.kdump().level(31).pfns();
@@ -159,8 +159,8 @@ fn flipped_bits_touch_their_own_pages_only() {
 #[test]
 fn headers_that_changed_never_panic() {
     let image = image(5);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("dump");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dump");
     let good = image.kdump().level(31).codec(Codec::Zlib).bytes();
     let mut refused = 0;
     for at in (0..12).chain(404..464).chain(4096..4200) {
@@ -175,8 +175,8 @@ fn headers_that_changed_never_panic() {
 #[test]
 fn parts_of_different_dumps_are_not_mixed() {
     let (image, other) = (image(5), image(6));
-    let folder = tempfile::tempdir().unwrap();
-    let paths: Vec<_> = (0..4).map(|index| folder.path().join(format!("part.{index}"))).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let paths: Vec<_> = (0..4).map(|index| directory.path().join(format!("part.{index}"))).collect();
     let parts = image.kdump().level(31).parts(3);
     for (path, part) in paths.iter().zip(&parts) {
         std::fs::write(path, part).unwrap();

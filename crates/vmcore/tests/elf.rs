@@ -160,7 +160,7 @@ fn segments_that_are_no_memory_are_passed_over() {
 
 /// One flipped bit must not turn a machine into one of petabytes, which no command would get through.
 #[test]
-fn memory_that_no_machine_has_is_left_out() {
+fn memory_that_no_machine_has_is_skipped() {
     let machine = Foreign { machine: "x86_64", elf_machine: 62, ..Foreign::ALL[5] };
     let bytes = machine.elf(&[(0x1000, vec![1; 4096]), (0x8000, vec![2; 4096])], &[]);
     let headers = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));

@@ -100,7 +100,7 @@ def symbols(prog, frame):
     """Returns all names of a frame's function: aliases, and the label inside of entry code."""
     pc = frame.pc if frame.interrupted else frame.pc - 1
     found = {symbol.name for symbol in prog.symbols(pc)}
-    # Entry code: a symbol without a size, which drgn's search by address leaves out.
+    # Entry code: a symbol without a size, which drgn's search by address skips.
     if "entry_SYSCALL_64" in found:
         found.add("entry_SYSCALL_64_after_hwframe")
     return found
@@ -140,7 +140,7 @@ def filtered(pagehaul, core, report, scratch):
     dump = os.path.join(scratch, "dump")
     subprocess.run([pagehaul, "capture", "-q", "-d", "31", "-c", "zstd", core, dump], check=True)
     row("sections equal at -d 31", *equal(report, triage(pagehaul, dump, "--tasks", "--stacks")))
-    beside(pagehaul, core, dump, scratch)
+    compare(pagehaul, core, dump, scratch)
     size = os.path.getsize(dump)
     for percent in (10, 15, 20, 50, 80):
         cut = os.path.join(scratch, "cut")
@@ -159,7 +159,7 @@ def filtered(pagehaul, core, report, scratch):
     damaged(pagehaul, core, dump, scratch)
 
 
-def beside(pagehaul, core, dump, scratch):
+def compare(pagehaul, core, dump, scratch):
     """`capture --triage` writes what `triage` prints, and the same pages; prints what it costs."""
     with_report = os.path.join(scratch, "with")
     seconds = []

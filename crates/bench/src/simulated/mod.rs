@@ -36,7 +36,7 @@ const PATTERNS: u64 = 31;
 const CONTENTS: u64 = 16384;
 /// Pages whose contents stand together: what is read in one go.
 const RUN: u64 = 64;
-/// Pages that are taken into a sample, or left out of it, together: a page block of the kernel's.
+/// Pages that are sampled or skipped together: a page block of the kernel.
 const SAMPLE_BLOCK: u64 = 512;
 /// Share of pages of zeros, in percent, and the dirtiness of the others.
 const ZEROS: u64 = 12;
@@ -55,8 +55,8 @@ pub struct Simulated {
 impl Simulated {
     /// A machine with `bytes` of memory (whole sections, at least 1 GiB), of which one page block in `sample`
     /// has contents; the others look as if an earlier dump had left them out. Its precomputed bytes (126 MiB)
-    /// go to a nameless file in `folder`.
-    pub fn new(bytes: u64, sample: u64, folder: &Path) -> Result<Self, BenchError> {
+    /// go to a nameless file in `directory`.
+    pub fn new(bytes: u64, sample: u64, directory: &Path) -> Result<Self, BenchError> {
         if bytes < 1 << 30 || !bytes.is_multiple_of(SECTION) || bytes > 1 << 50 {
             return Err(BenchError::Wrong(format!(
                 "a simulated machine has from 1 GiB to 1 PiB of memory, in whole sections of 128 MiB; not {bytes} bytes"
@@ -67,8 +67,8 @@ impl Simulated {
         let high = (bytes > low).then(|| piece(HOLE.end, HOLE.end + bytes - low));
         let ranges = RangeMap::new([piece(0x1000, 0xa0000), piece(1 << 20, low)].into_iter().chain(high));
         let failed =
-            |source| BenchError::Io { path: folder.to_owned(), action: "map a temporary file in", source };
-        let file = WholeFile::new(precompute(folder)?).map_err(failed)?;
+            |source| BenchError::Io { path: directory.to_owned(), action: "map a temporary file in", source };
+        let file = WholeFile::new(precompute(directory)?).map_err(failed)?;
         Ok(Self { ranges, notes: info::machine().notes(), file, sample: sample.max(1) })
     }
 
@@ -84,10 +84,10 @@ impl Simulated {
 }
 
 /// Writes down what is the same for every machine.
-fn precompute(folder: &Path) -> Result<PlainFile, BenchError> {
+fn precompute(directory: &Path) -> Result<PlainFile, BenchError> {
     let failed =
-        |source| BenchError::Io { path: folder.to_owned(), action: "write a temporary file to", source };
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        |source| BenchError::Io { path: directory.to_owned(), action: "write a temporary file to", source };
+    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
     for pattern in 0..PATTERNS {
         file.write_all(&memmap::pattern(pattern)).map_err(failed)?;
     }
@@ -181,8 +181,8 @@ mod tests {
     use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 
     fn classes(bytes: u64, blocks: impl Iterator<Item = u64>) -> [u64; PageClass::COUNT] {
-        let folder = tempfile::tempdir().unwrap();
-        let machine = Simulated::new(bytes, 1, folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Simulated::new(bytes, 1, directory.path()).unwrap();
         let kernel = Kernel::discover(&machine).unwrap();
         assert_eq!(kernel.undecidable(), []);
         let mut scanner = PageScanner::new(&kernel, machine.view());
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn a_sample_holds_its_share_of_the_pages() {
-        let folder = tempfile::tempdir().unwrap();
-        let machine = Simulated::new(64 << 30, 16, folder.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Simulated::new(64 << 30, 16, directory.path()).unwrap();
         let mut words = vec![0; 512];
         let mut pages = 0;
         for section in 32..520 {

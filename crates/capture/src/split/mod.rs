@@ -167,7 +167,9 @@ fn write(
     let path = files.first().map(|(_, file)| file.path().to_owned()).unwrap_or_default();
     let parts = files
         .into_iter()
-        .map(|(index, sink)| Ok((index, SplitPartWriter::new(sink, header.clone(), layout, pages, chunk)?)))
+        .map(|(index, output)| {
+            Ok((index, SplitPartWriter::new(output, header.clone(), layout, pages, chunk)?))
+        })
         .collect::<Result<Vec<_>, CaptureError>>()?;
     let plan = SplitPlan::new(units, parts.len());
     let dispatcher = Dispatcher::new(plan, buffers(job.options.threads), job.progress);

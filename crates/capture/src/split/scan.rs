@@ -54,7 +54,7 @@ impl Files<'_> {
 /// Scans, and writes headers and bitmaps.
 pub(super) fn scan(
     job: &Job<'_>,
-    sinks: Vec<(usize, OutputFile)>,
+    outputs: Vec<(usize, OutputFile)>,
     mut units: Units,
     (header, layout): (&Header<'_>, &Layout),
     reports: &mut [PartReport],
@@ -64,13 +64,13 @@ pub(super) fn scan(
     let pages = selection.pages_per_block();
     let encoded = header.encode(layout, true)?;
     let mut files = Files { files: Vec::new(), reports, last: None };
-    for (index, mut sink) in sinks {
-        match BitmapWriter::begin(&encoded, layout, &mut sink) {
-            Ok(bitmaps) => files.files.push((index, sink, bitmaps)),
+    for (index, mut output) in outputs {
+        match BitmapWriter::begin(&encoded, layout, &mut output) {
+            Ok(bitmaps) => files.files.push((index, output, bitmaps)),
             Err(error) => {
-                files.reports[index].outcome = error.outcome(&sink.path().display().to_string());
-                sink.discard();
-                files.last = Some(output_error(sink.path(), error));
+                files.reports[index].outcome = error.outcome(&output.path().display().to_string());
+                output.discard();
+                files.last = Some(output_error(output.path(), error));
             }
         }
     }

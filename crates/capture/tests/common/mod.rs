@@ -9,9 +9,9 @@ use pagehaul_run::Progress;
 use pagehaul_synth::{Content, Era, Image, Machine};
 use pagehaul_vmcore::Source;
 
-/// A folder with a vmcore in it.
+/// A directory with a vmcore in it.
 pub struct Bench {
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
     pub vmcore: PathBuf,
     pub image: Image,
 }
@@ -25,14 +25,14 @@ pub fn machine() -> Machine {
 
 impl Bench {
     pub fn new(image: Image) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let vmcore = folder.path().join("vmcore");
+        let directory = tempfile::tempdir().unwrap();
+        let vmcore = directory.path().join("vmcore");
         image.elf().write(&vmcore).unwrap();
-        Self { folder, vmcore, image }
+        Self { directory, vmcore, image }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub fn source(&self) -> Source {
@@ -64,11 +64,11 @@ pub fn options(level: &str, method: &str, format: Format) -> Options {
     }
 }
 
-/// A dump as readers see it: what each page of the machine holds, or that it was left out, or that it is lost.
+/// A dump as readers see it: what each page of the machine holds, or that it was excluded, or that it is lost.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Page {
     Holds(Box<[u8; PAGE_SIZE]>),
-    LeftOut,
+    Excluded,
     Lost,
 }
 
@@ -80,7 +80,7 @@ pub fn read_all(path: &Path, image: &Image) -> Vec<(u64, Page)> {
     let page = |pfn| {
         let page = match view.page(pfn, &mut scratch) {
             Ok(page) => Page::Holds(Box::new(*page)),
-            Err(ReadError::NotInDump { .. }) => Page::LeftOut,
+            Err(ReadError::NotInDump { .. }) => Page::Excluded,
             Err(ReadError::Damaged { .. } | ReadError::Missing { .. }) => Page::Lost,
             Err(other) => panic!("PFN {pfn:#x}: {other}"),
         };
@@ -96,10 +96,10 @@ pub fn assert_holds(path: &Path, image: &Image, kept: &[u64], what: &str) {
         let wanted = expected.next_if_eq(&pfn).is_some();
         match page {
             Page::Holds(page) => {
-                assert!(wanted, "{what}: PFN {pfn:#x} ({:?}) should be left out", image.class(pfn));
+                assert!(wanted, "{what}: PFN {pfn:#x} ({:?}) should be excluded", image.class(pfn));
                 assert!(*page == image.page(pfn), "{what}: PFN {pfn:#x} has other contents");
             }
-            Page::LeftOut => assert!(!wanted, "{what}: PFN {pfn:#x} ({:?}) is left out", image.class(pfn)),
+            Page::Excluded => assert!(!wanted, "{what}: PFN {pfn:#x} ({:?}) is excluded", image.class(pfn)),
             Page::Lost => panic!("{what}: PFN {pfn:#x} is lost"),
         }
     }

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut pages = std::fs::read(&file)?.as_chunks::<PAGE>().0.to_vec();
         let all = pages.len();
         pages.retain(|page| !is_zero(page));
-        println!("\n{file}: {all} pages, {} of them zero pages, left out", all - pages.len());
+        println!("\n{file}: {all} pages, {} of them zero pages, skipped", all - pages.len());
         measure(&pages, &methods, rounds)?;
     }
     Ok(())

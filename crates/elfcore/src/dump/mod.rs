@@ -20,7 +20,7 @@ const FLAGS_END: usize = 52;
 
 /// Writes an ELF dump.
 pub struct ElfDump<'a, S> {
-    sink: S,
+    output: S,
     segments: Segments<'a>,
     /// Number of program headers that fit.
     room: u64,
@@ -35,29 +35,29 @@ pub struct ElfDump<'a, S> {
 
 impl<'a, S: Output> ElfDump<'a, S> {
     /// Starts a dump of the `pages` pages that are kept in `segments`.
-    pub fn new(sink: S, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
+    pub fn new(output: S, segments: Segments<'a>, pages: u64) -> Result<Self, WriteError> {
         let room = segments.count(u64::MAX)?;
         let data = segments.data_offset(room);
         let stream = ChunkWriter::new(data, CHUNK);
-        Ok(Self { sink, segments, room, data, pages, stream, unreadable: 0, head: Vec::new() })
+        Ok(Self { output, segments, room, data, pages, stream, unreadable: 0, head: Vec::new() })
     }
 
     /// Returns the output.
     pub fn into_output(self) -> S {
-        self.sink
+        self.output
     }
 
     fn write_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
         let mut stream = ChunkWriter::new(0, CHUNK);
-        let sink = &mut self.sink;
-        self.segments.encode(self.room, pages, incomplete, |bytes| stream.push(bytes, sink))?;
-        stream.flush(sink)
+        let output = &mut self.output;
+        self.segments.encode(self.room, pages, incomplete, |bytes| stream.push(bytes, output))?;
+        stream.flush(output)
     }
 
     /// Writes the headers of a stream, except for the mark: no byte of a stream is written twice.
     fn stream_headers(&mut self) -> Result<(), WriteError> {
         let mut stream = ChunkWriter::new(FLAGS_END as u64, CHUNK);
-        let (sink, head) = (&mut self.sink, &mut self.head);
+        let (output, head) = (&mut self.output, &mut self.head);
         self.segments.encode(self.room, u64::MAX, true, |bytes| {
             let (start, rest) = bytes.split_at(bytes.len().min(FLAGS_END - head.len()));
             if !start.is_empty() {
@@ -65,22 +65,22 @@ impl<'a, S: Output> ElfDump<'a, S> {
                 if let Some((before_flags, _)) =
                     head.split_last_chunk::<4>().filter(|_| head.len() == FLAGS_END)
                 {
-                    sink.write(0, before_flags)?;
+                    output.write(0, before_flags)?;
                 }
             }
-            stream.push(rest, sink)
+            stream.push(rest, output)
         })?;
-        stream.flush(sink)
+        stream.flush(output)
     }
 
     /// Writes the final headers of a dump that holds the first `pages` of the kept pages.
     fn finish_headers(&mut self, pages: u64, incomplete: bool) -> Result<(), WriteError> {
-        if self.sink.can_rewrite() {
+        if self.output.can_rewrite() {
             return self.write_headers(pages, incomplete);
         }
         set_incomplete(&mut self.head, incomplete);
         match self.head.split_last_chunk::<4>() {
-            Some((before, mark)) => self.sink.write(before.len() as u64, mark),
+            Some((before, mark)) => self.output.write(before.len() as u64, mark),
             None => Ok(()),
         }
     }
@@ -92,7 +92,7 @@ impl<'a, S: Output> ElfDump<'a, S> {
 
 impl<S: Output> DumpWriter for ElfDump<'_, S> {
     fn begin(&mut self) -> Result<(), WriteError> {
-        if self.sink.can_rewrite() { self.write_headers(u64::MAX, true) } else { self.stream_headers() }
+        if self.output.can_rewrite() { self.write_headers(u64::MAX, true) } else { self.stream_headers() }
     }
 
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
@@ -103,35 +103,35 @@ impl<S: Output> DumpWriter for ElfDump<'_, S> {
             self.unreadable += u64::from(stored == StoredPage::Unreadable);
             match stored {
                 StoredPage::Zero | StoredPage::Unreadable => {
-                    self.stream.push(&data[run.clone()], &mut self.sink)?;
-                    self.stream.push_zeros(PAGE_SIZE as u64, &mut self.sink)?;
+                    self.stream.push(&data[run.clone()], &mut self.output)?;
+                    self.stream.push_zeros(PAGE_SIZE as u64, &mut self.output)?;
                     run = place.end..place.end;
                 }
                 StoredPage::Raw | StoredPage::Compressed(..) => run.end = place.end,
             }
         }
-        self.stream.push(&data[run], &mut self.sink)
+        self.stream.push(&data[run], &mut self.output)
     }
 
     fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
-        self.stream.flush(&mut self.sink)?;
+        self.stream.flush(&mut self.output)?;
         // Zero pages at the end are a hole, which must be within the file.
-        self.sink.set_size(self.end())?;
-        self.sink.sync()?;
+        self.output.set_size(self.end())?;
+        self.output.sync()?;
         self.finish_headers(u64::MAX, !complete)?;
-        self.sink.sync()
+        self.output.sync()
     }
 
     fn abandon(&mut self) -> Recorded {
-        let _ = self.stream.flush(&mut self.sink);
+        let _ = self.stream.flush(&mut self.output);
         let pages_until = |end: u64| end.saturating_sub(self.data) / PAGE_SIZE as u64;
         let mut pages = pages_until(self.stream.flushed());
         // Zero pages at the end are a hole: the file must grow to include it.
-        if self.sink.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
-            pages = pages.min(pages_until(self.sink.end()));
+        if self.output.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
+            pages = pages.min(pages_until(self.output.end()));
         }
         let _ = self.finish_headers(pages, true);
-        let _ = self.sink.sync();
+        let _ = self.output.sync();
         // A lower bound: some of the unreadable pages may come after these.
         Recorded::pages(pages.saturating_sub(self.unreadable))
     }

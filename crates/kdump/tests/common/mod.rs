@@ -47,7 +47,7 @@ pub fn open(bytes: Vec<u8>) -> Result<KdumpFile, OpenError> {
 #[derive(Clone)]
 pub struct Spec {
     pub max_mapnr: u64,
-    /// PFNs that exist beside the dumped ones.
+    /// PFNs that exist and are not dumped.
     pub ram: Vec<Range<u64>>,
     /// Dumped pages and how they are stored.
     pub pages: BTreeMap<u64, (Codec, Vec<u8>)>,
@@ -194,7 +194,7 @@ pub fn downgrade(mut dump: Vec<u8>, version: i32) -> Vec<u8> {
     dump
 }
 
-/// A dump with a page of each codec, zeros, a raw one, holes and pages left out.
+/// A dump with a page of each codec, zeros, a raw one, holes and excluded pages.
 pub fn mixed() -> Spec {
     let mut spec = Spec::new(40_000);
     spec.ram = vec![1..0x9f, 0x100..0x900, 0x8000..0x9000];

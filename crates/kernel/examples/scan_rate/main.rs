@@ -1,4 +1,4 @@
-//! Struct pages per second that one thread classifies, beside a plain sum over the same bytes in the same run:
+//! Struct pages per second that one thread classifies, next to a plain sum over the same bytes in the same run:
 //! `cargo run --release -p pagehaul-kernel --example scan_rate -- [VMCORE]`.
 //!
 //! The struct pages are in memory, but in no cache: there are 256 MiB of them. Those of a vmcore are copied to memory

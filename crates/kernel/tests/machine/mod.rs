@@ -22,7 +22,7 @@ pub fn machine(era: Era, sections: u64) -> Machine {
     machine
 }
 
-/// The kernel's memory: one stretch of physical memory, all that a scan reads.
+/// The kernel's memory: one range of physical memory, all that a scan reads.
 pub struct KernelMemory {
     pub image: Image,
     /// VMCOREINFO; may be edited before [`finish`](Self::finish).

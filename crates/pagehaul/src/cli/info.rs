@@ -101,7 +101,7 @@ struct Description {
     erased: Option<String>,
     /// What is wrong with it as a whole.
     faults: Vec<String>,
-    /// Stretches of memory, by physical address: first byte, first byte after.
+    /// Ranges of memory, by physical address: first byte, first byte after.
     memory_map: Vec<(u64, u64)>,
     notes: Vec<NoteInfo>,
     cpu_registers: Vec<Cpu>,
@@ -143,7 +143,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         info.as_ref().and_then(|info| info.unsigned("PAGESIZE")).and_then(|size| size.try_into().ok());
     let mut description = Description {
         faults: source.warnings(),
-        memory_map: stretches(memory),
+        memory_map: ranges(memory),
         notes: notes::iter(memory.notes())
             .map(|note| NoteInfo {
                 name: String::from_utf8_lossy(note.name).into_owned(),
@@ -192,7 +192,7 @@ fn erased(notes: &[u8]) -> Option<String> {
 }
 
 /// The machine's memory without the seams between neighbouring segments.
-fn stretches(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
+fn ranges(memory: &dyn PhysMemory) -> Vec<(u64, u64)> {
     let mut out: Vec<(u64, u64)> = Vec::new();
     for piece in memory.ranges().pieces() {
         match out.last_mut() {

@@ -1,4 +1,4 @@
-//! A file system that fails when it is told to: a folder of files in memory, through FUSE.
+//! A file system that fails when it is told to: a directory of files in memory, through FUSE.
 #![allow(dead_code)] // each test file uses its own part
 
 use std::ffi::{OsStr, OsString};
@@ -279,19 +279,19 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Mounts it on a folder; none where FUSE is not to be had.
-    pub fn mount(folder: &Path) -> Option<Self> {
+    /// Mounts it on a directory; none where FUSE is not to be had.
+    pub fn mount(directory: &Path) -> Option<Self> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         if device.is_err() || !rustix::process::geteuid().is_root() {
             eprintln!("not tested: /dev/fuse cannot be used here");
             return None;
         }
-        std::fs::create_dir(folder).unwrap();
+        std::fs::create_dir(directory).unwrap();
         let state = Arc::<Mutex<State>>::default();
         let mut config = Config::default();
         config.mount_options = vec![MountOption::RW, MountOption::FSName("faulty".into())];
         let session =
-            Session::new(Files(Arc::clone(&state)), folder, &config).and_then(Session::spawn).unwrap();
+            Session::new(Files(Arc::clone(&state)), directory, &config).and_then(Session::spawn).unwrap();
         Some(Self { state, session: Some(session) })
     }
 

@@ -1,4 +1,4 @@
-//! A folder with a vmcore in it, and the program under test run there.
+//! A directory with a vmcore in it, and the program under test run there.
 #![allow(dead_code)] // each test file uses its own part
 
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use pagehaul_vmcore::{Source, SourceError};
 pub const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 
 pub struct Setup {
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
     pub image: Image,
 }
 
 impl Setup {
     pub fn new(machine: &mut Machine) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let image = machine.build();
-        image.elf().write(&folder.path().join("vmcore")).unwrap();
-        Self { folder, image }
+        image.elf().write(&directory.path().join("vmcore")).unwrap();
+        Self { directory, image }
     }
 
     pub fn small() -> Self {
@@ -43,12 +43,12 @@ impl Setup {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
-        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
         command
     }
 

@@ -39,7 +39,7 @@ impl Subject {
 
     /// Starts it as another user, which only root can.
     pub fn start_as(user: Option<u32>, arguments: &[&str]) -> Self {
-        // Examples are built beside the tests' folder by `cargo test`, but not by `cargo test --test core`.
+        // Examples are built next to the tests' directory by `cargo test`, but not by `cargo test --test core`.
         let program: PathBuf = std::env::current_exe().unwrap().parent().unwrap().join("../examples/subject");
         let mut command = Command::new(program);
         if let Some(user) = user {

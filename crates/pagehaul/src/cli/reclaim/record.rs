@@ -12,8 +12,8 @@ use super::args::RecordArguments;
 use super::child;
 use crate::files::Recording;
 
-/// Events beside all of vmscan's that say why reclaim took long. Kernels lack some of them.
-const BESIDE: [(&str, &str); 9] = [
+/// Events that say why reclaim took long, in addition to vmscan's. Kernels lack some of them.
+const MORE_EVENTS: [(&str, &str); 9] = [
     ("compaction", "mm_compaction_begin"),
     ("compaction", "mm_compaction_end"),
     ("compaction", "mm_compaction_try_to_compact_pages"),
@@ -97,7 +97,7 @@ fn enable(instance: &Instance, arguments: &RecordArguments) -> Result<()> {
     for event in instance.tracefs().events("vmscan") {
         instance.enable("vmscan", &event)?;
     }
-    for (system, event) in BESIDE {
+    for (system, event) in MORE_EVENTS {
         if instance.tracefs().has_event(system, event) {
             instance.enable(system, event)?;
         }
