@@ -71,6 +71,10 @@ fn main() -> std::io::Result<()> {
         save("census", era.release(), &of_era)?;
         save("capture", era.release(), &[&[index as u8, 31, 5 * index as u8], &bytes[..]].concat())?;
     }
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/facts/tests/data"))? {
+        let entry = entry?;
+        save("crash_log", &entry.file_name().to_string_lossy(), &fs::read(entry.path())?)?;
+    }
     processes(&save)?;
     traces(&save)
 }

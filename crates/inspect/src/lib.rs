@@ -5,6 +5,7 @@
 //! Nothing needs debug symbols. A field that a kernel lacks leaves its fact out, and the section says why.
 
 mod block;
+mod cause;
 mod cpus;
 mod death;
 mod hex;
@@ -13,7 +14,6 @@ mod machine;
 mod memory;
 mod modules;
 mod report;
-mod signature;
 mod slab;
 mod stacks;
 mod system;
@@ -22,6 +22,7 @@ mod verdict;
 mod vmalloc;
 
 pub use block::{Request, requests};
+pub use cause::cause;
 pub use cpus::{Cpu, cpus};
 pub use death::{Death, Kind, LogLine, death};
 pub use hex::Hex;
@@ -30,7 +31,6 @@ pub use machine::{Machine, OpenError};
 pub use memory::{Memory, Process, Zone, memory};
 pub use modules::Module;
 pub use report::{LastLine, Report, TaskStack};
-pub use signature::{Signature, cause, signature};
 pub use slab::{Cache, caches};
 pub use stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
 pub use system::{System, Taint, system};

@@ -1,14 +1,15 @@
 //! Everything together.
 
+use pagehaul_facts::{Crash, Signature, lines_of};
 use pagehaul_kernel::KernelLog;
 use serde::Serialize;
 
 use crate::block::{self, Request};
+use crate::cause::{cause, died};
 use crate::cpus::{Cpu, cpus, crashed_cpu};
 use crate::death::{Death, Kind, LogLine, death, last_words};
 use crate::locks::{Locks, locks};
 use crate::memory::{Memory, memory};
-use crate::signature::{Signature, cause, died, signature};
 use crate::slab::{Cache, caches};
 use crate::stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
 use crate::system::{System, system};
@@ -52,8 +53,9 @@ pub struct Report {
     pub death: Death,
     /// The frames that are to blame.
     pub cause: Vec<FrameName>,
-    /// Groups equal crashes.
-    pub signature: Signature,
+    /// Groups equal crashes, from the log alone; none without a crash in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
     /// The weightiest findings.
     pub verdict: Vec<Finding>,
     /// CPUs that were online.
@@ -118,10 +120,10 @@ impl Report {
         let died = died(&death, &cpus);
         let stack = blamed.map(|(_, stack)| stack).or_else(|| died.and_then(|cpu| cpu.stack.as_ref()));
         let cause = stack.map_or(&[][..], |stack| cause(&death, stack)).to_vec();
-        let lock = blamed.and_then(|(task, _)| {
-            locks.held.iter().find(|held| held.waiters.iter().any(|wait| wait.pid == task.pid))
-        });
-        let signature = signature(&death, &cause, lock.map(|held| held.kind), &system.release);
+        let signature = match death.kind {
+            Kind::None => None,
+            _ => Crash::find(&lines_of(log)).map(|crash| crash.signature),
+        };
         let blocked = group(blocked);
         let memory = memory(machine, &tasks);
         for why in &memory.missing {

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_elfcore::notes;
+use pagehaul_facts::{Crash, CrashId, crash_id, lines_of};
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
-use pagehaul_kernel::{Kernel, PageClass, PageScanner, VmcoreInfo};
+use pagehaul_kernel::{Kernel, KernelLog, PageClass, PageScanner, VmcoreInfo};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits};
 use pagehaul_vmcore::ElfVmcore;
 use pagehaul_vmcore::{Source, SourceKind};
@@ -81,6 +82,10 @@ struct Description {
     build_id: Option<String>,
     /// Seconds since 1970.
     crash_time: Option<u64>,
+    #[serde(flatten)]
+    id: Option<CrashId>,
+    /// The crash that the log describes.
+    crash: Option<Crash>,
     cpus: u32,
     /// The field's bits; unknown for ELF files.
     dump_level: Option<u32>,
@@ -138,6 +143,9 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let key = |name| info.as_ref().and_then(|info| info.get(name)).map(str::to_owned);
     let pieces = memory.ranges().pieces();
     let arch = memory.arch();
+    // What has no log that can be read may still be a dump.
+    let log = KernelLog::read(memory).unwrap_or_default();
+    let lines = lines_of(&log);
     // ELF files do not say it, VMCOREINFO does.
     let page_size =
         info.as_ref().and_then(|info| info.unsigned("PAGESIZE")).and_then(|size| size.try_into().ok());
@@ -156,6 +164,9 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         release: key("OSRELEASE"),
         build_id: key("BUILD-ID"),
         crash_time: info.as_ref().and_then(|info| info.unsigned("CRASHTIME")),
+        id: info.as_ref().map(|_| crash_id(memory.notes(), &lines)),
+        // `dmesg` and `facts` have its lines.
+        crash: Crash::find(&lines).map(|crash| Crash { text: String::new(), ..crash }),
         machine: arch.name(),
         byte_order: if arch.big_endian { "big" } else { "little" },
         pointer_bytes: if arch.wide { 8 } else { 4 },

@@ -28,6 +28,11 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
     row("host", found.hostname.clone());
     row("build ID", found.build_id.clone());
     row("crash time", found.crash_time.map(utc));
+    row("crash ID", found.id.as_ref().map(|id| id.crash_id.clone()));
+    if let Some(crash) = &found.crash {
+        row("crash", Some(crash.title.clone()));
+        row("signature", Some(format!("{} ({})", crash.signature.sig, crash.signature.text())));
+    }
     row("KASLR", found.kaslr_offset.map(|offset| format!("kernel image moved by {offset:#x}")));
     row("CPUs", Some(found.cpus.to_string()));
     row("dump level", found.dump_level.map(level));

@@ -89,9 +89,10 @@ fn what(report: &Report, out: &mut String, full: bool) {
             put!(out, "    {}", frame_text(frame, full));
         }
     }
-    put!(out, "  signature {} ({})", report.signature.text, report.signature.family);
+    if let Some(signature) = &report.signature {
+        put!(out, "  signature {} ({})", signature.sig, signature.text());
+    }
     if full {
-        put!(out, "  signature of this release {}", report.signature.exact);
         if let Some(line) = &report.system.command_line {
             put!(out, "  command line {line}");
         }

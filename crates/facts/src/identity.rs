@@ -1,0 +1,73 @@
+//! An ID of a crash that all its dumps share, in any format and at any level.
+
+use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::Line;
+use crate::signature::hex;
+
+/// Identifies a crash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CrashId {
+    /// 32 hex digits.
+    pub crash_id: String,
+    /// Whether VMCOREINFO has no time of the crash: dumps of a hypervisor, live memory. Two such dumps of one boot differ only
+    /// by registers.
+    pub id_weak: bool,
+}
+
+/// Makes the ID of the crash that notes and log describe: the first 128 bits of SHA-256 over VMCOREINFO and the registers of all
+/// CPUs. Host, size, level, path and memory map are not in it: they differ between dumps of one crash (kdump-compressed files
+/// round ranges to pages).
+pub fn crash_id(all_notes: &[u8], lines: &[Line<'_>]) -> CrashId {
+    let mut hash = Sha256::new();
+    let text = notes::vmcoreinfo(all_notes).map_or(&[][..], |(_, text)| text);
+    let end = text.iter().rposition(|byte| !matches!(byte, 0 | b'\n')).map_or(0, |at| at + 1);
+    hash.update(text.get(..end).unwrap_or(text));
+    for note in notes::iter(all_notes).filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS) {
+        hash.update(note.desc);
+    }
+    let id_weak = notes::vmcoreinfo_value(all_notes, "CRASHTIME").is_none();
+    if id_weak {
+        // Times of the first lines differ by boot.
+        for line in lines.iter().filter(|line| line.nanoseconds > 0).take(64) {
+            hash.update(line.nanoseconds.to_le_bytes());
+        }
+    }
+    CrashId { crash_id: hex(&hash.finalize(), 16), id_weak }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes_of(info: &[u8], registers: u8) -> Vec<u8> {
+        let mut all = Vec::new();
+        notes::push(&mut all, "CORE", NT_PRSTATUS, &[registers; 336]);
+        notes::push(&mut all, "VMCOREINFO", 0, info);
+        all
+    }
+
+    #[test]
+    fn padding_and_other_notes_do_not_count() {
+        let id = |notes: &[u8]| crash_id(notes, &[]);
+        let plain = notes_of(b"OSRELEASE=6.1\nCRASHTIME=12\n", 1);
+        let mut other = notes_of(b"OSRELEASE=6.1\nCRASHTIME=12\n\0\0\0\0", 1);
+        notes::push(&mut other, "QEMU", 0, &[3; 440]);
+        assert_eq!(id(&plain), id(&other));
+        assert!(!id(&plain).id_weak);
+        assert_eq!(id(&plain).crash_id.len(), 32);
+        assert_ne!(id(&plain), id(&notes_of(b"OSRELEASE=6.1\nCRASHTIME=13\n", 1)));
+        assert_ne!(id(&plain), id(&notes_of(b"OSRELEASE=6.1\nCRASHTIME=12\n", 2)));
+    }
+
+    #[test]
+    fn without_a_time_the_log_tells_boots_apart() {
+        let notes = notes_of(b"OSRELEASE=6.1\n", 1);
+        let line = |nanoseconds| Line { nanoseconds, caller: None, text: "" };
+        let (one, other) = (crash_id(&notes, &[line(1)]), crash_id(&notes, &[line(2)]));
+        assert!(one.id_weak);
+        assert_ne!(one, other);
+    }
+}

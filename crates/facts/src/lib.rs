@@ -1,0 +1,18 @@
+//! What identifies a crash, from the notes and the log of its dump: an ID, the kind of death, a signature that groups
+//! crashes of the same cause over builds and machines. No symbols, no types, no debug files.
+
+mod crash;
+mod event;
+mod frame;
+mod identity;
+mod line;
+mod signature;
+mod skip;
+mod trace;
+
+pub use crash::Crash;
+pub use event::Kind;
+pub use frame::is_messenger;
+pub use identity::{CrashId, crash_id};
+pub use line::{Line, lines_of, lines_of_text};
+pub use signature::{FRAMES, SIGNATURE_VERSION, Signature};
