@@ -37,7 +37,7 @@ need_architecture() {
     [ "$1" != "$(uname -m)" ] || return 0
     need "$1-linux-gnu-gcc" "gcc-$(echo "$1" | tr _ -)-linux-gnu" "libc6-dev-$2-cross"
     if command -v rustup >/dev/null 2>&1 && ! rustup target list --installed | grep -q "$1-unknown-linux-musl"; then
-        rustup target add "$1-unknown-linux-musl"
+        rustup target add "$1-unknown-linux-musl" || echo "setup: no target $1-unknown-linux-musl; nothing is built for it" >&2
     fi
 }
 
