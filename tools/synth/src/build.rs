@@ -199,6 +199,9 @@ fn write_data(setup: &Setup, memory: &mut Memory) {
     for (index, field) in fields.into_iter().enumerate() {
         memory.write(names + index as u64 * 65, field.as_bytes());
     }
+    for (offset, bytes) in &setup.image_contents {
+        memory.write(setup.load + offset, bytes);
+    }
     // The variable phys_base, of which VMCOREINFO had only the address before 4.10.
     memory.write_u64(setup.load + image_offset::DATA + 8, setup.phys_base() as u64);
 }

@@ -44,6 +44,7 @@ mod foreign;
 mod image;
 mod image_offset;
 mod info;
+mod inside;
 #[cfg(feature = "dumps")]
 mod kdump;
 mod log;
@@ -68,6 +69,7 @@ pub use flat::{Records, flatten};
 pub use foreign::Foreign;
 pub use image::Image;
 pub use info::CRASH_TIME;
+pub use inside::{Inside, Task};
 #[cfg(feature = "dumps")]
 pub use kdump::Kdump;
 pub use log::{LOG_PAGES, Message};

@@ -42,6 +42,8 @@ pub(crate) struct Setup {
     pub cpus: usize,
     pub stale_sections: Vec<u64>,
     pub info_edits: Vec<(String, Option<String>)>,
+    /// Offsets in the kernel's image, and what is there.
+    pub image_contents: Vec<(u64, Vec<u8>)>,
 }
 
 /// Offset of the kernel's text from `__START_KERNEL_map` without KASLR.
@@ -67,6 +69,7 @@ impl Setup {
             cpus: 2,
             stale_sections: Vec::new(),
             info_edits: Vec::new(),
+            image_contents: Vec::new(),
         }
     }
 

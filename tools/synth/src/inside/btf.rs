@@ -1,0 +1,238 @@
+//! The kernel's types: records with their members, and BTF of them.
+
+use std::collections::HashMap;
+
+/// A structure: name, bytes, and members with type and offset. Types are `u32`, `i64`, `*record`, `[4 u64]` or a record.
+pub(super) type Record = (&'static str, u32, &'static [(&'static str, &'static str, u32)]);
+
+/// The structures, with the members that readers of crashes need, at offsets of no kernel's.
+pub(super) const RECORDS: [Record; 27] = [
+    ("list_head", 16, &[("next", "*list_head", 0), ("prev", "*list_head", 8)]),
+    ("rb_node", 24, &[("rb_right", "*rb_node", 8), ("rb_left", "*rb_node", 16)]),
+    ("rb_root", 8, &[("rb_node", "*rb_node", 0)]),
+    ("percpu_counter", 16, &[("count", "i64", 0), ("counters", "u64", 8)]),
+    ("thread_info", 8, &[("cpu", "u32", 4)]),
+    ("sched_info", 16, &[("last_arrival", "u64", 8)]),
+    ("thread_struct", 16, &[("sp", "u64", 8)]),
+    ("signal_struct", 32, &[("thread_head", "list_head", 8)]),
+    ("inactive_task_frame", 16, &[("bp", "u64", 0), ("ret_addr", "u64", 8)]),
+    ("mm_struct", 96, &[("rss_stat", "[4 percpu_counter]", 16)]),
+    (
+        "task_struct",
+        TASK_BYTES as u32,
+        &[
+            ("thread_info", "thread_info", 0),
+            ("__state", "u32", 8),
+            ("exit_state", "u32", 12),
+            ("stack", "u64", 16),
+            ("flags", "u32", 24),
+            ("pid", "u32", 28),
+            ("tgid", "u32", 32),
+            ("real_parent", "*task_struct", 40),
+            ("tasks", "list_head", 48),
+            ("thread_node", "list_head", 64),
+            ("signal", "*signal_struct", 80),
+            ("mm", "*mm_struct", 88),
+            ("comm", "[16 char]", 96),
+            ("sched_info", "sched_info", 112),
+            ("thread", "thread_struct", 128),
+            ("reclaim_state", "u64", 144),
+            ("thread_group_signal", "signal_struct", 160),
+        ],
+    ),
+    (
+        "rq",
+        64,
+        &[
+            ("nr_running", "u32", 4),
+            ("clock", "u64", 8),
+            ("curr", "*task_struct", 16),
+            ("idle", "*task_struct", 24),
+        ],
+    ),
+    ("free_area", 8, &[("nr_free", "u64", 0)]),
+    (
+        "zone",
+        256,
+        &[
+            ("_watermark", "[3 u64]", 0),
+            ("name", "*char", 24),
+            ("managed_pages", "u64", 32),
+            ("free_area", "[11 free_area]", 40),
+            ("vm_stat", "[2 u64]", 128),
+        ],
+    ),
+    ("pglist_data", 528, &[("node_zones", "[2 zone]", 0), ("kswapd_failures", "u32", 512)]),
+    ("kmem_cache_order_objects", 4, &[("x", "u32", 0)]),
+    ("kmem_cache_node", 16, &[("nr_slabs", "u64", 0), ("total_objects", "u64", 8)]),
+    (
+        "kmem_cache",
+        64,
+        &[
+            ("name", "*char", 0),
+            ("list", "list_head", 8),
+            ("oo", "kmem_cache_order_objects", 24),
+            ("object_size", "u32", 28),
+            ("node", "[1 *kmem_cache_node]", 32),
+        ],
+    ),
+    ("vm_struct", 16, &[("caller", "u64", 8)]),
+    (
+        "vmap_area",
+        56,
+        &[("va_start", "u64", 0), ("va_end", "u64", 8), ("rb_node", "rb_node", 16), ("vm", "*vm_struct", 40)],
+    ),
+    ("module_memory", 16, &[("base", "u64", 0), ("size", "u32", 8)]),
+    (
+        "module",
+        128,
+        &[
+            ("list", "list_head", 8),
+            ("name", "[56 char]", 24),
+            ("taints", "u64", 80),
+            ("mem", "[2 module_memory]", 96),
+        ],
+    ),
+    ("new_utsname", 390, &[("nodename", "[65 char]", 65), ("version", "[65 char]", 195)]),
+    ("uts_namespace", 400, &[("name", "new_utsname", 0)]),
+    ("class", 8, &[("p", "u64", 0)]),
+    ("block_device", 8, &[("bd_device", "u64", 0)]),
+    ("mutex", 8, &[("owner", "u64", 0)]),
+];
+
+/// `sizeof(struct task_struct)` of this kernel.
+pub(super) const TASK_BYTES: u64 = 256;
+
+/// Enumerators with their values.
+const ENUMS: [(&str, &[(&str, u32)]); 3] = [
+    ("zone_stat_item", &[("NR_FREE_PAGES", 0), ("NR_MLOCK", 1)]),
+    (
+        "node_stat_item",
+        &[
+            ("NR_LRU_BASE", 0),
+            ("NR_INACTIVE_ANON", 0),
+            ("NR_ACTIVE_ANON", 1),
+            ("NR_INACTIVE_FILE", 2),
+            ("NR_ACTIVE_FILE", 3),
+            ("NR_SLAB_RECLAIMABLE_B", 4),
+            ("NR_SLAB_UNRECLAIMABLE_B", 5),
+            ("NR_VMALLOC", 6),
+        ],
+    ),
+    ("mm_counters", &[("MM_FILEPAGES", 0), ("MM_ANONPAGES", 1), ("MM_SWAPENTS", 2), ("MM_SHMEMPAGES", 3)]),
+];
+
+const INTEGERS: [(&str, u32, u32); 5] =
+    [("u32", 4, 0), ("u64", 8, 0), ("i32", 4, 1), ("i64", 8, 1), ("char", 1, 1)];
+
+/// Returns offset and type of a member.
+pub(super) fn member(record: &str, name: &str) -> (u64, &'static str) {
+    let members = RECORDS.iter().find(|(known, ..)| *known == record).map(|(.., members)| members);
+    let found = members.and_then(|members| members.iter().find(|(known, ..)| *known == name));
+    let Some((_, kind, offset)) = found else { panic!("{record} has no member {name}") };
+    (u64::from(*offset), kind)
+}
+
+#[derive(Default)]
+struct Writer {
+    types: Vec<u8>,
+    strings: Vec<u8>,
+    count: u32,
+    ids: HashMap<String, u32>,
+}
+
+impl Writer {
+    fn name(&mut self, name: &str) -> u32 {
+        let at = self.strings.len() as u32;
+        self.strings.extend(name.bytes());
+        self.strings.push(0);
+        at
+    }
+
+    fn add(&mut self, name: &str, kind: u32, entries: usize, size_or_type: u32, rest: &[u32]) -> u32 {
+        let name = if name.is_empty() { 0 } else { self.name(name) };
+        for word in [name, kind << 24 | entries as u32, size_or_type].iter().chain(rest) {
+            self.types.extend(word.to_le_bytes());
+        }
+        self.count += 1;
+        self.count
+    }
+
+    /// The number of a type, which is written before the records that use it.
+    fn id(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.ids.get(text) {
+            return *id;
+        }
+        let id = if let Some(target) = text.strip_prefix('*') {
+            let target = self.id(target);
+            self.add("", 2, 0, target, &[])
+        } else {
+            let inner = text.trim_start_matches('[').trim_end_matches(']');
+            let Some((count, element)) = inner.split_once(' ') else { panic!("type {text}") };
+            let element = self.id(element);
+            let index = self.id("u32");
+            let count = count.parse().expect("a number of elements");
+            self.add("", 3, 0, 0, &[element, index, count])
+        };
+        self.ids.insert(text.to_owned(), id);
+        id
+    }
+}
+
+/// Returns the BTF of all records.
+pub(super) fn btf() -> Vec<u8> {
+    let mut writer = Writer { strings: vec![0], ..Writer::default() };
+    for (name, bytes, sign) in INTEGERS {
+        let id = writer.add(name, 1, 0, bytes, &[(sign << 24) | (bytes * 8)]);
+        writer.ids.insert(name.into(), id);
+    }
+    // Records have the numbers after those, so that pointers among them can be written first.
+    let derived: Vec<&str> =
+        RECORDS.iter().flat_map(|(.., members)| members.iter().map(|member| member.1)).collect();
+    let plain = |text: &&str| !text.starts_with(['*', '[']);
+    let before = writer.count;
+    let mut unique: Vec<&str> = Vec::new();
+    for text in derived.into_iter().filter(|text| !plain(text)) {
+        let mut text = text;
+        // Inner types of a pointer or array count as well.
+        loop {
+            if !unique.contains(&text) {
+                unique.push(text);
+            }
+            let inner =
+                text.strip_prefix('*').or_else(|| Some(text.split_once(' ')?.1.trim_end_matches(']')));
+            match inner {
+                Some(inner) if !plain(&inner) => text = inner,
+                _ => break,
+            }
+        }
+    }
+    for (at, (name, ..)) in RECORDS.iter().enumerate() {
+        writer.ids.insert((*name).into(), before + (unique.len() + at) as u32 + 1);
+    }
+    for text in &unique {
+        writer.id(text);
+    }
+    for (name, bytes, members) in RECORDS {
+        let mut rest = Vec::new();
+        for (member, kind, offset) in members {
+            let name = writer.name(member);
+            let id = writer.id(kind);
+            rest.extend([name, id, offset * 8]);
+        }
+        let id = writer.add(name, 4, members.len(), bytes, &rest);
+        assert_eq!(writer.ids.get(name), Some(&id));
+    }
+    for (name, values) in ENUMS {
+        let rest: Vec<u32> = values.iter().flat_map(|(name, value)| [writer.name(name), *value]).collect();
+        writer.add(name, 6, values.len(), 4, &rest);
+    }
+    let mut bytes = vec![0x9f, 0xeb, 1, 0];
+    let types = writer.types.len() as u32;
+    for word in [24, 0, types, types, writer.strings.len() as u32] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(writer.types);
+    bytes.extend(writer.strings);
+    bytes
+}
