@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use pagehaul_kernel::ReadVirtual;
 
@@ -11,7 +12,7 @@ use crate::{Btf, Fault, Object};
 /// Memory and types of one kernel, for one thread.
 pub struct Space<'a> {
     memory: &'a dyn ReadVirtual,
-    btf: Btf,
+    btf: Arc<Btf>,
     /// Members found so far, and those that do not exist: walks ask for the same ones for every object.
     members: RefCell<HashMap<TypeId, MembersByPath>>,
     /// Nodes that walks may still visit. A crafted dump can hang one long list into each of many.
@@ -26,7 +27,22 @@ type MembersByPath = HashMap<Box<str>, Option<Member>>;
 impl<'a> Space<'a> {
     /// Joins memory and types. A kernel without BTF has an empty table of types.
     pub fn new(memory: &'a dyn ReadVirtual, btf: Btf) -> Self {
+        Self::shared(memory, Arc::new(btf))
+    }
+
+    fn shared(memory: &'a dyn ReadVirtual, btf: Arc<Btf>) -> Self {
         Self { memory, btf, members: RefCell::default(), nodes_left: Cell::new(MOST_NODES) }
+    }
+
+    /// Returns the same memory with other types.
+    #[must_use]
+    pub fn with(&self, btf: Arc<Btf>) -> Self {
+        Self::shared(self.memory, btf)
+    }
+
+    /// Returns the types, for modules whose types continue them.
+    pub fn shared_btf(&self) -> Arc<Btf> {
+        Arc::clone(&self.btf)
     }
 
     /// Takes one node from the budget of all walks; false if none is left.

@@ -32,6 +32,42 @@ pub struct Request {
     pub age: Option<f64>,
 }
 
+/// A device-mapper device that is suspended.
+#[derive(Debug, Clone, Serialize)]
+pub struct Suspended {
+    /// Disk.
+    pub disk: String,
+    /// Address of its `struct mapped_device`.
+    pub address: Hex,
+    /// Whether bios wait until it is resumed.
+    pub has_waiting: bool,
+}
+
+/// Returns the device-mapper devices that are suspended.
+pub fn suspended(machine: &Machine<'_>) -> Result<Vec<Suspended>, Fault> {
+    // DMF_BLOCK_IO_FOR_SUSPEND and DMF_SUSPENDED (drivers/md/dm-core.h).
+    const SUSPENDED: u64 = 3;
+    let mut found = Vec::new();
+    let mut types = None;
+    for disk in disks(machine)?.into_iter().take(MOST_DISKS) {
+        let name = disk.get("disk_name").and_then(|name| name.text()).unwrap_or_default();
+        if !name.starts_with("dm-") {
+            continue;
+        }
+        if types.is_none() {
+            types = Some(machine.types_with("mapped_device", "dm_mod")?);
+        }
+        let Some(types) = &types else { continue };
+        let device = types.object(disk.get("private_data")?.pointer()?, "mapped_device")?;
+        if device.number("flags")? & SUSPENDED != 0 {
+            let has_waiting =
+                device.get("deferred.head").and_then(|head| head.pointer()).is_ok_and(|head| head != 0);
+            found.push(Suspended { disk: name, address: Hex(device.address()), has_waiting });
+        }
+    }
+    Ok(found)
+}
+
 /// Returns all requests in flight, the oldest first.
 pub fn requests(machine: &Machine<'_>) -> Result<Vec<Request>, Fault> {
     let clock = scheduler_clock(machine).ok();

@@ -79,6 +79,9 @@ pub struct Death {
     /// The line before a panic that gives its cause: the oops, the blocked task, the stuck CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<LogLine>,
+    /// What a check found that then failed as a BUG: a corrupted list, an object freed twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corruption: Option<LogLine>,
     /// Name and ID of the task that the log blames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<(String, u32)>,
@@ -214,6 +217,7 @@ pub fn death(log: &KernelLog, crashed: bool) -> Death {
     Death {
         kind,
         line: panic.and_then(|at| records.get(at)).map(|record| line(record)),
+        corruption: cause.filter(|_| kind == Kind::Bug).and_then(|bug| corruption(before, bug)),
         cause: cause.map(line),
         task,
         cpu,
@@ -221,6 +225,19 @@ pub fn death(log: &KernelLog, crashed: bool) -> Death {
         earlier,
         oom_kills: records.iter().filter(|record| record.text.contains("Killed process ")).count(),
     }
+}
+
+/// The line before a BUG in which CONFIG_DEBUG_LIST or the slab allocator says what is corrupted.
+fn corruption(records: &[&Record], bug: &Record) -> Option<LogLine> {
+    const CHECKS: [&str; 5] = ["list_add ", "list_del ", "refcount_t: ", "slab: ", "usercopy: "];
+    // Not behind one of another crash: the check and the BUG are lines of one moment.
+    const MOMENT: u64 = 1_000_000_000;
+    let at = records.iter().rposition(|record| std::ptr::eq::<Record>(*record, bug))?;
+    let lines = records.get(at.saturating_sub(4)..at)?.iter().rev();
+    let said = lines.take_while(|record| bug.nanoseconds.saturating_sub(record.nanoseconds) < MOMENT);
+    said.into_iter()
+        .find(|record| CHECKS.iter().any(|check| record.text.starts_with(check)))
+        .map(|record| line(record))
 }
 
 fn oops_kind(text: &str) -> Option<Kind> {

@@ -373,7 +373,7 @@ fn file_system(block: &Object<'_>) -> String {
 }
 
 /// The path of a name within its file system.
-fn path(dentry: &Object<'_>) -> Result<String, Fault> {
+pub(crate) fn path(dentry: &Object<'_>) -> Result<String, Fault> {
     let mut parts = Vec::new();
     let mut at = *dentry;
     for _ in 0..64 {

@@ -1,5 +1,7 @@
 //! The kernel's memory with its symbols, types and unwind tables.
 
+use std::sync::Arc;
+
 use pagehaul_btf::{Btf, Fault, Object, Space};
 use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
@@ -151,6 +153,25 @@ impl<'a> Machine<'a> {
     /// Returns types and memory.
     pub fn space(&self) -> &Space<'a> {
         &self.space
+    }
+
+    /// Returns types that have `record`: the kernel's, or those that `module` adds to them (36e68442d1af, 5.11).
+    pub(crate) fn types_with(&self, record: &str, module: &str) -> Result<Space<'a>, Fault> {
+        if self.space.record(record).is_ok() {
+            return Ok(self.space.with(self.space.shared_btf()));
+        }
+        for added in self.variable("btf_modules", "list_head")?.list("btf_module", "list")?.items {
+            if added.get("module->name")?.text()? != module {
+                continue;
+            }
+            let bytes = added.get("btf")?.target()?;
+            let len = bytes.number("data_size")?.min(MOST_BTF) as usize;
+            let bytes = self.memory().bytes(bytes.get("data")?.pointer()?, len)?;
+            let btf = Btf::parse_split(&bytes, self.space.shared_btf())
+                .map_err(|_| Fault::NoType(format!("{record} (the BTF of {module} is damaged)")))?;
+            return Ok(self.space.with(Arc::new(btf)));
+        }
+        Err(Fault::NoType(record.to_owned()))
     }
 
     /// Returns the memory.

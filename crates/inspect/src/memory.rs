@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
-use crate::{Machine, Tasks};
+use crate::{Machine, Task, Tasks};
 
 /// Nodes that are looked at (MAX_NUMNODES is 1,024).
 const MOST_NODES: u64 = 1024;
@@ -70,6 +70,8 @@ pub struct Memory {
     pub kswapd_failures: u64,
     /// Swap: total and free pages.
     pub swap: Option<(u64, u64)>,
+    /// Tasks that reclaim memory, kswapd among them.
+    pub reclaimers: Vec<String>,
     /// The largest processes by resident pages.
     pub processes: Vec<Process>,
     /// What could not be read.
@@ -127,6 +129,7 @@ pub fn memory(machine: &Machine<'_>, tasks: &Tasks) -> Memory {
     }
     memory.counters = counters(machine, &nodes);
     memory.swap = swap(machine).ok();
+    memory.reclaimers = reclaimers(machine, tasks);
     match processes(machine, tasks) {
         Ok(processes) => memory.processes = processes,
         Err(why) => memory.missing.push(format!("processes: {why}")),
@@ -245,6 +248,16 @@ fn swap(machine: &Machine<'_>) -> Result<(u64, u64), Fault> {
     let total = machine.u64("total_swap_pages")?;
     let free = machine.u64("nr_swap_pages")? as i64;
     Ok((total, free.max(0) as u64))
+}
+
+/// Tasks with a `reclaim_state`: in direct reclaim, or kswapd while it balances a node.
+fn reclaimers(machine: &Machine<'_>, tasks: &Tasks) -> Vec<String> {
+    let space = machine.space();
+    let Ok(offset) = space.offset_of("task_struct", "reclaim_state") else { return Vec::new() };
+    let reclaims = |task: &&Task| {
+        machine.memory().u64(task.address.0.wrapping_add(offset)).is_ok_and(|state| state != 0)
+    };
+    tasks.all.iter().filter(reclaims).map(Task::label).collect()
 }
 
 fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault> {

@@ -1,10 +1,12 @@
 //! Everything together.
 
+use pagehaul_btf::Fault;
 use pagehaul_facts::{Crash, Signature, lines_of};
 use pagehaul_kernel::KernelLog;
+use pagehaul_unwind::Unwinder;
 use serde::Serialize;
 
-use crate::block::{self, Request};
+use crate::block::{self, Request, Suspended};
 use crate::cause::{cause, died};
 use crate::cpus::{Cpu, cpus, crashed_cpu};
 use crate::death::{Death, Kind, LogLine, death, last_words};
@@ -15,12 +17,10 @@ use crate::stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
 use crate::system::{System, system};
 use crate::verdict::{Facts, Finding, findings};
 use crate::vmalloc::{Vmalloc, vmalloc};
-use crate::{Machine, Module, Tasks, tasks};
+use crate::{Machine, Module, Task, Tasks, tasks};
 
 /// Blocked tasks whose stacks are unwound for the report.
 const MOST_BLOCKED: usize = 10_000;
-/// Slab caches and vmalloc callers that are kept.
-const MOST_ROWS: usize = 10;
 /// Lines of the log that are kept.
 const LAST_LINES: usize = 12;
 
@@ -68,12 +68,14 @@ pub struct Report {
     pub locks: Locks,
     /// Memory.
     pub memory: Memory,
-    /// The largest slab caches.
+    /// Slab caches, the largest first.
     pub slab: Vec<Cache>,
     /// The vmalloc space.
     pub vmalloc: Option<Vmalloc>,
     /// Block requests in flight.
     pub requests: Vec<Request>,
+    /// Device-mapper devices that are suspended.
+    pub suspended: Vec<Suspended>,
     /// Modules.
     pub modules: Vec<Module>,
     /// The end of the log.
@@ -129,12 +131,10 @@ impl Report {
         for why in &memory.missing {
             note("memory", why.clone());
         }
-        let (mut slab, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
+        let (slab, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
         broken.into_iter().for_each(|why| note("slab", why));
-        slab.truncate(MOST_ROWS);
         let vmalloc = match vmalloc(machine) {
-            Ok(mut areas) => {
-                areas.callers.truncate(MOST_ROWS);
+            Ok(areas) => {
                 areas.broken.iter().for_each(|why| note("vmalloc", why.clone()));
                 Some(areas)
             }
@@ -145,6 +145,13 @@ impl Report {
         };
         let requests = block::requests(machine).unwrap_or_else(|why| {
             note("block requests", why.to_string());
+            Vec::new()
+        });
+        let suspended = block::suspended(machine).unwrap_or_else(|why| {
+            // Without disks the line above says why.
+            if !matches!(why, Fault::NoSymbol(_)) {
+                note("suspended devices", why.to_string());
+            }
             Vec::new()
         });
         let verdict = findings(&Facts {
@@ -158,6 +165,8 @@ impl Report {
             locks: &locks,
             memory: &memory,
             requests: &requests,
+            suspended: &suspended,
+            vmalloc: vmalloc.as_ref(),
         });
         let log =
             last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
@@ -177,6 +186,7 @@ impl Report {
             slab,
             vmalloc,
             requests,
+            suspended,
             missing,
             tasks,
         }
@@ -185,13 +195,21 @@ impl Report {
     /// Unwinds all tasks: those on a CPU from its registers.
     pub fn stacks(&self, machine: &Machine<'_>) -> Vec<TaskStack> {
         let unwinder = machine.unwinder();
-        let stack_of = |task: &crate::Task| {
-            let running = self.cpus.iter().find(|cpu| cpu.task_address() == Some(task.address));
-            match running {
-                Some(cpu) if cpu.saved_registers => cpu.stack.clone(),
-                _ => task_stack(machine, &unwinder, task).ok(),
-            }
-        };
-        self.tasks.all.iter().map(|task| TaskStack { pid: task.pid, stack: stack_of(task) }).collect()
+        let stack_of =
+            |task: &Task| TaskStack { pid: task.pid, stack: self.stack_of(machine, &unwinder, task) };
+        self.tasks.all.iter().map(stack_of).collect()
+    }
+
+    /// Unwinds one task.
+    pub fn stack(&self, machine: &Machine<'_>, task: &Task) -> Option<StackTrace> {
+        self.stack_of(machine, &machine.unwinder(), task)
+    }
+
+    fn stack_of(&self, machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: &Task) -> Option<StackTrace> {
+        let running = self.cpus.iter().find(|cpu| cpu.task_address() == Some(task.address));
+        match running {
+            Some(cpu) if cpu.saved_registers => cpu.stack.clone(),
+            _ => task_stack(machine, unwinder, task).ok(),
+        }
     }
 }

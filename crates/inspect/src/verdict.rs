@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
-use crate::block::Request;
+use crate::block::{Request, Suspended};
 use crate::death::{Death, Kind};
 use crate::locks::Locks;
 use crate::memory::Memory;
 use crate::stacks::StackGroup;
+use crate::vmalloc::Vmalloc;
 use crate::{Cpu, FrameName, System, Tasks};
 
 /// Findings that are shown.
@@ -25,7 +26,7 @@ pub struct Evidence(pub String);
 /// A finding.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// 100: the cause of death. Less: what was wrong besides.
+    /// 100: the cause of death. Less: what was wrong besides, or only the symptom.
     pub weight: u32,
     /// One sentence.
     pub text: String,
@@ -57,6 +58,10 @@ pub struct Facts<'a> {
     pub memory: &'a Memory,
     /// Block requests in flight.
     pub requests: &'a [Request],
+    /// Device-mapper devices that are suspended.
+    pub suspended: &'a [Suspended],
+    /// The vmalloc space.
+    pub vmalloc: Option<&'a Vmalloc>,
 }
 
 /// Weighs the facts.
@@ -66,6 +71,9 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found.extend(deadlocks(facts));
     found.extend(lock_queues(facts));
     found.extend(stuck_io(facts));
+    found.extend(suspended(facts));
+    found.extend(backlog(facts));
+    found.extend(reclaim(facts));
     found.extend(memory(facts));
     found.extend(blocked(facts));
     found.extend(silent_cpus(facts));
@@ -108,7 +116,8 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             "pagehaul dmesg DUMP --level 4",
         ),
         Kind::Oops | Kind::Bug | Kind::StackOverflow => (
-            format!("{} in {}{of_module}, task {task}", death.kind.describe(), place(facts.cause)),
+            format!("{} in {}{of_module}, task {task}", death.kind.describe(), place(facts.cause))
+                + &death.corruption.as_ref().map_or_else(String::new, |line| format!(": {}", line.text)),
             "crash: bt -f, dis -rl ADDRESS",
         ),
         Kind::HungTask => (
@@ -156,7 +165,9 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             (format!("the kernel panicked in {}, task {task}", place(facts.cause)), "crash: bt, log")
         }
     };
-    Some(finding(100, text, evidence, next))
+    // What a hung task waits for says more than that it hangs.
+    let weight = if death.kind == Kind::HungTask { 84 } else { 100 };
+    Some(finding(weight, text, evidence, next))
 }
 
 fn deadlocks(facts: &Facts<'_>) -> Vec<Finding> {
@@ -235,6 +246,74 @@ fn stuck_io(facts: &Facts<'_>) -> Option<Finding> {
         ),
         evidence.collect(),
         "crash: dev -d, struct request ADDRESS",
+    ))
+}
+
+fn suspended(facts: &Facts<'_>) -> Option<Finding> {
+    let device = facts.suspended.iter().find(|device| device.has_waiting)?;
+    let blocked: usize = facts.blocked.iter().map(|group| group.pids.len()).sum();
+    Some(finding(
+        85,
+        format!(
+            "{} is suspended while writes or reads of it wait; {blocked} tasks are blocked (D)",
+            device.disk
+        ),
+        vec![format!("mapped_device {}: suspended, with deferred bios", device.address)],
+        "dmsetup info: which program suspended it and never resumed it",
+    ))
+}
+
+/// More areas wait for a purge than the kernel lets wait (`lazy_max_pages()`: 32 MiB for each power of two of CPUs).
+fn backlog(facts: &Facts<'_>) -> Option<Finding> {
+    const STEP_PAGES: u64 = (32 << 20) / 4096;
+    let pages = facts.vmalloc?.backlog_pages?;
+    let most = u64::from((facts.system.cpus as u64).checked_ilog2()? + 1) * STEP_PAGES;
+    let mib = |pages: u64| pages / 256;
+    (pages > most).then(|| {
+        finding(
+            68,
+            format!(
+                "{} MiB of vmalloc areas are freed but not purged, more than the limit of {} MiB",
+                mib(pages),
+                mib(most)
+            ),
+            vec![format!(
+                "vmap_lazy_nr {pages} pages: purges do not keep up, and all CPUs pay for their TLB flushes"
+            )],
+            "pagehaul triage DUMP --section memory",
+        )
+    })
+}
+
+/// Several tasks reclaim at once, with a zone below its low watermark. kswapd alone is everyday life.
+fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
+    const SEVERAL: usize = 2;
+    let memory = facts.memory;
+    let low = memory.zones.iter().find(|zone| zone.free < zone.watermarks[1])?;
+    let reclaimers = &memory.reclaimers;
+    if reclaimers.len() < SEVERAL {
+        return None;
+    }
+    let (managed, _) = memory.total();
+    let file: u64 =
+        ["nr_active_file", "nr_inactive_file"].iter().filter_map(|name| memory.counter(name)).sum();
+    let anon: u64 =
+        ["nr_active_anon", "nr_inactive_anon"].iter().filter_map(|name| memory.counter(name)).sum();
+    let kswapd =
+        if reclaimers.iter().any(|name| name.starts_with("kswapd")) { ", kswapd among them" } else { "" };
+    Some(finding(
+        72,
+        format!(
+            "{} tasks reclaim memory{kswapd}: file pages are {} % of memory, anonymous ones {} %",
+            reclaimers.len(),
+            100 * file / managed.max(1),
+            100 * anon / managed.max(1)
+        ),
+        vec![
+            format!("in reclaim: {}", reclaimers.iter().take(8).cloned().collect::<Vec<_>>().join(", ")),
+            format!("node {} {}: {} free, low watermark {}", low.node, low.name, low.free, low.watermarks[1]),
+        ],
+        "pagehaul triage DUMP --section memory",
     ))
 }
 

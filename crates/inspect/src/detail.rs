@@ -1,0 +1,140 @@
+//! One task in detail: flags, cgroup, open files, the registers that it entered the kernel with.
+
+use pagehaul_btf::{Fault, Object};
+use serde::Serialize;
+
+use crate::locks::path;
+use crate::tasks::stack_bounds;
+use crate::{Hex, Machine, Task};
+
+/// Open files whose names are read.
+const MOST_NAMES: usize = 32;
+/// Descriptors of a process that are counted.
+const MOST_FILES: u64 = 1 << 20;
+/// Directories of a cgroup's path.
+const DEEPEST: usize = 64;
+
+/// Flags of tasks (`PF_*`, include/linux/sched.h) whose values no kernel since 4.14 has changed.
+const FLAGS: [(u64, &str); 9] = [
+    (0x4, "exiting"),
+    (0x40, "forked, no exec since"),
+    (0x100, "superuser"),
+    (0x200, "dumps core"),
+    (0x400, "killed by a signal"),
+    (0x800, "allocates from reserves"),
+    (0x2_0000, "kswapd"),
+    (0x20_0000, "kernel thread"),
+    (0x400_0000, "bound to CPUs"),
+];
+
+/// Members of `struct pt_regs`, in the order in which oopses print them.
+const REGISTERS: [&str; 18] = [
+    "ip", "sp", "flags", "ax", "bx", "cx", "dx", "si", "di", "bp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
+/// An open file.
+#[derive(Debug, Clone, Serialize)]
+pub struct OpenFile {
+    /// Descriptor.
+    pub descriptor: u64,
+    /// Path within its file system, or the file system's name for sockets and pipes.
+    pub name: String,
+}
+
+/// What is known of one task besides its stack. What cannot be read is left out.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Detail {
+    /// Flags in words.
+    pub flags: Vec<&'static str>,
+    /// Path of its cgroup in the unified hierarchy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// Number of its memory mappings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mappings: Option<u64>,
+    /// Number of open files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    /// The first open files.
+    pub files: Vec<OpenFile>,
+    /// Registers at the entry from user mode.
+    pub registers: Vec<(&'static str, Hex)>,
+}
+
+/// Reads what is known of a task.
+pub fn detail(machine: &Machine<'_>, task: &Task) -> Detail {
+    let flags = FLAGS.iter().filter(|(flag, _)| task.flags.0 & flag != 0).map(|(_, name)| *name).collect();
+    let Ok(object) = machine.space().object(task.address.0, "task_struct") else {
+        return Detail { flags, ..Detail::default() };
+    };
+    let (open_files, files) =
+        files(machine, &object).map_or((None, Vec::new()), |(count, files)| (Some(count), files));
+    Detail {
+        flags,
+        cgroup: cgroup(&object).ok(),
+        mappings: object.number("mm->map_count").ok(),
+        open_files,
+        files,
+        registers: registers(machine, task).unwrap_or_default(),
+    }
+}
+
+/// The path of the cgroup: names of kernfs up to its root.
+fn cgroup(task: &Object<'_>) -> Result<String, Fault> {
+    let mut at = task.get("cgroups->dfl_cgrp->kn")?.target()?;
+    let mut parts = Vec::new();
+    for _ in 0..DEEPEST {
+        // 633488947ef6 (6.15) renamed parent.
+        let Ok(parent) = at.any(&["__parent", "parent"])?.target() else { break };
+        parts.push(at.get("name")?.text()?);
+        at = parent;
+    }
+    parts.reverse();
+    Ok(format!("/{}", parts.join("/")))
+}
+
+fn files(machine: &Machine<'_>, task: &Object<'_>) -> Result<(u64, Vec<OpenFile>), Fault> {
+    let table = task.get("files->fdt")?.target()?;
+    let room = table.number("max_fds")?.min(MOST_FILES);
+    let first = table.get("fd")?.pointer()?;
+    let (bytes, _) = machine.memory().readable_bytes(first, (8 * room) as usize);
+    let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let open = words.enumerate().filter(|(_, file)| *file != 0);
+    let mut count = 0;
+    let mut files = Vec::new();
+    for (descriptor, file) in open {
+        count += 1;
+        if files.len() < MOST_NAMES {
+            let name = name(machine, file).unwrap_or_else(|_| format!("{file:#x}"));
+            files.push(OpenFile { descriptor: descriptor as u64, name });
+        }
+    }
+    Ok((count, files))
+}
+
+fn name(machine: &Machine<'_>, file: u64) -> Result<String, Fault> {
+    let file = machine.space().object(file, "file")?;
+    let dentry = file.any(&["f_path.dentry", "__f_path.dentry"])?.target()?;
+    let kind = dentry.get("d_sb->s_type->name")?.text()?;
+    let path = path(&dentry)?;
+    Ok(if path.len() > 1 { format!("{path} ({kind})") } else { kind })
+}
+
+/// The `struct pt_regs` at the start of the stack, where entries from user mode put it.
+fn registers(machine: &Machine<'_>, task: &Task) -> Result<Vec<(&'static str, Hex)>, Fault> {
+    if task.mm.0 == 0 {
+        return Ok(Vec::new());
+    }
+    let end = stack_bounds(machine, task.address.0)?.end;
+    let size = machine.space().size_of("pt_regs")?;
+    // 65c9cc9e2c14 (6.9): TOP_OF_KERNEL_STACK_PADDING is 16 with FRED.
+    for padding in [0, 16] {
+        let saved = machine.space().object(end.wrapping_sub(size + padding), "pt_regs")?;
+        // The code segment of user mode: 0x33, or 0x23 of 32-bit programs.
+        if matches!(saved.number("cs")? & 0xffff, 0x33 | 0x23) {
+            return REGISTERS.iter().map(|name| Ok((*name, Hex(saved.number(name)?)))).collect();
+        }
+    }
+    Ok(Vec::new())
+}
