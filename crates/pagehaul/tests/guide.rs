@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use pagehaul_synth::{Era, Machine, Message};
+use pagehaul_synth::{Era, Inside, Machine, Message, Task};
 use setup::{BINARY, Setup};
 use subject::Subject;
 
@@ -22,6 +22,11 @@ fn prepare(chapter: &str) -> Setup {
     machine.sampler(0x4000);
     let text = "Kernel panic - not syncing: sysrq triggered crash";
     machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+    if chapter == "triage" {
+        let stack = vec!["__schedule", "schedule", "io_schedule"];
+        let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
+        machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
+    }
     let setup = Setup::new(&mut machine);
     for directory in ["bin", "crash", "disk1", "disk2", "mnt"] {
         std::fs::create_dir(setup.path(directory)).unwrap();
@@ -37,8 +42,9 @@ fn prepare(chapter: &str) -> Setup {
     {
         std::fs::copy(recordings.join(recording), setup.path(name)).unwrap();
     }
-    if chapter == "reading" {
+    if ["reading", "triage"].contains(&chapter) {
         setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
+        std::fs::copy(setup.path("dump"), setup.path("idle")).unwrap();
     }
     setup
 }

@@ -1,38 +1,61 @@
 //! `pagehaul triage`.
 
+mod diff;
+#[cfg(feature = "html")]
+mod html;
 mod text;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
-use pagehaul_inspect::{Machine, Report, Task, TaskStack};
+use clap::{Args, Subcommand, ValueEnum};
+use pagehaul_inspect::{Machine, Report, Task, TaskStack, detail, difference};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
-use pagehaul_physmem::{PhysMemory, Recorder};
+use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
+use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::cli::options::{Dumps, Json};
+use crate::cli::options::Json;
 use crate::crash_report::{CrashReport, Outcome, limit_process};
+#[cfg(feature = "html")]
+use crate::files;
 use crate::printed;
+use crate::sandbox::Sandbox;
+
+/// The memory of the running kernel.
+const LIVE: &str = "/proc/kcore";
 
 /// Explain why a machine crashed or stalled, from its dump alone
 ///
 /// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
-/// on the dump; a frame that was searched on the stack instead of unwound has a `?`. /proc/kcore is the running kernel. --json
-/// holds all tasks and stacks only with --tasks and --stacks.
+/// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks and
+/// stacks only with --tasks and --stacks.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   pagehaul triage dump
   pagehaul triage dump --section waits --section memory
   pagehaul triage dump --tasks
   pagehaul triage dump --stacks
   pagehaul triage dump --pid 1
-  pagehaul triage dump --json")]
+  pagehaul triage dump --html report.html
+  pagehaul triage --live
+  pagehaul triage diff before after
+  pagehaul triage dump --json"
+)]
 pub(crate) struct TriageArguments {
-    #[command(flatten)]
-    dumps: Dumps,
+    #[command(subcommand)]
+    command: Option<TriageCommand>,
+    /// The dump, or the parts of a split set
+    #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "DUMP")]
+    dumps: Vec<PathBuf>,
+    /// Read the running kernel (/proc/kcore) instead of a dump. Needs root
+    #[arg(long)]
+    live: bool,
     /// Print this section in full; may be repeated
     #[arg(short, long, value_enum, value_name = "NAME")]
     section: Vec<Section>,
@@ -42,14 +65,43 @@ pub(crate) struct TriageArguments {
     /// Print the stacks of all tasks
     #[arg(long)]
     stacks: bool,
-    /// Print one task: its state, parents and stack
+    /// Print one task: its state, flags, cgroup, parents, locks, open files, user registers and stack
     #[arg(long, value_name = "PID", conflicts_with_all = ["tasks", "stacks", "section"])]
     pid: Option<u32>,
     #[command(flatten)]
     json: Json,
+    /// Write all sections as one web page, which needs no network
+    #[cfg(feature = "html")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "tasks", "stacks", "pid", "section"])]
+    html: Option<PathBuf>,
     /// For `capture --triage`: print the report and the pages that it is made of
     #[arg(long, hide = true)]
     for_capture: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum TriageCommand {
+    Diff(DiffArguments),
+}
+
+/// Compare two dumps: findings, tasks, new stacks of blocked tasks, memory, slab, vmalloc, modules
+///
+/// Both can be of different kernels: stacks are compared by their functions.
+///
+/// Exit status: 0, the changes were printed; 1, a dump cannot be read or has no symbols; 2, the command line is wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul triage diff idle stalled
+  pagehaul triage diff --json idle stalled")]
+struct DiffArguments {
+    /// The dump to compare with
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+    /// The dump in which changes are looked for
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+    #[command(flatten)]
+    json: Json,
 }
 
 /// Parts of the report.
@@ -88,6 +140,7 @@ struct Printed<'a> {
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
+        Sandbox::reading(&arguments.dumps).enter();
         let outcome = match for_capture(&arguments.dumps) {
             Ok(report) => Outcome::Report(report),
             Err(error) => Outcome::Error(format!("{error:#}")),
@@ -95,44 +148,89 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         printed::json(&outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let source = arguments.dumps.open()?;
-    let name = || source.path().display().to_string();
+    if let Some(TriageCommand::Diff(dumps)) = &arguments.command {
+        return diff(dumps);
+    }
+    let dumps = if arguments.live { &[PathBuf::from(LIVE)][..] } else { &arguments.dumps };
+    let sandbox = Sandbox::reading(dumps);
+    #[cfg(feature = "html")]
+    let sandbox = sandbox.writing(&arguments.html);
+    sandbox.enter();
+    explain(dumps, |machine, report, name| show(arguments, machine, report, name))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the dump in `dumps`, or the parts of it, and passes the report of it on, with the name of the dump.
+fn explain<T>(
+    dumps: &[PathBuf],
+    then: impl FnOnce(&Machine<'_>, Report, &str) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let source = Source::open_all(dumps, MapPolicy::default())?;
+    let name = source.path().display().to_string();
     let memory = source.memory();
-    let kernel = AddressSpace::discover(memory).with_context(name)?;
+    let kernel = AddressSpace::discover(memory).with_context(|| name.clone())?;
     let virtual_memory = VirtualMemory::new(&kernel, memory);
-    let machine = Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(name)?;
+    let machine = Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(|| name.clone())?;
     let log = KernelLog::read(memory);
     let mut report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
     report.missing.extend(source.warnings());
     if let Err(why) = &log {
         report.missing.push(format!("the log: {why}"));
     }
+    if dumps.iter().any(|dump| dump == Path::new(LIVE)) {
+        report
+            .missing
+            .push("the kernel ran on while its memory was read: facts can contradict each other".into());
+    }
+    then(&machine, report, &name)
+}
+
+fn show(
+    arguments: &TriageArguments,
+    machine: &Machine<'_>,
+    report: Report,
+    name: &str,
+) -> anyhow::Result<()> {
+    #[cfg(feature = "html")]
+    if let Some(path) = &arguments.html {
+        let page = html::report(&report, name);
+        files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
+        return say!("{}: written", path.display());
+    }
     if arguments.json.json {
-        let stacks = arguments.stacks.then(|| report.stacks(&machine));
+        let stacks = arguments.stacks.then(|| report.stacks(machine));
         let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
-        printed::json(&Printed { report: &report, tasks, stacks })?;
-        return Ok(ExitCode::SUCCESS);
+        return printed::json(&Printed { report: &report, tasks, stacks });
     }
     let text = match arguments.pid {
         Some(pid) => {
             let task =
-                report.tasks.by_pid(pid).with_context(|| format!("{}: no task has the PID {pid}", name()))?;
-            text::one_task(&report, task, &report.stacks(&machine))
+                report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
+            text::one_task(&report, task, &detail(machine, task), report.stack(machine, task).as_ref())
         }
         None if arguments.tasks || arguments.stacks => {
-            let stacks = if arguments.stacks { report.stacks(&machine) } else { Vec::new() };
+            let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
             text::tasks(&report, &stacks)
         }
-        None if arguments.section.is_empty() => text::summary(&report, &name()),
+        None if arguments.section.is_empty() => text::summary(&report, name),
         None => text::sections(&report, &arguments.section),
     };
-    printed::text(&printable(&text))?;
+    printed::text(&printable(&text))
+}
+
+fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
+    Sandbox::reading([&arguments.before, &arguments.after]).enter();
+    let report = |dump: &PathBuf| explain(std::slice::from_ref(dump), |_, report, _| Ok(report));
+    let difference = difference(&report(&arguments.before)?, &report(&arguments.after)?);
+    let names = [&arguments.before, &arguments.after].map(|dump| dump.display().to_string());
+    let text = |difference: &_| printable(&diff::text(difference, names.each_ref().map(String::as_str)));
+    arguments.json.print(&difference, text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Makes the one screen, and records which pages that took, with those of all stacks.
-fn for_capture(dumps: &Dumps) -> anyhow::Result<CrashReport> {
-    let source = dumps.open()?;
+fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
+    let source = Source::open_all(dumps, MapPolicy::default())?;
     let recorder = Recorder::new(source.memory());
     let kernel = AddressSpace::discover(&recorder)?;
     let unrecorded = VirtualMemory::new(&kernel, source.memory());

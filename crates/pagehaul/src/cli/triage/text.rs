@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{FrameName, Kind, Report, StackTrace, Task, TaskStack};
+use pagehaul_inspect::{Detail, FrameName, Kind, Report, StackTrace, Task, TaskStack};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::{seconds, utc};
@@ -11,6 +11,8 @@ use super::Section;
 
 /// Lines of each list on the one screen.
 const FEW: usize = 4;
+/// Rows of slab caches and vmalloc callers.
+const ROWS: usize = 10;
 /// Frames of a stack in one line.
 const INNERMOST: usize = 4;
 const PAGE: u64 = 4096;
@@ -36,8 +38,15 @@ pub(super) fn summary(report: &Report, name: &str) -> String {
     out
 }
 
-/// Some sections, in full.
+/// Some sections, in full, and what is missing.
 pub(super) fn sections(report: &Report, sections: &[Section]) -> String {
+    let mut out = sections_only(report, sections);
+    missing(report, &mut out);
+    out
+}
+
+/// Some sections, in full.
+pub(super) fn sections_only(report: &Report, sections: &[Section]) -> String {
     let mut out = String::new();
     for section in sections {
         match section {
@@ -52,7 +61,6 @@ pub(super) fn sections(report: &Report, sections: &[Section]) -> String {
             Section::Log => log(report, &mut out),
         }
     }
-    missing(report, &mut out);
     out
 }
 
@@ -261,6 +269,10 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         table.row([vec![format!("{} {}", zone.node, zone.name)], numbers.to_vec()].concat());
     }
     put!(out, "{}", table.to_string().trim_end());
+    if !memory.reclaimers.is_empty() {
+        let names = memory.reclaimers.iter().take(ROWS).cloned().collect::<Vec<_>>().join(", ");
+        put!(out, "  {} tasks reclaim memory: {names}", count(memory.reclaimers.len() as u64));
+    }
     if !full {
         let largest = memory.processes.iter().take(3);
         let largest: Vec<String> =
@@ -294,7 +306,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     }
     put!(out, "\n{}", table.to_string().trim_end());
     let mut table = Table::new(["slab cache", "bytes", "slabs", "objects", "object size"]);
-    for cache in &report.slab {
+    for cache in report.slab.iter().take(ROWS) {
         table.row([
             cache.name.clone(),
             bytes(cache.bytes),
@@ -311,13 +323,22 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         );
         put!(out, "\nvmalloc: {} areas, {}, {backlog}", count(vmalloc.areas), bytes(vmalloc.bytes));
         let mut table = Table::new(["caller", "bytes", "areas"]);
-        table
-            .rows(vmalloc.callers.iter().map(|row| [row.caller.clone(), bytes(row.bytes), count(row.areas)]));
+        table.rows(
+            vmalloc
+                .callers
+                .iter()
+                .take(ROWS)
+                .map(|row| [row.caller.clone(), bytes(row.bytes), count(row.areas)]),
+        );
         put!(out, "{}", table.to_string().trim_end());
     }
 }
 
 fn io(report: &Report, out: &mut String, full: bool) {
+    for device in &report.suspended {
+        let waiting = if device.has_waiting { ", requests wait" } else { "" };
+        put!(out, "\nSuspended: {}, mapped_device {}{waiting}", device.disk, device.address);
+    }
     if report.requests.is_empty() && !full {
         return;
     }
@@ -415,10 +436,17 @@ pub(super) fn tasks(report: &Report, stacks: &[TaskStack]) -> String {
 }
 
 /// One task.
-pub(super) fn one_task(report: &Report, task: &Task, stacks: &[TaskStack]) -> String {
+pub(super) fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Option<&StackTrace>) -> String {
     let mut out = String::new();
     task_line(task, &mut out);
-    put!(out, "  task_struct {}, mm_struct {}, flags {}", task.address, task.mm, task.flags);
+    let flags = detail.flags.iter().map(|flag| format!(", {flag}")).collect::<String>();
+    put!(out, "  task_struct {}, mm_struct {}, flags {}{flags}", task.address, task.mm, task.flags);
+    if let Some(cgroup) = &detail.cgroup {
+        put!(out, "  cgroup {cgroup}");
+    }
+    if let Some(mappings) = detail.mappings {
+        put!(out, "  {} memory mappings", count(mappings));
+    }
     let mut parents = Vec::new();
     let mut at = task;
     while let Some(parent) = report.tasks.by_pid(at.ppid).filter(|_| parents.len() < 32 && at.ppid != 0) {
@@ -438,9 +466,24 @@ pub(super) fn one_task(report: &Report, task: &Task, stacks: &[TaskStack]) -> St
             put!(out, "  holds {} {}, {} wait", held.kind, held.name, held.waiters.len());
         }
     }
-    match stacks.iter().find(|stack| stack.pid == task.pid).and_then(|stack| stack.stack.as_ref()) {
+    match stack {
         Some(stack) => stack_lines(stack, &mut out),
         None => put!(out, "  no stack: user mode, or it cannot be read"),
+    }
+    if !detail.registers.is_empty() {
+        put!(out, "  registers at the entry from user mode");
+        for row in detail.registers.chunks(3) {
+            let row: Vec<String> =
+                row.iter().map(|(name, value)| format!("{name:>5} {:016x}", value.0)).collect();
+            put!(out, "    {}", row.join("  "));
+        }
+    }
+    if let Some(open) = detail.open_files {
+        put!(out, "  {} open files", count(open));
+        for file in &detail.files {
+            put!(out, "    {:>4} {}", file.descriptor, file.name);
+        }
+        more(open as usize, detail.files.len(), "open files", &mut out);
     }
     out
 }
@@ -452,7 +495,7 @@ fn task_line(task: &Task, out: &mut String) {
     put!(out, "{} state {}, CPU {}{waited}", task.label(), task.state, task.cpu);
 }
 
-fn stack_lines(stack: &StackTrace, out: &mut String) {
+pub(super) fn stack_lines(stack: &StackTrace, out: &mut String) {
     for frame in &stack.frames {
         put!(out, "    {}", frame_text(frame, true));
     }
@@ -471,7 +514,7 @@ fn frame_text(frame: &FrameName, addresses: bool) -> String {
 }
 
 /// The innermost functions, without those that only schedule.
-fn innermost(stack: &StackTrace) -> String {
+pub(super) fn innermost(stack: &StackTrace) -> String {
     let frames =
         stack.functions().filter(|function| !function.starts_with("__schedule") && *function != "schedule");
     frames.take(INNERMOST).collect::<Vec<_>>().join(" < ")

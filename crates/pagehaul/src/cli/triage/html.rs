@@ -1,0 +1,94 @@
+//! The report as a web page.
+
+use maud::{Markup, html};
+use pagehaul_inspect::{Finding, Kind, Report};
+use pagehaul_present::Tone;
+use pagehaul_present::html::{facts, page, section, tiles};
+use pagehaul_present::number::{bytes, count};
+use pagehaul_present::time::{seconds, utc};
+
+use super::{Section, printable, text};
+
+const PAGE: u64 = 4096;
+const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-monospace, Menlo, \"DejaVu Sans Mono\", monospace; } \
+                     ol { margin: 0; padding-left: 22px; } li { margin: 0 0 10px; } li b { font-size: 15px; }";
+
+/// The sections below the verdict, with their titles. Their texts begin with a heading or a table.
+const SECTIONS: [(Section, &str); 8] = [
+    (Section::What, "What happened"),
+    (Section::Cpus, "CPUs"),
+    (Section::Tasks, "Tasks"),
+    (Section::Waits, "Who waits for whom"),
+    (Section::Memory, "Memory"),
+    (Section::Io, "Block requests"),
+    (Section::Modules, "Modules"),
+    (Section::Log, "The log's last words"),
+];
+
+/// Builds the page of the dump `name`.
+pub(super) fn report(report: &Report, name: &str) -> String {
+    let system = &report.system;
+    let mut about =
+        vec![name.to_owned(), format!("kernel {}", system.release), format!("{} CPUs", system.cpus)];
+    about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
+    about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
+    about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
+    let (managed, free) = report.memory.total();
+    let in_state = |letter| {
+        let found = report.states.iter().find(|(state, _)| *state == letter);
+        found.map_or(0, |(_, tasks)| *tasks as u64)
+    };
+    let bad_if = |bad: bool| if bad { Tone::Bad } else { Tone::Plain };
+    let blocked = in_state('D');
+    let mut figures = vec![
+        (
+            bad_if(report.death.kind != Kind::None),
+            report.death.kind.describe().to_owned(),
+            "kind of crash".into(),
+        ),
+        (Tone::Plain, count(report.tasks.all.len() as u64), "tasks".into()),
+        (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
+        (
+            bad_if(!report.locks.cycles.is_empty()),
+            count(report.locks.cycles.len() as u64),
+            "deadlocks".into(),
+        ),
+        (Tone::Plain, bytes(free * PAGE), format!("free of {}", bytes(managed * PAGE))),
+        (Tone::Plain, count(report.requests.len() as u64), "block requests in flight".into()),
+    ];
+    figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));
+    let title = report.verdict.first().map_or("Nothing suspicious found", |finding| &finding.text);
+    let figures = figures.into_iter().map(|(tone, value, name)| (tone, printable(&value), name));
+    let body = html! {
+        h1 { (printable(title)) }
+        (facts(about.iter().map(|fact| printable(fact))))
+        (tiles(figures))
+        (section("Verdict", "The weightiest findings, each with its evidence and what to look at next.", verdict(&report.verdict)))
+        @for (which, title) in SECTIONS {
+            (section(title, "", pre(&text::sections_only(report, &[which]))))
+        }
+        @if !report.missing.is_empty() {
+            (section("Missing", "What could not be read, and why.", pre(&report.missing.join("\n"))))
+        }
+    };
+    page(&format!("Triage of {name}"), STYLE, "", &body)
+}
+
+fn verdict(findings: &[Finding]) -> Markup {
+    html! {
+        @if findings.is_empty() { p { "Nothing suspicious found." } }
+        ol {
+            @for finding in findings {
+                li {
+                    b { (printable(&finding.text)) }
+                    @for evidence in &finding.evidence { pre { (printable(&evidence.0)) } }
+                    div { "next: " code { (printable(&finding.next)) } }
+                }
+            }
+        }
+    }
+}
+
+fn pre(text: &str) -> Markup {
+    html! { pre { (printable(text.trim_matches('\n'))) } }
+}

@@ -1,0 +1,198 @@
+//! `triage` on a synthetic kernel with symbols, types, unwind tables and tasks.
+
+#[path = "common/setup.rs"]
+mod setup;
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use pagehaul_synth::{Era, Inside, Machine, Message, Noise, Task};
+use setup::{BINARY, Setup};
+
+fn task(pid: u32, comm: &str, state: u32, ran: u64, stack: &[&'static str]) -> Task {
+    Task { pid, comm: comm.into(), state, ran, stack: stack.to_vec(), pages: Some(u64::from(pid) * 100) }
+}
+
+/// Before: two writers wait for a disk, among others.
+fn inside() -> Inside {
+    let sleeps = ["__schedule", "schedule", "do_nanosleep", "kthread"];
+    let waits = ["__schedule", "io_schedule", "folio_wait_bit", "ext4_writepages", "do_fsync"];
+    Inside {
+        tasks: vec![
+            task(1, "init", 1, 90, &sleeps),
+            task(20, "<b>&writer", 2, 70, &waits),
+            task(21, "writer\u{1b}[2J", 2, 75, &waits),
+            task(30, "worker", 0, 99, &sleeps),
+        ],
+        clock: 100,
+        free: 200_000,
+        counters: [10_000, 20_000, 3_000, 800],
+        caches: vec![("dentry", 400, 8_400), ("ext4_inode_cache", 900, 27_000)],
+        areas: vec![("vmalloc", 65_536), ("module_alloc", 40_960)],
+        backlog: 12,
+        modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
+        spread: false,
+    }
+}
+
+fn setup(inside: &Inside) -> Setup {
+    let mut machine = Machine::new(Era::V6_12);
+    machine.inside(0x4000, inside);
+    let message = |nanoseconds, text| Message { nanoseconds, level: 0, caller: 7, text };
+    machine.log(
+        0x6000,
+        &[
+            message(99_000_000_000, "INFO: task <b>&writer:20 blocked for more than 20 seconds."),
+            message(99_500_000_000, "Kernel panic - not syncing: hung_task: blocked tasks"),
+        ],
+    );
+    Setup::new(&mut machine)
+}
+
+/// After: the disk stalled, and memory went to slab and vmalloc.
+fn later() -> Inside {
+    let mut inside = inside();
+    let waits = ["__schedule", "schedule", "rq_qos_wait", "submit_bio", "ext4_writepages"];
+    inside.tasks.extend((40..43).map(|pid| task(pid, "reader", 2, 80, &waits)));
+    inside.tasks.retain(|task| task.pid != 30);
+    inside.free = 900;
+    inside.counters = [10_000, 1_000, 150_000, 90_000];
+    inside.caches =
+        vec![("dentry", 400, 8_400), ("ext4_inode_cache", 140_000, 4_200_000), ("bio-136", 4, 100)];
+    inside.areas.push(("btrfs_alloc", 300 << 20));
+    // More than 32 MiB for each power of two of CPUs.
+    inside.backlog = 20_000;
+    inside.modules = vec![("ext4", 1 << 20), ("dm_mod", 1 << 17)];
+    inside
+}
+
+fn check(name: &str, text: &str) {
+    insta::with_settings!({
+        snapshot_path => "snapshots",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, {
+        insta::assert_snapshot!(name, text);
+    });
+}
+
+#[test]
+fn a_crash_is_explained() {
+    let setup = setup(&inside());
+    check("triage", &setup.succeeds(&["triage", "vmcore"]));
+    check("triage-tasks", &setup.succeeds(&["triage", "--tasks", "vmcore"]));
+    check("triage-pid", &setup.succeeds(&["triage", "--pid", "20", "vmcore"]));
+}
+
+#[test]
+fn a_filtered_dump_gives_the_same_report() {
+    let setup = setup(&inside());
+    setup.succeeds(&["capture", "-q", "-d", "31", "vmcore", "dump"]);
+    let report = |dump| setup.succeeds(&["triage", "--json", "--tasks", "--stacks", dump]);
+    assert_eq!(report("vmcore"), report("dump"));
+}
+
+#[test]
+fn the_page_escapes_what_the_dump_says() {
+    let setup = setup(&inside());
+    assert_eq!(setup.succeeds(&["triage", "--html", "report.html", "vmcore"]), "report.html: written\n");
+    let page = fs::read_to_string(setup.path("report.html")).unwrap();
+    assert!(page.contains("&lt;b&gt;&amp;writer"), "{page}");
+    for forbidden in ["<b>&writer", "\u{1b}", "http:", "https:", "src=", "url("] {
+        assert!(!page.contains(forbidden), "{forbidden}");
+    }
+    // Without the style that all pages share.
+    let body = page.split_once("<body>").unwrap().1.split_once("<footer>").unwrap().0;
+    check("triage-html", &body.replace("><", ">\n<"));
+    // What exists stays.
+    setup.fails(&["triage", "--html", "vmcore", "vmcore"], 1);
+}
+
+#[test]
+fn what_changed_between_two_dumps_is_listed() {
+    let (before, after) = (setup(&inside()), setup(&later()));
+    fs::copy(after.path("vmcore"), before.path("after")).unwrap();
+    check("triage-diff", &before.succeeds(&["triage", "diff", "vmcore", "after"]));
+    check("triage-diff-json", &before.succeeds(&["triage", "diff", "--json", "vmcore", "after"]));
+    assert_eq!(
+        before.succeeds(&["triage", "diff", "vmcore", "vmcore"]),
+        "Changes from vmcore to vmcore\n  none\n"
+    );
+    before.fails(&["triage", "diff", "vmcore"], 2);
+    before.fails(&["triage", "vmcore", "diff"], 1);
+    before.fails(&["triage"], 2);
+}
+
+#[test]
+fn a_backlog_of_vmalloc_areas_is_a_finding() {
+    let setup = setup(&later());
+    let said = setup.succeeds(&["triage", "vmcore"]);
+    assert!(
+        said.contains("78 MiB of vmalloc areas are freed but not purged, more than the limit of 64 MiB"),
+        "{said}"
+    );
+    assert!(said.contains("free memory is below the min watermark in 1 of 1 zones"), "{said}");
+}
+
+/// Runs `triage` with at most so many KiB of memory and a minute of CPU. It has to end by itself, with a report or an error.
+fn limited(setup: &Setup, kib: u64, options: &str) -> Option<String> {
+    let script = format!("ulimit -d {kib}; ulimit -t 60; exec {BINARY} triage {options}");
+    let output =
+        Command::new("sh").args(["-c", &script]).current_dir(setup.directory.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    match output.status.code() {
+        Some(0) => Some(String::from_utf8(output.stdout).unwrap()),
+        Some(1) if said.starts_with("pagehaul: ") => None,
+        _ => panic!("{}: {said}", output.status),
+    }
+}
+
+#[test]
+fn damaged_dumps_end_in_a_report_or_an_error() {
+    let setup = setup(&later());
+    let whole = fs::read(setup.path("vmcore")).unwrap();
+    // Only words that are not zero decide anything; page tables, symbols, types and tasks are among them.
+    let words = whole.as_chunks::<8>().0;
+    let used: Vec<usize> = (512..words.len()).filter(|at| words[*at] != [0; 8]).collect();
+    let known: HashSet<u64> = used.iter().map(|at| u64::from_le_bytes(words[*at])).collect();
+    let pointers: Vec<u64> = known.into_iter().filter(|word| *word >> 47 == 0x1_ffff).collect();
+    let mut noise = Noise::new(15);
+    let mut pick = |len: usize| (noise.next() % len as u64) as usize;
+    let file = fs::OpenOptions::new().write(true).open(setup.path("vmcore")).unwrap();
+    let mut reports = 0;
+    for _ in 0..500 {
+        let places: Vec<usize> = (0..1 + pick(24)).map(|_| used[pick(used.len())]).collect();
+        for at in &places {
+            let word = match pick(5) {
+                0 => 0,
+                1 => u64::MAX,
+                // Another pointer of the kernel: lists meet themselves, trees become deep.
+                2 | 3 => pointers[pick(pointers.len())],
+                _ => pick(usize::MAX) as u64,
+            };
+            file.write_all_at(&word.to_le_bytes(), 8 * *at as u64).unwrap();
+        }
+        reports += u32::from(limited(&setup, 96 << 10, "--json --tasks --stacks vmcore").is_some());
+        for at in &places {
+            file.write_all_at(&words[*at], 8 * *at as u64).unwrap();
+        }
+    }
+    // Most damage hits what no report is made of.
+    assert!(reports > 100, "{reports}");
+}
+
+#[test]
+fn a_hundred_thousand_tasks_fit_in_64_mib() {
+    const TASKS: u32 = 100_000;
+    let mut machine = Machine::new(Era::V6_12);
+    machine.ram(0x10_0000, 1 << 30);
+    let mut inside = inside();
+    let stack = ["__schedule", "schedule", "do_nanosleep", "kthread"];
+    inside.tasks = (1..=TASKS).map(|pid| task(pid, "worker", 1 + pid % 2, 50, &stack)).collect();
+    machine.inside(0x4000, &inside);
+    let setup = Setup::new(&mut machine);
+    let said = limited(&setup, 64 << 10, "vmcore").unwrap();
+    assert!(said.contains("Tasks: 100,000 (50,000 S, 50,000 D)"), "{said}");
+}
