@@ -1,10 +1,15 @@
 //! Ways to crash other than SysRq c: `lab crash --scenario NAME`.
 
-use crate::Result;
 use crate::kernel::load_module;
-use crate::system::set;
-use lab_guest::plan::SCENARIO_MODULE;
-use std::path::Path;
+use crate::system::{check, disk, field, set};
+use crate::{Result, notify_host};
+use lab_guest::plan::{self, SCENARIO_MODULE, message};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 /// Watchdogs that panic, soon. Older kernels lack some.
@@ -30,11 +35,13 @@ pub fn run(name: &str) -> Result<()> {
             set(path, value)?;
         }
     }
-    if name == "oom" {
-        exhaust_memory();
+    match name {
+        "oom" => exhaust_memory(),
+        "reclaim" => thrash()?,
+        "suspended" => write_to_suspended_device()?,
+        _ => load_module(Path::new(SCENARIO_MODULE), &format!("scene={name}"))?,
     }
-    load_module(Path::new(SCENARIO_MODULE), &format!("scene={name}"))?;
-    std::thread::sleep(PATIENCE);
+    thread::sleep(PATIENCE);
     Err(format!("the kernel survived the scenario {name}"))
 }
 
@@ -46,4 +53,84 @@ fn exhaust_memory() {
         held.push(vec![1; 1 << 20]);
         std::hint::black_box(&held);
     }
+}
+
+/// Reads a disk through the page cache, from several threads, with hardly any memory left for it. Then crashes.
+fn thrash() -> Result<()> {
+    const LEFT_KB: u64 = 24 << 10;
+    let mut held: Vec<Vec<u8>> = Vec::new();
+    let available = || field(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemAvailable");
+    set("/proc/sys/vm/panic_on_oom", "0")?;
+    while available() > LEFT_KB {
+        held.push(vec![1; 1 << 20]);
+    }
+    let device = disk(plan::disk::VMCORE)?;
+    for number in 0..8_u64 {
+        let file = File::open(&device).map_err(|e| format!("{}: {e}", device.display()))?;
+        start(&format!("scene-reader/{number}"), move || {
+            let mut buffer = vec![0; 1 << 20];
+            let mut at = number << 26;
+            // From the start again at the end of the disk.
+            loop {
+                at =
+                    if file.read_at(&mut buffer, at).is_ok_and(|read| read > 0) { at + (1 << 20) } else { 0 };
+            }
+        })?;
+    }
+    thread::sleep(Duration::from_secs(15));
+    notify_host(message::STEP, &format!("{} KiB available", available()));
+    set("/proc/sysrq-trigger", "c")
+}
+
+/// Writes from several threads to a device-mapper device that is suspended, until the hung task detector panics.
+fn write_to_suspended_device() -> Result<()> {
+    let control = PathBuf::from("/dev/mapper/control");
+    let control = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&control)
+        .map_err(|e| format!("{}: {e}", control.display()))?;
+    const SECTORS: u64 = 1 << 15;
+    let mut table = Vec::new();
+    // struct dm_target_spec: start, length, status, next, type. No request reaches the target.
+    table.extend([0, SECTORS].iter().flat_map(|word: &u64| word.to_le_bytes()));
+    table.extend([0; 8]);
+    table.extend(b"error\0\0\0\0\0\0\0\0\0\0\0");
+    table.extend([0; 8]);
+    const SUSPEND: u32 = 1 << 1;
+    device_mapper(&control, 3, 0, &[])?;
+    device_mapper(&control, 9, 0, &table)?;
+    device_mapper(&control, 6, 0, &[])?;
+    device_mapper(&control, 6, SUSPEND, &[])?;
+    for number in 0..6_u64 {
+        let file = OpenOptions::new().write(true).open("/dev/dm-0").map_err(|e| format!("/dev/dm-0: {e}"))?;
+        start(&format!("scene-writer/{number}"), move || {
+            let _ = file.write_at(&[1; 4096], number << 20).and_then(|_| file.sync_all());
+        })?;
+    }
+    Ok(())
+}
+
+/// Calls device mapper (include/uapi/linux/dm-ioctl.h): 3 creates a device, 9 loads its table, 6 suspends or resumes it.
+fn device_mapper(control: &File, command: u32, flags: u32, table: &[u8]) -> Result<()> {
+    const HEADER: usize = 312;
+    let targets = u32::from(!table.is_empty());
+    let mut call = Vec::new();
+    for word in [4, 0, 0, (HEADER + table.len()) as u32, HEADER as u32, targets, 0, flags, 0, 0] {
+        let _ = call.write_all(&word.to_le_bytes());
+    }
+    call.extend([0; 8]);
+    call.extend(b"scene");
+    call.resize(HEADER, 0);
+    call.extend(table);
+    // _IOWR(0xfd, command, struct dm_ioctl)
+    let request = 0xc138_fd00 | libc::c_ulong::from(command);
+    // SAFETY: the header names the length of the buffer, which the kernel reads and writes.
+    let result = unsafe { libc::ioctl(control.as_raw_fd(), request as _, call.as_mut_ptr()) };
+    check(result.into(), &format!("device mapper call {command}")).map(drop)
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|e| format!("starting {name}: {e}"))
 }

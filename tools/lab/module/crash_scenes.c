@@ -9,11 +9,13 @@
 #include <linux/mutex.h>
 #include <linux/rwsem.h>
 #include <linux/sched.h>
+#include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/vmalloc.h>
 
 static char *scene = "";
 module_param(scene, charp, 0444);
-MODULE_PARM_DESC(scene, "null, bug, deadlock, rwsem or lockup");
+MODULE_PARM_DESC(scene, "null, bug, use-after-free, stack-overflow, deadlock, rwsem, lockup or vmalloc");
 
 static DEFINE_MUTEX(scene_first);
 static DEFINE_MUTEX(scene_second);
@@ -32,6 +34,52 @@ static noinline void scene_null_dereference(struct scene_request *request)
 static noinline void scene_bug(void)
 {
 	BUG();
+}
+
+/* Frees an entry that is still in a list, which CONFIG_DEBUG_LIST notices when its neighbour is removed. */
+static noinline void scene_use_after_free(void)
+{
+	struct list_head *freed = kzalloc(256, GFP_KERNEL), *other = kzalloc(256, GFP_KERNEL);
+	LIST_HEAD(queue);
+
+	if (!freed || !other)
+		return;
+	list_add_tail(freed, &queue);
+	list_add_tail(other, &queue);
+	kfree(freed);
+	/* The next user of that memory. */
+	memset(freed, 0x5a, sizeof(*freed));
+	list_del(other);
+}
+
+static noinline int scene_overflow_stack(int depth)
+{
+	volatile char frame[256];
+
+	frame[depth & 255] = 1;
+	if (depth >= 0)
+		scene_overflow_stack(depth + 1);
+	return frame[depth & 255];
+}
+
+/*
+ * Frees more areas than the kernel keeps unpurged. As a real-time thread, so that the worker that purges does not run: there is
+ * one CPU.
+ */
+static noinline int scene_fill_backlog(void *unused)
+{
+	static void *areas[128];
+	int round, i;
+
+	sched_set_fifo(current);
+	for (round = 0; round < 6; round++) {
+		for (i = 0; i < ARRAY_SIZE(areas); i++)
+			areas[i] = vmalloc(64 << 10);
+		for (i = 0; i < ARRAY_SIZE(areas); i++)
+			vfree(areas[i]);
+	}
+	panic("the machine stalls");
+	return 0;
 }
 
 static noinline int scene_first_then_second(void *unused)
@@ -87,6 +135,12 @@ static int __init scene_init(void)
 		scene_null_dereference(NULL);
 	} else if (!strcmp(scene, "bug")) {
 		scene_bug();
+	} else if (!strcmp(scene, "use-after-free")) {
+		scene_use_after_free();
+	} else if (!strcmp(scene, "stack-overflow")) {
+		scene_overflow_stack(0);
+	} else if (!strcmp(scene, "vmalloc")) {
+		kthread_run(scene_fill_backlog, NULL, "scene-vmalloc");
 	} else if (!strcmp(scene, "deadlock")) {
 		kthread_run(scene_first_then_second, NULL, "scene-a");
 		kthread_run(scene_second_then_first, NULL, "scene-b");

@@ -10,3 +10,9 @@ banner=0x$(awk '$3 == "linux_banner" { print $1; exit }' /proc/kallsyms)
 length=$(wc -c < /proc/version)
 pagehaul read /proc/kcore --virt "$banner" --len "$length" --format raw > version
 cp /proc/version version.kernel
+# Tasks that exist before and after are in the report.
+pids() { ls /proc | grep -E '^[0-9]+$' | sort; }
+pids > before
+pagehaul triage --live --json --tasks --stacks > triage.json
+pids > after
+comm -12 before after > pids

@@ -23,7 +23,10 @@ pub fn build(
     scenario: Option<&Path>,
     plan: &Plan,
 ) -> Result<Vec<u8>> {
-    let modules = modules::load_order(kernel, tools, &DRIVERS)?;
+    // For the scenario `suspended`.
+    let device_mapper = plan.scenario.as_ref().map(|_| "dm_mod");
+    let wanted: Vec<&str> = DRIVERS.into_iter().chain(device_mapper).collect();
+    let modules = modules::load_order(kernel, tools, &wanted)?;
     let json = serde_json::to_vec(plan).context("writing the guest's plan")?;
     let mut capture = base(guest, &modules)?;
     capture.file(plan::PATH, &json);

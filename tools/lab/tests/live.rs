@@ -34,5 +34,23 @@ fn kcore_agrees_with_the_running_kernel() {
         assert_eq!(text("version"), text("version.kernel"), "{kernel}");
         let live: Value = serde_json::from_str(&text("info.json")).unwrap();
         assert_eq!(live["release"], text("release").trim(), "{kernel}");
+
+        let triage: Value = serde_json::from_str(&text("triage.json")).unwrap();
+        let found: Vec<String> =
+            triage["tasks"].as_array().unwrap().iter().map(|task| task["pid"].to_string()).collect();
+        let pids = text("pids");
+        assert!(pids.lines().count() > 30, "{kernel}");
+        for pid in pids.lines() {
+            assert!(
+                found.iter().any(|known| known == pid),
+                "{kernel}: task {pid} is missing: {}",
+                triage["missing"]
+            );
+        }
+        // Of sleeping tasks, among them kthreadd.
+        let stacks = triage["stacks"].as_array().unwrap();
+        let whole = stacks.iter().filter(|stack| stack["stack"]["complete"] == true).count();
+        assert!(2 * whole > stacks.len(), "{kernel}: {whole} of {} stacks are complete", stacks.len());
+        assert_eq!(triage["death"]["kind"], "none", "{kernel}");
     }
 }

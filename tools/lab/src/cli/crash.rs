@@ -2,7 +2,7 @@
 
 use super::mebibytes;
 use anyhow::Result;
-use lab::{Accelerator, Config, Crash};
+use lab::{Accelerator, Config, Crash, validate};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub struct CrashArguments {
     #[arg(long, default_value_t = 300)]
     time_limit: u64,
     /// How to crash, instead of by SysRq c; implies one CPU, because the capture kernel has to start on the boot CPU.
-    #[arg(long, value_parser = ["null", "bug", "deadlock", "rwsem", "lockup", "oom"])]
+    #[arg(long, value_parser = validate::triage::names())]
     scenario: Option<String>,
     /// How QEMU executes the guest's instructions.
     #[arg(long, value_enum, default_value_t)]

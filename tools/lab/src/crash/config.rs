@@ -42,8 +42,7 @@ pub struct Config {
     pub dump_disk_mib: u64,
     /// Whether the capture kernel saves all of /proc/vmcore.
     pub save_vmcore: bool,
-    /// How to crash: `null`, `bug`, `deadlock`, `rwsem`, `lockup` (`tools/lab/module/crash_scenes.c`) or `oom`. Without it,
-    /// by SysRq c.
+    /// How to crash: one of [`validate::triage::names`](crate::validate::triage::names). Without it, by SysRq c.
     pub scenario: Option<String>,
     /// CPUs of the capture kernel (`nr_cpus=`) instead of `cpus`.
     pub capture_cpus: Option<u32>,
