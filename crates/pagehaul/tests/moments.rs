@@ -153,3 +153,18 @@ fn at_any_moment_the_process_stays_as_it_was() {
         writeln!(out, "{command}: the process survived {what} at {count} moments").unwrap();
     }
 }
+
+/// The helper waits for one byte, and the command for its answer.
+#[test]
+fn a_helper_that_cannot_be_told_to_begin_is_not_waited_for() {
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start(&SUBJECT);
+    let before = state_of(&subject.pid());
+    let mut command = command(&["core", "--snapshot"], &subject, directory.path());
+    let trace = run(&mut command, 0, Fault::FailWrite(1));
+    assert_eq!((trace.at, trace.code), (Some(libc::SYS_write), Some(1)), "{trace:?}");
+    assert!(!directory.path().join("core.zst").exists());
+    assert_eq!(state_of(&subject.pid()), before);
+    assert_eq!(left_over(&subject.pid()), [""; 0]);
+    subject.goes_on();
+}

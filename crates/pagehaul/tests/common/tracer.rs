@@ -1,11 +1,21 @@
 //! Runs a command, with all that it starts, and does something at one of its system calls.
 
+// Not every test uses all of it.
+#![allow(dead_code)]
+
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// How long a run may take before it counts as hung, and is killed.
+const HUNG: Duration = Duration::from_secs(120);
 
 /// What is done at a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,19 +24,27 @@ pub enum Fault {
     None,
     /// The command gets a signal, before the call.
     Signal(i32),
+    /// A helper process of the command gets SIGKILL, before one of its calls. Only calls of helpers count.
+    KillHelper,
     /// The call fails with this error number, undone.
     Error(i32),
+    /// The first write of so many bytes fails with EIO. The moment does not matter.
+    FailWrite(u64),
 }
 
 /// What was seen.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// System calls, of all threads and processes.
+    /// System calls of all threads and processes, or of the helpers if one of them is to be killed.
     pub calls: usize,
     /// The number of the call at which the fault was, if it came to that.
     pub at: Option<i64>,
     /// The command's exit status, unless a signal ended it.
     pub code: Option<i32>,
+    /// The command's PID.
+    pub pid: i32,
+    /// Whether it had to be killed.
+    pub hung: bool,
 }
 
 const EVENTS: i32 = libc::PTRACE_O_TRACESYSGOOD
@@ -42,6 +60,7 @@ fn ptrace(request: libc::c_uint, tid: i32, data: usize) -> i64 {
 }
 
 /// Runs the command until it and all that it started have ended; the `fault` is at its system call number `moment`.
+/// A run that hangs is killed.
 #[expect(clippy::zombie_processes, reason = "waited for with all that it starts")]
 pub fn run(command: &mut Command, moment: usize, fault: Fault) -> Trace {
     let trace_me = || match ptrace(libc::PTRACE_TRACEME, 0, 0) {
@@ -51,8 +70,29 @@ pub fn run(command: &mut Command, moment: usize, fault: Fault) -> Trace {
     // SAFETY: it makes one system call, which is allowed between fork and exec.
     let child = unsafe { command.pre_exec(trace_me) }.spawn().unwrap();
     let main = child.id() as i32;
-    let mut trace = Trace::default();
-    let mut known = HashSet::new();
+    let (over, end) = channel::<()>();
+    let known = &Mutex::new(HashSet::new());
+    thread::scope(|scope| {
+        let watchdog = scope.spawn(move || {
+            let hung = end.recv_timeout(HUNG) == Err(RecvTimeoutError::Timeout);
+            if hung {
+                for &tid in known.lock().unwrap().iter() {
+                    // SAFETY: numbers only. Nothing has waited for it, so no other has its number.
+                    unsafe { libc::kill(tid, libc::SIGKILL) };
+                }
+            }
+            hung
+        });
+        let mut trace = follow(main, moment, fault, known);
+        drop(over);
+        trace.hung = watchdog.join().unwrap();
+        trace
+    })
+}
+
+/// Waits for the stops of all threads, and lets them go on.
+fn follow(main: i32, moment: usize, fault: Fault, known: &Mutex<HashSet<i32>>) -> Trace {
+    let mut trace = Trace { pid: main, ..Trace::default() };
     // Threads inside a system call, and those whose call is to fail at its end.
     let (mut inside, mut failing) = (HashSet::new(), HashSet::new());
     loop {
@@ -63,6 +103,7 @@ pub fn run(command: &mut Command, moment: usize, fault: Fault) -> Trace {
         if tid < 0 {
             return trace;
         }
+        let mut known = known.lock().unwrap();
         if !libc::WIFSTOPPED(status) {
             if tid == main {
                 trace.code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
@@ -84,26 +125,38 @@ pub fn run(command: &mut Command, moment: usize, fault: Fault) -> Trace {
             let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
             let address = (&raw mut registers).addr();
             if inside.remove(&tid) {
-                if failing.remove(&tid)
-                    && let Fault::Error(error) = fault
-                {
+                if failing.remove(&tid) {
+                    let error = if let Fault::Error(error) = fault { error } else { libc::EIO };
                     ptrace(libc::PTRACE_GETREGS, tid, address);
                     registers.rax = -i64::from(error) as u64;
                     ptrace(libc::PTRACE_SETREGS, tid, address);
                 }
             } else {
                 inside.insert(tid);
-                trace.calls += 1;
-                if trace.calls >= moment && trace.at.is_none() && fault != Fault::None {
+                let helper = if fault == Fault::KillHelper { helper(main, tid) } else { None };
+                let counts = fault != Fault::KillHelper || helper.is_some();
+                trace.calls += usize::from(counts);
+                if counts && trace.calls >= moment && trace.at.is_none() && fault != Fault::None {
                     ptrace(libc::PTRACE_GETREGS, tid, address);
                     let call = registers.orig_rax as i64;
                     match fault {
+                        Fault::KillHelper => {
+                            trace.at = Some(call);
+                            // SAFETY: numbers only.
+                            unsafe { libc::kill(helper.unwrap(), libc::SIGKILL) };
+                        }
                         Fault::Signal(signal) => {
                             trace.at = Some(call);
                             // SAFETY: numbers only.
                             unsafe { libc::kill(main, signal) };
                         }
                         Fault::Error(_) if can_fail(call) && program(tid) == program(main) => {
+                            trace.at = Some(call);
+                            registers.orig_rax = u64::MAX;
+                            ptrace(libc::PTRACE_SETREGS, tid, address);
+                            failing.insert(tid);
+                        }
+                        Fault::FailWrite(bytes) if call == libc::SYS_write && registers.rdx == bytes => {
                             trace.at = Some(call);
                             registers.orig_rax = u64::MAX;
                             ptrace(libc::PTRACE_SETREGS, tid, address);
@@ -118,6 +171,13 @@ pub fn run(command: &mut Command, moment: usize, fault: Fault) -> Trace {
         }
         ptrace(libc::PTRACE_SYSCALL, tid, deliver);
     }
+}
+
+/// The process of a thread, if it runs the command's program and is not the command itself.
+fn helper(main: i32, tid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+    (pid != main && program(pid) == program(main)).then_some(pid)
 }
 
 /// The program that a thread runs: errors are for the command's own, not for others that it starts.
