@@ -9,7 +9,7 @@ mod common {
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -167,4 +167,68 @@ fn a_helper_that_cannot_be_told_to_begin_is_not_waited_for() {
     assert_eq!(state_of(&subject.pid()), before);
     assert_eq!(left_over(&subject.pid()), [""; 0]);
     subject.goes_on();
+}
+
+/// SIGKILL cannot be blocked. The process restores itself.
+#[test]
+fn a_killed_helper_leaves_the_process_as_it_was() {
+    let step = if std::env::var_os("PAGEHAUL_ROUNDS").is_some() { 1 } else { 3 };
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start(&SUBJECT);
+    let before = state_of(&subject.pid());
+    let words = ["core", "--snapshot"];
+    // Counts them: no moment is so late.
+    let calls = run(&mut command(&words, &subject, directory.path()), usize::MAX, Fault::KillHelper).calls;
+    assert!(calls > 100, "{calls}");
+    let mut moments = 0;
+    for moment in (1..=calls).step_by(step) {
+        let trace = run(&mut command(&words, &subject, directory.path()), moment, Fault::KillHelper);
+        let told = format!("call {moment} of {calls}, {trace:?}");
+        moments += usize::from(trace.at.is_some());
+        // A process that answers has restored itself: its first thread answers, and makes the snapshot.
+        subject.goes_on();
+        assert_eq!(state_of(&subject.pid()), before, "{told}");
+        // The kernel has killed the snapshot, which may need a moment to end.
+        while !left_over(&subject.pid()).is_empty() {
+            std::thread::yield_now();
+        }
+    }
+    let path = directory.path().join("core.zst");
+    subject.core(&["--snapshot", "--force"], &path);
+    subject.goes_on();
+    assert_eq!(state_of(&subject.pid()), before);
+    writeln!(std::io::stderr(), "the process survived SIGKILL of the helper at {moments} moments").unwrap();
+}
+
+/// The same for a process that is at an arbitrary instruction of its own, with all registers in use.
+#[test]
+fn a_killed_helper_leaves_a_computing_process_as_it_was() {
+    let directory = tempdir().unwrap();
+    let script = "trap 'done=1' TERM; i=0; echo; while [ -z \"$done\" ]; do i=$((i+1)); done; echo ended";
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0]).unwrap();
+    let pid = child.id().to_string();
+    let core = || {
+        let mut command = Command::new(BINARY);
+        command.args(["core", "--snapshot", "--force", "--threads", "2", &pid]);
+        command.arg(directory.path().join("core.zst")).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let calls = run(&mut core(), usize::MAX, Fault::KillHelper).calls;
+    for moment in (1..=calls).step_by(7) {
+        run(&mut core(), moment, Fault::KillHelper);
+    }
+    assert!(!state_of(&pid).contains("stopped: true"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    let mut said = String::new();
+    out.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "ended\n");
+    assert!(child.wait().unwrap().success());
 }

@@ -3,8 +3,8 @@
 //! For a few milliseconds a thread of the process has registers that are not its own. If its tracer ended just then, it
 //! would go on with these. So the tracer is not the program that users and scripts kill, but a helper process in another
 //! process group, in which every signal is blocked from its start: service managers signal it as well. It gives
-//! everything back when the program ends, however it ends. What is left is a SIGKILL aimed at the helper itself within
-//! these milliseconds.
+//! everything back when the program ends, however it ends. SIGKILL cannot be blocked: for it, the process has the code to
+//! restore itself ([`Stub`](crate::stub::Stub)).
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::Pid;
 use crate::ProcessError;
 use crate::fork::{self, Snapshot};
-use crate::inject;
+use crate::inject::{self, Vdso};
 use crate::mapping;
 use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
@@ -158,7 +158,8 @@ fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), Pro
     let notes = threads::encode(pid, &states, state, &mappings)?;
     let mut snapshot = fork::fork(&mut held)?;
     let pause = held.resume();
-    let instruction = inject::find_system_call(snapshot.pid, &mappings)
+    let instruction = Vdso::read(snapshot.pid, &mappings)
+        .and_then(|vdso| vdso.system_call())
         .ok_or_else(|| inject::no_snapshot(pid, "the snapshot has no vDSO"))?;
     snapshot.settle(instruction).map_err(|error| {
         inject::no_snapshot(

@@ -10,11 +10,12 @@ use std::io;
 
 use crate::Pid;
 use crate::ProcessError;
-use crate::inject::{self, Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, no_snapshot, wait_for_child};
+use crate::inject::{Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, Vdso, no_snapshot, wait_for_child};
 use crate::mapping::{self, Mapping};
 use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 use crate::stop::Stopped;
+use crate::stub::Stub;
 
 /// Both share descriptors and working directory with the process, so that no file is held open twice.
 const SHARED: u64 = (libc::CLONE_FILES | libc::CLONE_FS) as u64;
@@ -25,6 +26,8 @@ const CLOSE_ALL: [u64; 6] = [0, u32::MAX as u64, 2, 0, 0, 0];
 pub(crate) struct Snapshot {
     pub(crate) pid: Pid,
     caller: Option<Caller>,
+    /// Copied with the process's memory.
+    stub: Option<Stub>,
 }
 
 /// Verifies that a snapshot can be made, before anything is touched.
@@ -59,7 +62,9 @@ pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
     let tid = clean.ok_or_else(|| {
         no_snapshot(pid, "all its threads are stopped or on their way to a signal; try again")
     })?;
-    let instruction = inject::find_system_call(tid, &mappings)
+    let vdso = Vdso::read(tid, &mappings);
+    let (vdso, instruction) = vdso
+        .and_then(|vdso| vdso.system_call().map(|instruction| (vdso, instruction)))
         .ok_or_else(|| no_snapshot(pid, "it has no vDSO with a system call in it"))?;
     if ptrace::dispatches_system_calls(tid) {
         return Err(no_snapshot(pid, "it handles its system calls itself (syscall user dispatch)"));
@@ -67,7 +72,8 @@ pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
     let seccomp = Status::read(tid)?.seccomp != 0;
     let options = if seccomp { SUSPEND_SECCOMP } else { 0 };
     let failed = |what: &'static str| move |error: io::Error| no_snapshot(pid, format!("{what}: {error}"));
-    let mut caller = Caller::new(tid, instruction, options).map_err(|error| {
+    let stub = Stub::place(&vdso, tid, held.threads().iter().map(|thread| thread.tid));
+    let mut caller = Caller::new(tid, instruction, options, stub.as_ref()).map_err(|error| {
         if seccomp && error.raw_os_error() == Some(libc::EPERM) {
             no_snapshot(pid, "its seccomp filters could kill it for forking, and only root may suspend them")
         } else {
@@ -77,17 +83,24 @@ pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
     let result = family(pid, &mut caller, options);
     // Whatever happened, it gets its registers back.
     let restored = caller.restore().map_err(failed("its registers could not be restored"));
+    if let Some(stub) = &stub
+        && restored.is_ok()
+    {
+        // Left behind, it is never run.
+        let _ = stub.clear(tid);
+    }
     if let Some(signal) = caller.stop_signal {
         // SAFETY: numbers only. The stop that was held back.
         unsafe { libc::kill(pid, signal) };
     }
-    let snapshot = result?;
+    let child = result?;
+    let snapshot = Snapshot { pid: child, caller: None, stub };
     restored?;
     Ok(snapshot)
 }
 
 /// Process, helper, snapshot.
-fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Snapshot, ProcessError> {
+fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Pid, ProcessError> {
     let failed = |what: &'static str| move |error: io::Error| no_snapshot(pid, format!("{what}: {error}"));
     let clone = |caller: &mut Caller, flags: u64| -> io::Result<(i64, Pid)> {
         let id = caller.call(libc::SYS_clone, [flags, 0, 0, 0, 0, 0])?;
@@ -101,7 +114,7 @@ fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Snapsho
     let instruction = caller.instruction();
     // No signal at its end: the process is not to notice.
     let (id, helper) = clone(caller, SHARED | libc::CLONE_VM as u64).map_err(failed("it could not clone"))?;
-    let copy = Caller::new(helper, instruction, options | EXIT_WITH_TRACER)
+    let copy = Caller::new(helper, instruction, options | EXIT_WITH_TRACER, None)
         .and_then(|mut helper| {
             let (id, child) = clone(&mut helper, SHARED | libc::SIGCHLD as u64)?;
             Ok((id, child))
@@ -120,7 +133,7 @@ fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Snapsho
             "it is a subreaper, and the snapshot would be left as its zombie child",
         ));
     }
-    Ok(Snapshot { pid: child, caller: None })
+    Ok(child)
 }
 
 impl Snapshot {
@@ -128,7 +141,9 @@ impl Snapshot {
     /// process group, whose number could not be used again (by a restart) before init has waited for the snapshot. Makes
     /// the snapshot the first to be killed when memory is short.
     pub(crate) fn settle(&mut self, instruction: u64) -> io::Result<()> {
-        let mut caller = Caller::new(self.pid, instruction, EXIT_WITH_TRACER)?;
+        let mut caller = Caller::new(self.pid, instruction, EXIT_WITH_TRACER, None)?;
+        // A core holds the vDSO as the kernel made it.
+        self.stub.take().map_or(Ok(()), |stub| stub.clear(self.pid))?;
         caller.call(libc::SYS_setsid, [0; 6])?;
         let result = caller.call(libc::SYS_close_range, CLOSE_ALL)?;
         // Left at the end of the call: it never runs again.

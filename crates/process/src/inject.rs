@@ -1,5 +1,5 @@
-//! Making a stopped process call the kernel, without a byte of its memory changed: a thread is pointed at a `syscall`
-//! instruction that is there anyway (in the vDSO), and gets its registers back.
+//! Making a stopped process call the kernel: a thread is pointed at a `syscall` instruction in the vDSO, and gets its
+//! registers back.
 //!
 //! A thread that was inside a system call when it was stopped has a result there that makes the kernel restart the
 //! call after signals are handled. It must therefore get its registers back on the way out of the kernel, before
@@ -15,19 +15,20 @@ use crate::copy::{Memory, Shared};
 use crate::mapping::Mapping;
 use crate::populated::Run;
 use crate::ptrace::{self, Waited};
-use crate::threads::GENERAL_REGISTERS;
+use crate::stub::Stub;
 
 /// Places of registers in `struct user_regs_struct`, in words.
-mod register {
+pub(crate) mod register {
+    pub(crate) const R11: usize = 6;
     pub(super) const R10: usize = 7;
     pub(super) const R9: usize = 8;
     pub(super) const R8: usize = 9;
-    pub(super) const RAX: usize = 10;
+    pub(crate) const RAX: usize = 10;
     pub(super) const RDX: usize = 12;
     pub(super) const RSI: usize = 13;
     pub(super) const RDI: usize = 14;
-    pub(super) const ORIG_RAX: usize = 15;
-    pub(super) const RIP: usize = 16;
+    pub(crate) const ORIG_RAX: usize = 15;
+    pub(crate) const RIP: usize = 16;
 }
 
 /// Stops at both ends of system calls are distinguished from signals; new processes are traced from their first instruction on.
@@ -44,14 +45,32 @@ const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 /// Every signal that can be blocked.
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// Finds a `syscall` instruction in the vDSO of a process.
-pub(crate) fn find_system_call(pid: Pid, mappings: &[Mapping]) -> Option<u64> {
-    let vdso = mappings.iter().find(|mapping| mapping.name == b"[vdso]")?;
-    let mut code = vec![0; vdso.len() as usize];
-    let memory = Memory::open(pid, Shared::All).ok()?;
-    memory.copy(&[Run { range: 0..vdso.len(), address: vdso.range.start }], &mut code).ok()?;
-    let at = code.windows(2).position(|bytes| bytes == [0x0f, 0x05])?;
-    Some(vdso.range.start + at as u64)
+/// A register in a set, by its place in words; 0 if the set lacks it.
+pub(crate) fn word(registers: &[u8], place: usize) -> u64 {
+    let bytes = registers.get(place * 8..).and_then(<[u8]>::first_chunk);
+    bytes.copied().map_or(0, u64::from_ne_bytes)
+}
+
+/// The code that the kernel maps into a process.
+pub(crate) struct Vdso {
+    pub(crate) address: u64,
+    pub(crate) code: Vec<u8>,
+}
+
+impl Vdso {
+    pub(crate) fn read(pid: Pid, mappings: &[Mapping]) -> Option<Self> {
+        let vdso = mappings.iter().find(|mapping| mapping.name == b"[vdso]")?;
+        let mut code = vec![0; vdso.len() as usize];
+        let memory = Memory::open(pid, Shared::All).ok()?;
+        memory.copy(&[Run { range: 0..vdso.len(), address: vdso.range.start }], &mut code).ok()?;
+        Some(Self { address: vdso.range.start, code })
+    }
+
+    /// Finds a `syscall` instruction.
+    pub(crate) fn system_call(&self) -> Option<u64> {
+        let at = self.code.windows(2).position(|bytes| bytes == [0x0f, 0x05])?;
+        Some(self.address + at as u64)
+    }
 }
 
 /// A stopped thread that makes system calls for us. [`restore`](Self::restore) has to be called before it may go on.
@@ -67,16 +86,26 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Takes over a thread stopped by `PTRACE_INTERRUPT`.
-    pub(crate) fn new(tid: Pid, instruction: u64, options: libc::c_int) -> io::Result<Self> {
-        let saved = ptrace::registers(tid, NT_PRSTATUS)?.unwrap_or_default();
-        if saved.len() != GENERAL_REGISTERS {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
+    /// Takes over a thread stopped by `PTRACE_INTERRUPT`. With a stub it goes on as before if its tracer dies.
+    pub(crate) fn new(
+        tid: Pid,
+        instruction: u64,
+        options: libc::c_int,
+        stub: Option<&Stub>,
+    ) -> io::Result<Self> {
+        let saved = ptrace::general_registers(tid)?;
         let mask = ptrace::signal_mask(tid)?;
         ptrace::set_options(tid, OPTIONS | options)?;
+        if let Some(stub) = stub {
+            // Before the mask: from here on the thread would restore both.
+            ptrace::set_registers(tid, NT_PRSTATUS, &stub.load(tid, &saved, mask)?)?;
+        }
         // No handler may run on registers that are not its own.
-        ptrace::set_signal_mask(tid, ALL_SIGNALS)?;
+        if let Err(error) = ptrace::set_signal_mask(tid, ALL_SIGNALS) {
+            ptrace::set_registers(tid, NT_PRSTATUS, &saved)?;
+            return Err(error);
+        }
+        let instruction = stub.map_or(instruction, Stub::call);
         Ok(Self { tid, instruction, saved, mask, child: None, stop_signal: None })
     }
 
@@ -110,19 +139,16 @@ impl Caller {
         // To its start, and to its end.
         self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
         self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
-        let registers = ptrace::registers(self.tid, NT_PRSTATUS)?.unwrap_or_default();
-        let word = registers.get(register::RAX * 8..register::RAX * 8 + 8);
-        word.and_then(|word| word.try_into().ok())
-            .map(i64::from_ne_bytes)
-            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+        Ok(word(&ptrace::general_registers(self.tid)?, register::RAX).cast_signed())
     }
 
     /// Gives the thread its registers and signal mask back, and leaves it stopped by `PTRACE_INTERRUPT` as before.
     pub(crate) fn restore(&mut self) -> io::Result<()> {
         ptrace::interrupt(self.tid)?;
+        // The kernel looks at signals after the interruption, by when the thread has its registers.
+        ptrace::set_signal_mask(self.tid, self.mask)?;
         ptrace::set_registers(self.tid, NT_PRSTATUS, &self.saved)?;
         self.run_to(ptrace::resume, |waited| matches!(waited, Waited::Trapped(_)))?;
-        ptrace::set_signal_mask(self.tid, self.mask)?;
         ptrace::set_options(self.tid, 0)
     }
 

@@ -39,6 +39,7 @@ mod run;
 mod seekable;
 mod signal_mask;
 mod stop;
+mod stub;
 mod threads;
 mod tiler;
 mod transfer;

@@ -5,6 +5,9 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
+use pagehaul_elfcore::notes::NT_PRSTATUS;
+
+use crate::threads::GENERAL_REGISTERS;
 
 /// Bytes of `siginfo_t` on every 64-bit architecture.
 pub(crate) const SIGINFO: usize = 128;
@@ -15,6 +18,7 @@ const REGSET_ROOM: usize = 16 << 10;
 mod requests {
     use libc::c_uint;
 
+    pub(super) const POKEDATA: c_uint = 5;
     pub(super) const CONT: c_uint = 7;
     pub(super) const DETACH: c_uint = 17;
     pub(super) const SYSCALL: c_uint = 24;
@@ -149,6 +153,18 @@ pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// The general registers of a stopped thread of a 64-bit process.
+pub(crate) fn general_registers(tid: pid_t) -> io::Result<Vec<u8>> {
+    let registers = registers(tid, NT_PRSTATUS)?.unwrap_or_default();
+    if registers.len() == GENERAL_REGISTERS { Ok(registers) } else { Err(io::ErrorKind::Unsupported.into()) }
+}
+
+/// Writes one word to the memory of a stopped thread's process, past its protection: private memory is copied first.
+pub(crate) fn poke(tid: pid_t, address: u64, word: u64) -> io::Result<()> {
+    // SAFETY: the kernel writes to the tracee's memory, not to ours.
+    unsafe { request(requests::POKEDATA, tid, address as usize, word as usize) }.map(drop)
 }
 
 /// Writes a register set of a stopped thread.
