@@ -1,6 +1,12 @@
 //! `pagehaul latency` on recordings of Linux 6.12, and its errors.
 
-use std::process::{Command, Output};
+mod common {
+    pub mod tracer;
+}
+
+use std::process::{Command, Output, Stdio};
+
+use common::tracer::{Fault, run};
 
 const FUNCTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../latency/tests/data/functions-6.12.pht");
 const VMALLOC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vmalloc/tests/data/vmalloc-6.12.pht");
@@ -165,4 +171,48 @@ fn errors_are_one_sentence() {
     assert_eq!(latency(&[]).status.code(), Some(2));
     assert_eq!(latency(&["-i", "0", "f"]).status.code(), Some(2));
     assert_eq!(latency(&["--in-kernel", "-u", "f"]).status.code(), Some(2));
+}
+
+/// A command with tracefs, in a mount namespace of its own. Only root can.
+fn with_tracefs(arguments: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    let script = "ls /sys/kernel/tracing/instances >/dev/null 2>&1 ||
+        mount -t tracefs tracefs /sys/kernel/tracing || exit 77; exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script, "sh"]).args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Stopped while tracing is set up, when the command starts, and while it runs.
+#[test]
+fn sigterm_at_any_moment_ends_the_command_and_leaves_no_instance() {
+    let instances = || {
+        let output = with_tracefs(&["ls", "/sys/kernel/tracing/instances"]).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+    if instances().is_none() {
+        eprintln!("not run: no tracefs can be mounted");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file.pht");
+    for output in [&[][..], &["--force", "--output", file.to_str().unwrap()]] {
+        let command = |seconds: &str| {
+            let latency = [env!("CARGO_BIN_EXE_pagehaul"), "latency", "--between"];
+            let events = ["sched:sched_process_fork,sched:sched_process_exit", "--buffer-size", "64K"];
+            let mut command = with_tracefs(&[&latency, &events, output, &["--", "sleep", seconds]].concat());
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        let whole = run(&mut command("0.2"), 0, Fault::None);
+        assert_eq!(whole.code, Some(0));
+        for moment in (1..=whole.calls).step_by(whole.calls / 16) {
+            // The command would outlast the run, which then hangs and is killed.
+            let trace = run(&mut command("1000"), moment, Fault::Signal(libc::SIGTERM));
+            let told = format!("call {moment} of {}: {trace:?}", whole.calls);
+            assert!(trace.at.is_some() && !trace.hung, "{told}");
+            let left = instances().unwrap();
+            let mine = format!("pagehaul-{}-", trace.pid);
+            assert!(!left.contains(&mine), "{told}: {left}");
+        }
+    }
 }

@@ -156,3 +156,37 @@ fn end(child: &Child, signal: Signal) {
     // It may have ended by now; as long as nothing waited for it, no other process has its PID.
     let _ = kill_process(Pid::from_child(child), signal);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn a_command_that_ignores_sigterm_is_killed() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; echo; while :; do sleep 1; done"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // It ignores the signal from here on.
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let mut run = TracingRun {
+            begin: Instant::now(),
+            duration: None,
+            interval: None,
+            next_report: None,
+            signalled: Arc::new(AtomicBool::new(true)),
+            command: Some(child),
+            asked: None,
+            code: ExitCode::SUCCESS,
+        };
+        assert!(!run.is_over());
+        assert!(run.asked.is_some() && run.command.as_mut().unwrap().try_wait().unwrap().is_none());
+        // As if the time were over.
+        run.asked = Instant::now().checked_sub(PATIENCE);
+        assert!(!run.is_over());
+        run.command.as_mut().unwrap().wait().unwrap();
+        assert!(run.is_over() && run.command.is_none());
+    }
+}
