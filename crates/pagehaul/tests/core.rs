@@ -210,6 +210,12 @@ fn processes_that_cannot_be_saved_get_one_sentence() {
     subject.goes_on();
 }
 
+/// By another process: a child that another test starts would inherit the descriptor, and a file open for writing cannot be
+/// executed.
+fn copy_program(copy: &std::path::Path) {
+    assert!(Command::new("cp").arg(BINARY).arg(copy).status().unwrap().success());
+}
+
 #[test]
 fn other_users_processes_are_refused() {
     if !rustix::process::geteuid().is_root() {
@@ -219,7 +225,7 @@ fn other_users_processes_are_refused() {
     let directory = tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = directory.path().join("pagehaul");
-    fs::copy(BINARY, &copy).unwrap();
+    copy_program(&copy);
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(&copy)
@@ -539,7 +545,7 @@ fn cores_are_written_with_the_threads_there_are() {
     let directory = tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = directory.path().join("pagehaul");
-    fs::copy(BINARY, &copy).unwrap();
+    copy_program(&copy);
     let path = directory.path().join("core");
     let mut threads = std::collections::BTreeSet::new();
     for (user, mode) in (1_000_000_000 + 4 * std::process::id()..).zip(MODES) {
@@ -584,7 +590,7 @@ fn a_snapshot_that_could_not_be_killed_is_not_made() {
     let directory = tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = directory.path().join("pagehaul");
-    fs::copy(BINARY, &copy).unwrap();
+    copy_program(&copy);
     let mut subject = Subject::start(&["5", "2"]);
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--clear-groups", "--inh-caps=+sys_ptrace,+dac_read_search"])
