@@ -58,11 +58,17 @@ pub fn write_and_read_back(source: &Source, choice: u8, level: Option<u8>) -> Op
         Err(error) => panic!("{error}"),
     };
     assert!(!report.outcome.is_success() || dump.warnings().is_empty(), "{:?}", dump.warnings());
+    let (is_elf, is_marked) = (matches!(format, Format::Elf | Format::FlattenedElf), !dump.warnings().is_empty());
     let (mut expected, mut pages, mut view) = ([0; PAGE_SIZE], 0, source.memory().view());
     let none: Option<()> = sweep::sweep(dump.memory(), 0..u64::MAX, 1, |batch| {
         for (pfn, _, bytes) in batch.pages().filter(|(_, state, _)| *state == PageState::Present) {
-            pages += 1;
-            view.copy_page(pfn, &mut expected).unwrap_or_else(|error| panic!("PFN {pfn:#x}: {error}"));
+            match view.copy_page(pfn, &mut expected) {
+                Ok(()) => pages += 1,
+                // The segments of ELF are written before the pages: those that could not be read are holes of a dump that
+                // is marked.
+                Err(_) if is_elf && is_marked => expected = [0; PAGE_SIZE],
+                Err(error) => panic!("PFN {pfn:#x}: {error}"),
+            }
             assert!(bytes == expected, "PFN {pfn:#x}");
         }
         ControlFlow::Continue(())
