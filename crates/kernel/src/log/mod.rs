@@ -1,8 +1,8 @@
-//! The kernel's log (`dmesg`), from VMCOREINFO alone.
+//! The kernel's log (`dmesg`), found by VMCOREINFO alone.
 //!
-//! Two formats: the printk ring buffer since 5.10, and the log buffer of records before it (3.5 on). Both are read as a
-//! crash left them: a record that makes no sense is skipped and counted. Memory and time follow the size of the source,
-//! whatever sizes the log claims.
+//! Two formats: the printk ring buffer since 5.10, and the log buffer of records before it (3.5 on). An
+//! inconsistent record is skipped and counted. Memory and time are bounded by the size of the source, not by the sizes that
+//! the log claims.
 
 mod records;
 mod ring;
@@ -24,7 +24,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// From the kernel's number (5.1 on): the highest bit tells processors.
+    /// Decodes the kernel's number (since 5.1): the highest bit marks processors.
     fn new(id: u32) -> Self {
         if id >> 31 == 1 { Self::Cpu(id & !(1 << 31)) } else { Self::Task(id) }
     }
@@ -33,15 +33,15 @@ impl Caller {
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its number since the machine started, where the kernel keeps it.
+    /// Its sequence number since boot, if the kernel keeps it.
     pub sequence: Option<u64>,
-    /// Nanoseconds since the machine started.
+    /// Nanoseconds since boot.
     pub nanoseconds: u64,
     /// 0 emergency to 7 debug.
     pub level: u8,
     /// syslog's facility: 0 is the kernel.
     pub facility: u8,
-    /// Who wrote it, where the kernel keeps it.
+    /// Who wrote it, if the kernel keeps it.
     pub caller: Option<Caller>,
     /// The text, which may have several lines. Bytes that are not UTF-8 are replaced.
     pub text: String,
@@ -49,12 +49,12 @@ pub struct Record {
     pub device: Option<(String, String)>,
 }
 
-/// All there is.
+/// The log of a kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelLog {
     /// Messages, oldest first.
     pub records: Vec<Record>,
-    /// Records that were there, but made no sense or could not be read.
+    /// Records that are inconsistent or unreadable.
     pub damaged: u64,
 }
 
@@ -71,13 +71,13 @@ impl KernelLog {
     }
 }
 
-/// What both formats are read with.
+/// Reads both formats.
 struct Reader<'a> {
     info: &'a VmcoreInfo,
     tables: &'a Translator,
     view: Box<dyn View + 'a>,
-    /// Bytes that a log can still have. Each of a log's bytes is in the source once, so that more have been read only where
-    /// page tables show the same page at many addresses.
+    /// Bytes that may still be read. The source holds each byte of a log once, so more can be read only if page tables map the
+    /// same page at many addresses.
     left: u64,
 }
 
@@ -120,13 +120,13 @@ impl Reader<'_> {
     }
 }
 
-/// A word of `N` bytes in `bytes`; 0 past their end.
+/// Returns the word of `N` bytes in `bytes`; 0 past their end.
 fn field<const N: usize>(bytes: &[u8], at: u64) -> [u8; N] {
     let found = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.first_chunk::<N>());
     found.copied().unwrap_or([0; N])
 }
 
-/// Text up to its closing zero.
+/// Returns text up to its terminating zero.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

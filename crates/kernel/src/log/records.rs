@@ -3,7 +3,7 @@
 use super::{Caller, KernelLog, Reader, Record, field, structure};
 use crate::KernelError;
 
-/// The largest buffer there can be (`LOG_BUF_LEN_MAX`).
+/// The largest possible buffer (`LOG_BUF_LEN_MAX`).
 const MOST: u32 = 1 << 31;
 
 /// A time of 8 bytes, three lengths of 2, facility and flags (`struct printk_log`).

@@ -1,21 +1,21 @@
-//! The printk ring buffer (`kernel/printk/printk_ringbuffer.h`): an array of descriptors, one of facts about each
-//! message, and a ring of text blocks.
+//! The printk ring buffer (`kernel/printk/printk_ringbuffer.h`): an array of descriptors, one of
+//! `struct printk_info`, and a ring of text blocks.
 
 use super::{Caller, KernelLog, MOST_TEXT, Reader, Record, field, structure, text};
 use crate::{KernelError, TranslateError};
 
 /// The highest two bits of a descriptor's state variable are its state, the others its ID.
 const STATE_SHIFT: u32 = 62;
-/// Written, and may be changed once more.
+/// Committed; its writer may reopen it.
 const COMMITTED: u64 = 1;
-/// Written for good.
+/// Finalized.
 const FINALIZED: u64 = 2;
-/// Rings have 2^this many descriptors at most: a log of 2 GiB, the largest there can be, has 2^26.
+/// log2 of the most descriptors of a ring: a log of 2 GiB, the largest possible, has 2^26.
 const MOST_COUNT_BITS: u32 = 26;
 /// 2 GiB.
 const MOST_SIZE_BITS: u32 = 31;
 
-/// Where everything is, read once.
+/// Addresses and sizes of the parts, read once.
 struct Ring {
     count: u64,
     descs: u64,
@@ -72,9 +72,9 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
 
 /// Why there is no record.
 enum Bad {
-    /// It contradicts itself, or its facts or text cannot be read.
+    /// It contradicts itself, or its info or text is unreadable.
     Inconsistent,
-    /// Its descriptor cannot be read, nor can those after it in the same page: this many in all.
+    /// Its descriptor and those after it in the same page are unreadable: this many in all.
     Unreadable { alike: u64 },
 }
 
@@ -147,13 +147,13 @@ fn find(source: &mut Reader<'_>) -> Result<(Ring, u64, u64), KernelError> {
 }
 
 impl Ring {
-    /// The record with this ID; none where its writer did not finish or it was given up.
+    /// Returns the record with this ID; `None` if its writer did not finish it or discarded it.
     fn record(&self, source: &mut Reader<'_>, id: u64) -> Result<Option<Record>, Bad> {
         let index = id % self.count;
         let mut desc = vec![0; self.desc_size as usize];
         let at = self.descs.wrapping_add(index * self.desc_size);
         if source.bytes(at, &mut desc).is_err() {
-            // Where the ring is not in the dump, one look per page is enough: it may claim 2^26 descriptors.
+            // Where the ring is not in the dump, one read per page is enough: it may claim 2^26 descriptors.
             let alike = (0x1000 - (at & 0xfff)).div_ceil(self.desc_size);
             return Err(Bad::Unreadable { alike: alike.min(self.count - index) });
         }
@@ -190,7 +190,7 @@ impl Ring {
         }))
     }
 
-    /// The text of a block. Logical positions count on; their low bits are places in the ring.
+    /// Returns the text of a block. Logical positions increase without end; their low bits are offsets in the ring.
     fn text(
         &self,
         source: &mut Reader<'_>,

@@ -6,7 +6,7 @@ use crate::{PageClass, Undecidable};
 
 /// Bit 0 of `mapping` (`PAGE_MAPPING_ANON`, since 2.6; `FOLIO_MAPPING_ANON` since 6.17). Bit 1 alone marked pages of drivers
 /// that can be moved (bda807d44454, 4.8) until page types took over in 6.17; both bits together are KSM's, whose
-/// pages are processes' memory too.
+/// pages belong to processes too.
 #[derive(Debug, Clone)]
 pub(crate) struct Anon {
     decidable: bool,
@@ -26,13 +26,13 @@ impl Anon {
         Self { decidable }
     }
 
-    /// Whether `mapping` is an anonymous page's, slab and typed pages having been sorted out.
+    /// Returns whether `mapping` is that of an anonymous page. Slab and typed pages must be ruled out first.
     #[inline]
     pub(super) fn holds(&self, mapping: u64) -> bool {
         mapping & 1 != 0
     }
 
-    /// What such pages are.
+    /// The class of such pages.
     #[inline]
     pub(crate) fn class(&self) -> PageClass {
         if self.decidable { PageClass::Anon } else { PageClass::Undecided }

@@ -6,9 +6,9 @@ use crate::{KernelError, PageClass, Undecidable, VmcoreInfo};
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
     lru: u64,
-    /// Flags that together mark the swap cache; 0 where that cannot be told.
+    /// Flags that together mark the swap cache; 0 if they are unknown.
     swap: u64,
-    /// `PG_private`: filesystem data in `private`; 0 where not known.
+    /// `PG_private`: filesystem data in `private`; 0 if unknown.
     private: u64,
 }
 
@@ -25,9 +25,9 @@ impl Cache {
             });
         }
         let (swapcache, swapbacked) = (flag(info, "PG_swapcache"), flag(info, "PG_swapbacked"));
-        // 6326fec1122c (4.10) made PG_swapcache an alias of PG_owner_priv_1, which stands below PG_private and means swap
+        // 6326fec1122c (4.10) made PG_swapcache an alias of PG_owner_priv_1, which is below PG_private and means swap
         // cache only together with PG_swapbacked; that key is exported since 1cbf29da3628 (4.17). Before 4.10 the flag
-        // stood above PG_private and was its own.
+        // was above PG_private and had a bit of its own.
         let swap = if swapcache == 0 || swapbacked != 0 {
             if swapcache == 0 { 0 } else { swapcache | swapbacked }
         } else if private != 0 && swapcache > private {
@@ -48,20 +48,20 @@ impl Cache {
         self.lru
     }
 
-    /// The flags that together mark the swap cache; 0 where that cannot be told.
+    /// The flags that together mark the swap cache; 0 if they are unknown.
     pub(crate) fn swap(&self) -> u64 {
         self.swap
     }
 
-    /// The flag of filesystem data, as a mask; 0 where not known: then every page counts as having some.
+    /// The flag of filesystem data, as a mask; 0 if unknown: every page then counts as having some.
     pub(crate) fn private(&self) -> u64 {
         self.private
     }
 
-    /// The class of a page that is neither slab nor typed nor anonymous.
+    /// Returns the class of a page that is neither slab nor typed nor anonymous.
     #[inline]
     pub(super) fn class(&self, flags: u64) -> PageClass {
-        // Neighbours are often of different classes, and a table costs no mispredicted branch.
+        // Neighbours often differ in class; a table lookup avoids mispredicted branches.
         const CLASSES: [PageClass; 4] =
             [PageClass::Kernel, PageClass::Kernel, PageClass::Cache, PageClass::CachePrivate];
         let cached = (flags & self.lru != 0) | (self.swap != 0) & (flags & self.swap == self.swap);
@@ -70,7 +70,7 @@ impl Cache {
     }
 }
 
-/// A page flag, exported by its bit number, as a mask; 0 where it is not exported or no bit of a word.
+/// Returns the mask of a page flag, which is exported as a bit number; 0 if it is not exported or exceeds a word.
 pub(super) fn flag(info: &VmcoreInfo, name: &str) -> u64 {
     info.number(name).and_then(|bit| 1u64.checked_shl(u32::try_from(bit).ok()?)).unwrap_or(0)
 }

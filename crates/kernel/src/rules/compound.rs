@@ -11,11 +11,11 @@ pub(crate) const MAX_ORDER: u32 = 18;
 #[derive(Debug, Clone)]
 pub(crate) enum OrderAt {
     /// A byte at this offset from the head. 4.4 used 4 bytes in the first tail and 4.16 one (little-endian: one is
-    /// enough); 6.3 moved it into struct folio, same place.
+    /// enough); 6.3 moved it into struct folio, at the same offset.
     Byte(usize),
     /// The low byte of the first tail's flags (ebc1baf5c9b4, 6.6).
     TailFlags,
-    /// 4.4.0 to 4.5.0 do not say (d7f53518f7a2).
+    /// Unknown: 4.4.0 to 4.5.0 do not export it (d7f53518f7a2).
     Unknown,
 }
 
@@ -31,7 +31,7 @@ impl OrderAt {
                 .map_or(Self::Unknown, Self::Byte);
         }
         let tells_tails = info.offset("page.compound_info").or_else(|| info.offset("page.compound_head"));
-        // A kernel that has a destructor number has no order in the flags: its successor PG_hugetlb came along with that.
+        // A kernel with destructor numbers has no order in the flags: PG_hugetlb replaced the numbers in the same series.
         if tells_tails.is_none() || info.number("HUGETLB_PAGE_DTOR").is_some() {
             return Self::Unknown;
         }
@@ -47,16 +47,16 @@ impl OrderAt {
     }
 }
 
-/// What a compound page is.
+/// A compound page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Compound {
     /// Virtual address of the head's struct page.
     pub(crate) head_at: u64,
     /// First PFN.
     pub(crate) first_pfn: u64,
-    /// First PFN after it. Where the kernel does not say the order, as far as the largest order would reach.
+    /// First PFN after it. If the order is unknown, as far as the largest order reaches.
     pub(crate) end_pfn: u64,
-    /// The class of all its pages, but for poisoned ones.
+    /// The class of all its pages except poisoned ones.
     pub(crate) class: PageClass,
 }
 
@@ -64,16 +64,16 @@ pub(crate) struct Compound {
 pub(crate) enum Head {
     /// The head of a compound page.
     Real(Compound),
-    /// A tail that shows the struct page of the head at this address in place of its own: HugeTLB's vmemmap
-    /// optimisation maps the head's page of the vmemmap again in place of those that follow (e7d324850bfc, 5.18; gone
+    /// A tail whose struct page shows that of the head at this address: HugeTLB's vmemmap
+    /// optimization maps the head's page of the vmemmap again instead of the pages that follow (e7d324850bfc, 5.18; gone
     /// in 7.1 with the masks).
     Fake(u64),
-    /// Neither: one sentence.
+    /// Neither; one sentence says why.
     Wrong(&'static str),
 }
 
 impl Rules {
-    /// Looks at the struct pages `pair` of page `pfn`, which has `PG_head`, and of the next page. The first is at the
+    /// Examines `pair`, the struct pages of page `pfn`, which has `PG_head`, and of the next page. The first is at the
     /// virtual address `head_at`.
     pub(crate) fn head(&self, pair: &[u8], head_at: u64, pfn: u64) -> Head {
         let layout = &self.layout;
@@ -84,7 +84,7 @@ impl Rules {
         }
         let named = PageLayout::head_of(head_at.wrapping_add(size), tail_word);
         if named != head_at {
-            // The kernel itself tells fake heads so (e7d324850bfc, 5.18): they are copies of a head at the start of a page.
+            // The kernel recognizes fake heads in the same way (e7d324850bfc, 5.18): they are copies of a head at the start of a page.
             return if head_at & 0xfff == 0 {
                 Head::Fake(named)
             } else {
@@ -110,7 +110,7 @@ impl Rules {
         if hugetlb {
             class = PageClass::HugeTlb;
         }
-        // The bad ones among hugetlb's pages are on a list of the head's, out of sight (161df60e9e89, 6.0).
+        // The head of a hugetlb page has a list of its poisoned pages, which is not read (161df60e9e89, 6.0).
         if hugetlb && self.poison.holds(words.flags) {
             class = PageClass::HwPoison;
         }

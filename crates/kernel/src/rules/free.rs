@@ -7,12 +7,12 @@ use crate::{PageClass, Undecidable, VmcoreInfo};
 /// How large a block may be.
 #[derive(Debug, Clone)]
 pub(crate) struct Free {
-    /// `LENGTH(zone.free_area)`: orders are below it. 0 where free blocks cannot be measured.
+    /// `LENGTH(zone.free_area)`: orders are below it. 0 if the size of free blocks is unknown.
     orders: u64,
     private: Option<usize>,
 }
 
-/// No buddy allocator of x86_64 had larger blocks (MAX_ORDER is 10, 4 MiB); what is more than a section is damage.
+/// No buddy allocator of x86_64 had larger blocks (MAX_ORDER is 10, 4 MiB); a block larger than a section is damage.
 const MOST_ORDERS: u64 = 16;
 
 impl Free {
@@ -33,12 +33,12 @@ impl Free {
         Self { orders, private: layout.private }
     }
 
-    /// Whether the size of a free block can be told.
+    /// Returns whether the size of free blocks is known.
     pub(crate) fn measurable(&self) -> bool {
         self.orders != 0 && self.private.is_some()
     }
 
-    /// log2 of the pages in the block that `page`, of class `class`, is the first of.
+    /// Returns log2 of the pages in the block whose first page is `page`, of class `class`.
     #[inline]
     pub(crate) fn order(&self, class: PageClass, page: &[u8]) -> Option<u32> {
         match class {

@@ -1,10 +1,10 @@
-//! Pages of hugetlbfs: compound pages whose mark has moved about.
+//! Pages of hugetlbfs: compound pages, which kernels mark in different ways.
 
 use super::layout::{PageLayout, half, word};
 use super::page_type::PageTypes;
 use crate::{PageClass, Undecidable, VmcoreInfo};
 
-/// Where a compound page says that it is hugetlb.
+/// How hugetlb pages are marked.
 #[derive(Debug, Clone)]
 pub(crate) enum HugeTlb {
     /// In the head's page type (d99e3140a4d3: 6.9, stable 6.6).
@@ -13,7 +13,7 @@ pub(crate) enum HugeTlb {
     TailFlag(u64),
     /// By the number of its destructor, at this offset from the head (f1e61557f023: 4.4; in struct folio from 6.3 to 6.5).
     Destructor { at: usize, id: u8 },
-    /// The kernel has none (CONFIG_HUGETLB_PAGE exports the above), or does not say.
+    /// Not at all: CONFIG_HUGETLB_PAGE exports the above, so the kernel has none or does not export the mark.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ impl HugeTlb {
         }
     }
 
-    /// Whether the compound page that starts with the struct pages `pair` (head and first tail) is hugetlb.
+    /// Returns whether the compound page with head and first tail `pair` is hugetlb.
     pub(crate) fn holds(&self, layout: &PageLayout, types: &PageTypes, pair: &[u8]) -> bool {
         match *self {
             Self::Type(value) => types.is(half(pair, layout.mapcount), Some(value)),

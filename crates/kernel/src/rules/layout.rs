@@ -1,4 +1,4 @@
-//! Where the fields of `struct page` are.
+//! Offsets of the fields of `struct page`.
 
 use crate::{KernelError, VmcoreInfo};
 
@@ -16,7 +16,7 @@ pub(crate) struct PageLayout {
     pub(crate) mapcount: usize,
     /// `compound_head`, `compound_info` since 7.1.
     pub(crate) compound: usize,
-    /// Where the order of a free block is.
+    /// The field with the order of a free block.
     pub(crate) private: Option<usize>,
 }
 
@@ -61,20 +61,20 @@ impl PageLayout {
         })
     }
 
-    /// Address of the head of a tail page, from the tail's own address and its `compound_head`/`compound_info`
+    /// Returns the address of the head of a tail page, from the tail's own address and its `compound_head`/`compound_info`
     /// (bit 0 of which is set in tails, and only there).
     ///
     /// Since 8c846c879e22 (7.1) the word is a mask for the tail's address where `struct page` is a power of two *and*
-    /// CONFIG_HUGETLB_PAGE_OPTIMIZE_VMEMMAP is set, which VMCOREINFO does not tell; elsewhere a pointer, as before. The
-    /// two cannot be mixed up: a mask for 2^18 pages of 512 bytes still lies in the last 128 MiB of the address space,
-    /// where no struct page ever is.
+    /// CONFIG_HUGETLB_PAGE_OPTIMIZE_VMEMMAP is set, which VMCOREINFO does not say; otherwise a pointer, as before. The
+    /// two cannot be confused: a mask for 2^18 pages of 512 bytes still lies in the last 128 MiB of the address space,
+    /// where no struct page is.
     #[inline]
     pub(crate) fn head_of(tail_at: u64, compound: u64) -> u64 {
         if compound >= NO_STRUCT_PAGES { tail_at & compound & !1 } else { compound & !1 }
     }
 }
 
-/// The little-endian word at `offset`; 0 past the end, which no offset of [`PageLayout`] is.
+/// Returns the little-endian word at `offset`; 0 past the end, which offsets of [`PageLayout`] never reach.
 #[inline(always)]
 pub(crate) fn word(page: &[u8], offset: usize) -> u64 {
     match page.get(offset..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -83,7 +83,7 @@ pub(crate) fn word(page: &[u8], offset: usize) -> u64 {
     }
 }
 
-/// The little-endian half word at `offset`; 0 past the end.
+/// Returns the little-endian half word at `offset`; 0 past the end.
 #[inline(always)]
 pub(crate) fn half(page: &[u8], offset: usize) -> u32 {
     match page.get(offset..).and_then(|rest| rest.first_chunk::<4>()) {

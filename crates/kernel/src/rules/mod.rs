@@ -1,5 +1,5 @@
-//! How to tell what a page is used for from its `struct page`, for the kernel at hand. What a rule needs is worked
-//! out once from VMCOREINFO; where keys are missing, a rule says so and never holds.
+//! Rules that derive the class of a page from its `struct page`, for one kernel. What a rule needs is computed once from
+//! VMCOREINFO. If keys are missing, a rule reports it and never matches.
 
 mod anon;
 mod cache;
@@ -34,7 +34,7 @@ pub(crate) struct Rules {
     pub(crate) head: u64,
 }
 
-/// The words of a `struct page` that rules look at.
+/// The words of a `struct page` that rules read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Words {
     pub(crate) flags: u64,
@@ -64,15 +64,15 @@ impl Rules {
         Ok((rules, gaps))
     }
 
-    /// The class of a page by its own `struct page`, poison left aside. Not for tails of compound pages; for heads,
-    /// where the rule for hugetlb is not in the page type, [`Compound`] has the last word.
+    /// Returns the class of a page by its own `struct page`, ignoring poison. Not for tails of compound pages; for heads,
+    /// where the rule for hugetlb is not in the page type, [`Compound`] decides.
     #[inline]
     pub(crate) fn class(&self, page: Words) -> PageClass {
         if self.slab.by_flag(page.flags) {
             return PageClass::Slab;
         }
-        // Below -1, `_mapcount` is no count of mappings: the page has a type, or the count is destroyed. Such pages
-        // are mapped by no process and on no LRU list, and their other fields are their owner's to use.
+        // Below -1, `_mapcount` is not a count of mappings: the page has a type, or the count is destroyed. No process
+        // maps such pages, no LRU list holds them, and their owner defines their other fields.
         if (page.mapcount as i32) < -1 {
             return self.types.class(page.mapcount).unwrap_or(PageClass::Kernel);
         }

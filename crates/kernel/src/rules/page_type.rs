@@ -1,12 +1,12 @@
-//! Page types: what `_mapcount` says of pages that no process maps.
+//! Page types: the contents of `_mapcount` in pages that no process maps.
 
 use crate::arch::Arch;
 use crate::{PageClass, Undecidable, VmcoreInfo};
 
 /// The top byte of a page table's type in kernels that keep types there (`PGTY_table`, 4ffca5a96678, 6.12). Not
-/// exported; it decides nothing but the name of a class that is kept anyway.
+/// exported; it only decides the name of a class that is kept anyway.
 const TABLE: u32 = 0xf2;
-/// The top byte of unaccepted memory's type (`PGTY_unaccepted`, 310183de7baf, 6.12). Where VMCOREINFO does not confirm it,
+/// The top byte of unaccepted memory's type (`PGTY_unaccepted`, 310183de7baf, 6.12). If VMCOREINFO does not confirm it,
 /// such pages are kept as undecided.
 const UNACCEPTED: u32 = 0xf7;
 
@@ -14,8 +14,8 @@ const UNACCEPTED: u32 = 0xf7;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageTypes {
     /// Since 4ffca5a96678 (6.12) the type is the top byte, and the 24 bits below are the owner's. Before, from 6e292b9be7f4
-    /// (4.18), a type was a cleared bit of an otherwise set word, and earlier still a small negative number: there
-    /// the whole word is compared. Told apart by the values themselves: only the new ones have 24 zeros.
+    /// (4.18), a type was a cleared bit of an otherwise set word, and earlier a small negative number: there
+    /// the whole word is compared. The values distinguish them: only the new ones have 24 zeros.
     top_byte: bool,
     /// Since 2.6.38; exported since 8d67091ec6ae (3.10).
     pub(crate) buddy: Option<u32>,
@@ -50,7 +50,7 @@ impl PageTypes {
                 consequence: "free pages are kept",
             });
         }
-        // Kernels whose buddy type is -128 (before 4.18) have no such pages, so they lack nothing.
+        // Kernels whose buddy type is -128 (before 4.18) have no such pages.
         let has_types = types.buddy.is_some_and(|buddy| buddy != -128_i32 as u32);
         if has_types && types.offline.is_none() {
             gaps.push(Undecidable {
@@ -69,12 +69,12 @@ impl PageTypes {
         types
     }
 
-    /// Whether pages of any type can be told from mapped ones, exported or not.
+    /// Returns whether pages of any type, exported or not, differ from mapped ones.
     pub(super) fn complete(&self) -> bool {
         self.top_byte
     }
 
-    /// Whether `mapcount` says `value`.
+    /// Returns whether `mapcount` has the type `value`.
     #[inline]
     pub(crate) fn is(&self, mapcount: u32, value: Option<u32>) -> bool {
         match value {
@@ -84,15 +84,15 @@ impl PageTypes {
         }
     }
 
-    /// The class of a page whose `_mapcount` is below -1, if the type is a known one.
+    /// Returns the class of a page whose `_mapcount` is below -1, if its type is known.
     #[inline]
     pub(super) fn class(&self, mapcount: u32) -> Option<PageClass> {
         let holds = |test: Option<(u32, u32)>| test.is_some_and(|(mask, want)| mapcount & mask == want);
         self.tests().into_iter().find_map(|(test, class)| holds(test).then_some(class))
     }
 
-    /// What [`class`](Self::class) tests, as a mask and the value wanted under it, in this order; none for a type that the
-    /// kernel does not have.
+    /// Returns the tests of [`class`](Self::class) in their order, each as a mask and the value expected under it; `None` for a
+    /// type that the kernel lacks.
     #[inline]
     pub(crate) fn tests(&self) -> [(Option<(u32, u32)>, PageClass); 6] {
         let mask = if self.top_byte { 0xff00_0000 } else { u32::MAX };

@@ -2,11 +2,11 @@
 
 use crate::VmcoreInfo;
 
-/// How slab pages are marked: by a flag until 46df8e73a4a3 (6.10), by a page type since. There is no default for the flag:
-/// where it stood until 6.10 is PG_waiters now.
+/// How slab pages are marked: by a flag until 46df8e73a4a3 (6.10), by a page type since. The flag has no default:
+/// its bit is PG_waiters since 6.10.
 #[derive(Debug, Clone)]
 pub(crate) struct Slab {
-    /// `PG_slab`, as a mask; 0 where slab is a page type.
+    /// `PG_slab`, as a mask; 0 if slab is a page type.
     flag: u64,
     known: bool,
 }
@@ -17,19 +17,19 @@ impl Slab {
         Self { flag, known: flag != 0 || info.number("PAGE_SLAB_MAPCOUNT_VALUE").is_some() }
     }
 
-    /// The flag as a mask; 0 where slab is a page type.
+    /// The flag as a mask; 0 if slab is a page type.
     pub(crate) fn flag(&self) -> u64 {
         self.flag
     }
 
-    /// Whether the page is slab by its flags. To be asked before the page type: slab allocators keep counters in
-    /// `_mapcount` while slab is a flag.
+    /// Returns whether the page is slab by its flags. Must precede the page type: slab allocators keep counters in
+    /// `_mapcount` if slab is a flag.
     #[inline]
     pub(crate) fn by_flag(&self, flags: u64) -> bool {
         flags & self.flag != 0
     }
 
-    /// Whether slab pages can be told at all.
+    /// Returns whether slab pages can be recognized.
     pub(super) fn known(&self) -> bool {
         self.known
     }

@@ -1,7 +1,7 @@
 //! [`PageMatcher`] with AVX2, four struct pages at a time.
 //!
-//! Lane *j* of vector *k* is page 8*j* + *k*: so the kinds, shifted to byte *k* of their lanes, fall into place, and the
-//! page before is in the same lane of the vector before.
+//! Lane *j* of vector *k* is page 8*j* + *k*: the kinds, shifted to byte *k* of their lanes, are then in order, and the
+//! previous page is in the same lane of the previous vector.
 
 use std::arch::x86_64::*;
 
@@ -30,7 +30,7 @@ pub(super) fn kinds(matcher: &PageMatcher, structs: &Structs, ahead: &[[u8; SIZE
         let (kinds, named) = half_kinds(matcher, structs, soon, first, last);
         last = Some(named);
         store(kinds, place);
-        // The highest bit of every byte, after the bit wanted has been brought there.
+        // The highest bit of every byte, after a shift of the wanted bit to it.
         let mask = |bits: __m256i| u64::from(_mm256_movemask_epi8(bits).cast_unsigned()) << shift;
         tails |= mask(kinds);
         heads |= mask(_mm256_slli_epi64::<1>(kinds));
@@ -41,7 +41,7 @@ pub(super) fn kinds(matcher: &PageMatcher, structs: &Structs, ahead: &[[u8; SIZE
     PageKinds { bytes, tails, heads, free, poisoned, continues: continues & tails }
 }
 
-/// The kinds of 32 pages, a byte each, and the address of the head that the last one names. `before` is that of the
+/// Returns the kinds of 32 pages, a byte each, and the head address in the last one. `before` is the head address in the
 /// page before the first.
 #[target_feature(enable = "avx2")]
 fn half_kinds(
@@ -65,7 +65,7 @@ fn half_kinds(
                     .map(|lane| structs.get(lane * STRIDE + k).map_or(0, |page| matcher.word(page, word))),
             )
         };
-        // One line of memory per struct page, in an order the processor does not foresee: left alone, it waits for most.
+        // One cache line per struct page, in an order that the hardware prefetcher does not follow.
         for page in ahead.iter().skip(k * 4).take(4) {
             _mm_prefetch::<_MM_HINT_T0>(page.as_ptr().cast());
         }
@@ -92,7 +92,7 @@ fn half_kinds(
         let place = _mm_cvtsi32_si128(k as i32 * 8);
         kinds = _mm256_or_si256(kinds, _mm256_sll_epi64(kind, place));
     }
-    // The first page of each lane comes after the last of the lane before.
+    // The first page of each lane follows the last of the previous lane.
     let mut before_first = words(_mm256_permute4x64_epi64::<0b10_01_00_00>(previous));
     before_first[0] = before.unwrap_or(!words(first_named)[0]);
     let same = _mm256_cmpeq_epi64(first_named, from_words(before_first));
@@ -100,8 +100,8 @@ fn half_kinds(
     (_mm256_or_si256(kinds, continues), words(previous)[3])
 }
 
-/// [`PageLayout::head_of`](crate::rules::PageLayout::head_of): `word` is a mask where it is an address at which there are
-/// no struct pages, else the head's address.
+/// [`PageLayout::head_of`](crate::rules::PageLayout::head_of): `word` is a mask if it is an address without struct pages,
+/// else the address of the head.
 #[target_feature(enable = "avx2")]
 fn head_of(own: __m256i, word: __m256i) -> __m256i {
     // As signed numbers those addresses are the ones from -2^31 to -1.
@@ -117,7 +117,7 @@ fn mapcount(matcher: &PageMatcher, words: __m256i) -> __m256i {
     _mm256_and_si256(shifted, all(u32::MAX.into()))
 }
 
-/// The class of each page by its own struct page, and [`FREE`] where a free block begins.
+/// Returns the class of each page by its own struct page, and [`FREE`] at the start of a free block.
 #[target_feature(enable = "avx2")]
 fn class(matcher: &PageMatcher, flags: __m256i, mapping: __m256i, mapcount: __m256i) -> __m256i {
     let of = |class: PageClass| all(class as u64);

@@ -1,4 +1,4 @@
-//! One block on its way through the rules: pure logic over slices of struct pages, so that all reading is elsewhere.
+//! Applies the rules to one block: pure logic over slices of struct pages, without any reading.
 
 use super::Inconsistency;
 use super::kinds::SIZE;
@@ -6,7 +6,7 @@ use super::matcher::PageMatcher;
 use crate::PageClass;
 use crate::rules::{Compound, Head, PageLayout, Rules, Words, half, word};
 
-/// Why [`Block::advance`] came back.
+/// Why [`Block::advance`] returned.
 pub(super) enum Stop {
     /// The struct pages given are used up, or the block is done.
     More,
@@ -14,7 +14,7 @@ pub(super) enum Stop {
     Compound {
         /// Address of the head's struct page.
         head_at: u64,
-        /// Flags of the page at hand.
+        /// Flags of the next page.
         flags: u64,
     },
 }
@@ -29,13 +29,13 @@ pub(super) struct Block<'b> {
     pub(super) out: &'b mut [PageClass],
     /// The next page, counted from the block's first.
     pub(super) next: usize,
-    /// The compound page met last, and its end counted from the block's first page.
+    /// The last compound page, and its end counted from the block's first page.
     compound: Option<Compound>,
     pub(super) compound_end: usize,
-    /// The free block met last.
+    /// The last free block.
     pub(super) free_end: usize,
     pub(super) free: PageClass,
-    /// The address last found to be no head, so that its supposed tails need not be looked up one by one.
+    /// The last address that turned out not to be a head, so that its supposed tails are not looked up one by one.
     no_head: Option<u64>,
     inconsistency: Option<Inconsistency>,
 }
@@ -73,7 +73,7 @@ impl<'b> Block<'b> {
         self.address(self.next)
     }
 
-    /// Bytes of struct pages from there to the end of the block.
+    /// Bytes of struct pages from the next one to the end of the block.
     pub(super) fn bytes_left(&self) -> u64 {
         (self.out.len().saturating_sub(self.next) * self.rules.layout.size) as u64
     }
@@ -98,7 +98,7 @@ impl<'b> Block<'b> {
         self.map.wrapping_add((index * self.rules.layout.size) as u64)
     }
 
-    /// Classifies pages from the struct pages in `bytes`, the first of which is the next one's.
+    /// Classifies pages by the struct pages in `bytes`, which begin with that of the next page.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Stop {
         match self.matcher {
             Some(matcher) => {
@@ -113,7 +113,7 @@ impl<'b> Block<'b> {
         }
     }
 
-    /// The same, one page after the other.
+    /// Does the same one page at a time.
     fn singles(&mut self, bytes: &[u8]) -> Stop {
         let size = self.rules.layout.size;
         let base = self.next;
@@ -153,7 +153,7 @@ impl<'b> Block<'b> {
         Stop::More
     }
 
-    /// Gives the next page its class, unless it is poisoned.
+    /// Sets the class of the next page, unless it is poisoned.
     #[inline]
     fn put(&mut self, page: &[u8], class: PageClass) {
         self.put_flags(word(page, self.rules.layout.flags), class);
@@ -167,14 +167,14 @@ impl<'b> Block<'b> {
         self.next += 1;
     }
 
-    /// The class of page `index` if it is a tail of the compound page met last.
+    /// Returns the class of page `index` if it is a tail of the last compound page.
     #[inline]
     fn carried(&self, index: usize, head_at: u64) -> Option<PageClass> {
         let compound = self.compound.as_ref()?;
         (compound.head_at == head_at && index < self.compound_end).then_some(compound.class)
     }
 
-    /// The next page is a tail.
+    /// Classifies the next page, a tail.
     pub(super) fn tail(&mut self, page: &[u8]) -> Option<Stop> {
         let head_at = PageLayout::head_of(self.address(self.next), word(page, self.rules.layout.compound));
         match self.carried(self.next, head_at) {
@@ -185,19 +185,19 @@ impl<'b> Block<'b> {
         None
     }
 
-    /// The class of the compound page that tail `index`, already classified, belongs to; none if its head is none.
+    /// Returns the class of the compound page of tail `index`, which is classified; `None` if its head is not a head.
     pub(super) fn tails_of(&self, index: usize, page: &[u8]) -> Option<PageClass> {
         let head_at = PageLayout::head_of(self.address(index), word(page, self.rules.layout.compound));
         self.carried(index, head_at)
     }
 
-    /// The class of the compound page met last, if page `index` is its head.
+    /// Returns the class of the last compound page, if page `index` is its head.
     pub(super) fn headed_by(&self, index: usize) -> Option<PageClass> {
         let compound = self.compound.as_ref()?;
         (compound.head_at == self.address(index)).then_some(compound.class)
     }
 
-    /// The next page has `PG_head`; `pair` is its struct page and the one after, if that is at hand.
+    /// Classifies the next page, which has `PG_head`. `pair` is its struct page and the next one, if available.
     pub(super) fn head(&mut self, page: &[u8], pair: Option<&[u8]>) -> Option<Stop> {
         let flags = word(page, self.rules.layout.flags);
         let Some(pair) = pair else {
@@ -222,7 +222,7 @@ impl<'b> Block<'b> {
         None
     }
 
-    /// The next page is the first of a free block.
+    /// Classifies the next page, the first of a free block.
     pub(super) fn free_block(&mut self, page: &[u8], class: PageClass) {
         let Some(order) = self.rules.free.order(class, page) else {
             if self.rules.free.measurable() {
@@ -247,7 +247,7 @@ impl<'b> Block<'b> {
         self.compound = Some(compound);
     }
 
-    /// Gives the pages up to `end`, counted from the block's first, one class.
+    /// Sets one class for the pages up to `end`, counted from the block's first.
     pub(super) fn fill(&mut self, end: usize, class: PageClass) {
         let end = end.min(self.out.len());
         if let Some(pages) = self.out.get_mut(self.next..end) {
@@ -256,7 +256,7 @@ impl<'b> Block<'b> {
         self.next = self.next.max(end);
     }
 
-    /// Gives one class to the next page and to all whose struct pages start at the virtual address `last` or before.
+    /// Sets one class for the next page and all whose struct pages start at the virtual address `last` or before.
     pub(super) fn fill_until(&mut self, last: u64, class: PageClass) {
         let size = self.rules.layout.size as u64;
         let pages = last.wrapping_sub(self.struct_page()) / size + 1;
@@ -264,14 +264,14 @@ impl<'b> Block<'b> {
         self.fill(self.next + pages, class);
     }
 
-    /// The struct pages that start at `last` or before cannot be read.
+    /// Records that the struct pages that start at `last` or before are unreadable.
     pub(super) fn give_up(&mut self, last: u64, what: String) {
         let pfn = self.pfn();
         self.inconsistency.get_or_insert(Inconsistency { pfn, what });
         self.fill_until(last, PageClass::Undecided);
     }
 
-    /// What was read since the struct page at `from` was not what is there.
+    /// Undoes the classes since the struct page at `from`, whose bytes were not what the source has.
     pub(super) fn distrust(&mut self, from: u64) {
         let first = (from.wrapping_sub(self.map) / self.rules.layout.size as u64) as usize;
         let pfn = self.first_pfn + first as u64;
@@ -279,7 +279,7 @@ impl<'b> Block<'b> {
             pfn,
             what: "its struct page could not be read to the end".into(),
         });
-        // At least one page, or nothing would get done.
+        // At least one page, so that the scan makes progress.
         self.next = self.next.max(first + 1).min(self.out.len());
         if let Some(pages) = self.out.get_mut(first..self.next) {
             pages.fill(PageClass::Undecided);
@@ -288,7 +288,7 @@ impl<'b> Block<'b> {
         self.free_end = 0;
     }
 
-    /// The head that [`Stop::Compound`] asked for has been read.
+    /// Continues with the head that [`Stop::Compound`] asked for.
     pub(super) fn resolved(&mut self, head_at: u64, flags: u64, found: Result<Compound, &'static str>) {
         match found {
             Ok(compound) => {

@@ -1,16 +1,16 @@
-//! A block 64 pages at a time: most are what their own struct page says, and only the others are gone through.
+//! Classifies a block 64 pages at a time: most pages need only their own struct page, the others go through the rules.
 
 use super::block::{Block, Stop};
 use super::kinds::{CLASS, GROUP, PageKinds, SIZE, Structs};
 use super::matcher::PageMatcher;
 use crate::PageClass;
 
-/// How far ahead of the group at hand struct pages are fetched, in pages: 4 KiB of them.
+/// How far ahead struct pages are prefetched, in pages: 4 KiB of them.
 const AHEAD: usize = 64;
 
 impl Block<'_> {
-    /// Classifies pages in whole groups, as many as `structs` and the block hold; the first struct page is the next
-    /// page's. None when what is left makes no group.
+    /// Classifies pages in whole groups, as many as `structs` and the block hold; they begin with that of the
+    /// next page. None if less than a group is left.
     pub(super) fn groups(&mut self, matcher: &PageMatcher, structs: &[[u8; SIZE]]) -> Option<Stop> {
         let base = self.next;
         loop {
@@ -31,7 +31,7 @@ impl Block<'_> {
         }
     }
 
-    /// The group that starts with the next page; `structs` has its struct pages, and may have those after.
+    /// The group that starts with the next page; `structs` has its struct pages, and perhaps later ones.
     fn group(&mut self, matcher: &PageMatcher, structs: &[[u8; SIZE]]) -> Option<Stop> {
         let first = self.next;
         let group = structs.first_chunk::<GROUP>()?;
@@ -46,7 +46,7 @@ impl Block<'_> {
             if self.next < self.free_end {
                 self.fill(self.free_end.min(first + GROUP), self.free);
             }
-            // The next page that is not just what its struct page says.
+            // The next page that needs more than its struct page.
             let skipped = self.next - first;
             let Some(left) = special.checked_shr(skipped as u32).filter(|left| *left != 0) else {
                 self.next = first + GROUP;
@@ -83,7 +83,7 @@ impl Block<'_> {
         stop
     }
 
-    /// The same for those that follow head `index`. Where it is none, or a copy of another, nothing is carried on.
+    /// Does the same for the tails after head `index`, unless it is not a head or a copy of another.
     fn tails_after_head(&mut self, continues: u64, index: usize) {
         let more = (continues >> index >> 1).trailing_ones() as usize;
         if let Some(class) = self.headed_by(self.next - 1) {
@@ -91,7 +91,7 @@ impl Block<'_> {
         }
     }
 
-    /// The tails that follow tail `index` of the group and name the same head belong with it.
+    /// Classifies the tails after tail `index` of the group that have the same head.
     fn tails_after(&mut self, page: &[u8], continues: u64, index: usize) {
         let more = (continues >> index >> 1).trailing_ones() as usize;
         if more == 0 {
@@ -113,7 +113,7 @@ pub(super) fn page_kinds(
 ) -> PageKinds {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, the only thing the function asks for beyond safe Rust.
+        // SAFETY: the processor has AVX2, the only requirement of the function.
         return unsafe { super::avx2::kinds(matcher, structs, ahead, at) };
     }
     let _ = ahead;

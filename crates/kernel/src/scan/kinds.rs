@@ -1,20 +1,20 @@
-//! The kind of a struct page: one byte that says what the struct page alone shows, before anything that depends on its
-//! neighbours is decided.
+//! The kind of a struct page: one byte with all that the struct page alone shows, before rules that depend on its
+//! neighbours.
 
 use crate::PageClass;
 
 /// Pages in a group: one page of the vmemmap, and one word of a bitmap.
 pub(super) const GROUP: usize = 64;
-/// Bytes of the struct pages looked at this way. Others (56 or 80) are rare, and go one by one.
+/// Bytes of struct pages that are matched in groups. Others (56 or 80) are rare, and are classified one by one.
 pub(super) const SIZE: usize = 64;
 /// The struct pages of a group.
 pub(super) type Structs = [[u8; SIZE]; GROUP];
 
 /// Low bits of a kind: the class of a page that is neither tail nor head, `PageClass as u8`.
 pub(super) const CLASS: u8 = 0x0f;
-/// In a tail's kind, in place of the class: it names the same head as the page before it, or that page itself.
+/// In a tail's kind, instead of the class: its head is that of the previous page, or the previous page itself.
 pub(super) const CONTINUES: u8 = 0x01;
-/// The page is poisoned, whatever else it is.
+/// The page is poisoned.
 pub(super) const POISONED: u8 = 0x10;
 /// The page is the first of a free block, if neither tail nor head.
 pub(super) const FREE: u8 = 0x20;
@@ -35,13 +35,13 @@ pub(super) struct PageKinds {
 }
 
 impl PageKinds {
-    /// The class of each page, as far as its own struct page tells.
+    /// The class of each page by its own struct page.
     pub(super) fn classes(&self) -> [PageClass; GROUP] {
         self.bytes.map(|kind| CLASSES[usize::from(kind & CLASS)])
     }
 }
 
-/// Classes by number; the last three are none.
+/// Classes by number; the last three do not exist.
 const CLASSES: [PageClass; 16] = {
     let mut classes = [PageClass::Undecided; 16];
     let mut number = 0;

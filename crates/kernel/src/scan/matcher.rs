@@ -15,7 +15,7 @@ impl Bits {
     pub(super) const NEVER: Self = Self { mask: 0, want: 1 };
     pub(super) const ALWAYS: Self = Self { mask: 0, want: 0 };
 
-    /// All bits of `mask`; never where there are none.
+    /// Tests that all bits of `mask` are set; an empty mask never matches.
     fn all(mask: u64) -> Self {
         if mask == 0 { Self::NEVER } else { Self { mask, want: mask } }
     }
@@ -26,15 +26,15 @@ impl Bits {
     }
 }
 
-/// The rules of one kernel in this form.
+/// The rules of one kernel as masks and values.
 #[derive(Debug, Clone)]
 pub(super) struct PageMatcher {
-    /// Which of the eight words of a struct page each field is.
+    /// The index of each field among the eight words of a struct page.
     pub(super) flags_at: usize,
     pub(super) compound_at: usize,
     pub(super) mapping_at: usize,
     pub(super) mapcount_at: usize,
-    /// Bits to shift that word right by, to have `_mapcount` lowest.
+    /// Right shift that moves `_mapcount` to the lowest bits of its word.
     pub(super) mapcount_shift: u32,
     /// `PG_head`: any bit of it counts.
     pub(super) head: u64,
@@ -43,14 +43,14 @@ pub(super) struct PageMatcher {
     pub(super) lru: Bits,
     pub(super) swap: Bits,
     pub(super) private: Bits,
-    /// What anonymous pages are.
+    /// The class of anonymous pages.
     pub(super) anon: PageClass,
-    /// Tests of `_mapcount` and what a page is that passes. The first counts.
+    /// Tests of `_mapcount`, each with the class of pages that pass. The first match counts.
     pub(super) types: [(Bits, PageClass); 6],
 }
 
 impl PageMatcher {
-    /// None where struct pages are of another size, or their fields lie otherwise than on words.
+    /// Returns `None` if struct pages have another size or their fields are not words.
     pub(super) fn new(rules: &Rules) -> Option<Self> {
         let layout = &rules.layout;
         let word = |offset: usize| offset.is_multiple_of(8).then_some(offset / 8);
@@ -81,7 +81,7 @@ impl PageMatcher {
         })
     }
 
-    /// The kinds of a group's pages, on any processor. The struct page of the first is at the virtual address `at`.
+    /// Returns the kinds of a group's pages, on any processor. The struct page of the first is at the virtual address `at`.
     pub(super) fn kinds_one_by_one(&self, structs: &Structs, at: u64) -> PageKinds {
         let mut bytes = [0; GROUP];
         let mut previous = None;
@@ -118,17 +118,17 @@ impl PageMatcher {
         }
     }
 
-    /// Whether none of the pages is poisoned.
+    /// Returns whether none of the pages is poisoned.
     pub(super) fn unharmed(&self, structs: &Structs) -> bool {
         self.poison.mask == 0
             || structs.iter().fold(0, |any, page| any | self.word(page, self.flags_at)) & self.poison.mask
                 == 0
     }
 
-    /// Word `index` of a struct page.
+    /// Returns word `index` of a struct page.
     #[inline(always)]
     pub(super) fn word(&self, page: &[u8; SIZE], index: usize) -> u64 {
-        // Without a check of bounds, which a mask is cheaper than: this is the innermost loop of all.
+        // A mask is cheaper than a bounds check: this is the innermost loop.
         let words = page.as_chunks::<8>().0;
         words.get(index & 7).map_or(0, |word| u64::from_le_bytes(*word))
     }

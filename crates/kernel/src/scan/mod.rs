@@ -17,17 +17,17 @@ use self::matcher::PageMatcher;
 use crate::walker::Walker;
 use crate::{Kernel, KernelError, PageClass, TranslateError};
 
-/// What one block held.
+/// The contents of one block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockReport {
     /// Pages per class, indexed by `class as usize`; they add up to the pages classified.
     pub pages: [u64; PageClass::COUNT],
-    /// The first thing that was not as it should be, if anything was not. Its pages are kept.
+    /// The first inconsistency, if any. Its pages are kept.
     pub inconsistency: Option<Inconsistency>,
 }
 
-/// Something in the kernel's own structures that could not be true or could not be read. A crashed kernel may have
-/// destroyed them, so this is no reason to give up: the pages concerned are [`PageClass::Undecided`].
+/// Something in the kernel's structures that is impossible or unreadable. A crashed kernel may have destroyed them, so the
+/// scan continues: the pages concerned are [`PageClass::Undecided`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inconsistency {
     /// The first page concerned.
@@ -48,7 +48,7 @@ pub struct PageScanner<'a> {
 }
 
 impl<'a> PageScanner<'a> {
-    /// A scanner that reads through `view`.
+    /// Returns a scanner that reads through `view`.
     pub fn new(kernel: &'a Kernel, view: Box<dyn View + 'a>) -> Self {
         Self {
             kernel,
@@ -59,8 +59,8 @@ impl<'a> PageScanner<'a> {
         }
     }
 
-    /// Classifies the pages of block number `block`, which are PFNs `block * pages_per_block` and on. `out` receives
-    /// one class per page; where it is shorter than a block, the block's beginning, and where it is longer, the rest is
+    /// Classifies the pages of block number `block`, whose first PFN is `block * pages_per_block`. `out` receives
+    /// one class per page. If it is shorter than a block, it receives the beginning; if it is longer, the rest is
     /// [`PageClass::Absent`].
     ///
     /// Struct pages that cannot be read make [`PageClass::Undecided`] pages and an [`Inconsistency`], not an error; an error
@@ -84,8 +84,8 @@ impl<'a> PageScanner<'a> {
         Ok(BlockReport { pages: count(out), inconsistency })
     }
 
-    /// Passes the struct pages of block number `block` to `visit`, one window after the other, and decides nothing: the least
-    /// that any scan of it does. Skips what is not mapped or cannot be read.
+    /// Passes the struct pages of block number `block` to `visit`, one window at a time, without classifying them: the least
+    /// work of any scan. Skips memory that is not mapped or unreadable.
     pub fn read(&mut self, block: u64, visit: &mut dyn FnMut(&[u8])) {
         let Ok(Some(mut at)) = self.map_of(block) else { return };
         let bytes = self.kernel.pages_per_block() * self.kernel.rules().layout.size;
@@ -129,7 +129,7 @@ impl<'a> PageScanner<'a> {
             let extent = match self.walker.extent(self.view.as_mut(), at, block.bytes_left()) {
                 Ok(extent) => extent,
                 Err(TranslateError::NotMapped { level, .. }) => {
-                    // Memory hot-added in part has struct pages in part (ba72b4c8cf60, 5.3: subsections).
+                    // Partly hot-added memory has some struct pages only (ba72b4c8cf60, 5.3: subsections).
                     let region = 1u64 << kernel.space().translator().tables().shift(level);
                     block.fill_until(at | (region - 1), PageClass::Absent);
                     continue;
@@ -168,9 +168,9 @@ impl<'a> PageScanner<'a> {
     }
 }
 
-/// How many pages of each class there are.
+/// Returns the number of pages of each class.
 fn count(classes: &[PageClass]) -> [u64; PageClass::COUNT] {
-    // One pass per class over what is in the first cache: comparing 32 at once beats counting one by one.
+    // One pass per class over data in the L1 cache: comparing 32 at once is faster than counting one by one.
     const PASS: usize = 4096;
     let mut pages = [0; PageClass::COUNT];
     for pass in classes.chunks(PASS) {

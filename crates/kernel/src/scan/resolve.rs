@@ -1,4 +1,4 @@
-//! Heads of compound pages that lie outside the struct pages at hand: in an earlier block, or past the end of a window.
+//! Heads of compound pages that lie outside the given struct pages: in an earlier block, or past the end of a window.
 
 use pagehaul_physmem::View;
 
@@ -6,7 +6,7 @@ use super::block::Block;
 use crate::Kernel;
 use crate::rules::{Compound, Head, MAX_ORDER, word};
 
-/// The compound page whose head's struct page is at `head_at` and that the next page of `block` belongs to.
+/// Returns the compound page of the next page of `block`, whose head has its struct page at `head_at`.
 pub(super) fn compound(
     kernel: &Kernel,
     view: &mut dyn View,
@@ -14,7 +14,7 @@ pub(super) fn compound(
     head_at: u64,
 ) -> Result<Compound, &'static str> {
     let found = match read(kernel, view, block, head_at)? {
-        // The page at hand shows a head that is not its own.
+        // The struct page shows a head that is not its own.
         Head::Fake(real_at) if head_at == block.struct_page() => read(kernel, view, block, real_at)?,
         other => other,
     };
@@ -45,8 +45,8 @@ fn read(kernel: &Kernel, view: &mut dyn View, block: &Block<'_>, head_at: u64) -
     Ok(rules.head(&pair, head_at, pfn))
 }
 
-/// The page whose struct page is at `at`: one of the block's own pages, or one before it, no further back than the
-/// largest compound page reaches.
+/// Returns the page whose struct page is at `at`: one of the block, or one before it, at most as far back as the largest
+/// compound page reaches.
 fn pfn_of(kernel: &Kernel, view: &mut dyn View, block: &Block<'_>, at: u64) -> Option<u64> {
     let pages = kernel.pages_per_block() as u64;
     let size = kernel.rules().layout.size as u64;

@@ -1,4 +1,4 @@
-//! Three ways through the same struct pages, wide, in groups one by one, and singly, come to the same classes.
+//! Tests that three ways to classify struct pages (AVX2, portable groups, one by one) agree.
 
 use pagehaul_synth::{Era, Machine};
 use proptest::prelude::*;
@@ -20,12 +20,12 @@ fn rules(era: Era) -> Rules {
     Rules::new(&info).unwrap().0
 }
 
-/// What a struct page is to be, and where compound pages and free blocks lead.
+/// The contents of a generated struct page, and where compound pages and free blocks lead.
 fn one() -> impl Strategy<Value = (u8, u8, u64)> {
     (0..12u8, 0..7u8, any::<u64>())
 }
 
-/// Struct pages such as a kernel leaves behind, and such as none does.
+/// Generates struct pages, plausible and impossible ones.
 fn lay(rules: &Rules, recipe: &[(u8, u8, u64)]) -> Vec<u8> {
     let layout = &rules.layout;
     let mut bytes = vec![0; PAGES * SIZE];
@@ -79,7 +79,7 @@ fn lay(rules: &Rules, recipe: &[(u8, u8, u64)]) -> Vec<u8> {
     bytes
 }
 
-/// Goes through all of `bytes` in windows of `window` pages.
+/// Classifies all of `bytes` in windows of `window` pages.
 fn classify(
     rules: &Rules,
     matcher: Option<&PageMatcher>,
