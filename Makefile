@@ -105,7 +105,7 @@ packages: setup
 test-packages: setup
 	scripts/test_packages.sh
 
-# Debian 12 and 13 guests with their own kdump-tools, with pagehaul-kdump installed and with it removed.
+# Debian 12 and 13 guests with their own kdump-tools: with pagehaul-kdump installed, to the disk and over ssh, and with it removed.
 test-kdump: setup
 	cargo build --release --locked -p pagehaul -p lab
 	deb=$$(scripts/packages.sh | sed -n 3p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) --deb "$$deb"

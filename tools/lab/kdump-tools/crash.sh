@@ -1,4 +1,4 @@
-# Installs or removes pagehaul's package, and crashes. /lab/verb says which.
+# Installs or removes pagehaul's package, and crashes. /lab/verb says which; ssh: installs it and sends the dump to the host.
 say() {
     echo "PHLAB $*"
 }
@@ -6,7 +6,24 @@ read -r verb </lab/verb
 chmod 755 /lab/pagehaul
 # Of the crash before.
 [ "$verb" = install ] || say report "$(/lab/pagehaul kdump report --json | tr -d '\n')"
+settings=/etc/default/kdump-tools
+if [ -e /lab/settings.local ]; then
+    mv /lab/settings.local $settings
+    systemctl -q disable --now systemd-networkd
+fi
 case $verb in
+ssh)
+    dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed"
+    cp -a $settings /lab/settings.local
+    cat /lab/ssh.settings >>$settings
+    mkdir -p -m 700 /root/.ssh
+    for file in kdump_id_rsa known_hosts config; do
+        install -m 600 /lab/$file /root/.ssh/
+    done
+    printf '[Match]\nType=ether\n[Network]\nAddress=10.0.2.15/24\n' >/etc/systemd/network/lab.network
+    systemctl -q enable --now systemd-networkd systemd-networkd-wait-online
+    ssh -i /root/.ssh/kdump_id_rsa "$(. $settings && echo "$SSH")" true || say error "the host does not answer"
+    ;;
 install) dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed" ;;
 remove) dpkg -r pagehaul-kdump || say error "dpkg -r failed" ;;
 esac
@@ -14,7 +31,7 @@ for second in $(seq 900); do
     [ "$(cat /sys/kernel/kexec_crash_loaded)" = 1 ] && break
     sleep 1
 done
-[ "$verb" = remove ] || sh /lab/check.sh
+[ "$verb" != install ] || sh /lab/check.sh
 say status "$(kdump-config status)"
 say version "$(makedumpfile -v | head -n 1)"
 # A line for each file that dpkg does not know as it is.

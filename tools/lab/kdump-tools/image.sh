@@ -28,6 +28,7 @@ add initramfs-tools busybox-static zstd
 add linux-image-cloud-amd64
 add kexec-tools makedumpfile
 add kdump-tools
+add openssh-client
 rm "$tree/usr/sbin/policy-rc.d"
 in_tree apt-get clean
 rm -rf "$tree"/var/lib/apt/lists/*

@@ -86,6 +86,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
         cpu: "Haswell-noTSX",
         accelerator: config.accelerator,
         disks: std::slice::from_ref(&files),
+        network: false,
         devices: &["vmcoreinfo"],
         directory: &sockets.0,
         silence: Duration::from_secs(900),

@@ -5,6 +5,7 @@ use crate::debuginfo;
 use crate::disk::{self, Disk};
 use crate::kernels::Kernel;
 use crate::socket_directory::SocketDirectory;
+use crate::sshd::{self, Sshd};
 use crate::tools::Tools;
 use crate::validate::process::as_root;
 use crate::vm::{Accelerator, Machine};
@@ -48,18 +49,61 @@ const FIRST_SIZE: u64 = 4096 + 8;
 /// pagehaul writes the status word of the header, at this offset, last: the first record ends before it.
 const STATUS_OFFSET: u64 = 424;
 
+/// Where the guests' dumps go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Target {
+    /// To the guest's disk, with the package installed and with it removed.
+    Local,
+    /// Over ssh to the host, with the package installed.
+    Ssh,
+    /// First to the disk, then over ssh, then to the disk without the package.
+    All,
+}
+
+/// What is done to a guest before it crashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Install,
+    Ssh,
+    Remove,
+}
+
+impl Verb {
+    fn all(target: Target) -> &'static [Verb] {
+        match target {
+            Target::Local => &[Verb::Install, Verb::Remove],
+            Target::Ssh => &[Verb::Ssh],
+            Target::All => &[Verb::Install, Verb::Ssh, Verb::Remove],
+        }
+    }
+
+    /// Its name in crash.sh.
+    fn name(self) -> &'static str {
+        match self {
+            Verb::Install => "install",
+            Verb::Ssh => "ssh",
+            Verb::Remove => "remove",
+        }
+    }
+
+    /// Who writes the dump.
+    fn writer(self) -> &'static str {
+        if self == Verb::Remove { "makedumpfile" } else { "pagehaul" }
+    }
+}
+
 /// Crashes a guest of `suite` (or of each: `all`) with the package `deb` installed, and again with it removed.
-pub fn validate(suite: &str, deb: &Path, pagehaul: &Path) -> Result<()> {
+pub fn validate(suite: &str, target: Target, deb: &Path, pagehaul: &Path) -> Result<()> {
     let releases: Vec<_> =
         RELEASES.iter().filter(|release| suite == "all" || release.suite == suite).collect();
     ensure!(!releases.is_empty(), "no release {suite}: expected bookworm, trixie or all");
     for release in releases {
-        validate_release(release, deb, pagehaul).with_context(|| release.suite)?;
+        validate_release(release, target, deb, pagehaul).with_context(|| release.suite)?;
     }
     Ok(())
 }
 
-fn validate_release(release: &Release, deb: &Path, pagehaul: &Path) -> Result<()> {
+fn validate_release(release: &Release, target: Target, deb: &Path, pagehaul: &Path) -> Result<()> {
     let tools = Tools::get()?;
     let prepared = prepared(release, &tools)?;
     let scratch = cache::directory()?.join(format!("kdump-tools-{}", std::process::id()));
@@ -70,7 +114,7 @@ fn validate_release(release: &Release, deb: &Path, pagehaul: &Path) -> Result<()
         .args([prepared.join("root.disk"), guest.disk.clone()])
         .status();
     ensure!(copied.context("running cp")?.success(), "copying the guest's disk failed");
-    let result = guest.crash_twice(deb, pagehaul, &scratch);
+    let result = guest.crash_each(Verb::all(target), deb, pagehaul, &scratch);
     // Kept on failure, to look at.
     if result.is_ok() {
         fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
@@ -102,7 +146,7 @@ fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
         }
         let guest = Guest { release, tools, directory: draft, disk: draft.join("root.disk") };
         guest.put(&[("run.sh", PREPARE.as_bytes())])?;
-        let said = guest.run(release.crashkernel, false)?;
+        let said = guest.run(release.crashkernel, None)?;
         ensure!(
             said.iter().any(|(what, _)| what == "prepared"),
             "the guest ended before kdump-tools was ready"
@@ -122,12 +166,13 @@ struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    fn crash_twice(&self, deb: &Path, pagehaul: &Path, scratch: &Path) -> Result<()> {
+    fn crash_each(&self, verbs: &[Verb], deb: &Path, pagehaul: &Path, scratch: &Path) -> Result<()> {
         let package = fs::read(deb).with_context(|| deb.display().to_string())?;
         let checker = build::pagehaul_for_plan()?;
         let checker = fs::read(&checker).with_context(|| checker.display().to_string())?;
-        for (verb, expected) in [("install", "pagehaul"), ("remove", "makedumpfile")] {
-            let verb_line = format!("{verb}\n");
+        let mut before = None;
+        for &verb in verbs {
+            let verb_line = format!("{}\n", verb.name());
             self.put(&[
                 ("run.sh", CRASH.as_bytes()),
                 ("check.sh", CHECK.as_bytes()),
@@ -135,30 +180,58 @@ impl Guest<'_> {
                 ("pagehaul-kdump.deb", package.as_slice()),
                 ("verb", verb_line.as_bytes()),
             ])?;
-            let installs = verb == "install";
-            let crashkernel = if installs { CHECKED_CRASHKERNEL } else { self.release.crashkernel };
-            let said = self.run(crashkernel, true)?;
-            if installs {
+            let directory = scratch.join(verb.name());
+            cache::make(&directory)?;
+            let receiver = (verb == Verb::Ssh).then(|| self.receiver(&directory)).transpose()?;
+            let crashkernel =
+                if verb == Verb::Install { CHECKED_CRASHKERNEL } else { self.release.crashkernel };
+            let said = self.run(crashkernel, Some(verb))?;
+            if verb == Verb::Install {
                 self.check_findings(&said)?;
-            } else {
+            }
+            if before == Some(Verb::Install) {
                 self.check_report(&said)?;
             }
-            let find = |what: &str| {
-                said.iter().find(|(name, _)| name == what).map_or("", |(_, detail)| detail.as_str())
-            };
-            ensure!(
-                find("status").contains("ready to kdump"),
-                "kdump-config is not ready: {}",
-                find("status")
-            );
-            let ours = find("version").contains("pagehaul");
-            ensure!(ours == (expected == "pagehaul"), "after {verb}, makedumpfile is: {}", find("version"));
-            let restored = find("verify").is_empty() && find("diverted").is_empty();
-            ensure!(installs || restored, "removal leaves: {} {}", find("verify"), find("diverted"));
+            self.check_set_up(verb, &said)?;
             disk::recover(self.tools, &self.disk)?;
-            let dump = self.take_dump(&scratch.join(verb))?;
-            self.check(&dump, expected, crashkernel, pagehaul)?;
+            let dump = match receiver {
+                None => self.take_dump(&directory)?,
+                Some((sshd, received)) => {
+                    self.newest_dump(&received).with_context(|| format!("sshd's log: {}", sshd.log()))?
+                }
+            };
+            self.check(&dump, verb, crashkernel, pagehaul)?;
+            before = Some(verb);
         }
+        Ok(())
+    }
+
+    /// Starts an ssh server for the dump, and has the guest send it there. Returns the directory that gets it as well.
+    fn receiver(&self, directory: &Path) -> Result<(Sshd, PathBuf)> {
+        let sshd = Sshd::start(directory)?;
+        let received = sshd::inbox(directory)?;
+        let settings = format!("SSH={}\nKDUMP_COREDIR={}\n", Sshd::target(), received.display());
+        self.put(&[("ssh.settings", settings.as_bytes())])?;
+        for (name, content) in sshd.client_files()? {
+            self.put(&[(name, content.as_slice())])?;
+        }
+        Ok((sshd, received))
+    }
+
+    /// Checks that kdump is ready, and whose makedumpfile is installed.
+    fn check_set_up(&self, verb: Verb, said: &[(String, String)]) -> Result<()> {
+        let find =
+            |what: &str| said.iter().find(|(name, _)| name == what).map_or("", |(_, detail)| detail.as_str());
+        ensure!(find("status").contains("ready to kdump"), "kdump-config is not ready: {}", find("status"));
+        let ours = find("version").contains("pagehaul");
+        ensure!(
+            ours == (verb.writer() == "pagehaul"),
+            "after {}, makedumpfile is: {}",
+            verb.name(),
+            find("version")
+        );
+        let restored = find("verify").is_empty() && find("diverted").is_empty();
+        ensure!(verb != Verb::Remove || restored, "removal leaves: {} {}", find("verify"), find("diverted"));
         Ok(())
     }
 
@@ -216,8 +289,9 @@ impl Guest<'_> {
         Ok(())
     }
 
-    /// Boots the guest until it powers off, or until its capture kernel reboots. Returns its messages.
-    fn run(&self, crashkernel: &str, crashes: bool) -> Result<Vec<(String, String)>> {
+    /// Boots the guest until it powers off, or until its capture kernel reboots after the crash of a verb. Returns its messages.
+    fn run(&self, crashkernel: &str, verb: Option<Verb>) -> Result<Vec<(String, String)>> {
+        let crashes = verb.is_some();
         let sockets = SocketDirectory::new()?;
         let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
         let mut vm = Machine {
@@ -230,6 +304,7 @@ impl Guest<'_> {
             cpu: "Haswell-noTSX",
             accelerator: Accelerator::Tcg,
             disks: &[disk],
+            network: verb == Some(Verb::Ssh),
             devices: &["virtio-rng-pci"],
             directory: &sockets.0,
             // mkinitramfs says nothing for minutes.
@@ -256,11 +331,15 @@ impl Guest<'_> {
 
     /// Copies /var/crash from the disk, and returns the newest dump in it.
     fn take_dump(&self, into: &Path) -> Result<PathBuf> {
-        cache::make(into)?;
         let disk = self.disk.display().to_string();
         self.tools.run("debugfs", &["-R", &format!("rdump /var/crash {}", into.display()), &disk])?;
+        self.newest_dump(&into.join("crash"))
+    }
+
+    /// Returns the newest dump in the directories of `crash`, next to which is the log.
+    fn newest_dump(&self, crash: &Path) -> Result<PathBuf> {
         let mut dumps = Vec::new();
-        for entry in fs::read_dir(into.join("crash")).context("the guest has no /var/crash")?.flatten() {
+        for entry in fs::read_dir(crash).with_context(|| crash.display().to_string())?.flatten() {
             let Ok(files) = fs::read_dir(entry.path()) else { continue };
             dumps.extend(files.flatten().map(|file| file.path()));
         }
@@ -276,7 +355,8 @@ impl Guest<'_> {
         Ok(dump.clone())
     }
 
-    fn check(&self, dump: &Path, expected: &str, crashkernel: &str, pagehaul: &Path) -> Result<()> {
+    fn check(&self, dump: &Path, verb: Verb, crashkernel: &str, pagehaul: &Path) -> Result<()> {
+        let expected = verb.writer();
         let mut size = [0; 8];
         fs::File::open(dump)
             .and_then(|file| file.read_exact_at(&mut size, FIRST_SIZE))
@@ -310,8 +390,9 @@ impl Guest<'_> {
         );
         let mib = fs::metadata(dump).map(|meta| meta.len() >> 20).unwrap_or_default();
         println!(
-            "ok   {}: kdump-tools, crashkernel={crashkernel}: {mib} MiB written by {writer}, complete, opened by drgn",
-            self.release.suite
+            "ok   {}: kdump-tools, {}, crashkernel={crashkernel}: {mib} MiB written by {writer}, complete, opened by drgn",
+            self.release.suite,
+            if verb == Verb::Ssh { "ssh to the host" } else { "local disk" }
         );
         Ok(())
     }

@@ -18,10 +18,36 @@ const PACKAGES: [&str; 4] = ["qemu-system-x86", "e2fsprogs", "xz-utils", "zstd"]
 const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
 
-/// The unpacked tree.
+/// The unpacked programs.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    tree: PathBuf,
+    tree: Tree,
+}
+
+/// Debian packages, unpacked with all their libraries.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree(PathBuf);
+
+impl Tree {
+    /// The tree in a directory.
+    pub(crate) fn new(directory: PathBuf) -> Tree {
+        Tree(directory)
+    }
+
+    /// Returns a command that runs a program of the tree with the tree's loader.
+    pub(crate) fn command(&self, program: &str) -> Result<Command> {
+        let path = PROGRAM_DIRECTORIES
+            .iter()
+            .map(|directory| self.0.join(directory).join(program))
+            .find(|path| path.exists())
+            .with_context(|| format!("{program} is not among the lab's tools in {}", self.0.display()))?;
+        let libraries: Vec<String> =
+            LIBRARIES.iter().map(|directory| self.0.join(directory).display().to_string()).collect();
+        // Not through lib64, where it is a link to the machine's loader.
+        let mut command = Command::new(self.0.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
+        command.arg("--library-path").arg(libraries.join(":")).arg(path);
+        Ok(command)
+    }
 }
 
 impl Tools {
@@ -31,27 +57,17 @@ impl Tools {
         let tree = cache::directory()?.join("tools").join(key);
         cache::once(&tree, |draft| Apt::new(&SUITES, false)?.unpack_closure(&PACKAGES, draft).map(drop))
             .context("setting up QEMU and the other host programs")?;
-        Ok(Tools { tree })
+        Ok(Tools { tree: Tree::new(tree) })
     }
 
     /// Returns a command that runs a program of the tree.
     pub fn command(&self, program: &str) -> Result<Command> {
-        let path = PROGRAM_DIRECTORIES
-            .iter()
-            .map(|directory| self.tree.join(directory).join(program))
-            .find(|path| path.exists())
-            .with_context(|| format!("{program} is not among the lab's tools in {}", self.tree.display()))?;
-        let libraries: Vec<String> =
-            LIBRARIES.iter().map(|directory| self.tree.join(directory).display().to_string()).collect();
-        // Not through lib64, where it is a link to the machine's loader.
-        let mut command = Command::new(self.tree.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
-        command.arg("--library-path").arg(libraries.join(":")).arg(path);
-        Ok(command)
+        self.tree.command(program)
     }
 
     /// Returns the directories with QEMU's firmware.
     pub fn firmware(&self) -> [PathBuf; 2] {
-        ["qemu", "seabios"].map(|name| self.tree.join("usr/share").join(name))
+        ["qemu", "seabios"].map(|name| self.tree.0.join("usr/share").join(name))
     }
 
     /// Runs a program and returns its output. Its standard error becomes the error.

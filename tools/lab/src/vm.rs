@@ -1,6 +1,7 @@
 //! Runs one virtual machine.
 
 use crate::cache;
+use crate::child::end_with_parent;
 use crate::console::{self, Line};
 use crate::disk::Disk;
 use crate::qmp::Qmp;
@@ -9,7 +10,6 @@ use anyhow::{Context, Result, bail};
 use lab_guest::plan::message;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -46,6 +46,8 @@ pub struct Machine<'a> {
     pub accelerator: Accelerator,
     /// Disks, found by their serial numbers.
     pub disks: &'a [Disk],
+    /// Whether it has a network: QEMU's own, in which 10.0.2.2 is the host's loopback interface.
+    pub network: bool,
     /// Additional devices.
     pub devices: &'a [&'a str],
     /// Directory for the console log and the control socket, whose path must be short.
@@ -75,19 +77,7 @@ impl Machine<'_> {
         let only_one = cache::lock("vm")?;
         let socket = self.directory.join("qmp");
         let mut command = self.command(&socket)?;
-        let parent = std::process::id();
-        // SAFETY: prctl and getppid are async-signal-safe, and nothing is allocated.
-        unsafe {
-            command.pre_exec(move || {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // The parent may have died before the prctl.
-                if libc::getppid().cast_unsigned() == parent {
-                    Ok(())
-                } else {
-                    Err(std::io::ErrorKind::Other.into())
-                }
-            });
-        }
+        end_with_parent(&mut command, libc::SIGKILL);
         let started = Instant::now();
         let mut child = command.spawn().context("starting QEMU")?;
         let log = self.directory.join("console.log");
@@ -132,6 +122,10 @@ impl Machine<'_> {
             };
             command.args(["-drive", &format!("if=none,id={serial},{drive}{slow}")]);
             command.args(["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
+        }
+        if self.network {
+            // No firmware: nothing boots from the network.
+            command.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]);
         }
         for device in self.devices {
             command.args(["-device", device]);

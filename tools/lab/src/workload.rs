@@ -101,6 +101,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
         cpu: "Haswell-noTSX",
         accelerator: Accelerator::Tcg,
         disks: &disks,
+        network: false,
         devices: &[],
         directory: &sockets.0,
         silence: Duration::from_secs(longest) + SLACK,

@@ -126,11 +126,14 @@ enum Command {
         #[command(flatten)]
         on: KernelArguments,
     },
-    /// Crash guests with Debian's kdump-tools, with pagehaul-kdump installed and with it removed. Needs root or sudo.
+    /// Crash guests with Debian's kdump-tools, with pagehaul-kdump installed, also over ssh, and with it removed. Needs root or sudo.
     KdumpTools {
         /// Debian release: bookworm, trixie or all.
         #[arg(long, default_value = "all")]
         suite: String,
+        /// Where the dumps go.
+        #[arg(long, value_enum, default_value = "all")]
+        target: kdump_tools::Target,
         /// The package pagehaul-kdump, as scripts/packages.sh builds it.
         #[arg(long)]
         deb: PathBuf,
@@ -225,8 +228,8 @@ pub fn run() -> Result<()> {
             Ok(())
         }
         Command::PowerCut { on } => power::validate(&on.kernel, &release_build(on.pagehaul)?).map(drop),
-        Command::KdumpTools { suite, deb, pagehaul } => {
-            kdump_tools::validate(&suite, &deb, &release_build(pagehaul)?)
+        Command::KdumpTools { suite, target, deb, pagehaul } => {
+            kdump_tools::validate(&suite, target, &deb, &release_build(pagehaul)?)
         }
         Command::Reclaim(arguments) => workload::reclaim(&arguments),
         Command::Vmalloc(arguments) => workload::vmalloc(&arguments),

@@ -24,6 +24,7 @@ pub(super) fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
         cpu: "host",
         accelerator: Accelerator::Kvm,
         disks: &[],
+        network: false,
         devices: &[],
         directory: &directory.0,
         silence: Duration::from_secs(15),

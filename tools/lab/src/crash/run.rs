@@ -36,6 +36,7 @@ pub(super) fn run(
         cpu: &config.cpu,
         accelerator: config.accelerator,
         disks: &disks,
+        network: false,
         devices: &["virtio-balloon-pci"],
         directory: &socket_directory.0,
         silence: Duration::from_secs(120.max(config.time_limit + 30)),
