@@ -235,12 +235,16 @@ fn is_known(root: &Root, host: &str) -> bool {
     let name = host.rsplit('@').next().unwrap_or(host);
     ["/root/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"].iter().filter_map(|path| root.text(path)).any(
         |text| {
-            text.lines().filter_map(|line| line.split_whitespace().next()).any(|names| {
-                names.starts_with("|1|")
-                    || names.split(',').any(|known| known.trim_matches(['[', ']']) == name)
-            })
+            text.lines()
+                .filter_map(|line| line.split_whitespace().next())
+                .any(|names| names.starts_with("|1|") || names.split(',').any(|known| host_of(known) == name))
         },
     )
+}
+
+/// The host in a name of `known_hosts`: those on another port than 22 are `[host]:port`.
+fn host_of(name: &str) -> &str {
+    name.strip_prefix('[').and_then(|rest| rest.split(']').next()).unwrap_or(name)
 }
 
 impl Facts {

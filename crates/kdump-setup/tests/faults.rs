@@ -101,6 +101,15 @@ fn each_fault_is_found_alone() {
 }
 
 #[test]
+fn a_host_on_another_port_is_known() {
+    let machine = Machine::debian();
+    configure(&machine, "USE_KDUMP=1\nSSH=\"kdump@10.0.2.2\"");
+    machine.write("/root/.ssh/kdump_id_rsa", "key");
+    machine.write("/root/.ssh/known_hosts", "[10.0.2.2]:2222 ssh-ed25519 AAAA");
+    assert_eq!(machine.findings(Expected::default()), Vec::<&str>::new());
+}
+
+#[test]
 fn what_is_planned_is_compared() {
     let machine = Machine::debian();
     assert_eq!(machine.findings(Expected { cpus: Some(4), dump_bytes: None }), ["few-cpus"]);
