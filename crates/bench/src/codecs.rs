@@ -13,13 +13,13 @@ use serde::Serialize;
 use crate::BenchError;
 use crate::pages::{self, Noise};
 
-/// What is swept unless other methods are asked for.
+/// The default methods.
 pub const METHODS: &str = "zlib:1,zlib:6,lzo,snappy,zstd:-5,zstd:-3,zstd:-1,zstd:1,zstd:3";
 /// Percent of incompressible bytes.
 pub const DIRTINESS: [u8; 11] = [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
 /// Pages of each dirtiness: 4 MiB, more than the second cache holds.
 const PAGES: usize = 1024;
-/// PFNs looked at together when real pages are sampled.
+/// PFNs that are sampled together.
 const BLOCK: usize = 1 << 15;
 
 /// One method on one kind of pages, one thread.
@@ -33,7 +33,7 @@ pub struct CodecRate {
     pub speed: f64,
     /// Bytes of memory over bytes stored.
     pub ratio: f64,
-    /// Share of pages that did not shrink, and are stored as they are.
+    /// Share of pages that do not shrink and are stored uncompressed.
     pub raw: f64,
 }
 
@@ -42,13 +42,13 @@ pub struct CodecRate {
 pub struct ZeroTest {
     /// Bytes, more than any cache holds.
     pub bytes: usize,
-    /// The zero test, all pages being zero.
+    /// The zero test, on zero pages.
     pub test: f64,
     /// The sum.
     pub sum: f64,
 }
 
-/// Every method at every dirtiness, about `time` for each figure.
+/// Measures every method at every dirtiness, about `time` for each figure.
 pub fn by_dirtiness(methods: &[Method], time: Duration) -> Result<Vec<CodecRate>, BenchError> {
     let mut rates = Vec::new();
     for dirtiness in DIRTINESS {
@@ -61,7 +61,7 @@ pub fn by_dirtiness(methods: &[Method], time: Duration) -> Result<Vec<CodecRate>
     Ok(rates)
 }
 
-/// Every method on the pages of `sample`.
+/// Measures every method on the pages of `sample`.
 pub fn on_pages(
     methods: &[Method],
     sample: &[PageBuf],
@@ -70,8 +70,8 @@ pub fn on_pages(
     methods.iter().map(|&method| measure(method, sample, time)).collect()
 }
 
-/// About `count` pages of a dump or vmcore, spread evenly over those it holds; zero pages are skipped, as a dump
-/// leaves them out.
+/// Returns about `count` pages of a dump or vmcore, spread evenly over those it holds. Zero pages are skipped, as in a
+/// dump.
 pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
     let source = Source::open(path, MapPolicy::default())?;
     let memory = source.memory();
@@ -92,7 +92,7 @@ pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
             if seen % step != 0 {
                 continue;
             }
-            // What cannot be read is not part of the sample.
+            // Unreadable pages are not part of the sample.
             if let Ok(page) = view.page(first + index as u64, &mut scratch)
                 && !is_zero(page)
             {
@@ -106,7 +106,7 @@ pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
     Ok(sample)
 }
 
-/// The zero test over 256 MiB of zeros.
+/// Measures the zero test over 256 MiB of zeros.
 pub fn zero_test(time: Duration) -> ZeroTest {
     let bytes = 256 << 20;
     let mut zeros = vec![0u8; bytes];
@@ -118,7 +118,7 @@ pub fn zero_test(time: Duration) -> ZeroTest {
     };
     let (mut tests, mut sums) = (Vec::new(), Vec::new());
     let start = Instant::now();
-    // In turn, so that a slow moment of the machine falls on both.
+    // Alternating, so that other load on the machine affects both.
     while start.elapsed() < time || tests.len() < 3 {
         tests.push(seconds(|| {
             black_box(pages.iter().all(is_zero_page));

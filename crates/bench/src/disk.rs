@@ -1,4 +1,4 @@
-//! How fast a disk takes a dump's bytes.
+//! Measures how fast a disk takes a dump's bytes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ pub fn write(directory: &Path, bytes: u64, time: Duration) -> Result<Written, Be
     Ok(Written { bytes: written, seconds: start.elapsed().as_secs_f64() })
 }
 
-/// A directory in `directory`, which is removed with its files in the end.
+/// A directory in `directory`, which is removed with its files at the end.
 pub(crate) fn temporary(directory: &Path) -> Result<tempfile::TempDir, BenchError> {
     tempfile::tempdir_in(directory).map_err(|source| BenchError::Io {
         path: directory.to_owned(),

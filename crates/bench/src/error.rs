@@ -14,9 +14,9 @@ pub enum BenchError {
     TooShort {
         /// The file.
         path: PathBuf,
-        /// Bytes it has.
+        /// Its size in bytes.
         size: u64,
-        /// Bytes it takes.
+        /// Bytes that are needed.
         least: u64,
     },
     /// The system refused.
@@ -26,7 +26,7 @@ pub enum BenchError {
         path: PathBuf,
         /// What was being done.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A capture failed.
@@ -38,13 +38,13 @@ pub enum BenchError {
     /// A codec cannot be set up.
     #[error(transparent)]
     Codec(#[from] pagehaul_codec::CodecError),
-    /// The kernel in the source is not understood.
+    /// The kernel in the source cannot be interpreted.
     #[error(transparent)]
     Kernel(#[from] pagehaul_kernel::KernelError),
     /// The output cannot be created.
     #[error(transparent)]
     Output(#[from] pagehaul_output::OutputError),
-    /// What was measured shows that something is wrong with it.
+    /// The measurement shows an error of what was measured.
     #[error("{0}")]
     Wrong(String),
 }

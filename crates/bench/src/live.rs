@@ -10,15 +10,15 @@ use pagehaul_vmcore::Source;
 
 use crate::BenchError;
 
-/// Pages compressed between two looks at the clock: 1 MiB, which caches hold.
+/// Pages compressed between two readings of the clock: 1 MiB, which fits caches.
 const BATCH: usize = 256;
 
-/// What packing made of a sample of pages.
+/// The result of packing a sample of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Contents {
-    /// Pages that could be read.
+    /// Readable pages.
     pub pages: u64,
-    /// Pages of zeros among them.
+    /// Zero pages among them.
     pub zero: u64,
     /// Bytes stored for them.
     pub stored: u64,
@@ -26,14 +26,14 @@ pub struct Contents {
     pub seconds: f64,
 }
 
-/// Packs these pages of a source, on one CPU. Pages that cannot be read are skipped.
+/// Packs these pages of a source, on one CPU. Unreadable pages are skipped.
 pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Contents, BenchError> {
     let mut compressor = Compressor::new(method)?;
     let mut view = source.memory().view();
     let mut scratch = [0; PAGE_SIZE];
     let mut found = Contents::default();
     for pfns in pfns.chunks(BATCH) {
-        // Reading is measured by itself: a capture reads pages in a row, not a few of them.
+        // Reading is measured separately: a capture reads long runs of pages.
         let pages: Vec<PageBuf> =
             pfns.iter().filter_map(|&pfn| view.page(pfn, &mut scratch).ok().copied()).collect();
         found.pack(&mut compressor, &pages);
@@ -42,7 +42,7 @@ pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Content
 }
 
 impl Contents {
-    /// Packs pages and drops them.
+    /// Packs pages and discards them.
     pub(crate) fn pack(&mut self, compressor: &mut Compressor, pages: &[PageBuf]) {
         let mut out = [0; PAGE_SIZE];
         let start = Instant::now();
@@ -58,11 +58,11 @@ impl Contents {
     }
 }
 
-/// Pages read in a row, and how many rows, to measure reading.
+/// Pages of a run, and number of runs, to measure reading.
 const ROW: u64 = 256;
 const ROWS: usize = 64;
 
-/// Seconds that reading a page takes, measured on rows of pages that begin at some of these. 0 where none can be read.
+/// Returns the seconds that reading a page takes, measured on runs of pages that begin at some of these. 0 if none is readable.
 pub fn read(source: &Source, pfns: &[u64]) -> f64 {
     let mut view = source.memory().view();
     let mut scratch = [0; PAGE_SIZE];
@@ -84,13 +84,13 @@ pub fn read(source: &Source, pfns: &[u64]) -> f64 {
 /// How fast one CPU classifies pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScanRate {
-    /// Seconds to find the kernel and the pages that it maps for itself, once per capture.
+    /// Seconds to find the kernel and the pages that it maps, once per capture.
     pub start: f64,
     /// Struct pages per second.
     pub pages: f64,
 }
 
-/// Classifies pages in blocks spread over the memory of a running kernel for about `time`. `None` where its kernel is not found.
+/// Classifies pages in blocks spread over the memory of a running kernel for about `time`. `None` if the kernel is not found.
 pub fn scan(source: &Source, max_pfn: u64, time: Duration) -> Option<ScanRate> {
     let memory = source.memory();
     let start = Instant::now();
@@ -101,7 +101,7 @@ pub fn scan(source: &Source, max_pfn: u64, time: Duration) -> Option<ScanRate> {
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let blocks = kernel.blocks(max_pfn);
     let (mut pages, mut spent) = (0, Duration::ZERO);
-    // Every 61st block, then every 61st from the second: the ends of memory alone are not typical.
+    // Every 61st block, then every 61st from the second: the ends of memory are not typical.
     for block in (0..61).flat_map(|first| (first..blocks).step_by(61)) {
         let start = Instant::now();
         if scanner.scan(block, &mut classes).is_ok() {

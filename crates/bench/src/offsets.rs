@@ -1,5 +1,5 @@
-//! Whether the descriptors of a dump point where they should: behind the table, within the file, no two at bytes that
-//! overlap but for the shared page of zeros, and none where a signed 64-bit offset ends.
+//! Checks the offsets of page descriptors: after the table, within the file, below 2^63, and no two with overlapping bytes
+//! except those of the shared zero page.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use crate::BenchError;
 /// Descriptors read at once.
 const BATCH: u64 = 1 << 16;
 
-/// What the descriptors of a dump came to.
+/// The descriptors of a dump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Offsets {
-    /// Descriptors looked at: all of the dump's.
+    /// Their number.
     pub checked: u64,
-    /// The highest byte any of them points at, and one more.
+    /// The end of the data that they point at, as a file offset.
     pub end: u64,
     /// Bytes of the file.
     pub file: u64,

@@ -1,12 +1,12 @@
-//! Pages that look like memory, of a given dirtiness: the share of their bytes that no codec can make smaller.
+//! Synthetic pages of a given dirtiness: the share of incompressible bytes.
 
 use pagehaul_physmem::{PAGE_SIZE, PageBuf};
 pub use pagehaul_synth::Noise;
 
-/// Dirt comes in lines of so many bytes.
+/// Bytes of a line, the unit of dirtiness.
 const LINE: usize = 64;
 
-/// A page of which `dirtiness` percent are noise; the rest is, by turns, pointers and counters, text, or small numbers.
+/// Returns a page of which `dirtiness` percent are noise; the rest is, in turn, pointers and counters, text, or small numbers.
 pub fn page(dirtiness: u8, noise: &mut Noise) -> PageBuf {
     let mut page = [0; PAGE_SIZE];
     match noise.below(3) {

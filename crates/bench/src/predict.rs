@@ -1,9 +1,9 @@
-//! How long a capture would take elsewhere, from rates measured here. A model of three parts that do not overlap (scan,
-//! then pack while writing), good for asking which part to make faster next, not for promises.
+//! Predicts the time of a capture on other machines from rates measured here. A simple model (scan, then pack while
+//! writing) that shows which part limits a capture; its times are estimates.
 
 use serde::{Deserialize, Serialize};
 
-/// Rates of one CPU here, and what is kept.
+/// Rates of one CPU, and the share of memory that is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// The dump level.
@@ -12,7 +12,7 @@ pub struct Rates {
     pub scan: f64,
     /// Bytes of memory a CPU packs per second.
     pub pack: f64,
-    /// Bytes of packed pages the one writing thread places per second, at most.
+    /// Bytes of packed pages that the writing thread places per second at most.
     pub place: f64,
     /// Bytes packed over bytes stored.
     pub ratio: f64,
@@ -27,15 +27,15 @@ pub const PLACE: f64 = 3.1e9;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// More CPUs would make it faster.
+    /// The CPUs.
     Cpus,
-    /// A faster disk would.
+    /// The disk.
     Disk,
-    /// The one thread that writes is busy all the time.
+    /// The writing thread.
     Writer,
 }
 
-/// How long a machine would take.
+/// The predicted time of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
     /// The dump level.
@@ -48,7 +48,7 @@ pub struct Prediction {
     pub disk: u64,
     /// Seconds.
     pub seconds: f64,
-    /// What the larger part of that time waits for.
+    /// What limits the larger part of that time.
     pub limit: Limit,
 }
 
@@ -57,7 +57,7 @@ pub const MEMORY: [u64; 4] = [1 << 40, 4 << 40, 12 << 40, 64 << 40];
 /// The CPUs of the table.
 pub const CPUS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What has to hold for the predictions to.
+/// Assumptions of the predictions.
 pub const ASSUMPTIONS: [&str; 7] = [
     "memory has the page classes and the contents of the simulated machine's",
     "every CPU scans and packs as fast as one of those measured, and memory bandwidth is enough for all of them",
@@ -68,7 +68,7 @@ pub const ASSUMPTIONS: [&str; 7] = [
     "descriptors (24 bytes a page) and both bitmaps (a bit a page each) go to the same disk",
 ];
 
-/// The time of one machine.
+/// Predicts the time of one machine.
 pub fn predict(rates: &Rates, memory: u64, cpus: u32, disk: u64) -> Prediction {
     let (pages, cpus_f, disk_f) = (memory as f64 / 4096.0, f64::from(cpus), disk as f64);
     let bitmaps = pages / 4.0;
@@ -84,7 +84,7 @@ pub fn predict(rates: &Rates, memory: u64, cpus: u32, disk: u64) -> Prediction {
     let (pack, limit) =
         parts.into_iter().fold((0.0, Limit::Cpus), |most, part| if part.0 > most.0 { part } else { most });
     let limit = match limit {
-        // The scan may be the larger part.
+        // The scan may take longer than the rest.
         _ if scan > pack && scan_cpus < scan => Limit::Disk,
         _ if scan > pack => Limit::Cpus,
         limit => limit,
@@ -92,7 +92,7 @@ pub fn predict(rates: &Rates, memory: u64, cpus: u32, disk: u64) -> Prediction {
     Prediction { level: rates.level, memory, cpus, disk, seconds: scan + pack, limit }
 }
 
-/// Every machine, CPU count and disk of the table.
+/// Predicts every machine, CPU count and disk of the table.
 pub fn table(rates: &[Rates], disks: &[u64]) -> Vec<Prediction> {
     let mut table = Vec::new();
     for rates in rates {

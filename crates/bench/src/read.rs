@@ -1,6 +1,6 @@
-//! How fast memory can be got at, by the size of the window: mapped and left alone, mapped and touched, read.
+//! Measures how fast memory can be accessed, by the size of the window: mapped only, mapped and touched, read.
 //!
-//! On /proc/vmcore a mapping costs its page table entries (8 bytes per 4 KiB) and a TLB flush when it is left, a read
+//! On /proc/vmcore a mapping costs its page table entries (8 bytes per 4 KiB) and a TLB flush when it is unmapped, a read
 //! one mapping and one copy for every page.
 
 use std::hint::black_box;
@@ -26,22 +26,22 @@ pub const WINDOWS: [u64; 15] = {
 
 /// Larger buffers to read into do not fit a capture kernel.
 const LARGEST_READ: u64 = 16 << 20;
-/// How much slower than the best window the chosen one may be.
+/// Least speed of the advised window, relative to the fastest.
 const NEAR: f64 = 0.95;
 const PAGE: usize = 4096;
 
-/// One size of window. Rates are bytes per second; none where it was not measured or the system refused.
+/// One size of window. Rates are bytes per second; none if it was not measured or the system refused.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WindowRate {
     /// Bytes of the window.
     pub window: u64,
     /// Bytes of page table entries it takes.
     pub page_table: u64,
-    /// Mapped, and left at once.
+    /// Mapped and unmapped.
     pub mapped: Option<f64>,
-    /// Mapped, a word of every page looked at.
+    /// Mapped, one word of every page read.
     pub touched: Option<f64>,
-    /// Mapped, every word looked at.
+    /// Mapped, every word read.
     pub summed: Option<f64>,
     /// Read into a buffer of this size.
     pub read: Option<f64>,
@@ -56,12 +56,12 @@ pub struct Sweep {
     pub bytes: u64,
     /// A row per window.
     pub rows: Vec<WindowRate>,
-    /// The smallest window within 5 % of the fastest with every word looked at: what goes on top of it is page tables.
+    /// The smallest window within 5 % of the fastest with every word read: larger ones only cost page tables.
     pub advised: Option<u64>,
 }
 
-/// Sweeps all of [`WINDOWS`] over the file at `path`, about `time` for each figure. Goes through the file from its start,
-/// again and again if it is short. `progress` is told each window before it is measured.
+/// Sweeps all of [`WINDOWS`] over the file at `path`, about `time` for each figure. Reads the file from its start,
+/// repeatedly if it is short. `progress` is called before each window.
 pub fn sweep(path: &Path, time: Duration, progress: &mut dyn FnMut(u64)) -> Result<Sweep, BenchError> {
     let bytes = PlainFile::open(path)?.size();
     if bytes < PAGE as u64 {
@@ -102,7 +102,7 @@ pub(crate) fn every_word(bytes: &[u8]) -> u64 {
     bytes.as_chunks::<8>().0.iter().fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word))
 }
 
-/// Bytes per second; none where the file cannot be mapped.
+/// Bytes per second; none if the file cannot be mapped.
 fn through_mapping(
     path: &Path,
     window: u64,
@@ -118,7 +118,7 @@ fn through_mapping(
         Ok(bytes.len())
     });
     let failed = |source| BenchError::Io { path: path.to_owned(), action: "map", source };
-    // What could not be mapped was read instead: that is no answer.
+    // The source was read instead of mapped, which says nothing about mapping.
     Ok(Some(rate.map_err(failed)?).filter(|_| mapped.is_mapped()))
 }
 
@@ -129,14 +129,14 @@ fn through_buffer(path: &Path, window: u64, time: Duration) -> Result<Option<f64
     rate.map(Some).map_err(|source| BenchError::Io { path: path.to_owned(), action: "read", source })
 }
 
-/// Calls `step` for one window after the other until `time` is over, and gives bytes per second.
+/// Calls `step` for one window after the other until `time` is over, and returns bytes per second.
 fn rate(
     size: u64,
     window: u64,
     time: Duration,
     mut step: impl FnMut(u64, usize) -> std::io::Result<usize>,
 ) -> std::io::Result<f64> {
-    // Looking at the clock costs more than a small window.
+    // Reading the clock costs more than a small window.
     let between = (1 << 20) / window + 1;
     let start = Instant::now();
     let (mut offset, mut done, mut steps) = (0, 0u64, 0);

@@ -1,7 +1,7 @@
-//! The capture engine on simulated machines: does its time grow with the machine and its memory not?
+//! Runs captures of simulated machines, to show that time grows with the machine's size and memory use does not.
 //!
-//! Every struct page is classified. Where packing every kept page would take too long, one page block in so many is
-//! packed, spread evenly over the machine, and the run says so; all bitmaps and descriptors are those of the whole
+//! Every struct page is classified. Where packing every kept page would take too long, only a sample of page blocks is
+//! packed, spread evenly over the machine, and the run records it; all bitmaps and descriptors are those of the whole
 //! machine's PFNs. The dump goes to a file in the given directory, is checked, and removed.
 
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ pub const SIZES: [u64; 11] =
 /// The bound on anonymous memory, less 8 MiB for each thread.
 const BOUND: u64 = 32 << 20;
 const BOUND_PER_THREAD: u64 = 8 << 20;
-/// Between two looks at the memory in use.
+/// Time between two samples of memory use.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What to run.
+/// Parameters of a sweep.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Bytes of memory of each machine, whole sections of 128 MiB.
@@ -40,7 +40,7 @@ pub struct Config {
     pub method: Method,
     /// Threads that scan and pack.
     pub threads: usize,
-    /// Where dumps go, and what the machines are made of.
+    /// Directory for dumps and for the contents of the machines.
     pub scratch: PathBuf,
     /// Runs of each machine of less than 16 TiB; the one of median time counts.
     pub rounds: usize,
@@ -57,7 +57,7 @@ pub struct Run {
     pub threads: usize,
     /// Codec and level.
     pub codec: String,
-    /// Of so many page blocks one was packed; 1 where all were.
+    /// One of this many page blocks was packed.
     pub sample: u64,
     /// Seconds finding the kernel.
     pub prepare: f64,
@@ -71,11 +71,11 @@ pub struct Run {
     pub pages: u64,
     /// Bytes stored for them.
     pub stored: u64,
-    /// Most anonymous memory seen in use.
+    /// Highest sampled use of anonymous memory.
     pub peak_anonymous: u64,
-    /// What it may be at most.
+    /// Its limit.
     pub bound: u64,
-    /// What the descriptors came to.
+    /// The descriptors of the dump.
     pub offsets: Offsets,
 }
 
@@ -85,7 +85,7 @@ impl Run {
         self.scan / tib(self.memory)
     }
 
-    /// Seconds of packing per TiB of memory, were all packed as the sample was.
+    /// Seconds of packing per TiB of memory, extrapolated from the sample.
     pub fn pack_per_tib(&self) -> f64 {
         self.pack * self.sample as f64 / tib(self.memory)
     }
@@ -116,7 +116,7 @@ pub fn tib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 40) as f64
 }
 
-/// Runs everything; `done` is told each run as it is done.
+/// Runs the sweep; `done` is called after each run.
 pub fn run(config: &Config, done: &mut dyn FnMut(&Run)) -> Result<Vec<Run>, BenchError> {
     let mut runs = Vec::new();
     for &level in &config.levels {
@@ -134,7 +134,7 @@ pub fn run(config: &Config, done: &mut dyn FnMut(&Run)) -> Result<Vec<Run>, Benc
     Ok(runs)
 }
 
-/// How the runs' time per TiB spreads from 1 TiB on: the largest over the smallest, per level.
+/// Returns, per level, the largest over the smallest time per TiB, from 1 TiB up.
 pub fn spread(runs: &[Run], level: u8) -> Option<f64> {
     let times = || {
         let large = runs.iter().filter(move |run| run.level == level && run.memory >= 1 << 40);
@@ -144,7 +144,7 @@ pub fn spread(runs: &[Run], level: u8) -> Option<f64> {
     (times().count() > 1).then_some(most / least)
 }
 
-/// One page block in so many is packed: of 8 GiB all, and from 1 TiB on always the same share, so that machines compare.
+/// Returns of how many page blocks one is packed: 1 up to 8 GiB, and the same from 1 TiB up, so that machines compare.
 fn sample(size: u64, level: DumpLevel) -> u64 {
     match (size >= 1 << 40, level == DumpLevel::NONE) {
         (false, _) => (size >> 33).next_power_of_two(),
@@ -185,7 +185,7 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, BenchError> 
     Ok(describe(config, size, sample, &report, peak, offsets))
 }
 
-/// Runs `work`, and looks at the memory in use meanwhile. Gives the most that was.
+/// Runs `work` and samples memory use meanwhile. Returns the highest sample.
 fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
     give_back();
     let progress = Progress::default();
@@ -194,11 +194,11 @@ fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
         let look = || {
             while !over.load(Ordering::Relaxed) {
                 peak.fetch_max(anonymous_memory(), Ordering::Relaxed);
-                // The interval of looking, not a wait for something to have happened.
+                // The sampling interval; it waits for no event.
                 thread::sleep(LOOK);
             }
         };
-        // Where the system allows no thread, it is looked at in the end only.
+        // Without a thread, memory use is sampled at the end only.
         let _ = thread::Builder::new().spawn_scoped(scope, look);
         let result = work(&progress);
         peak.fetch_max(anonymous_memory(), Ordering::Relaxed);
@@ -207,10 +207,10 @@ fn watched<T>(work: impl FnOnce(&Progress) -> T) -> (T, u64) {
     })
 }
 
-/// Gives the system what earlier runs have freed: a capture is the first thing its process does.
+/// Returns freed memory of earlier runs to the system: a capture runs in a fresh process.
 fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it only looks for pages of the allocator's that nothing is in.
+    // SAFETY: it only releases unused pages of the allocator.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -1,7 +1,7 @@
 //! One capture, stage by stage, each next to its limit measured in the same run.
 //!
-//! A stage's limit is the least work that anything doing it has to do, on as many threads. Stages and limits are measured in turn,
-//! round after round, so that other load on the machine falls on all; medians count.
+//! A stage's limit is the least work that any implementation has to do, on as many threads. Stages and limits are measured in turn,
+//! round after round, so that other load on the machine affects all; medians count.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::{BenchError, disk};
 /// Bytes of the file that are read at a time, the capture's default.
 const WINDOW: u64 = 4 << 20;
 
-/// What to measure.
+/// Parameters of the measurement.
 #[derive(Debug, Clone)]
 pub struct Config<'a> {
     /// The source.
@@ -52,18 +52,18 @@ pub struct Stage {
     pub seconds: f64,
     /// Seconds that its limit takes; `None` where there is none.
     pub limit: Option<f64>,
-    /// What the limit is.
+    /// Name of the limit.
     pub limit_is: &'static str,
 }
 
 impl Stage {
-    /// How many times its limit it takes.
+    /// Returns its time over that of its limit.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.seconds / self.limit?.max(1e-9))
     }
 }
 
-/// What most of the time of a capture goes to.
+/// The stage that takes most of the time of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
@@ -77,7 +77,7 @@ pub enum Bound {
     Disk,
 }
 
-/// The rates that a prediction takes.
+/// Rates for a prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Of one CPU.
@@ -109,14 +109,14 @@ pub struct Stages {
     pub stages: Vec<Stage>,
     /// Seconds of a whole capture.
     pub seconds: f64,
-    /// What most of them go to.
+    /// What takes most of them.
     pub bound: Bound,
-    /// What [`predict`] takes.
+    /// Rates for [`predict`].
     #[serde(flatten)]
     pub measured: Measured,
     /// Bytes per second that the disk takes.
     pub disk: f64,
-    /// What is predicted of this capture from these rates.
+    /// The prediction for this capture from these rates.
     pub predicted: f64,
 }
 
@@ -127,7 +127,7 @@ struct Round {
     sequential: Option<f64>,
     reading: f64,
     codec: f64,
-    /// Packed and dropped.
+    /// Packed and discarded.
     dropped: Report,
     whole: Report,
     whole_seconds: f64,
@@ -138,7 +138,7 @@ struct Round {
 pub fn measure(config: &Config<'_>, progress: &Progress) -> Result<Stages, BenchError> {
     let source = Source::open(config.source, MapPolicy::default())?;
     let kernel = Kernel::discover(source.memory())?;
-    // Not measured: it brings a file of a disk into the page cache.
+    // Not measured: brings the file into the page cache.
     let (struct_page_bytes, _) = struct_pages(&source, &kernel, config.threads)?;
     let rounds = (0..config.rounds.max(1)).map(|_| round(config, &source, &kernel, progress));
     let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
@@ -234,7 +234,7 @@ fn round(
     let start = Instant::now();
     let whole = done(capture(source, &target, &options, progress)?)?;
     let whole_seconds = start.elapsed().as_secs_f64();
-    // Its room is needed for what follows.
+    // Frees the disk space for the next measurement.
     drop(scratch);
     Ok(Round {
         prepare,
@@ -249,7 +249,7 @@ fn round(
     })
 }
 
-/// Refuses a capture that ended early: its times are of less than the whole.
+/// Fails if a capture ended early: its times are too short.
 fn done(report: Report) -> Result<Report, BenchError> {
     match report.outcome.why() {
         Some(why) if !report.outcome.is_at_end() => {
@@ -259,7 +259,7 @@ fn done(report: Report) -> Result<Report, BenchError> {
     }
 }
 
-/// Reads all struct pages once. Returns their bytes, and seconds.
+/// Reads all struct pages once. Returns their bytes and the seconds.
 fn struct_pages(source: &Source, kernel: &Kernel, threads: usize) -> Result<(u64, f64), BenchError> {
     let memory = source.memory();
     let blocks = kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT));
@@ -283,7 +283,7 @@ fn struct_pages(source: &Source, kernel: &Kernel, threads: usize) -> Result<(u64
     Ok((bytes.into_iter().sum(), start.elapsed().as_secs_f64()))
 }
 
-/// What one thread did with kept pages.
+/// The work of one thread on kept pages.
 struct Kept {
     contents: Contents,
     /// Seconds that reading took.
@@ -309,7 +309,7 @@ fn read_and_pack(source: &Source, method: Method, next: &NextPages<'_>) -> Resul
     Ok(kept)
 }
 
-/// Reads up to `run` pages from `first`, and returns how many are done with: at least one.
+/// Reads up to `run` pages from `first`, and returns how many are done: at least one.
 fn read_run(
     view: &mut dyn View,
     first: u64,
@@ -326,7 +326,7 @@ fn read_run(
         batch.extend_from_slice(pages);
         return pages.len();
     }
-    // What cannot be read is not packed.
+    // Unreadable pages are not packed.
     let mut page = [0; PAGE_SIZE];
     if view.copy_page(first, &mut page).is_ok() {
         *seconds += start.elapsed().as_secs_f64();
@@ -335,7 +335,7 @@ fn read_run(
     1
 }
 
-/// Seconds to read `bytes` of a file in order on all threads, each a part of it. `None` where it does not have as many.
+/// Seconds to read `bytes` of a file in order on all threads, each a part of it. `None` if the file is shorter.
 fn sequential(path: &Path, bytes: u64, threads: usize) -> Result<Option<f64>, BenchError> {
     let size = PlainFile::open(path)?.size();
     if bytes > size {

@@ -4,8 +4,8 @@ use std::thread::{self, Builder};
 
 use crate::BenchError;
 
-/// Does `work` on `threads` threads, or on as many as the system allows, the calling one among them. The work is what its
-/// threads share out among themselves, so fewer of them do the same.
+/// Does `work` on `threads` threads including the calling one, or on as many as the system allows. The threads divide the
+/// work among themselves, so fewer of them do the same.
 pub(crate) fn on_threads<T: Send>(
     threads: usize,
     work: impl Fn() -> Result<T, BenchError> + Sync,

@@ -39,7 +39,7 @@ pub fn count(
     Ok(total.census(heading, kernel, zones.is_none()))
 }
 
-/// What one thread counts with.
+/// The counter of one thread.
 struct Worker<'a> {
     memory: &'a dyn PhysMemory,
     kernel: &'a Kernel,
@@ -160,7 +160,7 @@ impl Total {
             *self.orders.entry(key).or_insert(0) += count;
         }
         part.cells.iter().for_each(|(cell, counts)| self.map.add(*cell, counts));
-        // One example is enough.
+        // One example suffices.
         if self.warnings.is_empty() {
             self.warnings.extend(
                 part.inconsistency.map(|inconsistency| format!("struct pages are damaged: {inconsistency}")),
@@ -170,7 +170,7 @@ impl Total {
 
     fn census(self, heading: Heading, kernel: &Kernel, no_zones: bool) -> Census {
         let mut warnings = self.warnings;
-        // Kernels lack the type of unaccepted memory on most machines without a loss: only confidential guests have some.
+        // Only confidential guests have unaccepted memory, so most kernels lack its type without a loss.
         let undecided = self.classes.get(PageClass::Undecided as usize).is_some_and(|(pages, _)| *pages > 0);
         for gap in kernel.undecidable().iter().filter(|gap| undecided || gap.class != PageClass::Unaccepted) {
             warnings.push(format!("{}: VMCOREINFO has no {}", gap.class.name(), gap.missing));

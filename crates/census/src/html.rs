@@ -45,7 +45,7 @@ pub fn html(census: &Census) -> Result<String, serde_json::Error> {
     Ok(page(&format!("{}: physical memory", heading.dump), STYLE, SCRIPT, &body))
 }
 
-/// The figures to read first.
+/// The key figures.
 fn summary(census: &Census, classes: &[&ClassCount]) -> Markup {
     let free: u64 = classes.iter().filter(|of| of.class == "free").map(|of| of.pages).sum();
     let in_dump: u64 = classes.iter().map(|of| of.in_dump).sum();
@@ -74,7 +74,7 @@ fn bar(census: &Census, counts: &[(&str, u64)], all: u64, class: &str) -> Markup
 }
 
 fn map(census: &Census, classes: &[&ClassCount]) -> Result<Markup, serde_json::Error> {
-    // `</` would end the script, wherever it stands.
+    // `</` would end the script.
     let data = serde_json::to_string(&census.map)?.replace("</", "<\\/");
     let cell = census.map.cell_pages;
     let about = format!(

@@ -1,14 +1,14 @@
 /// The machine that a source is of: layout of integers, size of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arch {
-    /// `e_machine` of ELF files (`include/uapi/linux/elf-em.h`); 0 where the source does not say.
+    /// `e_machine` of ELF files (`include/uapi/linux/elf-em.h`); 0 if the source does not say.
     pub machine: u16,
     /// Whether `long` has 8 bytes.
     pub wide: bool,
-    /// Whether integers have their highest byte first.
+    /// Whether integers are big-endian.
     pub big_endian: bool,
-    /// Bytes of its pages, where the source says so, else 4096. Everything else in this crate counts pages of
-    /// [`PAGE_SIZE`](crate::PAGE_SIZE): a larger one is several that are stored or excluded together.
+    /// Bytes of its pages; 4096 if the source does not say. All else in this crate counts pages of
+    /// [`PAGE_SIZE`](crate::PAGE_SIZE): a larger page is several of these, stored or excluded together.
     pub page_size: u32,
 }
 
@@ -30,7 +30,7 @@ const NAMES: [(u16, &str); 13] = [
 ];
 
 impl Arch {
-    /// A PC of the last twenty years.
+    /// x86_64.
     pub const X86_64: Self = Self { machine: 62, wide: true, big_endian: false, page_size: 4096 };
 
     /// Returns `e_machine` of machines that `uname -m` calls `name`; 0 for unknown ones.

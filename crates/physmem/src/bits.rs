@@ -23,17 +23,17 @@ fn apply(bits: &mut [u64], from: usize, to: usize, change: impl Fn(&mut u64, u64
     }
 }
 
-/// Whether bit `index` is set; bits past the end are not.
+/// Returns whether bit `index` is set; bits past the end are clear.
 pub fn get(bits: &[u64], index: usize) -> bool {
     bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
 }
 
-/// How many bits are set.
+/// Returns the number of set bits.
 pub fn count(bits: &[u64]) -> u64 {
     bits.iter().map(|word| u64::from(word.count_ones())).sum()
 }
 
-/// The set bits in ascending order.
+/// Iterates over the set bits in ascending order.
 pub fn ones(bits: &[u64]) -> impl Iterator<Item = usize> + '_ {
     bits.iter().enumerate().flat_map(|(index, &word)| {
         let mut rest = word;
@@ -47,7 +47,7 @@ pub fn ones(bits: &[u64]) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// The runs of set bits as `start..end`, in ascending order.
+/// Iterates over the runs of set bits as `start..end`, in ascending order.
 pub fn runs(bits: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -58,7 +58,7 @@ pub fn runs(bits: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
     })
 }
 
-/// The first bit at or after `from` that is set (`wanted`) or clear (not `wanted`).
+/// Returns the first bit at or after `from` that is set (`wanted`) or clear (not `wanted`).
 pub fn next(bits: &[u64], from: usize, wanted: bool) -> Option<usize> {
     let flip = if wanted { 0 } else { u64::MAX };
     let mut word = from / 64;

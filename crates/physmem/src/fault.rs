@@ -1,6 +1,6 @@
 //! Mapped bytes that cannot be read: the file was truncated, the disk fails, memory is poisoned. The kernel raises SIGBUS
-//! at the read. A handler maps zeros in place of the page and counts, so that the reader goes on and learns afterwards
-//! that what it saw was not the file.
+//! at the read. A handler maps zeros in place of the page and counts the fault: the reader continues, and learns
+//! afterwards that the bytes were not those of the file.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ pub(crate) struct Guard {
 /// Starts to watch `length` bytes from `start`.
 pub(crate) fn guard(start: usize, length: usize) -> Guard {
     INSTALLED.get_or_init(install);
-    // Threads start looking at different places so that they do not meet on one slot.
+    // Threads start at different slots, so that they do not contend for one.
     let hint = start >> 12;
     let slot = (0..SLOTS)
         .map(|step| &TABLE[(hint + step) % SLOTS])
@@ -48,7 +48,7 @@ impl Guard {
         self.slot.map_or(0, |slot| slot.faults.load(Ordering::Relaxed))
     }
 
-    /// Ends the watch; to be called before the mapping is undone.
+    /// Stops watching; must precede the unmapping.
     pub(crate) fn release(&mut self) {
         if let Some(slot) = self.slot.take() {
             slot.start.store(0, Ordering::Release);

@@ -19,13 +19,14 @@ pub trait ReadAt: Send + Sync {
     /// Bytes in the file.
     fn size(&self) -> u64;
 
-    /// What to call it in messages.
+    /// Returns its name in messages.
     fn path(&self) -> &Path;
 
-    /// Device and inode, to recognise the file by.
+    /// Returns device and inode, which identify the file.
     fn identity(&self) -> (u64, u64);
 
-    /// The first range of bytes at or behind `offset` that may be anything but zeros; empty, at the end, if there is none.
+    /// Returns the first range of bytes at or after `offset` that may contain data other than zeros; empty, at the end, if none
+    /// does.
     fn next_data(&self, offset: u64) -> Range<u64> {
         offset.min(self.size())..self.size()
     }
@@ -52,7 +53,7 @@ pub struct PlainFile {
     path: PathBuf,
     size: u64,
     identity: (u64, u64),
-    /// Whether the file system's holes are zeros.
+    /// Whether holes of the file are zeros.
     has_holes: bool,
 }
 
@@ -91,7 +92,7 @@ impl PlainFile {
         Ok(Self { file, path: path.to_owned(), size, identity: (meta.dev(), meta.ino()), has_holes })
     }
 
-    /// Opens the same path once more.
+    /// Opens the same path again.
     pub(crate) fn reopen(&self) -> io::Result<Self> {
         Ok(Self { file: File::open(&self.path)?, path: self.path.clone(), ..*self })
     }
@@ -115,7 +116,7 @@ impl ReadAt for PlainFile {
         if !self.has_holes {
             return offset.min(self.size)..self.size;
         }
-        // Reads name their offsets, so that moving the file's own does not matter.
+        // Reads use explicit offsets, so moving the file offset is harmless.
         let start = match seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => self.size,

@@ -1,8 +1,8 @@
 //! Physical memory of one machine, as a vmcore, a dump or a simulation shows it.
 //!
-//! Everything that reads a dump, and everything that takes one, goes through [`PhysMemory`]: a shared, immutable
-//! description of what exists, and one [`View`] per thread that hands out *windows*, slices of mapped memory where
-//! the source allows it and of a decompressed page where it doesn't. This crate knows nothing of kernels or dump
+//! All readers and writers of dumps use [`PhysMemory`]: a shared, immutable
+//! description of what exists, and one [`View`] per thread that hands out *windows*, slices of mapped memory if
+//! the source allows it, or of a decompressed page. This crate knows nothing of kernels or dump
 //! formats beyond ELF.
 
 mod arch;
@@ -24,8 +24,7 @@ pub use recorder::Recorder;
 pub use state::PageState;
 pub use view::{KernelMapping, PageBuf, PhysMemory, View};
 
-/// Bytes in a page as this project counts them: x86_64's (`arch/x86/include/asm/page_types.h`), and the smallest that
-/// any machine of today has.
+/// Bytes of a page: the size on x86_64 (`arch/x86/include/asm/page_types.h`), and the smallest of any current machine.
 pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;

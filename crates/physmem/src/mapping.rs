@@ -1,4 +1,4 @@
-//! Windows on a file: mapped where the system allows it, read into a buffer where it doesn't.
+//! Windows on a file: mapped if the system allows it, else read into a buffer.
 //!
 //! # Why a `&[u8]` over a mapping is sound
 //! A reference promises that its bytes do not change. Two things could change them:
@@ -26,25 +26,25 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::fault;
 use crate::file::{PlainFile, ReadAt};
 
-/// Bytes of one page of the running system, and so the grain of mappings.
+/// Bytes of a page of the running system, the granularity of mappings.
 const GRAIN: u64 = 4096;
-/// Bytes mapped where nothing says that their neighbours will be wanted. /proc/vmcore fills in the page table of all that
+/// Bytes of the first window, when sequential access is not yet known. /proc/vmcore fills in the page table of all that
 /// is mapped at once: a window of 4 MiB costs several times as much, for one page of a page table.
 const FIRST: u64 = 64 << 10;
-/// How much longer each window is than the one it follows.
+/// Factor by which each consecutive window grows.
 const GROWTH: u64 = 4;
 
-/// How files are brought into reach.
+/// How files are accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapPolicy {
     /// Bytes mapped at a time at most, a power of two of at least 4096. Every window costs 8 bytes of page table per
-    /// 4 KiB and a TLB flush when it is left; a 12 TiB machine mapped at once would need 24 GiB of page tables.
+    /// 4 KiB and a TLB flush when it is unmapped; a 12 TiB machine mapped at once would need 24 GiB of page tables.
     pub window: u64,
-    /// Whether to map at all.
+    /// Whether to map or read.
     pub access: Access,
 }
 
-/// How the bytes of a file are got at.
+/// How the bytes of a file are accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// /proc/vmcore is mapped, every other file read: reading /proc/vmcore maps and unmaps each page, while a saved file
@@ -67,13 +67,13 @@ pub struct MappedFile {
     file: Backing,
     /// Bytes mapped at a time at most.
     window: u64,
-    /// Whether mapping is out of the question.
+    /// Whether mapping is impossible.
     refused: AtomicBool,
-    /// Whether the kernel makes up the file's bytes.
+    /// Whether the kernel generates the file (/proc).
     in_proc: bool,
 }
 
-/// What the bytes come from.
+/// Where the bytes come from.
 enum Backing {
     /// A file of the system.
     Plain(PlainFile),
@@ -98,12 +98,12 @@ impl Backing {
 }
 
 impl MappedFile {
-    /// Takes bytes that cannot be mapped.
+    /// Returns a file of bytes that cannot be mapped.
     pub fn unmapped(file: Box<dyn ReadAt>) -> Self {
         Self { file: Backing::Other(file), window: GRAIN, refused: AtomicBool::new(true), in_proc: false }
     }
 
-    /// Takes an open file.
+    /// Returns an open file to be mapped or read.
     pub fn new(file: PlainFile, policy: MapPolicy) -> Self {
         let window = policy.window.max(GRAIN).checked_next_power_of_two().unwrap_or(1 << 30);
         let in_proc = is_in_proc(&file);
@@ -120,7 +120,7 @@ impl MappedFile {
         self.file.as_read_at()
     }
 
-    /// Whether it is mapped: it was to be, and the system did not refuse so far.
+    /// Returns whether it is mapped: that was requested, and the system has not refused.
     pub fn is_mapped(&self) -> bool {
         !self.refused.load(Ordering::Relaxed)
     }
@@ -140,7 +140,7 @@ impl MappedFile {
     }
 }
 
-/// Whether the kernel makes up the file's bytes.
+/// Whether the kernel generates the file (/proc).
 fn is_in_proc(file: &PlainFile) -> bool {
     rustix::fs::fstatfs(file.file()).is_ok_and(|fs| fs.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
@@ -148,46 +148,45 @@ fn is_in_proc(file: &PlainFile) -> bool {
 /// One thread's sliding window.
 pub struct Window<'a> {
     source: &'a MappedFile,
-    /// A file in /proc that is read, opened once more for this thread: all who read through one opening of /proc/kcore share
+    /// A file in /proc that is read, opened once more for this thread: readers of one open /proc/kcore share
     /// a buffer in the kernel (commit df04abfd181a, "fs/proc/kcore.c: Add bounce buffer for ktext data"), and get each
     /// other's pages.
     own: Option<PlainFile>,
     mapping: Option<Mapping>,
-    /// How long the last mapping was to be.
+    /// Requested length of the last mapping.
     length: u64,
     /// File offsets that could not be mapped.
     refused: Range<u64>,
     buffer: Vec<u8>,
     /// File offsets in `buffer`.
     buffered: Range<u64>,
-    /// Faults of mappings already left.
+    /// Faults of earlier mappings.
     faults: u64,
 }
 
 impl Window<'_> {
-    /// The bytes at `offset`: at least one, at most `len`; none at or past the end of the file.
+    /// Returns the bytes at `offset`: at least one, at most `len`; none at or past the end of the file.
     pub fn bytes(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         let end = offset.saturating_add(len as u64).min(self.source.file().size());
         if offset >= end {
             return Ok(&[]);
         }
         if self.map(offset, end - offset) {
-            // `map` said yes, so there is a mapping and `offset` lies in it.
+            // `map` succeeded, so there is a mapping that contains `offset`.
             return Ok(self.mapping.as_ref().map_or(&[], |mapping| mapping.slice(offset..end)));
         }
         self.read(offset, end)
     }
 
-    /// How often mapped bytes turned out to be unreadable since the window was made. Bytes handed out between two
-    /// equal counts are what the file holds.
+    /// Returns how often mapped bytes were unreadable since the window was created. Bytes handed out between two equal counts
+    /// are those of the file.
     pub fn faults(&self) -> u64 {
         self.faults + self.mapping.as_ref().map_or(0, Mapping::faults)
     }
 
-    /// Brings `offset` into the mapping, and what follows it up to `length` bytes if a window is that long; no where the
-    /// system refuses.
+    /// Maps `offset` and what follows it, up to `length` bytes if a window is that long. Returns false if the system refuses.
     fn map(&mut self, offset: u64, length: u64) -> bool {
-        // A page that failed reads as zeros in its mapping: they are not the file's, so the mapping is not used again.
+        // A page that failed reads as zeros in its mapping, so the mapping is not used again.
         let usable = |mapping: &Mapping| mapping.range.contains(&offset) && mapping.faults() == 0;
         if self.mapping.as_ref().is_some_and(usable) {
             return true;
@@ -199,7 +198,7 @@ impl Window<'_> {
         let mut window = FIRST;
         if let Some(left) = self.mapping.take() {
             self.faults += left.faults();
-            // A little further on, where another thread has taken what is between: it goes on like that.
+            // A little further on, because another thread took what is between: still sequential.
             let end = left.range.end;
             if (end..end.saturating_add(self.length)).contains(&offset) {
                 window = self.length.saturating_mul(GROWTH);
@@ -217,7 +216,7 @@ impl Window<'_> {
                 true
             }
             Err(error) => {
-                // EAGAIN is /proc/vmcore's word for "this range could not be remapped"; the next may be. What
+                // /proc/vmcore returns EAGAIN if this range cannot be remapped; the next may be. What
                 // refuses the kind of file (pipes, file systems without mmap) refuses it for good.
                 if error != rustix::io::Errno::AGAIN {
                     self.source.refused.store(true, Ordering::Relaxed);
@@ -228,9 +227,8 @@ impl Window<'_> {
         }
     }
 
-    /// Reads where nothing can be mapped. Reads grow while they go on where the last one ended, since read() of
-    /// /proc/vmcore maps every page on its own and what isn't needed should not be read. No further than the
-    /// processor's second cache holds: 1 MiB makes a capture 8 % slower (`-d 0 -c lzo`).
+    /// Reads if mapping is impossible. Reads grow while they are sequential, since read() of /proc/vmcore maps every page
+    /// separately. They must fit the L2 cache: 1 MiB makes a capture 8 % slower (`-d 0 -c lzo`).
     fn read(&mut self, offset: u64, end: u64) -> io::Result<&[u8]> {
         const MOST: usize = 128 << 10;
         if let Some(file) = self.source.file.plain().filter(|_| self.source.in_proc && self.own.is_none()) {
@@ -250,7 +248,7 @@ impl Window<'_> {
                     Ok(0) => break,
                     Ok(count) => done += count,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // What was read before the error is good; the error comes back when its own place is asked for.
+                    // Bytes before the error are good; a read at its offset returns the error again.
                     Err(_) if done > 0 => break,
                     Err(error) => return Err(error),
                 }
@@ -263,14 +261,14 @@ impl Window<'_> {
     }
 }
 
-/// All of a file in the address space, once for all threads: for small files that are read here and there.
+/// A whole file, mapped once for all threads: for small files with random access.
 pub struct WholeFile {
     file: PlainFile,
     mapping: Mapping,
 }
 
 impl WholeFile {
-    /// Maps an open file that is not empty, and has every page brought in.
+    /// Maps an open file that is not empty, and populates all pages.
     pub fn new(file: PlainFile) -> io::Result<Self> {
         let mapping = Mapping::new(&file, 0..file.size())?;
         let whole = Self { file, mapping };
@@ -285,12 +283,12 @@ impl WholeFile {
         &self.file
     }
 
-    /// Its bytes. What could not be read is zeros, and counted in [`faults`](Self::faults).
+    /// Returns its bytes. Unreadable ones are zeros and counted in [`faults`](Self::faults).
     pub fn bytes(&self) -> &[u8] {
         self.mapping.slice(self.mapping.range.clone())
     }
 
-    /// How often bytes turned out to be unreadable.
+    /// Returns how often bytes were unreadable.
     pub fn faults(&self) -> u64 {
         self.mapping.faults()
     }

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-/// One range of physical memory and where its bytes are found.
+/// A range of physical memory and the location of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// First physical address.
@@ -9,7 +9,7 @@ pub struct Piece {
     pub end: u64,
     /// Bytes from `start` on that the source holds; the rest exists in the machine but is excluded.
     pub stored: u64,
-    /// Where the byte at `start` is: an offset in the file, for sources that are files.
+    /// Location of the byte at `start`: an offset, for sources that are files.
     pub offset: u64,
 }
 
@@ -20,9 +20,8 @@ pub struct RangeMap {
 }
 
 impl RangeMap {
-    /// From pieces in any order, empty and overlapping ones too. Where two overlap, the one that stands first in
-    /// `pieces` counts, as it does for readers that search program headers in order; a piece that holds bytes goes
-    /// before one that doesn't.
+    /// Builds a map of pieces in any order, which may be empty or overlap. Of two that overlap, the one with stored bytes counts,
+    /// else the first in `pieces`, as for readers that search program headers in order.
     pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
         let mut given: Vec<Piece> = Vec::new();
         for piece in pieces {
@@ -30,7 +29,7 @@ impl RangeMap {
                 continue;
             }
             let stored = piece.stored.min(piece.end - piece.start);
-            // Split into what is stored and what isn't, so that each piece is one or the other.
+            // Split so that each piece is stored whole or not at all.
             if stored > 0 {
                 given.push(Piece { end: piece.start + stored, stored, ..piece });
             }
@@ -58,7 +57,7 @@ impl RangeMap {
         Self { pieces: merged }
     }
 
-    /// The pieces, ascending. Each is stored whole or not at all.
+    /// Returns the pieces, ascending. Each is stored whole or not at all.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
@@ -70,36 +69,36 @@ impl RangeMap {
             .map(|run| run[0].start..run[run.len() - 1].end)
     }
 
-    /// The piece that holds `paddr`.
+    /// Returns the piece that contains `paddr`.
     pub fn find(&self, paddr: u64) -> Option<&Piece> {
         let after = self.pieces.partition_point(|piece| piece.start <= paddr);
         let piece = self.pieces.get(after.checked_sub(1)?)?;
         (paddr < piece.end).then_some(piece)
     }
 
-    /// Where the first piece after `paddr` starts; the end of the address space when there is none.
+    /// Returns the start of the first piece after `paddr`; the end of the address space if there is none.
     pub fn next_start(&self, paddr: u64) -> u64 {
         let after = self.pieces.partition_point(|piece| piece.start <= paddr);
         self.pieces.get(after).map_or(u64::MAX, |piece| piece.start)
     }
 
-    /// The first physical address after the last piece; 0 when there is none.
+    /// Returns the first physical address after the last piece; 0 if there is none.
     pub fn end(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.end)
     }
 
-    /// Bytes in all pieces.
+    /// Returns the bytes in all pieces.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.end - piece.start).sum()
     }
 
-    /// The pieces that overlap `range`.
+    /// Iterates over the pieces that overlap `range`.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = &Piece> {
         let first = self.pieces.partition_point(|piece| piece.end <= range.start);
         self.pieces[first..].iter().take_while(move |piece| piece.start < range.end)
     }
 
-    /// Whether `range` is not in one piece.
+    /// Returns whether `range` is not in one piece.
     pub fn divides(&self, range: Range<u64>) -> bool {
         self.find(range.start).is_none_or(|piece| piece.end < range.end)
     }
@@ -120,7 +119,7 @@ impl RangeMap {
         })
     }
 
-    /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page that a piece touches, fractional ones included;
+    /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page that a piece overlaps, even in part;
     /// with `stored_only`, only pieces whose bytes are held. Other bits are cleared.
     pub fn mark_pages(&self, first_pfn: u64, page_shift: u32, stored_only: bool, bits: &mut [u64]) {
         bits.fill(0);
@@ -138,7 +137,7 @@ impl RangeMap {
     }
 }
 
-/// Whether `next` goes on where `last` ends, in memory and in the file.
+/// Returns whether `next` continues `last`, in memory and in the file.
 fn continues(last: &Piece, next: &Piece) -> bool {
     last.end == next.start
         && match (last.stored, next.stored) {

@@ -21,7 +21,7 @@ impl<'a> Recorder<'a> {
         Self { memory, pages: Mutex::default() }
     }
 
-    /// Returns the PFNs of the pages read so far, ascending and apart.
+    /// Returns the PFNs of the pages read so far, ascending, without duplicates.
     pub fn runs(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for pfn in self.pages().iter() {

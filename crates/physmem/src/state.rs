@@ -2,24 +2,24 @@ use std::fmt;
 
 use crate::ReadError;
 
-/// What a source has of a page.
+/// State of a page in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageState {
-    /// Its contents.
+    /// The source has its contents.
     Present,
-    /// Nothing, on purpose: the dump excludes it.
+    /// The dump excludes it.
     Excluded,
-    /// Nothing, though it should: the writer was stopped before it, the file was truncated, or the part of a split set
+    /// The source should have it and does not: the writer was stopped before it, the file was truncated, or the part of a split set
     /// that has it was not given.
     Missing,
-    /// Something that cannot be its contents.
+    /// The source has data that cannot be its contents.
     Damaged,
-    /// Nothing: the machine has no memory there.
+    /// The machine has no memory there.
     Absent,
 }
 
 impl PageState {
-    /// One word.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Present => "present",
@@ -38,7 +38,7 @@ impl fmt::Display for PageState {
 }
 
 impl ReadError {
-    /// What this says of the page that was asked for.
+    /// Returns the state of the requested page.
     pub fn state(&self) -> PageState {
         match self {
             Self::NotPresent { .. } => PageState::Absent,

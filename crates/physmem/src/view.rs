@@ -1,58 +1,58 @@
 use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, PageState, RangeMap, ReadError};
 
-/// Physical memory of one machine. Shared by all threads; what a thread needs of its own is in its [`View`].
+/// Physical memory of one machine. Shared by all threads; the state of a thread is in its [`View`].
 pub trait PhysMemory: Send + Sync {
-    /// What memory the machine has, by physical address. Includes pages that a dump excludes.
+    /// Returns the memory of the machine, by physical address. Includes pages that a dump excludes.
     fn ranges(&self) -> &RangeMap;
 
     /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page whose contents this source holds: those in
     /// [`ranges`](Self::ranges), less those that an earlier dump excluded. Bits of other pages are cleared.
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError>;
 
-    /// The bytes of memory that the source can hold at most, by the size of its files: a bound on work that its headers
-    /// ask for.
+    /// Returns the most bytes of memory that the source can hold, by the size of its files: a bound on work that its headers
+    /// request.
     fn held_bytes(&self) -> u64 {
         self.ranges().bytes()
     }
 
-    /// The state of memory from `paddr`, as far as it is known without reading it, and the address up to which that is
-    /// so. Memory known to be present is zeros: a hole of a file. `None` says that it has to be read.
+    /// Returns the state of memory from `paddr`, if known without reading it, and the address up to which it holds. Memory
+    /// known to be present is zeros: a hole of a file. `None` means that it must be read.
     fn known_state(&self, _paddr: u64) -> (Option<PageState>, u64) {
         (None, u64::MAX)
     }
 
-    /// A way to read, for one thread.
+    /// Returns a reader for one thread.
     fn view(&self) -> Box<dyn View + '_>;
 
-    /// The ELF notes of the source, as they stand in its PT_NOTE: registers, VMCOREINFO, whatever else.
+    /// Returns the ELF notes of the source, as in its PT_NOTE: registers, VMCOREINFO and others.
     fn notes(&self) -> &[u8];
 
-    /// The kind of machine whose memory it is.
+    /// Returns the kind of machine.
     fn arch(&self) -> Arch {
         Arch::X86_64
     }
 
-    /// What is wrong with the source as a whole, one sentence each: it is truncated, marked incomplete, or lacks parts.
+    /// Returns the faults of the source as a whole, one sentence each: it is truncated, marked incomplete, or lacks parts.
     fn faults(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Device and inode of every file that is read, so that no output is written over its source.
+    /// Returns device and inode of every file that is read, so that no output overwrites its source.
     fn files(&self) -> Vec<(u64, u64)>;
 
-    /// Where the kernel image is, where the source says so (the PT_LOAD of the kernel text in an ELF vmcore). Kernels
-    /// before 4.10 tell phys_base no other way.
+    /// Returns the location of the kernel image, if the source has it (the PT_LOAD of the kernel text in an ELF vmcore). For
+    /// kernels before 4.10 this is the only source of phys_base.
     fn kernel_mapping(&self) -> Option<KernelMapping> {
         None
     }
 
-    /// The virtual address at which the kernel sees physical address 0 (PAGE_OFFSET), where the source says so.
+    /// Returns the virtual address of physical address 0 (PAGE_OFFSET), if the source has it.
     fn direct_map(&self) -> Option<u64> {
         None
     }
 }
 
-/// A range of physical memory that the kernel sees at addresses of its image.
+/// A range of physical memory at addresses of the kernel image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelMapping {
     /// First virtual address.
@@ -63,27 +63,27 @@ pub struct KernelMapping {
     pub size: u64,
 }
 
-/// One page's worth of bytes, for pages that no window holds whole.
+/// Buffer for a page that no window holds whole.
 pub type PageBuf = [u8; PAGE_SIZE];
 
-/// One thread's way into physical memory.
+/// Reads physical memory, for one thread.
 pub trait View: Send {
-    /// The bytes from `paddr` on: at least one, at most `len`, valid until the next call. Fewer than `len` come where
-    /// a segment, a window or a decompressed page ends: ask again from there.
+    /// Returns the bytes at `paddr`: at least one, at most `len`, valid until the next call. They end where a segment, a window
+    /// or a decompressed page does; the next call continues from there.
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError>;
 
-    /// An address after `paddr`, of which the source has no byte, up to which it has none either.
+    /// Returns an address after `paddr` up to which the source has no byte; it has none at `paddr`.
     fn end_of_hole(&self, paddr: u64) -> u64 {
         paddr + 1
     }
 
-    /// Whether bytes of a window failed since the last call. Mapped bytes may fail only when they are read (a truncated
+    /// Returns whether bytes of a window failed since the last call. Mapped bytes may fail only when they are read (a truncated
     /// file, a bad disk, poisoned memory); they then read as zero.
     fn take_fault(&mut self) -> bool {
         false
     }
 
-    /// Fills `buf` from `paddr` on, or fails at the first byte that cannot be had.
+    /// Fills `buf` from `paddr`, or fails at the first unavailable byte.
     fn read(&mut self, paddr: u64, buf: &mut [u8]) -> Result<(), ReadError> {
         let mut done = 0;
         while done < buf.len() {
@@ -95,20 +95,20 @@ pub trait View: Send {
         Ok(())
     }
 
-    /// The little-endian word at `paddr`.
+    /// Returns the little-endian word at `paddr`.
     fn read_u64(&mut self, paddr: u64) -> Result<u64, ReadError> {
         let mut word = [0; 8];
         self.read(paddr, &mut word)?;
         Ok(u64::from_le_bytes(word))
     }
 
-    /// The page `pfn`, from a window where one holds it whole, else gathered in `scratch`. Of a page that the source holds
+    /// Returns page `pfn`, from a window that holds it whole, else gathered in `scratch`. Of a page that the source holds
     /// in part, bytes outside every segment read as zero (PFN 0x9f, below the EBDA, is such a page), and so do bytes that
     /// were excluded.
     fn page<'a>(&'a mut self, pfn: u64, scratch: &'a mut PageBuf) -> Result<&'a PageBuf, ReadError> {
         let paddr = pfn << PAGE_SHIFT;
-        // Asked twice, because a window that is kept borrowed rules out the other path; the second look-up hits
-        // what the first one set up.
+        // Requested twice, because the borrow checker rejects a returned window in one branch only; the second lookup is
+        // a cache hit.
         if matches!(self.window(paddr, PAGE_SIZE), Ok(window) if window.len() == PAGE_SIZE) {
             let window = self.window(paddr, PAGE_SIZE)?;
             return window.try_into().map_err(|_| ReadError::Damaged {
@@ -120,8 +120,8 @@ pub trait View: Send {
         Ok(scratch)
     }
 
-    /// Puts the page `pfn` into `page`, as [`page`](Self::page) shows it. What is to be kept elsewhere is best read like
-    /// this: nothing in between has to hold it. On error `page` is garbage.
+    /// Copies page `pfn` to `page`, with the contents of [`page`](Self::page) and without an intermediate buffer. On error
+    /// `page` is undefined.
     fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
         let paddr = pfn << PAGE_SHIFT;
         match self.read(paddr, page) {
@@ -131,7 +131,7 @@ pub trait View: Send {
     }
 }
 
-/// Puts together a page of which the source holds only parts.
+/// Assembles a page of which the source holds only parts.
 fn gather<V: View + ?Sized>(view: &mut V, paddr: u64, page: &mut PageBuf) -> Result<(), ReadError> {
     page.fill(0);
     let mut at = 0;

@@ -9,7 +9,7 @@ const MOST_WORDS: u64 = 512;
 /// A return address on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// Address of the word behind it.
+    /// Address of the next word.
     pub(crate) sp: u64,
     pub(crate) return_address: u64,
     /// Words between the old stack pointer and here that point up the same stack: one may be the caller's BP.
@@ -31,7 +31,7 @@ pub(crate) fn candidates(
         let Ok(value) = memory.u64(at) else { break };
         if symbols.is_text(value) && follows_call(memory, symbols, value, callee) {
             found.push(Candidate { sp: at.wrapping_add(8), return_address: value, below: start });
-            // The first one nearly always is it.
+            // It is nearly always the first one.
             if found.len() >= 4 {
                 break;
             }
@@ -48,7 +48,7 @@ fn follows_call(
     callee: Option<u64>,
 ) -> bool {
     let Ok(before) = memory.bytes(return_address.wrapping_sub(7), 7) else {
-        // Incomplete dumps lack text first: what is inside a function may be a return address.
+        // Incomplete dumps may lack text: an address inside a function may then be a return address.
         return symbols.caller(return_address).is_some_and(|name| name.offset > 5);
     };
     let direct = before.get(2..).and_then(|call| {

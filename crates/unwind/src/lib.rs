@@ -1,7 +1,7 @@
 //! Stacks of the kernel, unwound with ORC (`arch/x86/kernel/unwind_orc.c`, `tools/objtool`): tables that every x86_64
-//! kernel keeps in its memory since 4.14 (ee9f8fce9964), and every module of its own.
+//! kernel keeps in its memory since 4.14 (ee9f8fce9964), and one per module.
 //!
-//! A frame is certain if each step to it followed an ORC entry. Where there is none, which is the case in
+//! A frame is certain if each step to it followed an ORC entry. If there is none, as in
 //! `__crash_kexec` of every kernel, the next return address is searched on the stack, and [`Frame::guess`] is set.
 
 mod guess;

@@ -1,4 +1,4 @@
-//! One ORC entry: 6 bytes that tell how to find the caller of an instruction.
+//! One ORC entry: 6 bytes that describe how to find the caller of an instruction.
 
 /// Layout of entries. A hash in the kernel's `.orc_header` names it since 6.4 (b9f174c811e3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Version {
 /// How an entry leads to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
-    /// It does not.
+    /// Undefined.
     Undefined,
     /// There is no caller: the bottom of the stack.
     End,
@@ -69,7 +69,7 @@ pub struct Entry {
     pub sp: Register,
     /// Where the caller's BP is.
     pub bp: Register,
-    /// How to go on.
+    /// Type of the entry.
     pub kind: EntryKind,
     /// Whether the next instruction pointer is exact: an interrupted instruction, not a return address.
     pub signal: bool,

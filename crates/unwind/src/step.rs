@@ -24,7 +24,7 @@ pub struct Registers {
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer, or whatever the function keeps in it.
+    /// Frame pointer, or another value of the function.
     pub bp: u64,
     /// The others.
     pub ax: Option<u64>,
@@ -40,7 +40,7 @@ pub struct Registers {
     pub exact: bool,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The caller, and where the `struct pt_regs` that led to it starts.
@@ -49,7 +49,7 @@ pub(crate) enum Outcome {
     User,
     /// The bottom of the stack.
     End,
-    /// The entry gives no caller.
+    /// The entry names no caller.
     Undefined,
 }
 

@@ -11,7 +11,7 @@ use crate::orc::{Entry, Version};
 const MOST_ENTRIES: u64 = 8 << 20;
 /// Bytes of an entry.
 const ENTRY_BYTES: u64 = 6;
-/// Entries that a guess of the layout looks at.
+/// Entries that the detection of the layout examines.
 const SAMPLES: u64 = 1 << 12;
 /// Hashes of `.orc_header` that are known, by their first 4 bytes (`scripts/orc_hash.sh`).
 const HASHES: [([u8; 4], Version); 3] = [
@@ -29,7 +29,7 @@ pub enum TableError {
     /// The addresses contradict each other.
     #[error("the kernel's ORC tables are damaged: {entries} entries in {bytes} bytes")]
     Damaged {
-        /// Entries, as the addresses say.
+        /// Number of entries by the addresses.
         entries: u64,
         /// Bytes of the entries.
         bytes: u64,
@@ -68,7 +68,7 @@ impl Table {
             return Err(TableError::Damaged { entries: count, bytes });
         }
         let mut table = Self::new(addresses.start, entries.start, count, Version::V1);
-        // A page that is missing is missing for few stacks; if the middle is, all are likely to be.
+        // A missing page affects few stacks; if the middle one is missing, all are likely to be.
         table.entry(memory, count / 2)?;
         let header = symbols.address("__start_orc_header").and_then(|at| memory.bytes(at, 20).ok());
         let by_header = header.and_then(|header| {
@@ -92,7 +92,7 @@ impl Table {
         Ok(Self { text, ..Self::new(addresses, entries, count, self.version) })
     }
 
-    /// A table of `count` addresses and as many entries.
+    /// Returns a table of `count` addresses and as many entries.
     pub fn new(addresses: u64, entries: u64, count: u64, version: Version) -> Self {
         Self { addresses, entries, count, version, text: Vec::new() }
     }
@@ -103,7 +103,7 @@ impl Table {
         Ok(entry)
     }
 
-    /// By the bits that entries use: only V2 has the bit 11 of `end`, only V3 and V4 have types above 3.
+    /// Detects the layout by the bits that entries use: only V2 has the bit 11 of `end`, only V3 and V4 have types above 3.
     fn guess_version(&self, memory: &dyn ReadVirtual) -> Version {
         let mut types = [0_u32; 8];
         let mut bit_11 = 0_u32;

@@ -1,4 +1,4 @@
-//! From a stack's top to its end.
+//! Unwinds a stack from its top to its end.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub struct Frame {
     pub pt_regs: Option<u64>,
 }
 
-/// Why a stack ends where it does.
+/// Why a stack ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The bottom of the stack.
@@ -42,11 +42,11 @@ pub enum End {
     User,
     /// ORC has no entry for the last frame.
     Undefined,
-    /// The last return address is no code.
+    /// The last return address is not code.
     NotText,
     /// The stack cannot be read.
     Unreadable,
-    /// The stack comes back to itself.
+    /// The stack loops.
     Loop,
     /// There are more frames than a stack can have.
     TooLong,
@@ -58,7 +58,7 @@ impl End {
         matches!(self, Self::Bottom | Self::User)
     }
 
-    /// Returns a few words for people.
+    /// Returns a description.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Bottom => "end of the stack",
@@ -77,7 +77,7 @@ impl End {
 pub struct Stack {
     /// The innermost frame first.
     pub frames: Vec<Frame>,
-    /// Why there are no more.
+    /// Why it ends.
     pub end: End,
 }
 
@@ -89,7 +89,7 @@ pub struct Unwinder<'a> {
     modules: &'a [Table],
     /// 87ccc826bf1c (5.12) changed what SP-indirect means.
     load_before_add: bool,
-    /// Tasks sleep at few places.
+    /// Tasks sleep in few functions.
     entries: RefCell<HashMap<u64, Option<Entry>>>,
 }
 
@@ -168,15 +168,15 @@ impl<'a> Unwinder<'a> {
         Stack { frames, end }
     }
 
-    /// Searches the stack for the caller of the function that `now` is in. Of all candidates the first one counts whose
-    /// stack reaches its end.
+    /// Searches the stack for the caller of the function that `now` is in. The first candidate whose stack
+    /// reaches its end counts.
     fn guess(&self, now: &Registers, guesses: u32) -> Option<Stack> {
-        // With a known function, only a call of it counts.
+        // If the function is known, only a call of it counts.
         let callee = self.symbols.name(now.ip).map(|name| now.ip - name.offset);
         let candidates = guess::candidates(self.memory, self.symbols, now.sp, callee);
         let mut best: Option<Stack> = None;
         for candidate in candidates {
-            // BP is what the function left it at, or saved: each word below that points up this stack.
+            // BP is unchanged, or saved in a word below that points up this stack.
             let saved = (candidate.below..candidate.sp.wrapping_sub(8)).step_by(8).filter_map(|at| {
                 let value = self.memory.u64(at).ok()?;
                 (value >= candidate.sp && value - candidate.sp < STACK_BYTES).then_some(value)

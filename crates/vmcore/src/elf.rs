@@ -14,20 +14,20 @@ use pagehaul_physmem::{
 
 /// Start of the kernel text mapping on x86_64 (`__START_KERNEL_map`).
 const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
-/// Notes above this are taken for a damaged header: 8,192 CPUs leave 12 MiB.
+/// More bytes of notes mean a damaged header: 8,192 CPUs leave 12 MiB.
 const MOST_NOTES: u64 = 256 << 20;
 
-/// Bytes of notes that are read where their size cannot be true.
+/// Bytes of notes that are read if their size is impossible.
 const SOME_NOTES: u64 = 1 << 20;
-/// Memory that all segments may have beyond what the file holds: 1 GiB for each 4 KiB of the file, whose struct pages
-/// take more than that, but at least 64 GiB.
+/// Memory that all segments may claim beyond the end of the file: 1 GiB for each 4 KiB of the file (its struct pages alone
+/// take more), but at least 64 GiB.
 const CLAIMED_PER_BYTE: u64 = (1 << 30) / PAGE_SIZE as u64;
 const LEAST_CLAIM: u64 = 64 << 30;
 /// Physical addresses have 52 bits at most, on x86_64 as on arm64.
 const END_OF_MEMORY: u64 = 1 << 52;
-/// `p_paddr` of segments of /proc/kcore that are no RAM: vmalloc, vmemmap, modules.
+/// `p_paddr` of segments of /proc/kcore that are not RAM: vmalloc, vmemmap, modules.
 const NO_MEMORY: u64 = u64::MAX;
-/// Faults of headers that are told in full; of more, how many.
+/// Faults of headers that are reported in full; others are counted.
 const TOLD: usize = 8;
 
 /// An ELF vmcore, of either class and byte order.
@@ -118,7 +118,7 @@ impl ElfVmcore {
             notes::swap_headers(&mut notes);
         }
         let page_size = notes::vmcoreinfo_value(&notes, "PAGESIZE").and_then(|size| size.parse().ok());
-        // The smallest page of any machine; what is no page size is VMCOREINFO's damage.
+        // The smallest page of any machine; an impossible page size is damage of VMCOREINFO.
         let page_size = page_size.filter(|size: &u32| size.is_power_of_two() && *size > PAGE_SIZE as u32);
         let arch = Arch { machine, wide, big_endian, page_size: page_size.unwrap_or(PAGE_SIZE as u32) };
         let is_image = image_test(machine, &notes);
@@ -150,7 +150,7 @@ impl ElfVmcore {
         self.flattened
     }
 
-    /// Whether the writer said that it did not finish: bit 0 of `e_flags`, which makedumpfile and pagehaul set in ELF
+    /// Whether the writer marked it incomplete: bit 0 of `e_flags`, which makedumpfile and pagehaul set in ELF
     /// dumps.
     pub fn is_incomplete(&self) -> bool {
         self.marked_incomplete
@@ -238,7 +238,7 @@ impl PhysMemory for ElfVmcore {
 struct ElfView<'a> {
     vmcore: &'a ElfVmcore,
     window: Window<'a>,
-    /// The piece found last: the next address is nearly always in it.
+    /// The last piece: the next address is nearly always in it.
     piece: Piece,
     seen_faults: u64,
 }
@@ -284,7 +284,7 @@ impl View for ElfView<'_> {
 /// What is wrong with a segment larger than all memory in a file that claims to hold it: /proc/vmcore. A damaged copy has a
 /// size of its own.
 fn absurd(segment: &ProgramHeader) -> String {
-    // Reading it would map addresses that are no RAM, which aborts an arm64 capture kernel.
+    // Reading it would map addresses that are not RAM, which aborts an arm64 capture kernel.
     format!(
         "the program header has {:#x} bytes of memory at {:#x}, more than any machine, so nothing is read: kexec did not find \
          the start of the kernel image; load the capture kernel where /proc/kallsyms has `_text` (CONFIG_KALLSYMS_ALL)",
@@ -292,7 +292,7 @@ fn absurd(segment: &ProgramHeader) -> String {
     )
 }
 
-/// Returns what tells mappings of the kernel image from those of the direct map.
+/// Returns how to distinguish mappings of the kernel image from those of the direct map.
 fn image_test(machine: u16, notes: &[u8]) -> impl Fn(&KernelMapping) -> bool + use<> {
     // The image of arm64 lies anywhere in the vmalloc area; VMCOREINFO has the difference of its addresses.
     let offset = notes::vmcoreinfo_value(notes, "NUMBER(kimage_voffset)")
@@ -304,7 +304,7 @@ fn image_test(machine: u16, notes: &[u8]) -> impl Fn(&KernelMapping) -> bool + u
     }
 }
 
-/// The memory of a PT_LOAD, or what is wrong with it.
+/// Returns the memory of a PT_LOAD, or its fault.
 fn piece(
     at: u64,
     segment: &ProgramHeader,
@@ -318,7 +318,7 @@ fn piece(
     match claim.checked_sub(size - held) {
         Some(rest) => *claim = rest,
         None => {
-            // One flipped bit, most likely. Without a bound, a few bytes would make every command go through petabytes.
+            // Most likely one flipped bit. Without a bound, a few bytes would make every command scan petabytes.
             faults.push(format!(
                 "the program header at {at:#x} has {size:#x} bytes of memory, too many for a file of {end_of_file:#x} bytes: \
                  only the {held:#x} in the file are read"
@@ -336,7 +336,7 @@ fn piece(
     }
 }
 
-/// Returns how many bytes of a PT_NOTE to read, where `held` bytes of notes are there already.
+/// Returns how many bytes of a PT_NOTE to read, given that `held` bytes of notes are read already.
 fn notes_size(segment: &ProgramHeader, file: u64, held: u64, faults: &mut Vec<String>) -> u64 {
     let (offset, size) = (segment.offset, segment.file_size);
     let there = file.saturating_sub(offset);

@@ -1,5 +1,5 @@
-//! Opens whatever holds a machine's memory: one file of any format, or the parts of a split set; reads all of it on every
-//! CPU, and checks it.
+//! Opens the memory of a machine: one file of any format, or the parts of a split set. Reads all of it on every CPU, and
+//! verifies it.
 
 mod elf;
 mod source;

@@ -1,4 +1,4 @@
-//! Sources: whatever kind of file memory is read from.
+//! Sources of memory: files of any format, split sets, simulated machines.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use pagehaul_physmem::{MapPolicy, OpenError, PhysMemory};
 
 use crate::ElfVmcore;
 
-/// What kind of file a source is.
+/// The kind of a source.
 pub enum SourceKind {
     /// An ELF vmcore.
     Elf(ElfVmcore),
@@ -29,7 +29,7 @@ pub struct Source {
     kind: SourceKind,
 }
 
-/// Why files are no source.
+/// Why files cannot be a source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// One of them cannot be opened.
@@ -49,12 +49,12 @@ pub enum SourceError {
 }
 
 impl Source {
-    /// Opens `path`, whatever it is.
+    /// Opens a file of any format.
     pub fn open(path: &Path, policy: MapPolicy) -> Result<Self, OpenError> {
         Ok(Self { paths: vec![path.to_owned()], kind: open_kind(path, policy)? })
     }
 
-    /// Memory that is in no file, called `name` in messages.
+    /// Returns a source of memory that is in no file, called `name` in messages.
     pub fn simulated(name: &Path, memory: Box<dyn PhysMemory>) -> Self {
         Self { paths: vec![name.to_owned()], kind: SourceKind::Simulated(memory) }
     }
@@ -74,12 +74,12 @@ impl Source {
         Ok(Self { paths: paths.to_vec(), kind: SourceKind::Split(SplitSet::new(parts)?) })
     }
 
-    /// Its path, of several files the first.
+    /// Returns its path; of several files, the first.
     pub fn path(&self) -> &Path {
         self.paths.first().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// Every file of it.
+    /// Returns all its files.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
@@ -99,7 +99,7 @@ impl Source {
         }
     }
 
-    /// The dumps in kdump format it consists of; none for an ELF file.
+    /// Returns its dumps in kdump format; none for an ELF file.
     pub fn dumps(&self) -> &[KdumpFile] {
         match &self.kind {
             SourceKind::Elf(_) | SourceKind::Simulated(_) => &[],
@@ -108,18 +108,18 @@ impl Source {
         }
     }
 
-    /// The level of the dump it is, 0 for a vmcore.
+    /// Returns its dump level, 0 for a vmcore.
     pub fn level(&self) -> u32 {
         self.dumps().first().map_or(0, KdumpFile::dump_level)
     }
 
-    /// Whether it lacks pages or notes that it should have, as far as can be told without reading each page:
-    /// [`warnings`](Self::warnings) says what.
+    /// Whether it lacks pages or notes that it should have, as far as is known without reading each page:
+    /// [`warnings`](Self::warnings) names them.
     pub fn is_incomplete(&self) -> bool {
         !self.memory().faults().is_empty()
     }
 
-    /// What is wrong with it as a whole, each with the file's name.
+    /// Returns the faults of its files, each with the file's name.
     pub fn warnings(&self) -> Vec<String> {
         let name = match self.paths.len() {
             0 | 1 => self.path().display().to_string(),
@@ -144,7 +144,7 @@ fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
     if magic.starts_with(b"makedumpfile") {
         let file = Flattened::open(file)?;
         let mut magic = [0; 4];
-        // What cannot be read is named when the dump is opened.
+        // An unreadable file is reported when the dump is opened.
         let is_elf = file.read_exact_at(0, &mut magic).is_ok() && magic == *b"\x7fELF";
         return Ok(match is_elf {
             true => SourceKind::Elf(ElfVmcore::open_flattened(file)?),

@@ -58,7 +58,7 @@ impl Batch {
         self.failures.clear();
         let mut stored = [0; BATCH / 64];
         if memory.mark_stored(self.pfns.start, &mut stored).is_err() {
-            // Reading each page gives the reason.
+            // Reading page by page finds the reason.
             stored.fill(!0);
         }
         let pages = self.bytes.as_chunks_mut().0.iter_mut().zip(&mut self.zeros);
@@ -101,7 +101,7 @@ fn excluded(view: &mut dyn View, pfn: u64) -> Option<PageState> {
     (state == PageState::Excluded).then_some(state)
 }
 
-/// What workers do: read the next batch.
+/// Work of the pool: reads the next batch.
 struct Reading<'a, I> {
     memory: &'a dyn PhysMemory,
     /// The pages of the batches, numbered.
@@ -162,9 +162,8 @@ pub(crate) fn sweep_runs<B>(
     })
 }
 
-/// Divides all memory into runs of pages: with a state where the source knows it without reading them, else without.
-/// The work follows what the files hold: terabytes that were excluded, are missing, or are a hole of a sparse file, are
-/// one run.
+/// Divides all memory into runs of pages, with their state if the source knows it without reading them. The work is
+/// proportional to what the files hold: terabytes that are excluded, missing, or a hole of a sparse file are one run.
 pub fn known_runs(memory: &dyn PhysMemory) -> impl Iterator<Item = (Range<u64>, Option<PageState>)> + '_ {
     let mut pieces = memory.ranges().pieces().iter();
     let mut here = 0..0u64;
@@ -183,7 +182,7 @@ pub fn known_runs(memory: &dyn PhysMemory) -> impl Iterator<Item = (Range<u64>, 
             let whole = page << PAGE_SHIFT == here.start && end >> PAGE_SHIFT > page;
             next = match state {
                 Some(_) if whole => end >> PAGE_SHIFT,
-                // A page of which only a part is known.
+                // A page whose state is known only in part.
                 Some(_) => page + 1,
                 None => end.div_ceil(PAGE_SIZE as u64),
             };

@@ -1,4 +1,4 @@
-//! Is a dump what it was? Everything that can be told without the machine it is of.
+//! Verifies a dump: structure, contents and checksums.
 
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ use crate::{Source, SourceKind};
 
 /// Failures that are named; the others are counted.
 pub const NAMED: usize = 1 << 16;
-/// Places of page data compared at a time: 512 MiB of memory at most, in dumps of more than 64 GiB of pages.
+/// Ranges of page data that are compared at a time: 512 MiB of memory at most, in dumps of more than 64 GiB of pages.
 const COMPARED: u64 = 1 << 24;
-/// Bytes that a page takes at least, to estimate how many places there are: zstd's shortest frame of 4 KiB.
+/// Least bytes of a page, to estimate the number of ranges: zstd's shortest frame of 4 KiB.
 const LEAST_DATA: u64 = 16;
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What is wrong with the dump as a whole.
+    /// Faults of the dump as a whole.
     pub faults: Vec<String>,
     /// Pages that can be read.
     pub present: u64,
     /// Excluded pages.
     pub excluded: u64,
-    /// Pages that should be there and aren't.
+    /// Missing pages.
     pub missing: u64,
-    /// Pages that do not decode, or whose descriptors cannot be.
+    /// Damaged pages: their data does not decode, or their descriptors are impossible.
     pub damaged: u64,
     /// The first of those that are missing or damaged, by PFN, and why.
     pub failures: Vec<(u64, PageState, String)>,
@@ -49,13 +49,13 @@ pub struct Changed {
     pub path: PathBuf,
     /// Byte offsets.
     pub bytes: Range<u64>,
-    /// What is there, where the format tells.
+    /// What the format has there, if known.
     pub holds: Vec<&'static str>,
     /// PFNs of the pages there: the first and the last, and how many.
     pub pages: Option<(u64, u64, u64)>,
 }
 
-/// Why nothing could be found out.
+/// Why a dump cannot be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// A file cannot be opened again.
@@ -64,13 +64,13 @@ pub enum VerifyError {
     /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Checksums that cannot be used.
+    /// Checksums are unusable.
     #[error(transparent)]
     Checksums(#[from] ChecksumError),
 }
 
 impl Findings {
-    /// Whether all is as it should be.
+    /// Returns whether no damage was found.
     pub fn is_intact(&self) -> bool {
         self.faults.is_empty() && self.missing == 0 && self.damaged == 0 && self.changed.is_empty()
     }
@@ -85,7 +85,7 @@ impl Findings {
         } += pages;
     }
 
-    /// Counts pages whose state is known, and names the first that should be there.
+    /// Counts pages whose state is known, and records the first missing ones.
     fn count_run(&mut self, memory: &dyn PhysMemory, pages: Range<u64>, state: PageState) {
         self.count(state, pages.end - pages.start);
         if state == PageState::Missing {
@@ -99,7 +99,7 @@ impl Findings {
     }
 }
 
-/// Checks structure, contents and, where there are any, checksums, with `threads` threads.
+/// Verifies structure, contents and, if there are any, checksums, with `threads` threads.
 pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Findings, VerifyError> {
     let mut findings = Findings { faults: source.warnings(), ..Findings::default() };
     for dump in source.dumps() {
@@ -147,7 +147,7 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
     Ok(findings)
 }
 
-/// The extents of `file` that are not what they were, neighbours joined.
+/// Returns the extents of `file` that have changed; adjacent ones are joined.
 fn changes(file: &PlainFile, sums: &Checksums, threads: usize) -> Vec<Range<u64>> {
     let changed = |buffer: &mut Vec<u8>, index: u64| {
         let start = index * sums.extent;
@@ -170,7 +170,7 @@ fn changes(file: &PlainFile, sums: &Checksums, threads: usize) -> Vec<Range<u64>
     out
 }
 
-/// What is in `bytes` of file number `index` of the source.
+/// Describes the contents of `bytes` of file number `index` of the source.
 fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> Result<Changed, ReadError> {
     let mut holds = Vec::new();
     let mut pages: Option<(u64, u64, u64)> = None;
@@ -185,7 +185,7 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
     match source.kind() {
         // In no file.
         SourceKind::Simulated(_) => {}
-        // Offsets of the stream are not those of the file in it.
+        // Offsets in the stream differ from those in the file it describes.
         SourceKind::Flattened(_) => holds.push("flattened records"),
         SourceKind::Elf(vmcore) if vmcore.is_flattened() => holds.push("flattened records"),
         SourceKind::Elf(vmcore) => {
@@ -227,8 +227,7 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
     Ok(Changed { path, bytes, holds, pages })
 }
 
-/// Pages whose data overlaps that of others. Many may share one place, as pages of zeros do, but none may have a part of
-/// another's.
+/// Finds pages whose data overlaps that of others. Pages may share all their data, as zero pages do, but not a part of it.
 fn overlaps(dump: &KdumpFile) -> Result<Option<String>, ReadError> {
     let passes = dump.info().dumped_pages.min(dump.data_bytes() / LEAST_DATA).div_ceil(COMPARED).max(1);
     let size = dump.file().size();
@@ -260,7 +259,7 @@ fn overlaps(dump: &KdumpFile) -> Result<Option<String>, ReadError> {
     }))
 }
 
-/// Distinct places of page data, by offset and size.
+/// Distinct ranges of page data, by offset and size.
 #[derive(Default)]
 struct Places {
     found: Vec<(u64, u32)>,
@@ -270,7 +269,7 @@ struct Places {
 
 impl Places {
     fn add(&mut self, place: (u64, u32)) {
-        // Pages of zeros share one place, and come in runs.
+        // Zero pages share one range, and come in runs.
         if self.found.last() == Some(&place) {
             return;
         }
@@ -296,7 +295,7 @@ mod tests {
         let mut places = Places::default();
         for page in 0..1 << 20u64 {
             places.add((4096, 4096));
-            // Other pages between those of zeros.
+            // Other pages between zero pages.
             places.add((8192 + page % 100 * 64, 64));
         }
         assert!(places.found.capacity() <= 1 << 17, "{} places", places.found.capacity());

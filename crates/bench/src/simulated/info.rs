@@ -4,7 +4,7 @@ use pagehaul_synth::{Era, Machine};
 
 use super::layout::{MEM_SECTION, RELEASE, TOP_TABLE, UTS, image};
 
-/// Describes the machine but for its memory, which [`tables`](super::tables) and [`memmap`](super::memmap)
+/// Describes the machine except its memory, which [`tables`](super::tables) and [`memmap`](super::memmap)
 /// compute.
 pub(super) fn machine() -> Machine {
     let mut machine = Machine::new(Era::V7_1);

@@ -11,7 +11,7 @@ pub(super) const SECTION_MEMMAP: u64 = PAGES * 64;
 const PAGES: u64 = SECTION / 4096;
 /// Pages that the kernel keeps for one purpose, movable or not: 2 MiB.
 const PAGE_BLOCK: u64 = 512;
-/// Section 0 is the kernel's: its image, its tables, and its struct pages here.
+/// Uses of section 0, which holds the kernel's image and tables, and its own struct pages.
 const FIRST_MEMMAP: u64 = 96 << 20;
 
 /// What a page block is used for, and how many of the 63 of a section are: the first holds the struct pages.
@@ -27,7 +27,7 @@ enum Use {
 const USES: [(Use, usize); 5] =
     [(Use::HugeAnon, 16), (Use::Anon, 12), (Use::Cache, 16), (Use::Free, 12), (Use::Unmovable, 7)];
 
-/// Share of the pages of a section per class, about: what the patterns are made of.
+/// Approximate share of pages per class, from which the patterns are drawn.
 pub fn mix_of_pages() -> Vec<(PageClass, f64)> {
     let share = |blocks: f64| blocks / 64.0;
     vec![
@@ -46,19 +46,19 @@ pub(super) fn start(section: u64) -> u64 {
     if section == 0 { FIRST_MEMMAP } else { section * SECTION }
 }
 
-/// The section whose struct pages `paddr` is among, and the offset there.
+/// Returns the section whose struct pages contain `paddr`, and the offset in them.
 pub(super) fn place(paddr: u64) -> Option<(u64, u64)> {
     let section = paddr / SECTION;
     let at = paddr.checked_sub(start(section))?;
     (at < SECTION_MEMMAP).then_some((section, at))
 }
 
-/// The pattern a section follows.
+/// Returns the pattern of a section.
 pub(super) fn pattern_of(section: u64) -> u64 {
     if section == 0 { 0 } else { 1 + mix(section) % (PATTERNS - 1) }
 }
 
-/// The struct pages of pattern `number`: 0 is all the kernel's.
+/// The struct pages of pattern `number`: 0 is that of the kernel.
 ///
 /// They are the same in any section: tails of 7.1 name their head by a mask.
 pub(super) fn pattern(number: u64) -> Vec<u8> {

@@ -1,11 +1,10 @@
-//! Machines of any size that take no memory: struct pages and contents are worked out from the PFN when asked
-//! for.
+//! Machines of any size that take no memory: struct pages and contents are computed from the PFN on each read.
 //!
-//! A machine looks as a 7.1 kernel leaves it: SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages behind 5-level
+//! A machine is laid out as by a 7.1 kernel: SPARSEMEM_EXTREME with a vmemmap of 2 MiB pages behind 5-level
 //! page tables, the struct pages of a section at the section's start, tails that name their head by a mask
 //! (which makes struct pages the same wherever they are). Sections follow one of a few precomputed patterns
-//! of use, pages one of some thousand precomputed contents. Both lie in a file that is mapped, so the
-//! machine's own bytes are not counted as anonymous memory of the process.
+//! of use, pages one of some thousand precomputed contents. Both are in a mapped file, so they do not
+//! count as anonymous memory of the process.
 
 mod info;
 mod layout;
@@ -30,11 +29,11 @@ pub use memmap::mix_of_pages;
 pub(crate) const SECTION: u64 = 128 << 20;
 /// The hole below 4 GiB.
 const HOLE: std::ops::Range<u64> = 3 << 30..4 << 30;
-/// Patterns of use: 62 MiB of struct pages, more than a third-level cache holds.
+/// Number of patterns: 62 MiB of struct pages, more than an L3 cache holds.
 const PATTERNS: u64 = 31;
 /// Pages of contents: 64 MiB.
 const CONTENTS: u64 = 16384;
-/// Pages whose contents stand together: what is read in one go.
+/// Pages with adjacent contents, which are read at once.
 const RUN: u64 = 64;
 /// Pages that are sampled or skipped together: a page block of the kernel.
 const SAMPLE_BLOCK: u64 = 512;
@@ -48,14 +47,14 @@ pub struct Simulated {
     notes: Vec<u8>,
     /// Struct pages of every pattern, then contents.
     file: WholeFile,
-    /// Of so many page blocks, the contents of one are there.
+    /// One of this many page blocks has contents.
     sample: u64,
 }
 
 impl Simulated {
     /// A machine with `bytes` of memory (whole sections, at least 1 GiB), of which one page block in `sample`
-    /// has contents; the others look as if an earlier dump had left them out. Its precomputed bytes (126 MiB)
-    /// go to a nameless file in `directory`.
+    /// has contents; the others are excluded. Its precomputed bytes (126 MiB)
+    /// go to an unnamed file in `directory`.
     pub fn new(bytes: u64, sample: u64, directory: &Path) -> Result<Self, BenchError> {
         if bytes < 1 << 30 || !bytes.is_multiple_of(SECTION) || bytes > 1 << 50 {
             return Err(BenchError::Wrong(format!(
@@ -83,7 +82,7 @@ impl Simulated {
     }
 }
 
-/// Writes down what is the same for every machine.
+/// Writes the bytes that all machines share.
 fn precompute(directory: &Path) -> Result<PlainFile, BenchError> {
     let failed =
         |source| BenchError::Io { path: directory.to_owned(), action: "write a temporary file to", source };
@@ -138,7 +137,7 @@ impl PhysMemory for Simulated {
 
 struct SimulatedView<'a> {
     machine: &'a Simulated,
-    /// A page of the kernel's own tables, made when asked for.
+    /// A page of the kernel's tables, computed on demand.
     page: [u8; PAGE_SIZE],
     /// Faults before the view was made.
     faults: u64,

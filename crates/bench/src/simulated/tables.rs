@@ -1,11 +1,11 @@
-//! The kernel's own tables, a page at a time: page tables of the vmemmap, memory sections, `init_uts_ns`.
+//! The kernel's tables, computed a page at a time: page tables of the vmemmap, memory sections, `init_uts_ns`.
 
 use pagehaul_physmem::PAGE_SIZE;
 
 use super::layout::{MEM_SECTION, RELEASE, TOP_TABLE, UTS, image};
 use super::{Simulated, memmap};
 
-/// Where struct pages are mapped with 5-level page tables. A multiple of 2^48, so indices count from 0 below
+/// Virtual address of struct pages with 5-level page tables. A multiple of 2^48, so indices count from 0 below
 /// the top.
 pub(super) const VMEMMAP: u64 = 0xffd4_0000_0000_0000;
 
@@ -28,7 +28,7 @@ const LEAF: u64 = 0xe3;
 /// PRESENT, HAS_MEM_MAP, ONLINE, EARLY.
 const SECTION_FLAGS: u64 = 0xf;
 
-/// Puts page `pfn` into `page` if it is one of these tables.
+/// Copies page `pfn` to `page` if it is one of these tables.
 pub(super) fn fill(machine: &Simulated, pfn: u64, page: &mut [u8; PAGE_SIZE]) -> bool {
     let paddr = pfn * PAGE_SIZE as u64;
     if !(MEM_SECTION..ROOT_PAGES_END).contains(&paddr) {
