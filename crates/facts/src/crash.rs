@@ -1,6 +1,6 @@
 //! A crash, as its log describes it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{self, Event, Kind, PANIC};
 use crate::signature::normal;
@@ -10,7 +10,7 @@ use crate::{Line, Signature, trace};
 const MOST_TEXT_LINES: usize = 200;
 
 /// A crash.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crash {
     /// How the machine died; groups crashes of the same cause.
     #[serde(flatten)]
@@ -32,7 +32,7 @@ pub struct Crash {
     /// Nanoseconds from the start of the machine to the first line of the crash.
     pub uptime_ns: u64,
     /// The lines of the report.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
 

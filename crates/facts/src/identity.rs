@@ -1,14 +1,14 @@
 //! An ID of a crash that all its dumps share, in any format and at any level.
 
 use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Line;
 use crate::signature::hex;
 
 /// Identifies a crash.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrashId {
     /// 32 hex digits.
     pub crash_id: String,

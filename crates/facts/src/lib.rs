@@ -2,6 +2,7 @@
 //! crashes of the same cause over builds and machines. No symbols, no types, no debug files.
 
 mod crash;
+mod document;
 mod event;
 mod frame;
 mod identity;
@@ -11,6 +12,7 @@ mod skip;
 mod trace;
 
 pub use crash::Crash;
+pub use document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
 pub use event::Kind;
 pub use frame::is_messenger;
 pub use identity::{CrashId, crash_id};

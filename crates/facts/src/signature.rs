@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::event::Kind;
@@ -15,7 +15,7 @@ pub const SIGNATURE_VERSION: u32 = 1;
 pub const FRAMES: usize = 5;
 
 /// Groups crashes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
     /// Kind of death.
     pub kind: Kind,

@@ -5,6 +5,10 @@ use pagehaul_physmem::PhysMemory;
 use crate::sections::Sections;
 use crate::{KernelError, Translator, VmcoreInfo, machine};
 
+/// Byte offset of `name` in `struct uts_namespace` of kernels that do not export it: behind a kref of 4 bytes, until
+/// 9a56493f6942 (5.11) moved the count away. ca4a9241cc5e (5.11) exports the offset.
+const NAME_BEHIND_KREF: u64 = 4;
+
 /// VMCOREINFO, the page tables and the direct map: all that reading the kernel's data takes. Unlike [`Kernel`](crate::Kernel),
 /// it needs no memory sections, which an incomplete dump may lack.
 #[derive(Debug, Clone)]
@@ -72,6 +76,15 @@ impl AddressSpace {
     }
 
     /// Returns `phys_base` of dump headers, modulo 2^64: how far the kernel image was moved in physical memory; on arm64 the
+    /// Returns the bytes of `init_uts_ns.name` (`struct new_utsname`): six fields of 65 bytes.
+    pub fn new_utsname(&self, memory: &dyn PhysMemory) -> Option<[u8; 390]> {
+        let name = self.info().offset("uts_namespace.name").unwrap_or(NAME_BEHIND_KREF);
+        let at = self.info().symbol("init_uts_ns")?.checked_add(name)?;
+        let mut bytes = [0; 390];
+        self.translator().read(&mut *memory.view(), at, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
     /// physical address at which the linear map starts.
     pub fn phys_base(&self) -> u64 {
         self.translator.arch().phys_base()

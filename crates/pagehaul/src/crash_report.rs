@@ -1,7 +1,7 @@
-//! The crash report of a capture: `capture --triage`.
+//! What a capture says of the crash: `capture --triage` and `--facts`.
 //!
-//! Another process makes it, before the capture allocates anything: whatever a damaged kernel does to it (a panic, no memory,
-//! no end), the capture goes on without it. It also returns which pages the report is made of. They are written first, so
+//! Another process makes each, before the capture allocates anything: whatever a damaged kernel does to it (a panic, no memory,
+//! no end), the capture goes on without it. For `--triage` it also returns which pages the report is made of. They are written first, so
 //! that an incomplete dump still explains the crash.
 
 use std::fs;
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::{Resource, Rlimit, setrlimit};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Memory that the report may take. 100,000 tasks take 64 MiB.
@@ -36,27 +37,37 @@ pub(crate) struct CrashReport {
 
 /// The output of that process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Outcome {
+pub(crate) enum Outcome<T> {
     /// The report.
-    Report(CrashReport),
+    Report(T),
     /// Why there is none.
     Error(String),
 }
 
 /// Makes the report of `source` within `budget`.
-pub(crate) fn make(source: &Path, budget: Duration) -> anyhow::Result<CrashReport> {
+pub(crate) fn report(source: &Path, budget: Duration) -> anyhow::Result<CrashReport> {
+    let report: CrashReport = make("triage", source, budget)?;
+    Ok(CrashReport { pages: ascending(report.pages), ..report })
+}
+
+/// Makes the facts of `source` within `budget`, as JSON.
+pub(crate) fn facts(source: &Path, budget: Duration) -> anyhow::Result<String> {
+    make("facts", source, budget)
+}
+
+fn make<T: DeserializeOwned>(command: &str, source: &Path, budget: Duration) -> anyhow::Result<T> {
     if budget.is_zero() {
         bail!("its time budget is 0");
     }
     let program =
         std::env::current_exe().context("cannot find the program that makes it (/proc/self/exe)")?;
     run(
-        Command::new(program).arg0("pagehaul").arg("triage").arg("--for-capture").arg("--").arg(source),
+        Command::new(program).arg0("pagehaul").arg(command).arg("--for-capture").arg("--").arg(source),
         budget,
     )
 }
 
-fn run(command: &mut Command, budget: Duration) -> anyhow::Result<CrashReport> {
+fn run<T: DeserializeOwned>(command: &mut Command, budget: Duration) -> anyhow::Result<T> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -87,7 +98,7 @@ fn run(command: &mut Command, budget: Duration) -> anyhow::Result<CrashReport> {
     };
     let ended = end(&mut child);
     match serde_json::from_slice(&bytes) {
-        Ok(Outcome::Report(report)) => Ok(CrashReport { pages: ascending(report.pages), ..report }),
+        Ok(Outcome::Report(report)) => Ok(report),
         Ok(Outcome::Error(why)) => bail!(why),
         Err(_) => bail!("the process that makes it failed{ended}"),
     }
@@ -141,7 +152,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, budget: Duration) -> String {
-        let made = run(Command::new("sh").args(["-c", script]), budget);
+        let made: anyhow::Result<CrashReport> = run(Command::new("sh").args(["-c", script]), budget);
         made.map_or_else(|error| error.to_string(), |report| report.text)
     }
 
@@ -157,7 +168,7 @@ mod tests {
 
     #[test]
     fn no_budget_starts_no_process() {
-        let refused = make(Path::new("/nonexistent"), Duration::ZERO).unwrap_err();
+        let refused = report(Path::new("/nonexistent"), Duration::ZERO).unwrap_err();
         assert_eq!(refused.to_string(), "its time budget is 0");
     }
 

@@ -34,18 +34,17 @@ pub(crate) fn write<'a>(
     contents: &str,
     sources: impl IntoIterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
-    write_new(output, contents, CreateOptions { sources: &identities(sources), ..REPORT })
+    write_new(output, contents.as_bytes(), CreateOptions { sources: &identities(sources), ..REPORT })
 }
 
 /// Writes a file, and returns once it is on the disk.
-pub(crate) fn write_new(path: &Path, contents: &str, options: CreateOptions<'_>) -> anyhow::Result<()> {
+pub(crate) fn write_new(path: &Path, contents: &[u8], options: CreateOptions<'_>) -> anyhow::Result<()> {
     let mut file = NewFile::create(path, options)?;
-    let written =
-        (&**file.file()).write_all(contents.as_bytes()).and_then(|()| match file.file().sync_data() {
-            // A pipe.
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
-            synced => synced,
-        });
+    let written = (&**file.file()).write_all(contents).and_then(|()| match file.file().sync_data() {
+        // A pipe.
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    });
     written.with_context(|| format!("cannot write {}", path.display()))?;
     Ok(file.commit()?)
 }

@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
         #[cfg(feature = "kdump-setup")]
         Command::Kdump(arguments) => cli::kdump::run(&arguments),
+        Command::Facts(arguments) => cli::facts::run(&arguments),
         Command::Info(arguments) => cli::info::run(&arguments),
         #[cfg(feature = "stalls")]
         Command::Reclaim(arguments) => cli::reclaim::run(&arguments),

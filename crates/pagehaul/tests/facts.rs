@@ -46,3 +46,40 @@ fn a_crash_has_one_id_and_one_signature_in_every_format() {
         assert_eq!(described(name), raw, "{name}");
     }
 }
+
+#[test]
+fn a_capture_writes_the_facts_that_its_dump_has() {
+    let setup = crashed();
+    setup.succeeds(&["capture", "-q", "vmcore", "plain"]);
+    setup.succeeds(&["capture", "-q", "--facts", "vmcore", "dump"]);
+    assert_eq!(std::fs::read(setup.path("plain")).unwrap(), std::fs::read(setup.path("dump")).unwrap());
+    let frame = std::fs::read(setup.path("dump.facts.json.zst")).unwrap();
+    let mut text = Vec::new();
+    pagehaul_codec::FrameDecompressor::new().unwrap().decompress(&frame, &mut text, 1 << 20).unwrap();
+    let facts: Value = serde_json::from_slice(&text).unwrap();
+    let of_dump: Value = serde_json::from_str(&setup.succeeds(&["facts", "dump"])).unwrap();
+    assert_eq!(facts, of_dump);
+    assert_eq!(facts["schema_version"], 1);
+    assert_eq!(facts["crash"]["kind"], "null-deref");
+    assert!(facts["crash"]["text"].as_str().unwrap().contains("demo_store+0x11/0x20 [demo]"));
+    assert_eq!(facts["log"].as_array().unwrap().len(), 7);
+    assert_eq!(facts["log"][6]["text"], "Kernel panic - not syncing: Fatal exception");
+}
+
+#[test]
+fn facts_that_cannot_be_made_or_written_change_nothing_about_the_dump() {
+    let setup = crashed();
+    setup.succeeds(&["capture", "-q", "vmcore", "plain"]);
+    std::fs::create_dir(setup.path("taken.facts.json.zst")).unwrap();
+    for (options, output, said) in
+        [("--facts=0s", "none", "its time budget is 0"), ("--facts", "taken", "taken.facts.json.zst")]
+    {
+        let run = setup.run(&["capture", options, "vmcore", output]);
+        let text = String::from_utf8([run.stdout, run.stderr].concat()).unwrap();
+        assert!(
+            run.status.success() && text.contains("no facts next to the dump: ") && text.contains(said),
+            "{text}"
+        );
+        assert_eq!(std::fs::read(setup.path("plain")).unwrap(), std::fs::read(setup.path(output)).unwrap());
+    }
+}

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use pagehaul_capture::Limits;
+use pagehaul_codec::FrameCompressor;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_physmem::{Access, MapPolicy};
@@ -34,7 +35,7 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
   pagehaul capture -d cache,cache-private,free -c zlib vmcore dump
   pagehaul capture /proc/vmcore /disk1/dump.1 /disk2/dump.2
   pagehaul capture /proc/vmcore - | ssh host 'cat > dump.flat'
-  pagehaul capture --triage /proc/vmcore /var/crash/dump
+  pagehaul capture --triage --facts /proc/vmcore /var/crash/dump
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to capture
@@ -65,6 +66,11 @@ pub(crate) struct CaptureArguments {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
         default_missing_value = "5s", conflicts_with = "dry_run")]
     triage: Option<Duration>,
+    /// Write the facts of the crash (`facts`) to OUTPUT.facts.json.zst first, within this time [default: 5s]. A fault in it
+    /// changes nothing about the dump
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
+        default_missing_value = "5s", conflicts_with = "dry_run")]
+    facts: Option<Duration>,
     /// Classify pages and estimate the size, but write nothing
     #[arg(long)]
     dry_run: bool,
@@ -89,13 +95,23 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         warnings: Vec::new(),
     };
     if !outputs.is_empty() {
+        arguments.write_facts(&source, &mut selection);
         arguments.explain(&source, &mut selection);
     }
     arguments.dump.write(&source, outputs, selection)
 }
 
-/// Writes the report of the dump `output` to OUTPUT.triage.
-fn write_report(output: &Path, text: &str, overwrite: bool, sources: &[(u64, u64)]) -> anyhow::Result<()> {
+/// Level of zstd for facts: their log has lines that repeat.
+const FACTS_LEVEL: i32 = 9;
+
+/// Writes what is known of the dump `output` to a file with its name and `suffix`.
+fn write_report(
+    output: &Path,
+    suffix: &str,
+    text: &[u8],
+    overwrite: bool,
+    sources: &[(u64, u64)],
+) -> anyhow::Result<()> {
     if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         // The output is a disk or a pipe. Its directory is /dev or the like, where no report is written.
         return Ok(());
@@ -110,16 +126,31 @@ fn write_report(output: &Path, text: &str, overwrite: bool, sources: &[(u64, u64
     // A report of this crash next to the dump of another would mislead.
     NewFile::check(output, options)?;
     let mut path = output.as_os_str().to_owned();
-    path.push(".triage");
+    path.push(suffix);
     files::write_new(path.as_ref(), text, options)
 }
 
 impl CaptureArguments {
+    /// Writes the facts of the crash next to the first output. Nothing of this fails a capture.
+    fn write_facts(&self, source: &Source, selection: &mut PageSelection) {
+        let Some(budget) = self.facts else { return };
+        let start = Instant::now();
+        let written = crash_report::facts(&self.source, self.within_limit(budget)).and_then(|facts| {
+            let mut bytes = Vec::new();
+            FrameCompressor::new(FACTS_LEVEL)?.compress(facts.as_bytes(), &mut bytes)?;
+            self.put(source, ".facts.json.zst", &bytes)
+        });
+        if let Err(error) = written {
+            selection.warnings.push(format!("no facts next to the dump: {error:#}"));
+        }
+        selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
+    }
+
     /// Makes the report of the crash, and puts the pages that it is made of first. Nothing of this fails a capture.
     fn explain(&self, source: &Source, selection: &mut PageSelection) {
         let Some(budget) = self.budget() else { return };
         let start = Instant::now();
-        let report = crash_report::make(&self.source, budget);
+        let report = crash_report::report(&self.source, budget);
         match (report, self.triage.is_some()) {
             (Ok(report), wanted) => {
                 if wanted && let Err(error) = self.publish(source, &report.text) {
@@ -138,7 +169,12 @@ impl CaptureArguments {
     fn budget(&self) -> Option<Duration> {
         let limited = self.time_limit.is_some() || self.size_limit.is_some();
         let budget = self.triage.or(limited.then_some(TRIAGE_TIME))?;
-        Some(self.time_limit.map_or(budget, |limit| budget.min(limit / 10)))
+        Some(self.within_limit(budget))
+    }
+
+    /// At most a tenth of the time for the dump.
+    fn within_limit(&self, budget: Duration) -> Duration {
+        self.time_limit.map_or(budget, |limit| budget.min(limit / 10))
     }
 
     /// Prints the report, and writes it next to the first output.
@@ -146,8 +182,13 @@ impl CaptureArguments {
         if !self.dump.is_quiet() {
             printed::tell_lines(text);
         }
+        self.put(source, ".triage", text.as_bytes())
+    }
+
+    /// Writes a file next to the first output.
+    fn put(&self, source: &Source, suffix: &str, text: &[u8]) -> anyhow::Result<()> {
         let Some(output) = self.output.first().filter(|path| path.as_os_str() != "-") else { return Ok(()) };
-        write_report(output, text, self.dump.may_overwrite(), &source.memory().files())
+        write_report(output, suffix, text, self.dump.may_overwrite(), &source.memory().files())
     }
 
     fn map_policy(&self) -> MapPolicy {
@@ -179,16 +220,19 @@ mod tests {
     fn a_report_is_written_only_where_its_dump_can_be() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        write_report(&path("dump"), "why", false, &[]).unwrap();
+        write_report(&path("dump"), ".triage", b"why", false, &[]).unwrap();
         assert_eq!(fs::read_to_string(path("dump.triage")).unwrap(), "why");
-        let refused = write_report(&path("dump"), "other", false, &[]).unwrap_err().to_string();
+        let refused = write_report(&path("dump"), ".triage", b"other", false, &[]).unwrap_err().to_string();
         assert!(refused.contains("dump.triage exists"), "{refused}");
-        write_report(&path("dump"), "other", true, &[]).unwrap();
+        write_report(&path("dump"), ".triage", b"other", true, &[]).unwrap();
         fs::write(path("old"), "a dump").unwrap();
-        assert!(write_report(&path("old"), "why", false, &[]).is_err() && !path("old.triage").exists());
-        assert!(write_report(&path("none/dump"), "why", false, &[]).is_err());
+        assert!(
+            write_report(&path("old"), ".triage", b"why", false, &[]).is_err()
+                && !path("old.triage").exists()
+        );
+        assert!(write_report(&path("none/dump"), ".triage", b"why", false, &[]).is_err());
         fs::create_dir(path("taken.triage")).unwrap();
-        assert!(write_report(&path("taken"), "why", true, &[]).is_err());
+        assert!(write_report(&path("taken"), ".triage", b"why", true, &[]).is_err());
         assert_eq!(fs::read_to_string(path("dump.triage")).unwrap(), "other");
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod core;
 pub(crate) mod core_info;
 pub(crate) mod dmesg;
 mod dump_output;
+pub(crate) mod facts;
 pub(crate) mod generate;
 pub(crate) mod info;
 #[cfg(feature = "kdump-setup")]
@@ -54,6 +55,7 @@ pub(crate) enum Command {
     Convert(convert::ConvertArguments),
     Info(info::InfoArguments),
     Triage(triage::TriageArguments),
+    Facts(facts::FactsArguments),
     Dmesg(dmesg::DmesgArguments),
     Read(read::ReadArguments),
     #[cfg(feature = "census")]

@@ -1,0 +1,179 @@
+//! The facts of a crash as one document (docs/schema.md).
+
+use pagehaul_elfcore::notes;
+use pagehaul_kernel::{AddressSpace, Caller, KernelLog, VmcoreInfo};
+use pagehaul_physmem::{PAGE_SHIFT, PhysMemory};
+use serde::{Deserialize, Serialize};
+
+use crate::{Crash, CrashId, crash_id, lines_of};
+
+/// Version of the document. Fields are added without a new one; a field that changes its meaning gives another.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Bytes of log text that are kept, the last ones: `log_buf_len` can be large.
+const MOST_LOG: usize = 8 << 20;
+
+/// What is known of a crash from notes and log. What cannot be known is null.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Program and version that made it.
+    pub extractor: String,
+    /// Identifies the crash.
+    #[serde(flatten)]
+    pub id: CrashId,
+    /// Seconds since 1970.
+    pub crash_time: Option<u64>,
+    /// Name of the host.
+    pub host: Option<String>,
+    /// Release of the kernel.
+    pub release: Option<String>,
+    /// `uname -v`.
+    pub version: Option<String>,
+    /// Build ID of the kernel.
+    pub build_id: Option<String>,
+    /// Architecture.
+    pub arch: String,
+    /// CPUs with registers in the notes.
+    pub cpus: u32,
+    /// Bytes of memory that the file describes, in whole pages: formats round ranges to pages.
+    pub memory_bytes: u64,
+    /// Bytes of a page.
+    pub page_size: Option<u64>,
+    /// The crash; null without one in the log.
+    pub crash: Option<Crash>,
+    /// What is absent, and why.
+    pub missing: Vec<Missing>,
+    /// The log.
+    pub log: Vec<LogRecord>,
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// Name of a field or table.
+    pub what: String,
+    /// A sentence.
+    pub reason: String,
+}
+
+/// A record of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogRecord {
+    /// Its number since the machine started.
+    pub seq: Option<u64>,
+    /// Nanoseconds since the machine started.
+    pub time_ns: u64,
+    /// 0 emergency to 7 debug.
+    pub level: u8,
+    /// syslog's facility: 0 is the kernel.
+    pub facility: u8,
+    /// PID of the task that wrote it.
+    pub task: Option<u32>,
+    /// CPU that wrote it outside of any task.
+    pub cpu: Option<u32>,
+    /// The text.
+    pub text: String,
+}
+
+impl Facts {
+    /// Reads the facts of the kernel in `memory`. Always succeeds: a dump without a kernel has few.
+    pub fn read(memory: &dyn PhysMemory, extractor: String) -> Self {
+        let info = notes::vmcoreinfo(memory.notes()).map(|(_, text)| VmcoreInfo::parse(text));
+        let key = |name| info.as_ref().and_then(|info| info.get(name)).map(str::to_owned);
+        let mut missing = Vec::new();
+        let mut note = |what: &str, reason: String| missing.push(Missing { what: what.to_owned(), reason });
+        if info.is_none() {
+            note("release", "the notes hold no VMCOREINFO".into());
+        }
+        let log = KernelLog::read(memory).unwrap_or_else(|why| {
+            note("log", why.to_string());
+            KernelLog::default()
+        });
+        if log.damaged > 0 {
+            note("log", format!("{} records are inconsistent or unreadable", log.damaged));
+        }
+        let names = AddressSpace::discover(memory).map_err(|why| why.to_string()).and_then(|space| {
+            let names = space.new_utsname(memory).ok_or("init_uts_ns is not in the dump")?;
+            // VMCOREINFO has the release too: anything else is not `init_uts_ns`.
+            if field(&names, 2).as_deref() == Some(space.release()) {
+                Ok(names)
+            } else {
+                Err("init_uts_ns is overwritten".into())
+            }
+        });
+        let names = names.map_err(|why| note("host", why)).ok();
+        let name = |at| names.as_ref().and_then(|names| field(names, at));
+        let (records, left_out) = records(&log);
+        if left_out > 0 {
+            note(
+                "log",
+                format!(
+                    "the first {left_out} records are left out: the log is longer than {} MiB",
+                    MOST_LOG >> 20
+                ),
+            );
+        }
+        let lines = lines_of(&log);
+        let number = |name| info.as_ref().and_then(|info| info.unsigned(name));
+        Self {
+            schema_version: SCHEMA_VERSION,
+            extractor,
+            id: crash_id(memory.notes(), &lines),
+            crash_time: number("CRASHTIME"),
+            // The kernel's name for a host without one.
+            host: name(1).filter(|host| host != "(none)"),
+            release: key("OSRELEASE"),
+            version: name(3),
+            build_id: key("BUILD-ID"),
+            arch: memory.arch().name().to_owned(),
+            cpus: notes::cpu_count(memory.notes()),
+            memory_bytes: pages(memory) << PAGE_SHIFT,
+            page_size: number("PAGESIZE"),
+            crash: Crash::find(&lines),
+            missing,
+            log: records,
+        }
+    }
+}
+
+/// Pages that the ranges of memory touch. Neighbours can share one.
+fn pages(memory: &dyn PhysMemory) -> u64 {
+    let (mut pages, mut end) = (0, 0);
+    for piece in memory.ranges().pieces() {
+        let (first, after) = ((piece.start >> PAGE_SHIFT).max(end), piece.end.div_ceil(1 << PAGE_SHIFT));
+        pages += after.saturating_sub(first);
+        end = end.max(after);
+    }
+    pages
+}
+
+/// A field of `struct new_utsname`.
+fn field(names: &[u8; 390], at: usize) -> Option<String> {
+    let bytes = names.get(at * 65..(at + 1) * 65)?;
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
+}
+
+/// The last records of the log, and how many are left out.
+fn records(log: &KernelLog) -> (Vec<LogRecord>, usize) {
+    let mut left = MOST_LOG;
+    let kept = log.records.iter().rev().take_while(|record| {
+        let fits = record.text.len() <= left;
+        left = left.saturating_sub(record.text.len());
+        fits
+    });
+    let count = kept.count();
+    let left_out = log.records.len() - count;
+    let records = log.records.iter().skip(left_out).map(|record| LogRecord {
+        seq: record.sequence,
+        time_ns: record.nanoseconds,
+        level: record.level,
+        facility: record.facility,
+        task: if let Some(Caller::Task(pid)) = record.caller { Some(pid) } else { None },
+        cpu: if let Some(Caller::Cpu(number)) = record.caller { Some(number) } else { None },
+        text: record.text.clone(),
+    });
+    (records.collect(), left_out)
+}
