@@ -51,6 +51,15 @@ impl TracingArguments {
     }
 }
 
+/// Catches signals that end a run. Must precede all changes to the kernel, so that no signal leaves them behind.
+pub(super) fn catch_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let signalled = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&signalled)).context("cannot catch signals")?;
+    }
+    Ok(signalled)
+}
+
 /// A run of tracing: ends after --duration, on a signal, or with the command.
 pub(super) struct TracingRun {
     begin: Instant,
@@ -66,19 +75,13 @@ pub(super) struct TracingRun {
 }
 
 impl TracingRun {
-    /// Catches signals. Must precede all changes to the kernel, so that no signal leaves them behind.
     pub(super) fn catch_signals() -> anyhow::Result<Self> {
-        let signalled = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-        {
-            signal_hook::flag::register(signal, Arc::clone(&signalled)).context("cannot catch signals")?;
-        }
         Ok(Self {
             begin: Instant::now(),
             duration: None,
             interval: None,
             next_report: None,
-            signalled,
+            signalled: catch_signals()?,
             command: None,
             asked: None,
             code: ExitCode::SUCCESS,

@@ -1,6 +1,5 @@
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +9,7 @@ use pagehaul_trace::live::{Instance, InstanceOptions, Recorder, RecorderOptions,
 
 use super::args::RecordArguments;
 use super::child;
+use crate::cli::tracing::catch_signals;
 use crate::files::Recording;
 
 /// Events that say why reclaim took long, in addition to vmscan's. Kernels lack some of them.
@@ -30,11 +30,7 @@ const MORE_EVENTS: [(&str, &str); 9] = [
 const BUFFER_KB: u32 = 8 << 10;
 
 pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
-    let signal = Arc::new(AtomicBool::new(false));
-    // Before the instance exists, so that no signal leaves it behind. HUP too: a terminal that goes away.
-    for number in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(number, signal.clone()).context("cannot prepare for signals")?;
-    }
+    let signal = catch_signals()?;
     let tracefs = Tracefs::find()?;
     check(&tracefs, arguments)?;
     let recording = Recording::create(&arguments.output, arguments.live.overwrite.force)?;
