@@ -12,10 +12,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use common::subject::{BINARY, Subject};
 use common::tracer::{Fault, run};
 use tempfile::tempdir;
+
+/// One test at a time: copies of a process are told by its program, which all tests run.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Rounds, unless PAGEHAUL_ROUNDS says otherwise.
 const ROUNDS: usize = 100;
@@ -96,6 +100,7 @@ fn command(words: &[&str], subject: &Subject, directory: &Path) -> Command {
 #[test]
 fn at_any_moment_the_process_stays_as_it_was() {
     let rounds = std::env::var("PAGEHAUL_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempdir().unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut subject = Subject::start(&SUBJECT);
@@ -157,6 +162,7 @@ fn at_any_moment_the_process_stays_as_it_was() {
 /// The helper waits for one byte, and the command for its answer.
 #[test]
 fn a_helper_that_cannot_be_told_to_begin_is_not_waited_for() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempdir().unwrap();
     let mut subject = Subject::start(&SUBJECT);
     let before = state_of(&subject.pid());
@@ -173,6 +179,7 @@ fn a_helper_that_cannot_be_told_to_begin_is_not_waited_for() {
 #[test]
 fn a_killed_helper_leaves_the_process_as_it_was() {
     let step = if std::env::var_os("PAGEHAUL_ROUNDS").is_some() { 1 } else { 3 };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempdir().unwrap();
     let mut subject = Subject::start(&SUBJECT);
     let before = state_of(&subject.pid());
@@ -203,6 +210,7 @@ fn a_killed_helper_leaves_the_process_as_it_was() {
 /// The same for a process that is at an arbitrary instruction of its own, with all registers in use.
 #[test]
 fn a_killed_helper_leaves_a_computing_process_as_it_was() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempdir().unwrap();
     let script = "trap 'done=1' TERM; i=0; echo; while [ -z \"$done\" ]; do i=$((i+1)); done; echo ended";
     let mut child = Command::new("sh")
