@@ -1,10 +1,10 @@
 //! Checkpoints: any bytes, or any index with a valid checksum.
 #![no_main]
 
-use pagehaul_run::Progress;
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::in_file;
 use pagehaul_process::{describe_checkpoint, fuzzing, verify_checkpoint};
+use pagehaul_run::Progress;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, data)) = data.split_first() else { return };

@@ -10,8 +10,7 @@ use pagehaul_synth::Era;
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, bytes)) = data.split_first() else { return };
     let memory = Simulation::new(Era::ALL[usize::from(choice) % Era::ALL.len()]).with_struct_pages(bytes);
-    let kernel =
-        Kernel::discover(&memory).expect("only struct pages were changed");
+    let kernel = Kernel::discover(&memory).expect("only struct pages were changed");
     let pages = kernel.pages_per_block();
     let mut classes = vec![PageClass::Absent; pages];
     let report = PageScanner::new(&kernel, memory.view()).scan(0, &mut classes).expect("block 0 is one");

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use libfuzzer_sys::fuzz_target;
-use pagehaul_vmcore::ElfVmcore;
-use pagehaul_physmem::file::PlainFile;
 use pagehaul_elfcore::notes;
+use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory};
+use pagehaul_vmcore::ElfVmcore;
 use tempfile::NamedTempFile;
 
 thread_local! {

@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
-use pagehaul_kdump::KdumpFile;
 use pagehaul_kdump::Flattened;
+use pagehaul_kdump::KdumpFile;
 use pagehaul_kdump::write::{Rearranged, rearrange};
 use pagehaul_output::OutputFile;
 use pagehaul_physmem::file::ReadAt;

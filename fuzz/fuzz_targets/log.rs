@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::{LOG_PFN, Simulation};
-use pagehaul_kernel::{KernelLog};
+use pagehaul_kernel::KernelLog;
 use pagehaul_synth::{Era, LOG_PAGES};
 
 fuzz_target!(|data: &[u8]| {

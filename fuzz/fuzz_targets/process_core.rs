@@ -1,10 +1,10 @@
 //! A core of a process, plain or in zstd frames.
 #![no_main]
 
-use pagehaul_run::Progress;
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::in_file;
 use pagehaul_process::{describe, verify};
+use pagehaul_run::Progress;
 
 fuzz_target!(|data: &[u8]| {
     in_file(data, |path| {

@@ -58,7 +58,8 @@ pub fn write_and_read_back(source: &Source, choice: u8, level: Option<u8>) -> Op
         Err(error) => panic!("{error}"),
     };
     assert!(!report.outcome.is_success() || dump.warnings().is_empty(), "{:?}", dump.warnings());
-    let (is_elf, is_marked) = (matches!(format, Format::Elf | Format::FlattenedElf), !dump.warnings().is_empty());
+    let (is_elf, is_marked) =
+        (matches!(format, Format::Elf | Format::FlattenedElf), !dump.warnings().is_empty());
     let (mut expected, mut pages, mut view) = ([0; PAGE_SIZE], 0, source.memory().view());
     let none: Option<()> = sweep::sweep(dump.memory(), 0..u64::MAX, 1, |batch| {
         for (pfn, _, bytes) in batch.pages().filter(|(_, state, _)| *state == PageState::Present) {

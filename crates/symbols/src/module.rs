@@ -5,19 +5,23 @@ use std::ops::Range;
 /// Bytes of an ELF symbol (`Elf64_Sym`).
 pub const SYMBOL_BYTES: usize = 24;
 
+/// Longest name of a symbol, with its zero byte (`KSYM_NAME_LEN`; 128 before Linux 6.1, commit b8a94bfb3395).
+const NAME_BYTES: usize = 512;
+
 /// The symbol table that the kernel keeps of a module (`struct mod_kallsyms`).
 #[derive(Debug, Clone, Default)]
 pub struct ModuleSymbols {
     name: String,
     ranges: Vec<Range<u64>>,
-    /// Address and name, by address.
-    symbols: Vec<(u64, String)>,
+    /// Address, and place of the name, by address. Names are not copied: all could be the end of one long string.
+    symbols: Vec<(u64, usize)>,
+    strings: Vec<u8>,
 }
 
 impl ModuleSymbols {
     /// Reads the table. `symbols` are ELF symbols, `strings` their names; `ranges` are the module's memory.
     pub fn parse(name: String, ranges: Vec<Range<u64>>, symbols: &[u8], strings: &[u8]) -> Self {
-        let mut found: Vec<(u64, String)> = symbols
+        let mut found: Vec<(u64, usize)> = symbols
             .as_chunks::<SYMBOL_BYTES>()
             .0
             .iter()
@@ -25,19 +29,20 @@ impl ModuleSymbols {
                 let word = |at: usize| symbol.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word));
                 let section = symbol.get(6..)?.first_chunk().map(|word| u16::from_le_bytes(*word))?;
                 let value = symbol.get(8..)?.first_chunk().map(|word| u64::from_le_bytes(*word))?;
-                let name = strings.get(word(0)? as usize..)?.split(|byte| *byte == 0).next()?;
+                let place = word(0)? as usize;
+                let name = name_at(strings, place)?;
                 // As `find_kallsyms_symbol` skips them: undefined, unnamed, mapping symbols, padding.
                 let skipped = section == 0
                     || name.is_empty()
-                    || name.starts_with(b".L")
-                    || name.starts_with(b"$")
-                    || name.starts_with(b"__pfx_");
-                (!skipped).then(|| (value, String::from_utf8_lossy(name).into_owned()))
+                    || name.starts_with(".L")
+                    || name.starts_with('$')
+                    || name.starts_with("__pfx_");
+                (!skipped).then_some((value, place))
             })
             .collect();
         // Stable: of several at one address the first in the table counts.
         found.sort_by_key(|(address, _)| *address);
-        Self { name, ranges, symbols: found }
+        Self { name, ranges, symbols: found, strings: strings.to_vec() }
     }
 
     /// Returns the module's name.
@@ -56,15 +61,23 @@ impl ModuleSymbols {
         let at = self.symbols.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
         let (start, _) = self.symbols.get(at)?;
         let first = self.symbols.partition_point(|(other, _)| other < start);
-        let (start, name) = self.symbols.get(first).filter(|(start, _)| range.contains(start))?;
+        let (start, place) = self.symbols.get(first).filter(|(start, _)| range.contains(start))?;
         let end = self.symbols.get(at + 1).map_or(range.end, |(next, _)| (*next).min(range.end));
-        Some((*start, end - start, name))
+        Some((*start, end - start, name_at(&self.strings, *place)?))
     }
 
     /// Returns the address of a symbol.
     pub fn address(&self, name: &str) -> Option<u64> {
-        self.symbols.iter().find(|(_, known)| known == name).map(|(address, _)| *address)
+        let is_it = |place| name_at(&self.strings, place) == Some(name);
+        self.symbols.iter().find(|(_, place)| is_it(*place)).map(|(address, _)| *address)
     }
+}
+
+/// Returns the name at a place of the strings; none if it is longer than the kernel's, or not UTF-8.
+fn name_at(strings: &[u8], place: usize) -> Option<&str> {
+    let rest = strings.get(place..)?;
+    let end = rest.iter().take(NAME_BYTES).position(|byte| *byte == 0)?;
+    str::from_utf8(rest.get(..end)?).ok()
 }
 
 #[cfg(test)]
@@ -90,5 +103,19 @@ mod tests {
         assert_eq!(module.containing(0x1fff), Some((0x1040, 0xfc0, "probe")));
         assert_eq!(module.containing(0x2000), None);
         assert_eq!(module.address("alias"), Some(0x1000));
+    }
+
+    /// All symbols name one long string: copies of it would take 64 GiB.
+    #[test]
+    fn names_take_the_memory_of_their_strings() {
+        let mut symbol = [0; SYMBOL_BYTES];
+        symbol[6] = 1;
+        let symbols = symbol.repeat(1 << 16);
+        let mut strings = vec![b'x'; 1 << 20];
+        let long = ModuleSymbols::parse("m".into(), vec![0..0x1000, 0x1000..u64::MAX], &symbols, &strings);
+        assert_eq!(long.containing(0), None);
+        strings[NAME_BYTES - 1] = 0;
+        let longest = ModuleSymbols::parse("m".into(), vec![0..0x1000, 0x1000..u64::MAX], &symbols, &strings);
+        assert_eq!(longest.containing(0).map(|(_, _, name)| name.len()), Some(NAME_BYTES - 1));
     }
 }
