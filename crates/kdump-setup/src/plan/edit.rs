@@ -14,14 +14,10 @@ pub(super) fn directive(text: &str, name: &str, value: &str) -> String {
 
 /// Puts kernel parameters into the value of `key`, in place of those that start with `prefix`.
 pub(super) fn parameters(text: &str, key: &str, prefix: &str, wanted: &[String]) -> String {
-    // Unquoted, as written: `$GRUB_CMDLINE_LINUX_DEFAULT` in the value stays.
-    let value = text.lines().rev().find_map(|line| assigned(line, key)).map(unquoted);
-    let inherited = format!("${key}");
-    let kept = value.unwrap_or_default().split_whitespace().filter(|word| !word.starts_with(prefix));
-    let mut words: Vec<&str> = kept.collect();
-    if value.is_none() {
-        words.push(&inherited);
-    }
+    // Not expanded: `$GRUB_CMDLINE_LINUX_DEFAULT` in the value stays.
+    let value = text.lines().rev().find_map(|line| assigned(line, key)).map(double_quoted);
+    let value = value.unwrap_or_else(|| format!("${key}"));
+    let mut words: Vec<&str> = value.split_whitespace().filter(|word| !word.starts_with(prefix)).collect();
     words.extend(wanted.iter().map(String::as_str));
     assign(text, key, &words.join(" "))
 }
@@ -37,12 +33,38 @@ fn assigned<'t>(line: &'t str, key: &str) -> Option<&'t str> {
     line.strip_prefix("export ").unwrap_or(line).trim_start().strip_prefix(key)?.strip_prefix('=')
 }
 
-fn unquoted(value: &str) -> &str {
+/// A value as it stands between double quotes.
+fn double_quoted(value: &str) -> String {
     let value = value.trim();
+    let mut out = String::new();
     match value.chars().next() {
-        Some(quote @ ('"' | '\'')) => value[1..].split(quote).next().unwrap_or_default(),
-        _ => value.split_whitespace().next().unwrap_or_default(),
+        Some('"') => {
+            let mut rest = value[1..].chars();
+            while let Some(next) = rest.next().filter(|next| *next != '"') {
+                match (next, rest.clone().next()) {
+                    ('\\', None) => break,
+                    ('\\', Some(escaped)) => {
+                        rest.next();
+                        out.extend(['\\', escaped]);
+                    }
+                    (other, _) => out.push(other),
+                }
+            }
+        }
+        Some('\'') => {
+            for next in value[1..].chars().take_while(|next| *next != '\'') {
+                if matches!(next, '\\' | '"' | '$' | '`') {
+                    out.push('\\');
+                }
+                out.push(next);
+            }
+        }
+        _ => {
+            let word = value.split_whitespace().next().unwrap_or_default();
+            out.extend(word.chars().filter(|next| !matches!(next, '"' | '\'' | '\\')));
+        }
     }
+    out
 }
 
 fn replace_last(text: &str, is_it: impl Fn(&str) -> bool, new: &str) -> String {
@@ -77,13 +99,16 @@ mod tests {
         let both = "crashkernel=1G,high crashkernel=256M,low";
         assert_eq!(of("GRUB=\"$GRUB crashkernel=512M-:192M\"\n"), format!("GRUB=\"$GRUB {both}\"\n"));
         assert_eq!(of("GRUB='quiet crashkernel=1M x'\n"), format!("GRUB=\"quiet x {both}\"\n"));
+        assert_eq!(of("GRUB='a=\"b c\" $d'\n"), format!("GRUB=\"a=\\\"b c\\\" \\$d {both}\"\n"));
+        assert_eq!(of("GRUB=\"a=\\\"b\\\" x\" # why\n"), format!("GRUB=\"a=\\\"b\\\" x {both}\"\n"));
+        assert_eq!(of("GRUB=#\"\n"), format!("GRUB=\"# {both}\"\n"));
         assert_eq!(of(""), format!("GRUB=\"$GRUB {both}\"\n"));
         assert_eq!(of(&of("GRUB=quiet\n")), of("GRUB=quiet\n"));
     }
 
     proptest! {
         #[test]
-        fn edits_of_any_text_are_idempotent(text in "([A-C \"'=#$x\n]|crashkernel=){0,60}") {
+        fn edits_of_any_text_are_idempotent(text in "([A-C \"'=#$x\\\\\n]|crashkernel=){0,60}") {
             let once = assign(&text, "A", "x y");
             prop_assert_eq!(assign(&once, "A", "x y"), once);
             let wanted = ["crashkernel=1".to_owned()];
