@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use crate::config::{Config, Stack, Target};
+use crate::drivers;
 use crate::mounts;
 use crate::release::Release;
 use crate::root::Root;
@@ -98,6 +99,8 @@ pub struct Facts {
     pub has_key: bool,
     /// Whether the key of an ssh target's host is known.
     pub host_is_known: bool,
+    /// Modules that the capture kernel's initramfs lacks, though the disk that it has to mount needs them.
+    pub missing_drivers: Vec<String>,
     /// Whether the program that the dump is piped through exists.
     pub has_compressor: bool,
 }
@@ -158,6 +161,10 @@ impl Facts {
             target_free: directory.as_ref().and_then(|path| root.free(path)),
             has_key: ssh.as_ref().is_some_and(|(_, key)| root.exists(key)),
             host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host)),
+            missing_drivers: config
+                .as_ref()
+                .map(|config| missing_drivers(root, config, directory.as_deref()))
+                .unwrap_or_default(),
             has_compressor: config
                 .as_ref()
                 .and_then(|config| config.compressor.as_ref())
@@ -240,6 +247,21 @@ fn is_known(root: &Root, host: &str) -> bool {
                 .any(|names| names.starts_with("|1|") || names.split(',').any(|known| host_of(known) == name))
         },
     )
+}
+
+/// Debian's capture kernel mounts the root file system from its initramfs, which mounts the rest; the others mount the target.
+fn missing_drivers(root: &Root, config: &Config, directory: Option<&Path>) -> Vec<String> {
+    let mounted = match config.stack {
+        Stack::KdumpTools => Some(Path::new("/")),
+        Stack::KdumpUtils | Stack::Suse => directory,
+    };
+    let needed = mounted.map(|path| drivers::needed(root, path)).unwrap_or_default();
+    let image = image(root, &config.initramfs);
+    if needed.is_empty() || image.modified.is_none() {
+        return Vec::new();
+    }
+    drivers::files(root, config.stack, &image.path)
+        .map_or(Vec::new(), |files| drivers::lacking(&needed, &files))
 }
 
 /// The host in a name of `known_hosts`: those on another port than 22 are `[host]:port`.

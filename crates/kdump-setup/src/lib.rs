@@ -7,6 +7,7 @@
 mod checks;
 mod config;
 mod crashkernel;
+mod drivers;
 mod facts;
 mod finding;
 mod live_pages;

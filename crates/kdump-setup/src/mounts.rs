@@ -9,6 +9,10 @@ use crate::root::Root;
 pub(crate) struct Mount {
     pub(crate) point: PathBuf,
     pub(crate) device: String,
+    /// Its type, such as `ext4`.
+    pub(crate) kind: String,
+    /// Major and minor number of the device, `8:1`; empty where they are not known.
+    pub(crate) number: String,
 }
 
 /// Lists what is mounted, from `/proc/self/mountinfo` (`Documentation/filesystems/proc.rst`).
@@ -16,8 +20,11 @@ pub(crate) fn mounted(root: &Root) -> Vec<Mount> {
     let text = root.text("/proc/self/mountinfo").unwrap_or_default();
     let mount = |line: &str| {
         let (fixed, rest) = line.split_once(" - ")?;
-        let point = unescape(fixed.split(' ').nth(4)?).into();
-        Some(Mount { point, device: unescape(rest.split(' ').nth(1)?) })
+        let mut fields = fixed.split(' ').skip(2);
+        let number = fields.next()?.to_owned();
+        let point = unescape(fields.nth(1)?).into();
+        let (kind, rest) = rest.split_once(' ')?;
+        Some(Mount { point, device: unescape(rest.split(' ').next()?), kind: kind.to_owned(), number })
     };
     text.lines().filter_map(mount).collect()
 }
@@ -28,7 +35,9 @@ pub(crate) fn configured(root: &Root) -> Vec<Mount> {
     let mount = |line: &str| {
         let mut fields = line.split_whitespace();
         let device = fields.next().filter(|device| !device.starts_with('#'))?;
-        Some(Mount { point: unescape(fields.next()?).into(), device: unescape(device) })
+        let point = unescape(fields.next()?).into();
+        let kind = fields.next().unwrap_or_default().to_owned();
+        Some(Mount { point, device: unescape(device), kind, number: String::new() })
     };
     text.lines().filter_map(mount).collect()
 }
@@ -73,6 +82,13 @@ mod tests {
         assert_eq!(mounts.len(), 2);
         assert_eq!(holding(&mounts, Path::new("/var/cr ash/x")).unwrap().device, "/dev/sdb1");
         assert_eq!(holding(&mounts, Path::new("/var/crash")).unwrap().device, "/dev/sda1");
-        assert_eq!(configured(&root), [Mount { point: "/var".into(), device: "UUID=1".into() }]);
+        assert_eq!((mounts[1].kind.as_str(), mounts[1].number.as_str()), ("xfs", "8:2"));
+        let var = Mount {
+            point: "/var".into(),
+            device: "UUID=1".into(),
+            kind: "ext4".into(),
+            number: String::new(),
+        };
+        assert_eq!(configured(&root), [var]);
     }
 }

@@ -101,6 +101,15 @@ fn each_fault_is_found_alone() {
 }
 
 #[test]
+fn modules_that_the_initramfs_lacks_are_named() {
+    let mut facts = Machine::debian().facts();
+    facts.missing_drivers = vec!["nvme".into(), "xfs".into()];
+    let found = check(&facts, &Expected::default());
+    assert_eq!(found.iter().map(|finding| finding.id).collect::<Vec<_>>(), ["no-driver"]);
+    assert!(found[0].what.ends_with("nvme, xfs") && found[0].fix.starts_with("rm "), "{found:?}");
+}
+
+#[test]
 fn a_host_on_another_port_is_known() {
     let machine = Machine::debian();
     configure(&machine, "USE_KDUMP=1\nSSH=\"kdump@10.0.2.2\"");

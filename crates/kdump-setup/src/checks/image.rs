@@ -29,6 +29,17 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
             reload,
         ));
     }
+    if !facts.missing_drivers.is_empty() {
+        found.push(Finding::problem(
+            "no-driver",
+            format!(
+                "{path} lacks modules that the running kernel has loaded for the disk: {}",
+                facts.missing_drivers.join(", ")
+            ),
+            "the capture kernel does not find the disk that it has to mount, and nothing is dumped",
+            format!("rm {path}; {reload}"),
+        ));
+    }
     let name = image.target.as_ref().unwrap_or(&image.path).to_string_lossy().into_owned();
     if name.contains(char::is_numeric) && !name.contains(&facts.release.0) {
         found.push(Finding::warning(

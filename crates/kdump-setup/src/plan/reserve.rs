@@ -17,7 +17,8 @@ pub const THREAD: u64 = 8 * MIB;
 const KERNEL_CPU: u64 = 2 * MIB;
 /// CPUs up to which that was measured.
 const MEASURED_CPUS: u32 = 7;
-/// Kernels before 5.2 (b9ac3849af41) reserve below this address, unless `,high` is given.
+/// Kernels before 5.2 reserve below this address (9ca5c8e632ce raised it to 4 GiB), unless `,high` (3.9, 55a20ee7804a) is given. 5.2
+/// also looks above where there is no room below (b9ac3849af41).
 const LOW: u64 = 896 * MIB;
 /// The least that is worth to be taken from user memory instead.
 const LEAST_CMA: u64 = 64 * MIB;
@@ -76,7 +77,7 @@ pub fn reserve(
         }
         vec![format!("crashkernel={}", mib(bytes))]
     };
-    // `,cma` is new in 6.17 (35c18f2933c5); its pages hold user memory of the running system, which the dump then lacks.
+    // `,cma` is new in 6.17 (35c18f2933c5 parses it, ab475510e042 reserves); its pages hold user memory of the running system, which the dump then lacks.
     let alternative = (has_cma && user_excluded && release.is_at_least(6, 17) && more >= LEAST_CMA).then(|| {
         reasons.push(
             "with ,cma the running system uses that part for user memory; a crash then waits 10 s, and DMA in flight may \

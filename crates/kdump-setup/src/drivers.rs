@@ -1,0 +1,131 @@
+//! Which modules the disk of a directory needs, and whether an initramfs has them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::config::Stack;
+use crate::mounts;
+use crate::root::Root;
+
+/// Disks of disks, such as LVM on LUKS on RAID: more are not followed.
+const DEEPEST: usize = 8;
+
+/// Returns the modules that the running kernel has loaded for the disks under `path` and for its file system. What is built into
+/// the kernel is not among them.
+pub(crate) fn needed(root: &Root, path: &Path) -> BTreeSet<String> {
+    let mounted = mounts::mounted(root);
+    let Some(mount) = mounts::holding(&mounted, path) else { return BTreeSet::new() };
+    let mut modules = BTreeSet::from([mount.kind.clone()]);
+    disk(root, &PathBuf::from(format!("/sys/dev/block/{}", mount.number)), DEEPEST, &mut modules);
+    let loaded = root.text("/proc/modules").unwrap_or_default();
+    let loaded: BTreeSet<&str> = loaded.lines().filter_map(|line| line.split(' ').next()).collect();
+    modules.retain(|module| loaded.contains(module.as_str()));
+    modules
+}
+
+/// Adds the modules of the drivers of a block device, of all that it is connected through, and of the disks that it is made of.
+fn disk(root: &Root, device: &Path, deepest: usize, modules: &mut BTreeSet<String>) {
+    let Ok(directory) = fs::canonicalize(root.path(device)) else { return };
+    let Ok(top) = fs::canonicalize(root.path("/sys/devices")) else { return };
+    for above in directory.ancestors().take_while(|above| above.starts_with(&top)) {
+        let module = fs::canonicalize(above.join("driver/module")).ok();
+        modules.extend(module.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())));
+        if above.join("dm").exists() {
+            modules.insert("dm_mod".into());
+        }
+    }
+    let parts = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
+    for part in parts.take_while(|_| deepest > 0) {
+        let path = Path::new("/sys/class/block").join(part.file_name());
+        disk(root, &path, deepest - 1, modules);
+    }
+}
+
+/// Returns the modules of `needed` that an initramfs lacks, by the list of its files.
+pub(crate) fn lacking(needed: &BTreeSet<String>, files: &str) -> Vec<String> {
+    let module = |line: &str| {
+        let name = line.split_whitespace().next_back()?.rsplit('/').next()?;
+        let (name, _) = name.split_once(".ko")?;
+        Some(name.replace('-', "_"))
+    };
+    let there: BTreeSet<String> = files.lines().filter_map(module).collect();
+    needed.iter().filter(|module| !there.contains(*module)).cloned().collect()
+}
+
+/// Lists the files of an initramfs with the distribution's own program. `None` where it cannot be listed: it is a copy of another
+/// machine's, or its files are in a further image.
+pub(crate) fn files(root: &Root, stack: Stack, image: &Path) -> Option<String> {
+    // Programs of another machine's files are not run.
+    if root.path("/") != Path::new("/") {
+        return None;
+    }
+    let program = match stack {
+        Stack::KdumpTools => "lsinitramfs",
+        Stack::KdumpUtils | Stack::Suse => "lsinitrd",
+    };
+    let output = Command::new(program).arg(image).output().ok().filter(|output| output.status.success())?;
+    let files = String::from_utf8_lossy(&output.stdout).into_owned();
+    let is_nested = ["squashfs-root.img", "squash-root.img", "erofs-root.img"];
+    (!is_nested.iter().any(|name| files.contains(name))).then_some(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Makes a directory of a device with a driver, and returns its path.
+    fn device(root: &Path, path: &str, module: Option<&str>) {
+        fs::create_dir_all(root.join("sys/devices").join(path)).unwrap();
+        let Some(module) = module else { return };
+        let (driver, of) = (root.join("sys/drivers").join(module), root.join("sys/module").join(module));
+        fs::create_dir_all(&driver).unwrap();
+        fs::create_dir_all(&of).unwrap();
+        symlink(of, driver.join("module")).unwrap();
+        symlink(driver, root.join("sys/devices").join(path).join("driver")).unwrap();
+    }
+
+    #[test]
+    fn modules_of_all_disks_under_a_directory_are_needed() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        for path in [
+            "proc/self",
+            "sys/dev/block",
+            "sys/class/block",
+            "sys/devices/virtual/dm-0/slaves/vda1",
+            "sys/devices/virtual/dm-0/dm",
+        ] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        device(root, "pci0/0000:00:03.0", Some("virtio_pci"));
+        device(root, "pci0/0000:00:03.0/virtio0", Some("virtio_blk"));
+        device(root, "pci0/0000:00:03.0/virtio0/block/vda/vda1", None);
+        symlink("../../devices/virtual/dm-0", root.join("sys/dev/block/253:0")).unwrap();
+        symlink("../../devices/pci0/0000:00:03.0/virtio0/block/vda/vda1", root.join("sys/class/block/vda1"))
+            .unwrap();
+        let mounts =
+            "22 1 259:1 / / rw - ext4 /dev/nvme0n1p1 rw\n30 22 253:0 / /var rw - xfs /dev/mapper/var rw\n";
+        fs::write(root.join("proc/self/mountinfo"), mounts).unwrap();
+        fs::write(
+            root.join("proc/modules"),
+            "xfs 1 0 - Live 0x0\nvirtio_blk 1 0 - Live 0x0\ndm_mod 1 0 - Live 0x0\nnvme 1 0 - Live 0x0\n",
+        )
+        .unwrap();
+        // virtio_pci is built in; nvme belongs to another disk.
+        let needed = needed(&Root::new(root), Path::new("/var/crash"));
+        assert_eq!(needed.iter().map(String::as_str).collect::<Vec<_>>(), ["dm_mod", "virtio_blk", "xfs"]);
+        let files = "usr/lib/modules/6.1/kernel/drivers/block/virtio-blk.ko.xz\n-rw-r--r-- 1 root root 9 Jan  1 1970 usr/lib/modules/6.1/fs/xfs/xfs.ko\n";
+        assert_eq!(lacking(&needed, files), ["dm_mod"]);
+        assert_eq!(lacking(&needed, ""), ["dm_mod", "virtio_blk", "xfs"]);
+    }
+
+    #[test]
+    fn the_initramfs_of_another_machine_is_not_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(files(&Root::new(directory.path()), Stack::KdumpTools, Path::new("/boot/initrd")), None);
+    }
+}
