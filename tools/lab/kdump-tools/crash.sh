@@ -1,11 +1,12 @@
-# Installs or removes pagehaul's package, and crashes. /lab/verb says which; ssh: installs it and sends the dump to the host.
+# Installs or removes pagehaul's package, and crashes. /lab/verb says which. ssh: installs it and sends the dump to the
+# host; measure: runs the program of /lab/program.
 say() {
     echo "PHLAB $*"
 }
 read -r verb </lab/verb
 chmod 755 /lab/pagehaul
 # Of the crash before.
-[ "$verb" = install ] || say report "$(/lab/pagehaul kdump report --json | tr -d '\n')"
+case $verb in ssh | remove) say report "$(/lab/pagehaul kdump report --json | tr -d '\n')" ;; esac
 settings=/etc/default/kdump-tools
 if [ -e /lab/settings.local ]; then
     mv /lab/settings.local $settings
@@ -24,6 +25,29 @@ ssh)
     systemctl -q enable --now systemd-networkd systemd-networkd-wait-online
     ssh -i /root/.ssh/kdump_id_rsa "$(. $settings && echo "$SSH")" true || say error "the host does not answer"
     ;;
+measure)
+    rm -rf /var/crash/2*
+    read -r program </lab/program
+    dpkg -r pagehaul-kdump
+    case $program in
+    pagehaul) dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed" ;;
+    cp)
+        # cp, as kdump-tools would call it.
+        cat >/usr/bin/makedumpfile <<'EOF'
+#!/bin/sh
+[ "$1" != --dump-dmesg ] || exec touch "$3"
+for last; do :; done
+exec cat "$last"
+EOF
+        ;;
+    esac
+    sed -i '/^MAKEDUMP_ARGS/d' $settings
+    cat /lab/measure.settings >>$settings
+    printf '[Service]\nExecStart=/bin/sh /lab/memory.sh\nStandardOutput=tty\nTTYPath=/dev/ttyS0\n' \
+        >/etc/systemd/system/lab-memory.service
+    mkdir -p /etc/systemd/system/kdump-tools-dump.service.d
+    printf '[Unit]\nWants=lab-memory.service\n' >/etc/systemd/system/kdump-tools-dump.service.d/lab.conf
+    ;;
 install) dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed" ;;
 remove) dpkg -r pagehaul-kdump || say error "dpkg -r failed" ;;
 esac
@@ -35,7 +59,7 @@ done
 say status "$(kdump-config status)"
 say version "$(makedumpfile -v | head -n 1)"
 # A line for each file that dpkg does not know as it is.
-say verify "$(dpkg --verify makedumpfile kdump-tools | tr '\n' ' ')"
+[ "$verb" = measure ] || say verify "$(dpkg --verify makedumpfile kdump-tools | tr '\n' ' ')"
 say diverted "$(dpkg-divert --list '*makedumpfile*')"
 sync
 say crash

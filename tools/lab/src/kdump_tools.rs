@@ -19,15 +19,15 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A Debian release.
-struct Release {
-    suite: &'static str,
+pub(crate) struct Release {
+    pub(crate) suite: &'static str,
     /// The lab's kernel of the same package, for debug symbols.
     series: &'static str,
     /// What kdump-tools reserves by default.
-    crashkernel: &'static str,
+    pub(crate) crashkernel: &'static str,
 }
 
-const RELEASES: [Release; 2] = [
+pub(crate) const RELEASES: [Release; 2] = [
     Release { suite: "bookworm", series: "6.1", crashkernel: "128M" },
     Release { suite: "trixie", series: "6.12", crashkernel: "192M" },
 ];
@@ -35,14 +35,14 @@ const RELEASES: [Release; 2] = [
 /// The scripts, which are part of the cache's keys.
 const IMAGE: &str = include_str!("../kdump-tools/image.sh");
 const PREPARE: &str = include_str!("../kdump-tools/prepare.sh");
-const CRASH: &str = include_str!("../kdump-tools/crash.sh");
+pub(crate) const CRASH: &str = include_str!("../kdump-tools/crash.sh");
 const CHECK: &str = include_str!("../kdump-tools/check.sh");
 const UNIT: &str = include_str!("../kdump-tools/lab.service");
 
 /// What `kdump check` wants reserved on Debian: kdump-tools 1.8 reserves less, with which 4 CPUs ran out of memory.
 const CHECKED_CRASHKERNEL: &str = "192M";
 /// Faults that check.sh injects.
-const FAULTS: usize = 19;
+const FAULTS: usize = 20;
 
 /// Offset of the size of a flattened stream's first record.
 const FIRST_SIZE: u64 = 4096 + 8;
@@ -107,13 +107,7 @@ fn validate_release(release: &Release, target: Target, deb: &Path, pagehaul: &Pa
     let tools = Tools::get()?;
     let prepared = prepared(release, &tools)?;
     let scratch = cache::directory()?.join(format!("kdump-tools-{}", std::process::id()));
-    cache::make(&scratch)?;
-    let guest = Guest { release, tools: &tools, directory: &prepared, disk: scratch.join("root.disk") };
-    let copied = Command::new("cp")
-        .arg("--sparse=always")
-        .args([prepared.join("root.disk"), guest.disk.clone()])
-        .status();
-    ensure!(copied.context("running cp")?.success(), "copying the guest's disk failed");
+    let guest = Guest::copy(release, &tools, &prepared, &scratch)?;
     let result = guest.crash_each(Verb::all(target), deb, pagehaul, &scratch);
     // Kept on failure, to look at.
     if result.is_ok() {
@@ -123,7 +117,7 @@ fn validate_release(release: &Release, target: Target, deb: &Path, pagehaul: &Pa
 }
 
 /// Returns the directory of a guest that has made its initramfs for the capture kernel.
-fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
+pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
     let key = cache::Key::default().with(IMAGE).with(PREPARE).with(UNIT).short();
     let directory = cache::directory()?.join("kdump-tools").join(format!("{}-{key}", release.suite));
     cache::once(&directory, |draft| {
@@ -146,7 +140,9 @@ fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
         }
         let guest = Guest { release, tools, directory: draft, disk: draft.join("root.disk") };
         guest.put(&[("run.sh", PREPARE.as_bytes())])?;
-        let said = guest.run(release.crashkernel, None)?;
+        let boot =
+            Boot { crashkernel: release.crashkernel, crashes: false, network: false, write_rate: None };
+        let said = guest.run(boot)?.said;
         ensure!(
             said.iter().any(|(what, _)| what == "prepared"),
             "the guest ended before kdump-tools was ready"
@@ -157,15 +153,50 @@ fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
 }
 
 /// A guest, and its disk.
-struct Guest<'a> {
-    release: &'a Release,
-    tools: &'a Tools,
+pub(crate) struct Guest<'a> {
+    pub(crate) release: &'a Release,
+    pub(crate) tools: &'a Tools,
     /// Where its kernel and initramfs are.
-    directory: &'a Path,
-    disk: PathBuf,
+    pub(crate) directory: &'a Path,
+    pub(crate) disk: PathBuf,
 }
 
-impl Guest<'_> {
+/// How a guest boots.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Boot<'a> {
+    pub(crate) crashkernel: &'a str,
+    pub(crate) crashes: bool,
+    pub(crate) network: bool,
+    /// Bytes per second that its disk takes.
+    pub(crate) write_rate: Option<u64>,
+}
+
+/// What a guest did.
+pub(crate) struct Ran {
+    /// Its messages.
+    pub(crate) said: Vec<(String, String)>,
+    /// Seconds from the first line of the last kernel to the end.
+    pub(crate) seconds: f64,
+}
+
+impl<'a> Guest<'a> {
+    /// A guest with a copy of a disk in `scratch`.
+    pub(crate) fn copy(
+        release: &'a Release,
+        tools: &'a Tools,
+        prepared: &'a Path,
+        scratch: &Path,
+    ) -> Result<Guest<'a>> {
+        cache::make(scratch)?;
+        let guest = Guest { release, tools, directory: prepared, disk: scratch.join("root.disk") };
+        let copied = Command::new("cp")
+            .arg("--sparse=always")
+            .args([prepared.join("root.disk"), guest.disk.clone()])
+            .status();
+        ensure!(copied.context("running cp")?.success(), "copying the guest's disk failed");
+        Ok(guest)
+    }
+
     fn crash_each(&self, verbs: &[Verb], deb: &Path, pagehaul: &Path, scratch: &Path) -> Result<()> {
         let package = fs::read(deb).with_context(|| deb.display().to_string())?;
         let checker = build::pagehaul_for_plan()?;
@@ -185,7 +216,8 @@ impl Guest<'_> {
             let receiver = (verb == Verb::Ssh).then(|| self.receiver(&directory)).transpose()?;
             let crashkernel =
                 if verb == Verb::Install { CHECKED_CRASHKERNEL } else { self.release.crashkernel };
-            let said = self.run(crashkernel, Some(verb))?;
+            let network = verb == Verb::Ssh;
+            let said = self.run(Boot { crashkernel, crashes: true, network, write_rate: None })?.said;
             if verb == Verb::Install {
                 self.check_findings(&said)?;
             }
@@ -275,7 +307,7 @@ impl Guest<'_> {
     }
 
     /// Writes files to /lab on the disk.
-    fn put(&self, files: &[(&str, &[u8])]) -> Result<()> {
+    pub(crate) fn put(&self, files: &[(&str, &[u8])]) -> Result<()> {
         for (name, content) in files {
             let from = self.disk.with_file_name(format!("put-{name}"));
             fs::write(&from, content).with_context(|| from.display().to_string())?;
@@ -289,11 +321,11 @@ impl Guest<'_> {
         Ok(())
     }
 
-    /// Boots the guest until it powers off, or until its capture kernel reboots after the crash of a verb. Returns its messages.
-    fn run(&self, crashkernel: &str, verb: Option<Verb>) -> Result<Vec<(String, String)>> {
-        let crashes = verb.is_some();
+    /// Boots the guest until it powers off, or until its capture kernel reboots.
+    pub(crate) fn run(&self, boot: Boot<'_>) -> Result<Ran> {
+        let Boot { crashkernel, crashes, network, write_rate } = boot;
         let sockets = SocketDirectory::new()?;
-        let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
+        let disk = Disk { serial: "root", path: self.disk.clone(), write_rate, log: None };
         let mut vm = Machine {
             tools: self.tools,
             kernel: &self.directory.join("vmlinuz"),
@@ -304,7 +336,7 @@ impl Guest<'_> {
             cpu: "Haswell-noTSX",
             accelerator: Accelerator::Tcg,
             disks: &[disk],
-            network: verb == Some(Verb::Ssh),
+            network,
             devices: &["virtio-rng-pci"],
             directory: &sockets.0,
             // mkinitramfs says nothing for minutes.
@@ -321,16 +353,17 @@ impl Guest<'_> {
         while let Some(message) = vm.next_message(|line| on_panic(&mut panics, line))? {
             said.push(message);
         }
+        let seconds = vm.seconds_since_boot();
         let console = sockets.0.join("console.log");
         fs::copy(&console, self.disk.with_file_name("console.log")).context("keeping the console log")?;
         // Other messages may break the panic's line: the script's last one tells, and later the dump.
         let crashed = panics == 1 || said.iter().any(|(what, _)| what == "crash");
         ensure!(!crashes || crashed, "the guest did not crash{}", vm.console_tail());
-        Ok(said)
+        Ok(Ran { said, seconds })
     }
 
     /// Copies /var/crash from the disk, and returns the newest dump in it.
-    fn take_dump(&self, into: &Path) -> Result<PathBuf> {
+    pub(crate) fn take_dump(&self, into: &Path) -> Result<PathBuf> {
         let disk = self.disk.display().to_string();
         self.tools.run("debugfs", &["-R", &format!("rdump /var/crash {}", into.display()), &disk])?;
         self.newest_dump(&into.join("crash"))

@@ -23,6 +23,7 @@ pub mod criu;
 pub mod debuginfo;
 mod disk;
 mod initramfs;
+pub mod kdump_measure;
 pub mod kdump_plan;
 pub mod kdump_tools;
 pub mod kernels;

@@ -63,6 +63,8 @@ pub struct Vm {
     child: Child,
     lines: Receiver<String>,
     started: Instant,
+    /// When the kernel that runs now printed its first line.
+    booted: Instant,
     silence: Duration,
     limit: Duration,
     socket: PathBuf,
@@ -85,7 +87,17 @@ impl Machine<'_> {
         let output = child.stdout.take().context("QEMU's output is a pipe")?;
         let lines = follow(output, file);
         let (silence, limit) = (self.silence, self.limit);
-        Ok(Vm { child, lines, started, silence, limit, socket, tail: Vec::new(), _only_one: only_one })
+        Ok(Vm {
+            child,
+            lines,
+            started,
+            booted: started,
+            silence,
+            limit,
+            socket,
+            tail: Vec::new(),
+            _only_one: only_one,
+        })
     }
 
     fn command(&self, socket: &Path) -> Result<Command> {
@@ -179,6 +191,9 @@ impl Vm {
                 }
             };
             self.remember(&line);
+            if line.contains("Linux version ") {
+                self.booted = Instant::now();
+            }
             match console::parse(&line) {
                 Line::Message(what, detail) if what == message::ERROR => {
                     bail!("the guest failed: {detail}{}", self.console_tail())
@@ -195,6 +210,11 @@ impl Vm {
     /// Returns seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
+    }
+
+    /// Returns seconds since the kernel that runs now, or ran last, printed its first line.
+    pub fn seconds_since_boot(&self) -> f64 {
+        self.booted.elapsed().as_secs_f64()
     }
 
     /// Connects to QEMU's control socket.

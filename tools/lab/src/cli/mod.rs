@@ -6,8 +6,8 @@ mod workload;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_plan, kdump_tools, kernels, oracle, power,
-    smp, tools::Tools, validate,
+    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_measure, kdump_plan, kdump_tools, kernels,
+    oracle, power, smp, tools::Tools, validate,
 };
 use std::path::PathBuf;
 
@@ -141,6 +141,12 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
+    /// Measure Debian's kdump from the capture kernel's start to the reboot with pagehaul, makedumpfile and cp. Needs root or sudo.
+    KdumpMeasure {
+        /// The package pagehaul-kdump, as scripts/packages.sh builds it.
+        #[arg(long)]
+        deb: PathBuf,
+    },
     /// Run the scenario of page reclaim under pressure on several kernels, and compare them.
     Reclaim(workload::ScenarioArguments),
     /// Run the scenario of vmalloc areas purged after many threads freed them.
@@ -230,6 +236,10 @@ pub fn run() -> Result<()> {
         Command::PowerCut { on } => power::validate(&on.kernel, &release_build(on.pagehaul)?).map(drop),
         Command::KdumpTools { suite, target, deb, pagehaul } => {
             kdump_tools::validate(&suite, target, &deb, &release_build(pagehaul)?)
+        }
+        Command::KdumpMeasure { deb } => {
+            print!("{}", kdump_measure::table(&deb)?);
+            Ok(())
         }
         Command::Reclaim(arguments) => workload::reclaim(&arguments),
         Command::Vmalloc(arguments) => workload::vmalloc(&arguments),
