@@ -101,9 +101,7 @@ impl Header {
         let mut header = Self::default();
         let first = report.first().map_or("", |line| line.text);
         match event.kind {
-            Kind::HungTask => {
-                (header.task, header.pid) = task(between(first, "INFO: task ", " blocked for "))
-            }
+            Kind::HungTask => (header.task, header.pid) = task(between(first, "INFO: task ", " blocked ")),
             Kind::SoftLockup => {
                 (header.task, header.pid) = task(
                     first.rsplit_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name),

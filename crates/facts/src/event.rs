@@ -262,7 +262,9 @@ fn first_blocked(lines: &[Line<'_>]) -> Option<usize> {
         if first.is_some_and(|(_, time)| time.saturating_sub(line.nanoseconds) > ROUND) {
             break;
         }
-        if line.text.starts_with("INFO: task ") && line.text.contains(" blocked for more than ") {
+        // 7.2 has "blocked in I/O wait for more than", too.
+        let parts = [" blocked ", " for more than "];
+        if line.text.starts_with("INFO: task ") && parts.iter().all(|part| line.text.contains(part)) {
             first = Some((at, line.nanoseconds));
         }
     }

@@ -176,7 +176,7 @@ pub fn death(log: &KernelLog, crashed: bool) -> Death {
     let mut stuck_seconds = None;
     match kind {
         Kind::HungTask => {
-            cause = last(&["INFO: task ", " blocked for more than "]);
+            cause = last(&["INFO: task ", " blocked ", " for more than "]);
             if let Some(record) = cause {
                 task = blocked_task(&record.text);
                 stuck_seconds = number_after(&record.text, " more than ");
@@ -256,9 +256,9 @@ fn number_after(text: &str, prefix: &str) -> Option<u64> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// `INFO: task NAME:PID blocked for more than 120 seconds.`
+/// `INFO: task NAME:PID blocked for more than 120 seconds.`, or `blocked in I/O wait for` (7.2).
 fn blocked_task(text: &str) -> Option<(String, u32)> {
-    let rest = text.split_once("INFO: task ")?.1.split_once(" blocked for ")?.0;
+    let rest = text.split_once("INFO: task ")?.1.rsplit_once(" blocked ")?.0;
     let (name, pid) = rest.rsplit_once(':')?;
     Some((name.to_owned(), pid.parse().ok()?))
 }
@@ -303,6 +303,10 @@ mod tests {
         );
         assert_eq!(death.kind, Kind::HungTask);
         assert_eq!(death.task, Some(("dd:x".into(), 42)));
+        let waits = "INFO: task dd:43 blocked in I/O wait for more than 120 seconds.";
+        let death =
+            super::death(&log(&[waits, "Kernel panic - not syncing: hung_task: blocked tasks"]), true);
+        assert_eq!((death.task, death.stuck_seconds), (Some(("dd".into(), 43)), Some(120)));
         assert_eq!(death.stuck_seconds, Some(120));
     }
 
