@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use pagehaul_kdump::KdumpFile;
 use pagehaul_kdump::format::PageDesc;
-use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_kdump::{KdumpFile, Layout};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 use serde::Serialize;
 
 use crate::BenchError;
@@ -29,11 +29,8 @@ pub struct Offsets {
 pub(crate) fn check(path: &Path) -> Result<Offsets, BenchError> {
     let file = PlainFile::open(path)?;
     let dump = KdumpFile::open(Box::new(PlainFile::open(path)?))?;
-    let layout = pagehaul_kdump::Layout::new(
-        dump.info().max_mapnr,
-        pagehaul_physmem::PhysMemory::notes(&dump).len() as u64,
-    )
-    .map_err(|error| BenchError::Wrong(error.to_string()))?;
+    let layout = Layout::new(dump.arch().page_size, dump.info().max_mapnr, dump.notes().len() as u64)
+        .map_err(|error| BenchError::Wrong(error.to_string()))?;
     let pages = dump.info().dumped_pages;
     let wrong = |what: String| BenchError::Wrong(format!("{}: {what}", path.display()));
     let (table, data) = (layout.descriptors_offset(), layout.descriptor_offset(pages));

@@ -12,7 +12,7 @@ use pagehaul_capture::{Format, Limits, NextPages, Options, Report, Target, captu
 use pagehaul_codec::{Compressor, Method};
 use pagehaul_kernel::{DumpLevel, Kernel, PageScanner};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
-use pagehaul_physmem::{MapPolicy, MappedFile, PAGE_SHIFT, PAGE_SIZE, PageBuf, View};
+use pagehaul_physmem::{MapPolicy, MappedFile, PAGE_SHIFT, PAGE_SIZE, PageBuf, PageSize, View};
 use pagehaul_run::Progress;
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::{Deserialize, Serialize};
@@ -138,6 +138,12 @@ struct Round {
 pub fn measure(config: &Config<'_>, progress: &Progress) -> Result<Stages, BenchError> {
     let source = Source::open(config.source, MapPolicy::default())?;
     let kernel = Kernel::discover(source.memory())?;
+    if kernel.page_size() != PageSize::KIB_4 {
+        let what = format!("{} bytes", kernel.page_size().bytes());
+        return Err(BenchError::Wrong(format!(
+            "pages of {what} cannot be measured: only those of 4096 bytes"
+        )));
+    }
     // Not measured: brings the file into the page cache.
     let (struct_page_bytes, _) = struct_pages(&source, &kernel, config.threads)?;
     let rounds = (0..config.rounds.max(1)).map(|_| round(config, &source, &kernel, progress));

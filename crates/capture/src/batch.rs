@@ -1,14 +1,20 @@
 //! Kept pages, cut into batches.
 
 use pagehaul_output::StoredBitmap;
+use pagehaul_physmem::PageSize;
 
 use crate::CaptureError;
 use crate::priority::Priority;
-use crate::selection::{BlockSelection, Selector};
+use crate::selection::{BlockSelection, Selection, Selector};
 
-/// Pages in a batch: 1 MiB of memory. Compressing it takes a millisecond or two, far more than handing it over, and a few
-/// batches per thread stay within the bound on memory.
-pub(crate) const BATCH_PAGES: usize = 256;
+/// Bytes of memory in a batch. Compressing it takes a millisecond or two, far more than handing it over, and a few batches per
+/// thread stay within the bound on memory.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Returns how many pages a batch has.
+pub(crate) fn batch_pages(page_size: PageSize) -> usize {
+    BATCH_BYTES >> page_size.shift()
+}
 
 /// Where the set of kept pages comes from after the scan.
 pub(crate) enum KeptPages<'a> {
@@ -65,12 +71,13 @@ impl KeptPages<'_> {
     }
 }
 
-/// Hands out the kept pages pass by pass, ascending in each, [`BATCH_PAGES`] at a time. The contents of a batch depend on
+/// Hands out the kept pages pass by pass, ascending in each, [`batch_pages`] at a time. The contents of a batch depend on
 /// the set of pages only, not on threads.
 pub(crate) struct Batcher<'a> {
     pages: KeptPages<'a>,
     blocks: u64,
     pages_per_block: usize,
+    batch_pages: usize,
     pass: usize,
     /// The next block.
     block: u64,
@@ -80,16 +87,18 @@ pub(crate) struct Batcher<'a> {
 }
 
 impl<'a> Batcher<'a> {
-    pub(crate) fn new(pages: KeptPages<'a>, blocks: u64, pages_per_block: usize) -> Self {
+    pub(crate) fn new(pages: KeptPages<'a>, selection: &Selection<'_>) -> Self {
+        let (blocks, pages_per_block) = (selection.blocks(), selection.pages_per_block());
+        let batch_pages = batch_pages(selection.page_size);
         let rest = BlockSelection::new(pages_per_block);
         let word = rest.kept.len();
-        Self { pages, blocks, pages_per_block, pass: 0, block: 0, rest, word }
+        Self { pages, blocks, pages_per_block, batch_pages, pass: 0, block: 0, rest, word }
     }
 
     /// Puts the PFNs of the next batch into `pfns`. Returns whether there was one.
     pub(crate) fn next(&mut self, pfns: &mut Vec<u64>) -> Result<bool, CaptureError> {
         pfns.clear();
-        while pfns.len() < BATCH_PAGES {
+        while pfns.len() < self.batch_pages {
             if self.word == self.rest.kept.len() {
                 if self.block == self.blocks && self.pass + 1 < self.pages.passes() {
                     self.pass += 1;

@@ -1,12 +1,11 @@
 //! Estimates what a dump would hold and how large it would be, without writing one.
 
 use pagehaul_kdump::PageDesc;
-use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
 
 use crate::adaptive::AdaptiveLevel;
-use crate::batch::{Batcher, KeptPages};
+use crate::batch::{Batcher, KeptPages, batch_pages};
 use crate::job::Job;
 use crate::pack::{Batch, Packer};
 use crate::report::Clock;
@@ -23,19 +22,19 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
     let job = Job::prepare(source, options, progress)?;
     let selection = job.selection();
     clock.lap(Phase::Prepare);
-    let pages_per_block = selection.pages_per_block();
+    let page_size = selection.page_size;
     let tally = scan(&selection, options.threads, progress, |_, _| Ok(()))?;
     clock.lap(Phase::Scan);
     let pages = tally.pages_kept();
-    progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
+    progress.begin(Phase::Pack, page_size.bytes_of(pages));
     let kept = KeptPages::Reclassified(Box::new(selection.selector()));
-    let mut batcher = Batcher::new(kept, selection.blocks(), pages_per_block);
+    let mut batcher = Batcher::new(kept, &selection);
     // `auto` as for a fast disk.
     let level = AdaptiveLevel::new(job.compression().ladder());
-    let mut packer = Packer::new(selection.memory, &level)?;
-    let mut batch = Batch::new();
+    let mut packer = Packer::new(selection.memory, page_size, &level)?;
+    let mut batch = Batch::new(page_size);
     let mut sample = WriteStats::new(Outcome::DryRun);
-    let batches = pages.div_ceil(crate::batch::BATCH_PAGES as u64);
+    let batches = pages.div_ceil(batch_pages(page_size) as u64);
     let step = batches.div_ceil(SAMPLES).max(1);
     while batcher.next(&mut batch.pfns)? {
         if progress.is_cancelled() {
@@ -46,7 +45,7 @@ pub fn estimate(source: &Source, options: &Options, progress: &Progress) -> Resu
             sample.add(&batch);
         }
         batch.sequence += 1;
-        progress.advance(Phase::Pack, (batch.pfns.len() * PAGE_SIZE) as u64);
+        progress.advance(Phase::Pack, page_size.bytes_of(batch.pfns.len() as u64));
     }
     clock.lap(Phase::Pack);
     let compressed: u64 = sample.packed.iter().map(|(_, pages)| pages).sum();

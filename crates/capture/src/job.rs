@@ -10,7 +10,7 @@ use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{AddressSpace, Kernel, PageClass, Undecidable};
 use pagehaul_output::StoredBitmap;
-use pagehaul_physmem::{Arch, PAGE_SHIFT};
+use pagehaul_physmem::{Arch, PageSize};
 
 use crate::priority::OrderedPages;
 use crate::report::{Clock, class_counts};
@@ -28,6 +28,8 @@ pub(crate) struct Job<'a> {
     pub(crate) options: &'a Options,
     pub(crate) progress: &'a Progress,
     kernel: Option<Kernel>,
+    /// The kernel's, or if it is not known, the source's.
+    page_size: PageSize,
     /// Pages whose priority is known beforehand; `None` where pages are not ordered by priority.
     ordered: Option<OrderedPages>,
     warnings: Vec<String>,
@@ -42,14 +44,9 @@ impl<'a> Job<'a> {
     ) -> Result<Self, CaptureError> {
         progress.begin(Phase::Prepare, 0);
         let memory = source.memory();
-        check_machine(memory.arch())?;
+        let arch = memory.arch();
+        check_machine(arch)?;
         let mut warnings = source.warnings();
-        let pages = memory.ranges().partly_stored(PAGE_SHIFT).count();
-        if pages > 0 {
-            warnings.push(format!(
-                "{pages} pages are in the source in part only: their excluded bytes are written as zeros"
-            ));
-        }
         let kernel = match Kernel::discover(memory) {
             Ok(kernel) => Some(kernel),
             // Keeping all pages needs no kernel.
@@ -61,10 +58,17 @@ impl<'a> Job<'a> {
             }
             Err(error) => return Err(error.into()),
         };
+        let page_size = kernel.as_ref().map_or(arch.page_size, Kernel::page_size);
+        let pages = memory.ranges().partly_stored(page_size.shift()).count();
+        if pages > 0 {
+            warnings.push(format!(
+                "{pages} pages are in the source in part only: their excluded bytes are written as zeros"
+            ));
+        }
         let classified = kernel.iter().filter(|_| !options.keep_all);
         let gaps = classified.flat_map(Kernel::undecidable).filter(|gap| gap.class != PageClass::Unaccepted);
         warnings.extend(gaps.map(Undecidable::to_string));
-        Ok(Self { source, options, progress, kernel, ordered: None, warnings })
+        Ok(Self { source, options, progress, kernel, page_size, ordered: None, warnings })
     }
 
     /// Enables ordering pages by priority, those of `first` before all others.
@@ -83,6 +87,7 @@ impl<'a> Job<'a> {
     pub(crate) fn selection(&self) -> Selection<'_> {
         Selection {
             memory: self.source.memory(),
+            page_size: self.page_size,
             kernel: self.kernel.as_ref().filter(|_| !self.options.keep_all),
             level: self.options.level,
             ordered: self.ordered.as_ref(),
@@ -104,7 +109,7 @@ impl<'a> Job<'a> {
     /// Returns the layout of a kdump-compressed file.
     pub(crate) fn layout(&self) -> Result<Layout, CaptureError> {
         let notes = self.source.memory().notes().len() as u64;
-        Ok(Layout::new(self.selection().max_pfn(), notes)?)
+        Ok(Layout::new(self.page_size, self.selection().max_pfn(), notes)?)
     }
 
     fn space(&self) -> Option<&AddressSpace> {
@@ -115,7 +120,7 @@ impl<'a> Job<'a> {
     pub(crate) fn segments(&self, kept: StoredBitmap) -> Segments<'a> {
         let memory = self.source.memory();
         let direct_map = self.space().map_or_else(|| memory.direct_map(), AddressSpace::direct_map);
-        Segments { memory, kept, direct_map }
+        Segments { memory, page_size: self.page_size, kept, direct_map }
     }
 
     /// Returns the header of a kdump-compressed file.
@@ -138,6 +143,7 @@ impl<'a> Job<'a> {
     fn found(&self) -> Found {
         let space = self.space();
         Found {
+            page_size: self.page_size.bytes(),
             max_pfn: self.selection().max_pfn(),
             ranges: self.source.memory().ranges().pieces().len(),
             build_id: space.and_then(AddressSpace::build_id).map(str::to_owned),
@@ -207,19 +213,19 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Refuses machines other than x86_64 and arm64 with pages of 4 KiB.
+/// Refuses machines other than x86_64 and arm64.
 fn check_machine(arch: Arch) -> Result<(), CaptureError> {
     // Hypervisors may leave the machine field empty.
     let known = matches!(arch.machine, 0 | EM_X86_64 | EM_AARCH64);
-    if known && arch == (Arch { machine: arch.machine, ..Arch::X86_64 }) {
+    if known && arch.wide && !arch.big_endian {
         return Ok(());
     }
     Err(CaptureError::Refused(format!(
-        "this is the memory of a {} machine ({} bits, pages of {} bytes): it can be read, but dumps are written of x86_64 \
-         and arm64 machines with pages of 4096 bytes only",
+        "this is the memory of a {} machine ({} bits, {}-endian): it can be read, but dumps are written of x86_64 and arm64 \
+         machines only",
         arch.name(),
         if arch.wide { 64 } else { 32 },
-        arch.page_size
+        if arch.big_endian { "big" } else { "little" },
     )))
 }
 

@@ -22,6 +22,6 @@ pub fn with_kept_pages<R>(
     let job = Job::prepare(source, options, progress)?;
     let selection = job.selection();
     let kept = KeptPages::Reclassified(Box::new(selection.selector()));
-    let batcher = Mutex::new(Batcher::new(kept, selection.blocks(), selection.pages_per_block()));
+    let batcher = Mutex::new(Batcher::new(kept, &selection));
     Ok(work(&|pfns| batcher.lock().unwrap_or_else(PoisonError::into_inner).next(pfns)))
 }

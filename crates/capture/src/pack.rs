@@ -4,18 +4,19 @@ use std::ops::Range;
 
 use pagehaul_codec::{Compressor, is_zero};
 use pagehaul_output::{PageBatch, StoredPage};
-use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, View};
+use pagehaul_physmem::{PageSize, PageState, PhysMemory, View};
 
 use crate::CaptureError;
 use crate::adaptive::AdaptiveLevel;
-use crate::batch::BATCH_PAGES;
+use crate::batch::batch_pages;
 
-/// Most pages requested from the source at once: pages that are read rather than mapped are still in the CPU cache when
-/// they are packed.
-const RUN_PAGES: usize = 32;
+/// Bytes requested from the source at once: pages that are read rather than mapped are still in the CPU cache when they are
+/// packed.
+const RUN_BYTES: usize = 128 << 10;
 
 /// A batch of pages, with reused memory for their stored bytes.
 pub(crate) struct Batch {
+    page_size: PageSize,
     pub(crate) sequence: u64,
     pub(crate) pfns: Vec<u64>,
     pub(crate) stored: Vec<StoredPage>,
@@ -28,12 +29,14 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(page_size: PageSize) -> Self {
+        let pages = batch_pages(page_size);
         Self {
+            page_size,
             sequence: 0,
-            pfns: Vec::with_capacity(BATCH_PAGES),
-            stored: Vec::with_capacity(BATCH_PAGES),
-            data: vec![0; BATCH_PAGES * PAGE_SIZE],
+            pfns: Vec::with_capacity(pages),
+            stored: Vec::with_capacity(pages),
+            data: vec![0; pages * page_size.bytes()],
             used: 0,
             failure: None,
             error: None,
@@ -42,38 +45,56 @@ impl Batch {
 
     /// The packed pages.
     pub(crate) fn pages(&self) -> PageBatch<'_> {
-        PageBatch { pfns: &self.pfns, pages: &self.stored, data: &self.data[..self.used] }
+        let (pfns, pages, data) = (&self.pfns, &self.stored, &self.data[..self.used]);
+        PageBatch { page_size: self.page_size, pfns, pages, data }
+    }
+
+    /// Bytes of memory of the packed pages.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.page_size.bytes_of(self.stored.len() as u64)
+    }
+
+    /// Appends a page, whose bytes are at the end of the data.
+    fn push(&mut self, stored: StoredPage) {
+        self.used += stored.stored_bytes(self.page_size);
+        self.stored.push(stored);
     }
 }
 
 /// The state of one packing thread.
 pub(crate) struct Packer<'a> {
     memory: &'a dyn PhysMemory,
+    page_size: PageSize,
     view: Box<dyn View + 'a>,
     /// Pages whose state the source knows without reading them, and that state; `None` if they have to be read.
     known: (Range<u64>, Option<PageState>),
     level: &'a AdaptiveLevel,
     /// One per method of the ladder. A context allocates its memory when it is first used.
     compressors: Vec<Compressor>,
-    scratch: Box<PageBuf>,
+    scratch: Vec<u8>,
 }
 
 impl<'a> Packer<'a> {
     /// Returns the packer of a thread, creating it the first time.
     pub(crate) fn get_or_insert<'p>(
         packer: &'p mut Option<Self>,
-        memory: &'a dyn PhysMemory,
+        (memory, page_size): (&'a dyn PhysMemory, PageSize),
         level: &'a AdaptiveLevel,
     ) -> Result<&'p mut Self, CaptureError> {
         Ok(match packer {
             Some(packer) => packer,
-            None => packer.insert(Self::new(memory, level)?),
+            None => packer.insert(Self::new(memory, page_size, level)?),
         })
     }
 
-    pub(crate) fn new(memory: &'a dyn PhysMemory, level: &'a AdaptiveLevel) -> Result<Self, CaptureError> {
+    pub(crate) fn new(
+        memory: &'a dyn PhysMemory,
+        page_size: PageSize,
+        level: &'a AdaptiveLevel,
+    ) -> Result<Self, CaptureError> {
         Ok(Self {
             memory,
+            page_size,
             view: memory.view(),
             known: (0..0, None),
             level,
@@ -82,7 +103,7 @@ impl<'a> Packer<'a> {
                 .iter()
                 .map(|&method| Compressor::new(method))
                 .collect::<Result<_, _>>()?,
-            scratch: Box::new([0; PAGE_SIZE]),
+            scratch: vec![0; page_size.bytes()],
         })
     }
 
@@ -98,7 +119,7 @@ impl<'a> Packer<'a> {
                 self.store_known(pfn, state, rung, batch);
                 continue;
             }
-            let run = run_length(&batch.pfns[before..]);
+            let run = run_length(&batch.pfns[before..], RUN_BYTES >> self.page_size.shift());
             let regions = self.level.regions();
             let rung = if regions.is_some_and(|regions| regions.resists(pfn)) { 0 } else { rung };
             if !self.pack_run(pfn, run, rung, batch) {
@@ -117,12 +138,13 @@ impl<'a> Packer<'a> {
     /// Returns the state of a page if the source knows it without reading the page.
     fn known_state(&mut self, pfn: u64) -> Option<PageState> {
         if !self.known.0.contains(&pfn) {
-            let (state, end) = self.memory.known_state(pfn << PAGE_SHIFT);
+            let shift = self.page_size.shift();
+            let (state, end) = self.memory.known_state(pfn << shift);
             // Of the last page, only a part may be in that state.
             self.known = match state {
-                Some(_) if end >> PAGE_SHIFT > pfn => (pfn..end >> PAGE_SHIFT, state),
+                Some(_) if end >> shift > pfn => (pfn..end >> shift, state),
                 Some(_) => (pfn..pfn + 1, None),
-                None => (pfn..end.div_ceil(PAGE_SIZE as u64).max(pfn + 1), None),
+                None => (pfn..end.div_ceil(1 << shift).max(pfn + 1), None),
             };
         }
         self.known.1
@@ -144,14 +166,14 @@ impl<'a> Packer<'a> {
     /// none or a byte could not be read.
     fn pack_run(&mut self, pfn: u64, run: usize, rung: usize, batch: &mut Batch) -> bool {
         let (stored_before, used_before) = (batch.stored.len(), batch.used);
-        let Ok(window) = self.view.window(pfn << PAGE_SHIFT, run * PAGE_SIZE) else { return false };
-        let (pages, _) = window.as_chunks();
+        let (shift, bytes) = (self.page_size.shift(), self.page_size.bytes());
+        let Ok(window) = self.view.window(pfn << shift, run * bytes) else { return false };
+        let pages = window.chunks_exact(bytes);
+        let packed = pages.len() > 0;
         for page in pages {
             let stored = store(&mut self.compressors[rung], page, &mut batch.data[batch.used..]);
-            batch.used += stored.len();
-            batch.stored.push(stored);
+            batch.push(stored);
         }
-        let packed = !pages.is_empty();
         if self.view.take_fault() {
             batch.stored.truncate(stored_before);
             batch.used = used_before;
@@ -162,7 +184,7 @@ impl<'a> Packer<'a> {
 
     /// Packs a single page, which may span windows or follow an unreadable one.
     fn pack_page(&mut self, pfn: u64, rung: usize, batch: &mut Batch) {
-        let stored = match self.view.page(pfn, &mut self.scratch) {
+        let stored = match self.view.block(pfn << self.page_size.shift(), &mut self.scratch) {
             Ok(page) => store(&mut self.compressors[rung], page, &mut batch.data[batch.used..]),
             Err(error) => {
                 batch.failure.get_or_insert_with(|| (pfn, error.to_string()));
@@ -177,22 +199,21 @@ impl<'a> Packer<'a> {
         } else {
             stored
         };
-        batch.used += stored.len();
-        batch.stored.push(stored);
+        batch.push(stored);
     }
 }
 
-/// Returns how many of `pfns` are consecutive from the first, at most [`RUN_PAGES`].
-fn run_length(pfns: &[u64]) -> usize {
+/// Returns how many of `pfns` are consecutive from the first, at most `most`.
+fn run_length(pfns: &[u64], most: usize) -> usize {
     let first = pfns.first().copied().unwrap_or(0);
-    pfns.iter().take(RUN_PAGES).zip(first..).take_while(|(pfn, next)| *pfn == next).count()
+    pfns.iter().take(most).zip(first..).take_while(|(pfn, next)| *pfn == next).count()
 }
 
-fn store(compressor: &mut Compressor, page: &PageBuf, out: &mut [u8]) -> StoredPage {
+fn store(compressor: &mut Compressor, page: &[u8], out: &mut [u8]) -> StoredPage {
     if is_zero(page) {
         return StoredPage::Zero;
     }
-    let out = &mut out[..PAGE_SIZE];
+    let out = &mut out[..page.len()];
     match compressor.compress(page, out) {
         Some(size) => StoredPage::Compressed(compressor.method(), size as u16),
         None => {
@@ -208,7 +229,7 @@ mod tests {
     use std::collections::HashSet;
 
     use pagehaul_codec::Decompressor;
-    use pagehaul_physmem::MapPolicy;
+    use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
     use pagehaul_synth::{Era, Machine};
     use pagehaul_vmcore::Source;
 
@@ -223,14 +244,15 @@ mod tests {
         let source = Source::open(&path, MapPolicy::default()).unwrap();
         let level = AdaptiveLevel::new(vec!["lzo".parse().unwrap(), "zstd:1".parse().unwrap()]);
         level.stand_at(0.5);
-        let mut packer = Packer::new(source.memory(), &level).unwrap();
-        let mut batch = Batch::new();
+        let mut packer = Packer::new(source.memory(), PageSize::KIB_4, &level).unwrap();
+        let mut batch = Batch::new(PageSize::KIB_4);
         let (mut decompressor, mut page) = (Decompressor::new(), [0; PAGE_SIZE]);
+        const PAGES: u64 = 256;
         let mut methods = HashSet::new();
         for sequence in 0..16 {
             batch.sequence = sequence;
-            let first = 0x5000 + sequence * BATCH_PAGES as u64;
-            batch.pfns = (first..first + BATCH_PAGES as u64).collect();
+            let first = 0x5000 + sequence * PAGES;
+            batch.pfns = (first..first + PAGES).collect();
             packer.pack(&mut batch);
             let pages = batch.pages();
             for (pfn, (stored, place)) in pages.pfns.iter().zip(pages.stored()) {

@@ -62,6 +62,8 @@ pub struct Unreadable {
 /// The machine, as found before anything was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Found {
+    /// Bytes of a page.
+    pub page_size: usize,
     /// One more than the highest PFN.
     pub max_pfn: u64,
     /// Ranges of physical memory.
@@ -191,7 +193,8 @@ impl Report {
 
     /// Returns the bytes of kept memory divided by the bytes stored for it.
     pub fn ratio(&self) -> f64 {
-        let kept = (self.zero_pages + self.raw_pages + self.compressed_pages) as f64 * 4096.0;
+        let kept =
+            (self.zero_pages + self.raw_pages + self.compressed_pages) as f64 * self.found.page_size as f64;
         if self.stored_bytes == 0 { 1.0 } else { kept / self.stored_bytes as f64 }
     }
 }

@@ -11,7 +11,6 @@ use pagehaul_kdump::{Header, Layout};
 use pagehaul_output::{
     ChunkWriter, DumpFileOptions, DumpWriter, Output, OutputFile, StoredBitmap, WriteError,
 };
-use pagehaul_physmem::PAGE_SHIFT;
 
 use crate::batch::{KeptPages, Pass};
 use crate::discard::Discard;
@@ -259,7 +258,7 @@ fn write_bitmaps(
     let mut bitmaps = BitmapWriter::begin(&header.encode(layout, true)?, layout, output).map_err(failed)?;
     let mut exists = vec![0; pages / 64];
     let tally = scan(&selection, job.options.threads, job.progress, |block, chosen| {
-        selection.memory.ranges().mark_pages(block * pages as u64, PAGE_SHIFT, false, &mut exists);
+        selection.mark_existing(block * pages as u64, &mut exists);
         bitmaps
             .push(&exists, &chosen.kept, output)
             .and_then(|()| order.as_mut().map_or(Ok(()), |order| order.push(chosen)))

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pagehaul_physmem::PAGE_SHIFT;
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 
@@ -52,7 +51,7 @@ pub(crate) fn scan(
     progress: &Progress,
     mut collect: impl FnMut(u64, &BlockSelection) -> Result<(), CaptureError>,
 ) -> Result<Tally, CaptureError> {
-    let block_bytes = (selection.pages_per_block() as u64) << PAGE_SHIFT;
+    let block_bytes = selection.page_size.bytes_of(selection.pages_per_block() as u64);
     let scan = Scan { selection, progress, block_bytes, blocks: selection.blocks(), next: AtomicU64::new(0) };
     progress.begin(Phase::Scan, scan.blocks * block_bytes);
     let block = || Block { index: 0, selection: selection.buffer(), tally: Tally::default() };

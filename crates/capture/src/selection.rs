@@ -1,7 +1,7 @@
 //! Which pages of a block are kept.
 
 use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, PageClass, PageScanner};
-use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, bits};
+use pagehaul_physmem::{PageSize, PhysMemory, bits};
 
 use crate::CaptureError;
 use crate::priority::{OrderedPages, Priority};
@@ -62,6 +62,8 @@ impl BlockSelection {
 /// Which pages are kept, for all threads.
 pub(crate) struct Selection<'a> {
     pub(crate) memory: &'a dyn PhysMemory,
+    /// The size of the machine's pages, which PFNs count.
+    pub(crate) page_size: PageSize,
     /// `None` if struct pages are unknown, and every page is kept.
     pub(crate) kernel: Option<&'a Kernel>,
     pub(crate) level: DumpLevel,
@@ -84,23 +86,30 @@ impl<'a> Selection<'a> {
     }
 
     pub(crate) fn max_pfn(&self) -> u64 {
-        self.memory.ranges().end().div_ceil(1 << PAGE_SHIFT)
+        self.memory.ranges().end().div_ceil(self.page_size.bytes() as u64)
     }
 
     pub(crate) fn blocks(&self) -> u64 {
         self.max_pfn().div_ceil(self.pages_per_block() as u64)
     }
 
+    /// Sets in `bits` every page from `first` that exists.
+    pub(crate) fn mark_existing(&self, first: u64, bits: &mut [u64]) {
+        self.memory.ranges().mark_pages(first, self.page_size.shift(), false, bits);
+    }
+
     pub(crate) fn selector(&self) -> Selector<'a> {
         let pages = self.pages_per_block();
         Selector {
             memory: self.memory,
+            page_size: self.page_size,
             scanner: self.kernel.map(|kernel| PageScanner::new(kernel, self.memory.view())),
             excludes: self.level.exclusion_table(),
             shortest_hole: self.shortest_hole,
             ordered: self.ordered,
             classes: vec![PageClass::Absent; pages],
             exists: vec![0; pages / 64],
+            parts: Vec::new(),
         }
     }
 }
@@ -108,12 +117,15 @@ impl<'a> Selection<'a> {
 /// The state of one scanning thread.
 pub(crate) struct Selector<'a> {
     memory: &'a dyn PhysMemory,
+    page_size: PageSize,
     scanner: Option<PageScanner<'a>>,
     excludes: [bool; PageClass::COUNT],
     shortest_hole: usize,
     ordered: Option<&'a OrderedPages>,
     classes: Vec<PageClass>,
     exists: Vec<u64>,
+    /// For [`PhysMemory::mark_stored_pages`].
+    parts: Vec<u64>,
 }
 
 impl Selector<'_> {
@@ -122,14 +134,14 @@ impl Selector<'_> {
         let BlockSelection { kept, by_priority } = block;
         let mut tally = Tally::default();
         let first = index * self.classes.len() as u64;
-        self.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut self.exists);
+        self.memory.ranges().mark_pages(first, self.page_size.shift(), false, &mut self.exists);
         if self.exists.iter().all(|&word| word == 0) {
             kept.fill(0);
             by_priority.iter_mut().for_each(|bits| bits.fill(0));
             return Ok(tally);
         }
         // `kept` starts with all stored pages; excluded ones are cleared.
-        self.memory.mark_stored(first, kept)?;
+        self.memory.mark_stored_pages(self.page_size, first, kept, &mut self.parts)?;
         tally.missing = bits::count(&self.exists) - bits::count(kept);
         match &mut self.scanner {
             Some(scanner) => tally.inconsistency = scanner.scan(index, &mut self.classes)?.inconsistency,
@@ -159,7 +171,7 @@ impl Selector<'_> {
         tally: &mut Tally,
     ) -> Result<(), CaptureError> {
         let mut droppable = vec![0; kept.len()];
-        self.memory.mark_stored(first, &mut droppable)?;
+        self.memory.mark_stored_pages(self.page_size, first, &mut droppable, &mut self.parts)?;
         for (index, word) in droppable.iter_mut().enumerate() {
             *word &= !kept[index];
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pagehaul_codec::Method;
 use pagehaul_output::{DumpWriter, StoredPage, WriteError};
-use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
+use pagehaul_physmem::{PageSize, PhysMemory};
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
@@ -125,8 +125,8 @@ pub(crate) fn write_pages(
 ) -> Result<WriteStats, CaptureError> {
     let level = AdaptiveLevel::new(work.compression.ladder());
     // Fails here rather than in the threads if a codec cannot be set up.
-    Packer::new(work.selection.memory, &level)?;
-    progress.begin(Phase::Pack, work.pages * PAGE_SIZE as u64);
+    Packer::new(work.selection.memory, work.selection.page_size, &level)?;
+    progress.begin(Phase::Pack, work.selection.page_size.bytes_of(work.pages));
     let priorities = work.kept.priorities();
     let source = work.source;
     let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
@@ -181,7 +181,7 @@ enum Failure {
 struct Packing<'a> {
     /// The number of the next batch, and its pages.
     batcher: Mutex<(u64, Batcher<'a>)>,
-    memory: &'a dyn PhysMemory,
+    memory: (&'a dyn PhysMemory, PageSize),
     level: &'a AdaptiveLevel,
     progress: &'a Progress,
 }
@@ -230,10 +230,11 @@ fn write_batches(
     progress: &Progress,
 ) -> Result<(u64, Option<Outcome>), Failure> {
     let PageWork { selection, kept, pages: most, threads, .. } = work;
-    let batcher = Batcher::new(kept, selection.blocks(), selection.pages_per_block());
-    let packing = Packing { batcher: Mutex::new((0, batcher)), memory: selection.memory, level, progress };
+    let batcher = Mutex::new((0, Batcher::new(kept, selection)));
+    let page_size = selection.page_size;
+    let packing = Packing { batcher, memory: (selection.memory, page_size), level, progress };
     // One batch per thread is being packed; the others keep the threads busy while the disk pauses.
-    let buffers = (0..buffers(threads)).map(|_| Batch::new());
+    let buffers = (0..buffers(threads)).map(|_| Batch::new(page_size));
     ordered(&packing, "pack", threads, buffers, |batches| {
         let mut pages = 0;
         let mut controller = LevelController::new(level, threads);
@@ -255,7 +256,7 @@ fn write_batches(
             dump.write_batch(batch.pages()).map_err(Failure::Write)?;
             stats.add(batch);
             controller.batch_written();
-            progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);
+            progress.advance(Phase::Pack, batch.memory_bytes());
         }
     })
 }

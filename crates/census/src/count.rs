@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::census::{Census, ClassCount, Heading, ZoneCount};
 use crate::map::Map;
 use pagehaul_kernel::{Details, Kernel, KernelError, PageClass, PageScanner, Zones};
-use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, ReadError, bits};
+use pagehaul_physmem::{PhysMemory, ReadError, bits};
 
 /// The counts of one block of struct pages.
 struct BlockCounts {
@@ -29,10 +29,11 @@ pub fn count(
     threads: usize,
 ) -> Result<Census, KernelError> {
     let zones = Zones::discover(kernel);
-    let blocks = kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT));
+    let page_size = kernel.page_size();
+    let blocks = kernel.blocks(memory.ranges().end().div_ceil(page_size.bytes() as u64));
     let worker = || Worker::new(memory, kernel, zones);
     let parts = map_numbers("census", threads, blocks, worker, Worker::count);
-    let mut total = Total::new(memory.ranges().bytes() >> PAGE_SHIFT);
+    let mut total = Total::new(memory.ranges().bytes() >> page_size.shift());
     for part in parts {
         total.add(part?);
     }
@@ -50,6 +51,8 @@ struct Worker<'a> {
     details: Details,
     exists: Vec<u64>,
     stored: Vec<u64>,
+    /// For [`PhysMemory::mark_stored_pages`].
+    parts: Vec<u64>,
     cell_pages: u64,
 }
 
@@ -66,14 +69,15 @@ impl<'a> Worker<'a> {
             details: Details::default(),
             exists: vec![0; pages.div_ceil(64)],
             stored: vec![0; pages.div_ceil(64)],
-            cell_pages: Map::new(memory.ranges().bytes() >> PAGE_SHIFT).cell_pages,
+            parts: Vec::new(),
+            cell_pages: Map::new(memory.ranges().bytes() >> kernel.page_size().shift()).cell_pages,
         }
     }
 
     /// Counts a block; returns none if it has no memory.
     fn count(&mut self, block: u64) -> Option<Result<BlockCounts, KernelError>> {
         let first = self.kernel.block_pfns(block).start;
-        self.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut self.exists);
+        self.memory.ranges().mark_pages(first, self.kernel.page_size().shift(), false, &mut self.exists);
         if self.exists.iter().all(|word| *word == 0) {
             return None;
         }
@@ -83,7 +87,9 @@ impl<'a> Worker<'a> {
     fn count_existing(&mut self, block: u64, first: u64) -> Result<BlockCounts, KernelError> {
         let unreadable =
             |source: ReadError| KernelError::Read { what: "which pages are in the dump", source };
-        self.memory.mark_stored(first, &mut self.stored).map_err(unreadable)?;
+        self.memory
+            .mark_stored_pages(self.kernel.page_size(), first, &mut self.stored, &mut self.parts)
+            .map_err(unreadable)?;
         let report = self.scanner.scan(block, &mut self.classes)?;
         self.kernel.details(self.view.as_mut(), block, &self.classes, &mut self.details);
         let mut part = BlockCounts {
@@ -193,7 +199,7 @@ impl Total {
         };
         Census {
             heading,
-            page_size: 1 << PAGE_SHIFT,
+            page_size: kernel.page_size().bytes() as u64,
             pages: self.pages,
             classes: self
                 .classes

@@ -8,5 +8,5 @@ pub mod format;
 pub mod read;
 pub mod write;
 
-pub use format::{Header, Layout, LayoutError, NOTES_OFFSET, PageDesc, STATUS_OFFSET, UtsName};
+pub use format::{Header, Layout, LayoutError, PageDesc, STATUS_OFFSET, UtsName};
 pub use read::{Census, Flattened, Info, KdumpFile, SplitError, SplitSet, Structure};

@@ -18,7 +18,7 @@ fn every_layout_reads_page_by_page() {
         let dump = common::open(machine.kdump(&ram, &pages, &notes)).unwrap();
         let arch = dump.arch();
         assert_eq!(
-            (arch.machine, arch.wide, arch.big_endian, arch.page_size as usize),
+            (arch.machine, arch.wide, arch.big_endian, arch.page_size.bytes()),
             (machine.elf_machine, machine.wide, machine.big_endian, machine.page_size)
         );
         let (_, text) = notes::vmcoreinfo(dump.notes()).unwrap();

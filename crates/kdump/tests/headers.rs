@@ -3,9 +3,9 @@
 mod common;
 
 use common::open;
-use pagehaul_kdump::format::{BLOCK_SIZE, flags};
-use pagehaul_kdump::{Header, Layout, LayoutError, NOTES_OFFSET, PageDesc, STATUS_OFFSET, UtsName};
-use pagehaul_physmem::PhysMemory;
+use pagehaul_kdump::format::flags;
+use pagehaul_kdump::{Header, Layout, LayoutError, PageDesc, STATUS_OFFSET, UtsName};
+use pagehaul_physmem::{PageSize, PhysMemory};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -23,6 +23,10 @@ fn uts() -> impl Strategy<Value = UtsName> {
     )
 }
 
+fn page_sizes() -> impl Strategy<Value = PageSize> {
+    (12u32..=16).prop_map(|shift| PageSize::new(1 << shift).unwrap())
+}
+
 proptest! {
     #[test]
     fn headers_survive(
@@ -35,21 +39,22 @@ proptest! {
         text in "[A-Z=0-9\n]{1,9000}",
         max_mapnr in 1u64..3_000_000,
         split in prop::option::of((0u64..1000, 0u64..1000)),
+        page_size in page_sizes(),
     ) {
         let split = split.map(|(start, len)| start.min(max_mapnr)..(start + len).min(max_mapnr));
         let notes = common::vmcoreinfo_note(text.as_bytes());
-        let layout = Layout::new(max_mapnr, notes.len() as u64).unwrap();
+        let layout = Layout::new(page_size, max_mapnr, notes.len() as u64).unwrap();
         let header = Header {
             uts: uts.clone(), crash_time, dump_level, nr_cpus, phys_base, codec: flags::ZSTD, notes: &notes,
             split: split.clone(),
         };
         let mut bytes = header.encode(&layout, incomplete).unwrap();
         prop_assert_eq!(bytes.len() as u64, layout.header_len());
-        prop_assert_eq!(bytes.len() % BLOCK_SIZE, 0);
+        prop_assert_eq!(bytes.len() % page_size.bytes(), 0);
         let status = &bytes[STATUS_OFFSET as usize..][..4];
         prop_assert_eq!(status, header.status(incomplete));
         bytes.resize(layout.descriptors_offset() as usize, 0);
-        let at = u64::from_le_bytes(bytes[BLOCK_SIZE + 32..][..8].try_into().unwrap()) as usize;
+        let at = u64::from_le_bytes(bytes[page_size.bytes() + 32..][..8].try_into().unwrap()) as usize;
         prop_assert_eq!(&bytes[at..at + text.len()], text.as_bytes());
         let dump = open(bytes).unwrap();
         let info = dump.info();
@@ -57,6 +62,7 @@ proptest! {
         prop_assert_eq!((info.crash_time, info.dump_level, info.phys_base), (crash_time, dump_level, phys_base));
         prop_assert_eq!((info.nr_cpus, info.max_mapnr), (nr_cpus.max(1), max_mapnr));
         prop_assert_eq!(info.incomplete(), incomplete);
+        prop_assert_eq!(info.block_size as usize, page_size.bytes());
         prop_assert_eq!(&info.split, &split);
         prop_assert_eq!(dump.notes(), &notes);
     }
@@ -70,22 +76,27 @@ proptest! {
 
     /// Nothing overlaps, whatever the sizes.
     #[test]
-    fn parts_are_in_order(max_mapnr in 0u64..=1 << 40, notes in 0u64..1 << 28, share in 0.0f64..=1.0) {
-        let layout = Layout::new(max_mapnr, notes).unwrap();
+    fn parts_are_in_order(
+        max_mapnr in 0u64..=1 << 40,
+        notes in 0u64..1 << 28,
+        share in 0.0f64..=1.0,
+        page_size in page_sizes(),
+    ) {
+        let layout = Layout::new(page_size, max_mapnr, notes).unwrap();
         let pages = (max_mapnr as f64 * share) as u64;
-        prop_assert!(NOTES_OFFSET + notes <= layout.header_len());
+        prop_assert!(layout.notes_offset() + notes <= layout.header_len());
         prop_assert!(layout.bitmap_len() * 8 >= max_mapnr);
         prop_assert_eq!(layout.bitmap1_offset() + layout.bitmap_len(), layout.bitmap2_offset());
         prop_assert_eq!(layout.bitmap2_offset() + layout.bitmap_len(), layout.descriptors_offset());
         let data = layout.data_offset(pages.min(max_mapnr)).unwrap();
-        prop_assert!(layout.descriptor_offset(pages) <= data && data.is_multiple_of(4096));
+        prop_assert!(layout.descriptor_offset(pages) <= data && data.is_multiple_of(layout.block()));
     }
 }
 
 #[test]
 fn names_are_cut_to_their_fields_and_never_missing() {
     let uts = UtsName { nodename: "n".repeat(99), ..UtsName::x86_64("6.1") };
-    let layout = Layout::new(8, 0).unwrap();
+    let layout = Layout::new(PageSize::KIB_4, 8, 0).unwrap();
     let header = Header {
         uts,
         crash_time: 0,
@@ -107,7 +118,7 @@ fn names_are_cut_to_their_fields_and_never_missing() {
 
 #[test]
 fn notes_must_fit_the_layout() {
-    let layout = Layout::new(8, 12).unwrap();
+    let layout = Layout::new(PageSize::KIB_4, 8, 12).unwrap();
     let header = Header {
         uts: UtsName::default(),
         crash_time: 0,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
+use pagehaul_physmem::{PageSize, PhysMemory};
 
 use crate::rules::Rules;
 use crate::sections::Sections;
@@ -42,12 +42,6 @@ impl Kernel {
         let (rules, undecidable) = Rules::new(&info)?;
         let space = AddressSpace::without_direct_map(info, memory)?;
         let translator = space.translator();
-        if translator.page_size() != PAGE_SIZE as u64 {
-            return Err(KernelError::Unsupported(format!(
-                "this kernel has pages of {} bytes; page classes are known only for pages of {PAGE_SIZE} bytes",
-                translator.page_size()
-            )));
-        }
         let sections = Sections::discover(space.info(), translator, memory.view().as_mut())?;
         let space = space.with_direct_map(memory, Some(&sections));
         Ok(Self { space, sections, rules, undecidable })
@@ -66,7 +60,12 @@ impl Kernel {
         &self.rules
     }
 
-    /// Pages in a block: one memory section, 32,768 on x86_64 and since 5.12 on arm64. A power of two, at least 256.
+    /// Returns the size of the kernel's pages, which PFNs and blocks count.
+    pub fn page_size(&self) -> PageSize {
+        self.space.translator().tables().page_size
+    }
+
+    /// Pages in a block: one memory section, 32,768 on x86_64 and since 5.12 on arm64 with pages of 4 KiB. A power of two, at least 256.
     pub fn pages_per_block(&self) -> usize {
         self.sections.pages() as usize
     }

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use pagehaul_physmem::{PAGE_SHIFT, PhysMemory, View};
+use pagehaul_physmem::{PageSize, PhysMemory, View};
 
 use crate::Kernel;
 use crate::arch::tables::Entry;
@@ -59,9 +59,10 @@ impl Kernel {
         let mut view = memory.view();
         let size = self.rules().layout.size as u64;
         let pages = self.sections().pages();
-        let last = memory.ranges().end() >> PAGE_SHIFT;
+        let shift = self.page_size().shift();
+        let last = memory.ranges().end() >> shift;
         // Memory may start far above 0, and the source may claim 2^25 sections.
-        let first = memory.ranges().pieces().first().map_or(0, |piece| piece.start >> PAGE_SHIFT) / pages;
+        let first = memory.ranges().pieces().first().map_or(0, |piece| piece.start >> shift) / pages;
         let end = last.div_ceil(pages).min(first.saturating_add(MOST_SECTIONS));
         let start = (first..end).find_map(|number| {
             let map = self.sections().map(self.space().translator(), view.as_mut(), number, size).ok()??;
@@ -91,7 +92,7 @@ impl Search<'_> {
             return;
         }
         let tables = self.kernel.space().translator().tables();
-        add(&mut self.found.data, paddr, tables.page_size());
+        self.data(paddr, tables.page_size.bytes() as u64);
         let mut bytes = vec![0; tables.entries(level) * 8];
         if self.view.read(paddr, &mut bytes).is_err() {
             return;
@@ -118,13 +119,14 @@ impl Search<'_> {
         // They do not overlap in physical memory, unless page tables are damaged.
         let mut left = self.held_bytes;
         for range in self.kernel.early_allocations(self.view.as_mut()) {
-            let mut at = range.start & !((1 << PAGE_SHIFT) - 1);
+            let page = self.kernel.page_size().bytes() as u64;
+            let mut at = range.start & !(page - 1);
             while at < range.end && left > 0 {
                 let Ok(extent) = self.kernel.space().translator().translate(self.view.as_mut(), at) else {
                     break;
                 };
-                let length = extent.len.min((range.end - at).next_multiple_of(1 << PAGE_SHIFT));
-                add(&mut self.found.data, extent.paddr, length);
+                let length = extent.len.min((range.end - at).next_multiple_of(page));
+                self.data(extent.paddr, length);
                 at += length;
                 left = left.saturating_sub(length);
             }
@@ -132,23 +134,28 @@ impl Search<'_> {
     }
 
     fn page(&mut self, vaddr: u64, paddr: u64, bytes: u64, text: bool) {
+        let page_size = self.kernel.page_size();
         if vaddr.wrapping_sub(self.direct_map.start) == paddr {
             // What is left of the map of all memory where it shares a table with something else.
         } else if self.struct_pages.contains(&vaddr) {
-            add(&mut self.found.struct_pages, paddr, bytes);
+            add(&mut self.found.struct_pages, page_size, paddr, bytes);
         } else if self.kernel.space().translator().arch().maps_per_cpu_pages(vaddr) {
             // It maps a few pages of a CPU's data; the others are next to them, in the direct map.
-            add(&mut self.found.data, paddr & !(PER_CPU_CHUNK - 1), PER_CPU_CHUNK);
+            self.data(paddr & !(PER_CPU_CHUNK - 1), PER_CPU_CHUNK);
         } else if text {
-            add(&mut self.found.text, paddr, bytes);
+            add(&mut self.found.text, page_size, paddr, bytes);
         } else {
-            add(&mut self.found.data, paddr, bytes);
+            self.data(paddr, bytes);
         }
+    }
+
+    fn data(&mut self, paddr: u64, bytes: u64) {
+        add(&mut self.found.data, self.kernel.page_size(), paddr, bytes);
     }
 }
 
-fn add(runs: &mut Vec<Range<u64>>, paddr: u64, bytes: u64) {
-    let run = paddr >> PAGE_SHIFT..paddr.saturating_add(bytes) >> PAGE_SHIFT;
+fn add(runs: &mut Vec<Range<u64>>, page_size: PageSize, paddr: u64, bytes: u64) {
+    let run = paddr >> page_size.shift()..paddr.saturating_add(bytes) >> page_size.shift();
     if let Some(last) = runs.last_mut().filter(|last| last.end == run.start) {
         last.end = run.end;
     } else if runs.len() < MOST_RUNS {

@@ -15,6 +15,8 @@ const HAS_MEM_MAP: u64 = 1 << 1;
 /// the value (the struct pages of a section, of any size, are whole pages of 4 KiB): the mask needs no era.
 const MAP_MASK: u64 = !0xfff;
 
+/// Pages of a section at least: those of 1 MiB in pages of 4 KiB. Bitmaps are cut at sections.
+const LEAST_PAGES: u32 = 256;
 /// Roots read at most: as many as 52 bits of physical addresses need (`MAX_PHYSMEM_BITS`).
 const MOST_ROOTS: u64 = 1 << 17;
 /// Sections among which one is expected to be present: 8 TiB of addresses from the start of memory.
@@ -67,8 +69,13 @@ impl Sections {
                 "sections of 1 MiB to 16 GiB are expected, and no more physical memory than 52 bits reach",
             ));
         }
+        let page_shift = tables.tables().page_size.shift();
+        if section_bits < page_shift + LEAST_PAGES.ilog2() {
+            let expected = "sections of at least 256 pages are expected";
+            return Err(bad("NUMBER(SECTION_SIZE_BITS)", section_bits, expected));
+        }
         let count = 1u64 << (memory_bits - section_bits);
-        let per_page = tables.page_size() / entry_size;
+        let per_page = tables.tables().page_size.bytes() as u64 / entry_size;
         let roots = info.length("mem_section");
         let most = 1u64 << (52 - section_bits);
         let table = |table, per_root: Option<u64>| Self {
@@ -77,7 +84,7 @@ impl Sections {
             count: roots.map_or(count, |roots| roots.saturating_mul(per_root.unwrap_or(1))).min(most),
             entry_size,
             map_offset,
-            pages_shift: section_bits - tables.tables().page_shift,
+            pages_shift: section_bits - page_shift,
         };
         // SPARSEMEM_EXTREME keeps a page of entries per root and exports how many roots there are; without it every entry
         // is a root. The length tells them apart where MAX_PHYSMEM_BITS is known; what the table looks like, always.
@@ -202,7 +209,7 @@ impl Sections {
     fn tried(&self, tables: &Translator, view: &mut dyn View) -> Range<u64> {
         // Memory of arm64 machines may start far above 0.
         let start = if view.window(0, 1).is_ok() { 0 } else { view.end_of_hole(0) };
-        let first = start >> (self.pages_shift + tables.tables().page_shift);
+        let first = start >> (self.pages_shift + tables.tables().page_size.shift());
         first.min(self.count)..first.saturating_add(MOST_TRIED).min(self.count)
     }
 }

@@ -34,11 +34,6 @@ impl Translator {
         self.tables.levels
     }
 
-    /// Bytes in a page of the kernel's: 4096, or on arm64 16,384 or 65,536.
-    pub fn page_size(&self) -> u64 {
-        self.tables.page_size()
-    }
-
     /// Where the kernel's virtual address `vaddr` lies. The image itself is one piece of physical memory and needs no
     /// page table, which helps where these were destroyed.
     pub fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<Extent, TranslateError> {
@@ -122,7 +117,7 @@ impl Translator {
     #[inline]
     pub(crate) fn page_of(&self, entry: u64, vaddr: u64) -> Option<Extent> {
         let Entry::Page { paddr, .. } = self.arch.decode(entry, 1) else { return None };
-        let page = self.tables.page_size();
+        let page = self.tables.page_size.bytes() as u64;
         let inside = vaddr & (page - 1);
         Some(Extent { paddr: paddr | inside, len: page - inside })
     }

@@ -15,6 +15,11 @@ use proptest::prelude::*;
 
 const LAYOUTS: [Arm64; 4] = [Arm64::V39, Arm64::V48, Arm64::V52, Arm64::V52_ON_48];
 
+/// Layouts of every page size.
+fn layouts() -> impl Iterator<Item = Arm64> {
+    LAYOUTS.into_iter().chain(Arm64::LARGE_PAGES)
+}
+
 fn memory(machine: &Machine) -> KernelMemory {
     let mut memory = KernelMemory::of(machine);
     memory.finish();
@@ -54,6 +59,30 @@ fn pages_and_blocks_of_every_size() {
 }
 
 #[test]
+fn large_pages_and_blocks() {
+    for layout in Arm64::LARGE_PAGES {
+        let (page, block) = (1_u64 << layout.page_shift, 1_u64 << (2 * layout.page_shift - 3));
+        let base = u64::MAX << (layout.used_bits - 1);
+        // Above 48 bits where the format has room for it.
+        let far = if layout.used_bits == 52 { 0xc_0000_4000_0000 } else { 0x8000_4000_0000 };
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        machine.map(base, 5 * page, page).map(base + page, far, page).map(base + block, far, block);
+        let memory = memory(&machine);
+        let kernel = Kernel::discover(&memory).unwrap();
+        assert_eq!(kernel.page_size().bytes() as u64, page);
+        let mut view = memory.view();
+        let mut at = |vaddr| {
+            let extent = kernel.space().translator().translate(view.as_mut(), vaddr);
+            extent.map(|extent| (extent.paddr, extent.len))
+        };
+        assert_eq!(at(base + 0x123).unwrap(), (5 * page + 0x123, page - 0x123), "{layout:?}");
+        assert_eq!(at(base + page + 1).unwrap(), (far + 1, page - 1), "{layout:?}");
+        assert_eq!(at(base + block + page).unwrap(), (far + page, block - page), "{layout:?}");
+        assert!(matches!(at(base + 2 * page), Err(TranslateError::NotMapped { level: 1, .. })), "{layout:?}");
+    }
+}
+
+#[test]
 fn entries_that_no_table_has() {
     let mut memory = memory(&Machine::arm64(Era::V6_12, Arm64::V52));
     let (root, levels) = memory.image.page_tables();
@@ -68,7 +97,7 @@ fn entries_that_no_table_has() {
 
 #[test]
 fn the_linear_map_and_the_image_need_no_table() {
-    for layout in LAYOUTS {
+    for layout in layouts() {
         for kaslr in [0, 0x1a00_0000] {
             let mut machine = Machine::arm64(Era::V6_12, layout);
             if kaslr != 0 {
@@ -99,11 +128,7 @@ fn the_linear_map_and_the_image_need_no_table() {
 fn kernels_that_cannot_be_understood_are_refused() {
     let cases = [
         ("PAGESIZE=4096", "PAGESIZE=8192", "arm64 has pages of 4096, 16384 or 65536 bytes"),
-        (
-            "PAGESIZE=4096",
-            "PAGESIZE=16384",
-            "pages of 16384 bytes; page classes are known only for pages of 4096",
-        ),
+        ("SECTION_SIZE_BITS)=27", "SECTION_SIZE_BITS)=19", "sections of 1 MiB to 16 GiB"),
         ("NUMBER(VA_BITS)=48", "NUMBER(VA_BITS)=64", "kernel addresses have 36 to 52 bits"),
         ("TCR_EL1_T1SZ)=0x10", "TCR_EL1_T1SZ)=0xffffffffffffffff", "kernel addresses have 36 to 52 bits"),
         ("TCR_EL1_T1SZ)=0x10", "TCR_EL1_T1SZ)=0x8000000000000000", "kernel addresses have 36 to 52 bits"),
@@ -121,7 +146,9 @@ fn kernels_that_cannot_be_understood_are_refused() {
 
 /// Builds each layout once.
 static MACHINES: LazyLock<Vec<pagehaul_synth::Image>> = LazyLock::new(|| {
-    LAYOUTS.iter().map(|layout| Machine::arm64(Era::V6_12, *layout).anon(0x4_4000).build()).collect()
+    let machine =
+        |layout: Arm64| Machine::arm64(Era::V6_12, layout).anon(0x4400_0000 >> layout.page_shift).build();
+    layouts().map(machine).collect()
 });
 
 proptest! {
@@ -129,7 +156,7 @@ proptest! {
 
     #[test]
     fn damaged_keys_and_tables_end_in_answers(
-        layout in 0..LAYOUTS.len(),
+        layout in 0..MACHINES.len(),
         keys in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![
             any::<i64>(), 0i64..80, Just(i64::MIN), Just(16384), Just(65536), Just(-1),
         ]), 0..4),
@@ -165,7 +192,7 @@ proptest! {
                 prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
             let mut classes = vec![PageClass::Absent; kernel.pages_per_block().min(1 << 15)];
-            let block = 0x4_0000 / kernel.pages_per_block() as u64;
+            let block = (0x4000_0000 >> kernel.page_size().shift()) / kernel.pages_per_block() as u64;
             let report = PageScanner::new(&kernel, memory.view()).scan(block, &mut classes).unwrap();
             prop_assert_eq!(report.pages.iter().sum::<u64>(), classes.len() as u64);
         }

@@ -33,7 +33,7 @@ fn scan(elf: &Elf, what: &str) -> Vec<PageClass> {
     let memory = open(elf);
     let kernel = Kernel::discover(&memory).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut scanner = PageScanner::new(&kernel, memory.view());
-    let max_pfn = memory.ranges().end().div_ceil(4096);
+    let max_pfn = memory.ranges().end().div_ceil(kernel.page_size().bytes() as u64);
     let mut classes = vec![PageClass::Absent; kernel.blocks(max_pfn) as usize * kernel.pages_per_block()];
     for (block, out) in classes.chunks_mut(kernel.pages_per_block()).enumerate() {
         let report = scanner.scan(block as u64, out).unwrap();
@@ -96,6 +96,40 @@ fn arm64_of_every_layout() {
         machine.kaslr(0x1a00_0000).memmap(Memmap::VmemmapSmall).section_entry(32).sampler(0x4_4000);
         let image = machine.build();
         check(&image, &image.elf(), &format!("{layout:?}, KASLR"));
+    }
+}
+
+/// Pages of 16 and 64 KiB, with the eras that have each layout.
+#[test]
+fn arm64_with_large_pages() {
+    for layout in Arm64::LARGE_PAGES {
+        let first = if layout.va_bits > 48 && layout.page_shift < 16 { Era::V6_9 } else { Era::V5_10 };
+        let pfn = |paddr: u64| paddr >> layout.page_shift;
+        // How struct pages are read does not depend on their size: three eras do.
+        for era in [first, Era::V6_12, Era::V7_1] {
+            let mut machine = Machine::arm64(era, layout);
+            machine.sampler(pfn(0x4400_0000)).populate(pfn(0x4900_0000), pfn(0x80_0000), era as u64);
+            let image = machine.build();
+            check(&image, &image.elf(), &format!("{layout:?} {era:?}"));
+            check(&image, &image.qemu_elf(), &format!("{layout:?} {era:?}, QEMU"));
+        }
+        let mut machine = Machine::arm64(first, layout);
+        machine.kaslr(0x1a00_0000).memmap(Memmap::PerSection).section_entry(32).sampler(pfn(0x4400_0000));
+        let image = machine.build();
+        check(&image, &image.elf(), &format!("{layout:?}, KASLR"));
+    }
+}
+
+/// Compound pages over several sections: 1 GiB with pages of 16 KiB, 2 GiB with pages of 64 KiB.
+#[test]
+fn arm64_with_compound_pages_over_sections() {
+    for (layout, order) in [(Arm64::K16_V52, 16), (Arm64::K64_V52, 15)] {
+        let huge = 1 << (layout.page_shift + order);
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        machine.ram(0x4000_0000, 0x4800_0000).ram(huge * 4, huge * 5).ram(0x20_0000_0000, 0x20_0800_0000);
+        machine.hugetlb((huge * 4) >> layout.page_shift, order).buddy(0x20_0000_0000 >> layout.page_shift, 8);
+        let image = machine.build();
+        check(&image, &image.elf(), &format!("{layout:?}"));
     }
 }
 

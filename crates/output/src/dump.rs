@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pagehaul_codec::Method;
-use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_physmem::PageSize;
 
 use crate::WriteError;
 
@@ -21,24 +21,21 @@ pub enum StoredPage {
 }
 
 impl StoredPage {
-    /// Bytes it takes in [`PageBatch::data`].
-    pub fn len(self) -> usize {
+    /// Bytes that a page of `size` takes in [`PageBatch::data`].
+    pub fn stored_bytes(self, size: PageSize) -> usize {
         match self {
             Self::Zero | Self::Unreadable => 0,
-            Self::Raw => PAGE_SIZE,
-            Self::Compressed(_, size) => size.into(),
+            Self::Raw => size.bytes(),
+            Self::Compressed(_, bytes) => bytes.into(),
         }
-    }
-
-    /// Returns whether it takes no bytes.
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
     }
 }
 
 /// Pages ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBatch<'a> {
+    /// The size of the pages.
+    pub page_size: PageSize,
     /// The PFN of each page, ascending.
     pub pfns: &'a [u64],
     /// How each page is stored.
@@ -53,7 +50,7 @@ impl<'a> PageBatch<'a> {
         let mut at = 0;
         self.pages.iter().map(move |&page| {
             let start = at;
-            at += page.len();
+            at += page.stored_bytes(self.page_size);
             (page, start..at)
         })
     }

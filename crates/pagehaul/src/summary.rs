@@ -7,9 +7,6 @@ use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, bytes_per_second, count};
 use pagehaul_present::time::{seconds, utc};
 
-/// Bytes of a page.
-const PAGE: u64 = pagehaul_physmem::PAGE_SIZE as u64;
-
 /// The report as people read it.
 pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {
     let mut out = String::new();
@@ -22,11 +19,12 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     if verbose {
         write_found(out, report)?;
     }
+    let memory = |pages: u64| bytes(pages.saturating_mul(report.found.page_size as u64));
     let mut table = Table::new(["class", "kept", "", "excluded", ""]);
     let row = |name: &str, kept: u64, excluded: u64| {
         let cells = |pages: u64| match pages {
             0 => ["".to_owned(), "".to_owned()],
-            _ => [count(pages), bytes(pages * PAGE)],
+            _ => [count(pages), memory(pages)],
         };
         let ([kept, kept_bytes], [excluded, dropped_bytes]) = (cells(kept), cells(excluded));
         [name.to_owned(), kept, kept_bytes, excluded, dropped_bytes]
@@ -44,7 +42,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
             out,
             "zero pages: {} of the pages kept ({}) share one page of zeros",
             count(report.zero_pages),
-            bytes(report.zero_pages * PAGE)
+            memory(report.zero_pages)
         )?;
     }
     let size = bytes(report.output_bytes);
@@ -63,6 +61,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         writeln!(out, "pages compressed with {}", counts.collect::<Vec<_>>().join(", "))?;
     }
     let spent = &report.seconds;
+    let packed = report.zero_pages + report.raw_pages + report.compressed_pages;
     writeln!(
         out,
         "prepare {}, scan {} ({} of memory), pack {} ({}), finish {}; {} threads, {} anonymous memory at most",
@@ -70,7 +69,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
         seconds(spent.scan),
         bytes_per_second(report.memory_bytes, spent.scan),
         seconds(spent.pack),
-        bytes_per_second((report.zero_pages + report.raw_pages + report.compressed_pages) * PAGE, spent.pack),
+        bytes_per_second(packed * report.found.page_size as u64, spent.pack),
         seconds(spent.finish),
         report.threads,
         bytes(peak),

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use common::setup::{BINARY, Setup};
 use pagehaul_kdump::{Header, Layout, UtsName};
+use pagehaul_physmem::PageSize;
 use pagehaul_synth::Foreign;
 
 /// Runs the program with these arguments in `setup`'s directory. Fails the test if it takes more than 20 s of processor
@@ -72,7 +73,7 @@ fn a_sparse_bitmap_costs_what_the_file_holds() {
         notes: &[],
         split: None,
     };
-    let layout = Layout::new(1 << 39, 0).unwrap();
+    let layout = Layout::new(PageSize::KIB_4, 1 << 39, 0).unwrap();
     let file = File::create(setup.path("sparse")).unwrap();
     file.write_all_at(&header.encode(&layout, false).unwrap(), 0).unwrap();
     // The last page frame exists, and some in the middle.
@@ -197,7 +198,7 @@ fn text_of_strangers_does_not_reach_the_terminal() {
         notes: &notes,
         split: None,
     };
-    let layout = Layout::new(64, notes.len() as u64).unwrap();
+    let layout = Layout::new(PageSize::KIB_4, 64, notes.len() as u64).unwrap();
     let mut bytes = header.encode(&layout, true).unwrap();
     bytes.resize(layout.data_offset(0).unwrap() as usize, 0);
     std::fs::write(setup.path("dump"), &bytes).unwrap();

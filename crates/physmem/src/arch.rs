@@ -1,3 +1,5 @@
+use crate::PageSize;
+
 /// The machine that a source is of: layout of integers, size of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arch {
@@ -7,9 +9,9 @@ pub struct Arch {
     pub wide: bool,
     /// Whether integers are big-endian.
     pub big_endian: bool,
-    /// Bytes of its pages; 4096 if the source does not say. All else in this crate counts pages of
+    /// The size of its pages; 4 KiB if the source does not say. [`PhysMemory`](crate::PhysMemory) counts pages of
     /// [`PAGE_SIZE`](crate::PAGE_SIZE): a larger page is several of these, stored or excluded together.
-    pub page_size: u32,
+    pub page_size: PageSize,
 }
 
 /// `e_machine` and what `uname -m` calls such machines, by prefix; longer prefixes first.
@@ -31,7 +33,7 @@ const NAMES: [(u16, &str); 13] = [
 
 impl Arch {
     /// x86_64.
-    pub const X86_64: Self = Self { machine: 62, wide: true, big_endian: false, page_size: 4096 };
+    pub const X86_64: Self = Self { machine: 62, wide: true, big_endian: false, page_size: PageSize::KIB_4 };
 
     /// Returns `e_machine` of machines that `uname -m` calls `name`; 0 for unknown ones.
     pub fn machine_of(name: &str) -> u16 {

@@ -70,6 +70,21 @@ pub fn next(bits: &[u64], from: usize, wanted: bool) -> Option<usize> {
     Some(word * 64 + rest.trailing_zeros() as usize)
 }
 
+/// Sets each bit of `out` if one of `group` bits of `bits` is set, and clears it if none is. `group` is a power of two up to 64.
+pub fn any_of_each(bits: &[u64], group: usize, out: &mut [u64]) {
+    let mask = if group == 64 { u64::MAX } else { (1 << group) - 1 };
+    let per_word = 64 / group;
+    for (out, words) in out.iter_mut().zip(bits.chunks(group)) {
+        *out = 0;
+        for (place, word) in words.iter().enumerate().filter(|(_, word)| **word != 0) {
+            for bit in 0..per_word {
+                let any = word >> (bit * group) & mask != 0;
+                *out |= u64::from(any) << (place * per_word + bit);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +103,20 @@ mod tests {
         assert_eq!(next(&bits, 0, true), Some(60));
         assert_eq!(next(&bits, 60, false), Some(64));
         assert_eq!(next(&bits, 200, true), None);
+    }
+
+    #[test]
+    fn groups_of_bits_become_one() {
+        for group in [1, 4, 16, 64] {
+            let mut bits = vec![0; 2 * group];
+            let set = [0, 5, 63, 64, 2 * group * 64 - 1];
+            set.iter().for_each(|&bit| set_range(&mut bits, bit.min(2 * group * 64 - 1), bit + 1));
+            let mut out = [u64::MAX; 2];
+            any_of_each(&bits, group, &mut out);
+            let mut expected: Vec<usize> = set.iter().map(|bit| bit / group).collect();
+            expected.dedup();
+            assert_eq!(ones(&out).collect::<Vec<_>>(), expected, "groups of {group}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::fault;
 use crate::file::{PlainFile, ReadAt};
 
-/// Bytes of a page of the running system, the granularity of mappings.
+/// Bytes of the smallest page of a running system.
 const GRAIN: u64 = 4096;
 /// Bytes of the first window, when sequential access is not yet known. /proc/vmcore fills in the page table of all that
 /// is mapped at once: a window of 4 MiB costs several times as much, for one page of a page table.
@@ -105,7 +105,9 @@ impl MappedFile {
 
     /// Returns an open file to be mapped or read.
     pub fn new(file: PlainFile, policy: MapPolicy) -> Self {
-        let window = policy.window.max(GRAIN).checked_next_power_of_two().unwrap_or(1 << 30);
+        // Mappings start at multiples of the running kernel's pages.
+        let grain = GRAIN.max(rustix::param::page_size() as u64);
+        let window = policy.window.max(grain).checked_next_power_of_two().unwrap_or(1 << 30);
         let in_proc = is_in_proc(&file);
         let map = match policy.access {
             Access::Auto => in_proc,

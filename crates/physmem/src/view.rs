@@ -1,4 +1,4 @@
-use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, PageState, RangeMap, ReadError};
+use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, PageSize, PageState, RangeMap, ReadError, bits};
 
 /// Physical memory of one machine. Shared by all threads; the state of a thread is in its [`View`].
 pub trait PhysMemory: Send + Sync {
@@ -8,6 +8,24 @@ pub trait PhysMemory: Send + Sync {
     /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page whose contents this source holds: those in
     /// [`ranges`](Self::ranges), less those that an earlier dump excluded. Bits of other pages are cleared.
     fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError>;
+
+    /// As [`mark_stored`](Self::mark_stored), counting pages of `size`: one is stored if a part of it is. `parts` is memory that
+    /// is reused.
+    fn mark_stored_pages(
+        &self,
+        size: PageSize,
+        first_pfn: u64,
+        bits: &mut [u64],
+        parts: &mut Vec<u64>,
+    ) -> Result<(), ReadError> {
+        if size == PageSize::KIB_4 {
+            return self.mark_stored(first_pfn, bits);
+        }
+        parts.resize(bits.len() * size.parts() as usize, 0);
+        self.mark_stored(first_pfn * size.parts(), parts)?;
+        bits::any_of_each(parts, size.parts() as usize, bits);
+        Ok(())
+    }
 
     /// Returns the most bytes of memory that the source can hold, by the size of its files: a bound on work that its headers
     /// request.
@@ -107,14 +125,17 @@ pub trait View: Send {
     /// were excluded.
     fn page<'a>(&'a mut self, pfn: u64, scratch: &'a mut PageBuf) -> Result<&'a PageBuf, ReadError> {
         let paddr = pfn << PAGE_SHIFT;
+        self.block(paddr, scratch)?.try_into().map_err(|_| changed(paddr))
+    }
+
+    /// The bytes from `paddr`, as many as `scratch` has, as [`page`](Self::page) shows them: a page of any size.
+    fn block<'a>(&'a mut self, paddr: u64, scratch: &'a mut [u8]) -> Result<&'a [u8], ReadError> {
         // Requested twice, because the borrow checker rejects a returned window in one branch only; the second lookup is
         // a cache hit.
-        if matches!(self.window(paddr, PAGE_SIZE), Ok(window) if window.len() == PAGE_SIZE) {
-            let window = self.window(paddr, PAGE_SIZE)?;
-            return window.try_into().map_err(|_| ReadError::Damaged {
-                paddr,
-                reason: "the source changed while it was read".into(),
-            });
+        let size = scratch.len();
+        if matches!(self.window(paddr, size), Ok(window) if window.len() == size) {
+            let window = self.window(paddr, size)?;
+            return if window.len() == size { Ok(window) } else { Err(changed(paddr)) };
         }
         gather(self, paddr, scratch)?;
         Ok(scratch)
@@ -131,15 +152,19 @@ pub trait View: Send {
     }
 }
 
+fn changed(paddr: u64) -> ReadError {
+    ReadError::Damaged { paddr, reason: "the source changed while it was read".into() }
+}
+
 /// Assembles a page of which the source holds only parts.
-fn gather<V: View + ?Sized>(view: &mut V, paddr: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+fn gather<V: View + ?Sized>(view: &mut V, paddr: u64, page: &mut [u8]) -> Result<(), ReadError> {
     page.fill(0);
     let mut at = 0;
     let mut found = false;
     let mut lacking = ReadError::NotPresent { paddr };
-    while at < PAGE_SIZE {
+    while at < page.len() {
         // Segments, and what is stored of them, may begin or end at any byte.
-        let hole = match view.window(paddr + at as u64, PAGE_SIZE - at) {
+        let hole = match view.window(paddr + at as u64, page.len() - at) {
             Ok(piece) => {
                 page[at..at + piece.len()].copy_from_slice(piece);
                 at += piece.len();
@@ -153,7 +178,7 @@ fn gather<V: View + ?Sized>(view: &mut V, paddr: u64, page: &mut PageBuf) -> Res
             }
             Err(error) => return Err(error),
         };
-        at = (view.end_of_hole(hole).saturating_sub(paddr)).min(PAGE_SIZE as u64) as usize;
+        at = (view.end_of_hole(hole).saturating_sub(paddr)).min(page.len() as u64) as usize;
     }
     if found { Ok(()) } else { Err(lacking) }
 }

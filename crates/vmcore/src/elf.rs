@@ -8,8 +8,8 @@ use pagehaul_elfcore::{EM_AARCH64, ElfError, ElfHeaders, PT_LOAD, PT_NOTE, Progr
 use pagehaul_kdump::Flattened;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{
-    Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory,
-    Piece, RangeMap, ReadError, View, Window,
+    Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageSize, PageState,
+    PhysMemory, Piece, RangeMap, ReadError, View, Window,
 };
 
 /// Start of the kernel text mapping on x86_64 (`__START_KERNEL_map`).
@@ -117,10 +117,10 @@ impl ElfVmcore {
         if big_endian {
             notes::swap_headers(&mut notes);
         }
+        // A value that is no page size is damage of VMCOREINFO.
         let page_size = notes::vmcoreinfo_value(&notes, "PAGESIZE").and_then(|size| size.parse().ok());
-        // The smallest page of any machine; an impossible page size is damage of VMCOREINFO.
-        let page_size = page_size.filter(|size: &u32| size.is_power_of_two() && *size > PAGE_SIZE as u32);
-        let arch = Arch { machine, wide, big_endian, page_size: page_size.unwrap_or(PAGE_SIZE as u32) };
+        let page_size = page_size.and_then(PageSize::new).unwrap_or(PageSize::KIB_4);
+        let arch = Arch { machine, wide, big_endian, page_size };
         let is_image = image_test(machine, &notes);
         let kernel_mapping = mappings.iter().find(|mapping| is_image(mapping)).copied();
         let direct_map = mappings.iter().find(|mapping| !is_image(mapping));

@@ -55,9 +55,12 @@ fn build(machine: &Machine) -> Image {
     };
     let mut bump = Bump { next: setup.load + image_bytes, end: home_end };
     assert!(bump.next <= home_end, "the RAM around the kernel is too small to hold its image");
-    for page in 0..image_offset::PGD / PAGE as u64 {
-        memory.set(setup.load / PAGE as u64 + page, Content::Text);
+    for frame in 0..image_offset::PGD / PAGE as u64 {
+        memory.set(setup.load / PAGE as u64 + frame, Content::Text);
     }
+    let (shift, page) = (setup.page_shift(), setup.page_bytes());
+    // Frames of 4 KiB that a page consists of.
+    let frames = |pfn: u64| (pfn << (shift - 12))..((pfn + 1) << (shift - 12));
 
     let mut map = Map::lay(setup, &mut memory, |bytes, alignment| bump.take(bytes, alignment));
     let mut blocks = owned_by_kernel(setup, image_bytes);
@@ -70,7 +73,7 @@ fn build(machine: &Machine) -> Image {
     }
     let kernel = setup.load..bump.next;
     for block in &machine.blocks {
-        let (start, end) = (block.pfn << 12, (block.pfn + (1 << block.order)) << 12);
+        let (start, end) = (block.pfn << shift, (block.pfn + (1 << block.order)) << shift);
         assert!(
             end <= kernel.start || start >= kernel.end,
             "PFN {:#x} belongs to the kernel, which has {kernel:#x?} to itself",
@@ -102,17 +105,20 @@ fn build(machine: &Machine) -> Image {
     for block in &machine.blocks {
         // A stamped gigantic page would make a file of 1 GiB.
         let stamped = if block.order > LARGEST_STAMPED { 1 } else { 1 << block.order };
-        for pfn in block.pfn..block.pfn + stamped {
-            memory.set(pfn, Content::Stamp);
+        for frame in (block.pfn..block.pfn + stamped).flat_map(frames) {
+            memory.set(frame, Content::Stamp);
         }
     }
     for (&pfn, content) in &machine.contents {
-        assert!(!kernel.contains(&(pfn << 12)), "PFN {pfn:#x} belongs to the kernel and cannot be filled");
-        memory.set(pfn, content.clone());
+        assert!(!kernel.contains(&(pfn << shift)), "PFN {pfn:#x} belongs to the kernel and cannot be filled");
+        frames(pfn).for_each(|frame| memory.set(frame, content.clone()));
+    }
+    for (&frame, content) in &machine.frames {
+        memory.set(frame, content.clone());
     }
     write_tables(machine, &map, &mut memory, &mut bump, image_bytes, &ram);
 
-    let kernel_pfns = setup.load >> 12..bump.next.div_ceil(PAGE as u64);
+    let kernel_pfns = setup.load >> shift..bump.next.div_ceil(page);
     let vmcoreinfo = info::vmcoreinfo(setup);
     let notes = crate::notes::notes(setup, &vmcoreinfo);
     Image { setup: setup.clone(), memory, map, ram, classes, kernel_pfns, image_bytes, vmcoreinfo, notes }
@@ -127,8 +133,8 @@ fn class_of(era: Era, block: &Block, pfn: u64) -> Class {
 }
 
 fn owned_by_kernel(setup: &Setup, image_bytes: u64) -> Vec<Block> {
-    let first = setup.load >> 12;
-    (first..first + (image_bytes >> 12).min(512))
+    let first = setup.load >> setup.page_shift();
+    (first..first + (image_bytes >> setup.page_shift()).min(512))
         .map(|pfn| Block { pfn, order: 0, kind: Kind::Reserved })
         .collect()
 }
@@ -162,7 +168,7 @@ fn write_sections(setup: &Setup, map: &Map, memory: &mut Memory, bump: &mut Bump
             Sparse::Extreme => {
                 let per_root = setup.sections_per_root();
                 let root = *roots.entry(section / per_root).or_insert_with(|| {
-                    let root = bump.take(PAGE as u64, PAGE as u64);
+                    let root = bump.take(setup.page_bytes(), setup.page_bytes());
                     memory.write_u64(array + section / per_root * 8, setup.page_offset().wrapping_add(root));
                     root
                 });
@@ -215,8 +221,9 @@ fn write_tables(
     ram: &[(u64, u64)],
 ) {
     let setup = &machine.setup;
-    let top = setup.load + image_offset::PGD;
-    let mut allocate = || bump.take(PAGE as u64, PAGE as u64);
+    let top = setup.load + setup.pgd();
+    let page = setup.page_bytes();
+    let mut allocate = || bump.take(page, page);
     let mut tables = Tables {
         memory,
         top,
@@ -225,18 +232,19 @@ fn write_tables(
         arm64: setup.arm64,
         allocate: &mut allocate,
     };
-    for offset in (0..image_bytes).step_by(0x20_0000) {
-        tables.map(setup.text() + offset, setup.load + offset, 0x20_0000);
+    // The image is aligned to 2 MiB.
+    let sizes = tables.sizes();
+    let image_page = if sizes.contains(&0x20_0000) { 0x20_0000 } else { page };
+    for offset in (0..image_bytes).step_by(image_page as usize) {
+        tables.map(setup.text() + offset, setup.load + offset, image_page);
     }
     let mut mapped = 0;
     for &(start, end) in ram {
-        let mut at = (start & !0xfff).max(mapped);
-        let end = end.next_multiple_of(0x1000);
+        let mut at = (start & !(page - 1)).max(mapped);
+        let end = end.next_multiple_of(page);
         while at < end {
-            let size = [0x4000_0000, 0x20_0000, 0x1000]
-                .into_iter()
-                .find(|size| at % size == 0 && at + size <= end)
-                .unwrap_or(0x1000);
+            let fits = |size: &u64| at.is_multiple_of(*size) && at + size <= end;
+            let size = sizes.iter().copied().find(fits).unwrap_or(page);
             tables.map(setup.page_offset().wrapping_add(at), at, size);
             at += size;
         }
@@ -256,7 +264,7 @@ fn write_tables(
     }
     if map.large.is_empty() {
         for (&index, &frame) in &map.small {
-            tables.map(setup.vmemmap().wrapping_add(index << 12), frame, 0x1000);
+            tables.map(setup.vmemmap().wrapping_add(index * page), frame, page);
         }
     }
     for &(vaddr, paddr, size) in &machine.mappings {

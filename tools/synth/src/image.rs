@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::class::Class;
-use crate::content::PageBytes;
-use crate::image_offset;
+use crate::content::{PAGE, PageBytes};
 use crate::memmap::Map;
 use crate::memory::Memory;
 use crate::setup::Setup;
@@ -32,17 +31,19 @@ impl Image {
 
     /// Returns every PFN of which RAM holds at least a byte, ascending.
     pub fn pfns(&self) -> Vec<u64> {
+        let shift = self.setup.page_shift();
         let mut pfns: Vec<u64> =
-            self.ram.iter().flat_map(|&(start, end)| start >> 12..=(end - 1) >> 12).collect();
+            self.ram.iter().flat_map(|&(start, end)| start >> shift..=(end - 1) >> shift).collect();
         pfns.dedup();
         pfns
     }
 
     /// Returns runs of PFNs of which RAM holds at least a byte, ascending: for machines too large to list.
     fn pfn_runs(&self) -> Vec<Range<u64>> {
+        let shift = self.setup.page_shift();
         let mut runs: Vec<Range<u64>> = Vec::new();
         for &(start, end) in &self.ram {
-            let run = start >> 12..((end - 1) >> 12) + 1;
+            let run = start >> shift..((end - 1) >> shift) + 1;
             match runs.last_mut() {
                 Some(last) if last.end >= run.start => last.end = run.end,
                 _ => runs.push(run),
@@ -56,7 +57,18 @@ impl Image {
         self.pfn_runs().last().map_or(0, |run| run.end)
     }
 
-    /// Returns the page's bytes; those of a fractional page that RAM does not hold are zero.
+    /// Bytes of a page.
+    pub fn page_size(&self) -> usize {
+        self.setup.page_bytes() as usize
+    }
+
+    /// Returns the bytes of a page of any size; those that RAM does not hold are zero.
+    pub fn page_bytes(&self, pfn: u64) -> Vec<u8> {
+        let frames = self.setup.page_bytes() / PAGE as u64;
+        (pfn * frames..(pfn + 1) * frames).flat_map(|frame| self.page(frame)).collect()
+    }
+
+    /// Returns the bytes of a page of 4 KiB; those that RAM does not hold are zero.
     pub fn page(&self, pfn: u64) -> PageBytes {
         let mut page = self.memory.page(pfn);
         if !self.is_whole(pfn) {
@@ -134,6 +146,6 @@ impl Image {
 
     /// Returns the physical address of the top page table, and the number of levels.
     pub fn page_tables(&self) -> (u64, u32) {
-        (self.setup.load + image_offset::PGD, self.setup.levels())
+        (self.setup.load + self.setup.pgd(), self.setup.levels())
     }
 }

@@ -63,11 +63,11 @@ fn basics(setup: &Setup, lines: &mut Lines) {
         // 44e8a5e9120b (5.9).
         lines.set("BUILD-ID", "2a".repeat(20));
     }
-    lines.set("PAGESIZE", 4096);
+    lines.set("PAGESIZE", setup.page_bytes());
     lines.symbol("init_uts_ns", text + image_offset::UTS);
     lines.offset("uts_namespace.name", uts_name_offset(setup.era));
     lines.symbol("node_online_map", text + image_offset::DATA + 64);
-    lines.symbol("swapper_pg_dir", text + image_offset::PGD);
+    lines.symbol("swapper_pg_dir", text + setup.pgd());
     lines.symbol("_stext", text);
     if setup.era >= Era::V6_9 {
         lines.set("NUMBER(VMALLOC_START)", format!("{:#x}", setup.vmemmap().wrapping_sub(1 << 45)));
@@ -213,7 +213,7 @@ fn arch(setup: &Setup, lines: &mut Lines) {
         lines.number("phys_base", setup.phys_base());
     }
     // 65ade2f872b4 (4.13).
-    lines.symbol(if era < Era::V4_15 { "init_level4_pgt" } else { "init_top_pgt" }, text + image_offset::PGD);
+    lines.symbol(if era < Era::V4_15 { "init_level4_pgt" } else { "init_top_pgt" }, text + setup.pgd());
     if era >= Era::V5_10 || setup.five_level {
         // ed7588d5dc6f (4.18).
         lines.number("pgtable_l5_enabled", i64::from(setup.five_level));

@@ -28,19 +28,22 @@ const INFOS: usize = PAGE;
 const DATA: usize = 3 * PAGE;
 
 impl Machine {
-    /// Puts `messages` into a log of [`LOG_PAGES`] pages from `pfn`. Returns the messages that the log still
+    /// Puts `messages` into a log of [`LOG_PAGES`] pages of 4 KiB from page `pfn`. Returns the messages that the log still
     /// holds: it has room for the last ones only.
     pub fn log(&mut self, pfn: u64, messages: &[Message]) -> Vec<Message> {
-        let base = self.setup.page_offset().wrapping_add(pfn * PAGE as u64);
+        let (page_bytes, start) = (self.setup.page_bytes(), pfn * self.setup.page_bytes());
+        let base = self.setup.page_offset().wrapping_add(start);
         let mut bytes = vec![0; PAGE * LOG_PAGES as usize];
         let kept = if self.setup.era >= Era::V5_10 {
             self.ring(base, &mut bytes, messages)
         } else {
             self.records(base, &mut bytes, messages)
         };
-        for (index, page) in bytes.chunks_exact(PAGE).enumerate() {
-            let page: [u8; PAGE] = page.try_into().expect("chunks have the size of a page");
-            self.kernel(pfn + index as u64).fill(pfn + index as u64, Content::Bytes(Box::new(page)));
+        for pfn in pfn..pfn + (bytes.len() as u64).div_ceil(page_bytes) {
+            self.kernel(pfn);
+        }
+        for (frame, bytes) in (start / PAGE as u64..).zip(bytes.as_chunks().0) {
+            self.frames.insert(frame, Content::Bytes(Box::new(*bytes)));
         }
         kept
     }

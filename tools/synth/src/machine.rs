@@ -19,6 +19,8 @@ pub struct Machine {
     pub(crate) blocks: Vec<Block>,
     pub(crate) poisoned: Vec<u64>,
     pub(crate) contents: BTreeMap<u64, Content>,
+    /// Contents of frames of 4 KiB.
+    pub(crate) frames: BTreeMap<u64, Content>,
     pub(crate) mappings: Vec<(u64, u64, u64)>,
 }
 
@@ -46,19 +48,28 @@ impl Machine {
             blocks: Vec::new(),
             poisoned: Vec::new(),
             contents: BTreeMap::new(),
+            frames: BTreeMap::new(),
             mappings: Vec::new(),
         }
     }
 
-    /// Describes an arm64 machine of 108 MiB that starts at 1 GiB, with 2 CPUs and pages of 4 KiB.
+    /// Describes an arm64 machine of 108 MiB that starts at 1 GiB, with 2 CPUs.
     pub fn arm64(era: Era, layout: Arm64) -> Self {
         assert!(era >= Era::V5_10, "arm64 machines run 5.10 or later");
-        assert!(layout.va_bits <= 48 || era >= Era::V6_9, "4 KiB pages have 52 bits since 6.9");
+        let is_new = layout.va_bits > 48 && layout.page_shift < 16;
+        assert!(!is_new || era >= Era::V6_9, "pages of 4 and 16 KiB have 52 bits since 6.9");
         let mut machine = Self::new(era);
         machine.setup.arm64 = Some(layout);
         machine.setup.load = arm64::RAM_START + 0x20_0000;
         // f0b13ee23241 (5.12).
-        machine.setup.section_bits = if era < Era::V6_1 { 30 } else { 27 };
+        machine.setup.section_bits = match layout.page_shift {
+            _ if era < Era::V6_1 => 30,
+            16 => 29,
+            _ => 27,
+        };
+        if layout.page_shift > 12 {
+            machine.setup.memmap = Memmap::VmemmapSmall;
+        }
         machine
     }
 
@@ -145,7 +156,7 @@ impl Machine {
         self
     }
 
-    /// Maps `size` bytes (4 KiB, 2 MiB or 1 GiB) at `vaddr` to `paddr`, which need not be RAM.
+    /// Maps `size` bytes (a page, or with pages of 4 KiB 2 MiB or 1 GiB) at `vaddr` to `paddr`, which need not be RAM.
     pub fn map(&mut self, vaddr: u64, paddr: u64, size: u64) -> &mut Self {
         self.mappings.push((vaddr, paddr, size));
         self
@@ -245,7 +256,8 @@ impl Machine {
     }
 
     /// Adds one block of every kind that the era has, of orders 0 and 3 where both are possible. It uses
-    /// [`SAMPLER_PAGES`] pages from `pfn`, a multiple of 1,024; most of them keep their defaults.
+    /// [`SAMPLER_PAGES`] pages from `pfn`, a multiple of 1,024; most of them keep their defaults. With pages above 4 KiB it uses
+    /// 512, and `pfn` is a multiple of 8.
     pub fn sampler(&mut self, pfn: u64) -> &mut Self {
         let optimizable = self.setup.era.hvo() != crate::era::Hvo::No
             && self.setup.memmap != Memmap::PerSection
@@ -258,6 +270,8 @@ impl Machine {
                     self.page(kind, pfn + 512, 9);
                 }
                 Kind::HugetlbOptimized => {}
+                // arm64 has none.
+                Kind::Unaccepted if self.setup.arm64.is_some_and(|layout| layout.page_shift > 12) => {}
                 Kind::Unaccepted => {
                     self.page(kind, pfn + 1024, 10);
                 }

@@ -17,8 +17,10 @@ const LARGE: u64 = 0x20_0000;
 pub(crate) struct Map {
     /// Offset in the vmemmap / 2 MiB → physical address.
     pub large: BTreeMap<u64, u64>,
-    /// Offset in the vmemmap / 4 KiB → physical address. Goes before `large`.
+    /// Offset in the vmemmap / page size → physical address. Goes before `large`.
     pub small: BTreeMap<u64, u64>,
+    /// Bytes of a page.
+    page: u64,
     /// Section → physical address of its own memmap.
     sections: BTreeMap<u64, u64>,
 }
@@ -26,13 +28,14 @@ pub(crate) struct Map {
 impl Map {
     /// Allocates frames for the struct pages of every section with `allocate(bytes, alignment)`.
     pub fn lay(setup: &Setup, memory: &mut Memory, mut allocate: impl FnMut(u64, u64) -> u64) -> Self {
-        let mut map = Self::default();
+        let page = setup.page_bytes();
+        let mut map = Self { page, ..Self::default() };
         let bytes = setup.section_pages() * setup.struct_page;
         for section in setup.sections() {
             let start = section * bytes;
             match setup.memmap {
                 Memmap::PerSection => {
-                    let paddr = allocate(bytes, PAGE as u64);
+                    let paddr = allocate(bytes, page);
                     memory.lay_memmap(paddr, bytes, start);
                     map.sections.insert(section, paddr);
                 }
@@ -46,7 +49,6 @@ impl Map {
                     }
                 }
                 Memmap::VmemmapSmall => {
-                    let page = PAGE as u64;
                     // Backwards, so that consecutive pages are not consecutive in memory.
                     for index in (start / page..(start + bytes).div_ceil(page)).rev() {
                         map.small.entry(index).or_insert_with(|| {
@@ -84,8 +86,8 @@ impl Map {
 
     /// Returns the physical address of a byte of the vmemmap.
     fn frame(&self, offset: u64) -> u64 {
-        match self.small.get(&(offset / PAGE as u64)) {
-            Some(frame) => frame + offset % PAGE as u64,
+        match self.small.get(&(offset / self.page)) {
+            Some(frame) => frame + offset % self.page,
             None => self.large[&(offset / LARGE)] + offset % LARGE,
         }
     }

@@ -1,7 +1,6 @@
-//! Page tables of x86_64, and of arm64 with pages of 4 KiB.
+//! Page tables of x86_64 and arm64.
 
 use crate::arm64::Arm64;
-use crate::content::PAGE;
 use crate::memory::Memory;
 
 const PRESENT_RW: u64 = 0x63; // present, writable, accessed, dirty
@@ -36,13 +35,27 @@ pub(crate) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Maps `size` bytes (4 KiB, 2 MiB or 1 GiB) at `vaddr` to `paddr`.
+    /// log2 of the bytes in a page.
+    fn page_shift(&self) -> u32 {
+        self.arm64.map_or(12, |layout| layout.page_shift)
+    }
+
+    /// log2 of what an entry of `level` maps.
+    fn shift(&self, level: u32) -> u32 {
+        self.page_shift() + (level - 1) * (self.page_shift() - 3)
+    }
+
+    /// Sizes of pages, largest first: with large base pages, Linux makes blocks at level 2 only.
+    pub fn sizes(&self) -> Vec<u64> {
+        let largest = if self.page_shift() == 12 { 3 } else { 2 };
+        (1..=largest).rev().map(|level| 1 << self.shift(level)).collect()
+    }
+
+    /// Maps `size` bytes, one of [`sizes`](Self::sizes), at `vaddr` to `paddr`.
     pub fn map(&mut self, vaddr: u64, paddr: u64, size: u64) {
-        let leaf_level = match size {
-            0x1000 => 1,
-            0x20_0000 => 2,
-            0x4000_0000 => 3,
-            _ => panic!("no page of {size:#x} bytes"),
+        let levels = 1..=self.sizes().len() as u32;
+        let Some(leaf_level) = levels.into_iter().find(|&level| 1 << self.shift(level) == size) else {
+            panic!("no page of {size:#x} bytes")
         };
         assert!(
             vaddr.is_multiple_of(size) && paddr.is_multiple_of(size),
@@ -66,8 +79,8 @@ impl Tables<'_> {
                     None => entry & LARGE != 0,
                 };
                 assert!(!larger, "{vaddr:#x} is inside a larger page");
-                // Tables of arm64 are below 2^48 here.
-                table = entry & !self.sme_mask & ADDRESS;
+                // Tables of arm64 are below 2^48 here, at multiples of a page.
+                table = entry & !self.sme_mask & ADDRESS & !((1 << self.page_shift()) - 1);
             }
         }
         let entry = match self.arm64 {
@@ -85,18 +98,22 @@ impl Tables<'_> {
 
     fn slot(&self, vaddr: u64, level: u32) -> u64 {
         let entries = match self.arm64 {
-            Some(layout) if level == self.levels => 1 << (layout.used_bits - 12 - 9 * (level - 1)),
-            _ => PAGE as u64 / 8,
+            Some(layout) if level == self.levels => layout.top_entries(),
+            _ => 1 << (self.page_shift() - 3),
         };
-        vaddr >> (12 + 9 * (level - 1)) & (entries - 1)
+        vaddr >> self.shift(level) & (entries - 1)
     }
 }
 
 /// A physical address as an entry has it, with shareability where there is room for it.
 fn address(layout: Arm64, paddr: u64) -> u64 {
-    if layout.used_bits == 52 {
+    if layout.is_lpa2() {
         assert!(paddr >> 52 == 0, "{paddr:#x} has more than 52 bits");
         return paddr & ((1 << 50) - 1) | (paddr >> 50) << 8;
+    }
+    if layout.page_shift == 16 {
+        assert!(paddr >> 52 == 0, "{paddr:#x} has more than 52 bits");
+        return paddr & ((1 << 48) - 1) | (paddr >> 48) << 12 | SHAREABLE;
     }
     assert!(paddr >> 48 == 0, "{paddr:#x} has more than 48 bits");
     paddr | SHAREABLE

@@ -2,6 +2,7 @@
 
 use crate::Era;
 use crate::arm64::{self, Arm64};
+use crate::image_offset;
 
 /// Layout of `mem_section`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,13 +156,28 @@ impl Setup {
         })
     }
 
+    /// log2 of the bytes in a page.
+    pub fn page_shift(&self) -> u32 {
+        self.arm64.map_or(12, |arm64| arm64.page_shift)
+    }
+
+    /// Bytes in a page.
+    pub fn page_bytes(&self) -> u64 {
+        1 << self.page_shift()
+    }
+
+    /// Offset of the top page table in the image.
+    pub fn pgd(&self) -> u64 {
+        if self.page_shift() == 12 { image_offset::PGD } else { image_offset::LARGE_PGD }
+    }
+
     pub fn section_pages(&self) -> u64 {
-        1 << (self.section_bits - 12)
+        1 << (self.section_bits - self.page_shift())
     }
 
     pub fn sections_per_root(&self) -> u64 {
         match self.sparse {
-            Sparse::Extreme => 4096 / self.section_entry,
+            Sparse::Extreme => self.page_bytes() / self.section_entry,
             Sparse::Static => 1,
         }
     }

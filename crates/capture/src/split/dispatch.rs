@@ -10,7 +10,6 @@ use pagehaul_run::Progress;
 use super::plan::SplitPlan;
 use crate::Outcome;
 use crate::adaptive::AdaptiveLevel;
-use crate::batch::BATCH_PAGES;
 
 /// What a worker does next, for one part.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +41,7 @@ pub(super) struct Dispatcher<'a> {
 struct State {
     plan: SplitPlan,
     parts: Vec<PartState>,
+    batch_pages: usize,
     buffers: usize,
     stop: Option<Outcome>,
 }
@@ -61,9 +61,9 @@ struct PartState {
 }
 
 impl<'a> Dispatcher<'a> {
-    pub(super) fn new(plan: SplitPlan, buffers: usize, progress: &'a Progress) -> Self {
+    pub(super) fn new(plan: SplitPlan, batch_pages: usize, buffers: usize, progress: &'a Progress) -> Self {
         let parts = (0..plan.parts()).map(|_| PartState::default()).collect();
-        let state = State { plan, parts, buffers, stop: None };
+        let state = State { plan, parts, batch_pages, buffers, stop: None };
         Self { state: Mutex::new(state), changed: Condvar::new(), progress }
     }
 
@@ -199,7 +199,7 @@ impl State {
         };
         let units = self.plan.units();
         let split_unit = SplitUnit { rank: units.before(unit), pages: units.kept(unit..unit + 1) };
-        let next = skip + BATCH_PAGES;
+        let next = skip + self.batch_pages;
         self.parts[part].unit = (next < split_unit.pages as usize).then_some((unit, next));
         self.parts[part].flushing = false;
         let first_pfn = units.pfns(&(unit..unit + 1)).start;

@@ -21,10 +21,11 @@ use std::thread::{self, Builder, ScopedJoinHandle};
 use pagehaul_kdump::write::SplitPartWriter;
 use pagehaul_output::checksums::Checksums;
 use pagehaul_output::{DumpFileOptions, OutputError, OutputFile};
-use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_physmem::PageSize;
 use pagehaul_physmem::file::ReadAt;
 
 use crate::adaptive::{AdaptiveLevel, LevelController};
+use crate::batch::batch_pages;
 use crate::job::Job;
 use crate::limits::Deadline;
 use crate::pack::Packer;
@@ -153,15 +154,16 @@ fn write(
     clock: &mut Clock,
 ) -> Result<Report, CaptureError> {
     let level = AdaptiveLevel::new(job.compression().ladder());
-    // Fails here rather than in the threads if a codec cannot be set up.
-    Packer::new(job.source.memory(), &level)?;
     let layout = job.layout()?;
+    let page_size = layout.page_size();
+    // Fails here rather than in the threads if a codec cannot be set up.
+    Packer::new(job.source.memory(), page_size, &level)?;
     let mut header = job.header();
     header.split = Some(0..layout.max_mapnr());
     let Scanned { files, units, tally } =
         scan::scan(job, files, units, (&header, &layout), &mut reports, clock)?;
     let pages = tally.pages_kept();
-    job.progress.begin(Phase::Pack, pages * PAGE_SIZE as u64);
+    job.progress.begin(Phase::Pack, page_size.bytes_of(pages));
     // A power of two, as there are at most MAX_PARTS files.
     let chunk = (1 << (DATA_CHUNKS / files.len().max(1)).ilog2()).min(DATA_CHUNK);
     let path = files.first().map(|(_, file)| file.path().to_owned()).unwrap_or_default();
@@ -172,8 +174,9 @@ fn write(
         })
         .collect::<Result<Vec<_>, CaptureError>>()?;
     let plan = SplitPlan::new(units, parts.len());
-    let dispatcher = Dispatcher::new(plan, buffers(job.options.threads), job.progress);
-    let written = write_parts(job, parts, &dispatcher, &level, clock).map_err(|source| {
+    let dispatcher =
+        Dispatcher::new(plan, batch_pages(page_size), buffers(job.options.threads), job.progress);
+    let written = write_parts((job, page_size), parts, &dispatcher, &level, clock).map_err(|source| {
         CaptureError::Output { path, action: "create the threads that write to", source }
     })?;
     clock.lap(Phase::Pack);
@@ -186,7 +189,7 @@ fn write(
 
 /// Runs the workers, and a writer for each part.
 fn write_parts<'a>(
-    job: &'a Job<'a>,
+    (job, page_size): (&'a Job<'a>, PageSize),
     parts: Vec<(usize, SplitPartWriter<'a>)>,
     dispatcher: &Dispatcher<'a>,
     level: &AdaptiveLevel,
@@ -195,7 +198,7 @@ fn write_parts<'a>(
     let threads = job.options.threads;
     let packing = SplitPacking {
         dispatcher,
-        memory: job.source.memory(),
+        memory: (job.source.memory(), page_size),
         level,
         bitmaps: parts.iter().map(|(_, part)| part.bitmap2()).collect(),
         unit_words: dispatcher.with_plan(|plan| plan.units().pages() as usize / 64),
@@ -207,7 +210,7 @@ fn write_parts<'a>(
         controller: Mutex::new(LevelController::new(level, threads)),
         parts: parts.len() as u32,
     };
-    let batches = (0..buffers(threads)).map(|_| SplitBatch::new());
+    let batches = (0..buffers(threads)).map(|_| SplitBatch::new(page_size));
     in_lanes(&packing, "pack", threads, batches, parts.len(), |lanes, workers| {
         if workers == 0 {
             dispatcher.stop(Outcome::ReadFailed("no thread can be created".into()));

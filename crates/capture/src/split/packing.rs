@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use pagehaul_output::StoredBitmap;
-use pagehaul_physmem::{PhysMemory, bits};
+use pagehaul_physmem::{PageSize, PhysMemory, bits};
 use pagehaul_pool::{Ticket, Work};
 
 use super::dispatch::{BatchTask, Dispatcher, Task};
 use crate::adaptive::AdaptiveLevel;
-use crate::batch::BATCH_PAGES;
+use crate::batch::batch_pages;
 use crate::pack::{Batch, Packer};
 use crate::{CaptureError, Outcome};
 
 /// The work of all parts together.
 pub(super) struct SplitPacking<'a> {
     pub(super) dispatcher: &'a Dispatcher<'a>,
-    pub(super) memory: &'a dyn PhysMemory,
+    pub(super) memory: (&'a dyn PhysMemory, PageSize),
     pub(super) level: &'a AdaptiveLevel,
     /// Bitmap 2 of each part: they are equal, but no part has to wait for another's disk.
     pub(super) bitmaps: Vec<StoredBitmap>,
@@ -36,8 +36,8 @@ pub(super) struct Worker<'a> {
 }
 
 impl SplitBatch {
-    pub(super) fn new() -> Self {
-        Self { task: Task::Flush, batch: Batch::new() }
+    pub(super) fn new(page_size: PageSize) -> Self {
+        Self { task: Task::Flush, batch: Batch::new(page_size) }
     }
 }
 
@@ -80,7 +80,7 @@ impl SplitPacking<'_> {
             .and_then(|()| if bits::count(words) == task.unit.pages { Ok(()) } else { Err(changed()) })
             .map_err(|source| CaptureError::read_back(bitmap, source))?;
         pfns.clear();
-        let ones = bits::ones(words).skip(task.skip).take(BATCH_PAGES);
+        let ones = bits::ones(words).skip(task.skip).take(batch_pages(self.memory.1));
         pfns.extend(ones.map(|bit| task.first_pfn + bit as u64));
         Ok(())
     }

@@ -3,7 +3,6 @@
 use pagehaul_kdump::write::BitmapWriter;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_output::{OutputFile, WriteError};
-use pagehaul_physmem::PAGE_SHIFT;
 
 use super::units::Units;
 use crate::error::output_error;
@@ -78,7 +77,7 @@ pub(super) fn scan(
     let mut exists = vec![0; pages / 64];
     let tally = scan::scan(&selection, job.options.threads, job.progress, |index, block| {
         let first = index * pages as u64;
-        selection.memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
+        selection.mark_existing(first, &mut exists);
         units.count(first, &block.kept);
         files.each(|file, bitmaps| bitmaps.push(&exists, &block.kept, file))
     })?;

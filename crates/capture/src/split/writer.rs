@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use pagehaul_kdump::write::{SplitPartWriter, SplitUnit};
 use pagehaul_output::WriteError;
-use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_pool::Lane;
 use pagehaul_run::{Phase, Progress};
 
@@ -121,7 +120,7 @@ impl<'a, 'b> PartWriter<'a, 'b> {
             stats.add(batch);
         }
         let units = self.file.write_batch(unit, batch.pages())?;
-        self.shared.progress.advance(Phase::Pack, (batch.stored.len() * PAGE_SIZE) as u64);
+        self.shared.progress.advance(Phase::Pack, batch.memory_bytes());
         if units > 0 {
             self.record(units);
         }

@@ -3,7 +3,6 @@
 mod segments;
 
 use pagehaul_output::{ChunkWriter, DumpWriter, Output, PageBatch, Recorded, StoredPage, WriteError};
-use pagehaul_physmem::PAGE_SIZE;
 
 use crate::write::set_incomplete;
 
@@ -85,8 +84,12 @@ impl<'a, S: Output> ElfDump<'a, S> {
         }
     }
 
+    fn bytes_of(&self, pages: u64) -> u64 {
+        self.segments.page_size.bytes_of(pages)
+    }
+
     fn end(&self) -> u64 {
-        self.data + self.pages * PAGE_SIZE as u64
+        self.data + self.bytes_of(self.pages)
     }
 }
 
@@ -104,7 +107,7 @@ impl<S: Output> DumpWriter for ElfDump<'_, S> {
             match stored {
                 StoredPage::Zero | StoredPage::Unreadable => {
                     self.stream.push(&data[run.clone()], &mut self.output)?;
-                    self.stream.push_zeros(PAGE_SIZE as u64, &mut self.output)?;
+                    self.stream.push_zeros(self.segments.page_size.bytes() as u64, &mut self.output)?;
                     run = place.end..place.end;
                 }
                 StoredPage::Raw | StoredPage::Compressed(..) => run.end = place.end,
@@ -124,10 +127,11 @@ impl<S: Output> DumpWriter for ElfDump<'_, S> {
 
     fn abandon(&mut self) -> Recorded {
         let _ = self.stream.flush(&mut self.output);
-        let pages_until = |end: u64| end.saturating_sub(self.data) / PAGE_SIZE as u64;
+        let (data, page) = (self.data, self.segments.page_size);
+        let pages_until = |end: u64| end.saturating_sub(data) >> page.shift();
         let mut pages = pages_until(self.stream.flushed());
         // Zero pages at the end are a hole: the file must grow to include it.
-        if self.output.set_size(self.data + pages * PAGE_SIZE as u64).is_err() {
+        if self.output.set_size(data + page.bytes_of(pages)).is_err() {
             pages = pages.min(pages_until(self.output.end()));
         }
         let _ = self.finish_headers(pages, true);
@@ -137,7 +141,7 @@ impl<S: Output> DumpWriter for ElfDump<'_, S> {
     }
 
     fn size_with(&self, batch: PageBatch<'_>) -> u64 {
-        self.stream.end() + (batch.len() * PAGE_SIZE) as u64
+        self.stream.end() + self.bytes_of(batch.len() as u64)
     }
 
     fn finish_bytes(&self) -> u64 {

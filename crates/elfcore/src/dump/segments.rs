@@ -1,17 +1,17 @@
 //! The program headers of an ELF dump: the file offset of each range of memory, and which ranges are excluded.
 
 use pagehaul_output::{StoredBitmap, WriteError};
-use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, bits};
+use pagehaul_physmem::{PageSize, PhysMemory, bits};
 
 use crate::{ProgramHeader, VmcoreHead};
-
-const PAGE: u64 = PAGE_SIZE as u64;
 
 /// The segments of an ELF dump.
 #[derive(Clone)]
 pub struct Segments<'a> {
     /// The memory that is dumped.
     pub memory: &'a dyn PhysMemory,
+    /// The size of its pages.
+    pub page_size: PageSize,
     /// The pages of it that the dump holds.
     pub kept: StoredBitmap,
     /// The virtual address of physical address 0, if known.
@@ -73,12 +73,13 @@ impl Segments<'_> {
         mut each: impl FnMut(ProgramHeader) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         let mut kept_pages = BitCursor::new(&self.kept);
+        let (page_bytes, shift) = (self.page_size.bytes() as u64, self.page_size.shift());
         let mut rank = 0;
         // The last page of the extent before, and whether it is in the file.
         let mut previous = (u64::MAX, false);
         for extent in self.memory.ranges().extents() {
-            let last = (extent.end - 1) >> PAGE_SHIFT;
-            let mut page = extent.start >> PAGE_SHIFT;
+            let last = (extent.end - 1) >> shift;
+            let mut page = extent.start >> shift;
             // Two extents may share a page; it is in the file once.
             if previous == (page, true) {
                 rank -= 1;
@@ -90,15 +91,15 @@ impl Segments<'_> {
                 let kept = set && room > 0;
                 // A run that extends past the last page written is kept up to that page.
                 let end = if kept { run_end.min(page.saturating_add(room)) } else { run_end };
-                let start = (page << PAGE_SHIFT).max(extent.start);
-                let stop = (end << PAGE_SHIFT).min(extent.end);
+                let start = (page << shift).max(extent.start);
+                let stop = (end << shift).min(extent.end);
                 match &mut open {
                     Some(segment) if !kept => segment.memory_size = stop - segment.paddr,
                     _ => {
                         if let Some(done) = open.take() {
                             each(done)?;
                         }
-                        let (size, offset) = (stop - start, data + rank * PAGE + start % PAGE);
+                        let (size, offset) = (stop - start, data + rank * page_bytes + start % page_bytes);
                         open = Some(ProgramHeader::load(start, size, offset, if kept { size } else { 0 }));
                     }
                 }

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use zerocopy::IntoBytes;
 
-use super::layout::{Layout, LayoutError, NOTES_OFFSET};
+use super::layout::{Layout, LayoutError};
 use super::utsname::UtsName;
-use super::{BLOCK_SIZE, DiskDumpHeader, KdumpSubHeader, NewUtsname, SIGNATURE, UTS_LEN, VERSION, flags};
+use super::{DiskDumpHeader, KdumpSubHeader, NewUtsname, SIGNATURE, UTS_LEN, VERSION, flags};
 
 /// The contents of the header and the sub header of a dump.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ impl Header<'_> {
         }
         let mut out = Vec::with_capacity(layout.header_len() as usize);
         out.extend_from_slice(self.disk_dump_header(layout, incomplete).as_bytes());
-        out.resize(BLOCK_SIZE, 0);
+        out.resize(layout.sub_header_offset() as usize, 0);
         out.extend_from_slice(self.sub_header(layout).as_bytes());
         out.extend_from_slice(self.notes);
         out.resize(layout.header_len() as usize, 0);
@@ -65,7 +65,7 @@ impl Header<'_> {
             utsname: self.uts.encode(),
             tv_sec: self.crash_time.into(),
             status: u32::from_le_bytes(self.status(incomplete)).into(),
-            block_size: (BLOCK_SIZE as i32).into(),
+            block_size: (layout.block() as i32).into(),
             sub_hdr_size: (layout.sub_blocks() as i32).into(),
             bitmap_blocks: layout.bitmap_blocks().into(),
             max_mapnr: clamp(layout.max_mapnr()).into(),
@@ -77,7 +77,7 @@ impl Header<'_> {
     /// The sub header, which starts block 1.
     pub(crate) fn sub_header(&self, layout: &Layout) -> KdumpSubHeader {
         let (text_offset, text_size) = pagehaul_elfcore::notes::vmcoreinfo(self.notes)
-            .map_or((0, 0), |(offset, text)| (NOTES_OFFSET + offset as u64, text.len() as u64));
+            .map_or((0, 0), |(offset, text)| (layout.notes_offset() + offset as u64, text.len() as u64));
         // A dump in one file leaves the PFN range at zero, as makedumpfile does.
         let part = self.split.clone().unwrap_or(0..0);
         KdumpSubHeader {
@@ -88,7 +88,7 @@ impl Header<'_> {
             end_pfn: u64::from(clamp(part.end)).into(),
             offset_vmcoreinfo: (text_offset as i64).into(),
             size_vmcoreinfo: text_size.into(),
-            offset_note: if self.notes.is_empty() { 0 } else { NOTES_OFFSET as i64 }.into(),
+            offset_note: if self.notes.is_empty() { 0 } else { layout.notes_offset() as i64 }.into(),
             size_note: (self.notes.len() as u64).into(),
             start_pfn_64: part.start.into(),
             end_pfn_64: part.end.into(),

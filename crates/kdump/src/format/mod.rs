@@ -1,6 +1,6 @@
 //! The kdump-compressed and flattened formats on disk, as 64-bit little-endian machines write them.
 //!
-//! A kdump-compressed file is a sequence of blocks of [`BLOCK_SIZE`] bytes:
+//! A kdump-compressed file is a sequence of blocks as large as a page of the machine:
 //!
 //! | block | contents |
 //! |---|---|
@@ -27,11 +27,11 @@ use zerocopy::byteorder::{big_endian, little_endian as le};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use header::{Header, STATUS_OFFSET, SUB_BLOCKS_OFFSET};
-pub use layout::{Layout, LayoutError, NOTES_OFFSET};
+pub use layout::{Layout, LayoutError};
 pub use utsname::UtsName;
 
-/// Bytes in a block, and in a page of x86_64.
-pub const BLOCK_SIZE: usize = 4096;
+/// Bytes of a flattened file's header, and of the smallest block.
+pub const FLAT_HEADER_SIZE: usize = 4096;
 
 /// First bytes of a kdump-compressed file.
 pub const SIGNATURE: [u8; 8] = *b"KDUMP   ";
@@ -169,7 +169,7 @@ pub struct KdumpSubHeader {
 pub struct PageDesc {
     /// File offset of the page's bytes. 0: the page is missing (the writer ended before it).
     pub offset: le::I64,
-    /// Bytes stored: [`BLOCK_SIZE`] for an uncompressed page, else less.
+    /// Bytes stored: those of a page for an uncompressed one, else less.
     pub size: le::U32,
     /// How the bytes are encoded: [`flags`].
     pub flags: le::U32,
@@ -265,6 +265,6 @@ const _: () = {
     assert!(offset_of!(KdumpSubHeader, max_mapnr_64) == 96);
     assert!(size_of::<PageDesc>() == 24);
     assert!(offset_of!(PageDesc, flags) == 12);
-    assert!(size_of::<FlatHeader>() == 4096);
+    assert!(size_of::<FlatHeader>() == FLAT_HEADER_SIZE);
     assert!(size_of::<FlatRecord>() == 16);
 };

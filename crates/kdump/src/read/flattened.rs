@@ -10,7 +10,7 @@ use pagehaul_physmem::file::ReadAt;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::record_index::{Builder, Entry, MOST_WALKED, ROOMY};
-use crate::format::{BLOCK_SIZE, FLAT_SIGNATURE, FlatHeader, FlatRecord};
+use crate::format::{FLAT_HEADER_SIZE, FLAT_SIGNATURE, FlatHeader, FlatRecord};
 
 const HEAD: u64 = FlatRecord::SIZE as u64;
 
@@ -36,7 +36,7 @@ impl Flattened {
     fn with_index(file: Box<dyn ReadAt>, roomy: usize) -> Result<Self, OpenError> {
         check_header(&*file)?;
         let mut builder = Builder::new(roomy);
-        let mut at = BLOCK_SIZE as u64;
+        let mut at = FLAT_HEADER_SIZE as u64;
         let complete = loop {
             let record = match next(&*file, at).map_err(|source| unreadable(&*file, source))? {
                 Next::Record(record) => record,

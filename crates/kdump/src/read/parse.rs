@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_physmem::{Arch, OpenError};
+use pagehaul_physmem::{Arch, OpenError, PageSize};
 
 use crate::UtsName;
 use crate::format::byte_layout::{ByteLayout, LARGEST_SUB_HEADER};
@@ -154,7 +154,7 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
             machine: Arch::machine_of(&uts.machine),
             wide: byte_layout.wide,
             big_endian: byte_layout.big_endian,
-            page_size: block as u32,
+            page_size: PageSize::new(block).unwrap_or(PageSize::KIB_4),
         },
         byte_layout,
         info: Info {

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use pagehaul_output::{ChunkWriter, DumpWriter, Output, PageBatch, Recorded, StoredPage, WriteError};
-use pagehaul_physmem::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
 use super::{MAX_PENDING, descriptor};
@@ -98,7 +97,7 @@ impl<'a> FlattenedWriter<'a> {
 
 impl DumpWriter for FlattenedWriter<'_> {
     fn begin(&mut self) -> Result<(), WriteError> {
-        self.data.push(&[0; PAGE_SIZE], self.output)
+        self.data.push(&vec![0; self.layout.page_size().bytes()], self.output)
     }
 
     // Each chunk of data is followed by its descriptors: wherever the stream ends, its pages are there.
@@ -107,7 +106,7 @@ impl DumpWriter for FlattenedWriter<'_> {
         let mut descriptors = Vec::with_capacity(batch.len());
         for (page, range) in batch.stored() {
             self.unreadable += u64::from(page == StoredPage::Unreadable);
-            descriptors.push(descriptor(page, base + range.start as u64, self.zero_page));
+            descriptors.push(descriptor(page, batch.page_size, base + range.start as u64, self.zero_page));
         }
         self.data.push(batch.data, self.output)?;
         self.pending_descriptors += descriptors.len();

@@ -34,7 +34,7 @@ mod table;
 
 use pagehaul_codec::Codec;
 use pagehaul_output::{Output, OutputError, StoredPage, WriteError};
-use pagehaul_physmem::PAGE_SIZE;
+use pagehaul_physmem::PageSize;
 
 use crate::LayoutError;
 use crate::format::{PageDesc, flags};
@@ -114,11 +114,11 @@ fn split_descriptors(at: u64, length: usize) -> impl Iterator<Item = usize> + Cl
         .filter(move |start| (at + (start + OFFSET_BYTES) as u64).is_multiple_of(BLOCK as u64))
 }
 
-/// Returns the descriptor of a page whose bytes, if it has any, are at file offset `at`.
-fn descriptor(page: StoredPage, at: u64, zero_page: u64) -> PageDesc {
+/// Returns the descriptor of a page of `size` whose bytes, if it has any, are at file offset `at`.
+fn descriptor(page: StoredPage, size: PageSize, at: u64, zero_page: u64) -> PageDesc {
     match page {
-        StoredPage::Zero => PageDesc::new(zero_page, PAGE_SIZE as u32, 0),
-        StoredPage::Raw => PageDesc::new(at, PAGE_SIZE as u32, 0),
+        StoredPage::Zero => PageDesc::new(zero_page, size.bytes() as u32, 0),
+        StoredPage::Raw => PageDesc::new(at, size.bytes() as u32, 0),
         StoredPage::Compressed(method, size) => PageDesc::new(at, size.into(), codec_flag(method.codec())),
         StoredPage::Unreadable => PageDesc::new(0, 0, 0),
     }

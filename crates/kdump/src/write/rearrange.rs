@@ -6,7 +6,7 @@ use pagehaul_output::{Output, WriteError};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::STATUS_OFFSET;
-use crate::format::{BLOCK_SIZE, FLAT_SIGNATURE, FlatHeader, FlatRecord, SIGNATURE, flags};
+use crate::format::{FLAT_SIGNATURE, FlatHeader, FlatRecord, SIGNATURE, flags};
 
 /// Bytes read and written at a time.
 const PIECE: usize = 1 << 20;
@@ -46,7 +46,7 @@ pub fn rearrange(input: &mut dyn Read, output: &mut dyn Output) -> Result<Rearra
     if header.signature != FLAT_SIGNATURE || header.kind.get() != 1 || header.version.get() != 1 {
         return Err(RearrangeError::NotFlattened);
     }
-    let mut head = Head([0; BLOCK_SIZE]);
+    let mut head = Head([0; HEAD]);
     let end = copy(input, output, &mut head)?;
     let mark = head.mark();
     let end = match (end, mark) {
@@ -123,8 +123,11 @@ fn truncated(error: &io::Error) -> String {
     }
 }
 
-/// The first block of the file, as written so far.
-struct Head([u8; BLOCK_SIZE]);
+/// Bytes that hold the header of an ELF or kdump-compressed file.
+const HEAD: usize = 4096;
+
+/// The start of the file, as written so far.
+struct Head([u8; HEAD]);
 
 impl Head {
     fn remember(&mut self, offset: u64, bytes: &[u8]) {

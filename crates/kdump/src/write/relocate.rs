@@ -8,7 +8,7 @@ use pagehaul_physmem::file::ReadAt;
 use zerocopy::FromBytes;
 
 use super::single::SingleFileWriter;
-use crate::format::{BLOCK_SIZE, PageDesc, SUB_BLOCKS_OFFSET};
+use crate::format::{PageDesc, SUB_BLOCKS_OFFSET};
 
 /// Bytes per write.
 const CHUNK: usize = 256 << 10;
@@ -20,13 +20,13 @@ const STEP: u64 = WORDS as u64 * 64;
 impl SingleFileWriter<'_> {
     /// Bytes of new tables for `pages` pages.
     pub(super) fn relocated_table_bytes(&self, pages: u64) -> u64 {
-        2 * self.layout.bitmap_len() + pages * PageDesc::SIZE as u64 + BLOCK_SIZE as u64
+        2 * self.layout.bitmap_len() + pages * PageDesc::SIZE as u64 + self.layout.block()
     }
 
     /// Writes new tables, on a full disk over the data written last. If even that fails, the old tables stay valid:
     /// a missing page has a descriptor of zeros in them.
     pub(super) fn relocate_tables(&mut self) -> Recorded {
-        let base = self.data_end().next_multiple_of(BLOCK_SIZE as u64);
+        let base = self.data_end().next_multiple_of(self.layout.block());
         let relocated = match self.write_tables(Some(base)) {
             Err(error) if error.is_full() => self.make_room().and_then(|base| self.write_tables(Some(base))),
             other => other,
@@ -37,7 +37,7 @@ impl SingleFileWriter<'_> {
     /// Gives up the pages written last, as many as new tables need room for. Returns the offset for the tables.
     fn make_room(&mut self) -> Result<u64, WriteError> {
         let need = self.relocated_table_bytes(self.pages());
-        let base = self.data_end().saturating_sub(need) / BLOCK_SIZE as u64 * BLOCK_SIZE as u64;
+        let base = self.data_end().saturating_sub(need) / self.layout.block() * self.layout.block();
         if base <= self.zero_page {
             return Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
         }
@@ -103,8 +103,8 @@ impl Tables {
     fn new(dump: &mut SingleFileWriter<'_>, base: u64) -> Result<Self, WriteError> {
         let length = dump.layout.bitmap_len();
         let mut bitmap1 = ChunkWriter::new(base, CHUNK);
-        let mut block = vec![0; BLOCK_SIZE];
-        for at in (0..length).step_by(BLOCK_SIZE) {
+        let mut block = vec![0; dump.layout.page_size().bytes()];
+        for at in (0..length).step_by(block.len()) {
             let read = dump.output.read_exact_at(dump.layout.bitmap1_offset() + at, &mut block);
             read.map_err(WriteError::read_back("bitmap 1"))?;
             bitmap1.push(&block, dump.output)?;
@@ -125,7 +125,7 @@ impl Tables {
         let end = self.descriptors.end();
         output.set_size(end)?;
         output.sync()?;
-        let blocks = i32::try_from(base / BLOCK_SIZE as u64 - 1)
+        let blocks = i32::try_from(base / dump.layout.block() - 1)
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::FileTooLarge))?;
         output.write(SUB_BLOCKS_OFFSET, &blocks.to_le_bytes())?;
         output.sync()?;

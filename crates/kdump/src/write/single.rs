@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use pagehaul_output::{
     DumpWriter, Output, OutputError, OutputFile, PageBatch, Recorded, StoredBitmap, WriteBehind, WriteError,
 };
-use pagehaul_physmem::PAGE_SIZE;
 
 use super::rank::RankIndex;
 use super::table::DescriptorTable;
@@ -138,7 +137,7 @@ impl DumpWriter for SingleFileWriter<'_> {
             self.output.write(0, &header)?;
             self.output.sync()?;
         }
-        self.data.push(&[0; PAGE_SIZE])
+        self.data.push(&vec![0; self.layout.page_size().bytes()])
     }
 
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
@@ -146,7 +145,8 @@ impl DumpWriter for SingleFileWriter<'_> {
         let mut descriptors = Vec::with_capacity(batch.len());
         for (&pfn, (page, range)) in batch.pfns.iter().zip(batch.stored()) {
             let rank = self.ranks.rank(pfn)?;
-            descriptors.push((rank, descriptor(page, base + range.start as u64, self.zero_page)));
+            descriptors
+                .push((rank, descriptor(page, batch.page_size, base + range.start as u64, self.zero_page)));
         }
         self.data.push(batch.data)?;
         self.pages += descriptors.len() as u64;

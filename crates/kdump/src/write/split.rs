@@ -9,12 +9,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use pagehaul_output::{AlignedBuffer, ChunkWriter, Output, OutputFile, PageBatch, StoredBitmap, WriteError};
-use pagehaul_physmem::PAGE_SIZE;
 use pagehaul_physmem::file::ReadAt;
 use zerocopy::IntoBytes;
 
 use super::{MAX_PENDING, descriptor, write_descriptors};
-use crate::format::{BLOCK_SIZE, Header, Layout, LayoutError, PageDesc, STATUS_OFFSET};
+use crate::format::{Header, Layout, LayoutError, PageDesc, STATUS_OFFSET};
 
 /// Bytes moved at a time when the table moves.
 const MOVE_CHUNK: usize = 1 << 20;
@@ -97,7 +96,7 @@ impl<'a> SplitPartWriter<'a> {
 
     /// Writes what precedes the pages.
     pub fn begin(&mut self) -> Result<(), WriteError> {
-        self.data.push(&[0; PAGE_SIZE], &mut self.output)
+        self.data.push(&vec![0; self.layout.page_size().bytes()], &mut self.output)
     }
 
     /// Adds the next batch of a unit. Returns the number of units that are now wholly in the file.
@@ -112,7 +111,7 @@ impl<'a> SplitPartWriter<'a> {
         self.pending_descriptors += batch.len();
         if let Some(pending) = self.pending.back_mut() {
             let descriptor = |(page, range): (_, Range<usize>)| {
-                descriptor(page, base + range.start as u64, self.zero_page)
+                descriptor(page, batch.page_size, base + range.start as u64, self.zero_page)
             };
             pending.descriptors.extend(batch.stored().map(descriptor));
             pending.data_end = self.data.end();
@@ -167,8 +166,8 @@ impl<'a> SplitPartWriter<'a> {
     pub fn drop_pending(&mut self) -> Result<(), WriteError> {
         self.pending.clear();
         self.pending_descriptors = 0;
-        let end = self.recorded_end.max(self.zero_page + PAGE_SIZE as u64);
-        self.data = ChunkWriter::new(end, PAGE_SIZE);
+        let end = self.recorded_end.max(self.zero_page + self.layout.block());
+        self.data = ChunkWriter::new(end, self.layout.page_size().bytes());
         self.output.set_size(end).map_err(WriteError::from)
     }
 
@@ -228,7 +227,7 @@ impl<'a> SplitPartWriter<'a> {
         self.header.split = Some(range).filter(|range| *range != (0..self.layout.max_mapnr()));
         // Without the notes behind it, the sub header is within one sector.
         let sub_header = self.header.sub_header(&self.layout);
-        self.output.write(BLOCK_SIZE as u64, sub_header.as_bytes())?;
+        self.output.write(self.layout.sub_header_offset(), sub_header.as_bytes())?;
         self.output.sync()
     }
 

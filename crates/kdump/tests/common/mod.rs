@@ -9,8 +9,8 @@ use std::path::Path;
 use pagehaul_codec::{Codec, Compressor};
 use pagehaul_kdump::format::{VERSION, flags};
 use pagehaul_kdump::{Header, KdumpFile, Layout, PageDesc, UtsName};
-use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
+use pagehaul_physmem::{OpenError, PageSize};
 use zerocopy::IntoBytes;
 
 pub const PAGE: usize = 4096;
@@ -72,7 +72,7 @@ impl Spec {
     }
 
     pub fn layout(&self) -> Layout {
-        Layout::new(self.max_mapnr, self.notes.len() as u64).unwrap()
+        Layout::new(PageSize::KIB_4, self.max_mapnr, self.notes.len() as u64).unwrap()
     }
 
     /// The pages of this part.

@@ -2,6 +2,8 @@
 //! The image lies anywhere in the vmalloc area; the linear map is the lower half of the kernel's address space since
 //! 14c127c957c1 (5.4), and was the upper half before.
 
+use pagehaul_physmem::PageSize;
+
 use super::tables::{Entry, Tables};
 use crate::{Extent, KernelError, VmcoreInfo};
 
@@ -53,12 +55,13 @@ impl Arm64 {
     }
 
     pub(super) fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
-        page_shift(info).map(|_| ())
+        page_size(info).map(drop)
     }
 
     pub(super) fn discover(info: &VmcoreInfo) -> Result<Self, KernelError> {
         const PURPOSE: &str = "the kernel's page tables";
-        let page_shift = page_shift(info)?;
+        let page_size = page_size(info)?;
+        let page_shift = page_size.shift();
         let top = info.required(info.symbol("swapper_pg_dir"), "SYMBOL(swapper_pg_dir)", PURPOSE)?;
         let image_offset =
             info.required(info.number("kimage_voffset"), "NUMBER(kimage_voffset)", PURPOSE)? as u64;
@@ -83,12 +86,14 @@ impl Arm64 {
         let tables = Tables {
             root: top.wrapping_sub(image_offset) & ((1 << MOST_BITS) - 1),
             levels: levels as u8,
-            page_shift,
+            page_size,
             top_bits: width - page_shift - (levels - 1) * index_bits,
             // TTBR1 points to tables of the upper half only.
             first_kernel_entry: 0,
         };
-        let middle = ones_from(va_bits.min(48) - 1);
+        // VA_BITS_MIN: what every machine has of 52 bits.
+        let smallest = va_bits.min(if page_shift == 14 && va_bits == MOST_BITS { 47 } else { 48 });
+        let middle = ones_from(smallest - 1);
         let stext = info.symbol("_stext").unwrap_or(top);
         let (start, end_of_direct_map) =
             if stext > middle { (ones_from(va_bits), middle) } else { (ones_from(va_bits - 1), u64::MAX) };
@@ -147,16 +152,15 @@ impl Arm64 {
     }
 }
 
-/// log2 of PAGESIZE.
-fn page_shift(info: &VmcoreInfo) -> Result<u32, KernelError> {
-    match info.required(info.unsigned("PAGESIZE"), "PAGESIZE", "the kernel's page tables")? {
-        size @ (4096 | 16384 | 65536) => Ok(size.trailing_zeros()),
-        size => Err(KernelError::BadValue {
-            key: "PAGESIZE".into(),
-            value: size.to_string(),
-            expected: "arm64 has pages of 4096, 16384 or 65536 bytes",
-        }),
-    }
+/// PAGESIZE.
+fn page_size(info: &VmcoreInfo) -> Result<PageSize, KernelError> {
+    let bytes = info.required(info.unsigned("PAGESIZE"), "PAGESIZE", "the kernel's page tables")?;
+    let of_arm64 = |size: &PageSize| matches!(size.bytes(), 4096 | 16384 | 65536);
+    PageSize::new(bytes).filter(of_arm64).ok_or_else(|| KernelError::BadValue {
+        key: "PAGESIZE".into(),
+        value: bytes.to_string(),
+        expected: "arm64 has pages of 4096, 16384 or 65536 bytes",
+    })
 }
 
 /// Returns the number of bits in a virtual address, told by `key`.

@@ -1,13 +1,14 @@
 //! Shape and entries of page tables, of any architecture.
 
+use pagehaul_physmem::PageSize;
+
 /// Shape of the kernel's page tables. Levels count from 1, whose entries map single pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables {
     /// Physical address of the top table.
     pub(crate) root: u64,
     pub(crate) levels: u8,
-    /// log2 of the bytes in a page.
-    pub(crate) page_shift: u32,
+    pub(crate) page_size: PageSize,
     /// log2 of the entries in the top table.
     pub(crate) top_bits: u32,
     /// The first entry of the top table that maps addresses of the kernel's.
@@ -18,13 +19,13 @@ impl Tables {
     /// log2 of the entries in a table below the top.
     #[inline]
     pub(crate) fn index_bits(&self) -> u32 {
-        self.page_shift - 3
+        self.page_size.shift() - 3
     }
 
     /// log2 of the bytes that an entry of a table of `level` maps.
     #[inline]
     pub(crate) fn shift(&self, level: u8) -> u32 {
-        self.page_shift + u32::from(level.saturating_sub(1)) * self.index_bits()
+        self.page_size.shift() + u32::from(level.saturating_sub(1)) * self.index_bits()
     }
 
     /// Number of entries in a table of `level`.
@@ -37,11 +38,6 @@ impl Tables {
     pub(crate) fn index(&self, vaddr: u64, level: u8) -> u64 {
         let bits = if level == self.levels { self.top_bits } else { self.index_bits() };
         vaddr >> self.shift(level) & ((1 << bits) - 1)
-    }
-
-    /// Bytes in a page.
-    pub(crate) fn page_size(&self) -> u64 {
-        1 << self.page_shift
     }
 }
 

@@ -4,7 +4,7 @@ mod phys_base;
 
 use std::ops::Range;
 
-use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory};
+use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageSize, PhysMemory};
 
 use super::tables::{Entry, Tables};
 use crate::{Extent, KernelError, VmcoreInfo};
@@ -68,7 +68,7 @@ impl X86_64 {
         let tables = Tables {
             root: 0,
             levels,
-            page_shift: PAGE_SHIFT,
+            page_size: PageSize::KIB_4,
             top_bits: INDEX_BITS,
             // The lower half is the user's.
             first_kernel_entry: 256,

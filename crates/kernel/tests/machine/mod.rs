@@ -46,7 +46,8 @@ impl KernelMemory {
 
     pub fn of_image(image: Image) -> Self {
         let pfns = image.kernel_pfns();
-        let (start, end) = (pfns.start << 12, pfns.end << 12);
+        let page = image.page_size() as u64;
+        let (start, end) = (pfns.start * page, pfns.end * page);
         let mut memory = vec![0; (end - start) as usize];
         image.read(start, &mut memory);
         Self {

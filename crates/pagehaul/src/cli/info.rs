@@ -11,7 +11,7 @@ use pagehaul_facts::{Crash, CrashId, crash_id, lines_of};
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
 use pagehaul_kernel::{Kernel, KernelLog, PageClass, PageScanner, VmcoreInfo};
-use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PhysMemory, bits};
+use pagehaul_physmem::{MapPolicy, PhysMemory, bits};
 use pagehaul_vmcore::ElfVmcore;
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
@@ -146,9 +146,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     // What has no log that can be read may still be a dump.
     let log = KernelLog::read(memory).unwrap_or_default();
     let lines = lines_of(&log);
-    // ELF files do not say it, VMCOREINFO does.
-    let page_size =
-        info.as_ref().and_then(|info| info.unsigned("PAGESIZE")).and_then(|size| size.try_into().ok());
+    let shift = arch.page_size.shift();
     let mut description = Description {
         faults: source.warnings(),
         memory_map: ranges(memory),
@@ -170,14 +168,14 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         machine: arch.name(),
         byte_order: if arch.big_endian { "big" } else { "little" },
         pointer_bytes: if arch.wide { 8 } else { 4 },
-        page_size: page_size.unwrap_or(arch.page_size),
+        page_size: arch.page_size.bytes() as u32,
         kaslr_offset: key("KERNELOFFSET").and_then(|text| u64::from_str_radix(&text, 16).ok()),
         erased: erased(memory.notes()),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),
-        partly_stored_pages: memory.ranges().partly_stored(PAGE_SHIFT).count() as u64,
-        first_pfn: pieces.first().map_or(0, |piece| piece.start >> PAGE_SHIFT),
-        end_pfn: memory.ranges().end().div_ceil(1 << PAGE_SHIFT),
+        partly_stored_pages: memory.ranges().partly_stored(shift).count() as u64,
+        first_pfn: pieces.first().map_or(0, |piece| piece.start >> shift),
+        end_pfn: memory.ranges().end().div_ceil(1 << shift),
         ..Description::default()
     };
     match source.kind() {
@@ -222,14 +220,15 @@ fn classes(source: &Source) -> anyhow::Result<Vec<ClassCount>> {
     let mut counts = [(0u64, 0u64); PageClass::COUNT];
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
     let mut exists = vec![0; classes.len().div_ceil(64)];
-    let mut stored = exists.clone();
-    for block in 0..kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT)) {
+    let (mut stored, mut parts) = (exists.clone(), Vec::new());
+    let page_size = kernel.page_size();
+    for block in 0..kernel.blocks(memory.ranges().end().div_ceil(page_size.bytes() as u64)) {
         let first = kernel.block_pfns(block).start;
-        memory.ranges().mark_pages(first, PAGE_SHIFT, false, &mut exists);
+        memory.ranges().mark_pages(first, page_size.shift(), false, &mut exists);
         if exists.iter().all(|word| *word == 0) {
             continue;
         }
-        memory.mark_stored(first, &mut stored)?;
+        memory.mark_stored_pages(page_size, first, &mut stored, &mut parts)?;
         scanner.scan(block, &mut classes)?;
         for page in bits::ones(&exists) {
             let count = &mut counts[classes[page] as usize];
@@ -260,8 +259,7 @@ fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result
     if set.overlaps() {
         // Each counts the others' pages as missing.
         let present = pages.saturating_sub(missing);
-        let larger = set.parts().first().map_or(1, |part| part.info().block_size >> PAGE_SHIFT);
-        pages = stored_pages(set)? / u64::from(larger).max(1);
+        pages = stored_pages(set)?;
         missing = pages.saturating_sub(present);
     }
     description.split = None;
@@ -274,10 +272,11 @@ fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result
 
 /// Pages that should be in the file or files of `memory`.
 fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
-    let mut words = [0; 512];
+    let (mut words, mut parts) = ([0; 512], Vec::new());
     let mut pages = 0;
-    for first in (0..memory.ranges().end().div_ceil(1 << PAGE_SHIFT)).step_by(words.len() * 64) {
-        memory.mark_stored(first, &mut words)?;
+    let page_size = memory.arch().page_size;
+    for first in (0..memory.ranges().end().div_ceil(page_size.bytes() as u64)).step_by(words.len() * 64) {
+        memory.mark_stored_pages(page_size, first, &mut words, &mut parts)?;
         pages += bits::count(&words);
     }
     Ok(pages)
@@ -288,10 +287,10 @@ fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
     description.format = if vmcore.is_flattened() { format!("flattened {class}") } else { class.into() };
     let stored = vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0);
     // A page of which two pieces have a part counts once.
-    let mut end = 0;
+    let (mut end, shift) = (0, vmcore.arch().page_size.shift());
     for piece in stored {
-        let first = (piece.start >> PAGE_SHIFT).max(end);
-        end = piece.end.div_ceil(1 << PAGE_SHIFT).max(first);
+        let first = (piece.start >> shift).max(end);
+        end = piece.end.div_ceil(1 << shift).max(first);
         description.pages += end - first;
     }
 }

@@ -77,17 +77,20 @@ fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
     let Ok(kernel) = Kernel::discover(memory) else { return out };
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let pages = kernel.pages_per_block();
+    // `verify` counts pages of 4 KiB.
+    let parts = kernel.page_size().parts();
     let mut here = None;
     let mut classes = vec![PageClass::Absent; pages];
     for (pfn, _, _) in &findings.failures {
-        let block = pfn / pages as u64;
+        let page = pfn / parts;
+        let block = page / pages as u64;
         if here != Some(block) {
             if scanner.scan(block, &mut classes).is_err() {
                 continue;
             }
             here = Some(block);
         }
-        out.insert(*pfn, classes[(pfn % pages as u64) as usize]);
+        out.insert(*pfn, classes[(page % pages as u64) as usize]);
     }
     out
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use pagehaul_capture::{Compression, Format, Limits, Options, Report, estimate};
 use pagehaul_codec::Method;
 use pagehaul_kernel::{DumpLevel, PageClass};
-use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
+use pagehaul_physmem::MapPolicy;
 use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 
@@ -57,8 +57,9 @@ fn render(report: &Report) -> String {
     for (kind, pages, excludable, description) in rows {
         let _ = writeln!(out, "{kind:<16}{pages:<24}{excludable:<16}{description}");
     }
-    let _ = writeln!(out, "\n{:<24}{PAGE_SIZE}", "page size:");
+    let page_size = report.found.page_size as u64;
+    let _ = writeln!(out, "\n{:<24}{page_size}", "page size:");
     let _ = writeln!(out, "{:<24}{total}", "Total pages on system:");
-    let _ = writeln!(out, "{:<24}{} Byte", "Total size on system:", total * PAGE_SIZE as u64);
+    let _ = writeln!(out, "{:<24}{} Byte", "Total size on system:", total * page_size);
     out
 }

@@ -1,4 +1,3 @@
-use pagehaul_physmem::PAGE_SHIFT;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::printable;
 use pagehaul_present::time::utc;
@@ -39,7 +38,10 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
     row("memory", Some(bytes(found.memory_bytes)));
     row("PFNs", Some(format!("{:#x} to {:#x}", found.first_pfn, found.end_pfn.saturating_sub(1))));
     row("part", found.split.map(|(start, end)| format!("PFNs {start:#x} to {:#x}", end.saturating_sub(1))));
-    row("pages", Some(format!("{} ({})", count(found.pages), bytes(found.pages << PAGE_SHIFT))));
+    row(
+        "pages",
+        Some(format!("{} ({})", count(found.pages), bytes(found.pages * u64::from(found.page_size)))),
+    );
     for codec in &found.codecs {
         row("", Some(format!("{} {}", count(codec.pages), codec.codec)));
     }

@@ -6,7 +6,7 @@ use pagehaul_bench::live::{self, Contents, ScanRate};
 use pagehaul_codec::Method;
 use pagehaul_kdump::{Layout, PageDesc};
 use pagehaul_kdump_setup::{LivePages, PageUse};
-use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
+use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageSize};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
@@ -145,7 +145,8 @@ impl Memory {
         let pages = kept().map(|class| class.pages).sum();
         let sum = |of: fn(&Class) -> f64| kept().map(|class| class.pages as f64 * of(class)).sum::<f64>();
         let stored = sum(|class| class.stored);
-        let tables = Layout::new(self.max_pfn, NOTES).map_or(0, |layout| layout.descriptors_offset());
+        let tables =
+            Layout::new(PageSize::KIB_4, self.max_pfn, NOTES).map_or(0, |layout| layout.descriptors_offset());
         let fixed = tables + pages * PageDesc::SIZE as u64 + PAGE_SIZE as u64;
         Dump {
             level,
