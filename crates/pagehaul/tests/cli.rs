@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pagehaul_synth::{Era, Machine};
+use pagehaul_synth::{Era, Foreign, Machine};
 
 use common::setup::{BINARY, Setup};
 
@@ -51,6 +51,38 @@ fn levels_have_numbers_and_names() {
     assert!(setup.fails(&["capture", "-c", "zstd:99", "vmcore", "x"], 2).contains("22"));
     assert!(setup.fails(&["capture", "-c", "rar", "vmcore", "x"], 2).contains("zlib"));
     assert!(setup.fails(&["capture", "--map-size", "5000", "vmcore", "x"], 2).contains("power of two"));
+}
+
+#[test]
+fn info_describes_the_machine_of_any_dump() {
+    let setup = Setup::small();
+    let others = [("riscv64", 243), ("loongarch64", 258), ("mips64", 8)];
+    let others = others.map(|(machine, elf_machine)| Foreign { machine, elf_machine, ..Foreign::ALL[6] });
+    for machine in Foreign::ALL.into_iter().chain(others) {
+        let word = |value: u32| if machine.big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+        let mut registers = vec![0; 600];
+        registers[32..36].copy_from_slice(&word(42)); // pr_pid
+        let mut notes = Vec::new();
+        for (name, kind, desc) in
+            [("CORE\0\0\0\0", 1, &registers[..]), ("ERASEINFO\0\0\0", 0, b"erased key\n\0")]
+        {
+            let length = name.trim_end_matches('\0').len() as u32 + 1;
+            notes.extend([length, desc.len() as u32, kind].into_iter().flat_map(word));
+            notes.extend([name.as_bytes(), desc].concat());
+        }
+        std::fs::write(setup.path("dump"), machine.elf(&[(0x1000, machine.page(1))], &notes)).unwrap();
+        let text = setup.succeeds(&["info", "dump"]);
+        let order = if machine.big_endian { "big-endian" } else { "little-endian" };
+        let bits = if machine.wide { 64 } else { 32 };
+        // ELF does not say which of the 32-bit Arm machines it is.
+        let name = if machine.machine == "armv7l" { "arm" } else { machine.machine };
+        for part in [format!(" {name}: {order}, {bits}-bit pointers"), "erased key".into()] {
+            assert!(text.contains(&part), "no {part:?} in {text}");
+        }
+        // Registers of the others are not known.
+        let known = ["aarch64", "ppc64", "ppc64le", "s390x", "riscv64"];
+        assert_eq!(text.contains("PID 42"), known.contains(&machine.machine), "{text}");
+    }
 }
 
 #[test]
