@@ -1,7 +1,7 @@
 //! What a capture says of the crash: `capture --triage` and `--facts`.
 //!
-//! Another process makes each, before the capture allocates anything: whatever a damaged kernel does to it (a panic, no memory,
-//! no end), the capture goes on without it. For `--triage` it also returns which pages the report is made of. They are written first, so
+//! Another process makes each, before the capture allocates anything: if a damaged kernel makes it panic, run out of memory
+//! or never end, the capture continues without it. For `--triage` it also returns which pages the report is made of. They are written first, so
 //! that an incomplete dump still explains the crash.
 
 use std::fs;
@@ -29,9 +29,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// What the process that makes the report returns.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CrashReport {
-    /// One screen.
+    /// The report, one screen long.
     pub(crate) text: String,
-    /// PFNs of the pages that it is made of, ascending and apart.
+    /// PFNs of the pages that it is made of, ascending, without duplicates.
     pub(crate) pages: Vec<Range<u64>>,
 }
 
@@ -124,7 +124,7 @@ fn end(child: &mut Child) -> String {
     String::new()
 }
 
-/// The order that a capture needs, whatever the process returned.
+/// Sorts what the process returned, as a capture needs it.
 fn ascending(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
     runs.retain(|run| run.start < run.end);
     runs.sort_unstable_by_key(|run| run.start);
@@ -141,7 +141,7 @@ fn ascending(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
 pub(crate) fn limit_process() {
     let most = Rlimit { current: Some(MOST_MEMORY), maximum: Some(MOST_MEMORY) };
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    // What cannot be limited ends with the time.
+    // Without a limit, the process ends after its time.
     let _ = setrlimit(Resource::Data, most);
     let _ = setrlimit(Resource::Core, none);
     let _ = fs::write("/proc/self/oom_score_adj", "1000");

@@ -10,7 +10,7 @@ use pagehaul_output::{CreateOptions, NewFile};
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 use pagehaul_output::{Naming, Special};
 
-/// A report is replaced without being asked, once the new one is complete.
+/// A report replaces an existing file without --force, once it is complete.
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 const REPORT: CreateOptions<'static> = CreateOptions {
     naming: Naming::WhenComplete,
@@ -20,8 +20,7 @@ const REPORT: CreateOptions<'static> = CreateOptions {
     sources: &[],
 };
 
-/// Refuses a report that is one of the files it is made from, by whatever name: writing it would destroy what may be the
-/// only copy of a crash.
+/// Refuses a report that would overwrite one of its sources, under any name: that may be the only copy of a crash.
 #[cfg(feature = "bench")]
 pub(crate) fn check<'a>(output: &Path, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
     Ok(NewFile::check(output, CreateOptions { sources: &identities(sources), ..REPORT })?)
@@ -56,7 +55,7 @@ fn identities<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Vec<(u64, u64)> 
     metadata.map(|metadata| (metadata.dev(), metadata.ino())).collect()
 }
 
-/// A recording of trace events, of which even the beginning is of use.
+/// A recording of trace events, useful even if it is incomplete.
 #[cfg(feature = "stalls")]
 pub(crate) struct Recording(NewFile);
 

@@ -1,17 +1,16 @@
-//! pagehaul gets the memory of a Linux machine out, fast, and makes sense of it.
+//! Captures, reads and explains memory of Linux machines.
 
-// They panic where nothing can be written; `say!` and `tell!` don't.
+// They panic if nothing can be written; `say!` and `tell!` do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-/// A line on standard error. That it cannot be written (a full disk, a terminal that is gone) changes nothing about what
-/// the command does, where `eprintln!` would panic.
+/// Prints a line on standard error. A failure (a full disk, a closed terminal) is ignored, unlike by `eprintln!`, which panics.
 macro_rules! tell {
     ($($text:tt)*) => {
         $crate::printed::tell(format_args!($($text)*))
     };
 }
 
-/// A line on standard output, or why it cannot be written.
+/// Prints a line on standard output, or returns why it cannot.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::printed::line(format_args!($($text)*))
@@ -102,7 +101,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The error and its causes, each said once: many an error's own words end with those of its cause.
+/// Formats an error and its causes, each once: many messages end with that of their cause.
 fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain().map(ToString::to_string) {

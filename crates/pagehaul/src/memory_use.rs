@@ -1,4 +1,4 @@
-//! What this process takes of the machine's memory.
+//! Memory use of this process.
 
 use std::fs;
 
@@ -7,11 +7,11 @@ pub(crate) fn anonymous() -> Option<u64> {
     field("/proc/self/status", "RssAnon:")
 }
 
-/// What a capture takes at most: so much, and more per thread (docs/architecture.md).
+/// Most memory of a capture: a fixed part and a part per thread (docs/architecture.md).
 const BASE: u64 = 32 << 20;
 const PER_THREAD: u64 = 8 << 20;
 
-/// Returns how many of `wanted` threads there is memory for: a capture kernel has little, and a script may pass the number
+/// Returns how many of `wanted` threads fit into memory: a capture kernel has little, and a script may pass the number
 /// of CPUs of another kernel.
 pub(crate) fn threads_that_fit(wanted: usize) -> usize {
     fit(wanted, field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX))

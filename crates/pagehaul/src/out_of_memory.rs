@@ -1,4 +1,4 @@
-//! What happens when the system has no more memory: one sentence, and the end. Rust's own handler prints a backtrace with
+//! Ends the program with one sentence if the system has no more memory. Rust's own handler prints a backtrace with
 //! RUST_BACKTRACE=1, which takes memory, fails again, and waits for itself for ever.
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,4 +1,4 @@
-//! What a command says at its end: a text for people, or JSON.
+//! Output of commands: text or JSON.
 
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
@@ -21,7 +21,7 @@ impl Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Text on its way to a terminal: each write is made [`printable_lines`].
+/// Makes text [`printable_lines`] before it reaches a terminal.
 struct Text<W>(W);
 
 impl<W: Write> Write for Text<W> {
@@ -83,7 +83,7 @@ pub(crate) fn unless_closed(written: anyhow::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-/// The report and what only this program knows.
+/// The report with figures of this process.
 #[derive(Serialize)]
 struct Printed<'a, R> {
     #[serde(flatten)]
@@ -102,8 +102,8 @@ pub(crate) struct Manner {
     pub(crate) output_taken: bool,
 }
 
-/// Prints `report` as `manner` asks; `render` makes the text for people. What it is about is made: that it cannot be
-/// printed is said, and does not change the exit status.
+/// Prints `report` as `manner` asks; `render` makes the text for people. The output exists by
+/// then, so a failure to print is reported and does not change the exit status.
 pub(crate) fn print<R: Serialize>(
     report: &R,
     peak: Option<u64>,

@@ -15,7 +15,7 @@ pub(crate) fn cancellable<T>(quiet: bool, work: impl FnOnce(&Progress) -> T) -> 
         .map(|(result, peak)| (result, peak.unwrap_or(0)))
 }
 
-/// As [`cancellable`], with another display: `show` runs until its receiver is disconnected. Returns what it returns.
+/// Does the same as [`cancellable`] with another display: `show` runs until its receiver is disconnected. Returns what it returns.
 pub(crate) fn cancellable_with<T, S: Send>(
     show: impl FnOnce(&Progress, &Receiver<()>) -> S + Send,
     work: impl FnOnce(&Progress) -> T,
@@ -39,7 +39,7 @@ fn shown_with<T, S: Send>(
 ) -> (T, Option<S>) {
     thread::scope(|scope| {
         let (running, end) = mpsc::channel::<()>();
-        // Without a thread to show it, the run goes on unseen.
+        // Without a thread, the run continues without a display.
         let display =
             thread::Builder::new().name("progress".into()).spawn_scoped(scope, move || show(progress, &end));
         let result = work(progress);

@@ -8,8 +8,8 @@ use pagehaul_run::CancelToken;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level;
 
-/// How long after the first signal further ones change nothing. timeout(1) sends two at once, systemd may send SIGTERM and
-/// SIGHUP, and an impatient user presses Ctrl-C twice: none of them means that the dump is to be lost.
+/// Time after the first signal in which further ones are ignored. timeout(1) sends two at once, systemd may send SIGTERM and
+/// SIGHUP, and an impatient user presses Ctrl-C twice: none of them asks to lose the dump.
 const GRACE_MILLIS: u64 = 3000;
 
 /// Makes the first SIGINT, SIGTERM or SIGHUP cancel the run. Later ones end the program at once, but not within

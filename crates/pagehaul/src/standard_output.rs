@@ -1,8 +1,8 @@
 //! Whether there is a standard output.
 //!
 //! Before `main`, Rust opens `/dev/null` where the caller has closed a standard descriptor (`>&-`): a dump written there
-//! would be lost with exit status 0. Afterwards it cannot be told from a `/dev/null` that the caller asked for, so that
-//! this looks earlier.
+//! would be lost with exit status 0. Later it is indistinguishable from a `/dev/null` of the caller, so this module
+//! checks before.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,7 +7,7 @@ use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, bytes_per_second, count};
 use pagehaul_present::time::{seconds, utc};
 
-/// The report as people read it.
+/// Formats the report as text.
 pub(crate) fn render(report: &Report, peak: u64, verbose: bool) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -98,7 +98,7 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     Ok(())
 }
 
-/// The machine, for those who want to know.
+/// Writes facts of the machine, for --verbose.
 fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
     let found = &report.found;
     let address = |value: Option<u64>| value.map_or("unknown".to_owned(), |value| format!("{value:#x}"));
@@ -126,7 +126,7 @@ fn write_found(out: &mut String, report: &Report) -> std::fmt::Result {
     )
 }
 
-/// Who has what of a dump in parts.
+/// Writes a table of the parts of a split set.
 fn parts(report: &Report) -> Table {
     let mut table = Table::new(["part", "PFNs from", "to", "pages", "size"]);
     for part in &report.parts {
@@ -143,7 +143,7 @@ fn parts(report: &Report) -> Table {
     table
 }
 
-/// What went wrong, in one sentence; none if nothing did.
+/// Returns why the dump is incomplete, in one sentence; `None` if it is complete.
 pub(crate) fn failure(report: &Report) -> Option<String> {
     let why = report.outcome.why()?;
     let output = match report.output.as_deref().unwrap_or("the output") {

@@ -27,24 +27,24 @@ unsafe impl Sync for Arena {}
 
 #[derive(Default)]
 struct State {
-    /// Where the next slice starts.
+    /// Start of the next slice.
     head: usize,
     /// Slices that were taken, oldest first: number, end, and whether it was returned.
     out: VecDeque<(u64, usize, bool)>,
     next: u64,
-    /// Bytes between the oldest slice's start and `head`, going around.
+    /// Bytes between the oldest slice's start and `head`, around the ring.
     used: usize,
-    /// Where the oldest slice starts.
+    /// Start of the oldest slice.
     tail: usize,
     closed: bool,
     /// Whether a thread waits, or had to wait, for room.
     starved: bool,
-    /// Nothing more will be taken.
+    /// No more slices will be taken.
     draining: bool,
 }
 
 impl Arena {
-    /// A ring of `capacity` bytes, rounded up to huge pages.
+    /// Allocates a ring of `capacity` bytes, rounded up to huge pages.
     pub(crate) fn new(capacity: usize) -> io::Result<Arc<Self>> {
         let capacity = capacity.max(HUGE).next_multiple_of(HUGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -61,7 +61,7 @@ impl Arena {
         Ok(Arc::new(Self { base, capacity, state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// Bytes it has.
+    /// Returns its size in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
@@ -122,7 +122,7 @@ impl Arena {
         self.lock().starved
     }
 
-    /// Nothing more will be taken: room that is returned goes back to the kernel.
+    /// Ends the taking of slices: returned room goes back to the kernel.
     pub(crate) fn drain(&self) {
         self.lock().draining = true;
         self.changed.notify_all();
@@ -286,7 +286,7 @@ mod tests {
             for (len, index) in steps {
                 let fits = arena.lock().place(len, arena.capacity).is_some();
                 if fits {
-                    // The trial placement is taken back: it was accounted for but not handed out.
+                    // Undoes the trial placement, which was accounted for but not handed out.
                     let mut state = arena.lock();
                     let start = state.head - len;
                     let number = state.next;

@@ -2,8 +2,8 @@
 //!
 //! A child of the process itself would become a zombie that only the process can remove. So the process makes a helper
 //! that shares its memory (no copy), the helper forks the snapshot, the helper is killed, and the process waits for it
-//! (all while it is stopped). The snapshot is then a child of init, or of the nearest subreaper, and the process is as it
-//! was.
+//! (all while it is stopped). The snapshot is then a child of init, or of the nearest subreaper, and the process is
+//! unchanged.
 
 use std::fs;
 use std::io;
@@ -54,7 +54,7 @@ pub(crate) fn check(pid: Pid, mappings: &[Mapping]) -> Result<(), ProcessError> 
     Ok(())
 }
 
-/// Has a stopped process fork.
+/// Makes a stopped process fork.
 pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
     let pid = held.pid();
     let mappings = mapping::read_plain(pid, held.threads().first().map_or(pid, |thread| thread.tid))?;
@@ -81,16 +81,16 @@ pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
         }
     })?;
     let result = family(pid, &mut caller, options);
-    // Whatever happened, it gets its registers back.
+    // Restores the registers in every case.
     let restored = caller.restore().map_err(failed("its registers could not be restored"));
     if let Some(stub) = &stub
         && restored.is_ok()
     {
-        // Left behind, it is never run.
+        // A snapshot that is left behind never runs.
         let _ = stub.clear(tid);
     }
     if let Some(signal) = caller.stop_signal {
-        // SAFETY: numbers only. The stop that was held back.
+        // SAFETY: numbers only. Sends the deferred stop signal.
         unsafe { libc::kill(pid, signal) };
     }
     let child = result?;
@@ -112,7 +112,7 @@ fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Pid, Pr
         Ok((id, child))
     };
     let instruction = caller.instruction();
-    // No signal at its end: the process is not to notice.
+    // No signal at its end, so that the process does not notice.
     let (id, helper) = clone(caller, SHARED | libc::CLONE_VM as u64).map_err(failed("it could not clone"))?;
     let copy = Caller::new(helper, instruction, options | EXIT_WITH_TRACER, None)
         .and_then(|mut helper| {
@@ -137,8 +137,8 @@ fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Pid, Pr
 }
 
 impl Snapshot {
-    /// Does what need not happen while the process is stopped. Closes the descriptors shared with it. Leaves its session and
-    /// process group, whose number could not be used again (by a restart) before init has waited for the snapshot. Makes
+    /// Does what the process need not be stopped for. Closes the descriptors shared with it. Leaves its session and
+    /// process group, whose number a restart could not reuse before init has waited for the snapshot. Makes
     /// the snapshot the first to be killed when memory is short.
     pub(crate) fn settle(&mut self, instruction: u64) -> io::Result<()> {
         let mut caller = Caller::new(self.pid, instruction, EXIT_WITH_TRACER, None)?;
@@ -151,7 +151,7 @@ impl Snapshot {
         if result < 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
         }
-        // Where this fails, the snapshot is as likely to be killed as any other process.
+        // If this fails, the OOM killer treats the snapshot as any other process.
         let _ = fs::write(procfs::path(self.pid, "oom_score_adj"), "1000");
         Ok(())
     }

@@ -1,9 +1,8 @@
-//! Making a stopped process call the kernel: a thread is pointed at a `syscall` instruction in the vDSO, and gets its
-//! registers back.
+//! System calls by a stopped process: a thread executes a `syscall` instruction of the vDSO, then gets its registers back.
 //!
 //! A thread that was inside a system call when it was stopped has a result there that makes the kernel restart the
 //! call after signals are handled. It must therefore get its registers back on the way out of the kernel, before
-//! signals are looked at: at a stop of `PTRACE_INTERRUPT`'s kind, not at the end of a system call.
+//! signals are handled: at a stop of `PTRACE_INTERRUPT`'s kind, not at the end of a system call.
 
 use std::io;
 
@@ -17,7 +16,7 @@ use crate::populated::Run;
 use crate::ptrace::{self, Waited};
 use crate::stub::Stub;
 
-/// Places of registers in `struct user_regs_struct`, in words.
+/// Indices of registers in `struct user_regs_struct`, in words.
 pub(crate) mod register {
     pub(crate) const R11: usize = 6;
     pub(super) const R10: usize = 7;
@@ -45,7 +44,7 @@ const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 /// Every signal that can be blocked.
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// A register in a set, by its place in words; 0 if the set lacks it.
+/// Returns a register of a set, by its index in words; 0 if the set lacks it.
 pub(crate) fn word(registers: &[u8], place: usize) -> u64 {
     let bytes = registers.get(place * 8..).and_then(<[u8]>::first_chunk);
     bytes.copied().map_or(0, u64::from_ne_bytes)
@@ -73,20 +72,20 @@ impl Vdso {
     }
 }
 
-/// A stopped thread that makes system calls for us. [`restore`](Self::restore) has to be called before it may go on.
+/// A stopped thread that makes system calls for us. [`restore`](Self::restore) must precede its resumption.
 pub(crate) struct Caller {
     tid: Pid,
     instruction: u64,
     saved: Vec<u8>,
     mask: u64,
-    /// The process a call has made, as its tracer sees it.
+    /// The process that a call created, by its PID in the tracer's namespace.
     child: Option<Pid>,
     /// A stop signal came meanwhile, and is sent again later.
     pub(crate) stop_signal: Option<i32>,
 }
 
 impl Caller {
-    /// Takes over a thread stopped by `PTRACE_INTERRUPT`. With a stub it goes on as before if its tracer dies.
+    /// Takes over a thread stopped by `PTRACE_INTERRUPT`. With a stub, the thread continues as before if its tracer dies.
     pub(crate) fn new(
         tid: Pid,
         instruction: u64,
@@ -109,12 +108,12 @@ impl Caller {
         Ok(Self { tid, instruction, saved, mask, child: None, stop_signal: None })
     }
 
-    /// The `syscall` instruction it uses.
+    /// Returns the address of its `syscall` instruction.
     pub(crate) fn instruction(&self) -> u64 {
         self.instruction
     }
 
-    /// The process that the last call made, if it did.
+    /// Returns the process that the last call created, if any.
     pub(crate) fn take_child(&mut self) -> Option<Pid> {
         self.child.take()
     }
@@ -129,7 +128,7 @@ impl Caller {
         };
         set(register::RIP, self.instruction);
         set(register::RAX, number as u64);
-        // Not inside a system call: nothing is to be started again.
+        // Not inside a system call: the kernel restarts nothing.
         set(register::ORIG_RAX, u64::MAX);
         let places = [register::RDI, register::RSI, register::RDX, register::R10, register::R8, register::R9];
         for (place, argument) in places.into_iter().zip(arguments) {
@@ -145,14 +144,14 @@ impl Caller {
     /// Gives the thread its registers and signal mask back, and leaves it stopped by `PTRACE_INTERRUPT` as before.
     pub(crate) fn restore(&mut self) -> io::Result<()> {
         ptrace::interrupt(self.tid)?;
-        // The kernel looks at signals after the interruption, by when the thread has its registers.
+        // The kernel handles signals after the interruption, when the thread has its registers.
         ptrace::set_signal_mask(self.tid, self.mask)?;
         ptrace::set_registers(self.tid, NT_PRSTATUS, &self.saved)?;
         self.run_to(ptrace::resume, |waited| matches!(waited, Waited::Trapped(_)))?;
         ptrace::set_options(self.tid, 0)
     }
 
-    /// Lets the thread go on until it stops in the way waited for.
+    /// Resumes the thread until the expected kind of stop.
     fn run_to(
         &mut self,
         go: impl Fn(Pid) -> io::Result<()>,
@@ -183,7 +182,7 @@ pub(crate) fn wait_for_child(pid: Pid) -> io::Result<()> {
     }
 }
 
-/// The error for something that failed while a snapshot was being made.
+/// Returns the error of a failed step of a snapshot.
 pub(crate) fn no_snapshot(pid: Pid, reason: impl Into<String>) -> ProcessError {
     ProcessError::NoSnapshot { pid, reason: reason.into() }
 }

@@ -1,5 +1,5 @@
-//! The ptrace requests this crate makes, and the waiting that goes with them. Every request has to come from the thread
-//! that seized: a tracer is a thread, not a process.
+//! ptrace requests, and waiting for tracees. Every request must come from the thread that seized the tracee: a tracer is a
+//! thread, not a process.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -34,16 +34,16 @@ mod requests {
     pub(super) const GET_SYSCALL_USER_DISPATCH_CONFIG: c_uint = 0x4211;
 }
 
-/// What a wait for a tracee found.
+/// The state of a tracee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// Nothing has happened yet.
     Running,
-    /// Stopped by `PTRACE_INTERRUPT`, or (signal not SIGTRAP) as its whole process is.
+    /// Stopped by `PTRACE_INTERRUPT`, or in a group-stop (a signal other than SIGTRAP).
     Trapped(c_int),
-    /// Stopped on the way to a signal, which it gets when the tracer says so.
+    /// Stopped before the delivery of a signal, which the tracer decides on.
     Signal(c_int),
-    /// Stopped at an event the tracer asked for: `PTRACE_EVENT_CLONE` and the like.
+    /// Stopped at a requested event: `PTRACE_EVENT_CLONE` and the like.
     Event(c_int),
     /// It is gone.
     Gone,
@@ -52,8 +52,8 @@ pub(crate) enum Waited {
 /// Makes a request that takes addresses of this program's memory.
 ///
 /// # Safety
-/// `addr` and `data` are what this kind of request takes (ptrace(2)). What is an address refers to memory that lives
-/// through the call, is as large as the kernel reads or writes, and may be written to where it writes.
+/// `addr` and `data` must be valid for the request (ptrace(2)). Addresses must refer to memory that lives through the call
+/// and is as large as what the kernel reads or writes, and writable if it writes.
 unsafe fn request(kind: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<c_long> {
     // SAFETY: promised by the caller.
     let result = unsafe {
@@ -78,22 +78,22 @@ pub(crate) fn seize(tid: pid_t) -> io::Result<()> {
     control(requests::SEIZE, tid, 0)
 }
 
-/// Asks a seized thread to stop. What it does in the kernel is restarted when it goes on.
+/// Asks a seized thread to stop. The kernel restarts its system call when it resumes.
 pub(crate) fn interrupt(tid: pid_t) -> io::Result<()> {
     control(requests::INTERRUPT, tid, 0)
 }
 
-/// Lets a stopped thread go, with the signal it was stopped at (0 for none).
+/// Detaches from a stopped thread and delivers the signal it was stopped at (0 for none).
 pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
     control(requests::DETACH, tid, signal)
 }
 
-/// Lets a stopped thread run to the next start or end of a system call.
+/// Resumes a stopped thread until the next start or end of a system call.
 pub(crate) fn to_system_call(tid: pid_t) -> io::Result<()> {
     control(requests::SYSCALL, tid, 0)
 }
 
-/// Lets a stopped thread run.
+/// Resumes a stopped thread.
 pub(crate) fn resume(tid: pid_t) -> io::Result<()> {
     control(requests::CONT, tid, 0)
 }
@@ -121,7 +121,7 @@ pub(crate) fn set_options(tid: pid_t, options: c_int) -> io::Result<()> {
     control(requests::SETOPTIONS, tid, options)
 }
 
-/// The number that belongs to the event a thread is stopped at, such as the new thread's id.
+/// Returns the message of the event at which a thread is stopped, such as the ID of a new thread.
 pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
     let mut message: u64 = 0;
     // SAFETY: the kernel writes an unsigned long.
@@ -129,7 +129,7 @@ pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
     Ok(message)
 }
 
-/// A register set of a stopped thread (`NT_*` number); none if the machine has no such registers.
+/// Returns a register set (`NT_*` number) of a stopped thread; `None` if the machine lacks these registers.
 pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0u8; REGSET_ROOM];
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -142,7 +142,7 @@ pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
             bytes.shrink_to_fit();
             Ok(Some(bytes))
         }
-        // EINVAL: the architecture has no such set; ENODEV, EOPNOTSUPP: this processor or thread hasn't.
+        // EINVAL: the architecture has no such set; ENODEV, EOPNOTSUPP: this processor or thread lacks it.
         Err(error)
             if matches!(
                 error.raw_os_error(),
@@ -155,13 +155,13 @@ pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The general registers of a stopped thread of a 64-bit process.
+/// Returns the general registers of a stopped thread of a 64-bit process.
 pub(crate) fn general_registers(tid: pid_t) -> io::Result<Vec<u8>> {
     let registers = registers(tid, NT_PRSTATUS)?.unwrap_or_default();
     if registers.len() == GENERAL_REGISTERS { Ok(registers) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
-/// Writes one word to the memory of a stopped thread's process, past its protection: private memory is copied first.
+/// Writes one word to the memory of a stopped thread's process, regardless of its protection: private memory is copied first.
 pub(crate) fn poke(tid: pid_t, address: u64, word: u64) -> io::Result<()> {
     // SAFETY: the kernel writes to the tracee's memory, not to ours.
     unsafe { request(requests::POKEDATA, tid, address as usize, word as usize) }.map(drop)
@@ -174,7 +174,7 @@ pub(crate) fn set_registers(tid: pid_t, kind: u32, bytes: &[u8]) -> io::Result<(
     unsafe { request(requests::SETREGSET, tid, kind as usize, (&raw mut iov).expose_provenance()) }.map(drop)
 }
 
-/// The signal information of the stop; none in a group-stop, which has none.
+/// Returns the signal information of the stop; `None` in a group-stop.
 pub(crate) fn signal_info(tid: pid_t) -> Option<[u8; SIGINFO]> {
     let mut info = [0u64; SIGINFO / 8];
     // SAFETY: the kernel writes a siginfo_t, which has as many bytes.
@@ -186,7 +186,7 @@ pub(crate) fn signal_info(tid: pid_t) -> Option<[u8; SIGINFO]> {
     Some(bytes)
 }
 
-/// The signals a stopped thread blocks.
+/// Returns the signals that a stopped thread blocks.
 pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
     let mut mask: u64 = 0;
     // SAFETY: the kernel writes a mask of the size that `addr` says.
@@ -194,14 +194,14 @@ pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
     Ok(mask)
 }
 
-/// Sets the signals a stopped thread blocks.
+/// Sets the signals that a stopped thread blocks.
 pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
     // SAFETY: the kernel reads a mask of the size that `addr` says.
     unsafe { request(requests::SETSIGMASK, tid, size_of::<u64>(), (&raw const mask).expose_provenance()) }
         .map(drop)
 }
 
-/// Looks whether a tracee has stopped or ended, or waits until it has.
+/// Returns the state of a tracee, or waits until it stops or ends.
 pub(crate) fn wait(tid: pid_t, block: bool) -> io::Result<Waited> {
     let mut status = MaybeUninit::<c_int>::zeroed();
     let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
@@ -212,7 +212,7 @@ pub(crate) fn wait(tid: pid_t, block: bool) -> io::Result<Waited> {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
-                // Another thread's exec, or its tracer's death, took it away.
+                // It is gone: another thread called exec, or its tracer died.
                 Some(libc::ECHILD) => return Ok(Waited::Gone),
                 _ => return Err(error),
             }

@@ -1,4 +1,4 @@
-//! Stopping all threads of a process, and resuming them as they were.
+//! Stops all threads of a process and resumes them.
 
 use std::time::{Duration, Instant};
 
@@ -16,15 +16,15 @@ const SPIN: Duration = Duration::from_millis(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thread {
     pub(crate) tid: Pid,
-    /// The signal it was on its way to, which it gets when let go; 0 for none.
+    /// The pending signal, delivered when it resumes; 0 for none.
     pub(crate) signal: i32,
-    /// Whether it stopped for [`ptrace::interrupt`] alone, so that nothing is owed to it.
+    /// Whether it stopped for [`ptrace::interrupt`] alone, so that no signal must be delivered.
     pub(crate) clean: bool,
 }
 
-/// A process whose threads are all stopped. Dropping it lets them go; so does the kernel if this program dies, since
-/// a tracee without a tracer goes on (`exit_ptrace()`, kernel/ptrace.c), with the signal it was on its way to.
-/// Belongs to the thread that made it: no other may let go.
+/// A process whose threads are all stopped. Dropping it resumes them; so does the kernel if this program dies, since
+/// a tracee without a tracer resumes (`exit_ptrace()`, kernel/ptrace.c) with its pending signal. Belongs to the thread that
+/// created it: no other may resume them.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pid: Pid,
@@ -36,14 +36,14 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    /// Stops all threads of a process, those that appear meanwhile too.
+    /// Stops all threads of a process, including those that it creates meanwhile.
     pub(crate) fn stop(pid: Pid) -> Result<Self, ProcessError> {
         let since = Instant::now();
         let mut stopped =
             Self { pid, threads: Vec::new(), since, held: true, _not_send: std::marker::PhantomData };
         let mut running: Vec<Pid> = Vec::new();
         let mut gone: Vec<Pid> = Vec::new();
-        // A stopped thread makes no threads: the round that finds nothing new is the last.
+        // A stopped thread creates no threads: the round that finds no new one is the last.
         loop {
             let mut news = false;
             for tid in procfs::threads(pid)? {
@@ -55,7 +55,7 @@ impl Stopped {
                     Ok(true) => running.push(tid),
                     Ok(false) => continue,
                     Err(error) => {
-                        // Those on their way to a stop can be let go once they are there.
+                        // Threads that are about to stop can be resumed once they have.
                         stopped.wait_for(&mut running, &mut gone)?;
                         return Err(error);
                     }
@@ -73,7 +73,7 @@ impl Stopped {
         Ok(stopped)
     }
 
-    /// Seizes and interrupts one thread. False if there is nothing to be stopped.
+    /// Seizes and interrupts one thread. Returns false if there is nothing to stop.
     fn seize(&self, tid: Pid) -> Result<bool, ProcessError> {
         let failed = |action| move |source| ProcessError::Trace { action, tid, source };
         match ptrace::seize(tid) {
@@ -110,7 +110,7 @@ impl Stopped {
                 Waited::Running => {
                     let waiting = begun.elapsed();
                     if waiting > STOP_TIMEOUT {
-                        // It cannot be let go before it has stopped; the kernel does it when this program ends.
+                        // It cannot be resumed before it has stopped; the kernel resumes it when this program ends.
                         let state = Status::read(tid).map(|status| status.state).unwrap_or_default();
                         let (pid, seconds) = (self.pid, STOP_TIMEOUT.as_secs());
                         return Err(ProcessError::Stuck { pid, tid, seconds, state });

@@ -58,7 +58,7 @@ const CODE: [u8; 160] = [
     0xff, 0x25, 0x56, 0x00, 0x00, 0x00,                //  94 jmp [rip: 0xf0]
     0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00,                //  9a nop [rax+rax*1+0x0]
 ];
-/// Where the code begins that only restores.
+/// Start of the code that only restores.
 const RESTORE: u64 = 0x37;
 /// The signal mask, the registers R11 to RDI in the order of `struct user_regs_struct`, and RIP.
 const DATA: usize = 11 * 8;
@@ -70,8 +70,8 @@ pub(crate) struct Stub {
 }
 
 impl Stub {
-    /// Writes the code to a process whose threads are all stopped, through the thread `tid`. Returns none where there is
-    /// no room, where the kernel forbids the write, or where a thread still runs code that a killed run left.
+    /// Writes the code to a process whose threads are all stopped, through the thread `tid`. Returns `None` if there is
+    /// no room, the kernel forbids the write, or a thread still runs code that a killed run left.
     pub(crate) fn place(vdso: &Vdso, tid: Pid, threads: impl Iterator<Item = Pid>) -> Option<Self> {
         let room = vdso.code.get(vdso.code.len().checked_sub(SIZE)?..)?;
         let stub = Self { address: vdso.address + (vdso.code.len() - SIZE) as u64 };
@@ -93,7 +93,7 @@ impl Stub {
         self.address
     }
 
-    /// Sets what is to be restored. Returns the registers with which a thread goes on to restore them.
+    /// Sets the state to restore. Returns the registers with which a thread resumes at the code that restores it.
     pub(crate) fn load(&self, tid: Pid, saved: &[u8], mask: u64) -> io::Result<Vec<u8>> {
         let mut data = mask.to_ne_bytes().to_vec();
         data.extend_from_slice(&saved[register::R11 * 8..register::ORIG_RAX * 8]);
@@ -113,7 +113,7 @@ impl Stub {
         Ok(registers)
     }
 
-    /// Puts back the zeros, in the process or a copy of it.
+    /// Clears the code, in the process or a copy of it.
     pub(crate) fn clear(&self, tid: Pid) -> io::Result<()> {
         // From the end: see `is_free`.
         (0..SIZE / 8).rev().try_for_each(|word| ptrace::poke(tid, self.address + word as u64 * 8, 0))
