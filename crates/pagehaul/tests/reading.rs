@@ -300,7 +300,7 @@ fn commands_that_print() -> Vec<Vec<&'static str>> {
         "read vmcore --phys 0x5000000",
         "verify dump",
         "completions bash",
-        "bench codec --time 1 -c lzo",
+        "bench codec --time 1ms -c lzo",
     ];
     lines.iter().map(|line| line.split(' ').collect()).collect()
 }
