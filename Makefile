@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages test-packages test-kdump test-arm64 static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet test-packages test-kdump test-arm64 static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
+	@echo "make fleet              pagehaul-fleet, which makes tables of the facts of many dumps"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make test-arm64         the binary for arm64, run by an emulator"
@@ -97,6 +98,10 @@ static: setup-build
 test-arm64:
 	scripts/setup.sh build aarch64 emulator
 	scripts/test_arm64.sh
+
+# The second program: Parquet tables of many crashes, and reports.
+fleet: setup-build
+	cargo build --release --locked -p pagehaul-fleet
 
 packages: setup
 	scripts/packages.sh

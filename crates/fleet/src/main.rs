@@ -1,0 +1,54 @@
+//! `pagehaul-fleet`: facts of many crashes. Extraction drives one process per dump; a report reads the tables.
+
+mod extract;
+mod one;
+mod report;
+mod table;
+mod tables;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Make tables of the facts of many crashes, and report on them
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Extract(extract::ExtractArguments),
+    /// For `extract`: one dump
+    #[command(hide = true)]
+    ExtractOne(one::OneArguments),
+    Report(report::ReportArguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Extract(arguments) => extract::run(&arguments),
+        Command::ExtractOne(arguments) => one::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+    };
+    result.unwrap_or_else(|error| {
+        tell(&format!("pagehaul-fleet: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Writes a line to standard error; that it cannot be written changes nothing.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", pagehaul_present::printable(line));
+}
+
+/// Writes to standard output. A reader that has seen enough is no error.
+fn say(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
