@@ -23,8 +23,8 @@ pub fn table(kernels: &[String], pagehaul: Option<PathBuf>) -> Result<String> {
         None => build::pagehaul_for_plan()?,
     };
     let mut out = String::from(
-        "| kernel | level | planned MiB | dump MiB | off by | goal 5 % | planned s | took s | off by | goal 30 % |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "| kernel | level | planned MiB | range MiB | dump MiB | off by | goal 5 % | planned s | took s | off by | goal 30 % |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for kernel in kernels {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -44,8 +44,9 @@ pub fn table(kernels: &[String], pagehaul: Option<PathBuf>) -> Result<String> {
         for (level, dump) in LEVELS.iter().zip(crash.dumps()) {
             let dumps = plan["dumps"].as_array().context("the plan has dumps")?;
             let planned = dumps.iter().find(|of| of["level"] == *level).context("the plan lacks a level")?;
-            let planned = planned["bytes"].as_f64().context("a dump has a size")?;
-            row(&mut out, kernel, *level, planned, dump.report.dump_bytes as f64)?;
+            let size = |name: &str| planned[name].as_f64().context("a dump has a size");
+            let range = [size("bytes")?, size("least")?, size("most")?];
+            row(&mut out, kernel, *level, range, dump.report.dump_bytes as f64)?;
             if *level == PLANNED {
                 let planned = plan["seconds"].as_f64().context("the plan has a time")?;
                 let off = percent(planned, dump.report.seconds);
@@ -63,13 +64,21 @@ pub fn table(kernels: &[String], pagehaul: Option<PathBuf>) -> Result<String> {
     Ok(out)
 }
 
-fn row(out: &mut String, kernel: &str, level: u64, planned: f64, found: f64) -> Result<()> {
+fn row(
+    out: &mut String,
+    kernel: &str,
+    level: u64,
+    [planned, least, most]: [f64; 3],
+    found: f64,
+) -> Result<()> {
     let off = percent(planned, found);
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     write!(
         out,
-        "| {kernel} | {level} | {:.1} | {:.1} | {off:+.1} % | {} |",
+        "| {kernel} | {level} | {:.1} | {:.1}-{:.1} | {:.1} | {off:+.1} % | {} |",
         mib(planned),
+        mib(least),
+        mib(most),
         mib(found),
         verdict(off, SIZE_GOAL)
     )?;

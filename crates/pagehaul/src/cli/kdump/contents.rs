@@ -148,10 +148,20 @@ impl Memory {
         let tables =
             Layout::new(PageSize::KIB_4, self.max_pfn, NOTES).map_or(0, |layout| layout.descriptors_offset());
         let fixed = tables + pages * PageDesc::SIZE as u64 + PAGE_SIZE as u64;
+        let bytes = fixed + stored as u64;
+        let kernel = kept().find(|class| class.used_for == PageUse::Kernel);
+        let is_kept = |used_for: PageUse| used_for.is_kept(level);
+        let (fewer, more) = kernel.map_or((0.0, 0.0), |kernel| {
+            let freed = if is_kept(PageUse::Free) { 0 } else { self.per_cpu_free.min(kernel.pages) };
+            let filled = kernel.pages as f64 * kernel.zero;
+            (freed as f64 * (PageDesc::SIZE as f64 + kernel.stored), filled * kernel.stored_of_nonzero())
+        });
         Dump {
             level,
             pages,
-            bytes: fixed + stored as u64,
+            bytes,
+            least: bytes.saturating_sub(fewer as u64),
+            most: bytes.saturating_add(more as u64),
             stored,
             cpu_seconds: sum(|class| class.microseconds) / 1e6,
         }
@@ -159,6 +169,11 @@ impl Memory {
 }
 
 impl Class {
+    /// Bytes stored for a page that is not zero.
+    fn stored_of_nonzero(&self) -> f64 {
+        if self.zero < 1.0 { self.stored / (1.0 - self.zero) } else { 0.0 }
+    }
+
     fn new(used_for: PageUse, pages: u64, measured: Contents) -> Self {
         let contents = if measured.pages > 0 { Origin::Measured } else { Origin::Assumed };
         let of = if contents == Origin::Measured { measured } else { ASSUMED };
@@ -182,9 +197,36 @@ pub(super) struct Dump {
     pub(super) pages: u64,
     /// Size of the file.
     pub(super) bytes: u64,
+    /// The size if the free pages in per-CPU lists, which count as the kernel's, are freed before the crash.
+    pub(super) least: u64,
+    /// The size if the kernel fills its pages of zeros before the crash.
+    pub(super) most: u64,
     #[serde(skip)]
     pub(super) stored: f64,
     /// Seconds that one CPU packs its pages.
     #[serde(skip)]
     pub(super) cpu_seconds: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_a_range_by_what_may_become_of_the_kernels_pages() {
+        let class = |used_for, pages| {
+            Class::new(used_for, pages, Contents { pages: 100, zero: 20, stored: 80 * 1000, seconds: 1.0 })
+        };
+        let memory = Memory {
+            classes: vec![class(PageUse::Kernel, 1000), class(PageUse::Free, 5000)],
+            pages: Origin::Measured,
+            per_cpu_free: 50,
+            ..Memory::assumed(1 << 30, String::new())
+        };
+        let dump = memory.dump(31);
+        // 50 pages of 800 bytes on average, with their descriptors; 200 pages of zeros become pages of 1000 bytes.
+        assert_eq!((dump.bytes - dump.least, dump.most - dump.bytes), (50 * (800 + 24), 200 * 1000));
+        // Free pages are kept: it does not matter whether the lists are emptied.
+        assert_eq!(memory.dump(0).least, memory.dump(0).bytes);
+    }
 }

@@ -375,9 +375,10 @@ fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
         ]);
     }
     write!(out, "\n{table}")?;
-    let mut table = Table::new(["level", "pages", "dump"]);
+    let mut table = Table::new(["level", "pages", "dump", "least", "most"]);
     for dump in &plan.dumps {
-        table.row([dump.level.to_string(), count(dump.pages), bytes(dump.bytes)]);
+        let sizes = [dump.bytes, dump.least, dump.most].map(bytes);
+        table.row([vec![dump.level.to_string(), count(dump.pages)], sizes.to_vec()].concat());
     }
     write!(out, "\nSize with {}:\n{table}", plan.codec)?;
     let assumed = if plan.disk_rate == Origin::Assumed { " (assumed)" } else { "" };
