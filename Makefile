@@ -67,7 +67,8 @@ test: setup check guide static
 	$(TARGET)/release/lab validate --kernel all
 	$(TARGET)/release/lab validate-triage --kernel 5.10
 	$(TARGET)/release/lab validate-triage --kernel 6.1
-	$(TARGET)/release/lab validate-triage --kernel 6.12 --scenario null --scenario deadlock
+	$(TARGET)/release/lab validate-triage --kernel 6.12 --scenario null --scenario deadlock \
+		--scenario suspended --scenario reclaim --scenario vmalloc --scenario use-after-free
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
