@@ -47,8 +47,13 @@ setting disabled USE_KDUMP=0
 setting refused-option 'MAKEDUMP_ARGS="-c -d 31 --config /etc/erase"'
 setting no-compressor KDUMP_COMPRESSION=lzop
 setting compressed-twice KDUMP_COMPRESSION=gzip
-setting no-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 irqpoll"'
-setting wrong-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 disable_cpu_apicid=7"'
+# Since 6.9 the capture kernel finds the boot CPU itself.
+case $(uname -r) in
+[45].* | 6.[0-8].*)
+    setting no-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 irqpoll"'
+    setting wrong-disable-cpu-apicid 'KDUMP_CMDLINE_APPEND="nr_cpus=2 disable_cpu_apicid=7"'
+    ;;
+esac
 setting no-ssh-key SSH=kdump@host
 setting unknown-host SSH=kdump@host
 setting no-target KDUMP_COREDIR=/nowhere
