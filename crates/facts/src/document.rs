@@ -105,12 +105,12 @@ impl Facts {
         });
         let names = names.map_err(|why| note("host", why)).ok();
         let name = |at| names.as_ref().and_then(|names| field(names, at));
-        let (records, left_out) = records(&log);
-        if left_out > 0 {
+        let (records, skipped) = records(&log);
+        if skipped > 0 {
             note(
                 "log",
                 format!(
-                    "the first {left_out} records are left out: the log is longer than {} MiB",
+                    "the first {skipped} records are missing: the log is longer than {} MiB",
                     MOST_LOG >> 20
                 ),
             );
@@ -165,8 +165,8 @@ fn records(log: &KernelLog) -> (Vec<LogRecord>, usize) {
         fits
     });
     let count = kept.count();
-    let left_out = log.records.len() - count;
-    let records = log.records.iter().skip(left_out).map(|record| LogRecord {
+    let skipped = log.records.len() - count;
+    let records = log.records.iter().skip(skipped).map(|record| LogRecord {
         seq: record.sequence,
         time_ns: record.nanoseconds,
         level: record.level,
@@ -175,5 +175,5 @@ fn records(log: &KernelLog) -> (Vec<LogRecord>, usize) {
         cpu: if let Some(Caller::Cpu(number)) = record.caller { Some(number) } else { None },
         text: record.text.clone(),
     });
-    (records.collect(), left_out)
+    (records.collect(), skipped)
 }
