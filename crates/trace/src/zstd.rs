@@ -1,4 +1,16 @@
-use zstd_safe::DCtx;
+use std::io;
+
+use zstd_safe::{CCtx, DCtx};
+
+/// Returns a compressor. zstd's own constructor panics where memory is short.
+pub(crate) fn compressor() -> io::Result<CCtx<'static>> {
+    CCtx::try_create().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Returns a decompressor.
+pub(crate) fn decompressor() -> io::Result<DCtx<'static>> {
+    DCtx::try_create().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
 
 /// Decompresses a zstd frame into `out`, which must come to exactly `raw` bytes.
 ///

@@ -300,6 +300,12 @@ impl Faulty {
         self.state.lock().unwrap().files.push((Some(name.into()), bytes));
     }
 
+    /// Returns what a file holds.
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state.lock().unwrap();
+        Some(state.files[state.find(name.as_ref())?].1.clone())
+    }
+
     /// Takes a file away.
     pub fn take(&self, name: &str) -> Option<Vec<u8>> {
         let mut state = self.state.lock().unwrap();

@@ -30,7 +30,8 @@ impl Codec {
                 decoder.read_to_end(&mut out).map_err(|error| format!("zlib data is damaged: {error}"))?;
             }
             Self::Zstd => {
-                zstd::decompress(&mut zstd_safe::DCtx::create(), packed, raw, &mut out)?;
+                let mut context = zstd::decompressor().map_err(|error| error.to_string())?;
+                zstd::decompress(&mut context, packed, raw, &mut out)?;
             }
         }
         if out.len() == raw {

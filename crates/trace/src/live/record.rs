@@ -118,7 +118,7 @@ impl Recorder {
         while !pipes.is_empty() {
             let part: Vec<_> = pipes.drain(..pipes.len().min(CPUS_PER_THREAD)).collect();
             let (shared, seen) = (shared.clone(), References::new(&formats, layout));
-            let encoder = BlockEncoder::new(path, options.level);
+            let encoder = BlockEncoder::new(path, options.level)?;
             let thread = std::thread::Builder::new().name("record".into()).spawn(move || {
                 let result = read(&shared, part, seen, layout, encoder);
                 shared.failed.fetch_or(result.is_err(), Ordering::Relaxed);

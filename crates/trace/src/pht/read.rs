@@ -23,7 +23,7 @@ struct Location {
 pub(crate) fn open(input: Input) -> Result<BinaryTrace<Blocks>, TraceError> {
     let mut info = TraceInfo { origin: Origin::Recording, ..TraceInfo::default() };
     let blocks = scan(&input, &mut info.warnings)?;
-    let mut context = DCtx::create();
+    let mut context = decompressor(&input)?;
     let mut metadata = Metadata::default();
     let mut cpus = BTreeMap::<u32, Vec<Location>>::new();
     for block in blocks {
@@ -48,7 +48,9 @@ pub(crate) fn open(input: Input) -> Result<BinaryTrace<Blocks>, TraceError> {
             "the recording is truncated: it has no end block, and its last events may be missing".into(),
         );
     }
-    let sources = cpus.into_iter().map(|(cpu, blocks)| (cpu, Blocks::new(input.clone(), blocks, layout)));
+    let sources =
+        cpus.into_iter().map(|(cpu, blocks)| Ok((cpu, Blocks::new(input.clone(), blocks, layout)?)));
+    let sources = sources.collect::<Result<Vec<_>, TraceError>>()?;
     let merge = Merge::new(sources, layout, &metadata.formats);
     Ok(BinaryTrace { info, formats: metadata.formats, comms: metadata.comms, merge })
 }
@@ -144,6 +146,10 @@ fn scan(input: &Input, warnings: &mut Vec<String>) -> Result<Vec<Location>, Trac
     Ok(blocks)
 }
 
+fn decompressor(input: &Input) -> Result<DCtx<'static>, TraceError> {
+    zstd::decompressor().map_err(TraceError::io(input.path(), "decompress"))
+}
+
 /// Decompresses a block into `raw`. The inner error means that the block is damaged.
 fn decompress(
     input: &Input,
@@ -166,16 +172,9 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    fn new(input: Input, blocks: Vec<Location>, layout: SubBufferLayout) -> Self {
-        let sub_buffer_size = layout.sub_buffer_size as usize;
-        Self {
-            input,
-            blocks: blocks.into_iter(),
-            context: DCtx::create(),
-            raw: Vec::new(),
-            at: 0,
-            sub_buffer_size,
-        }
+    fn new(input: Input, blocks: Vec<Location>, layout: SubBufferLayout) -> Result<Self, TraceError> {
+        let (context, sub_buffer_size) = (decompressor(&input)?, layout.sub_buffer_size as usize);
+        Ok(Self { input, blocks: blocks.into_iter(), context, raw: Vec::new(), at: 0, sub_buffer_size })
     }
 }
 

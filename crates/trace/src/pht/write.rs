@@ -17,13 +17,13 @@ pub(crate) struct BlockEncoder {
 
 impl BlockEncoder {
     /// Compresses with this zstd level; `path` is for error messages.
-    pub(crate) fn new(path: &Path, level: i32) -> Self {
-        let mut zstd = CCtx::create();
+    pub(crate) fn new(path: &Path, level: i32) -> Result<Self, TraceError> {
+        let mut zstd = crate::zstd::compressor().map_err(TraceError::io(path, "compress"))?;
         for parameter in [CParameter::CompressionLevel(level), CParameter::ChecksumFlag(true)] {
             // All versions of zstd 1 know both parameters.
             let _ = zstd.set_parameter(parameter);
         }
-        Self { path: path.to_owned(), zstd, bytes: Vec::new() }
+        Ok(Self { path: path.to_owned(), zstd, bytes: Vec::new() })
     }
 
     /// Compresses sub-buffers of a CPU. Blocks of a CPU must be appended in time order.
@@ -59,7 +59,7 @@ impl<W: Write> PhtWriter<W> {
     /// Writes the magic number. `level` is the zstd level; `path` is for error messages.
     pub fn new(mut out: W, path: &Path, level: i32) -> Result<Self, TraceError> {
         out.write_all(MAGIC).map_err(TraceError::io(path, "write"))?;
-        Ok(Self { out, encoder: BlockEncoder::new(path, level), written: MAGIC.len() as u64 })
+        Ok(Self { out, encoder: BlockEncoder::new(path, level)?, written: MAGIC.len() as u64 })
     }
 
     /// Returns the bytes written so far.
