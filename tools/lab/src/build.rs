@@ -28,6 +28,13 @@ pub fn pagehaul_for_plan() -> Result<PathBuf> {
     static_program("pagehaul", "kdump-setup", has_target(MUSL) && runs("musl-gcc", &["--version"]))
 }
 
+/// Builds pagehaul-fleet for this machine.
+pub fn fleet() -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["--package", "pagehaul-fleet", "--bin", "pagehaul-fleet"]);
+    run(command, "pagehaul-fleet")
+}
+
 /// Builds an example of a package in release mode for this machine, and returns its path.
 pub fn example(package: &str, name: &str) -> Result<PathBuf> {
     let mut command = cargo();

@@ -51,9 +51,12 @@ fn every_command_on_a_crash_works() {
         return;
     }
     let crash = lab::crash(&lab::Config { kernel: "6.12".into(), ..lab::Config::default() }).unwrap();
-    let pagehaul = lab::build::pagehaul().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(pagehaul, directory.path().join("pagehaul")).unwrap();
+    let programs =
+        [("pagehaul", lab::build::pagehaul().unwrap()), ("pagehaul-fleet", lab::build::fleet().unwrap())];
+    for (name, program) in programs {
+        std::os::unix::fs::symlink(program, directory.path().join(name)).unwrap();
+    }
     let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
     let run = |script: &str| {
         let mut command = Command::new("bash");
@@ -63,11 +66,15 @@ fn every_command_on_a_crash_works() {
         output.stdout
     };
     run(&format!("pagehaul capture -q '{}' dump", crash.vmcore().display()));
+    run(&format!(
+        "mkdir -p crash/1 && pagehaul capture -q --facts '{}' crash/1/dump",
+        crash.vmcore().display()
+    ));
     let blocks: Vec<_> = guide::blocks().into_iter().filter(|block| block.needs == "crash").collect();
     assert!(!blocks.is_empty());
     for block in blocks {
         for command in block.script.lines() {
-            assert!(!run(command).is_empty(), "{command} prints nothing");
+            assert!(!run(&command.replace("/var/crash/", "crash/")).is_empty(), "{command} prints nothing");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Options that several commands share: one spelling, one meaning and one sentence each.
 
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench", feature = "kdump-setup"))]
+#[cfg(any(feature = "bench", feature = "kdump-setup"))]
 use std::path::Path;
 use std::path::PathBuf;
 use std::thread;
