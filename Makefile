@@ -68,7 +68,7 @@ test: setup check guide static
 	$(TARGET)/release/lab validate-triage --kernel 5.10
 	$(TARGET)/release/lab validate-triage --kernel 6.1
 	$(TARGET)/release/lab validate-triage --kernel 6.12 --scenario null --scenario deadlock \
-		--scenario suspended --scenario reclaim --scenario vmalloc --scenario use-after-free
+		--scenario suspended --scenario vmalloc --scenario use-after-free
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
@@ -77,6 +77,8 @@ test: setup check guide static
 
 test-full: test
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
+	# It crashes at a moment in which usually, but not always, tasks reclaim memory.
+	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
 	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
 
 validate: setup
