@@ -191,9 +191,9 @@ class CommandLines:
             text = self.path(name).read_text(errors="replace")
             # makedumpfile 1.7.5 and newer prints the caller of each message.
             texts.append([re.sub(r"^(\[ *\d+\.\d+\]) \[ *[TC]\d+\]", r"\1", line) for line in text.splitlines()])
-        # It indents the later lines of a message, where pagehaul repeats the time.
+        # It indents the later lines of a message, where pagehaul repeats the time. They can begin with spaces of their own.
         later = [re.sub(r"^\[ *\d+\.\d+\] ", "", line) for line in texts[0]]
-        same = [a == b or (b.startswith("  ") and text == b.lstrip()) for a, b, text in zip(*texts, later)]
+        same = [a == b or (b.startswith("  ") and text.lstrip() == b.lstrip()) for a, b, text in zip(*texts, later)]
         problems += [f"{a!r}, makedumpfile {b!r}" for a, b, equal in zip(*texts, same) if not equal]
         problems += [] if len(texts[0]) == len(texts[1]) else [f"{len(texts[0])} lines, makedumpfile {len(texts[1])}"]
         self.check(f"--dump-dmesg: the same {len(texts[0])} lines", problems)
