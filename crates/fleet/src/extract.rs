@@ -1,16 +1,15 @@
 //! `pagehaul-fleet extract`.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
+use pagehaul_run::{ChildOutput, output_within};
 
 use crate::one::{Row, put};
 
@@ -49,24 +48,18 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program (/proc/self/exe)")?;
     let jobs =
         arguments.jobs.map_or_else(|| thread::available_parallelism().map_or(1, Into::into), usize::from);
-    let next = AtomicUsize::new(0);
-    let rows: Vec<anyhow::Result<Row>> = thread::scope(|scope| {
-        let work = || {
-            let mut rows = Vec::new();
-            while let Some(dump) = arguments.dumps.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let row = in_process(&program, dump, arguments);
-                rows.push(record(&arguments.to, &row).map(|()| row));
-            }
-            rows
-        };
-        let workers: Vec<_> = (1..jobs.min(arguments.dumps.len())).map(|_| scope.spawn(work)).collect();
-        let mut rows = work();
-        // A worker does not panic; if it did, its rows would be missing in the count below.
-        workers.into_iter().for_each(|worker| rows.extend(worker.join().unwrap_or_default()));
-        rows
-    });
+    let rows = map_numbers(
+        "extract",
+        jobs,
+        arguments.dumps.len() as u64,
+        || (),
+        |(), number| {
+            let row = in_process(&program, arguments.dumps.get(number as usize)?, arguments);
+            Some(record(&arguments.to, &row).map(|()| row))
+        },
+    );
     let rows = rows.into_iter().collect::<anyhow::Result<Vec<Row>>>()?;
-    let failed = rows.iter().filter(|row| row.error.is_some()).count() + (arguments.dumps.len() - rows.len());
+    let failed = rows.iter().filter(|row| row.error.is_some()).count();
     for row in &rows {
         if let Some(error) = &row.error {
             crate::tell(&format!("pagehaul-fleet: {}: {error}", row.path.display()));
@@ -78,7 +71,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let lines: usize = rows.iter().flat_map(|row| &row.tables).map(|(_, rows)| rows).sum();
     crate::say(&format!(
         "{} dumps of {} crashes, {lines} rows in {}; {failed} failed\n",
-        rows.len() - rows.iter().filter(|row| row.error.is_some()).count(),
+        rows.len() - failed,
         crashes.len(),
         arguments.to.display()
     ))?;
@@ -93,35 +86,15 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
 fn in_process(program: &Path, dump: &Path, arguments: &ExtractArguments) -> Row {
     let mut command = Command::new(program);
     command.arg("extract-one").arg("--").arg(dump).arg(&arguments.to);
-    output(&mut command, arguments.time_limit)
-        .and_then(|text| Ok(serde_json::from_slice(&text)?))
-        .unwrap_or_else(|error| Row::failed(dump, format!("{error:#}")))
-}
-
-/// Returns what a process prints within a time.
-fn output(command: &mut Command, limit: Duration) -> anyhow::Result<Vec<u8>> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("cannot start a process")?;
-    let out = child.stdout.take().context("the process has no output")?;
-    let (send, receive) = mpsc::sync_channel(1);
-    thread::spawn(move || {
-        let mut text = Vec::new();
-        let read = out.take(MOST_OUTPUT).read_to_end(&mut text);
-        // The other end is gone once the time is over.
-        let _ = send.send(read.map(|_| text));
-    });
-    let Ok(read) = receive.recv_timeout(limit) else {
-        let _ = child.kill();
-        let _ = child.wait();
-        anyhow::bail!("it takes longer than {} s", limit.as_secs());
-    };
-    let (text, status) = (read?, child.wait()?);
-    anyhow::ensure!(status.success() && !text.is_empty(), "the process that reads it failed ({status})");
-    Ok(text)
+    let row =
+        output_within(&mut command, arguments.time_limit, MOST_OUTPUT).map_err(|error| error.to_string());
+    row.and_then(|ChildOutput { bytes, status }| {
+        serde_json::from_slice(&bytes).map_err(|_| {
+            let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
+            format!("the process that reads it failed{ended}")
+        })
+    })
+    .unwrap_or_else(|why| Row::failed(dump, why))
 }
 
 /// Writes the row of a dump to the manifest, under a name made of the dump's path: the next try replaces it.

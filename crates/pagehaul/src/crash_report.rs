@@ -1,20 +1,18 @@
 //! What a capture says of the crash: `capture --triage` and `--facts`.
 //!
 //! Another process makes each, before the capture allocates anything: if a damaged kernel makes it panic, run out of memory
-//! or never end, the capture continues without it. For `--triage` it also returns which pages the report is made of. They are written first, so
-//! that an incomplete dump still explains the crash.
+//! or never end, the capture continues without it. For `--triage` it also returns which pages the report is made of. They are
+//! written first, so that an incomplete dump still explains the crash.
 
 use std::fs;
-use std::io::Read;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use pagehaul_run::{ChildOutput, output_within};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,8 +21,6 @@ use serde::{Deserialize, Serialize};
 const MOST_MEMORY: u64 = 96 << 20;
 /// Bytes of its output: the text, and the runs of pages.
 const MOST_OUTPUT: u64 = 64 << 20;
-/// Time in which a process that is killed ends, unless it waits for a device.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// What the process that makes the report returns.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -68,60 +64,15 @@ fn make<T: DeserializeOwned>(command: &str, source: &Path, budget: Duration) -> 
 }
 
 fn run<T: DeserializeOwned>(command: &mut Command, budget: Duration) -> anyhow::Result<T> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("cannot start a process")?;
-    let out = child.stdout.take().context("the process has no output")?;
-    let (send, receive) = sync_channel(1);
-    let read = move || {
-        let mut bytes = Vec::new();
-        let read = out.take(MOST_OUTPUT).read_to_end(&mut bytes);
-        // The other end is gone once the time is over.
-        let _ = send.send(read.map(|_| bytes));
-    };
-    let result = match thread::Builder::new().name("crash-report".into()).spawn(read) {
-        Ok(_) => receive.recv_timeout(budget),
-        Err(_) => Err(RecvTimeoutError::Disconnected),
-    };
-    let bytes = match result {
-        Ok(read) => read.context("cannot read what the process returns")?,
-        Err(why) => {
-            end(&mut child);
-            bail!(match why {
-                RecvTimeoutError::Timeout => format!("it takes longer than {} ms", budget.as_millis()),
-                RecvTimeoutError::Disconnected => "cannot start a thread".to_owned(),
-            });
-        }
-    };
-    let ended = end(&mut child);
+    let ChildOutput { bytes, status } = output_within(command, budget, MOST_OUTPUT)?;
     match serde_json::from_slice(&bytes) {
         Ok(Outcome::Report(report)) => Ok(report),
         Ok(Outcome::Error(why)) => bail!(why),
-        Err(_) => bail!("the process that makes it failed{ended}"),
-    }
-}
-
-/// Ends the process, and returns how it ended. One that waits for a device is left behind.
-fn end(child: &mut Child) -> String {
-    let step = Duration::from_millis(5);
-    let mut waited = Duration::ZERO;
-    // A process that has closed its output ends at once.
-    while waited < GRACE {
-        match child.try_wait() {
-            Ok(Some(status)) => return format!(" ({status})"),
-            Ok(None) => {}
-            Err(_) => break,
+        Err(_) => {
+            let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
+            bail!("the process that makes it failed{ended}")
         }
-        if waited >= step * 2 {
-            let _ = child.kill();
-        }
-        thread::sleep(step);
-        waited += step;
     }
-    String::new()
 }
 
 /// Sorts what the process returned, as a capture needs it.
@@ -163,7 +114,7 @@ mod tests {
         assert_eq!(shell("printf '{\"Error\":\"no symbols\"}'", long), "no symbols");
         assert_eq!(shell("printf nonsense", long), "the process that makes it failed (exit status: 0)");
         assert!(shell("kill -ABRT $$", long).contains("signal: 6"));
-        assert_eq!(shell("exec sleep 100", Duration::from_millis(20)), "it takes longer than 20 ms");
+        assert_eq!(shell("exec sleep 100", Duration::from_millis(20)), "it takes longer than 20ms");
     }
 
     #[test]
