@@ -110,7 +110,7 @@ pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
 pub fn zero_test(time: Duration) -> ZeroTest {
     let bytes = 256 << 20;
     let mut zeros = vec![0u8; bytes];
-    // Memory of its own for every page: untouched memory is one page of zeros in the cache.
+    // Write every page: reading untouched memory maps the shared zero page, which stays in the CPU cache.
     zeros.iter_mut().step_by(PAGE_SIZE).for_each(|byte| *byte = black_box(0));
     let pages = zeros.as_chunks::<PAGE_SIZE>().0;
     let sum = |page: &PageBuf| {

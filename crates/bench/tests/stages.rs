@@ -1,5 +1,5 @@
-//! The stages of a capture, measured on a synthetic machine. In a process of its own, because tests of `scale` check the peak
-//! memory of theirs.
+//! The stages of a capture, measured on a synthetic machine. They run in a separate process: the tests of
+//! `scale` check the peak memory of theirs.
 
 use pagehaul_bench::stages::{Config, measure};
 use pagehaul_kernel::DumpLevel;

@@ -14,7 +14,7 @@ pub enum Kind {
     NullDeref,
     /// An access to another invalid address.
     PageFault,
-    /// A general protection fault: mostly a pointer that is no address.
+    /// A general protection fault: most often a non-canonical address.
     Gpf,
     /// A failed assertion: `BUG()`.
     Bug,
@@ -42,7 +42,7 @@ pub enum Kind {
     Nmi,
     /// A file system gave up, or there is none.
     Fs,
-    /// Somebody asked for it: sysrq.
+    /// Requested by sysrq.
     Requested,
     /// Another reason.
     Other,
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// Whether an interrupt or NMI brings the news: what it interrupted is to blame.
+    /// Returns whether an interrupt or NMI reports it. The interrupted code is to blame.
     pub(crate) fn interrupts(self) -> bool {
         matches!(self, Self::SoftLockup | Self::HardLockup | Self::RcuStall | Self::Nmi)
     }

@@ -77,7 +77,7 @@ fn the_cause_counts_not_what_follows() {
     let panic = |text: &str| format!("{oops}Kernel panic - not syncing: {text}\n");
     assert_eq!(crash(&panic("Fatal exception in interrupt")), Kind::NullDeref);
     assert_eq!(crash(&panic("Attempted to kill init! exitcode=0x00000009")), Kind::NullDeref);
-    // What somebody asked for, and what hardware did, is no bug of an earlier oops.
+    // Requested panics and machine checks keep their kind, even after an oops.
     assert_eq!(crash(&panic("sysrq triggered crash")), Kind::Requested);
     assert_eq!(crash(&panic("Fatal machine check")), Kind::Mce);
     assert_eq!(crash(oops), Kind::NullDeref);

@@ -40,12 +40,12 @@ fn main() -> ExitCode {
     })
 }
 
-/// Writes a line to standard error; that it cannot be written changes nothing.
+/// Writes a line to standard error. Ignores a failure to write: the exit status still tells the result.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", pagehaul_present::printable(line));
 }
 
-/// Writes to standard output. A reader that has seen enough is no error.
+/// Writes to standard output. Ignores a closed pipe, as `head` leaves it.
 fn say(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,4 +1,4 @@
-//! The tables of one dump, made in a process of its own: what a damaged dump does to it is one failed row.
+//! Makes the tables of one dump in a separate process. A dump that kills it is one failed row of the manifest.
 
 use std::fs;
 use std::io::{BufReader, BufWriter, Read, Write};

@@ -1,8 +1,8 @@
 //! Reads how a machine is set up for kdump (kernel, reservation, configuration, initramfs, target) and finds what would keep a
 //! crash from being dumped.
 //!
-//! [`Facts::read`] collects, [`check`] judges, [`plan`] lists what brings the files to a plan. All files are read below a root directory, so that a machine's files can be
-//! examined elsewhere.
+//! [`Facts::read`] collects, [`check`] judges, [`plan`] lists what brings the files to a plan. All files are read below a root
+//! directory, so that a machine's files can be examined elsewhere.
 
 mod checks;
 mod config;

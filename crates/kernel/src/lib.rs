@@ -5,8 +5,8 @@
 //! here reads physical memory through [`pagehaul_physmem`] and takes it for what it is: what a crashed kernel left
 //! behind. Nothing read can make it panic, loop or allocate by the gigabyte; what contradicts itself is kept.
 //!
-//! Kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 (`arch/`). What changed between them is decided by the keys that VMCOREINFO has, not by the
-//! release; each rule names the commit that made it necessary.
+//! Kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 (`arch/`). What changed between them is decided by the keys that
+//! VMCOREINFO has, not by the release; each rule names the commit that made it necessary.
 
 mod address_space;
 mod arch;

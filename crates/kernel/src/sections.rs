@@ -158,8 +158,8 @@ impl Sections {
         Ok(Some((map & MAP_MASK).wrapping_add(first_pfn.wrapping_mul(struct_size))))
     }
 
-    /// Where the kernel sees physical address 0, told by VMCOREINFO or by a root of sections, which it allocated and so knows by its address
-    /// in the direct map. None where the roots are no pointers.
+    /// Returns the virtual address of physical address 0 in the direct map: from VMCOREINFO, or from a root of sections, whose
+    /// allocation is known by its address there. `None` if the roots hold no kernel pointers.
     pub(crate) fn direct_map(&self, tables: &Translator, view: &mut dyn View) -> Option<u64> {
         if let Some(known) = tables.arch().direct_map() {
             return Some(known);

@@ -1,7 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why bytes at a physical address are unavailable. Readers of dumps must distinguish the cases: memory that never existed, memory that is excluded, and memory that is lost.
+/// Why bytes at a physical address are unavailable. Readers of dumps must distinguish the cases: memory that never existed,
+/// memory that is excluded, and memory that is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No memory of the machine is at this address.

@@ -1,5 +1,6 @@
 //! Reports of real recordings: Linux 6.18, three runs each of a program that writes and reads a file in a memory cgroup of
-//! 48 MiB (a) and 32 MiB (b); Debian's 6.1, 6.12 and 7.2 in guests of 192 MiB with too much to do (direct reclaim, kswapd); and the first 600 events of a similar trace as `trace-cmd report` prints them.
+//! 48 MiB (a) and 32 MiB (b); Debian's 6.1, 6.12 and 7.2 in guests of 192 MiB with too much to do (direct reclaim, kswapd); and the
+//! first 600 events of a similar trace as `trace-cmd report` prints them.
 //!
 //! `UPDATE_GOLDENS=1 cargo test` writes the expected texts anew: look at the difference before committing it.
 

@@ -77,7 +77,8 @@ pub fn reserve(
         }
         vec![format!("crashkernel={}", mib(bytes))]
     };
-    // `,cma` is new in 6.17 (35c18f2933c5 parses it, ab475510e042 reserves); its pages hold user memory of the running system, which the dump then lacks.
+    // `,cma` is new in 6.17 (35c18f2933c5 parses it, ab475510e042 reserves). Its pages hold user memory of the running
+    // system, which the dump then lacks.
     let alternative = (has_cma && user_excluded && release.is_at_least(6, 17) && more >= LEAST_CMA).then(|| {
         reasons.push(
             "with ,cma the running system uses that part for user memory; a crash then waits 10 s, and DMA in flight may \
