@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pagehaul_capture::{Format, Limits, Options, Report, Target, capture};
+use pagehaul_capture::{Options, Report, Target, capture};
 use pagehaul_codec::Method;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_run::Progress;
@@ -164,15 +164,7 @@ fn one(config: &Config, size: u64, level: DumpLevel) -> Result<Run, BenchError> 
     })?;
     let path = directory.path().join("dump");
     let target = Target::File { path: path.clone(), overwrite: false };
-    let options = Options {
-        level,
-        keep_all: false,
-        checksums: false,
-        compression: config.method.into(),
-        threads: config.threads,
-        format: Format::Kdump,
-        limits: Limits::default(),
-    };
+    let options = Options::new(level, config.method.into(), config.threads);
     let (report, peak) = watched(|progress| capture(&source, &target, &options, progress));
     let report = report?;
     if !report.outcome.is_success() {

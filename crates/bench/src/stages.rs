@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pagehaul_capture::{Format, Limits, NextPages, Options, Report, Target, capture, with_kept_pages};
+use pagehaul_capture::{NextPages, Options, Report, Target, capture, with_kept_pages};
 use pagehaul_codec::{Compressor, Method};
 use pagehaul_kernel::{DumpLevel, Kernel, PageScanner};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
@@ -211,15 +211,7 @@ fn round(
     kernel: &Kernel,
     progress: &Progress,
 ) -> Result<Round, BenchError> {
-    let options = Options {
-        level: config.level,
-        keep_all: false,
-        checksums: false,
-        compression: config.method.into(),
-        threads: config.threads,
-        format: Format::Kdump,
-        limits: Limits::default(),
-    };
+    let options = Options::new(config.level, config.method.into(), config.threads);
     let start = Instant::now();
     black_box(Kernel::discover(source.memory())?.kernel_mapped_pages(source.memory()));
     let prepare = start.elapsed().as_secs_f64();

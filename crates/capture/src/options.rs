@@ -72,6 +72,21 @@ pub struct Options {
     pub limits: Limits,
 }
 
+impl Options {
+    /// Options of a single kdump file without checksums or limits, for memory that can have poisoned pages.
+    pub fn new(level: DumpLevel, compression: Compression, threads: usize) -> Self {
+        Self {
+            level,
+            keep_all: false,
+            checksums: false,
+            compression,
+            threads,
+            format: Format::Kdump,
+            limits: Limits::default(),
+        }
+    }
+}
+
 /// Limits at which a capture ends early, with a dump of the pages written until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_capture::{Format, Limits, Options, Outcome, Report, Target, capture};
+use pagehaul_capture::{Format, Options, Outcome, Report, Target, capture};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::Progress;
 use pagehaul_synth::{Content, Era, Image, Machine};
@@ -53,15 +53,7 @@ impl Bench {
 }
 
 pub fn options(level: &str, method: &str, format: Format) -> Options {
-    Options {
-        level: level.parse().unwrap(),
-        compression: method.parse().unwrap(),
-        threads: 2,
-        format,
-        keep_all: false,
-        checksums: false,
-        limits: Limits::default(),
-    }
+    Options { format, ..Options::new(level.parse().unwrap(), method.parse().unwrap(), 2) }
 }
 
 /// A dump as readers see it: what each page of the machine holds, or that it was excluded, or that it is lost.

@@ -109,15 +109,8 @@ fn settings(options: &Options, level: DumpLevel, compression: Compression) -> Ca
         (false, true) => Format::Flattened,
         (false, false) => Format::Kdump,
     };
-    CaptureOptions {
-        level,
-        keep_all: false,
-        checksums: false,
-        compression,
-        threads: threads(options.threads),
-        format,
-        limits: Limits { time: None, size: options.size_limit },
-    }
+    let limits = Limits { time: None, size: options.size_limit };
+    CaptureOptions { format, limits, ..CaptureOptions::new(level, compression, threads(options.threads)) }
 }
 
 /// Threads to use: --num-threads is a ceiling, since scripts pass the number of CPUs of another kernel. 0 means none

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use pagehaul_capture::{Compression, Format, Limits, Options, Report, estimate};
+use pagehaul_capture::{Options, Report, estimate};
 use pagehaul_codec::Method;
 use pagehaul_kernel::{DumpLevel, PageClass};
 use pagehaul_physmem::MapPolicy;
@@ -17,15 +17,8 @@ use crate::printed;
 /// Prints the table for the kernel in `source`, usually /proc/kcore.
 pub(super) fn show(source: &Path, messages: &mut Messages) -> anyhow::Result<Done> {
     let source = Source::open(source, MapPolicy::default())?;
-    let options = Options {
-        level: DumpLevel::ALL,
-        keep_all: false,
-        checksums: false,
-        compression: Compression::Fixed(Method::NONE),
-        threads: std::thread::available_parallelism().map_or(1, Into::into),
-        format: Format::Kdump,
-        limits: Limits::default(),
-    };
+    let threads = std::thread::available_parallelism().map_or(1, Into::into);
+    let options = Options::new(DumpLevel::ALL, Method::NONE.into(), threads);
     let report = estimate(&source, &options, &Progress::default())?;
     for warning in &report.warnings {
         messages.alarm(&format!("makedumpfile: {warning}"));
