@@ -287,6 +287,7 @@ mod tests {
             facility: 0,
             caller: None,
             text: (*text).to_owned(),
+            raw: None,
             device: None,
         };
         KernelLog { records: lines.iter().enumerate().map(record).collect(), damaged: 0 }

@@ -68,6 +68,31 @@ fn messages_come_in_order_as_they_were_written() {
     }
 }
 
+/// A text that is not UTF-8 keeps its bytes. A record without a text block is skipped, as crash and makedumpfile do.
+#[test]
+fn bytes_are_kept_and_records_without_text_skipped() {
+    let mut machine = small(Era::V6_12);
+    machine.log(LOG, &messages(3));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    machine.build().elf().write(file.path()).unwrap();
+    let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
+    let piece = memory.ranges().find(LOG << 12).unwrap();
+    let start = piece.offset + ((LOG << 12) - piece.start);
+    let mut pages = vec![0; LOG_PAGES as usize * 4096];
+    file.as_file().read_exact_at(&mut pages, start).unwrap();
+    let text = pages.windows(TEXTS[1].len()).position(|bytes| bytes == TEXTS[1].as_bytes()).unwrap();
+    file.as_file().write_all_at(b"\xff", start + text as u64).unwrap();
+    // The first descriptor is in slot 13. 3 is the kernel's EMPTY_LINE_LPOS (before 6.12: NO_LPOS).
+    file.as_file()
+        .write_all_at(&[3u64, 3].map(u64::to_le_bytes).concat(), start + 0x400 + 13 * 24 + 8)
+        .unwrap();
+    let log = KernelLog::read(&memory).unwrap();
+    let found: Vec<_> = log.records.iter().map(|record| (record.bytes(), record.text.as_str())).collect();
+    let replaced = "\u{fffd} line\nand one more";
+    assert_eq!(found, [(&b"\xff line\nand one more"[..], replaced), (&[], "")]);
+    assert_eq!(log.damaged, 0);
+}
+
 /// Whatever is changed, nothing panics, and records that make no sense are counted.
 #[test]
 fn damaged_records_are_skipped_and_counted() {

@@ -22,7 +22,9 @@ impl Guest {
         let mut machine = Machine::new(Era::V6_12);
         machine.sampler(0x4000);
         let text = "Kernel panic - not syncing: sysrq triggered crash";
-        machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+        let mut messages = [Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }; 2];
+        (messages[1].text, messages[1].caller) = ("Two lines:\n  the second", 1 << 31 | 3);
+        machine.log(0x6000, &messages);
         Self::of(Setup::new(&mut machine))
     }
 
@@ -251,7 +253,12 @@ fn the_log_goes_to_a_new_file_or_to_standard_output() {
         said.contains("The dmesg log is saved to log.\n") && said.ends_with("makedumpfile Completed.\n"),
         "{said}"
     );
-    assert_eq!(guest.bytes("log"), guest.0.succeeds(&["dmesg", "vmcore"]).as_bytes());
+    let expected = "\
+[    1.500000] [      T7] Kernel panic - not syncing: sysrq triggered crash
+[    1.500000] [      C3] Two lines:
+                            the second
+";
+    assert_eq!(String::from_utf8(guest.bytes("log")).unwrap(), expected);
     assert!(guest.fails("--dump-dmesg vmcore log").1.contains("cannot create log"));
     // openSUSE's kdump-save: text on standard output, and these lines on standard error.
     let output = guest.run("-F --message-level 8 --dump-dmesg vmcore");

@@ -188,15 +188,16 @@ class CommandLines:
             self.path(name).unlink(missing_ok=True)
             status, _ = self.run(program, "--dump-dmesg V O", name)
             problems += [] if status == 0 else [f"--dump-dmesg of {name} exits with {status}"]
-            text = self.path(name).read_text(errors="replace")
-            # makedumpfile 1.7.5 and newer prints the caller of each message.
-            texts.append([re.sub(r"^(\[ *\d+\.\d+\]) \[ *[TC]\d+\]", r"\1", line) for line in text.splitlines()])
-        # It indents the later lines of a message, where pagehaul repeats the time. They can begin with spaces of their own.
-        later = [re.sub(r"^\[ *\d+\.\d+\] ", "", line) for line in texts[0]]
-        same = [a == b or (b.startswith("  ") and text.lstrip() == b.lstrip()) for a, b, text in zip(*texts, later)]
-        problems += [f"{a!r}, makedumpfile {b!r}" for a, b, equal in zip(*texts, same) if not equal]
-        problems += [] if len(texts[0]) == len(texts[1]) else [f"{len(texts[0])} lines, makedumpfile {len(texts[1])}"]
-        self.check(f"--dump-dmesg: the same {len(texts[0])} lines", problems)
+            texts.append(self.path(name).read_bytes())
+        ours, theirs = texts
+        if not re.search(rb"^\[ *\d+\.\d+\] \[ *[TC]\d+\] ", theirs):
+            # makedumpfile 1.7.5 and newer writes the caller of each message.
+            ours = re.sub(rb"(?m)^(\[ *\d+\.\d+\] )\[ *[TC]\d+\] ", rb"\1", ours)
+            ours = re.sub(rb"(?m)^" + b" " * len("[      T1] "), b"", ours)
+        lines = list(zip(ours.split(b"\n"), theirs.split(b"\n")))
+        problems += [f"{a!r}, makedumpfile {b!r}" for a, b in lines if a != b]
+        problems += [] if len(ours) == len(theirs) else [f"{len(ours)} bytes, makedumpfile {len(theirs)}"]
+        self.check(f"--dump-dmesg: the same {len(lines) - 1} lines", problems)
 
     def existing(self):
         """Neither replaces a file without -f."""

@@ -45,8 +45,17 @@ pub struct Record {
     pub caller: Option<Caller>,
     /// The text, which may have several lines. Bytes that are not UTF-8 are replaced.
     pub text: String,
+    /// The bytes of a text that is not UTF-8.
+    pub raw: Option<Vec<u8>>,
     /// Subsystem and device, of messages about one.
     pub device: Option<(String, String)>,
+}
+
+impl Record {
+    /// Returns the bytes that the kernel wrote.
+    pub fn bytes(&self) -> &[u8] {
+        self.raw.as_deref().unwrap_or(self.text.as_bytes())
+    }
 }
 
 /// The log of a kernel.
@@ -124,6 +133,14 @@ impl Reader<'_> {
 fn field<const N: usize>(bytes: &[u8], at: u64) -> [u8; N] {
     let found = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.first_chunk::<N>());
     found.copied().unwrap_or([0; N])
+}
+
+/// Returns bytes as text, and the bytes themselves if they are not UTF-8.
+fn decoded(bytes: Vec<u8>) -> (String, Option<Vec<u8>>) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), Some(error.into_bytes())),
+    }
 }
 
 /// Returns text up to its terminating zero.

@@ -1,6 +1,6 @@
 //! The log buffer of kernels before 5.10: one record after the other, each with its length, in a ring.
 
-use super::{Caller, KernelLog, Reader, Record, field, structure};
+use super::{Caller, KernelLog, Reader, Record, decoded, field, structure};
 use crate::KernelError;
 
 /// The largest possible buffer (`LOG_BUF_LEN_MAX`).
@@ -70,6 +70,7 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
         let mut parts = vec![0; usize::from(text_size) + usize::from(dict_size)];
         if source.bytes(buffer.wrapping_add(u64::from(at) + header), &mut parts).is_ok() {
             let (text, dict) = parts.split_at(usize::from(text_size));
+            let (text, raw) = decoded(text.to_vec());
             let [facility] = field(&bytes, dict_len + 2);
             let [flags] = field(&bytes, dict_len + 3);
             log.records.push(Record {
@@ -79,7 +80,8 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
                 level: flags >> 5,
                 facility,
                 caller: caller.map(|at| Caller::new(u32::from_le_bytes(field(&bytes, at)))),
-                text: String::from_utf8_lossy(text).into_owned(),
+                text,
+                raw,
                 device: device(dict),
             });
         } else {

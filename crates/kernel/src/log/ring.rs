@@ -1,7 +1,7 @@
 //! The printk ring buffer (`kernel/printk/printk_ringbuffer.h`): an array of descriptors, one of
 //! `struct printk_info`, and a ring of text blocks.
 
-use super::{Caller, KernelLog, MOST_TEXT, Reader, Record, field, structure, text};
+use super::{Caller, KernelLog, MOST_TEXT, Reader, Record, decoded, field, structure, text};
 use crate::{KernelError, TranslateError};
 
 /// The highest two bits of a descriptor's state variable are its state, the others its ID.
@@ -147,7 +147,7 @@ fn find(source: &mut Reader<'_>) -> Result<(Ring, u64, u64), KernelError> {
 }
 
 impl Ring {
-    /// Returns the record with this ID; `None` if its writer did not finish it or discarded it.
+    /// Returns the record with this ID; `None` if its writer did not finish it or discarded it, or if it has no text block.
     fn record(&self, source: &mut Reader<'_>, id: u64) -> Result<Option<Record>, Bad> {
         let index = id % self.count;
         let mut desc = vec![0; self.desc_size as usize];
@@ -164,11 +164,15 @@ impl Ring {
         if !matches!(state >> STATE_SHIFT, COMMITTED | FINALIZED) {
             return Ok(None);
         }
+        let begin = u64::from_le_bytes(field(&desc, self.begin));
+        let next = u64::from_le_bytes(field(&desc, self.next));
+        // Odd positions: a message of length 0, or one for which the ring had no room. crash and makedumpfile skip both.
+        if begin & 1 == 1 && next & 1 == 1 {
+            return Ok(None);
+        }
         let mut info = vec![0; self.info_size as usize];
         source.bytes(self.infos.wrapping_add(index * self.info_size), &mut info)?;
         let fields = &self.info;
-        let begin = u64::from_le_bytes(field(&desc, self.begin));
-        let next = u64::from_le_bytes(field(&desc, self.next));
         let wanted = u64::from(u16::from_le_bytes(field(&info, fields.text_len)));
         let [facility] = field(&info, fields.text_len + 2);
         let [flags] = field(&info, fields.text_len + 3);
@@ -178,6 +182,7 @@ impl Ring {
             text(&bytes[..bytes.len().min(length as usize)])
         };
         let (subsystem, device) = (name(fields.subsystem_name), name(fields.device_name));
+        let (text, raw) = decoded(self.text(source, id, begin, next, wanted)?);
         Ok(Some(Record {
             sequence: Some(u64::from_le_bytes(field(&info, fields.sequence))),
             nanoseconds: u64::from_le_bytes(field(&info, fields.nanoseconds)),
@@ -185,7 +190,8 @@ impl Ring {
             level: flags >> 5,
             facility,
             caller: Some(Caller::new(u32::from_le_bytes(field(&info, fields.caller)))),
-            text: self.text(source, id, begin, next, wanted)?,
+            text,
+            raw,
             device: (!subsystem.is_empty() && fields.device != 0).then_some((subsystem, device)),
         }))
     }
@@ -198,11 +204,7 @@ impl Ring {
         begin: u64,
         next: u64,
         wanted: u64,
-    ) -> Result<String, Bad> {
-        // An odd position says that there is no text: an empty message, or one for which there was no room.
-        if begin & 1 == 1 && next & 1 == 1 {
-            return Ok(String::new());
-        }
+    ) -> Result<Vec<u8>, Bad> {
         let mask = (1u64 << self.size_bits) - 1;
         let (start, end) = (begin & mask, next & mask);
         // A block that does not fit before the end of the ring starts at its beginning. One that ends exactly there does not.
@@ -218,6 +220,6 @@ impl Ring {
         }
         let mut bytes = vec![0; wanted.min(held) as usize];
         source.bytes(self.data.wrapping_add(start + 8), &mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(bytes)
     }
 }

@@ -1,19 +1,19 @@
 //! --dump-dmesg, and what debug messages say about the vmcore.
 
+use std::ffi::c_char;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
 use pagehaul_elfcore::notes;
-use pagehaul_kernel::{KernelLog, VmcoreInfo};
+use pagehaul_kernel::{Caller, KernelLog, Record, VmcoreInfo};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
 use super::Done;
 use super::messages::{COMMON, DEBUG, Messages};
 use super::options::Options;
-use crate::cli::dmesg::lines;
 use crate::printed;
 
 /// Writes the kernel log of `source` to a new file or standard output, as text.
@@ -30,7 +30,7 @@ pub(super) fn save(
     if options.partial_dmesg {
         messages.alarm("makedumpfile: --partial-dmesg: the whole log is written");
     }
-    let text = lines(&log);
+    let text: Vec<u8> = log.records.iter().flat_map(line).collect();
     let name = match output {
         None => {
             printed::out(|out| out.write_all(&text))?;
@@ -61,5 +61,69 @@ pub(super) fn describe(source: &Source, messages: &mut Messages) {
     let Some((_, text)) = notes::vmcoreinfo(source.memory().notes()) else { return };
     for (key, value) in VmcoreInfo::parse(text).iter() {
         messages.say(DEBUG, &format!("  {key}={value}"));
+    }
+}
+
+/// Formats a record as makedumpfile 1.7.5 and newer: time and caller once, later lines of the text indented by their width.
+fn line(record: &Record) -> Vec<u8> {
+    let (seconds, micros) = (record.nanoseconds / 1_000_000_000, record.nanoseconds % 1_000_000_000 / 1000);
+    let caller = match record.caller {
+        Some(Caller::Task(pid)) => format!("[{:>8}] ", format!("T{pid}")),
+        Some(Caller::Cpu(number)) => format!("[{:>8}] ", format!("C{number}")),
+        None => String::new(),
+    };
+    let mut line = format!("[{seconds:5}.{micros:06}] {caller}").into_bytes();
+    let indentation = line.len();
+    for &byte in record.bytes() {
+        match byte {
+            b'\n' => {
+                line.push(b'\n');
+                line.resize(line.len() + indentation, b' ');
+            }
+            b' '..=b'~' | b'\t' | 0x0b | 0x0c | b'\r' => line.push(byte),
+            // C's char is signed on some machines: x86_64's makedumpfile writes 0xff as \xffffffff.
+            _ => line.extend_from_slice(format!("\\x{:02x}", i32::from(byte as c_char)).as_bytes()),
+        }
+    }
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_lines_are_indented_by_the_width_of_time_and_caller() {
+        let text = |caller, bytes: &[u8]| {
+            let record = Record {
+                sequence: None,
+                nanoseconds: 1_317_168_999,
+                level: 4,
+                facility: 0,
+                caller,
+                text: String::from_utf8_lossy(bytes).into_owned(),
+                raw: Some(bytes.to_vec()),
+                device: None,
+            };
+            String::from_utf8(line(&record)).unwrap()
+        };
+        let message = b"Unstable clock detected\nIf you want to keep it:\n  \"trace_clock=local\"";
+        let task = "[    1.317168] [      T1] Unstable clock detected
+                          If you want to keep it:
+                            \"trace_clock=local\"
+";
+        assert_eq!(text(Some(Caller::Task(1)), message), task);
+        let without = "[    1.317168] Unstable clock detected
+               If you want to keep it:
+                 \"trace_clock=local\"
+";
+        assert_eq!(text(None, message), without);
+        assert_eq!(text(Some(Caller::Cpu(15)), b""), "[    1.317168] [     C15] \n");
+        let escaped = match c_char::MIN {
+            0 => "[    1.317168] a\t\\x07\\x7f\\xc3\\xa9\n",
+            _ => "[    1.317168] a\t\\x07\\x7f\\xffffffc3\\xffffffa9\n",
+        };
+        assert_eq!(text(None, b"a\t\x07\x7f\xc3\xa9"), escaped);
     }
 }
