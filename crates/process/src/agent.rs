@@ -14,11 +14,12 @@ use std::time::Duration;
 use crate::Pid;
 use crate::ProcessError;
 use crate::fork::{self, Snapshot};
-use crate::inject::{self, Vdso};
+use crate::inject;
 use crate::mapping;
 use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
+use crate::vdso::Vdso;
 
 /// First argument of this program where it is started as the helper that holds a snapshot. It has to call
 /// [`hold_snapshot`](serve) with the two numbers that follow.

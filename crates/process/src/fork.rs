@@ -10,12 +10,13 @@ use std::io;
 
 use crate::Pid;
 use crate::ProcessError;
-use crate::inject::{Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, Vdso, no_snapshot, wait_for_child};
+use crate::inject::{Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, no_snapshot, wait_for_child};
 use crate::mapping::{self, Mapping};
 use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 use crate::stop::Stopped;
 use crate::stub::Stub;
+use crate::vdso::Vdso;
 
 /// Both share descriptors and working directory with the process, so that no file is held open twice.
 const SHARED: u64 = (libc::CLONE_FILES | libc::CLONE_FS) as u64;

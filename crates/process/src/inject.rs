@@ -10,25 +10,9 @@ use pagehaul_elfcore::notes::NT_PRSTATUS;
 
 use crate::Pid;
 use crate::ProcessError;
-use crate::copy::{Memory, Shared};
-use crate::mapping::Mapping;
-use crate::populated::Run;
 use crate::ptrace::{self, Waited};
+use crate::registers::{self, register_value};
 use crate::stub::Stub;
-
-/// Indices of registers in `struct user_regs_struct`, in words.
-pub(crate) mod register {
-    pub(crate) const R11: usize = 6;
-    pub(super) const R10: usize = 7;
-    pub(super) const R9: usize = 8;
-    pub(super) const R8: usize = 9;
-    pub(crate) const RAX: usize = 10;
-    pub(super) const RDX: usize = 12;
-    pub(super) const RSI: usize = 13;
-    pub(super) const RDI: usize = 14;
-    pub(crate) const ORIG_RAX: usize = 15;
-    pub(crate) const RIP: usize = 16;
-}
 
 /// Stops at both ends of system calls are distinguished from signals; new processes are traced from their first instruction on.
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD
@@ -43,34 +27,6 @@ pub(crate) const SUSPEND_SECCOMP: libc::c_int = 1 << 21;
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 /// Every signal that can be blocked.
 const ALL_SIGNALS: u64 = u64::MAX;
-
-/// Returns a register of a set, by its index in words; 0 if the set lacks it.
-pub(crate) fn word(registers: &[u8], place: usize) -> u64 {
-    let bytes = registers.get(place * 8..).and_then(<[u8]>::first_chunk);
-    bytes.copied().map_or(0, u64::from_ne_bytes)
-}
-
-/// The code that the kernel maps into a process.
-pub(crate) struct Vdso {
-    pub(crate) address: u64,
-    pub(crate) code: Vec<u8>,
-}
-
-impl Vdso {
-    pub(crate) fn read(pid: Pid, mappings: &[Mapping]) -> Option<Self> {
-        let vdso = mappings.iter().find(|mapping| mapping.name == b"[vdso]")?;
-        let mut code = vec![0; vdso.len() as usize];
-        let memory = Memory::open(pid, Shared::All).ok()?;
-        memory.copy(&[Run { range: 0..vdso.len(), address: vdso.range.start }], &mut code).ok()?;
-        Some(Self { address: vdso.range.start, code })
-    }
-
-    /// Finds a `syscall` instruction.
-    pub(crate) fn system_call(&self) -> Option<u64> {
-        let at = self.code.windows(2).position(|bytes| bytes == [0x0f, 0x05])?;
-        Some(self.address + at as u64)
-    }
-}
 
 /// A stopped thread that makes system calls for us. [`restore`](Self::restore) must precede its resumption.
 pub(crate) struct Caller {
@@ -126,11 +82,12 @@ impl Caller {
                 word.copy_from_slice(&value.to_ne_bytes());
             }
         };
-        set(register::RIP, self.instruction);
-        set(register::RAX, number as u64);
+        set(registers::RIP, self.instruction);
+        set(registers::RAX, number as u64);
         // Not inside a system call: the kernel restarts nothing.
-        set(register::ORIG_RAX, u64::MAX);
-        let places = [register::RDI, register::RSI, register::RDX, register::R10, register::R8, register::R9];
+        set(registers::ORIG_RAX, u64::MAX);
+        let places =
+            [registers::RDI, registers::RSI, registers::RDX, registers::R10, registers::R8, registers::R9];
         for (place, argument) in places.into_iter().zip(arguments) {
             set(place, argument);
         }
@@ -138,7 +95,7 @@ impl Caller {
         // To its start, and to its end.
         self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
         self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
-        Ok(word(&ptrace::general_registers(self.tid)?, register::RAX).cast_signed())
+        Ok(register_value(&ptrace::general_registers(self.tid)?, registers::RAX).cast_signed())
     }
 
     /// Gives the thread its registers and signal mask back, and leaves it stopped by `PTRACE_INTERRUPT` as before.

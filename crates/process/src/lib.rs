@@ -34,6 +34,7 @@ mod prepare;
 mod procfs;
 mod ptrace;
 mod queue;
+mod registers;
 mod report;
 mod run;
 mod seekable;
@@ -43,6 +44,7 @@ mod stub;
 mod threads;
 mod tiler;
 mod transfer;
+mod vdso;
 mod verify;
 
 pub use agent::{SNAPSHOT_HELPER, serve as hold_snapshot};

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
 use pagehaul_elfcore::notes::NT_PRSTATUS;
 
-use crate::threads::GENERAL_REGISTERS;
+use crate::registers::GENERAL_REGISTERS;
 
 /// Bytes of `siginfo_t` on every 64-bit architecture.
 pub(crate) const SIGINFO: usize = 128;

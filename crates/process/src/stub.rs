@@ -11,8 +11,9 @@
 use std::io;
 
 use crate::Pid;
-use crate::inject::{Vdso, register, word};
 use crate::ptrace;
+use crate::registers::{self, register_value};
+use crate::vdso::Vdso;
 
 /// x86-64 machine code; the data follows.
 #[rustfmt::skip]
@@ -80,7 +81,8 @@ impl Stub {
         }
         if !is_zero(room) {
             let mut threads = threads.filter_map(|tid| ptrace::general_registers(tid).ok());
-            if threads.any(|registers| (stub.address..).contains(&word(&registers, register::RIP))) {
+            if threads.any(|registers| (stub.address..).contains(&register_value(&registers, registers::RIP)))
+            {
                 return None;
             }
         }
@@ -96,9 +98,10 @@ impl Stub {
     /// Sets the state to restore. Returns the registers with which a thread resumes at the code that restores it.
     pub(crate) fn load(&self, tid: Pid, saved: &[u8], mask: u64) -> io::Result<Vec<u8>> {
         let mut data = mask.to_ne_bytes().to_vec();
-        data.extend_from_slice(&saved[register::R11 * 8..register::ORIG_RAX * 8]);
-        let (call, result) = (word(saved, register::ORIG_RAX), word(saved, register::RAX));
-        let mut instruction = word(saved, register::RIP);
+        data.extend_from_slice(&saved[registers::R11 * 8..registers::ORIG_RAX * 8]);
+        let (call, result) =
+            (register_value(saved, registers::ORIG_RAX), register_value(saved, registers::RAX));
+        let mut instruction = register_value(saved, registers::RIP);
         if let Some(again) = restarted(call, result) {
             // Past the mask and R11 to R8.
             data[5 * 8..6 * 8].copy_from_slice(&again.to_ne_bytes());
@@ -107,9 +110,9 @@ impl Stub {
         data.extend_from_slice(&instruction.to_ne_bytes());
         self.write(tid, CODE.len() as u64, &data)?;
         let mut registers = saved.to_vec();
-        registers[register::RIP * 8..][..8].copy_from_slice(&(self.address + RESTORE).to_ne_bytes());
+        registers[registers::RIP * 8..][..8].copy_from_slice(&(self.address + RESTORE).to_ne_bytes());
         // Not inside a system call: the kernel restarts nothing.
-        registers[register::ORIG_RAX * 8..][..8].copy_from_slice(&u64::MAX.to_ne_bytes());
+        registers[registers::ORIG_RAX * 8..][..8].copy_from_slice(&u64::MAX.to_ne_bytes());
         Ok(registers)
     }
 

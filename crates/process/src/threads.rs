@@ -8,10 +8,8 @@ use crate::ProcessError;
 use crate::mapping::Mapping;
 use crate::procfs::{self, Stat, Status};
 use crate::ptrace;
+use crate::registers::GENERAL_REGISTERS;
 use crate::stop::Thread;
-
-/// Bytes of an x86_64 thread's general registers, `struct user_regs_struct`.
-pub(crate) const GENERAL_REGISTERS: usize = 27 * 8;
 
 /// Registers and signals of one stopped thread.
 #[derive(Debug)]

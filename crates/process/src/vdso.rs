@@ -1,0 +1,28 @@
+//! The vDSO of a process.
+
+use crate::Pid;
+use crate::copy::{Memory, Shared};
+use crate::mapping::Mapping;
+use crate::populated::Run;
+
+/// The code that the kernel maps into a process.
+pub(crate) struct Vdso {
+    pub(crate) address: u64,
+    pub(crate) code: Vec<u8>,
+}
+
+impl Vdso {
+    pub(crate) fn read(pid: Pid, mappings: &[Mapping]) -> Option<Self> {
+        let vdso = mappings.iter().find(|mapping| mapping.name == b"[vdso]")?;
+        let mut code = vec![0; vdso.len() as usize];
+        let memory = Memory::open(pid, Shared::All).ok()?;
+        memory.copy(&[Run { range: 0..vdso.len(), address: vdso.range.start }], &mut code).ok()?;
+        Some(Self { address: vdso.range.start, code })
+    }
+
+    /// Finds a `syscall` instruction.
+    pub(crate) fn system_call(&self) -> Option<u64> {
+        let at = self.code.windows(2).position(|bytes| bytes == [0x0f, 0x05])?;
+        Some(self.address + at as u64)
+    }
+}
