@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{self, Event, Kind, PANIC};
+use crate::event::{Event, Kind, PANIC};
 use crate::signature::normal;
 use crate::{Line, Signature, trace};
 
@@ -39,8 +39,12 @@ pub struct Crash {
 impl Crash {
     /// Finds the crash in the log of a kernel. `None` if there is none: the memory of a running or silent machine.
     pub fn find(lines: &[Line<'_>]) -> Option<Self> {
-        let event = event::find(lines)?;
-        let report = trace::lines_of_event(lines, &event);
+        Self::new(lines, &Event::find(lines)?)
+    }
+
+    /// Reads a crash that was found. `None` if `event` is one of other lines.
+    pub fn new(lines: &[Line<'_>], event: &Event) -> Option<Self> {
+        let report = trace::lines_of_event(lines, event);
         let panic = event.panic.and_then(|at| lines.get(at)).and_then(|line| line.text.strip_prefix(PANIC));
         let first = lines.get(event.start)?;
         let frames = match event.kind {
@@ -54,7 +58,7 @@ impl Crash {
             Some(frame) => format!("{} in {frame}", event.kind),
             None => format!("{}: {}", event.kind, normal(message)),
         };
-        let header = Header::of(&report, &event);
+        let header = Header::of(&report, event);
         Some(Self {
             signature,
             title,
@@ -65,7 +69,7 @@ impl Crash {
             taint: header.taint,
             hardware: header.hardware,
             uptime_ns: first.nanoseconds,
-            text: text_of(lines, &event, &report),
+            text: text_of(lines, event, &report),
         })
     }
 }
@@ -100,6 +104,14 @@ impl Header {
     fn of(report: &[Line<'_>], event: &Event) -> Self {
         let mut header = Self::default();
         let first = report.first().map_or("", |line| line.text);
+        // Since 6.5 another CPU can find a hard lockup.
+        let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+        let stuck: Option<u32> = match event.kind {
+            Kind::SoftLockup => first.split_once(" CPU#").and_then(|(_, rest)| number(rest)),
+            Kind::HardLockup => first.split_once(" on cpu ").and_then(|(_, rest)| number(rest)),
+            _ => None,
+        };
+        header.cpu = stuck;
         match event.kind {
             Kind::HungTask => (header.task, header.pid) = task(between(first, "INFO: task ", " blocked ")),
             Kind::SoftLockup => {
@@ -109,6 +121,7 @@ impl Header {
             }
             _ => {}
         }
+        let mut found = false;
         for line in report {
             let text = line.text;
             if header.hardware.is_none()
@@ -117,14 +130,16 @@ impl Header {
                 header.hardware = Some(name.trim().to_owned());
             }
             // `CPU: 0 UID: 0 PID: 1 Comm: init Kdump: loaded Tainted: G           OE       6.12.107 #1 …`, 2.6.39 on.
-            let Some(rest) = text.strip_prefix("CPU: ").filter(|_| header.taint.is_none()) else { continue };
+            let Some(rest) = text.strip_prefix("CPU: ").filter(|_| !found) else { continue };
             let Some((before, after)) = rest.split_once(" Comm: ") else { continue };
-            header.taint = Some(taint(after));
+            header.taint.get_or_insert_with(|| taint(after));
+            let cpu = before.split(' ').next().and_then(|number| number.parse().ok());
             // The watchdog's own report says nothing about the task that it found.
-            if event.kind == Kind::HungTask {
+            if event.kind == Kind::HungTask || stuck.is_some() && cpu != stuck {
                 continue;
             }
-            header.cpu = before.split(' ').next().and_then(|number| number.parse().ok());
+            found = true;
+            header.cpu = cpu;
             header.pid = before.rsplit(' ').next().and_then(|number| number.parse().ok());
             let end =
                 [" Kdump: ", " Tainted: ", " Not tainted"].iter().filter_map(|mark| after.find(mark)).min();

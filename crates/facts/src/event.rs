@@ -28,7 +28,7 @@ pub enum Kind {
     StackOverflow,
     /// A CPU did not schedule.
     SoftLockup,
-    /// A CPU took no interrupts.
+    /// A CPU did not take interrupts.
     HardLockup,
     /// A CPU or task held up an RCU grace period.
     RcuStall,
@@ -73,8 +73,32 @@ impl Kind {
         }
     }
 
+    /// Returns the kind in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::NullDeref => "NULL pointer dereference",
+            Self::PageFault => "page fault",
+            Self::Gpf => "general protection fault",
+            Self::Bug => "kernel BUG",
+            Self::Warn => "warning with panic_on_warn",
+            Self::Sanitizer => "sanitizer report",
+            Self::DoubleFault => "double fault",
+            Self::StackOverflow => "stack overflow",
+            Self::SoftLockup => "soft lockup",
+            Self::HardLockup => "hard lockup",
+            Self::RcuStall => "RCU stall",
+            Self::HungTask => "hung task",
+            Self::OomPanic => "out of memory",
+            Self::Mce => "machine check",
+            Self::Nmi => "NMI",
+            Self::Fs => "file system panic",
+            Self::Requested => "sysrq crash",
+            Self::Other => "panic",
+        }
+    }
+
     /// Returns whether an interrupt or NMI reports it. The interrupted code is to blame.
-    pub(crate) fn interrupts(self) -> bool {
+    pub fn interrupts(self) -> bool {
         matches!(self, Self::SoftLockup | Self::HardLockup | Self::RcuStall | Self::Nmi)
     }
 }
@@ -85,14 +109,15 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The lines of a crash.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) kind: Kind,
+/// Which lines of a log are a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// How the machine died.
+    pub kind: Kind,
     /// Index of its first line.
-    pub(crate) start: usize,
-    /// Index of the panic.
-    pub(crate) panic: Option<usize>,
+    pub start: usize,
+    /// Index of the line of the panic. None if the machine ended before it wrote one.
+    pub panic: Option<usize>,
 }
 
 /// What the first line of an oops contains; the first match counts.
@@ -131,6 +156,9 @@ const SANITIZERS: [&str; 6] =
     ["BUG: KASAN:", "BUG: KFENCE:", "BUG: KCSAN:", "BUG: KMSAN:", "UBSAN:", "kmemleak:"];
 
 pub(crate) const PANIC: &str = "Kernel panic - not syncing: ";
+
+/// What sysrq writes before it crashes the machine. Releases differ in its prefix.
+const SYSRQ: &str = "Trigger a crash";
 
 /// What a panic contains; the first match counts.
 const PANICS: [(&str, Kind); 29] = [
@@ -179,48 +207,54 @@ const CONSEQUENCES: [&str; 7] = [
 /// Longest time between two blocked tasks that one round of the watchdog reports: a slow console takes 0.2 s for each.
 const ROUND: u64 = 2_000_000_000;
 
-/// Finds the crash in a log.
-pub(crate) fn find(lines: &[Line<'_>]) -> Option<Event> {
-    // A kernel panics once.
-    let panic = lines.iter().position(|line| line.text.starts_with(PANIC));
-    let before = lines.get(..panic.unwrap_or(lines.len())).unwrap_or_default();
-    let Some(at) = panic else {
-        // With panic_on_oops the machine ends before it says that it panics.
-        return first_oops(before).map(|(start, kind)| Event {
-            kind: refined(lines, start, kind),
-            start,
-            panic,
-        });
-    };
-    let text = lines.get(at).map_or("", |line| line.text.strip_prefix(PANIC).unwrap_or_default());
-    if CONSEQUENCES.iter().any(|start| text.starts_with(start))
-        && let Some((start, kind)) = first_oops(before)
-    {
-        return Some(Event { kind: refined(lines, start, kind), start, panic });
-    }
-    let mut kind = PANICS.iter().find(|(part, _)| text.contains(part)).map_or(Kind::Other, |(_, kind)| *kind);
-    let last =
-        |parts: &[&str]| before.iter().rposition(|line| parts.iter().any(|part| line.text.contains(part)));
-    let start = match kind {
-        Kind::HungTask => first_blocked(before),
-        Kind::SoftLockup => last(&["BUG: soft lockup"]),
-        Kind::HardLockup => last(&["hard LOCKUP on cpu"]),
-        Kind::RcuStall => last(&["self-detected stall", "detected stalls on", "detected expedited stalls"]),
-        Kind::StackOverflow | Kind::DoubleFault => {
-            first_oops(before).filter(|(_, found)| *found == kind).map(|(start, _)| start)
+impl Event {
+    /// Finds the crash in the log of a kernel. `None` if there is none: the memory of a running or silent machine.
+    pub fn find(lines: &[Line<'_>]) -> Option<Self> {
+        // A kernel panics once.
+        let panic = lines.iter().position(|line| line.text.starts_with(PANIC));
+        let before = lines.get(..panic.unwrap_or(lines.len())).unwrap_or_default();
+        let oops = |(start, kind)| Self { kind: refined(lines, start, kind), start, panic };
+        let Some(at) = panic else {
+            // With panic_on_oops the machine ends before it writes that it panics.
+            return first_oops(before).map(oops).or_else(|| {
+                let start = before.iter().rposition(|line| line.text.contains(SYSRQ))?;
+                Some(Self { kind: Kind::Requested, start, panic })
+            });
+        };
+        let text = lines.get(at).map_or("", |line| line.text.strip_prefix(PANIC).unwrap_or_default());
+        if CONSEQUENCES.iter().any(|start| text.starts_with(start))
+            && let Some(found) = first_oops(before)
+        {
+            return Some(oops(found));
         }
-        Kind::Warn | Kind::Sanitizer => {
-            let report = last(&SANITIZERS);
-            let warning = last(&["WARNING: "]);
-            // A sanitizer's report is followed by the panic, without a warning between.
-            if report > warning {
-                kind = Kind::Sanitizer;
+        let mut kind =
+            PANICS.iter().find(|(part, _)| text.contains(part)).map_or(Kind::Other, |(_, kind)| *kind);
+        let last = |parts: &[&str]| {
+            before.iter().rposition(|line| parts.iter().any(|part| line.text.contains(part)))
+        };
+        let start = match kind {
+            Kind::HungTask => first_blocked(before),
+            Kind::SoftLockup => last(&["BUG: soft lockup"]),
+            Kind::HardLockup => last(&["hard LOCKUP on cpu"]),
+            Kind::RcuStall => {
+                last(&["self-detected stall", "detected stalls on", "detected expedited stalls"])
             }
-            report.max(warning)
-        }
-        _ => None,
-    };
-    Some(Event { kind, start: start.unwrap_or(at), panic })
+            Kind::StackOverflow | Kind::DoubleFault => {
+                first_oops(before).filter(|(_, found)| *found == kind).map(|(start, _)| start)
+            }
+            Kind::Warn | Kind::Sanitizer => {
+                let report = last(&SANITIZERS);
+                let warning = last(&["WARNING: "]);
+                // A sanitizer's report is followed by the panic, without a warning between.
+                if report > warning {
+                    kind = Kind::Sanitizer;
+                }
+                report.max(warning)
+            }
+            _ => None,
+        };
+        Some(Self { kind, start: start.unwrap_or(at), panic })
+    }
 }
 
 /// Oopses follow from the first: locks stay held, structures half changed.

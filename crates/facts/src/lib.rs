@@ -13,7 +13,7 @@ mod trace;
 
 pub use crash::Crash;
 pub use document::{Facts, LogRecord, Missing, SCHEMA_VERSION};
-pub use event::Kind;
+pub use event::{Event, Kind};
 pub use frame::is_messenger;
 pub use identity::{CrashId, crash_id};
 pub use line::{Line, lines_of, lines_of_text};

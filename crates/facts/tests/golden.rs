@@ -82,3 +82,19 @@ fn the_cause_counts_not_what_follows() {
     assert_eq!(crash(&panic("Fatal machine check")), Kind::Mce);
     assert_eq!(crash(oops), Kind::NullDeref);
 }
+
+#[test]
+fn sysrq_counts_without_the_line_of_its_panic() {
+    let kind = |text: &str| Crash::find(&lines_of_text(text)).map(|crash| crash.signature.kind);
+    assert_eq!(kind("[    9.000000] sysrq: Trigger a crash"), Some(Kind::Requested));
+    assert_eq!(kind("[    9.000000] sysrq: SysRq : Trigger a crash"), Some(Kind::Requested));
+}
+
+#[test]
+fn a_hard_lockup_names_the_cpu_that_was_stuck_not_the_one_that_noticed() {
+    let text = "watchdog: Watchdog detected hard LOCKUP on cpu 9\n\
+                Kernel panic - not syncing: Hard LOCKUP\n\
+                CPU: 2 PID: 5 Comm: finder Tainted: G           OE      6.6.30 #1";
+    let crash = Crash::find(&lines_of_text(text)).unwrap();
+    assert_eq!((crash.cpu, crash.pid, crash.taint.as_deref()), (Some(9), None, Some("OE")));
+}

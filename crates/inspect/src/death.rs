@@ -1,63 +1,11 @@
-//! How the machine died, from its log.
+//! How the machine died, from its log: the crash that [`pagehaul_facts`] finds there, and the lines around it.
 
+use pagehaul_facts::{Crash, Event, Kind, Line, Signature, lines_of};
 use pagehaul_kernel::{KernelLog, Record};
 use serde::Serialize;
 
-/// What ended the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// An access to an invalid address, or another exception in the kernel.
-    Oops,
-    /// A failed assertion (`BUG()`).
-    Bug,
-    /// A task was blocked too long, with `hung_task_panic`.
-    HungTask,
-    /// A CPU did not schedule, with `softlockup_panic`.
-    SoftLockup,
-    /// A CPU did not take interrupts.
-    HardLockup,
-    /// A CPU held up an RCU grace period, with `panic_on_rcu_stall`.
-    RcuStall,
-    /// No memory, with `panic_on_oom` or nothing to kill.
-    OutOfMemory,
-    /// The magic SysRq key or /proc/sysrq-trigger.
-    Sysrq,
-    /// A non-maskable interrupt.
-    Nmi,
-    /// A machine check.
-    MachineCheck,
-    /// The init process ended.
-    InitEnded,
-    /// A stack overflowed.
-    StackOverflow,
-    /// A panic of another reason.
-    Panic,
-    /// Nothing in the log: the memory of a running or silent machine.
-    None,
-}
-
-impl Kind {
-    /// Returns the kind in words.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::Oops => "oops",
-            Self::Bug => "kernel BUG",
-            Self::HungTask => "hung task",
-            Self::SoftLockup => "soft lockup",
-            Self::HardLockup => "hard lockup",
-            Self::RcuStall => "RCU stall",
-            Self::OutOfMemory => "out of memory",
-            Self::Sysrq => "sysrq crash",
-            Self::Nmi => "NMI",
-            Self::MachineCheck => "machine check",
-            Self::InitEnded => "init ended",
-            Self::StackOverflow => "stack overflow",
-            Self::Panic => "panic",
-            Self::None => "no panic",
-        }
-    }
-}
+/// Lines before the crash that are kept.
+const MOST_EARLIER: usize = 20;
 
 /// A line of the log.
 #[derive(Debug, Clone, Serialize)]
@@ -68,187 +16,101 @@ pub struct LogLine {
     pub text: String,
 }
 
+impl LogLine {
+    /// For people: control characters cannot steer their terminal.
+    fn new(nanoseconds: u64, text: &str) -> Self {
+        let text = text.lines().next().unwrap_or_default();
+        let text = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        Self { seconds: nanoseconds as f64 / 1e9, text }
+    }
+
+    fn of(line: &Line<'_>) -> Self {
+        Self::new(line.nanoseconds, line.text)
+    }
+}
+
 /// How the machine died.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Death {
-    /// The kind.
-    pub kind: Kind,
-    /// The line that says it, without its prefix.
+    /// The kind. None without a crash in the log: the memory of a running or silent machine.
+    pub kind: Option<Kind>,
+    /// The line of the panic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<LogLine>,
-    /// The line before a panic that gives its cause: the oops, the blocked task, the stuck CPU.
+    /// The line before the panic that gives its cause: the oops, the blocked task, the stuck CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<LogLine>,
-    /// What a check found that then failed as a BUG: a corrupted list, an object freed twice.
+    /// The check that failed as a BUG: it names what is corrupted or was freed twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corruption: Option<LogLine>,
-    /// Name and ID of the task that the log blames.
+    /// Name and ID of the task that crashed, was stuck or blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<(String, u32)>,
-    /// CPU that the log blames.
+    /// CPU that crashed or was stuck.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u64>,
-    /// Seconds that the log says the task was blocked or the CPU stuck.
+    /// Seconds for which the task was blocked or the CPU stuck, by the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_seconds: Option<u64>,
-    /// Warnings and oopses before.
+    /// Warnings and oopses before the crash.
     pub earlier: Vec<LogLine>,
     /// Processes that the OOM killer killed.
     pub oom_kills: usize,
 }
 
-/// What a panic text begins with.
-const PANICS: [(&str, Kind); 19] = [
-    ("hung_task", Kind::HungTask),
-    ("softlockup", Kind::SoftLockup),
-    ("Hard LOCKUP", Kind::HardLockup),
-    ("hard LOCKUP", Kind::HardLockup),
-    ("Watchdog detected hard LOCKUP", Kind::HardLockup),
-    ("RCU Stall", Kind::RcuStall),
-    ("Out of memory", Kind::OutOfMemory),
-    ("out of memory", Kind::OutOfMemory),
-    ("System is deadlocked on memory", Kind::OutOfMemory),
-    ("sysrq triggered crash", Kind::Sysrq),
-    ("NMI", Kind::Nmi),
-    ("An NMI occurred", Kind::Nmi),
-    ("Non maskable interrupt", Kind::Nmi),
-    ("Fatal machine check", Kind::MachineCheck),
-    ("Machine check", Kind::MachineCheck),
-    ("Fatal Machine check", Kind::MachineCheck),
-    ("Attempted to kill init", Kind::InitEnded),
-    ("kernel stack overflow", Kind::StackOverflow),
-    ("corrupted stack end", Kind::StackOverflow),
-];
-
-/// What the line of an oops contains.
-const OOPSES: [(&str, Kind); 10] = [
-    ("kernel BUG at", Kind::Bug),
-    ("stack guard page was hit", Kind::StackOverflow),
-    ("BUG: kernel NULL pointer dereference", Kind::Oops),
-    ("BUG: unable to handle", Kind::Oops),
-    ("Unable to handle kernel", Kind::Oops),
-    ("general protection fault", Kind::Oops),
-    ("divide error:", Kind::Oops),
-    ("invalid opcode:", Kind::Oops),
-    ("double fault:", Kind::StackOverflow),
-    ("Oops:", Kind::Oops),
-];
-
-const PANIC: &str = "Kernel panic - not syncing: ";
-
-/// Reads the log. `crashed` says whether the kernel itself crashed; an oops without it may be an old one.
-pub fn death(log: &KernelLog, crashed: bool) -> Death {
-    let records: Vec<&Record> = log.records.iter().filter(|record| record.facility == 0).collect();
-    let panic = records.iter().rposition(|record| record.text.starts_with(PANIC));
-    let before = records.get(..panic.unwrap_or(records.len())).unwrap_or_default();
-    let oops_at = |records: &[&Record]| {
-        let at = records.iter().rposition(|record| oops_kind(&record.text).is_some())?;
-        // One oops has several such lines, the first says most.
-        let first = (at.saturating_sub(4)..=at)
-            .find(|at| records.get(*at).is_some_and(|record| oops_kind(&record.text).is_some()))?;
-        Some((first, oops_kind(&records.get(first)?.text)?))
-    };
-    let text =
-        panic.and_then(|at| records.get(at)).map(|record| record.text.as_str().trim_start_matches(PANIC));
-    let mut kind = match text {
-        Some(text) if text.starts_with("Fatal exception") => Kind::Oops,
-        Some(text) => {
-            PANICS.iter().find(|(start, _)| text.starts_with(start)).map_or(Kind::Panic, |(_, kind)| *kind)
-        }
-        None => Kind::None,
-    };
-    let mut cause = None;
-    let oops = oops_at(before);
-    if kind == Kind::Oops || kind == Kind::None && crashed {
-        // With panic_on_oops the kernel crashes before it prints that it panics.
-        if let Some((at, found)) = oops {
-            kind = found;
-            cause = before.get(at).copied();
-        } else if before.iter().rev().take(50).any(|record| record.text.contains("sysrq: Trigger a crash")) {
-            kind = Kind::Sysrq;
-        }
-    }
-    let last = |parts: &[&str]| {
-        before.iter().rev().find(|record| parts.iter().all(|part| record.text.contains(part))).copied()
-    };
-    let mut task = None;
-    let mut cpu = None;
-    let mut stuck_seconds = None;
-    match kind {
-        Kind::HungTask => {
-            cause = last(&["INFO: task ", " blocked ", " for more than "]);
-            if let Some(record) = cause {
-                task = blocked_task(&record.text);
-                stuck_seconds = number_after(&record.text, " more than ");
-            }
-        }
-        Kind::SoftLockup | Kind::HardLockup => {
-            cause = last(&["BUG: soft lockup"])
-                .or_else(|| last(&["hard LOCKUP"]))
-                .or_else(|| last(&["stuck for "]));
-            if let Some(record) = cause {
-                cpu = number_after(&record.text, "CPU#").or_else(|| number_after(&record.text, "on cpu "));
-                stuck_seconds = number_after(&record.text, "stuck for ");
-                task = bracketed_task(&record.text);
-            }
-        }
-        Kind::RcuStall => cause = last(&["rcu", "stall"]),
-        Kind::OutOfMemory => cause = last(&["invoked oom-killer"]),
-        Kind::MachineCheck => cause = last(&["[Hardware Error]"]),
-        _ => {}
-    }
-    let current =
-        |record: &&&Record| std::ptr::eq::<Record>(**record, cause.unwrap_or(**record)) && cause.is_some();
-    let earlier = before
-        .iter()
-        .filter(|record| {
-            record.text.starts_with("WARNING: ")
-                || record.text.contains("Oops: ")
-                || record.text.contains("BUG: ")
-        })
-        .filter(|record| !current(record))
-        .map(|record| line(record));
-    let mut earlier: Vec<LogLine> = earlier.collect();
-    if let Some(cause) = cause.map(line) {
-        // The lines of this oops are no earlier ones.
-        earlier.retain(|line| line.seconds + 0.5 < cause.seconds);
-    }
-    earlier.truncate(20);
-    Death {
-        kind,
-        line: panic.and_then(|at| records.get(at)).map(|record| line(record)),
-        corruption: cause.filter(|_| kind == Kind::Bug).and_then(|bug| corruption(before, bug)),
-        cause: cause.map(line),
-        task,
-        cpu,
-        stuck_seconds,
-        earlier,
-        oom_kills: records.iter().filter(|record| record.text.contains("Killed process ")).count(),
+impl Death {
+    /// Returns the kind in words.
+    pub fn describe(&self) -> &'static str {
+        self.kind.map_or("no panic", Kind::describe)
     }
 }
 
-/// The line before a BUG in which CONFIG_DEBUG_LIST or the slab allocator says what is corrupted.
-fn corruption(records: &[&Record], bug: &Record) -> Option<LogLine> {
+/// Reads the log: how the machine died, and the signature of the crash. `crashed` says whether the kernel itself crashed;
+/// without a panic and without it, an oops in the log did not end the machine.
+pub fn death(log: &KernelLog, crashed: bool) -> (Death, Option<Signature>) {
+    let lines = lines_of(log);
+    let event = Event::find(&lines).filter(|event| event.panic.is_some() || crashed);
+    let end = event.map_or(lines.len(), |event| event.start);
+    let before = lines.get(..end).unwrap_or_default();
+    let reports = ["WARNING: ", "Oops: ", "BUG: "];
+    let earlier = before.iter().filter(|line| reports.iter().any(|report| line.text.contains(report)));
+    let mut death = Death {
+        earlier: earlier.take(MOST_EARLIER).map(LogLine::of).collect(),
+        oom_kills: lines.iter().filter(|line| line.text.contains("Killed process ")).count(),
+        ..Death::default()
+    };
+    let Some((event, crash)) = event.and_then(|event| Some((event, Crash::new(&lines, &event)?))) else {
+        return (death, None);
+    };
+    death.kind = Some(event.kind);
+    death.line = event.panic.and_then(|at| lines.get(at)).map(LogLine::of);
+    let first = Some(event.start).filter(|start| Some(*start) != event.panic);
+    let last = |part: &str| before.iter().rfind(|line| line.text.contains(part));
+    let cause = match event.kind {
+        Kind::OomPanic => last("invoked oom-killer"),
+        Kind::Mce => last("[Hardware Error]"),
+        _ => first.and_then(|at| lines.get(at)),
+    };
+    death.cause = cause.map(LogLine::of);
+    death.corruption = cause.filter(|_| event.kind == Kind::Bug).and_then(|bug| corruption(before, bug));
+    death.task = crash.task.zip(crash.pid);
+    death.cpu = crash.cpu.map(u64::from);
+    death.stuck_seconds = cause.and_then(|line| {
+        number_after(line.text, " more than ").or_else(|| number_after(line.text, "stuck for "))
+    });
+    (death, Some(crash.signature))
+}
+
+/// The line just before a BUG in which CONFIG_DEBUG_LIST, the slab allocator or another check names what is corrupted.
+fn corruption(before: &[Line<'_>], bug: &Line<'_>) -> Option<LogLine> {
     const CHECKS: [&str; 5] = ["list_add ", "list_del ", "refcount_t: ", "slab: ", "usercopy: "];
-    // Not behind one of another crash: the check and the BUG are lines of one moment.
+    // The check and the BUG are lines of one moment: an older check is one of another crash.
     const MOMENT: u64 = 1_000_000_000;
-    let at = records.iter().rposition(|record| std::ptr::eq::<Record>(*record, bug))?;
-    let lines = records.get(at.saturating_sub(4)..at)?.iter().rev();
-    let said = lines.take_while(|record| bug.nanoseconds.saturating_sub(record.nanoseconds) < MOMENT);
-    said.into_iter()
-        .find(|record| CHECKS.iter().any(|check| record.text.starts_with(check)))
-        .map(|record| line(record))
-}
-
-fn oops_kind(text: &str) -> Option<Kind> {
-    OOPSES.iter().find(|(part, _)| text.contains(part)).map(|(_, kind)| *kind)
-}
-
-/// A line of the log for people: control characters cannot steer their terminal.
-pub(crate) fn line(record: &Record) -> LogLine {
-    let first = record.text.lines().next().unwrap_or_default();
-    let text = first.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    LogLine { seconds: record.nanoseconds as f64 / 1e9, text }
+    let mut lines = before.iter().rev().take(4);
+    lines
+        .find(|line| CHECKS.iter().any(|check| line.text.starts_with(check)))
+        .filter(|line| bug.nanoseconds.saturating_sub(line.nanoseconds) < MOMENT)
+        .map(LogLine::of)
 }
 
 fn number_after(text: &str, prefix: &str) -> Option<u64> {
@@ -256,30 +118,18 @@ fn number_after(text: &str, prefix: &str) -> Option<u64> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// `INFO: task NAME:PID blocked for more than 120 seconds.`, or `blocked in I/O wait for` (7.2).
-fn blocked_task(text: &str) -> Option<(String, u32)> {
-    let rest = text.split_once("INFO: task ")?.1.rsplit_once(" blocked ")?.0;
-    let (name, pid) = rest.rsplit_once(':')?;
-    Some((name.to_owned(), pid.parse().ok()?))
-}
-
-/// `BUG: soft lockup - CPU#1 stuck for 22s! [NAME:PID]`
-fn bracketed_task(text: &str) -> Option<(String, u32)> {
-    let (name, pid) = text.rsplit_once('[')?.1.split_once(']')?.0.rsplit_once(':')?;
-    Some((name.to_owned(), pid.parse().ok()?))
-}
-
 /// The last lines of the log, those at warning level or worse marked.
 pub fn last_words(log: &KernelLog, count: usize) -> Vec<(LogLine, bool)> {
     let from = log.records.len().saturating_sub(count);
-    log.records.iter().skip(from).map(|record| (line(record), record.level <= 4)).collect()
+    let line = |record: &Record| (LogLine::new(record.nanoseconds, &record.text), record.level <= 4);
+    log.records.iter().skip(from).map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn log(lines: &[&str]) -> KernelLog {
+    fn read(lines: &[&str], crashed: bool) -> Death {
         let record = |(at, text): (usize, &&str)| Record {
             sequence: None,
             nanoseconds: at as u64 * 1_000_000_000,
@@ -290,49 +140,43 @@ mod tests {
             raw: None,
             device: None,
         };
-        KernelLog { records: lines.iter().enumerate().map(record).collect(), damaged: 0 }
+        death(&KernelLog { records: lines.iter().enumerate().map(record).collect(), damaged: 0 }, crashed).0
     }
 
     #[test]
     fn a_hung_task_blames_the_blocked_one() {
-        let death = death(
-            &log(&[
-                "INFO: task dd:x:42 blocked for more than 120 seconds.",
-                "Kernel panic - not syncing: hung_task: blocked tasks",
-            ]),
-            true,
-        );
-        assert_eq!(death.kind, Kind::HungTask);
-        assert_eq!(death.task, Some(("dd:x".into(), 42)));
-        let waits = "INFO: task dd:43 blocked in I/O wait for more than 120 seconds.";
-        let death =
-            super::death(&log(&[waits, "Kernel panic - not syncing: hung_task: blocked tasks"]), true);
+        let panic = "Kernel panic - not syncing: hung_task: blocked tasks";
+        let death = read(&["INFO: task dd:x:42 blocked for more than 120 seconds.", panic], true);
+        assert_eq!(death.kind, Some(Kind::HungTask));
+        assert_eq!((death.task, death.stuck_seconds), (Some(("dd:x".into(), 42)), Some(120)));
+        let death = read(&["INFO: task dd:43 blocked in I/O wait for more than 120 seconds.", panic], true);
         assert_eq!((death.task, death.stuck_seconds), (Some(("dd".into(), 43)), Some(120)));
-        assert_eq!(death.stuck_seconds, Some(120));
     }
 
     #[test]
     fn an_oops_needs_no_panic_line() {
         let lines = [
+            "WARNING: CPU: 0 PID: 1 at mm/x.c:1 f+0x1/0x2",
             "BUG: kernel NULL pointer dereference, address: 0000000000000008",
             "Oops: 0002 [#1] PREEMPT SMP",
         ];
-        let crash = death(&log(&lines), true);
-        assert_eq!(crash.kind, Kind::Oops);
+        let crash = read(&lines, true);
+        assert_eq!(crash.kind, Some(Kind::NullDeref));
         assert!(crash.cause.unwrap().text.contains("NULL pointer"));
-        assert_eq!(death(&log(&lines), false).kind, Kind::None);
+        // The lines of the oops itself are not earlier ones.
+        assert_eq!(crash.earlier.len(), 1);
+        let running = read(&lines, false);
+        assert_eq!((running.kind, running.earlier.len()), (None, 3));
     }
 
     #[test]
-    fn a_soft_lockup_names_cpu_and_task() {
-        let death = death(
-            &log(&[
-                "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [insmod:71]",
-                "Kernel panic - not syncing: softlockup: hung tasks",
-            ]),
-            true,
-        );
-        assert_eq!((death.kind, death.cpu, death.stuck_seconds), (Kind::SoftLockup, Some(1), Some(22)));
+    fn a_lockup_names_cpu_and_task() {
+        let lines = [
+            "watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [insmod:71]",
+            "Kernel panic - not syncing: softlockup: hung tasks",
+        ];
+        let death = read(&lines, true);
+        assert_eq!((death.kind, death.cpu, death.stuck_seconds), (Some(Kind::SoftLockup), Some(1), Some(22)));
         assert_eq!(death.task, Some(("insmod".into(), 71)));
     }
 }

@@ -26,7 +26,7 @@ mod vmalloc;
 pub use block::{Request, Suspended, requests, suspended};
 pub use cause::cause;
 pub use cpus::{Cpu, cpus};
-pub use death::{Death, Kind, LogLine, death};
+pub use death::{Death, LogLine, death};
 pub use detail::{Detail, OpenFile, detail};
 pub use difference::{Change, Difference, Sides, difference};
 pub use hex::Hex;

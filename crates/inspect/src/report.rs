@@ -1,7 +1,7 @@
 //! Everything together.
 
 use pagehaul_btf::Fault;
-use pagehaul_facts::{Crash, Signature, lines_of};
+use pagehaul_facts::{Kind, Signature};
 use pagehaul_kernel::KernelLog;
 use pagehaul_unwind::Unwinder;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::block::{self, Request, Suspended};
 use crate::cause::{cause, died};
 use crate::cpus::{Cpu, cpus, crashed_cpu};
-use crate::death::{Death, Kind, LogLine, death, last_words};
+use crate::death::{Death, LogLine, death, last_words};
 use crate::locks::{Locks, locks};
 use crate::memory::{Memory, memory};
 use crate::slab::{Cache, caches};
@@ -94,7 +94,7 @@ impl Report {
         let mut missing = machine.warnings().to_vec();
         let mut note = |what: &str, why: String| missing.push(format!("{what}: {why}"));
         let system = system(machine);
-        let death = death(log, crashed_cpu(machine).is_some());
+        let (death, signature) = death(log, crashed_cpu(machine).is_some());
         let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {
             note("CPUs", why.to_string());
             Vec::new()
@@ -116,16 +116,12 @@ impl Report {
             .collect();
         let locks = locks(machine, &tasks, &blocked);
         let blamed = match (death.kind, &death.task) {
-            (Kind::HungTask, Some((_, pid))) => blocked.iter().find(|(task, _)| task.pid == *pid),
+            (Some(Kind::HungTask), Some((_, pid))) => blocked.iter().find(|(task, _)| task.pid == *pid),
             _ => None,
         };
         let died = died(&death, &cpus);
         let stack = blamed.map(|(_, stack)| stack).or_else(|| died.and_then(|cpu| cpu.stack.as_ref()));
         let cause = stack.map_or(&[][..], |stack| cause(&death, stack)).to_vec();
-        let signature = match death.kind {
-            Kind::None => None,
-            _ => Crash::find(&lines_of(log)).map(|crash| crash.signature),
-        };
         let blocked = group(blocked);
         let memory = memory(machine, &tasks);
         for why in &memory.missing {

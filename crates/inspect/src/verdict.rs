@@ -1,9 +1,10 @@
 //! The verdict: at most five findings, the weightiest first, each with its evidence and what to look at next.
 
+use pagehaul_facts::Kind;
 use serde::Serialize;
 
 use crate::block::{Request, Suspended};
-use crate::death::{Death, Kind};
+use crate::death::Death;
 use crate::locks::Locks;
 use crate::memory::Memory;
 use crate::stacks::StackGroup;
@@ -93,6 +94,7 @@ fn place(cause: &[FrameName]) -> String {
 
 fn death(facts: &Facts<'_>) -> Option<Finding> {
     let death = facts.death;
+    let kind = death.kind?;
     let mut evidence: Vec<String> = Vec::new();
     for line in [&death.cause, &death.line].into_iter().flatten() {
         evidence.push(format!("[{:.6}] {}", line.seconds, line.text));
@@ -108,15 +110,22 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     let module = facts.cause.first().and_then(|frame| frame.module.as_ref());
     let of_module = module.map_or_else(String::new, |module| format!(" of module {module}"));
     let blamed = death.task.as_ref().map(|(name, pid)| format!("{name}/{pid}"));
+    let panic = death.line.as_ref().map_or("", |line| line.text.as_str());
     let seconds = death.stuck_seconds.map_or_else(String::new, |seconds| format!(" for {seconds} s"));
-    let (text, next) = match death.kind {
-        Kind::None => return None,
-        Kind::Sysrq => (
+    let (text, next) = match kind {
+        Kind::Requested => (
             format!("{task} crashed the machine on purpose (SysRq c): the log may show why"),
             "pagehaul dmesg DUMP --level 4",
         ),
-        Kind::Oops | Kind::Bug | Kind::StackOverflow => (
-            format!("{} in {}{of_module}, task {task}", death.kind.describe(), place(facts.cause))
+        Kind::NullDeref
+        | Kind::PageFault
+        | Kind::Gpf
+        | Kind::Bug
+        | Kind::Warn
+        | Kind::Sanitizer
+        | Kind::DoubleFault
+        | Kind::StackOverflow => (
+            format!("{} in {}{of_module}, task {task}", kind.describe(), place(facts.cause))
                 + &death.corruption.as_ref().map_or_else(String::new, |line| format!(": {}", line.text)),
             "crash: bt -f, dis -rl ADDRESS",
         ),
@@ -132,14 +141,14 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         Kind::SoftLockup | Kind::HardLockup | Kind::RcuStall => (
             format!(
                 "{}: {}{} ran{seconds} without a break in {}{of_module}",
-                death.kind.describe(),
+                kind.describe(),
                 death.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}, ")),
                 blamed.unwrap_or(task),
                 place(facts.cause)
             ),
             "pagehaul triage DUMP --section cpus",
         ),
-        Kind::OutOfMemory => {
+        Kind::OomPanic => {
             let (managed, free) = facts.memory.total();
             evidence
                 .push(format!("{free} of {managed} pages free, {} OOM kills in the log", death.oom_kills));
@@ -153,20 +162,25 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             }
             ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory")
         }
-        Kind::InitEnded => ("the init process ended".into(), "pagehaul dmesg DUMP"),
         Kind::Nmi => (
             format!("an NMI stopped the machine in {}", place(facts.cause)),
             "pagehaul triage DUMP --section cpus",
         ),
-        Kind::MachineCheck => {
-            ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2")
+        Kind::Mce => ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2"),
+        Kind::Fs => ("a file system stopped the machine".into(), "pagehaul dmesg DUMP --level 4"),
+        Kind::Other if panic.contains("Attempted to kill init") => {
+            ("the init process ended".into(), "pagehaul dmesg DUMP")
         }
-        Kind::Panic => {
+        Kind::Other if death.cause.is_some() => (
+            format!("oops in {}{of_module}, task {task}", place(facts.cause)),
+            "crash: bt -f, dis -rl ADDRESS",
+        ),
+        Kind::Other => {
             (format!("the kernel panicked in {}, task {task}", place(facts.cause)), "crash: bt, log")
         }
     };
     // What a hung task waits for says more than that it hangs.
-    let weight = if death.kind == Kind::HungTask { 84 } else { 100 };
+    let weight = if kind == Kind::HungTask { 84 } else { 100 };
     Some(finding(weight, text, evidence, next))
 }
 
@@ -329,7 +343,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
         })
         .collect();
     let all = !facts.memory.zones.is_empty() && low.len() == facts.memory.zones.len();
-    if !low.is_empty() && (all || facts.death.kind == Kind::OutOfMemory) {
+    if !low.is_empty() && (all || facts.death.kind == Some(Kind::OomPanic)) {
         let zones = low.len();
         found.push(finding(
             70,
@@ -349,7 +363,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
             "pagehaul triage DUMP --section memory",
         ));
     }
-    if facts.death.oom_kills > 0 && facts.death.kind != Kind::OutOfMemory {
+    if facts.death.oom_kills > 0 && facts.death.kind != Some(Kind::OomPanic) {
         found.push(finding(
             50,
             format!("the OOM killer ended {} processes before the crash", facts.death.oom_kills),

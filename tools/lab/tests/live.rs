@@ -51,6 +51,6 @@ fn kcore_agrees_with_the_running_kernel() {
         let stacks = triage["stacks"].as_array().unwrap();
         let whole = stacks.iter().filter(|stack| stack["stack"]["complete"] == true).count();
         assert!(2 * whole > stacks.len(), "{kernel}: {whole} of {} stacks are complete", stacks.len());
-        assert_eq!(triage["death"]["kind"], "none", "{kernel}");
+        assert!(triage["death"]["kind"].is_null(), "{kernel}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What the first finding of each scenario has to say, or the deadlock's own.
 const SCENARIOS: [(&str, &str); 11] = [
-    ("null", "oops in scene_null_dereference"),
+    ("null", "NULL pointer dereference in scene_null_dereference"),
     ("bug", "kernel BUG in scene_bug"),
     ("use-after-free", "kernel BUG in scene_use_after_free"),
     ("stack-overflow", "stack overflow in scene_overflow_stack"),

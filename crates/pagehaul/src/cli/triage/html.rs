@@ -1,7 +1,7 @@
 //! The report as a web page.
 
 use maud::{Markup, html};
-use pagehaul_inspect::{Finding, Kind, Report};
+use pagehaul_inspect::{Finding, Report};
 use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, page, section, tiles};
 use pagehaul_present::number::{bytes, count};
@@ -41,11 +41,7 @@ pub(super) fn report(report: &Report, name: &str) -> String {
     let bad_if = |bad: bool| if bad { Tone::Bad } else { Tone::Plain };
     let blocked = in_state('D');
     let mut figures = vec![
-        (
-            bad_if(report.death.kind != Kind::None),
-            report.death.kind.describe().to_owned(),
-            "kind of crash".into(),
-        ),
+        (bad_if(report.death.kind.is_some()), report.death.describe().to_owned(), "kind of crash".into()),
         (Tone::Plain, count(report.tasks.all.len() as u64), "tasks".into()),
         (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
         (

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use pagehaul_inspect::{Detail, FrameName, Kind, Report, StackTrace, Task, TaskStack};
+use pagehaul_facts::Kind;
+use pagehaul_inspect::{Detail, FrameName, Report, StackTrace, Task, TaskStack};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::time::{seconds, utc};
@@ -80,8 +81,8 @@ fn header(report: &Report, name: &str, out: &mut String) {
 
 fn what(report: &Report, out: &mut String, full: bool) {
     let death = &report.death;
-    put!(out, "\nWhat happened: {}", death.kind.describe());
-    if death.kind == Kind::None {
+    put!(out, "\nWhat happened: {}", death.describe());
+    if death.kind.is_none() {
         put!(out, "  the log has no panic: the memory of a running machine, or of one that stopped silently");
     }
     for line in [&death.cause, &death.line].into_iter().flatten() {
@@ -145,7 +146,7 @@ fn cpus(report: &Report, out: &mut String, full: bool) {
         let place = match &cpu.stack {
             Some(_) if cpu.idle => "idle".into(),
             // The cause says more than the functions that report it.
-            Some(_) if cpu.crashed && report.death.kind != Kind::HungTask && !full => {
+            Some(_) if cpu.crashed && report.death.kind != Some(Kind::HungTask) && !full => {
                 let functions = report.cause.iter().take(INNERMOST).map(|frame| frame.function.as_str());
                 functions.collect::<Vec<_>>().join(" < ")
             }
