@@ -68,7 +68,7 @@ impl ElfVmcore {
             .map_err(failed)?;
         let mut pieces = Vec::new();
         let mut notes = Vec::new();
-        let mut mappings = Vec::new();
+        let mut is_kcore = false;
         let mut faults = Vec::new();
         let mut claim = file.size().saturating_mul(CLAIMED_PER_BYTE).max(LEAST_CLAIM);
         headers
@@ -81,18 +81,14 @@ impl ElfVmcore {
                         notes.resize(start + size as usize, 0);
                         headers.fill(segment.offset, &mut notes[start..])?;
                     }
-                    PT_LOAD if segment.paddr == NO_MEMORY => {}
+                    PT_LOAD if segment.paddr == NO_MEMORY => is_kcore = true,
                     PT_LOAD if segment.file_size.min(file.size()) > END_OF_MEMORY => {
                         return Err(ElfError::Format { offset: at, what: absurd(&segment) });
                     }
                     PT_LOAD => match piece(at, &segment, file.size(), &mut claim, &mut faults) {
                         Ok(piece) => {
-                            pieces.push(piece);
                             let ProgramHeader { vaddr, paddr, memory_size: size, .. } = segment;
-                            // QEMU leaves virtual addresses at zero.
-                            if vaddr >> 63 == 1 {
-                                mappings.push(KernelMapping { vaddr, paddr, size });
-                            }
+                            pieces.push((piece, KernelMapping { vaddr, paddr, size }));
                         }
                         Err(fault) => faults.push(fault),
                     },
@@ -122,11 +118,20 @@ impl ElfVmcore {
         let page_size = page_size.and_then(PageSize::new).unwrap_or(PageSize::KIB_4);
         let arch = Arch { machine, wide, big_endian, page_size };
         let is_image = image_test(machine, &notes);
-        let kernel_mapping = mappings.iter().find(|mapping| is_image(mapping)).copied();
-        let direct_map = mappings.iter().find(|mapping| !is_image(mapping));
+        // QEMU leaves virtual addresses at zero.
+        let mut mappings =
+            pieces.iter().map(|(_, mapping)| *mapping).filter(|mapping| mapping.vaddr >> 63 == 1);
+        let kernel_mapping = mappings.clone().find(&is_image);
+        let direct_map = mappings.find(|mapping| !is_image(mapping));
         let direct_map = direct_map.map(|mapping| mapping.vaddr.wrapping_sub(mapping.paddr));
         let marked_incomplete = headers.incomplete;
-        let ranges = RangeMap::new(pieces);
+        if is_kcore {
+            // Of segments that overlap, the first counts. With page table isolation, the kernel unmaps the unused parts of
+            // its image from the image's mapping when it frees them (free_kernel_image_pages, Linux 4.18): there,
+            // /proc/kcore has zeros, and what is in these pages now only in the direct map.
+            pieces.sort_by_key(|(_, mapping)| is_image(mapping));
+        }
+        let ranges = RangeMap::new(pieces.into_iter().map(|(piece, _)| piece));
         Ok(Self {
             file: mapped,
             flattened: false,

@@ -158,6 +158,29 @@ fn segments_that_are_no_memory_are_passed_over() {
     );
 }
 
+/// Zeros in the mapping of the kernel image do not hide what the direct map has. A vmcore keeps its order: if it is truncated, what
+/// comes first is left.
+#[test]
+fn the_direct_map_of_kcore_comes_before_the_kernel_image() {
+    let machine = Foreign { machine: "x86_64", elf_machine: 62, ..Foreign::ALL[5] };
+    for (first, expected) in [(u64::MAX, 2), (0x8000, 0)] {
+        let segments = [(first, vec![1; 4096]), (0x100_0000, vec![0; 4096]), (0x100_0000, vec![2; 4096])];
+        let mut bytes = machine.elf(&segments, &[]);
+        let headers = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
+        for (header, vaddr) in [(2, 0xffff_ffff_8100_0000u64), (1, 0xffff_8880_0100_0000)] {
+            let at = 64 + 56 * (headers - header) + 16;
+            bytes[at..at + 8].copy_from_slice(&vaddr.to_le_bytes());
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
+        assert_eq!(memory.view().window(0x100_0000, 4096).unwrap(), [expected; 4096]);
+        let mapping = memory.kernel_mapping().unwrap();
+        assert_eq!((mapping.vaddr, mapping.paddr), (0xffff_ffff_8100_0000, 0x100_0000));
+        assert_eq!(memory.direct_map(), Some(0xffff_8880_0000_0000));
+    }
+}
+
 /// One flipped bit must not turn a machine into one of petabytes, which no command would get through.
 #[test]
 fn memory_that_no_machine_has_is_skipped() {
