@@ -17,6 +17,9 @@ pub struct Census {
     pub classes: Vec<ClassCount>,
     /// Pages by node and zone; empty if VMCOREINFO does not say where `page.flags` holds them.
     pub zones: Vec<ZoneCount>,
+    /// Pages by node, zone, class and order of their block.
+    #[serde(skip)]
+    pub usage: Vec<Usage>,
     /// Blocks of 2^order pages, by class and order. Order 0 are single pages; free blocks are those of the buddy
     /// allocator, the others compound pages.
     pub orders: BTreeMap<&'static str, BTreeMap<u32, u64>>,
@@ -44,6 +47,21 @@ pub struct Heading {
 pub struct ClassCount {
     /// The name of the class.
     pub class: &'static str,
+    /// Pages.
+    pub pages: u64,
+    /// Pages of them that the dump holds.
+    pub in_dump: u64,
+}
+
+/// Pages of one class in blocks of one order of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Number of the node and name of the zone; `None` if they are unknown.
+    pub place: Option<(u64, &'static str)>,
+    /// The name of the class.
+    pub class: &'static str,
+    /// Order of the blocks; 0 for single pages.
+    pub order: u32,
     /// Pages.
     pub pages: u64,
     /// Pages of them that the dump holds.

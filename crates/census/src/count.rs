@@ -3,15 +3,26 @@
 use pagehaul_pool::map_numbers;
 use std::collections::BTreeMap;
 
-use crate::census::{Census, ClassCount, Heading, ZoneCount};
+use crate::census::{Census, ClassCount, Heading, Usage, ZoneCount};
 use crate::map::Map;
 use pagehaul_kernel::{Details, Kernel, KernelError, PageClass, PageScanner, Zones};
 use pagehaul_physmem::{PhysMemory, ReadError, bits};
 
+/// What a page is counted as.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Use {
+    /// Node and zone, if known.
+    place: Option<(u64, &'static str)>,
+    /// `PageClass as usize`.
+    class: usize,
+    /// Order of the block that the page belongs to.
+    order: u32,
+}
+
 /// The counts of one block of struct pages.
 struct BlockCounts {
-    classes: [(u64, u64); PageClass::COUNT],
-    zones: BTreeMap<(u64, &'static str), [u64; PageClass::COUNT]>,
+    /// Pages, and those that the dump holds.
+    usage: BTreeMap<Use, (u64, u64)>,
     orders: BTreeMap<(usize, u32), u64>,
     /// Pages per class of each cell of the map.
     cells: BTreeMap<u64, [u32; PageClass::COUNT]>,
@@ -93,8 +104,7 @@ impl<'a> Worker<'a> {
         let report = self.scanner.scan(block, &mut self.classes)?;
         self.kernel.details(self.view.as_mut(), block, &self.classes, &mut self.details);
         let mut part = BlockCounts {
-            classes: [(0, 0); PageClass::COUNT],
-            zones: BTreeMap::new(),
+            usage: BTreeMap::new(),
             orders: BTreeMap::new(),
             cells: BTreeMap::new(),
             inconsistency: report
@@ -102,40 +112,54 @@ impl<'a> Worker<'a> {
                 .map(|inconsistency| format!("PFN {:#x}: {}", inconsistency.pfn, inconsistency.what)),
         };
         // The tail pages of a block have no order.
-        let mut block_end = 0;
+        let (mut block_end, mut block_order) = (0, 0);
+        // Neighbours are mostly counted alike: one look-up for a run of them.
+        let mut run = None;
         for index in bits::ones(&self.exists) {
             let class = self.classes[index];
             let number = class as usize;
-            part.classes[number].0 += 1;
-            part.classes[number].1 += u64::from(bits::get(&self.stored, index));
+            let stored = u64::from(bits::get(&self.stored, index));
             let cell = (first + index as u64) / self.cell_pages;
             part.cells.entry(cell).or_insert([0; PageClass::COUNT])[number] += 1;
-            if class == PageClass::Absent {
-                continue;
-            }
-            if let Some(zones) = self.zones {
+            let mut place = None;
+            if class != PageClass::Absent {
                 let flags = self.details.flags(index);
-                let here = (zones.node(flags), zones.zone(flags));
-                part.zones.entry(here).or_insert([0; PageClass::COUNT])[number] += 1;
-            }
-            match self.details.order(index) {
-                Some(order) => {
-                    *part.orders.entry((number, order)).or_insert(0) += 1;
-                    block_end = index + (1 << order);
+                place = self.zones.map(|zones| (zones.node(flags), zones.zone(flags)));
+                let order = self.details.order(index);
+                if order.is_some() || index >= block_end {
+                    block_order = order.unwrap_or(0);
+                    block_end = index + (1 << block_order);
+                    *part.orders.entry((number, block_order)).or_insert(0) += 1;
                 }
-                None if index >= block_end => *part.orders.entry((number, 0)).or_insert(0) += 1,
-                None => {}
+            }
+            let order = if index < block_end { block_order } else { 0 };
+            let here = Use { place, class: number, order };
+            match &mut run {
+                Some((known, counts)) if *known == here => *counts = add(*counts, (1, stored)),
+                _ => part.add(run.replace((here, (1, stored)))),
             }
         }
+        part.add(run);
         Ok(part)
     }
 }
 
+impl BlockCounts {
+    fn add(&mut self, run: Option<(Use, (u64, u64))>) {
+        if let Some((place, counts)) = run {
+            let sum = self.usage.entry(place).or_default();
+            *sum = add(*sum, counts);
+        }
+    }
+}
+
+fn add(sum: (u64, u64), counts: (u64, u64)) -> (u64, u64) {
+    (sum.0 + counts.0, sum.1 + counts.1)
+}
+
 /// The sums of all blocks.
 struct Total {
-    pages: u64,
-    classes: [(u64, u64); PageClass::COUNT],
-    zones: BTreeMap<(u64, &'static str), [u64; PageClass::COUNT]>,
+    usage: BTreeMap<Use, (u64, u64)>,
     orders: BTreeMap<(usize, u32), u64>,
     map: Map,
     warnings: Vec<String>,
@@ -143,24 +167,13 @@ struct Total {
 
 impl Total {
     fn new(pages: u64) -> Self {
-        Self {
-            pages: 0,
-            classes: [(0, 0); PageClass::COUNT],
-            zones: BTreeMap::new(),
-            orders: BTreeMap::new(),
-            map: Map::new(pages),
-            warnings: Vec::new(),
-        }
+        Self { usage: BTreeMap::new(), orders: BTreeMap::new(), map: Map::new(pages), warnings: Vec::new() }
     }
 
     fn add(&mut self, part: BlockCounts) {
-        for (sum, (pages, in_dump)) in self.classes.iter_mut().zip(part.classes) {
-            *sum = (sum.0 + pages, sum.1 + in_dump);
-            self.pages += pages;
-        }
-        for (place, counts) in part.zones {
-            let sums = self.zones.entry(place).or_insert([0; PageClass::COUNT]);
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        for (key, counts) in part.usage {
+            let sum = self.usage.entry(key).or_default();
+            *sum = add(*sum, counts);
         }
         for (key, count) in part.orders {
             *self.orders.entry(key).or_insert(0) += count;
@@ -176,42 +189,51 @@ impl Total {
 
     fn census(self, heading: Heading, kernel: &Kernel, no_zones: bool) -> Census {
         let mut warnings = self.warnings;
+        let mut classes = [(0, 0); PageClass::COUNT];
+        let mut zones: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
+        let name = |number: usize| PageClass::ALL[number].name();
+        for (key, counts) in &self.usage {
+            classes[key.class] = add(classes[key.class], *counts);
+            if let Some(place) = key.place {
+                *zones.entry(place).or_default().entry(name(key.class)).or_default() += counts.0;
+            }
+        }
         // Only confidential guests have unaccepted memory, so most kernels lack its type without a loss.
-        let undecided = self.classes.get(PageClass::Undecided as usize).is_some_and(|(pages, _)| *pages > 0);
+        let undecided = classes[PageClass::Undecided as usize].0 > 0;
         for gap in kernel.undecidable().iter().filter(|gap| undecided || gap.class != PageClass::Unaccepted) {
             warnings.push(format!("{}: VMCOREINFO has no {}", gap.class.name(), gap.missing));
         }
         if no_zones {
             warnings.push("nodes and zones: VMCOREINFO does not say where page.flags holds them".into());
         }
-        let name = |number: usize| PageClass::ALL[number].name();
         let mut orders: BTreeMap<&'static str, BTreeMap<u32, u64>> = BTreeMap::new();
         for ((number, order), count) in self.orders {
             orders.entry(name(number)).or_default().insert(order, count);
         }
-        let counted = |counts: [u64; PageClass::COUNT]| {
-            counts
-                .into_iter()
-                .enumerate()
-                .filter(|(_, count)| *count > 0)
-                .map(|(at, count)| (name(at), count))
-                .collect()
-        };
         Census {
             heading,
             page_size: kernel.page_size().bytes() as u64,
-            pages: self.pages,
-            classes: self
-                .classes
+            pages: classes.iter().map(|(pages, _)| pages).sum(),
+            classes: classes
                 .into_iter()
                 .enumerate()
                 .filter(|(_, (pages, _))| *pages > 0)
                 .map(|(number, (pages, in_dump))| ClassCount { class: name(number), pages, in_dump })
                 .collect(),
-            zones: self
-                .zones
+            zones: zones
                 .into_iter()
-                .map(|((node, zone), counts)| ZoneCount { node, zone, classes: counted(counts) })
+                .map(|((node, zone), classes)| ZoneCount { node, zone, classes })
+                .collect(),
+            usage: self
+                .usage
+                .into_iter()
+                .map(|(Use { place, class, order }, (pages, in_dump))| Usage {
+                    place,
+                    class: name(class),
+                    order,
+                    pages,
+                    in_dump,
+                })
                 .collect(),
             orders,
             class_names: PageClass::ALL.map(PageClass::name).into(),

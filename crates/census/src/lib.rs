@@ -8,7 +8,7 @@ mod map;
 mod tables;
 mod text;
 
-pub use census::{Census, ClassCount, Heading, ZoneCount};
+pub use census::{Census, ClassCount, Heading, Usage, ZoneCount};
 pub use count::count;
 pub use html::html;
 pub use map::{Map, MapRange};
