@@ -6,12 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
 use pagehaul_run::{ChildOutput, output_within};
 
-use crate::one::{Row, put};
+use crate::lock::Lock;
+use crate::one::{Row, Stage, is_facts, put};
+use crate::redact::Redaction;
 
 /// Bytes of what the process of one dump prints.
 const MOST_OUTPUT: u64 = 1 << 20;
@@ -19,8 +21,8 @@ const MOST_OUTPUT: u64 = 1 << 20;
 /// Make Parquet tables of dumps: one file per dump and table
 ///
 /// DUMP is a dump or vmcore of any format, or the facts that `capture --facts` wrote. Tables are
-/// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet; the same dump gives the same bytes, so doing it again does no harm.
-/// DIR/manifest has a file per DUMP, with what could not be made and why. Each dump is read by another process with a time limit and
+/// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
+/// DIR/manifest has a file per DUMP, with what could not be made and why. Other processes read each dump, with a time limit and
 /// 1 GiB of memory: a bad dump is a failed row.
 ///
 /// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed.
@@ -28,6 +30,7 @@ const MOST_OUTPUT: u64 = 1 << 20;
 #[command(after_help = "Examples:
   pagehaul-fleet extract /var/crash/*/dump --to tables
   pagehaul-fleet extract *.facts.json.zst --to tables
+  pagehaul-fleet extract --split dump.0 dump.1 --to tables
   ls /dumps | xargs -P 8 -n 20 pagehaul-fleet extract --to tables")]
 pub(crate) struct ExtractArguments {
     /// Dumps, or facts
@@ -36,25 +39,39 @@ pub(crate) struct ExtractArguments {
     /// Directory of the tables
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
+    /// The dumps are the parts of one split set
+    #[arg(long)]
+    split: bool,
+    /// Replace names of hosts and programs, network addresses, UUIDs, paths and command lines by hashes. The contents of KEY make
+    /// them: the same key gives the same hashes
+    #[arg(long, value_name = "KEY")]
+    redact: Option<PathBuf>,
     /// Dumps at a time [default: CPUs]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
-    /// Time for one dump: 30s, 5m
+    /// Time for each of the three stages of a dump: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2m")]
     time_limit: Duration,
 }
 
 pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program (/proc/self/exe)")?;
+    if let Some(key) = &arguments.redact {
+        Redaction::from_file(key)?;
+    }
+    // Shared: `compact` waits until no dump is extracted.
+    let _lock = Lock::shared(&arguments.to)?;
+    let dumps: Vec<&[PathBuf]> =
+        if arguments.split { vec![&arguments.dumps] } else { arguments.dumps.chunks(1).collect() };
     let jobs =
         arguments.jobs.map_or_else(|| thread::available_parallelism().map_or(1, Into::into), usize::from);
     let rows = map_numbers(
         "extract",
         jobs,
-        arguments.dumps.len() as u64,
+        dumps.len() as u64,
         || (),
         |(), number| {
-            let row = in_process(&program, arguments.dumps.get(number as usize)?, arguments);
+            let row = extract(&program, dumps.get(number as usize)?, arguments);
             Some(record(&arguments.to, &row).map(|()| row))
         },
     );
@@ -77,24 +94,57 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     ))?;
     Ok(match failed {
         0 => ExitCode::SUCCESS,
-        failed if failed == arguments.dumps.len() => ExitCode::FAILURE,
+        failed if failed == dumps.len() => ExitCode::FAILURE,
         _ => ExitCode::from(3),
     })
 }
 
-/// Extracts one dump in another process.
-fn in_process(program: &Path, dump: &Path, arguments: &ExtractArguments) -> Row {
+/// Extracts one dump, stage by stage.
+fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Row {
+    let path = dump.first().map_or(Path::new(""), PathBuf::as_path);
+    let stage =
+        |stage| in_process(program, dump, stage, arguments).unwrap_or_else(|why| Row::new(path, Some(why)));
+    let mut row = stage(Stage::Facts);
+    if row.error.is_some() {
+        return row;
+    }
+    for part in [Stage::Pages, Stage::Triage] {
+        if is_facts(path) {
+            row.lacks(part.tables(), "facts have no pages: this table needs the dump");
+            continue;
+        }
+        let more = stage(part);
+        if let Some(error) = more.error {
+            row.lacks(part.tables(), &error);
+        }
+        row.tables.extend(more.tables);
+        row.missing.extend(more.missing);
+    }
+    row
+}
+
+/// Runs a stage in another process.
+fn in_process(
+    program: &Path,
+    dump: &[PathBuf],
+    stage: Stage,
+    arguments: &ExtractArguments,
+) -> Result<Row, String> {
     let mut command = Command::new(program);
-    command.arg("extract-one").arg("--").arg(dump).arg(&arguments.to);
-    let row =
-        output_within(&mut command, arguments.time_limit, MOST_OUTPUT).map_err(|error| error.to_string());
-    row.and_then(|ChildOutput { bytes, status }| {
-        serde_json::from_slice(&bytes).map_err(|_| {
-            let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
-            format!("the process that reads it failed{ended}")
-        })
+    command.arg("extract-one").arg("--to").arg(&arguments.to);
+    if let Some(stage) = stage.to_possible_value() {
+        command.args(["--stage", stage.get_name()]);
+    }
+    if let Some(key) = &arguments.redact {
+        command.arg("--redact").arg(key);
+    }
+    command.arg("--").args(dump);
+    let ChildOutput { bytes, status } =
+        output_within(&mut command, arguments.time_limit, MOST_OUTPUT).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&bytes).map_err(|_| {
+        let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
+        format!("the process that reads it failed{ended}")
     })
-    .unwrap_or_else(|why| Row::failed(dump, why))
 }
 
 /// Writes the row of a dump to the manifest, under a name made of the dump's path: the next try replaces it.

@@ -1,8 +1,13 @@
 //! `pagehaul-fleet`: facts of many crashes. Extraction drives one process per dump; a report reads the tables.
 
+mod compact;
 mod extract;
+mod lock;
 mod one;
+mod read;
+mod redact;
 mod report;
+mod sql;
 mod table;
 mod tables;
 
@@ -26,6 +31,8 @@ enum Command {
     #[command(hide = true)]
     ExtractOne(one::OneArguments),
     Report(report::ReportArguments),
+    Sql(sql::SqlArguments),
+    Compact(compact::CompactArguments),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +40,8 @@ fn main() -> ExitCode {
         Command::Extract(arguments) => extract::run(&arguments),
         Command::ExtractOne(arguments) => one::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Sql(arguments) => sql::run(&arguments),
+        Command::Compact(arguments) => compact::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         tell(&format!("pagehaul-fleet: {error:#}"));

@@ -1,4 +1,4 @@
-//! Makes the tables of one dump in a separate process. A dump that kills it is one failed row of the manifest.
+//! Makes tables of one dump, in a separate process for each stage. What a damaged dump does to a stage leaves the tables of the others.
 
 use std::fs;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -6,31 +6,66 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use pagehaul_census::{Heading, count};
 use pagehaul_codec::FrameDecompressor;
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
+use pagehaul_inspect::{Machine, Report};
+use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::{Source, SourceKind};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::tables::{DumpFile, tables};
+use crate::read::TableFile;
+use crate::redact::Redaction;
+use crate::table::{Key, Table};
+use crate::tables::{self, DumpFile};
 
 /// Memory that one dump may take.
 const MOST_MEMORY: u64 = 1 << 30;
 /// Bytes of a facts file, and of what it decompresses to.
 const MOST_FACTS: u64 = 64 << 20;
 
+/// What a process makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stage {
+    /// `dumps` and `log_lines`, from notes and log.
+    Facts,
+    /// `page_classes`, from struct pages.
+    Pages,
+    /// All other tables, from what triage reads.
+    Triage,
+}
+
+impl Stage {
+    /// Returns the names of its tables.
+    pub(crate) fn tables(self) -> &'static [&'static str] {
+        let [facts @ .., pages, _, _, _, _, _, _] = &tables::NAMES;
+        let [_, _, _, triage @ ..] = &tables::NAMES;
+        match self {
+            Self::Facts => facts,
+            Self::Pages => std::slice::from_ref(pages),
+            Self::Triage => triage,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct OneArguments {
-    dump: PathBuf,
+    #[arg(long)]
+    stage: Stage,
+    #[arg(long)]
     to: PathBuf,
+    #[arg(long)]
+    redact: Option<PathBuf>,
+    dumps: Vec<PathBuf>,
 }
 
 /// A row of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// The dump, as it was named.
+    /// The dump, as it was named; the first part of a split set.
     pub(crate) path: PathBuf,
     /// Why there are no tables; null if there are.
     pub(crate) error: Option<String>,
@@ -44,70 +79,160 @@ pub(crate) struct Row {
 
 impl Row {
     /// Returns the row of a dump without tables.
-    pub(crate) fn failed(path: &Path, error: String) -> Self {
-        Self {
-            path: path.to_owned(),
-            error: Some(error),
-            crash_id: None,
-            tables: Vec::new(),
-            missing: Vec::new(),
-        }
+    pub(crate) fn new(path: &Path, error: Option<String>) -> Self {
+        Self { path: path.to_owned(), error, crash_id: None, tables: Vec::new(), missing: Vec::new() }
+    }
+
+    /// Notes why tables are absent.
+    pub(crate) fn lacks(&mut self, tables: &[&str], reason: &str) {
+        self.missing.extend(
+            tables.iter().map(|what| Missing { what: (*what).to_owned(), reason: reason.to_owned() }),
+        );
     }
 }
 
 pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
     let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
-    // What cannot be limited ends with the time.
+    // A system that refuses the limits still has the time limit.
     let _ = setrlimit(Resource::Data, limit(MOST_MEMORY));
     let _ = setrlimit(Resource::Core, limit(0));
-    let row = extract(&arguments.dump, &arguments.to)
-        .unwrap_or_else(|error| Row::failed(&arguments.dump, format!("{error:#}")));
+    let path = arguments.dumps.first().map_or(Path::new(""), PathBuf::as_path);
+    let row = extract(path, arguments).unwrap_or_else(|error| Row::new(path, Some(format!("{error:#}"))));
     crate::say(&serde_json::to_string(&row)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn extract(dump: &Path, to: &Path) -> anyhow::Result<Row> {
-    let name = dump.as_os_str().to_string_lossy();
-    let (facts, file) = if name.ends_with(".json") || name.ends_with(".json.zst") {
-        (from_facts(dump)?, DumpFile { format: "facts", level: None, complete: None, size_bytes: None })
-    } else {
-        from_dump(dump)?
-    };
-    let mut row = Row {
-        path: dump.to_owned(),
-        error: None,
-        crash_id: Some(facts.id.crash_id.clone()),
-        tables: Vec::new(),
-        missing: facts.missing.clone(),
-    };
-    let (month, id) = (month(facts.crash_time), facts.id.crash_id.clone());
-    let path_of = |table: &str| {
-        let directory = to.join(table).join(format!("v={SCHEMA_VERSION}")).join(format!("month={month}"));
-        directory.join(format!("{id}.parquet"))
-    };
-    if facts.crash.is_none() && path_of("dumps").exists() {
-        // A truncated dump must not replace what an intact one of the same crash has.
-        let reason =
-            "the log holds no crash, and another dump of this crash has tables: they stay".to_owned();
-        row.missing.push(Missing { what: "tables".to_owned(), reason });
+fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
+    let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
+    let mut row = Row::new(path, None);
+    if is_facts(path) {
+        let facts = from_facts(path)?;
+        let file = DumpFile { format: "facts", level: None, complete: None, size_bytes: None };
+        write_facts(facts, &file, redaction.as_ref(), &arguments.to, &mut row)?;
         return Ok(row);
     }
-    for table in tables(facts, &file) {
-        let (name, rows) = (table.name, table.rows);
-        if rows == 0 {
-            continue;
+    let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
+    let facts =
+        Facts::read(source.memory(), concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION")).to_owned());
+    let place = Place::of(&facts, &arguments.to);
+    match arguments.stage {
+        Stage::Facts => {
+            write_facts(facts, &file(&source, &arguments.dumps), redaction.as_ref(), &arguments.to, &mut row)?
         }
-        let path = path_of(name);
-        put(&path, |out| Ok(table.write(out)?))?;
-        row.tables.push((name.to_owned(), rows));
+        Stage::Pages => {
+            let kernel = Kernel::discover(source.memory())?;
+            // Another dump is on the next CPU.
+            let census = count(source.memory(), &kernel, Heading::default(), 1)?;
+            place.put(tables::pages(&census, &place.key), &mut row)?;
+            census.warnings.iter().for_each(|why| row.lacks(Stage::Pages.tables(), why));
+        }
+        Stage::Triage => {
+            let space = AddressSpace::discover(source.memory())?;
+            let memory = VirtualMemory::new(&space, source.memory());
+            let machine = Machine::open(&space, &memory, source.memory().notes())?;
+            let log = KernelLog::read(source.memory()).unwrap_or_default();
+            let report = Report::new(&machine, &log);
+            for table in tables::inside(&machine, &report, &place.key, redaction.as_ref()) {
+                place.put(table, &mut row)?;
+            }
+            row.missing.extend(report.missing.iter().map(|why| {
+                let (what, reason) = why.split_once(": ").unwrap_or(("triage", why));
+                Missing { what: what.to_owned(), reason: reason.to_owned() }
+            }));
+        }
     }
     Ok(row)
 }
 
-fn from_dump(path: &Path) -> anyhow::Result<(Facts, DumpFile)> {
-    let source = Source::open(path, MapPolicy::default())?;
-    let facts =
-        Facts::read(source.memory(), concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION")).to_owned());
+/// Whether a file holds facts, by its name.
+pub(crate) fn is_facts(path: &Path) -> bool {
+    let name = path.as_os_str().to_string_lossy();
+    name.ends_with(".json") || name.ends_with(".json.zst")
+}
+
+/// Where the tables of a crash are.
+struct Place<'a> {
+    to: &'a Path,
+    key: Key,
+    month: String,
+}
+
+impl<'a> Place<'a> {
+    fn of(facts: &Facts, to: &'a Path) -> Self {
+        let key = Key {
+            crash_id: facts.id.crash_id.clone(),
+            schema_version: facts.schema_version,
+            extractor: facts.extractor.clone(),
+        };
+        Self { to, key, month: month(facts.crash_time) }
+    }
+
+    fn path(&self, table: &str) -> PathBuf {
+        let directory = self.to.join(table).join(format!("v={SCHEMA_VERSION}"));
+        directory.join(format!("month={}", self.month)).join(format!("{}.parquet", self.key.crash_id))
+    }
+
+    /// Writes a table that has rows.
+    fn put(&self, table: Table, row: &mut Row) -> anyhow::Result<()> {
+        if table.rows > 0 {
+            row.tables.push((table.name.to_owned(), table.rows));
+            put(&self.path(table.name), |out| Ok(table.write(out)?))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_facts(
+    mut facts: Facts,
+    file: &DumpFile,
+    redaction: Option<&Redaction>,
+    to: &Path,
+    row: &mut Row,
+) -> anyhow::Result<()> {
+    row.crash_id = Some(facts.id.crash_id.clone());
+    row.missing.clone_from(&facts.missing);
+    let place = Place::of(&facts, to);
+    let better = Quality::of_file(&place.path("dumps"));
+    let own = Quality {
+        crash: facts.crash.is_some(),
+        complete: file.complete != Some(false),
+        dump: file.format != "facts",
+    };
+    if better.is_some_and(|better| better > own) {
+        row.lacks(&["tables"], "the tables of another dump of this crash stay: it has more");
+        return Ok(());
+    }
+    if let Some(redaction) = redaction {
+        redaction.facts(&mut facts);
+    }
+    for table in tables::facts(&facts, &place.key, file) {
+        place.put(table, row)?;
+    }
+    Ok(())
+}
+
+/// What decides between two dumps of a crash: a truncated one must not replace the tables of an intact one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Quality {
+    crash: bool,
+    complete: bool,
+    dump: bool,
+}
+
+impl Quality {
+    /// Reads it from `dumps`. `None` if there is no such file; a damaged one is to be replaced.
+    fn of_file(path: &Path) -> Option<Self> {
+        let [kind, complete, format] =
+            TableFile::open(path).ok()?.read(0, ["kind", "complete", "format"]).ok()?;
+        Some(Self {
+            crash: kind.text_at(0).is_some(),
+            complete: complete.number_at(0) != Some(0),
+            dump: format.text_at(0) != Some("facts"),
+        })
+    }
+}
+
+fn file(source: &Source, dumps: &[PathBuf]) -> DumpFile {
     let format = match source.kind() {
         SourceKind::Elf(_) => "elf",
         SourceKind::Kdump(_) => "kdump",
@@ -115,14 +240,13 @@ fn from_dump(path: &Path) -> anyhow::Result<(Facts, DumpFile)> {
         SourceKind::Split(_) => "split",
         SourceKind::Simulated(_) => "simulated",
     };
-    let file = DumpFile {
+    DumpFile {
         format,
         // ELF files do not say it.
-        level: source.dumps().first().and_then(|dump| i32::try_from(dump.dump_level()).ok()),
+        level: source.dumps().first().map(|dump| dump.dump_level()),
         complete: Some(!source.is_incomplete()),
-        size_bytes: fs::metadata(path).ok().and_then(|metadata| i64::try_from(metadata.len()).ok()),
-    };
-    Ok((facts, file))
+        size_bytes: dumps.iter().map(|path| Some(fs::metadata(path).ok()?.len())).sum(),
+    }
 }
 
 /// Reads what `capture --facts` or `facts` wrote.

@@ -90,8 +90,8 @@ pub fn file(charts: &[Chart<'_>]) -> String {
     file.into_string() + "\n"
 }
 
-/// Builds a histogram for a web page. `end` is the upper bound of the last bar.
-pub fn histogram(bars: &[Bar], end: &str, color: &str) -> Markup {
+/// Builds a histogram for a web page. `end` is the upper bound of the last bar, `across` the title of the axis below.
+pub fn histogram(bars: &[Bar], end: &str, color: &str, across: &str) -> Markup {
     // A few bars are not stretched over the page.
     let (width, height, base) = (520.0, 200.0, 166.0);
     let slot = (width / bars.len().max(1) as f64).min(64.0);
@@ -113,7 +113,7 @@ pub fn histogram(bars: &[Bar], end: &str, color: &str) -> Markup {
             }
             (label(x(bars.len()), base + 15.0, "middle", end))
             path.axis d=(format!("M0 {base}H{:.1}", x(bars.len()))) {}
-            (label(x(bars.len()) / 2.0, height - 3.0, "middle", "duration"))
+            (label(x(bars.len()) / 2.0, height - 3.0, "middle", across))
         }
     }
 }
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn charts_without_points_are_drawn() {
         assert!(file(&[chart(Vec::new(), true), chart(Vec::new(), false)]).matches("<text").count() > 4);
-        assert!(histogram(&[], "1s", "red").into_string().contains("1s"));
+        assert!(histogram(&[], "1s", "red", "duration").into_string().contains("1s"));
     }
 
     #[test]

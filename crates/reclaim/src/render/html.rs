@@ -214,7 +214,7 @@ fn stalls(stalls: &Stalls) -> Markup {
         div.percentiles {
             @for (name, ms) in tables::percentiles(stalls) { div { span { (name) } (ms) " ms" } }
         }
-        @if !bars.is_empty() { (svg::histogram(&bars, &end, color)) }
+        @if !bars.is_empty() { (svg::histogram(&bars, &end, color, "duration")) }
     };
     section(&format!("Stalls, {}", stalls.name), &tables::total(stalls), body)
 }

@@ -1,0 +1,236 @@
+//! `pagehaul-fleet compact`.
+//!
+//! Readers take a crash from the file whose name comes first. The files of one crash (`0123….parquet`) come before those of this
+//! command (`many-….parquet`), and old ones of these go first. So at any moment, also if this process is killed, each crash has the
+//! rows of its newest file, and all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::hash::Hasher;
+use std::io::{self, BufWriter, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use pagehaul_facts::SCHEMA_VERSION;
+use twox_hash::XxHash3_64;
+
+use crate::lock::Lock;
+use crate::read::TableFile;
+use crate::table::{TableWriter, Values};
+
+/// How the names of files of many crashes begin.
+const MANY: &str = "many-";
+/// Rows of a row group.
+const GROUP_ROWS: usize = 128 << 10;
+
+/// Put the small files of each table and month together
+///
+/// The rows stay the same. Waits until no `extract` runs on this machine's view of DIR. Readers see each crash once at any moment if they
+/// take it from the file whose name comes first, as `report` and `sql` do.
+///
+/// Exit status: 0, done; 1, files cannot be read or written; 2, the command line is wrong; 3, some files were left as they are.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul-fleet compact tables")]
+pub(crate) struct CompactArguments {
+    /// Directory of the tables
+    directory: PathBuf,
+}
+
+pub(crate) fn run(arguments: &CompactArguments) -> anyhow::Result<ExitCode> {
+    let _lock = Lock::exclusive(&arguments.directory)?;
+    let (mut before, mut after, mut left) = (0, 0, 0);
+    for table in directories(&arguments.directory)? {
+        let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "manifest" {
+            continue;
+        }
+        for month in directories(&table.join(format!("v={SCHEMA_VERSION}")))? {
+            let done = compact(&month, &name)?;
+            before += done.files;
+            after += done.left.len() + usize::from(done.files > done.left.len());
+            left += done.left.len();
+            done.left.iter().for_each(|why| crate::tell(&format!("pagehaul-fleet: left as it is: {why}")));
+        }
+    }
+    crate::say(&format!("{before} files, now {after}\n"))?;
+    Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let context = || format!("cannot read {}", parent.display());
+    if !parent.exists() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(parent).with_context(context)? {
+        let entry = entry.with_context(context)?;
+        if entry.file_type().with_context(context)?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// What became of a directory.
+struct Done {
+    files: usize,
+    /// Why files were left as they are.
+    left: Vec<String>,
+}
+
+/// Rows of a crash.
+struct Piece {
+    file: usize,
+    group: usize,
+    rows: Range<usize>,
+}
+
+/// The files of a table and month, and where the rows of each crash are.
+#[derive(Default)]
+struct Plan {
+    files: Vec<PathBuf>,
+    columns: Vec<(String, Values)>,
+    crashes: BTreeMap<String, Vec<Piece>>,
+}
+
+fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
+    let context = || format!("cannot read {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(context)?;
+    let paths =
+        entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().with_context(context)?;
+    let mut paths: Vec<_> = paths
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
+        .collect();
+    paths.sort_unstable();
+    let mut done = Done { files: paths.len(), left: Vec::new() };
+    if paths.len() < 2 {
+        return Ok(done);
+    }
+    let mut plan = Plan::default();
+    for path in paths {
+        if let Err(why) = plan.add(&path) {
+            done.left.push(format!("{}: {why:#}", path.display()));
+        }
+    }
+    if plan.files.len() < 2 {
+        return Ok(done);
+    }
+    let mut file = tempfile::NamedTempFile::new_in(directory).with_context(context)?;
+    let write = || format!("cannot write to {}", directory.display());
+    let mut out = Hashing { out: BufWriter::new(file.as_file_mut()), hash: XxHash3_64::new() };
+    plan.write(table, &mut out)?;
+    out.flush().with_context(write)?;
+    let new = directory.join(format!("{MANY}{:016x}.parquet", out.hash.finish()));
+    drop(out);
+    file.as_file().sync_data().with_context(write)?;
+    file.persist(&new).map_err(|error| error.error).with_context(write)?;
+    File::open(directory).and_then(|directory| directory.sync_all()).with_context(write)?;
+    // The files of many crashes come last by their names, and go first.
+    for path in plan.files.iter().rev().filter(|path| **path != new) {
+        fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(done)
+}
+
+impl Plan {
+    /// Adds a file. A crash that an earlier one has does not count.
+    fn add(&mut self, path: &Path) -> anyhow::Result<()> {
+        let file = TableFile::open(path)?;
+        for (name, kind) in &file.columns {
+            let known = self.columns.iter().find(|(known, _)| known == name);
+            ensure!(
+                known.is_none_or(|(_, known)| known == kind),
+                "column {name} has another type in other files"
+            );
+        }
+        let mut found = Vec::new();
+        for group in 0..file.groups() {
+            let [ids] = file.read(group, ["crash_id"])?;
+            let mut start = 0;
+            while start < ids.len() {
+                let id = ids.text_at(start).context("a row has no crash_id")?;
+                let end = (start..ids.len()).find(|row| ids.text_at(*row) != Some(id)).unwrap_or(ids.len());
+                found.push((id.to_owned(), Piece { file: self.files.len(), group, rows: start..end }));
+                start = end;
+            }
+        }
+        let new: BTreeSet<String> =
+            found.iter().map(|(id, _)| id).filter(|id| !self.crashes.contains_key(*id)).cloned().collect();
+        for (id, piece) in found {
+            if new.contains(&id) {
+                self.crashes.entry(id).or_default().push(piece);
+            }
+        }
+        for column in file.columns {
+            if !self.columns.iter().any(|(known, _)| *known == column.0) {
+                self.columns.push(column);
+            }
+        }
+        self.files.push(path.to_owned());
+        Ok(())
+    }
+
+    /// Writes all rows, by crash.
+    fn write(&self, table: &str, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+        let mut writer = TableWriter::new(out, table, &self.columns)?;
+        let mut gathered = self.columns.clone();
+        let mut rows = 0;
+        // The row group that was read last of each file of many crashes.
+        let mut open: BTreeMap<usize, (TableFile, usize, Vec<Values>)> = BTreeMap::new();
+        for piece in self.crashes.values().flatten() {
+            let path = self.files.get(piece.file).map_or(Path::new(""), PathBuf::as_path);
+            let (file, group, mut values) = match open.remove(&piece.file) {
+                Some(open) => open,
+                None => (TableFile::open(path)?, usize::MAX, Vec::new()),
+            };
+            if group != piece.group {
+                values =
+                    file.read_all(piece.group).with_context(|| format!("cannot read {}", path.display()))?;
+            }
+            rows += piece.rows.len();
+            for (name, column) in &mut gathered {
+                let from =
+                    file.columns.iter().position(|(known, _)| known == name).and_then(|at| values.get(at));
+                if !from.is_some_and(|from| column.append(from, piece.rows.clone())) {
+                    column.pad(rows);
+                }
+            }
+            let many = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MANY));
+            if many {
+                open.insert(piece.file, (file, piece.group, values));
+            }
+            if rows >= GROUP_ROWS {
+                writer.write(gathered.iter_mut().map(|(_, column)| column.take()))?;
+                rows = 0;
+            }
+        }
+        if rows > 0 {
+            writer.write(gathered.into_iter().map(|(_, column)| column))?;
+        }
+        Ok(writer.finish()?)
+    }
+}
+
+/// Hashes what is written.
+struct Hashing<W> {
+    out: W,
+    hash: XxHash3_64,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.hash.write(bytes.get(..written).unwrap_or_default());
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,38 @@
+//! Locks on a directory of tables: many runs of `extract` share it, `compact` has it alone.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::Context;
+use rustix::fs::{FlockOperation, flock};
+
+/// A lock that ends with its value.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _directory: Option<File>,
+}
+
+impl Lock {
+    /// Creates the directory and waits for `compact` to end. A file system without locks has no `compact`.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be created.
+    pub(crate) fn shared(directory: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot create {}", directory.display());
+        fs::create_dir_all(directory).with_context(context)?;
+        let file = File::open(directory).with_context(context)?;
+        let locked = flock(&file, FlockOperation::LockShared);
+        Ok(Self { _directory: locked.is_ok().then_some(file) })
+    }
+
+    /// Waits for all runs of `extract` and `compact` to end.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be locked.
+    pub(crate) fn exclusive(directory: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot lock {}", directory.display());
+        let file = File::open(directory).with_context(context)?;
+        flock(&file, FlockOperation::LockExclusive).with_context(context)?;
+        Ok(Self { _directory: Some(file) })
+    }
+}

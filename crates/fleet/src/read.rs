@@ -1,0 +1,250 @@
+//! Reads tables: the files of one, and the columns of a file.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use pagehaul_facts::SCHEMA_VERSION;
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::schema::types::ColumnDescriptor;
+
+use crate::table::Values;
+
+/// Rows of a row group. Files of `compact` have 128 Ki; those of other programs up to a few million.
+const MOST_ROWS: i64 = 1 << 24;
+
+/// Returns the Parquet files of a table in the order of their names, in which the file of one crash comes before those of `compact`.
+/// An absent table has none.
+///
+/// # Errors
+/// Fails if a directory cannot be read.
+pub(crate) fn files(tables: &Path, table: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let directory = tables.join(table).join(format!("v={SCHEMA_VERSION}"));
+    let mut files = Vec::new();
+    match collect(&directory, &mut files) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => {}
+        found => found.with_context(|| format!("cannot read {}", directory.display()))?,
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "parquet") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// A Parquet file.
+pub(crate) struct TableFile {
+    reader: SerializedFileReader<File>,
+    /// Names of the columns, with an empty column of the same kind.
+    pub(crate) columns: Vec<(String, Values)>,
+}
+
+impl TableFile {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// Fails if it is no Parquet file, or has columns that no table has.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot read {}", path.display());
+        let reader =
+            SerializedFileReader::new(File::open(path).with_context(context)?).with_context(context)?;
+        let schema = reader.metadata().file_metadata().schema_descr();
+        let columns = schema.columns().iter().map(|column| {
+            let name = column.path().parts().first().cloned().unwrap_or_default();
+            let kind = kind(column).with_context(|| format!("column {name} has a type that no table has"))?;
+            Ok((name, kind))
+        });
+        let columns = columns.collect::<anyhow::Result<_>>().with_context(context)?;
+        Ok(Self { reader, columns })
+    }
+
+    /// Returns the number of row groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.reader.num_row_groups()
+    }
+
+    /// Reads these columns of a row group, or nulls for a column that the file lacks.
+    ///
+    /// # Errors
+    /// Fails if the file is damaged.
+    pub(crate) fn read<const N: usize>(&self, group: usize, names: [&str; N]) -> anyhow::Result<[Values; N]> {
+        let group = self.group(group)?;
+        let mut found = names.map(|_| Values::Bool(Vec::new()));
+        for (values, name) in found.iter_mut().zip(names) {
+            match self.columns.iter().position(|(known, _)| known == name) {
+                Some(at) => *values = self.column(group.as_ref(), at)?,
+                None => values.pad(rows(group.as_ref())?),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads all columns of a row group.
+    ///
+    /// # Errors
+    /// Fails if the file is damaged.
+    pub(crate) fn read_all(&self, group: usize) -> anyhow::Result<Vec<Values>> {
+        let group = self.group(group)?;
+        (0..self.columns.len()).map(|at| self.column(group.as_ref(), at)).collect()
+    }
+
+    fn group(&self, number: usize) -> anyhow::Result<Box<dyn RowGroupReader + '_>> {
+        Ok(self.reader.get_row_group(number)?)
+    }
+
+    fn column(&self, group: &dyn RowGroupReader, at: usize) -> anyhow::Result<Values> {
+        let rows = rows(group)?;
+        let Some((name, kind)) = self.columns.get(at) else { bail!("the file has no column {at}") };
+        let values = match (kind, group.get_column_reader(at)?) {
+            (Values::Text(_), ColumnReader::ByteArrayColumnReader(column)) => {
+                Values::Text(optional(column, rows)?)
+            }
+            (Values::Texts(_), ColumnReader::ByteArrayColumnReader(column)) => {
+                let most = group.metadata().column(at).column_descr().max_def_level();
+                Values::Texts(lists(column, rows, most)?)
+            }
+            (Values::Int(_), ColumnReader::Int32ColumnReader(column)) => Values::Int(optional(column, rows)?),
+            (Values::Long(_), ColumnReader::Int64ColumnReader(column)) => {
+                Values::Long(optional(column, rows)?)
+            }
+            (Values::Time(_), ColumnReader::Int64ColumnReader(column)) => {
+                Values::Time(optional(column, rows)?)
+            }
+            (Values::Bool(_), ColumnReader::BoolColumnReader(column)) => {
+                Values::Bool(optional(column, rows)?)
+            }
+            _ => bail!("column {name} has another type than the file says"),
+        };
+        ensure!(values.len() == rows, "column {name} has {} of {rows} rows", values.len());
+        Ok(values)
+    }
+}
+
+fn rows(group: &dyn RowGroupReader) -> anyhow::Result<usize> {
+    let rows = group.metadata().num_rows();
+    ensure!((0..=MOST_ROWS).contains(&rows), "a row group has {rows} rows; the limit is {MOST_ROWS}");
+    Ok(rows as usize)
+}
+
+/// The kind of a column, from its type.
+fn kind(column: &ColumnDescriptor) -> Option<Values> {
+    let text = column.converted_type() == ConvertedType::UTF8
+        || matches!(column.logical_type_ref(), Some(LogicalType::String));
+    let micros =
+        |kind: &LogicalType| matches!(kind, LogicalType::Timestamp(time) if time.unit == TimeUnit::MICROS);
+    let time = column.converted_type() == ConvertedType::TIMESTAMP_MICROS
+        || column.logical_type_ref().is_some_and(micros);
+    Some(match (column.physical_type(), column.max_rep_level(), column.max_def_level()) {
+        (Physical::BYTE_ARRAY, 0, 0..=1) if text => Values::Text(Vec::new()),
+        (Physical::BYTE_ARRAY, 1, 2..=3) if text => Values::Texts(Vec::new()),
+        (Physical::INT32, 0, 0..=1) => Values::Int(Vec::new()),
+        (Physical::INT64, 0, 0..=1) if time => Values::Time(Vec::new()),
+        (Physical::INT64, 0, 0..=1) => Values::Long(Vec::new()),
+        (Physical::BOOLEAN, 0, 0..=1) => Values::Bool(Vec::new()),
+        _ => return None,
+    })
+}
+
+fn optional<T: DataType>(mut column: ColumnReaderImpl<T>, rows: usize) -> anyhow::Result<Vec<Option<T::T>>> {
+    let (mut definition, mut values) = (Vec::new(), Vec::new());
+    while column.read_records(rows, Some(&mut definition), None, &mut values)?.0 > 0 {}
+    if definition.is_empty() {
+        // A required column has no levels.
+        return Ok(values.into_iter().map(Some).collect());
+    }
+    let mut values = values.into_iter();
+    Ok(definition.into_iter().map(|level| if level > 0 { values.next() } else { None }).collect())
+}
+
+fn lists(
+    mut column: ColumnReaderImpl<parquet::data_type::ByteArrayType>,
+    rows: usize,
+    most: i16,
+) -> anyhow::Result<Vec<Option<Vec<ByteArray>>>> {
+    let (mut definition, mut repetition, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    while column.read_records(rows, Some(&mut definition), Some(&mut repetition), &mut values)?.0 > 0 {}
+    let mut values = values.into_iter();
+    let mut lists: Vec<Option<Vec<ByteArray>>> = Vec::new();
+    for (level, repeated) in definition.into_iter().zip(repetition) {
+        if repeated == 0 {
+            lists.push((level > 0).then(Vec::new));
+        }
+        if level == most
+            && let Some(Some(list)) = lists.last_mut()
+        {
+            list.extend(values.next());
+        }
+    }
+    Ok(lists)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Key, Table};
+    use proptest::prelude::*;
+
+    fn table() -> Table {
+        let key = Key { crash_id: "c".into(), schema_version: 1, extractor: "test".into() };
+        let columns = [
+            ("text", Values::text([Some("a"), None, Some("")])),
+            ("int", Values::int([Some(-1), None, Some(7)])),
+            ("long", Values::long([Some(1_u64), Some(u64::MAX), Some(2)])),
+            ("time", Values::Time(vec![None, Some(5), None])),
+            ("flag", Values::Bool(vec![Some(true), None, Some(false)])),
+            ("list", Values::Texts(vec![None, Some(Vec::new()), Some(vec!["x".into(), "y".into()])])),
+        ];
+        Table::new("t", &key, columns)
+    }
+
+    fn read_all(bytes: &[u8]) -> anyhow::Result<Vec<(String, Values)>> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("t.parquet");
+        fs::write(&path, bytes)?;
+        let file = TableFile::open(&path)?;
+        let mut all = Vec::new();
+        for group in 0..file.groups() {
+            let names = file.columns.iter().map(|(name, _)| name.clone());
+            all.extend(names.zip(file.read_all(group)?));
+        }
+        Ok(all)
+    }
+
+    fn bytes() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        table().write(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let written: Vec<_> =
+            table().columns.into_iter().map(|(name, values)| (name.to_owned(), values)).collect();
+        assert_eq!(read_all(&bytes()).unwrap(), written);
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_files_are_errors(at in 0_usize..1 << 20, byte: u8, cut in prop::option::of(0_usize..1 << 20)) {
+            let mut bytes = bytes();
+            let length = bytes.len();
+            bytes[at % length] = byte;
+            bytes.truncate(cut.map_or(length, |cut| cut % length));
+            let _ = read_all(&bytes);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Two kernels: which signatures have a larger part of the crashes of the second.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use serde::Serialize;
+
+use super::gather::Crash;
+
+/// A difference that chance makes in one of a hundred comparisons or more is none.
+const LEVEL: f64 = 0.01;
+
+/// Crashes of two kernels.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    pub(crate) old: String,
+    pub(crate) new: String,
+    pub(crate) old_crashes: u64,
+    pub(crate) new_crashes: u64,
+    /// The most certain regressions first.
+    pub(crate) signatures: Vec<Change>,
+}
+
+/// A signature on two kernels.
+#[derive(Debug, Serialize)]
+pub(crate) struct Change {
+    pub(crate) sig: String,
+    pub(crate) title: String,
+    pub(crate) old_crashes: u64,
+    pub(crate) new_crashes: u64,
+    /// Probability of at least as many crashes on the new kernel, if both kernels crash alike (Fisher's exact test).
+    pub(crate) p: f64,
+    pub(crate) verdict: Verdict,
+}
+
+/// What changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// A larger part of the crashes, by more than chance.
+    Regression,
+    /// Only on the new kernel, and too rare to exclude chance.
+    New,
+    /// Only on the old kernel.
+    Gone,
+    /// On both, and too similar to tell.
+    Same,
+}
+
+impl Verdict {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Regression => "regression",
+            Self::New => "new",
+            Self::Gone => "gone",
+            Self::Same => "same",
+        }
+    }
+}
+
+/// Compares the crashes of two kernels. Requested ones do not count.
+///
+/// # Errors
+/// Fails if a kernel has no crashes.
+pub(crate) fn compare(crashes: &[Crash], old: &str, new: &str) -> anyhow::Result<Comparison> {
+    let mut groups: BTreeMap<&str, (&str, [u64; 2])> = BTreeMap::new();
+    let mut totals = [0; 2];
+    for crash in crashes.iter().filter(|crash| !crash.is_requested()) {
+        let (Some(release), Some(sig)) = (&crash.release, &crash.sig) else { continue };
+        for (at, kernel) in [old, new].into_iter().enumerate() {
+            if is_of(release, kernel) {
+                totals[at] += 1;
+                let title = crash.title.as_deref().unwrap_or_default();
+                groups.entry(sig).or_insert((title, [0; 2])).1[at] += 1;
+            }
+        }
+    }
+    for (kernel, total) in [old, new].into_iter().zip(totals) {
+        ensure!(
+            total > 0,
+            "no crash of a kernel {kernel}, other than requested ones; releases are matched by their start"
+        );
+    }
+    let logs = log_factorials(totals[0] + totals[1]);
+    let mut signatures: Vec<Change> = groups
+        .into_iter()
+        .map(|(sig, (title, counts))| {
+            let p = chance(&logs, counts, totals);
+            let verdict = match counts {
+                [_, 0] => Verdict::Gone,
+                _ if p < LEVEL => Verdict::Regression,
+                [0, _] => Verdict::New,
+                _ => Verdict::Same,
+            };
+            let (sig, title) = (sig.to_owned(), title.to_owned());
+            Change { sig, title, old_crashes: counts[0], new_crashes: counts[1], p, verdict }
+        })
+        .collect();
+    signatures
+        .sort_by(|a, b| a.verdict.cmp(&b.verdict).then(a.p.total_cmp(&b.p)).then_with(|| a.sig.cmp(&b.sig)));
+    let (old, new) = (old.to_owned(), new.to_owned());
+    Ok(Comparison { old, new, old_crashes: totals[0], new_crashes: totals[1], signatures })
+}
+
+/// Whether a release begins with `kernel`: 6.1.90 is of 6.1, 6.12.1 is not.
+fn is_of(release: &str, kernel: &str) -> bool {
+    let rest = release.strip_prefix(kernel);
+    rest.is_some_and(|rest| {
+        !(kernel.ends_with(|c: char| c.is_ascii_digit()) && rest.starts_with(|c: char| c.is_ascii_digit()))
+    })
+}
+
+/// `ln(n!)` for 0 to `most`.
+fn log_factorials(most: u64) -> Vec<f64> {
+    let mut sum = 0.0;
+    let logs = (1..=most).map(|n| {
+        sum += (n as f64).ln();
+        sum
+    });
+    std::iter::once(0.0).chain(logs).collect()
+}
+
+/// Upper tail of the hypergeometric distribution: `counts` of `totals` crashes are of a signature.
+fn chance(logs: &[f64], [old, new]: [u64; 2], [old_total, new_total]: [u64; 2]) -> f64 {
+    let log = |n: u64| logs.get(n as usize).copied().unwrap_or(f64::INFINITY);
+    let choose = |n: u64, k: u64| log(n) - log(k) - log(n - k);
+    let of_signature = old + new;
+    let tail = (new..=of_signature.min(new_total)).filter(|k| of_signature - k <= old_total).map(|k| {
+        let ways = choose(new_total, k) + choose(old_total, of_signature - k);
+        (ways - choose(old_total + new_total, of_signature)).exp()
+    });
+    tail.sum::<f64>().min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_fishers_exact_test() {
+        // scipy.stats.fisher_exact([[1, 9], [8, 2]], "less"), and a table without a difference.
+        let logs = log_factorials(200);
+        assert!((chance(&logs, [1, 8], [10, 10]) - 0.002_738_58).abs() < 1e-6);
+        assert!(chance(&logs, [50, 50], [100, 100]) > 0.5);
+        assert!((chance(&logs, [0, 3], [10, 10]) - 120.0 / 1140.0).abs() < 1e-9);
+        assert_eq!(chance(&logs, [5, 0], [10, 10]), 1.0);
+    }
+
+    #[test]
+    fn releases_are_matched_by_whole_numbers() {
+        for (release, kernel, is) in [
+            ("6.1.0-40-amd64", "6.1", true),
+            ("6.12.1", "6.1", false),
+            ("6.12.1", "6.12.1", true),
+            ("6.12.1-rc1", "6.12.1-rc", true),
+            ("7.2", "6", false),
+        ] {
+            assert_eq!(is_of(release, kernel), is, "{release} of {kernel}");
+        }
+    }
+}

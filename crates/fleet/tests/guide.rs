@@ -1,0 +1,41 @@
+//! Runs the guide's commands on tables of crashes.
+
+mod common;
+#[path = "../../pagehaul/tests/common/guide.rs"]
+mod guide;
+
+use std::fs;
+use std::process::Command;
+
+use common::{OOPS, machine};
+use pagehaul_synth::Era;
+
+#[test]
+fn every_command_on_tables_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::create_dir_all(path("bin")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_pagehaul-fleet"), path("bin/pagehaul-fleet")).unwrap();
+    for (host, era) in [("web1", Era::V6_12), ("web2", Era::V6_1)] {
+        fs::create_dir_all(path(host)).unwrap();
+        let image = machine(era, "billing", &OOPS).build();
+        image.elf().write(&path(host).join("dump")).unwrap();
+        for (at, part) in image.kdump().parts(2).into_iter().enumerate() {
+            fs::write(path(host).join(format!("part.{at}")), part).unwrap();
+        }
+    }
+    fs::write(path("key"), "a secret of this site").unwrap();
+    let search = format!("{}:{}", path("bin").display(), std::env::var("PATH").unwrap());
+    let mut commands = 0;
+    for block in guide::blocks().into_iter().filter(|block| block.needs == "fleet") {
+        let output = Command::new("sh")
+            .args(["-e", "-c", &block.script])
+            .current_dir(directory.path())
+            .env("PATH", &search)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}{}", block.script, String::from_utf8_lossy(&output.stderr));
+        commands += block.script.lines().count();
+    }
+    assert!(commands >= 8, "{commands}");
+}

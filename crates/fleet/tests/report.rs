@@ -1,0 +1,241 @@
+//! Reports, compaction and old files, on facts of crashes.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{facts, files, fleet, rows, succeeds};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use serde_json::Value;
+
+/// 2026-11-01.
+const NOVEMBER: u64 = 1_793_491_200;
+const DAY: u64 = 86_400;
+
+/// Tables of 12 crashes: a regression from 6.1 to 6.12, one bad machine, and requested crashes.
+fn tables() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let mut crashes =
+        vec![("6.1.90", "web1".to_owned(), 0, "tcp_ack"), ("6.1.90", "web2".into(), 1, "ext4_map")];
+    crashes.extend((0..3).map(|at| ("6.1.90", format!("web{at}"), at, "xfs_trans_commit")));
+    crashes.extend((0..6).map(|at| ("6.12.3", format!("web{at}"), at + 10, "folio_wait_writeback")));
+    crashes.push(("6.12.3", "web2".to_owned(), 20, "sysrq_handle_crash"));
+    for (at, function) in ["rb_erase", "rb_insert_color", "rb_erase"].into_iter().enumerate() {
+        crashes.push(("6.1.90", "bad".to_owned(), 30 + at as u64, function));
+    }
+    for (number, (release, host, day, function)) in crashes.iter().enumerate() {
+        let facts = facts(number as u32, release, host, NOVEMBER + day * DAY, function);
+        fs::write(directory.path().join(format!("{number}.json")), facts).unwrap();
+    }
+    let names: Vec<String> = (0..crashes.len()).map(|number| format!("{number}.json")).collect();
+    let mut arguments = vec!["extract", "--to", "tables"];
+    arguments.extend(names.iter().map(String::as_str));
+    succeeds(directory.path(), &arguments);
+    directory
+}
+
+fn report(directory: &Path, more: &[&str]) -> Value {
+    let arguments = [&["report", "tables", "--json"], more].concat();
+    serde_json::from_str(&succeeds(directory, &arguments)).unwrap()
+}
+
+fn titles(report: &Value) -> Vec<&str> {
+    report["signatures"].as_array().unwrap().iter().map(|group| group["title"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn signatures_come_by_count_and_requested_ones_last() {
+    let directory = tables();
+    let all = report(directory.path(), &[]);
+    let titles = titles(&all);
+    assert_eq!(
+        (titles[0], *titles.last().unwrap()),
+        ("bug in folio_wait_writeback", "requested in sysrq_handle_crash")
+    );
+    // Several crashes of a signature on one host only, of seven.
+    let suspected = |title: &str| {
+        let groups = all["signatures"].as_array().unwrap();
+        groups.iter().find(|group| group["title"] == title).unwrap()["hardware"].as_bool().unwrap()
+    };
+    assert!(
+        suspected("bug in rb_erase")
+            && !suspected("bug in xfs_trans_commit")
+            && !suspected("bug in rb_insert_color")
+    );
+    let host = |name: &str| {
+        let mut hosts = all["repeated"].as_array().unwrap().iter();
+        hosts.find(|host| host["host"] == name).unwrap()["hardware"].as_bool().unwrap()
+    };
+    // Three different signatures.
+    assert!(host("bad") && host("web2") && !host("web0"));
+    let kernels = all["kernels"].as_array().unwrap();
+    assert_eq!((&kernels[1]["release"], &kernels[1]["first_here"]), (&"6.12.3".into(), &2.into()));
+}
+
+#[test]
+fn only_new_signatures_are_listed_since_a_date() {
+    let directory = tables();
+    let new = report(directory.path(), &["--since", "2026-11-20"]);
+    assert_eq!(
+        titles(&new),
+        ["bug in rb_erase", "bug in rb_insert_color", "requested in sysrq_handle_crash"]
+    );
+    assert_eq!(new["crashes"], 15);
+    // rb_erase was first seen a second earlier.
+    let later = report(directory.path(), &["--since", "2026-12-01T00:00:01Z"]);
+    assert_eq!(titles(&later), ["bug in rb_insert_color"]);
+    let output = fleet(directory.path(), &["report", "tables", "--since", "yesterday"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_regression_between_kernels_is_more_than_chance() {
+    let directory = tables();
+    let compared = &report(directory.path(), &["--compare", "6.1", "6.12"])["comparison"];
+    let verdicts: Vec<_> = compared["signatures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| (change["title"].as_str().unwrap(), change["verdict"].as_str().unwrap()))
+        .collect();
+    assert_eq!(verdicts[0], ("bug in folio_wait_writeback", "regression"));
+    assert!(verdicts[1..].iter().all(|(_, verdict)| *verdict == "gone"), "{verdicts:?}");
+    let text = succeeds(directory.path(), &["report", "tables", "--compare", "6.1", "6.12"]);
+    assert!(text.contains("kernel 6.1 (8 crashes) and 6.12 (6 crashes)"), "{text}");
+    let output = fleet(directory.path(), &["report", "tables", "--compare", "6.1", "5.4"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no crash of a kernel 5.4"));
+}
+
+#[test]
+fn the_page_has_plots_and_needs_no_network() {
+    let directory = tables();
+    succeeds(directory.path(), &["report", "tables", "--html", "fleet.html", "--compare", "6.1", "6.12"]);
+    let page = fs::read_to_string(directory.path().join("fleet.html")).unwrap();
+    for part in ["<svg", "bug in folio_wait_writeback", "Signatures over time", "hardware?", "regression"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("http:") && !page.contains("https:"));
+}
+
+#[test]
+fn compaction_keeps_every_row() {
+    let directory = tables();
+    let tables = directory.path().join("tables");
+    let (before, counted) = (rows(&tables, "dumps"), report(directory.path(), &[]));
+    let small = files(&tables.join("dumps"));
+    succeeds(directory.path(), &["compact", "tables"]);
+    // Two months.
+    assert_eq!((files(&tables.join("dumps")).len(), small.len()), (2, 15));
+    assert_eq!(rows(&tables, "dumps"), before);
+    let many = files(&tables.join("dumps"));
+    succeeds(directory.path(), &["compact", "tables"]);
+    assert_eq!(files(&tables.join("dumps")), many);
+    // Killed after it wrote the new file: each crash counts once.
+    for (path, bytes) in &small {
+        fs::write(path, bytes).unwrap();
+    }
+    assert_eq!(report(directory.path(), &[]), counted);
+    succeeds(directory.path(), &["compact", "tables"]);
+    assert_eq!(files(&tables.join("dumps")), many);
+}
+
+#[test]
+fn a_crash_that_is_extracted_again_replaces_its_compacted_rows() {
+    let directory = tables();
+    succeeds(directory.path(), &["compact", "tables"]);
+    fs::write(directory.path().join("0.json"), facts(0, "6.1.90", "web1", NOVEMBER, "tcp_ack_renamed"))
+        .unwrap();
+    succeeds(directory.path(), &["extract", "0.json", "--to", "tables"]);
+    let check = || {
+        let all = report(directory.path(), &[]);
+        assert_eq!(all["crashes"], 15);
+        assert!(
+            titles(&all).contains(&"bug in tcp_ack_renamed") && !titles(&all).contains(&"bug in tcp_ack")
+        );
+    };
+    check();
+    succeeds(directory.path(), &["compact", "tables"]);
+    assert_eq!(files(&directory.path().join("tables/dumps")).len(), 2);
+    check();
+}
+
+/// Writes `dumps` of another version of this program: few columns, one of them unknown.
+fn old_file(path: &Path, column: &str) {
+    let schema = format!(
+        "message dumps {{ OPTIONAL BYTE_ARRAY crash_id (UTF8); OPTIONAL BYTE_ARRAY sig (UTF8); {column} }}"
+    );
+    let schema = Arc::new(parse_message_type(&schema).unwrap());
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut file = SerializedFileWriter::new(fs::File::create(path).unwrap(), schema, properties).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    for text in ["f".repeat(32), "0123456789abcdef".to_owned()] {
+        let mut column = group.next_column().unwrap().unwrap();
+        let value = ByteArray::from(text.into_bytes());
+        column.typed::<ByteArrayType>().write_batch(&[value], Some(&[1]), None).unwrap();
+        column.close().unwrap();
+    }
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[7], Some(&[1]), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    file.close().unwrap();
+}
+
+#[test]
+fn files_of_other_versions_are_read_next_to_new_ones() {
+    let directory = tables();
+    let month = directory.path().join("tables/dumps/v=1/month=2026-11");
+    old_file(&month.join(format!("{}.parquet", "f".repeat(32))), "OPTIONAL INT32 column_of_tomorrow;");
+    let check = || {
+        let all = report(directory.path(), &[]);
+        assert_eq!((&all["crashes"], &all["unreadable"]), (&16.into(), &Value::Array(Vec::new())));
+        let old = all["signatures"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|group| group["sig"] == "0123456789abcdef")
+            .unwrap();
+        assert_eq!(
+            (&old["crashes"], &old["first_seen"], &old["title"]),
+            (&1.into(), &Value::Null, &"".into())
+        );
+    };
+    check();
+    succeeds(directory.path(), &["compact", "tables"]);
+    check();
+    let all = rows(&directory.path().join("tables"), "dumps").join("\n");
+    assert!(all.contains("column_of_tomorrow: 7") && all.contains("column_of_tomorrow: null"), "{all}");
+    // A column with another type stays where it is.
+    old_file(&month.join("1.parquet"), "OPTIONAL INT32 release;");
+    let output = fleet(directory.path(), &["compact", "tables"]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(month.join("1.parquet").exists());
+}
+
+#[test]
+fn a_damaged_file_is_named_and_the_rest_counts() {
+    let directory = tables();
+    let path = files(&directory.path().join("tables/dumps")).into_keys().next().unwrap();
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let all = report(directory.path(), &[]);
+    assert_eq!((&all["crashes"], all["unreadable"].as_array().unwrap().len()), (&14.into(), 1));
+    assert!(all["unreadable"][0].as_str().unwrap().contains(".parquet"));
+}
+
+#[test]
+fn views_have_each_table_and_no_other_directory() {
+    let directory = tables();
+    let views = succeeds(directory.path(), &["sql", "tables", "--views"]);
+    assert_eq!(views.lines().count(), 1, "{views}");
+    assert!(views.starts_with("CREATE VIEW dumps AS"));
+    let output = fleet(directory.path(), &["sql", "tables", "SELECT 1", "--engine", "/nonexistent/duckdb"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("pip install duckdb"));
+}
