@@ -97,6 +97,20 @@ fn command(words: &[&str], subject: &Subject, directory: &Path) -> Command {
     command
 }
 
+/// Makes the checkpoint that is restarted.
+fn save_for_restart(subject: &Subject, directory: &Path) {
+    let trace = run(&mut command(&["checkpoint", "--leave-running"], subject, directory), 0, Fault::None);
+    assert_eq!(trace.code, Some(0));
+    fs::rename(directory.join("checkpoint"), directory.join("saved")).unwrap();
+}
+
+/// Blocks until the snapshots that the kernel has killed are gone.
+fn await_end_of_snapshots(subject: &Subject) {
+    while !left_over(&subject.pid()).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn at_any_moment_the_process_stays_as_it_was() {
     let rounds = std::env::var("PAGEHAUL_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
@@ -104,11 +118,7 @@ fn at_any_moment_the_process_stays_as_it_was() {
     let directory = tempdir().unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut subject = Subject::start(&SUBJECT);
-    // The checkpoint that is restarted.
-    let trace =
-        run(&mut command(&["checkpoint", "--leave-running"], &subject, directory.path()), 0, Fault::None);
-    assert_eq!(trace.code, Some(0));
-    fs::rename(directory.path().join("checkpoint"), directory.path().join("saved")).unwrap();
+    save_for_restart(&subject, directory.path());
     let calls = COMMANDS.map(|words| {
         let trace = run(&mut command(words, &subject, directory.path()), 0, Fault::None);
         assert_eq!(trace.code, Some(0), "{words:?}");
@@ -159,6 +169,112 @@ fn at_any_moment_the_process_stays_as_it_was() {
     }
 }
 
+/// What the kernel can answer to calls on a process that lives, or that a security module or a killed tracee makes it answer.
+const CALLS: [(&str, i64, &[i32]); 8] = [
+    ("ptrace", libc::SYS_ptrace, &[libc::ESRCH, libc::EPERM, libc::EIO]),
+    ("wait4", libc::SYS_wait4, &[libc::EINTR, libc::ECHILD]),
+    ("waitid", libc::SYS_waitid, &[libc::EINTR, libc::ECHILD]),
+    ("kill", libc::SYS_kill, &[libc::ESRCH, libc::EPERM]),
+    ("pidfd_send_signal", libc::SYS_pidfd_send_signal, &[libc::ESRCH, libc::EPERM]),
+    ("close", libc::SYS_close, &[libc::EINTR, libc::EIO]),
+    ("futex", libc::SYS_futex, &[libc::EINTR, libc::EAGAIN]),
+    ("clock_nanosleep", libc::SYS_clock_nanosleep, &[libc::EINTR]),
+];
+
+/// Each call that holds, waits for, or ends a process fails once, at each place where a command makes it.
+#[test]
+fn a_failed_call_leaves_the_process_as_it_was() {
+    // All of them with PAGEHAUL_ROUNDS; otherwise so many per command and call, spread over its places.
+    let most = if std::env::var_os("PAGEHAUL_ROUNDS").is_some() { usize::MAX } else { 3 };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start(&SUBJECT);
+    save_for_restart(&subject, directory.path());
+    let mut before = state_of(&subject.pid());
+    let path = directory.path().join("checkpoint");
+    for words in COMMANDS {
+        for (name, number, errors) in CALLS {
+            // Counts them: no moment is so late.
+            let count = |subject: &Subject| {
+                let mut command = command(words, subject, directory.path());
+                run(&mut command, usize::MAX, Fault::Call(number, 0)).calls
+            };
+            let calls = count(&subject);
+            if subject.has_ended() {
+                subject = Subject::start(&SUBJECT);
+                subject.goes_on();
+                before = state_of(&subject.pid());
+            }
+            let step = (calls * errors.len()).div_ceil(most).max(1);
+            let mut moments = 0;
+            for place in (0..calls * errors.len()).step_by(step) {
+                let (moment, error) = (place / errors.len() + 1, errors[place % errors.len()]);
+                let _ = fs::remove_file(&path);
+                let mut command = command(words, &subject, directory.path());
+                let trace = run(&mut command, moment, Fault::Call(number, error));
+                let told = format!("{words:?}: {name} {moment} of {calls} fails with {error}, {trace:?}");
+                moments += usize::from(trace.at.is_some());
+                assert!(!trace.hung, "{told}");
+                if words == ["checkpoint"] && path.exists() {
+                    assert!(subject.has_ended(), "{told}");
+                    subject = Subject::start(&SUBJECT);
+                    subject.goes_on();
+                    before = state_of(&subject.pid());
+                    continue;
+                }
+                assert!(!subject.has_ended(), "{told}");
+                // A thread that its tracer's end frees restores itself, then answers.
+                subject.goes_on();
+                assert_eq!(state_of(&subject.pid()), before, "{told}");
+                await_end_of_snapshots(&subject);
+            }
+            if moments > 0 {
+                let command = words.join(" ");
+                writeln!(std::io::stderr(), "{command}: the process survived {moments} failures of {name}")
+                    .unwrap();
+            }
+        }
+    }
+}
+
+/// `checkpoint` without its script: CRIU takes one that was killed for one that succeeded, and leaves the processes stopped.
+#[test]
+fn a_killed_script_of_a_checkpoint_leaves_no_process_stopped() {
+    let step = if std::env::var_os("PAGEHAUL_ROUNDS").is_some() { 1 } else { 8 };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    let mut subject = Subject::start(&SUBJECT);
+    let mut before = state_of(&subject.pid());
+    // Counts them, and saves the process.
+    let run = |subject: &Subject, moment| {
+        run(&mut command(&["checkpoint"], subject, directory.path()), moment, Fault::KillHelper)
+    };
+    let calls = run(&subject, usize::MAX).calls;
+    assert!(calls > 10, "{calls}");
+    let (mut moments, mut saved) = (0, true);
+    for moment in (1..=calls).step_by(step) {
+        if saved {
+            subject = Subject::start(&SUBJECT);
+            subject.goes_on();
+            before = state_of(&subject.pid());
+        }
+        let _ = fs::remove_file(&path);
+        let trace = run(&subject, moment);
+        let told = format!("call {moment} of {calls}, {trace:?}");
+        moments += usize::from(trace.at.is_some());
+        assert!(!trace.hung, "{told}");
+        saved = path.exists();
+        assert_eq!(subject.has_ended(), saved, "{told}");
+        if !saved {
+            assert_eq!(state_of(&subject.pid()), before, "{told}");
+            subject.goes_on();
+        }
+    }
+    writeln!(std::io::stderr(), "the process survived SIGKILL of helpers of checkpoint at {moments} moments")
+        .unwrap();
+}
+
 /// The helper waits for one byte, and the command for its answer.
 #[test]
 fn a_helper_that_cannot_be_told_to_begin_is_not_waited_for() {
@@ -195,10 +311,7 @@ fn a_killed_helper_leaves_the_process_as_it_was() {
         // A process that answers has restored itself: its first thread answers, and makes the snapshot.
         subject.goes_on();
         assert_eq!(state_of(&subject.pid()), before, "{told}");
-        // The kernel has killed the snapshot, which may need a moment to end.
-        while !left_over(&subject.pid()).is_empty() {
-            std::thread::yield_now();
-        }
+        await_end_of_snapshots(&subject);
     }
     let path = directory.path().join("core.zst");
     subject.core(&["--snapshot", "--force"], &path);

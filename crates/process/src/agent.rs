@@ -19,7 +19,6 @@ use crate::mapping;
 use crate::signal_mask::{ALL, Blocked};
 use crate::stop::Stopped;
 use crate::threads::{self, ThreadState};
-use crate::vdso::Vdso;
 
 /// First argument of this program where it is started as the helper that holds a snapshot. It has to call
 /// [`hold_snapshot`](serve) with the two numbers that follow.
@@ -159,10 +158,7 @@ fn take(pid: Pid, state: u8) -> Result<(Snapshot, Vec<u8>, usize, Duration), Pro
     let notes = threads::encode(pid, &states, state, &mappings)?;
     let mut snapshot = fork::fork(&mut held)?;
     let pause = held.resume();
-    let instruction = Vdso::read(snapshot.pid, &mappings)
-        .and_then(|vdso| vdso.system_call())
-        .ok_or_else(|| inject::no_snapshot(pid, "the snapshot has no vDSO"))?;
-    snapshot.settle(instruction).map_err(|error| {
+    snapshot.settle().map_err(|error| {
         inject::no_snapshot(
             pid,
             format!("its files could not be left alone (Linux 5.9 or newer can): {error}"),

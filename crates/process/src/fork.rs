@@ -10,7 +10,7 @@ use std::io;
 
 use crate::Pid;
 use crate::ProcessError;
-use crate::inject::{Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, no_snapshot, wait_for_child};
+use crate::inject::{self, Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, no_snapshot, wait_for_child};
 use crate::mapping::{self, Mapping};
 use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
@@ -26,6 +26,8 @@ const CLOSE_ALL: [u64; 6] = [0, u32::MAX as u64, 2, 0, 0, 0];
 /// A copy-on-write copy of a process that never runs. Dropping it kills it, and so does the death of this program.
 pub(crate) struct Snapshot {
     pub(crate) pid: Pid,
+    /// A `syscall` instruction in its memory.
+    instruction: u64,
     caller: Option<Caller>,
     /// Copied with the process's memory.
     stub: Option<Stub>,
@@ -81,7 +83,7 @@ pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
             failed("its thread could not be taken over")(error)
         }
     })?;
-    let result = family(pid, &mut caller, options);
+    let result = family(pid, &mut caller, options, instruction);
     // Restores the registers in every case.
     let restored = caller.restore().map_err(failed("its registers could not be restored"));
     if let Some(stub) = &stub
@@ -95,13 +97,18 @@ pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
         unsafe { libc::kill(pid, signal) };
     }
     let child = result?;
-    let snapshot = Snapshot { pid: child, caller: None, stub };
+    let snapshot = Snapshot { pid: child, instruction, caller: None, stub };
     restored?;
     Ok(snapshot)
 }
 
-/// Process, helper, snapshot.
-fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Pid, ProcessError> {
+/// Process, helper, snapshot. `instruction` is a `syscall` of the vDSO, which all three have.
+fn family(
+    pid: Pid,
+    caller: &mut Caller,
+    options: libc::c_int,
+    instruction: u64,
+) -> Result<Pid, ProcessError> {
     let failed = |what: &'static str| move |error: io::Error| no_snapshot(pid, format!("{what}: {error}"));
     let clone = |caller: &mut Caller, flags: u64| -> io::Result<(i64, Pid)> {
         let id = caller.call(libc::SYS_clone, [flags, 0, 0, 0, 0, 0])?;
@@ -112,22 +119,21 @@ fn family(pid: Pid, caller: &mut Caller, options: libc::c_int) -> Result<Pid, Pr
         wait_for_child(child)?;
         Ok((id, child))
     };
-    let instruction = caller.instruction();
     // No signal at its end, so that the process does not notice.
     let (id, helper) = clone(caller, SHARED | libc::CLONE_VM as u64).map_err(failed("it could not clone"))?;
-    let copy = Caller::new(helper, instruction, options | EXIT_WITH_TRACER, None)
+    let copy = Caller::new(helper, caller.instruction(), options | EXIT_WITH_TRACER, None)
         .and_then(|mut helper| {
             let (id, child) = clone(&mut helper, SHARED | libc::SIGCHLD as u64)?;
             Ok((id, child))
         })
         .map_err(failed("it could not fork"));
-    kill(helper);
+    kill(helper, instruction).map_err(failed("its helper could not be killed"))?;
     let mut reap = |id: i64| caller.call(libc::SYS_wait4, [id as u64, 0, libc::__WALL as u64, 0, 0, 0]);
     reap(id).map_err(failed("its helper could not be waited for"))?;
     let (copy_id, child) = copy?;
     if Status::read(child).is_ok_and(|status| status.parent == pid) {
         // A subreaper inherits orphans below it.
-        kill(child);
+        kill(child, instruction).map_err(failed("the snapshot could not be killed"))?;
         reap(copy_id).map_err(failed("the snapshot could not be waited for"))?;
         return Err(no_snapshot(
             pid,
@@ -141,8 +147,8 @@ impl Snapshot {
     /// Does what the process need not be stopped for. Closes the descriptors shared with it. Leaves its session and
     /// process group, whose number a restart could not reuse before init has waited for the snapshot. Makes
     /// the snapshot the first to be killed when memory is short.
-    pub(crate) fn settle(&mut self, instruction: u64) -> io::Result<()> {
-        let mut caller = Caller::new(self.pid, instruction, EXIT_WITH_TRACER, None)?;
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        let mut caller = Caller::new(self.pid, self.instruction, EXIT_WITH_TRACER, None)?;
         // A core holds the vDSO as the kernel made it.
         self.stub.take().map_or(Ok(()), |stub| stub.clear(self.pid))?;
         caller.call(libc::SYS_setsid, [0; 6])?;
@@ -160,13 +166,20 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        kill(self.pid);
+        // What can be neither killed nor made to end dies with this program, by EXIT_WITH_TRACER.
+        let _ = kill(self.pid, self.instruction);
     }
 }
 
-/// Kills a process that we trace, and waits for its end.
-fn kill(pid: Pid) {
+/// Kills a process that we trace, or has it end at the `syscall` `instruction`, and waits for its end.
+fn kill(pid: Pid, instruction: u64) -> io::Result<()> {
     // SAFETY: numbers only; the process is ours.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-    while !matches!(ptrace::wait(pid, true), Ok(Waited::Gone) | Err(_)) {}
+    if unsafe { libc::kill(pid, libc::SIGKILL) } != 0 {
+        inject::exit(pid, instruction)?;
+    }
+    while !matches!(ptrace::wait(pid, true), Ok(Waited::Gone) | Err(_)) {
+        // SIGSTOP cannot be blocked.
+        let _ = ptrace::resume(pid);
+    }
+    Ok(())
 }

@@ -77,20 +77,7 @@ impl Caller {
     /// Makes one system call. Returns its result, negative for an error number.
     pub(crate) fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<i64> {
         let mut registers = self.saved.clone();
-        let mut set = |register: usize, value: u64| {
-            if let Some(word) = registers.get_mut(register * 8..register * 8 + 8) {
-                word.copy_from_slice(&value.to_ne_bytes());
-            }
-        };
-        set(registers::RIP, self.instruction);
-        set(registers::RAX, number as u64);
-        // Not inside a system call: the kernel restarts nothing.
-        set(registers::ORIG_RAX, u64::MAX);
-        let places =
-            [registers::RDI, registers::RSI, registers::RDX, registers::R10, registers::R8, registers::R9];
-        for (place, argument) in places.into_iter().zip(arguments) {
-            set(place, argument);
-        }
+        set_call(&mut registers, self.instruction, number, arguments);
         ptrace::set_registers(self.tid, NT_PRSTATUS, &registers)?;
         // To its start, and to its end.
         self.run_to(ptrace::to_system_call, |waited| waited == Waited::Signal(SYSTEM_CALL))?;
@@ -125,6 +112,33 @@ impl Caller {
                 Waited::Gone => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
             }
         }
+    }
+}
+
+/// Has a stopped process end itself, at a `syscall` instruction: a security module can forbid signals to what it lets be
+/// traced.
+pub(crate) fn exit(pid: Pid, instruction: u64) -> io::Result<()> {
+    let mut registers = ptrace::general_registers(pid)?;
+    set_call(&mut registers, instruction, libc::SYS_exit_group, [0; 6]);
+    ptrace::set_registers(pid, NT_PRSTATUS, &registers)?;
+    ptrace::resume(pid)
+}
+
+/// Sets the registers of a thread that is to make a system call.
+fn set_call(thread: &mut [u8], instruction: u64, number: libc::c_long, arguments: [u64; 6]) {
+    let mut set = |register: usize, value: u64| {
+        if let Some(word) = thread.get_mut(register * 8..register * 8 + 8) {
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+    };
+    set(registers::RIP, instruction);
+    set(registers::RAX, number as u64);
+    // Not inside a system call: the kernel restarts nothing.
+    set(registers::ORIG_RAX, u64::MAX);
+    let places =
+        [registers::RDI, registers::RSI, registers::RDX, registers::R10, registers::R8, registers::R9];
+    for (place, argument) in places.into_iter().zip(arguments) {
+        set(place, argument);
     }
 }
 

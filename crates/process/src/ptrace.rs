@@ -55,15 +55,15 @@ pub(crate) enum Waited {
 /// `addr` and `data` must be valid for the request (ptrace(2)). Addresses must refer to memory that lives through the call
 /// and is as large as what the kernel reads or writes, and writable if it writes.
 unsafe fn request(kind: c_uint, tid: pid_t, addr: usize, data: usize) -> io::Result<c_long> {
+    let (addr, data) = (
+        std::ptr::with_exposed_provenance_mut::<c_void>(addr),
+        std::ptr::with_exposed_provenance_mut::<c_void>(data),
+    );
     // SAFETY: promised by the caller.
-    let result = unsafe {
-        libc::ptrace(
-            kind as _,
-            tid,
-            std::ptr::with_exposed_provenance_mut::<c_void>(addr),
-            std::ptr::with_exposed_provenance_mut::<c_void>(data),
-        )
-    };
+    let attempt = || unsafe { libc::ptrace(kind as _, tid, addr, data) };
+    // A request that fails has done nothing, and may succeed when there is memory again. A system call that a thread makes for
+    // us cannot be undone halfway.
+    let result = Some(attempt()).filter(|result| *result != -1).unwrap_or_else(attempt);
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -205,6 +205,7 @@ pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
 pub(crate) fn wait(tid: pid_t, block: bool) -> io::Result<Waited> {
     let mut status = MaybeUninit::<c_int>::zeroed();
     let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    let mut is_certain = false;
     loop {
         // SAFETY: `status` is room for one int.
         let result = unsafe { libc::waitpid(tid, status.as_mut_ptr(), flags) };
@@ -212,6 +213,8 @@ pub(crate) fn wait(tid: pid_t, block: bool) -> io::Result<Waited> {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
+                // As with requests: a thread that is taken for gone is not freed.
+                Some(libc::ECHILD) if !std::mem::replace(&mut is_certain, true) => continue,
                 // It is gone: another thread called exec, or its tracer died.
                 Some(libc::ECHILD) => return Ok(Waited::Gone),
                 _ => return Err(error),

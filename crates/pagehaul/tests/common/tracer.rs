@@ -28,6 +28,8 @@ pub enum Fault {
     KillHelper,
     /// The call fails with this error number, undone.
     Error(i32),
+    /// The system call with this number fails with this error number. Only these calls of the command's own program count.
+    Call(i64, i32),
     /// The first write of so many bytes fails with EIO. The moment does not matter.
     FailWrite(u64),
 }
@@ -35,7 +37,7 @@ pub enum Fault {
 /// What was seen.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// System calls of all threads and processes, or of the helpers if one of them is to be killed.
+    /// System calls that count: of all threads and processes, unless the fault says otherwise.
     pub calls: usize,
     /// The number of the call at which the fault was, if it came to that.
     pub at: Option<i64>,
@@ -126,43 +128,47 @@ fn follow(main: i32, moment: usize, fault: Fault, known: &Mutex<HashSet<i32>>) -
             let address = (&raw mut registers).addr();
             if inside.remove(&tid) {
                 if failing.remove(&tid) {
-                    let error = if let Fault::Error(error) = fault { error } else { libc::EIO };
+                    let error = match fault {
+                        Fault::Error(error) | Fault::Call(_, error) => error,
+                        _ => libc::EIO,
+                    };
                     ptrace(libc::PTRACE_GETREGS, tid, address);
                     registers.rax = -i64::from(error) as u64;
                     ptrace(libc::PTRACE_SETREGS, tid, address);
                 }
             } else {
                 inside.insert(tid);
+                ptrace(libc::PTRACE_GETREGS, tid, address);
+                let call = registers.orig_rax as i64;
                 let helper = if fault == Fault::KillHelper { helper(main, tid) } else { None };
-                let counts = fault != Fault::KillHelper || helper.is_some();
+                let counts = match fault {
+                    Fault::KillHelper => helper.is_some(),
+                    Fault::Call(number, _) => number == call && is_wait(&registers) && is_own(main, tid),
+                    _ => true,
+                };
                 trace.calls += usize::from(counts);
-                if counts && trace.calls >= moment && trace.at.is_none() && fault != Fault::None {
-                    ptrace(libc::PTRACE_GETREGS, tid, address);
-                    let call = registers.orig_rax as i64;
+                if counts && trace.calls >= moment && trace.at.is_none() {
+                    let acts = match fault {
+                        Fault::None => false,
+                        Fault::KillHelper | Fault::Signal(_) | Fault::Call(..) => true,
+                        Fault::Error(_) => can_fail(call) && is_own(main, tid),
+                        Fault::FailWrite(bytes) => call == libc::SYS_write && registers.rdx == bytes,
+                    };
+                    trace.at = acts.then_some(call);
                     match fault {
-                        Fault::KillHelper => {
-                            trace.at = Some(call);
-                            // SAFETY: numbers only.
-                            unsafe { libc::kill(helper.unwrap(), libc::SIGKILL) };
-                        }
-                        Fault::Signal(signal) => {
-                            trace.at = Some(call);
-                            // SAFETY: numbers only.
-                            unsafe { libc::kill(main, signal) };
-                        }
-                        Fault::Error(_) if can_fail(call) && program(tid) == program(main) => {
-                            trace.at = Some(call);
-                            registers.orig_rax = u64::MAX;
-                            ptrace(libc::PTRACE_SETREGS, tid, address);
+                        _ if !acts => {}
+                        // SAFETY: numbers only.
+                        Fault::KillHelper => drop(unsafe { libc::kill(helper.unwrap(), libc::SIGKILL) }),
+                        // SAFETY: numbers only.
+                        Fault::Signal(signal) => drop(unsafe { libc::kill(main, signal) }),
+                        _ => {
                             failing.insert(tid);
+                            // A close that fails has closed the descriptor (close(2)).
+                            if call != libc::SYS_close {
+                                registers.orig_rax = u64::MAX;
+                                ptrace(libc::PTRACE_SETREGS, tid, address);
+                            }
                         }
-                        Fault::FailWrite(bytes) if call == libc::SYS_write && registers.rdx == bytes => {
-                            trace.at = Some(call);
-                            registers.orig_rax = u64::MAX;
-                            ptrace(libc::PTRACE_SETREGS, tid, address);
-                            failing.insert(tid);
-                        }
-                        _ => {}
                     }
                 }
             }
@@ -185,7 +191,20 @@ fn program(tid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{tid}/exe")).ok()
 }
 
-/// Whether the kernel may fail a call. It does not fail these for what lives and is stopped, or they do not return.
+/// Whether a thread runs the command's program.
+fn is_own(main: i32, tid: i32) -> bool {
+    program(tid) == program(main)
+}
+
+/// Whether a call can fail as a wait for a futex does; calls of other kinds can. Waking does not fail.
+fn is_wait(registers: &libc::user_regs_struct) -> bool {
+    let operation = registers.rsi as i32 & libc::FUTEX_CMD_MASK;
+    registers.orig_rax as i64 != libc::SYS_futex
+        || [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET].contains(&operation)
+}
+
+/// Whether the kernel may fail a call with any error. Those of these that can fail have errors of their own, for which
+/// there is [`Fault::Call`]; others do not return.
 fn can_fail(call: i64) -> bool {
     let never = [
         libc::SYS_exit,

@@ -71,6 +71,17 @@ impl Process {
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         if self.is_dead() { Ok(()) } else { pidfd_send_signal(&process, signal) }
     }
+
+    /// Sends a stopped process a signal, without a descriptor (EMFILE, ENOMEM) by its PID, which stays its own: it does not
+    /// end until it is continued, and if it is killed its parent has to wait for it first.
+    fn signal_by_any_means(&self, signal: Signal) {
+        if self.signal(signal).is_err()
+            && let Some(pid) = rustix::process::Pid::from_raw(self.pid)
+        {
+            // Fails only if it has ended.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
 }
 
 /// Whether the kernel can signal processes by descriptors: Linux 5.3 (commit 32fcb426ec00, "pid: add pidfd_open()").
@@ -97,21 +108,13 @@ pub(crate) fn resume(tree: &[Process], before: &[Process]) {
             .any(|known| known.is_stopped && known.start == process.start && known.pid == process.pid)
     };
     for process in tree.iter().filter(|process| process.is_stopped && !was_stopped(process)) {
-        // Fails only if it has ended.
-        let _ = process.signal(Signal::CONT);
+        process.signal_by_any_means(Signal::CONT);
     }
 }
 
 /// Kills processes that are traced.
 pub(crate) fn kill(tree: &[Process]) {
-    for process in tree {
-        // Without a descriptor (EMFILE, ENOMEM) by PID, which stays theirs until their tracer has waited for them.
-        if process.signal(Signal::KILL).is_err()
-            && let Some(pid) = rustix::process::Pid::from_raw(process.pid)
-        {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
-    }
+    tree.iter().for_each(|process| process.signal_by_any_means(Signal::KILL));
 }
 
 /// Blocks until all of them have ended, but not for ever.
