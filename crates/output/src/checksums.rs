@@ -11,14 +11,16 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::fs::{Metadata, OpenOptions};
 use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use twox_hash::XxHash3_64;
 
-use crate::new_file::{CreateOptions, Naming, NewFile, OutputError, Special};
+use crate::new_file::{self, CreateOptions, Naming, NewFile, OutputError, Special};
 
 /// Bytes per hash: a terabyte has 8 MiB of hashes, and a hash that differs leaves 1 MiB to examine.
 pub const EXTENT: usize = 1 << 20;
@@ -170,6 +172,26 @@ impl Checksums {
 /// Refuses an output whose checksums must not be written.
 pub(crate) fn check(output: &Path, overwrite: bool, sources: &[(u64, u64)]) -> Result<(), OutputError> {
     NewFile::check(&Checksums::path_of(output), create_options(overwrite, sources))
+}
+
+/// Removes the checksums of a dump that `output` has replaced, with which `verify` would take the new dump for damaged. Another
+/// file, such as a link, a source, or text of the user, stays.
+pub(crate) fn remove_replaced(output: &Path, sources: &[(u64, u64)]) {
+    let path = Checksums::path_of(output);
+    let Ok(file) =
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path)
+    else {
+        return;
+    };
+    let is_other = |meta: Metadata| !meta.is_file() || sources.contains(&(meta.dev(), meta.ino()));
+    let mut title = [0; TITLE.len()];
+    if file.metadata().is_ok_and(is_other) || file.read_exact_at(&mut title, 0).is_err() {
+        return;
+    }
+    if title == TITLE.as_bytes() {
+        // A file system that refuses it has let the dump be replaced: nothing else can be done.
+        let _ = new_file::remove(&path, &file);
+    }
 }
 
 fn create_options(overwrite: bool, sources: &[(u64, u64)]) -> CreateOptions<'_> {

@@ -82,6 +82,9 @@ impl OutputFile {
                 path.display()
             )));
         }
+        if options.overwrite && capacity.is_none() {
+            checksums::remove_replaced(path, options.sources);
+        }
         let direct = open_direct(path, file.file());
         let checksums = options.checksums.then(Arc::default);
         let overwrite = options.overwrite;

@@ -306,7 +306,7 @@ fn open_special(path: &Path, found: &Metadata) -> Result<File, OutputError> {
 }
 
 /// Removes the file or link `found`. Another run may have put its output in its place meanwhile, which stays.
-fn remove(path: &Path, found: &File) -> Result<(), OutputError> {
+pub(crate) fn remove(path: &Path, found: &File) -> Result<(), OutputError> {
     // Only a rename takes a file away and tells which it was.
     let moved = temporary().make_in(directory(path), |to| fs::rename(path, to));
     let moved = match moved {

@@ -125,6 +125,36 @@ fn checksums_replace_a_file_only_on_request_and_never_the_source() {
 }
 
 #[test]
+fn checksums_of_a_replaced_dump_go_with_it() {
+    let setup = Setup::small();
+    let sums = setup.path("dump.sums");
+    let captures: [&[&str]; 3] = [
+        &["-f", "elf", "vmcore", "dump"],
+        &["-f", "flattened", "vmcore", "dump"],
+        &["vmcore", "dump", "part"],
+    ];
+    for arguments in captures {
+        setup.succeeds(&["capture", "-q", "--force", "--checksums", "vmcore", "dump"]);
+        setup.succeeds(&[&["capture", "-q", "--force"], arguments].concat());
+        assert!(!sums.exists(), "{arguments:?}");
+    }
+    // Files of others stay: text, a link to checksums, and the source.
+    fs::write(&sums, "sums of mine").unwrap();
+    setup.succeeds(&["capture", "-q", "--force", "vmcore", "dump"]);
+    assert_eq!(fs::read(&sums).unwrap(), b"sums of mine");
+    setup.succeeds(&["capture", "-q", "--checksums", "vmcore", "other"]);
+    fs::remove_file(&sums).unwrap();
+    symlink("other.sums", &sums).unwrap();
+    setup.succeeds(&["capture", "-q", "--force", "vmcore", "dump"]);
+    assert!(fs::symlink_metadata(&sums).unwrap().is_symlink());
+    setup.succeeds(&["verify", "other"]);
+    // Without --force nothing is removed.
+    setup.succeeds(&["capture", "-q", "--checksums", "vmcore", "again"]);
+    setup.fails(&["capture", "vmcore", "again"], 1);
+    setup.succeeds(&["verify", "again"]);
+}
+
+#[test]
 fn standard_output_by_name_is_written_in_place() {
     let setup = Setup::small();
     let redirected = setup.path("redirected");

@@ -34,7 +34,7 @@ pub(crate) struct DumpOutput {
     format: Option<FormatArgument>,
     #[command(flatten)]
     overwrite: Overwrite,
-    /// Write checksums of the dump to OUTPUT.sums, for `verify`
+    /// Write checksums of the dump to OUTPUT.sums, for `verify`. Without it, --force removes those of the dump that it replaces
     #[arg(long)]
     checksums: bool,
     #[command(flatten)]
