@@ -21,6 +21,10 @@ static TABLE: [Slot; SLOTS] =
 
 static INSTALLED: OnceLock<()> = OnceLock::new();
 
+/// Bytes of a page of this machine, 4 to 64 KiB: mmap takes no others. Set before the handler can run, which must not look
+/// it up.
+static PAGE: AtomicUsize = AtomicUsize::new(4096);
+
 /// Watches one mapping.
 pub(crate) struct Guard {
     slot: Option<&'static Slot>,
@@ -67,6 +71,7 @@ impl Drop for Guard {
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 fn install() {
+    PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
     // SAFETY: a zeroed sigaction is a valid one; the handler has the signature SA_SIGINFO asks for and calls only
     // what is allowed in a signal handler: atomics, mmap, sigaction, raise, and the previous handler.
     unsafe {
@@ -96,12 +101,12 @@ fn replace_page(address: usize) -> bool {
         let start = slot.start.load(Ordering::Acquire);
         if start > 1 && address >= start && address < slot.end.load(Ordering::Relaxed) {
             slot.faults.fetch_add(1, Ordering::Relaxed);
-            let page = address & !4095;
+            let page = PAGE.load(Ordering::Relaxed);
             // SAFETY: the page is part of a mapping this process made and still owns; it is replaced by zeros.
             let put = unsafe {
                 libc::mmap(
-                    page as *mut libc::c_void,
-                    4096,
+                    (address & !(page - 1)) as *mut libc::c_void,
+                    page,
                     libc::PROT_READ,
                     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
                     -1,
