@@ -75,6 +75,16 @@ fn main() -> std::io::Result<()> {
         let entry = entry?;
         save("crash_log", &entry.file_name().to_string_lossy(), &fs::read(entry.path())?)?;
     }
+    // A page is missing, a pointer points elsewhere, a word is another; nothing is overwritten.
+    for (name, patch) in [("missing", [0; 13]), ("pointer", [1; 13]), ("word", [4; 13])] {
+        save("triage", name, &patch)?;
+    }
+    save("triage", "intact", &[])?;
+    save("facts", "ring", &[8, 0, 0, 0, 4, 1, 2, 3, 4, 5, 6, 7, 8])?;
+    for (index, era) in Era::ALL.into_iter().enumerate() {
+        let info = Base::of(era).image.vmcoreinfo().as_bytes();
+        save("facts", era.release(), &[&[index as u8], &(info.len() as u16).to_le_bytes()[..], info].concat())?;
+    }
     processes(&save)?;
     traces(&save)
 }

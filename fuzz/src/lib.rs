@@ -1,8 +1,8 @@
 //! Files and machines in memory, shared by the fuzz targets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use pagehaul_physmem::{
     KernelMapping, MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View,
 };
 use pagehaul_run::Progress;
-use pagehaul_synth::{Era, Image, LOG_PAGES, Machine, Message, note};
+use pagehaul_synth::{Era, Image, Inside, LOG_PAGES, Machine, Message, Task, note};
 use pagehaul_vmcore::{Source, sweep};
 
 /// A file in memory.
@@ -113,12 +113,17 @@ pub const LOG_PFN: u64 = 0x800;
 /// First PFN of section 0 whose struct page a [`Simulation`] may overlay.
 pub const FIRST_PFN: u64 = 0x400;
 
+/// First PFN of what [`Base::inspectable`] has to be inspected.
+const INSIDE_PFN: u64 = 0xa00;
+
 type Page = [u8; PAGE_SIZE];
 
 /// A small machine with a kernel of some era.
 pub struct Base {
     /// The machine.
     pub image: Image,
+    /// Pages that a reader of the kernel may need, ascending.
+    pub pfns: Vec<u64>,
     pages: HashMap<u64, Page>,
     ranges: RangeMap,
 }
@@ -127,24 +132,71 @@ impl Base {
     /// Returns the machine of an era, built once: two sections of 4,096 pages, the kernel in the second.
     pub fn of(era: Era) -> &'static Base {
         static BASES: [OnceLock<Base>; Era::ALL.len()] = [const { OnceLock::new() }; Era::ALL.len()];
-        BASES[era as usize].get_or_init(|| {
-            let mut machine = Machine::new(era);
-            machine.section_bits(24).max_physmem_bits(40).ram(0x10_0000, 0x200_0000).sampler(FIRST_PFN);
-            let text = "a message, not of one word only";
-            let message = |at: u64| Message { nanoseconds: at * 1_000_000, level: 6, caller: 1, text };
-            machine.log(LOG_PFN, &[message(1), message(2), message(3)]);
-            let image = machine.build();
-            let kernel = image.kernel_pfns();
-            let pages =
-                kernel.chain(LOG_PFN..LOG_PFN + LOG_PAGES).map(|pfn| (pfn, image.page(pfn))).collect();
-            let ranges = RangeMap::new(image.ram().iter().map(|&(start, end)| Piece {
-                start,
-                end,
-                stored: end - start,
-                offset: start,
-            }));
-            Base { image, pages, ranges }
+        BASES[era as usize].get_or_init(|| Self::build(&mut small_machine(era), 0..0))
+    }
+
+    /// Returns such a machine with symbols, types, unwind tables, tasks and all else that a report is made of.
+    pub fn inspectable() -> &'static Base {
+        static BASE: OnceLock<Base> = OnceLock::new();
+        BASE.get_or_init(|| {
+            let mut machine = small_machine(Era::V6_12);
+            let pages = machine.inside(INSIDE_PFN, &inside());
+            Self::build(&mut machine, INSIDE_PFN..INSIDE_PFN + pages)
         })
+    }
+
+    fn build(machine: &mut Machine, more: Range<u64>) -> Self {
+        let image = machine.build();
+        let mut pfns: Vec<u64> =
+            image.kernel_pfns().chain(LOG_PFN..LOG_PFN + LOG_PAGES).chain(more).collect();
+        pfns.sort_unstable();
+        let pages = pfns.iter().map(|&pfn| (pfn, image.page(pfn))).collect();
+        pfns.retain(|&pfn| !image.is_zero(pfn));
+        let ranges = RangeMap::new(image.ram().iter().map(|&(start, end)| Piece {
+            start,
+            end,
+            stored: end - start,
+            offset: start,
+        }));
+        Self { image, pfns, pages, ranges }
+    }
+}
+
+fn small_machine(era: Era) -> Machine {
+    let mut machine = Machine::new(era);
+    machine.section_bits(24).max_physmem_bits(40).ram(0x10_0000, 0x200_0000).sampler(FIRST_PFN);
+    let text = "a message, not of one word only";
+    let message = |at: u64| Message { nanoseconds: at * 1_000_000, level: 6, caller: 1, text };
+    machine.log(LOG_PFN, &[message(1), message(2), message(3)]);
+    machine
+}
+
+/// Tasks that run, sleep and wait; some of everything else.
+fn inside() -> Inside {
+    let task = |pid: u32, state, stack: &[&'static str]| Task {
+        pid,
+        comm: format!("task{pid}"),
+        state,
+        ran: 90,
+        stack: stack.to_vec(),
+        pages: (pid > 2).then_some(100),
+    };
+    let waits = ["__schedule", "io_schedule", "folio_wait_bit", "ext4_writepages", "do_fsync"];
+    Inside {
+        tasks: vec![
+            task(1, 1, &["__schedule", "schedule", "do_nanosleep", "kthread"]),
+            task(2, 0, &["kthread"]),
+            task(20, 2, &waits),
+            task(21, 2, &waits),
+        ],
+        clock: 100,
+        free: 900,
+        counters: [10_000, 20_000, 3_000, 800],
+        caches: vec![("dentry", 400, 8_400), ("bio-136", 4, 100)],
+        areas: vec![("vmalloc", 65_536), ("module_alloc", 40_960)],
+        backlog: 20_000,
+        modules: vec![("ext4", 1 << 20), ("virtio_blk", 1 << 15)],
+        spread: false,
     }
 }
 
@@ -153,13 +205,25 @@ pub struct Simulation {
     base: &'static Base,
     notes: Vec<u8>,
     overlay: HashMap<u64, Page>,
+    missing: HashSet<u64>,
 }
 
 impl Simulation {
     /// Returns an intact machine.
     pub fn new(era: Era) -> Self {
-        let base = Base::of(era);
-        Self { base, notes: base.image.notes().to_vec(), overlay: HashMap::new() }
+        Self::on(Base::of(era))
+    }
+
+    /// Returns `base` intact.
+    pub fn on(base: &'static Base) -> Self {
+        let notes = base.image.notes().to_vec();
+        Self { base, notes, overlay: HashMap::new(), missing: HashSet::new() }
+    }
+
+    /// Makes a page unreadable.
+    pub fn without(mut self, pfn: u64) -> Self {
+        self.missing.insert(pfn);
+        self
     }
 
     /// The machine as it was.
@@ -232,6 +296,9 @@ impl View for SimulationView<'_> {
         static ZEROS: Page = [0; PAGE_SIZE];
         self.0.base.ranges.find(paddr).ok_or(ReadError::NotPresent { paddr })?;
         let pfn = paddr / PAGE_SIZE as u64;
+        if self.0.missing.contains(&pfn) {
+            return Err(ReadError::NotInDump { paddr });
+        }
         let page = self.0.overlay.get(&pfn).or_else(|| self.0.base.pages.get(&pfn)).unwrap_or(&ZEROS);
         let from = paddr as usize % PAGE_SIZE;
         Ok(&page[from..PAGE_SIZE.min(from + len)])
