@@ -8,9 +8,8 @@ mod common {
 }
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::channel;
@@ -25,6 +24,13 @@ const MIB: u64 = 1 << 20;
 const HUNG: Duration = Duration::from_secs(180);
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+/// What the stand-in for CRIU is to do.
+const STAND_IN: [(&str, &str); 3] = [("PAGES", "1"), ("TREE", "4194303"), ("RESTARTED", "restarted")];
+
+fn stand_in() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in")
+}
+
 /// Files for all commands.
 fn prepare() -> (Setup, Subject) {
     let setup = Setup::with_noise(8);
@@ -34,14 +40,21 @@ fn prepare() -> (Setup, Subject) {
     }
     let subject = Subject::start(&["8", "2"]);
     subject.core(&[], &setup.path("process.core"));
+    let mut save = Command::new(BINARY);
+    save.args(["checkpoint", "-q", "--leave-running", "--criu"])
+        .arg(stand_in())
+        .args([&subject.pid(), "saved"]);
+    assert!(save.envs(STAND_IN).current_dir(setup.directory.path()).status().unwrap().success());
+    // What a mount shows when there is memory.
+    run(&setup, "true", &["mount", "--background", "dump", "mnt"].map(str::to_owned));
     (setup, subject)
 }
 
 /// The commands, each of which writes to files of its own.
 fn commands(pid: &str) -> Vec<Vec<String>> {
-    let stand_in = std::env::current_exe().unwrap().parent().unwrap().join("../examples/criu_stand_in");
     let words = |line: &str| {
-        let line = line.replace("PID", pid).replace("DATA", DATA).replace("CRIU", stand_in.to_str().unwrap());
+        let line =
+            line.replace("PID", pid).replace("DATA", DATA).replace("CRIU", stand_in().to_str().unwrap());
         line.split(' ').map(str::to_owned).collect()
     };
     [
@@ -65,6 +78,14 @@ fn commands(pid: &str) -> Vec<Vec<String>> {
         "core --force --live PID core",
         "core --force --snapshot PID core",
         "checkpoint --force --leave-running --criu CRIU PID checkpoint",
+        "restart --criu CRIU saved",
+        "mount --background dump mnt",
+        "bench read --time 10ms vmcore",
+        "bench capture --rounds 1 --scratch . vmcore",
+        "reclaim record --force -o recorded.pht -- true",
+        "latency --force -o measured.pht --between sched:sched_process_fork,sched:sched_process_exit -- true",
+        "vmalloc --duration 10ms",
+        "facts dump",
         "reclaim report DATA/reclaim/tests/data/guest-6.12.pht",
         "reclaim compare DATA/reclaim/tests/data/guest-6.12.pht DATA/reclaim/tests/data/guest-7.2.pht",
         "latency --from DATA/latency/tests/data/functions-6.12.pht *",
@@ -72,7 +93,7 @@ fn commands(pid: &str) -> Vec<Vec<String>> {
         "kdump plan --root root",
         "kdump check --root root",
         "kdump report --root root",
-        "kdump apply --root root",
+        "kdump apply --dry-run --root root",
         "completions bash",
         "man man",
     ]
@@ -80,70 +101,98 @@ fn commands(pid: &str) -> Vec<Vec<String>> {
     .to_vec()
 }
 
-/// Runs a command to its end. Fails the test if it does not come.
-fn run(command: &mut Command) -> (ExitStatus, String) {
-    command.env("RUST_BACKTRACE", "1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.env("PAGES", "1").env("TREE", "4194303");
-    let told = format!("{command:?}");
+/// How a command ended.
+struct Ended {
+    status: ExitStatus,
+    said: String,
+    pid: u32,
+}
+
+/// What is mounted for a command, and what is done with its output.
+const SCRIPT: &str = r#"
+case "$2 $3" in "reclaim record" | "latency --force" | "vmalloc --duration")
+    mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null ;;
+esac
+# Only this shell and what it becomes are limited.
+[ "$2" = mount ] || { eval "$0" && exec "$@"; exit 2; }
+(eval "$0" && exec "$@")
+status=$?
+# What a mount returns without memory is right, or an error.
+if [ $status = 0 ] && cat mnt/vmcore >copy 2>/dev/null; then
+    [ -e mounted ] || cp copy mounted
+    cmp copy mounted || status=99
+fi
+umount -l mnt 2>/dev/null
+exit $status
+"#;
+
+/// Runs a command within a limit, which is a line of shell, to its end. Fails the test if it does not come.
+fn run(setup: &Setup, limit: &str, arguments: &[String]) -> Ended {
+    // Only root can mount anything, and hide it from others.
+    let is_root = rustix::process::geteuid().is_root();
+    let mut command = Command::new(if is_root { "unshare" } else { "sh" });
+    command.args(is_root.then_some(["--mount", "sh"]).iter().flatten());
+    command.args(["-c", SCRIPT, limit, BINARY]).args(arguments);
+    command.current_dir(setup.directory.path()).env("RUST_BACKTRACE", "1").envs(STAND_IN);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let pid = rustix::process::Pid::from_child(&child);
+    let (number, pid) = (child.id(), rustix::process::Pid::from_child(&child));
     let (send, receive) = channel();
     thread::spawn(move || send.send(child.wait_with_output()));
     let Ok(output) = receive.recv_timeout(HUNG) else {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        panic!("{told} hangs");
+        panic!("{arguments:?} in {limit} hangs");
     };
     let output = output.unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!said.contains("panicked at"), "{told}: {said}");
-    (output.status, said)
+    assert!(!said.contains("panicked at"), "{arguments:?} in {limit}: {said}");
+    assert_ne!(output.status.code(), Some(2), "{arguments:?} in {limit}: {said}");
+    assert_ne!(output.status.code(), Some(99), "{arguments:?} in {limit}: a mount returned wrong bytes");
+    Ended { status: output.status, said, pid: number }
 }
 
-fn in_address_space(setup: &Setup, arguments: &[String], bytes: u64) -> Command {
-    let mut command = Command::new(BINARY);
-    command.args(arguments).current_dir(setup.directory.path());
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-    let set = move || {
-        // SAFETY: the pointer is to a limit that lives through the call.
-        match unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: it makes one system call, which is allowed between fork and exec.
-    unsafe { command.pre_exec(set) };
-    command
+/// What claims to be a complete dump is one.
+fn assert_whole(setup: &Setup, arguments: &[String], told: &str) {
+    if let Some(name @ ("out" | "summed")) = arguments.last().map(String::as_str) {
+        let output = setup.run(&["verify", name]);
+        assert!(output.status.success(), "{told}: {}", String::from_utf8_lossy(&output.stdout));
+    }
 }
 
 #[test]
 fn commands_end_in_a_small_address_space() {
     let (setup, mut subject) = prepare();
+    let in_space = |bytes: u64| format!("ulimit -v {}", bytes >> 10);
     // What the program takes to begin.
-    let version = ["--version".to_owned()];
-    let least = (8..).map(|steps| steps * 2 * MIB).find(|&bytes| {
-        let mut command = in_address_space(&setup, &version, bytes);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-    });
-    let mut failed = 0;
+    let begins = |bytes: &u64| run(&setup, &in_space(*bytes), &["--version".to_owned()]).status.success();
+    let least = (8..).map(|steps| steps * 2 * MIB).find(begins).unwrap();
+    let (mut failed, mut pids) = (0, Vec::new());
     for arguments in commands(&subject.pid()) {
         for more in [0, 4, 12, 32, 96] {
-            let (status, said) = run(&mut in_address_space(&setup, &arguments, least.unwrap() + more * MIB));
+            let Ended { status, said, pid } = run(&setup, &in_space(least + more * MIB), &arguments);
             let told = format!("{arguments:?}, {more} MiB more: {status} {said}");
             // The C library aborts where a new thread has no memory for its destructors.
             assert!(status.signal().is_none() || said.contains("Fatal glibc error"), "{told}");
             failed += usize::from(!status.success());
-            if status.success()
-                && let Some(name @ ("out" | "summed")) = arguments.last().map(String::as_str)
-            {
-                let output = setup.run(&["verify", name]);
-                let report = String::from_utf8_lossy(&output.stdout);
-                assert!(output.status.success(), "{told}: {report}");
+            if status.success() {
+                assert_whole(&setup, &arguments, &told);
             }
             subject.goes_on();
+            pids.push(pid);
         }
     }
-    assert!(failed > 20, "{failed} runs had too little memory");
+    eprintln!("{failed} of {} runs had too little memory", pids.len());
+    assert!(failed > 20);
     subject.has_no_children();
+    let left = instances();
+    assert!(!pids.iter().any(|pid| left.contains(&format!("pagehaul-{pid}-"))), "{left}");
+}
+
+/// The tracing instances of all programs, where there are any.
+fn instances() -> String {
+    let script = "mount -t tracefs tracefs /sys/kernel/tracing; ls /sys/kernel/tracing/instances";
+    let output = Command::new("unshare").args(["--mount", "sh", "-c", script]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// A control group with a limit of memory, removed when dropped. Only root can have one.
@@ -163,22 +212,6 @@ impl ControlGroup {
             Some(group)
         })
     }
-
-    fn command(&self, setup: &Setup, arguments: &[String]) -> Command {
-        let mut command = Command::new(BINARY);
-        command.args(arguments).current_dir(setup.directory.path());
-        let processes = fs::OpenOptions::new().write(true).open(self.0.join("cgroup.procs")).unwrap();
-        let enter = move || {
-            // SAFETY: one byte is written from a constant.
-            match unsafe { libc::write(processes.as_raw_fd(), c"0".as_ptr().cast(), 1) } {
-                1 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        };
-        // SAFETY: it makes one system call, which is allowed between fork and exec.
-        unsafe { command.pre_exec(enter) };
-        command
-    }
 }
 
 impl Drop for ControlGroup {
@@ -194,7 +227,7 @@ impl Drop for ControlGroup {
 #[test]
 fn commands_end_in_a_small_control_group() {
     let (setup, mut subject) = prepare();
-    let mut killed = 0;
+    let (mut killed, mut runs) = (0, 0);
     for megabytes in [2, 4, 8, 24] {
         let Some(group) = ControlGroup::new(megabytes * MIB) else {
             eprintln!("not run: no control group with a limit of memory can be made");
@@ -210,20 +243,18 @@ fn commands_end_in_a_small_control_group() {
                 }
                 None => arguments,
             };
-            let (status, said) = run(&mut group.command(&setup, &arguments));
+            let enter = format!("echo 0 >{}", group.0.join("cgroup.procs").display());
+            let Ended { status, said, .. } = run(&setup, &enter, &arguments);
             let told = format!("{arguments:?} in {megabytes} MiB: {status} {said}");
             assert!(matches!(status.signal(), None | Some(libc::SIGKILL)), "{told}");
             killed += usize::from(status.signal().is_some());
-            if status.success()
-                && let Some(name @ ("out" | "summed")) = arguments.last().map(String::as_str)
-            {
-                let output = setup.run(&["verify", name]);
-                let report = String::from_utf8_lossy(&output.stdout);
-                assert!(output.status.success(), "{told}: {report}");
+            runs += 1;
+            if status.success() {
+                assert_whole(&setup, &arguments, &told);
             }
             subject.goes_on();
         }
     }
     subject.has_no_children();
-    eprintln!("{killed} commands were killed");
+    eprintln!("{killed} of {runs} commands were killed");
 }
