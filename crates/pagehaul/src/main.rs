@@ -27,7 +27,6 @@ mod memory_use;
 mod out_of_memory;
 mod printed;
 mod progress;
-mod registers;
 mod run;
 mod sandbox;
 mod signals;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use pagehaul_elfcore::notes;
-use pagehaul_facts::{Crash, CrashId, crash_id, lines_of};
+use pagehaul_facts::{CpuRegisters, Crash, CrashId, crash_id, lines_of, registers_of};
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
 use pagehaul_kernel::{Kernel, KernelLog, PageClass, PageScanner, VmcoreInfo};
@@ -17,7 +17,6 @@ use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
 use crate::cli::options::{Dumps, Json};
-use crate::registers::{self, Cpu};
 use crate::sandbox::Sandbox;
 
 /// Describe a dump: format, kernel, time, dump level, codecs, completeness; memory map and registers
@@ -109,7 +108,7 @@ struct Description {
     /// Ranges of memory, by physical address: first byte, first byte after.
     memory_map: Vec<(u64, u64)>,
     notes: Vec<NoteInfo>,
-    cpu_registers: Vec<Cpu>,
+    cpu_registers: Vec<CpuRegisters>,
     /// Pages per class, where they were asked for.
     classes: Vec<ClassCount>,
 }
@@ -157,7 +156,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
                 bytes: note.desc.len(),
             })
             .collect(),
-        cpu_registers: registers::of(memory.notes(), arch),
+        cpu_registers: registers_of(memory.notes(), arch),
         path: source.path().display().to_string(),
         release: key("OSRELEASE"),
         build_id: key("BUILD-ID"),

@@ -1,4 +1,4 @@
-//! Registers of each processor, from its NT_PRSTATUS note.
+//! Registers of each CPU, from its NT_PRSTATUS note.
 
 use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
 use pagehaul_physmem::Arch;
@@ -103,22 +103,22 @@ const RISCV64: Names = Names {
     summary: ["pc", "sp", "tp"],
 };
 
-/// One processor.
+/// Registers of a CPU.
 #[derive(Debug, Serialize)]
-pub(crate) struct Cpu {
+pub struct CpuRegisters {
     /// Its number in the order of the notes.
-    pub(crate) cpu: usize,
+    pub cpu: usize,
     /// PID of the task it ran; 0 for the idle task.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Names and values.
-    pub(crate) registers: Vec<(&'static str, u64)>,
+    pub registers: Vec<(&'static str, u64)>,
     /// The names of those that a summary shows.
     #[serde(skip)]
     summary: [&'static str; 3],
 }
 
-/// Returns the registers of every processor that left them, on 64-bit machines whose layout is known.
-pub(crate) fn of(notes: &[u8], arch: Arch) -> Vec<Cpu> {
+/// Returns the registers of every CPU that left them, on 64-bit machines whose layout is known.
+pub fn registers_of(notes: &[u8], arch: Arch) -> Vec<CpuRegisters> {
     let names = match arch.machine {
         _ if !arch.wide => return Vec::new(),
         0 | 62 => X86_64,
@@ -142,7 +142,7 @@ pub(crate) fn of(notes: &[u8], arch: Arch) -> Vec<Cpu> {
             let pid = order([a, b, c, d, 0, 0, 0, 0], 4) as u32;
             let (words, _) = note.desc.get(REGISTERS..)?.get(..names.all.len() * 8)?.as_chunks::<8>();
             let values = words.iter().map(|word| order(*word, 8));
-            Some(Cpu {
+            Some(CpuRegisters {
                 cpu,
                 pid,
                 registers: names.all.iter().copied().zip(values).collect(),
@@ -152,9 +152,9 @@ pub(crate) fn of(notes: &[u8], arch: Arch) -> Vec<Cpu> {
         .collect()
 }
 
-impl Cpu {
+impl CpuRegisters {
     /// The address of the instruction, the stack pointer and the flags.
-    pub(crate) fn summary(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn summary(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.summary.into_iter().map(|name| {
             let found = self.registers.iter().find(|(known, _)| *known == name);
             (name, found.map_or(0, |(_, value)| *value))
@@ -192,11 +192,11 @@ mod tests {
             put(REGISTERS + last * 8, 77, 8);
             let mut bytes = Vec::new();
             notes::push(&mut bytes, "CORE", NT_PRSTATUS, &desc);
-            let cpus = of(&bytes, arch);
+            let cpus = registers_of(&bytes, arch);
             assert_eq!(cpus[0].pid, 4711, "{name}");
             assert_eq!(cpus[0].summary().next(), Some((name, 0xffff_8000_1234_5678)));
             assert_eq!(cpus[0].registers.last().map(|(_, value)| *value), Some(77), "{name}");
         }
-        assert!(of(&[], arch(8, false)).is_empty());
+        assert!(registers_of(&[], arch(8, false)).is_empty());
     }
 }
