@@ -1,6 +1,6 @@
 //! Errors of reading a kernel's memory.
 
-use pagehaul_physmem::ReadError;
+use pagehaul_physmem::{PageState, ReadError};
 
 /// A kernel that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -119,4 +119,14 @@ pub enum TranslateError {
         /// The cause.
         source: ReadError,
     },
+}
+
+impl TranslateError {
+    /// Returns the state of the requested page.
+    pub fn state(&self) -> PageState {
+        match self {
+            Self::Contents { source, .. } | Self::Unreadable { source, .. } => source.state(),
+            Self::NotCanonical { .. } | Self::NotMapped { .. } | Self::BadEntry { .. } => PageState::Absent,
+        }
+    }
 }

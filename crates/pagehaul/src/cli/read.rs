@@ -85,12 +85,7 @@ pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
         }
         Err(Stop::Unmapped(error)) => {
             tell!("pagehaul: {}: {error}", source.path().display());
-            match &error {
-                TranslateError::Contents { source, .. } | TranslateError::Unreadable { source, .. } => {
-                    source.state()
-                }
-                _ => PageState::Absent,
-            }
+            error.state()
         }
     };
     Ok(ExitCode::from(match state {
