@@ -1,0 +1,37 @@
+//! Writes dumps of one small machine in several formats: `dumps DIRECTORY`.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use pagehaul_synth::{Content, Era, Inside, Machine, Message, Records, Task, flatten};
+
+fn main() -> std::io::Result<ExitCode> {
+    let Some(directory) = std::env::args_os().nth(1) else {
+        eprintln!("usage: dumps DIRECTORY");
+        return Ok(ExitCode::from(2));
+    };
+    let path = |name: &str| Path::new(&directory).join(name);
+    let mut machine = Machine::new(Era::V6_12);
+    machine.kaslr(0x1a00_0000).sampler(0x4000).slab(0x4800, 2).fill(0x4800, Content::Text);
+    // 2 MiB of kernel memory that every level keeps.
+    for pfn in (0x4a00..0x4c00).step_by(2) {
+        machine.slab(pfn, 1).fill(pfn, Content::Text).fill(pfn + 1, Content::Random);
+    }
+    let text = "Kernel panic - not syncing: sysrq triggered crash";
+    machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+    let stack = vec!["__schedule", "schedule", "io_schedule"];
+    let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
+    machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
+    let image = machine.build();
+    image.elf().write(&path("vmcore"))?;
+    let mut dump = image.kdump();
+    let bytes = dump.level(31).mixed().bytes();
+    fs::write(path("dump"), &bytes)?;
+    fs::write(path("flattened"), flatten(&bytes, 5000, Records::Ascending))?;
+    fs::write(path("truncated"), &bytes[..bytes.len() / 2])?;
+    for (number, part) in dump.parts(2).iter().enumerate() {
+        fs::write(path(&format!("part.{number}")), part)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
