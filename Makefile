@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet test-packages test-kdump test-arm64 static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-packages test-kdump test-arm64 static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
 	@echo "make fleet              pagehaul-fleet, which makes tables of the facts of many dumps"
+	@echo "make wheel              the Python package, in $(TARGET)/wheels/release"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make test-arm64         the binary for arm64, run by an emulator"
@@ -62,6 +63,7 @@ guide:
 
 test: setup check guide static
 	fuzz/build.sh
+	scripts/test_wheel.sh
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate --kernel all
@@ -105,6 +107,13 @@ test-arm64:
 # The second program: Parquet tables of many crashes, and reports.
 fleet: setup-build
 	cargo build --release --locked -p pagehaul-fleet
+
+# The Python package, for Python 3.9 and later.
+wheel: setup-demo
+	scripts/wheel.sh
+
+test-wheel: setup-demo
+	scripts/test_wheel.sh
 
 packages: setup
 	scripts/packages.sh

@@ -4,7 +4,7 @@
 #   build  a C compiler and musl, for the static binary and the packages
 #   x86_64, aarch64  what the static binary for that architecture needs besides
 #   emulator  a program that runs binaries for arm64
-#   demo   a C compiler, and Python for drgn
+#   demo   a C compiler, and Python for drgn and the wheel
 #   test   everything that `make test` and the benchmarks run (the default)
 set -eu
 # debootstrap is in a directory that is not on every user's PATH.

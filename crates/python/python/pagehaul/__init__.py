@@ -1,0 +1,70 @@
+"""Reads kernel crash dumps: memory, log, registers, page classes, and the triage report as objects.
+
+>>> import pagehaul
+>>> dump = pagehaul.open("dump")
+>>> dump.facts().release
+'6.12.30-synth'
+>>> dump.facts().crash.title
+'requested: sysrq triggered crash'
+>>> dump.vmcoreinfo["PAGESIZE"]
+'4096'
+
+Memory is read by physical or by kernel virtual address:
+
+>>> len(dump.read(0x4A00000, 64))
+64
+>>> start = int(dump.vmcoreinfo["SYMBOL(_stext)"], 16)
+>>> dump.read(start, 16, virtual=True) == dump.read(dump.translate(start), 16)
+True
+>>> dump.read(1 << 50, 8)
+Traceback (most recent call last):
+pagehaul.NotPresent: physical address 0x4000000000000 is in no memory segment
+
+Tables go to pyarrow, pandas, polars or DuckDB without copying; `rows()` needs none of them:
+
+>>> dump.log()
+<pagehaul.Table: 1 rows of seq, time_ns, level, facility, task, cpu, text>
+>>> dump.log().rows()[0]["text"]
+'Kernel panic - not syncing: sysrq triggered crash'
+>>> dump.page_map()[0x4A00]
+'slab'
+
+A `Dump` can be used by several threads, and after a fork by parent and child.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Union
+
+from ._dump import CpuRegisters, Dump, Note
+from ._errors import Damaged, Error, KernelError, Missing, NotInDump, NotPresent, OpenError, ReadError, TraceError
+from ._native import PAGE_CLASSES, PageMap, Table, __version__
+
+__all__ = [
+    "PAGE_CLASSES",
+    "CpuRegisters",
+    "Damaged",
+    "Dump",
+    "Error",
+    "KernelError",
+    "Missing",
+    "NotInDump",
+    "NotPresent",
+    "Note",
+    "OpenError",
+    "PageMap",
+    "ReadError",
+    "Table",
+    "TraceError",
+    "__version__",
+    "open",
+]
+
+
+def open(*paths: Union[str, os.PathLike[str]], cache_bytes: int = 16 << 20) -> Dump:
+    """Opens a dump or a vmcore of any format, or the parts of a split set in any order.
+
+    Each thread that reads at the same time as others has a cache of `cache_bytes`.
+    """
+    return Dump(*paths, cache_bytes=cache_bytes)

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Tests the Python package: builds the wheel without optimization, and runs crates/python/tests with the Python at hand, and with the
+# oldest and the newest that the wheel supports among those of PATH and pyenv.
+set -eu
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+wheel=$(scripts/wheel.sh dev)
+python=$target/python/bin/python
+"$python" -m pip install --quiet --disable-pip-version-check --requirement crates/python/tests/requirements.txt
+"$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$wheel"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/dumps"
+cargo run --quiet --locked -p pagehaul-synth --example dumps -- "$work/dumps"
+run() { # run PYTHON
+    PAGEHAUL_DUMPS="$work/dumps" "$1" -m unittest discover --quiet --start-directory crates/python/tests
+}
+run "$python"
+"$python" -m mypy --strict --no-error-summary --cache-dir "$target/mypy" --package pagehaul
+
+# Other versions import the same files: the wheel is for all of them.
+"$python" -m zipfile -e "$wheel" "$work/site"
+versions() {
+    for minor in $(seq 9 20); do
+        for found in "$(command -v "python3.$minor" || true)" "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/python3; do
+            # A shim of pyenv can be on PATH without its version.
+            "$found" -c '' 2>/dev/null && echo "$found" && break
+        done || true
+    done
+}
+for other in $(versions | sed -n '1p;$p'); do
+    "$other" --version
+    PYTHONPATH=$work/site run "$other"
+done
