@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use pagehaul_btf::Btf;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(btf) = Btf::parse(data) else { return };
+    let Ok(btf) = Btf::parse(data.to_vec()) else { return };
     let walk = |btf: &Btf| {
         for id in 0..=btf.len().min(1000) as u32 {
             let _ = (btf.size(id), btf.pointee(id), btf.array(id));
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     };
     walk(&btf);
     let base = Arc::new(btf);
-    if let Ok(split) = Btf::parse_split(data, base) {
+    if let Ok(split) = Btf::parse_split(data.to_vec(), base) {
         walk(&split);
     }
 });

@@ -40,11 +40,12 @@ impl<'a> Object<'a> {
     /// Finds a member: `se.on_rq`, `signal->nr_threads`, `mm->rss_stat[0].count`. `->` reads a pointer.
     pub fn get(&self, path: &str) -> Result<Self, Fault> {
         let mut object = *self;
-        for (at, part) in path.split("->").enumerate() {
+        // No name of C has a '-', and a search for one byte is faster: this runs for each member of each task.
+        for (at, part) in path.split('-').enumerate() {
             if at > 0 {
                 object = object.target()?;
             }
-            object = object.member(part)?;
+            object = object.member(part.strip_prefix('>').unwrap_or(part))?;
         }
         Ok(object)
     }

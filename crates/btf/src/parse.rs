@@ -1,6 +1,6 @@
 //! The table of types: parsed lazily from the bytes that the kernel keeps.
 
-use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::types::{Kind, Member, Type, TypeId};
@@ -11,6 +11,8 @@ const MOST_TYPES: usize = 4 << 20;
 const DEEPEST: u32 = 16;
 /// Typedefs and qualifiers in a row.
 const LONGEST_CHAIN: u32 = 64;
+/// Bytes of a name that count. Names of all types can be one long string.
+const LONGEST_NAME: usize = 1024;
 /// Bytes of the smallest header; 7.1 has 32.
 const HEADER: usize = 24;
 
@@ -28,27 +30,30 @@ pub enum BtfError {
 /// Types of a kernel, or of a module whose types continue the kernel's.
 #[derive(Debug, Default)]
 pub struct Btf {
-    types: Vec<u8>,
-    strings: Vec<u8>,
-    /// Offset in `types` of each type.
+    bytes: Vec<u8>,
+    /// Where types and strings are in `bytes`.
+    types: Range<usize>,
+    strings: Range<usize>,
+    /// Offset in the types of each type.
     offsets: Vec<u32>,
-    /// Named structures, unions, enums and typedefs by a hash of their names.
-    names: HashMap<u64, Vec<TypeId>>,
+    /// Hash of the name and number of each named structure, union, enum and typedef, sorted.
+    names: Vec<(u32, TypeId)>,
+    enums: Vec<TypeId>,
     base: Option<Arc<Btf>>,
 }
 
 impl Btf {
     /// Parses a kernel's BTF.
-    pub fn parse(bytes: &[u8]) -> Result<Self, BtfError> {
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, BtfError> {
         Self::parse_on(bytes, None)
     }
 
     /// Parses a module's BTF, whose types and strings continue those of `base`.
-    pub fn parse_split(bytes: &[u8], base: Arc<Self>) -> Result<Self, BtfError> {
+    pub fn parse_split(bytes: Vec<u8>, base: Arc<Self>) -> Result<Self, BtfError> {
         Self::parse_on(bytes, Some(base))
     }
 
-    fn parse_on(bytes: &[u8], base: Option<Arc<Self>>) -> Result<Self, BtfError> {
+    fn parse_on(bytes: Vec<u8>, base: Option<Arc<Self>>) -> Result<Self, BtfError> {
         let word = |at: usize| -> Result<usize, BtfError> {
             let word = bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or(BtfError::Header)?;
             Ok(u32::from_le_bytes(*word) as usize)
@@ -60,16 +65,25 @@ impl Btf {
         let header = word(4)?;
         let part = |offset: usize, len: usize| {
             let start = header.checked_add(offset)?;
-            bytes.get(start..start.checked_add(len)?)
+            let part = start..start.checked_add(len)?;
+            bytes.get(part.clone()).map(|_| part)
         };
         let types = part(word(8)?, word(12)?).ok_or(BtfError::Header)?;
         let strings = part(word(16)?, word(20)?).ok_or(BtfError::Header)?;
         if header < HEADER {
             return Err(BtfError::Header);
         }
-        let mut btf = Self { types: types.to_vec(), strings: strings.to_vec(), base, ..Self::default() };
+        let mut btf = Self { bytes, types, strings, base, ..Self::default() };
         btf.index()?;
         Ok(btf)
+    }
+
+    fn types(&self) -> &[u8] {
+        self.bytes.get(self.types.clone()).unwrap_or_default()
+    }
+
+    fn strings(&self) -> &[u8] {
+        self.bytes.get(self.strings.clone()).unwrap_or_default()
     }
 
     fn index(&mut self) -> Result<(), BtfError> {
@@ -84,12 +98,16 @@ impl Btf {
             if at > self.types.len() || self.offsets.len() > MOST_TYPES {
                 return Err(damaged);
             }
+            if matches!(read.kind, Kind::Enum | Kind::Enum64) {
+                self.enums.push(id);
+            }
             if matches!(read.kind, Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 | Kind::Typedef)
                 && read.name != 0
             {
-                self.names.entry(hash(self.string(read.name))).or_default().push(id);
+                self.names.push((hash(self.string(read.name)), id));
             }
         }
+        self.names.sort_unstable();
         Ok(())
     }
 
@@ -122,7 +140,7 @@ impl Btf {
     fn own(&self, id: TypeId) -> Option<Type> {
         let offset = *self.offsets.get(id.checked_sub(self.first_id())? as usize)? as usize;
         let word = |at: usize| {
-            let word = self.types.get(offset + at..)?.first_chunk()?;
+            let word = self.types().get(offset + at..)?.first_chunk()?;
             Some(u32::from_le_bytes(*word))
         };
         let info = word(4)?;
@@ -143,7 +161,7 @@ impl Btf {
         {
             return base.word(of, index);
         }
-        let word = self.types.get(of.trailing + 4 * index..)?.first_chunk()?;
+        let word = self.types().get(of.trailing + 4 * index..)?.first_chunk()?;
         Some(u32::from_le_bytes(*word))
     }
 
@@ -152,7 +170,8 @@ impl Btf {
         match (&self.base, offset.checked_sub(base)) {
             (Some(base), None) => base.string(offset),
             (_, offset) => {
-                let text = self.strings.get(offset.unwrap_or(0) as usize..).unwrap_or_default();
+                let text = self.strings().get(offset.unwrap_or(0) as usize..).unwrap_or_default();
+                let text = text.get(..LONGEST_NAME).unwrap_or(text);
                 text.split(|byte| *byte == 0).next().unwrap_or_default()
             }
         }
@@ -165,10 +184,15 @@ impl Btf {
 
     /// Returns the types of this name: structures, unions, enums and typedefs. A kernel can have several of one name.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Type> + 'a {
-        let base = self.base.as_ref().and_then(|base| base.names.get(&hash(name.as_bytes())));
-        let own = self.names.get(&hash(name.as_bytes()));
-        let ids = base.into_iter().chain(own).flatten();
-        ids.filter_map(|id| self.get(*id)).filter(move |found| self.string(found.name) == name.as_bytes())
+        let base = self.base.as_ref().map(|base| base.with_hash(hash(name.as_bytes())));
+        let ids = base.into_iter().flatten().chain(self.with_hash(hash(name.as_bytes())));
+        ids.filter_map(|id| self.get(id)).filter(move |found| self.string(found.name) == name.as_bytes())
+    }
+
+    fn with_hash(&self, hash: u32) -> impl Iterator<Item = TypeId> {
+        let start = self.names.partition_point(|(known, _)| *known < hash);
+        let found = self.names.get(start..).unwrap_or_default();
+        found.iter().take_while(move |(known, _)| *known == hash).map(|(_, id)| *id)
     }
 
     /// Returns the structure or union of this name; of several the first. Typedefs of one count.
@@ -302,9 +326,7 @@ impl Btf {
     }
 
     fn enumeration(&self, name: &str) -> Option<(Type, usize)> {
-        let first = self.first_id();
-        let all = (first..self.next_id()).filter_map(|id| self.own(id));
-        let found = all.filter(|found| matches!(found.kind, Kind::Enum | Kind::Enum64)).find_map(|found| {
+        let found = self.enums.iter().filter_map(|id| self.own(*id)).find_map(|found| {
             let at = self.enumerators(&found).position(|(label, _)| self.string(label) == name.as_bytes())?;
             Some((found, at))
         });
@@ -330,7 +352,6 @@ impl Btf {
 }
 
 /// FNV-1a.
-fn hash(name: &[u8]) -> u64 {
-    name.iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+fn hash(name: &[u8]) -> u32 {
+    name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

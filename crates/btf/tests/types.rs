@@ -136,7 +136,7 @@ fn kernel() -> Builder {
 }
 
 fn types() -> Btf {
-    Btf::parse(&kernel().bytes()).unwrap()
+    Btf::parse(kernel().bytes()).unwrap()
 }
 
 #[test]
@@ -165,10 +165,10 @@ fn enumerators_have_signs_and_64_bits() {
 fn types_of_modules_continue_those_of_the_kernel() {
     let kernel = kernel();
     let mut module = Builder::new(Some(&kernel));
-    let base = Arc::new(Btf::parse(&kernel.bytes()).unwrap());
+    let base = Arc::new(Btf::parse(kernel.bytes()).unwrap());
     let node = base.record("node").unwrap();
     module.record(STRUCT, "device", 144, &[("flags", 2, 0), ("node", node, 64)]);
-    let split = Btf::parse_split(&module.bytes(), Arc::clone(&base)).unwrap();
+    let split = Btf::parse_split(module.bytes(), Arc::clone(&base)).unwrap();
     let device = split.record("device").unwrap();
     assert_eq!(split.member(device, "node.aliased").unwrap().bit_offset, 64 + 256);
     assert_eq!((split.record("node"), split.enumerator("LARGE")), (Some(node), Some((2 << 32) | 1)));
@@ -179,7 +179,7 @@ fn types_of_modules_continue_those_of_the_kernel() {
 fn truncated_types_are_refused_at_every_length() {
     let bytes = kernel().bytes();
     for len in 0..bytes.len() {
-        assert!(Btf::parse(&bytes[..len]).is_err(), "{len}");
+        assert!(Btf::parse(bytes[..len].to_vec()).is_err(), "{len}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The kernel's memory with its symbols, types and unwind tables.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use pagehaul_btf::{Btf, Fault, Object, Space};
@@ -44,6 +45,8 @@ pub struct Machine<'a> {
     module_tables: Vec<Table>,
     cpu_count: u64,
     per_cpu_offsets: u64,
+    /// Offsets of the possible CPUs.
+    possible: OnceCell<Vec<u64>>,
     warnings: Vec<String>,
 }
 
@@ -100,6 +103,7 @@ impl<'a> Machine<'a> {
             kernel,
             notes,
             space: Space::new(memory, btf),
+            possible: OnceCell::new(),
             per_cpu_offsets: symbols.address("__per_cpu_offset").unwrap_or(0),
             symbols,
             modules: Vec::new(),
@@ -167,7 +171,7 @@ impl<'a> Machine<'a> {
             let bytes = added.get("btf")?.target()?;
             let len = bytes.number("data_size")?.min(MOST_BTF) as usize;
             let bytes = self.memory().bytes(bytes.get("data")?.pointer()?, len)?;
-            let btf = Btf::parse_split(&bytes, self.space.shared_btf())
+            let btf = Btf::parse_split(bytes, self.space.shared_btf())
                 .map_err(|_| Fault::NoType(format!("{record} (the BTF of {module} is damaged)")))?;
             return Ok(self.space.with(Arc::new(btf)));
         }
@@ -262,12 +266,28 @@ impl<'a> Machine<'a> {
         let mut sum = counter.get("count")?.signed()?;
         let parts = counter.get("counters")?.pointer()?;
         if parts != 0 {
-            for cpu in self.cpu_mask("__cpu_possible_mask")? {
-                let part = self.memory().u32(self.on_cpu(parts, cpu)?)?;
+            for offset in self.possible_offsets()? {
+                let part = self.memory().u32(parts.wrapping_add(*offset))?;
                 sum = sum.wrapping_add(i64::from(part as i32));
             }
         }
         Ok(sum.max(0))
+    }
+
+    /// Returns how far `count` of a per-CPU counter can be from the sum: each CPU keeps less than a batch.
+    pub(crate) fn percpu_counter_error(&self) -> Result<i64, Fault> {
+        // `compute_batch_value` (lib/percpu_counter.c): 32, or twice the number of CPUs.
+        let batch = self.u32("percpu_counter_batch").unwrap_or(32).clamp(32, 2 * MOST_CPUS as u32);
+        Ok(i64::from(batch) * self.possible_offsets()?.len() as i64)
+    }
+
+    fn possible_offsets(&self) -> Result<&[u64], Fault> {
+        if let Some(known) = self.possible.get() {
+            return Ok(known);
+        }
+        let cpus = self.cpu_mask("__cpu_possible_mask")?;
+        let offsets = cpus.into_iter().map(|cpu| self.on_cpu(0, cpu)).collect::<Result<Vec<u64>, Fault>>()?;
+        Ok(self.possible.get_or_init(|| offsets))
     }
 }
 
@@ -296,5 +316,5 @@ fn read_btf(symbols: &Symbols, memory: &dyn ReadVirtual) -> Result<Btf, String> 
     let len = end.saturating_sub(start).min(MOST_BTF);
     let bytes =
         memory.bytes(start, len as usize).map_err(|why| format!("cannot read the kernel's BTF: {why}"))?;
-    Btf::parse(&bytes).map_err(|why| why.to_string())
+    Btf::parse(bytes).map_err(|why| why.to_string())
 }

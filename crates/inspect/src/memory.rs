@@ -11,6 +11,8 @@ use crate::{Machine, Task, Tasks};
 const MOST_NODES: u64 = 1024;
 /// Zones of a node (MAX_NR_ZONES is 5).
 const MOST_ZONES: u64 = 8;
+/// Pages of a process that are believed: 4 PiB.
+const MOST_PAGES: i64 = 1 << 40;
 /// Processes that are kept.
 const LARGEST: usize = 10;
 
@@ -129,7 +131,7 @@ pub fn memory(machine: &Machine<'_>, tasks: &Tasks) -> Memory {
     }
     memory.counters = counters(machine, &nodes);
     memory.swap = swap(machine).ok();
-    memory.reclaimers = reclaimers(machine, tasks);
+    memory.reclaimers = tasks.all.iter().filter(|task| task.reclaims).map(Task::label).collect();
     match processes(machine, tasks) {
         Ok(processes) => memory.processes = processes,
         Err(why) => memory.missing.push(format!("processes: {why}")),
@@ -250,16 +252,6 @@ fn swap(machine: &Machine<'_>) -> Result<(u64, u64), Fault> {
     Ok((total, free.max(0) as u64))
 }
 
-/// Tasks with a `reclaim_state`: in direct reclaim, or kswapd while it balances a node.
-fn reclaimers(machine: &Machine<'_>, tasks: &Tasks) -> Vec<String> {
-    let space = machine.space();
-    let Ok(offset) = space.offset_of("task_struct", "reclaim_state") else { return Vec::new() };
-    let reclaims = |task: &&Task| {
-        machine.memory().u64(task.address.0.wrapping_add(offset)).is_ok_and(|state| state != 0)
-    };
-    tasks.all.iter().filter(reclaims).map(Task::label).collect()
-}
-
 fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault> {
     let items = machine.space().btf().enum_with("MM_ANONPAGES");
     let item = |name: &str, default: u64| {
@@ -274,41 +266,55 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
             let thread_counts =
                 machine.space().object(thread.address.0, "task_struct")?.get("rss_stat.count")?;
             for index in indices {
-                *parts.entry((thread.mm.0, index)).or_default() += thread_counts.index(index)?.signed()?;
+                let part = parts.entry((thread.mm.0, index)).or_default();
+                *part = part.saturating_add(thread_counts.index(index)?.signed()?);
             }
         }
     }
+    // f1a7941243c1 (6.2) made them per-CPU counters: their sums are read of processes only that can be among the largest.
+    let record = machine.space().record("mm_struct")?;
+    let counters = |mm: u64| Object::new(machine.space(), mm, record).get("rss_stat");
     let mut seen = HashSet::new();
-    let mut found: Vec<Process> = Vec::new();
-    machine.space().record("mm_struct")?;
+    let mut candidates: Vec<(i64, &Task)> = Vec::new();
     for task in tasks.all.iter().filter(|task| task.mm.0 != 0) {
-        if !seen.insert(task.mm.0) {
-            continue;
+        if seen.insert(task.mm.0) {
+            let counters = counters(task.mm.0)?;
+            let count = |index: &u64| {
+                let count = match counters.get("count") {
+                    Ok(counts) => counts.index(*index)?.signed()?,
+                    Err(_) => counters.index(*index)?.get("count")?.signed()?,
+                };
+                let part = parts.get(&(task.mm.0, *index)).copied().unwrap_or(0);
+                Ok::<i64, Fault>(count.saturating_add(part).clamp(0, MOST_PAGES))
+            };
+            // All but swap.
+            let sum: i64 = indices.iter().take(3).filter_map(|index| count(index).ok()).sum();
+            candidates.push((sum, task));
         }
-        let mm = machine.space().object(task.mm.0, "mm_struct")?;
+    }
+    candidates.sort_by_key(|(sum, task)| (std::cmp::Reverse(*sum), task.tgid));
+    let error = 3 * machine.percpu_counter_error().unwrap_or(0);
+    let mut found: Vec<Process> = Vec::new();
+    for (sum, task) in candidates {
+        let smallest = found.last().filter(|_| found.len() == LARGEST);
+        if smallest.is_some_and(|smallest| smallest.rss() > (sum + error) as u64) {
+            break;
+        }
+        let counters = counters(task.mm.0)?;
         let count = |index: u64| -> Result<u64, Fault> {
-            // f1a7941243c1 (6.2) made them per-CPU counters.
-            let counts = mm.get("rss_stat")?;
-            let value = match counts.get("count") {
+            let value = match counters.get("count") {
                 Ok(counts) => counts.index(index)?.signed()?,
-                Err(_) => machine.percpu_counter(&counts.index(index)?)?,
+                Err(_) => machine.percpu_counter(&counters.index(index)?)?,
             };
             let part = parts.get(&(task.mm.0, index)).copied().unwrap_or(0);
-            Ok(value.saturating_add(part).max(0) as u64)
+            Ok(value.saturating_add(part).clamp(0, MOST_PAGES) as u64)
         };
         let [anon, file, shmem, swap] = indices.map(|index| count(index).unwrap_or(0));
         found.push(Process { pid: task.tgid, comm: task.comm.clone(), anon, file, shmem, swap });
-        if found.len() > 4 * LARGEST {
-            keep_largest(&mut found);
-        }
+        found.sort_by(|a, b| b.rss().cmp(&a.rss()).then(a.pid.cmp(&b.pid)));
+        found.truncate(LARGEST);
     }
-    keep_largest(&mut found);
     Ok(found)
-}
-
-fn keep_largest(found: &mut Vec<Process>) {
-    found.sort_by(|a, b| b.rss().cmp(&a.rss()).then(a.pid.cmp(&b.pid)));
-    found.truncate(LARGEST);
 }
 
 /// Managed pages less everything that is counted.

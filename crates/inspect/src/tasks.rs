@@ -43,6 +43,9 @@ pub struct Task {
     pub mm: Hex,
     /// Flags (`PF_*`).
     pub flags: Hex,
+    /// Whether it has a `reclaim_state`: it is in direct reclaim, or kswapd that balances a node.
+    #[serde(skip)]
+    pub reclaims: bool,
 }
 
 impl Task {
@@ -168,6 +171,7 @@ impl Reader {
             seconds_since_run: waited,
             mm: Hex(object.get("mm")?.pointer()?),
             flags: Hex(flags),
+            reclaims: object.get("reclaim_state").and_then(|state| state.pointer()).is_ok_and(|at| at != 0),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
 
-use crate::{AddressSpace, TranslateError, Translator};
+use crate::{AddressSpace, Extent, TranslateError, Translator};
 
 /// Pages kept: 4 MiB. Walking 100,000 tasks touches each page several times, but in order.
 const SLOTS: usize = 1 << 10;
@@ -41,6 +41,9 @@ pub trait ReadVirtual {
     /// Returns `len` bytes at `vaddr`, with zeros in place of pages that cannot be read, and the number of these pages.
     fn readable_bytes(&self, vaddr: u64, len: usize) -> (Vec<u8>, usize) {
         let mut bytes = vec![0; len];
+        if self.read(vaddr, &mut bytes).is_ok() {
+            return (bytes, 0);
+        }
         let mut lost = 0;
         let mut at = 0;
         while at < len {
@@ -124,7 +127,7 @@ impl<'a> VirtualMemory<'a> {
 
     /// Returns the physical address behind `vaddr`.
     pub fn physical(&self, vaddr: u64) -> Result<u64, TranslateError> {
-        self.translate(self.state.borrow_mut().view.as_mut(), vaddr)
+        self.translate(self.state.borrow_mut().view.as_mut(), vaddr).map(|extent| extent.paddr)
     }
 
     fn read_in_page(&self, vaddr: u64, inside: usize, piece: &mut [u8]) -> Result<(), TranslateError> {
@@ -137,7 +140,7 @@ impl<'a> VirtualMemory<'a> {
         };
         if *kept != number {
             *kept = EMPTY;
-            let paddr = self.translate(state.view.as_mut(), vaddr)?;
+            let paddr = self.translate(state.view.as_mut(), vaddr)?.paddr;
             let read = state
                 .view
                 .read(paddr.wrapping_sub(inside as u64), page)
@@ -155,12 +158,24 @@ impl<'a> VirtualMemory<'a> {
         Ok(())
     }
 
-    fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<u64, TranslateError> {
+    /// Reads whole pages that follow each other in physical memory, past the cache. Returns the number of bytes; 0 if they
+    /// cannot be read in one go.
+    fn read_run(&self, vaddr: u64, buf: &mut [u8]) -> usize {
+        let state = &mut *self.state.borrow_mut();
+        let view = state.view.as_mut();
+        let Ok(extent) = self.translate(view, vaddr) else { return 0 };
+        let len = extent.len.min(buf.len() as u64) as usize / PAGE_SIZE * PAGE_SIZE;
+        let Some(buf) = buf.get_mut(..len) else { return 0 };
+        let read = view.read(extent.paddr, buf).and_then(|()| whole(view, extent.paddr));
+        if read.is_ok() { len } else { 0 }
+    }
+
+    fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<Extent, TranslateError> {
         let direct_map = self.direct_map.borrow();
         if direct_map.contains(&vaddr) {
-            return Ok(vaddr - direct_map.start);
+            return Ok(Extent { paddr: vaddr - direct_map.start, len: direct_map.end - vaddr });
         }
-        self.translator.translate(view, vaddr).map(|extent| extent.paddr)
+        self.translator.translate(view, vaddr)
     }
 }
 
@@ -168,10 +183,19 @@ impl ReadVirtual for VirtualMemory<'_> {
     fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
         let mut rest = buf;
         let mut at = vaddr;
+        // Reads of several pages are of tables that are read once: symbols, types.
+        let mut in_runs = true;
         while !rest.is_empty() {
             let inside = at as usize % PAGE_SIZE;
-            let (piece, later) = rest.split_at_mut(rest.len().min(PAGE_SIZE - inside));
-            self.read_in_page(at, inside, piece)?;
+            let several = in_runs && inside == 0 && rest.len() >= 2 * PAGE_SIZE;
+            let run = if several { self.read_run(at, rest) } else { 0 };
+            // Page by page the error names the page that is missing.
+            in_runs &= !several || run > 0;
+            let len = if run > 0 { run } else { rest.len().min(PAGE_SIZE - inside) };
+            let (piece, later) = rest.split_at_mut(len);
+            if run == 0 {
+                self.read_in_page(at, inside, piece)?;
+            }
             at = at.checked_add(piece.len() as u64).ok_or(TranslateError::NotCanonical { vaddr })?;
             rest = later;
         }

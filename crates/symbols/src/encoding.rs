@@ -12,6 +12,24 @@ pub(crate) const TOKENS: usize = 256;
 pub(crate) struct Tokens {
     table: Vec<u8>,
     index: Vec<u16>,
+    hashes: Vec<TokenHash>,
+}
+
+/// Hashes of a token's text.
+#[derive(Debug, Clone, Copy)]
+struct TokenHash {
+    whole: u32,
+    /// Of the text behind the first character, which is the type letter in a name's first token.
+    tail: u32,
+    /// [`FACTOR`] to the power of the length.
+    power: u32,
+}
+
+const FACTOR: u32 = 0x0100_0193;
+
+/// Hashes a name so that the hash of a name follows from those of its parts: a polynomial in the characters.
+pub(crate) fn hash(name: &[u8]) -> u32 {
+    name.iter().fold(0, |hash: u32, byte| hash.wrapping_mul(FACTOR).wrapping_add(u32::from(*byte)))
 }
 
 impl Tokens {
@@ -22,7 +40,28 @@ impl Tokens {
         if index.len() < TOKENS {
             return Err(SymbolError::Damaged { table: "kallsyms_token_index", reason: "it is too short" });
         }
-        Ok(Self { table, index })
+        let mut tokens = Self { table, index, hashes: Vec::new() };
+        tokens.hashes = (0..=u8::MAX)
+            .map(|token| {
+                let text = tokens.text(token);
+                TokenHash {
+                    whole: hash(text),
+                    tail: hash(text.get(1..).unwrap_or_default()),
+                    power: FACTOR.wrapping_pow(text.len() as u32),
+                }
+            })
+            .collect();
+        Ok(tokens)
+    }
+
+    /// Returns the [`hash`] of the name that `tokens` stand for, without the type letter.
+    pub(crate) fn hash(&self, tokens: &[u8]) -> u32 {
+        let of = |token: &u8| self.hashes.get(usize::from(*token)).copied();
+        let Some((first, rest)) = tokens.split_first() else { return 0 };
+        let start = of(first).map_or(0, |first| first.tail);
+        rest.iter()
+            .filter_map(of)
+            .fold(start, |hash, token| hash.wrapping_mul(token.power).wrapping_add(token.whole))
     }
 
     fn text(&self, token: u8) -> &[u8] {
@@ -64,6 +103,24 @@ pub(crate) fn entry(names: &[u8], at: usize) -> Option<(&[u8], usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hash_of_tokens_is_that_of_their_name() {
+        let texts = [&b"T"[..], b"tdo_", b"_", b"syscall", b"Tx"];
+        let mut table = Vec::new();
+        let mut index = Vec::new();
+        for token in 0..TOKENS {
+            index.extend((table.len() as u16).to_le_bytes());
+            table.extend(texts[token % texts.len()]);
+            table.push(0);
+        }
+        let tokens = Tokens::new(table, &index).unwrap();
+        for encoded in [&[0, 3, 2, 1][..], &[1], &[4, 0], &[0], &[], &[255, 17, 200, 3]] {
+            let mut name = Vec::new();
+            tokens.expand(encoded, &mut name);
+            assert_eq!(tokens.hash(encoded), hash(&name), "{encoded:?}");
+        }
+    }
 
     #[test]
     fn lengths_have_one_or_two_bytes() {

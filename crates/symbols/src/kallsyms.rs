@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pagehaul_kernel::{ReadVirtual, VmcoreInfo};
 
-use crate::encoding::{Tokens, entry};
+use crate::encoding::{Tokens, entry, hash};
 use crate::tables::{Encoding, Tables};
 use crate::{SymbolError, find, search};
 
@@ -14,11 +14,56 @@ pub struct Kallsyms {
     names: Vec<u8>,
     tokens: Tokens,
     encoding: Encoding,
-    /// Address and position in `names`, by address; of equal ones in the order of the tables.
-    by_address: Vec<(u64, u32)>,
-    /// Hash of the name and index in `by_address`, by hash.
-    by_name: Vec<(u32, u32)>,
+    /// By address; of equal ones in the order of the tables.
+    by_address: Vec<Symbol>,
+    by_name: Chains,
     extent: Range<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Symbol {
+    address: u64,
+    /// Where its name is in the names.
+    position: u32,
+    /// Hash of its name.
+    hash: u32,
+}
+
+/// A hash table of symbols: chains of indices in `by_address`, ascending.
+#[derive(Debug)]
+struct Chains {
+    /// First index of each chain.
+    heads: Vec<u32>,
+    /// Next index of each symbol's chain.
+    next: Vec<u32>,
+}
+
+/// Ends a chain.
+const END: u32 = u32::MAX;
+
+impl Chains {
+    fn new(symbols: &[Symbol]) -> Self {
+        let mut heads = vec![END; symbols.len().next_power_of_two()];
+        let mut next = vec![END; symbols.len()];
+        let mask = heads.len() - 1;
+        for ((at, symbol), next) in symbols.iter().enumerate().zip(&mut next).rev() {
+            if let Some(head) = heads.get_mut(symbol.hash as usize & mask) {
+                *next = std::mem::replace(head, at as u32);
+            }
+        }
+        Self { heads, next }
+    }
+
+    /// Returns the indices of symbols whose names may have this hash.
+    fn of(&self, hash: u32) -> impl Iterator<Item = usize> {
+        let mask = self.heads.len().wrapping_sub(1);
+        let head = self.heads.get(hash as usize & mask).copied();
+        let known = |at: &u32| *at != END;
+        std::iter::successors(head.filter(known), move |at| {
+            self.next.get(*at as usize).copied().filter(known)
+        })
+        .map(|at| at as usize)
+    }
 }
 
 impl Kallsyms {
@@ -41,20 +86,22 @@ impl Kallsyms {
 
     fn decode(tables: Tables, stext: u64) -> Result<Self, SymbolError> {
         let Tables { count, mut names, tokens, addresses, extent } = tables;
-        let mut positions = Vec::with_capacity(count);
-        let mut hashes = Vec::with_capacity(count);
+        // A name takes two bytes at least, whatever a damaged count says.
+        let mut by_address = Vec::with_capacity(count.min(names.len() / 2));
         let mut anchor = None;
         let mut at = 0;
         let mut name = Vec::new();
+        let anchor_hash = hash(b"_stext");
         for number in 0..count {
             let damaged = SymbolError::Damaged { table: "kallsyms_names", reason: "a name passes its end" };
             let Some((encoded, next)) = entry(&names, at) else { return Err(damaged) };
-            tokens.expand(encoded, &mut name);
-            if name == b"_stext" {
-                anchor = Some(number);
+            let hash = tokens.hash(encoded);
+            if hash == anchor_hash {
+                tokens.expand(encoded, &mut name);
+                anchor = if name == b"_stext" { Some(number) } else { anchor };
             }
-            positions.push(at as u32);
-            hashes.push(hash(&name));
+            // How addresses are stored is known once the anchor is.
+            by_address.push(Symbol { address: number as u64, position: at as u32, hash });
             at = next;
         }
         names.truncate(at);
@@ -63,21 +110,14 @@ impl Kallsyms {
         let fits = |encoding: &Encoding| addresses.get(*encoding, anchor) == Some(stext);
         let all = [Encoding::AbsolutePerCpu, Encoding::Relative, Encoding::PlaceRelative, Encoding::Absolute];
         let Some(encoding) = all.into_iter().find(fits) else { return Err(wrong) };
-        let mut order: Vec<(u64, u32)> = (0..count as u32)
-            .filter_map(|number| Some((addresses.get(encoding, number as usize)?, number)))
-            .collect();
+        by_address.retain_mut(|symbol| {
+            let address = addresses.get(encoding, symbol.address as usize);
+            symbol.address = address.unwrap_or(0);
+            address.is_some()
+        });
         drop(addresses);
-        order.sort_unstable();
-        let mut by_name: Vec<(u32, u32)> = order
-            .iter()
-            .enumerate()
-            .filter_map(|(at, (_, number))| Some((*hashes.get(*number as usize)?, at as u32)))
-            .collect();
-        by_name.sort_unstable();
-        let by_address = order
-            .into_iter()
-            .filter_map(|(address, number)| Some((address, *positions.get(number as usize)?)))
-            .collect();
+        by_address.sort_unstable_by_key(|symbol| (symbol.address, symbol.position));
+        let by_name = Chains::new(&by_address);
         Ok(Self { names, tokens, encoding, by_address, by_name, extent })
     }
 
@@ -112,23 +152,18 @@ impl Kallsyms {
     /// Returns the address of a symbol. Of several with the name, the lowest.
     pub fn address(&self, name: &str) -> Option<u64> {
         let hash = hash(name.as_bytes());
-        let start = self.by_name.partition_point(|(known, _)| *known < hash);
-        let candidates = self.by_name.iter().skip(start).take_while(|(known, _)| *known == hash);
-        for (_, at) in candidates {
-            if let Some((address, _, found)) = self.at(*at as usize)
-                && found == name
-            {
-                return Some(address);
-            }
-        }
-        None
+        let candidates = self.by_name.of(hash);
+        candidates
+            .filter(|at| self.by_address.get(*at).is_some_and(|symbol| symbol.hash == hash))
+            .find_map(|at| self.at(at).filter(|(_, _, found)| found == name))
+            .map(|(address, _, _)| address)
     }
 
     /// Returns the symbol that `address` lies in: its address, its size up to the next symbol, its name. Of several at
     /// one address the first in the tables, as the kernel does; `__pfx_` symbols (function padding) do not count.
     pub fn containing(&self, address: u64) -> Option<(u64, u64, String)> {
-        let mut at = self.by_address.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
-        let end = self.by_address.get(at + 1).map_or(u64::MAX, |(next, _)| *next);
+        let mut at = self.by_address.partition_point(|symbol| symbol.address <= address).checked_sub(1)?;
+        let end = self.by_address.get(at + 1).map_or(u64::MAX, |next| next.address);
         let mut best: Option<(u64, String)> = None;
         // Several symbols of one address, and at most one of padding before them.
         for _ in 0..4096 {
@@ -145,15 +180,10 @@ impl Kallsyms {
     }
 
     fn at(&self, at: usize) -> Option<(u64, u8, String)> {
-        let (address, position) = *self.by_address.get(at)?;
+        let Symbol { address, position, .. } = *self.by_address.get(at)?;
         let (encoded, _) = entry(&self.names, position as usize)?;
         let mut name = Vec::new();
         let letter = self.tokens.expand(encoded, &mut name)?;
         Some((address, letter, String::from_utf8_lossy(&name).into_owned()))
     }
-}
-
-/// FNV-1a.
-fn hash(name: &[u8]) -> u32 {
-    name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }

@@ -14,12 +14,11 @@ use crate::tables::{Addresses, MOST_SYMBOLS, Tables};
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
 /// Bytes of the image that are searched. Kernels with KASAN have 100 MB.
 const MOST_IMAGE: u64 = 512 << 20;
-/// Bytes read at a time.
-const PIECE: usize = 4 << 20;
-/// Bytes of the tables below the token table: addresses of 8 bytes and the names of 300,000 symbols.
-const BELOW: u64 = 12 << 20;
-/// Bytes of the tables above it: offsets of 4 bytes.
-const ABOVE: usize = 4 << 20;
+/// Bytes read at a time: their memory is reused, which the C library does not do for pieces of 4 MiB.
+const PIECE: usize = 512 << 10;
+/// Bytes of the tables below and above the token table. Before 6.4 (404bad70fcf7) all are below, and 100,000 symbols take 3 MB.
+/// Else offsets are above; 300,000 symbols of the largest kernels have names, and addresses of 8 bytes, in 12 MB.
+const AROUND: [(u64, usize); 2] = [(3 << 20, 64 << 10), (12 << 20, 4 << 20)];
 /// Symbols that one marker stands for.
 const PER_MARKER: usize = 256;
 /// Unreadable pages in a row at which the image ends.
@@ -37,7 +36,9 @@ pub(crate) fn search(stext: u64, memory: &dyn ReadVirtual) -> Result<Tables, Sym
         let (piece, lost) = memory.readable_bytes(start, PIECE + (1 << 16));
         for digits in finder.find_iter(&piece) {
             if let Some((table, index)) = token_table(&piece, digits)
-                && let Some(tables) = tables(memory, stext, start + table as u64, start + index as u64)
+                && let Some(tables) = AROUND.into_iter().find_map(|around| {
+                    tables(memory, stext, start + table as u64, start + index as u64, around)
+                })
             {
                 return Ok(tables);
             }
@@ -112,10 +113,16 @@ impl Region {
     }
 }
 
-fn tables(memory: &dyn ReadVirtual, stext: u64, token_table: u64, token_index: u64) -> Option<Tables> {
-    let start = token_table.saturating_sub(BELOW).max(stext & !7);
+fn tables(
+    memory: &dyn ReadVirtual,
+    stext: u64,
+    token_table: u64,
+    token_index: u64,
+    (below, above): (u64, usize),
+) -> Option<Tables> {
+    let start = token_table.saturating_sub(below).max(stext & !7);
     let below = (token_table - start) as usize;
-    let (bytes, _) = memory.readable_bytes(start, below + ABOVE);
+    let (bytes, _) = memory.readable_bytes(start, below + above);
     let region = Region { start, bytes };
     let index = (token_index - start) as usize;
     let tokens =
