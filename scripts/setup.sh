@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that a purpose needs and the machine lacks. Does nothing where all are installed.
-# Usage: scripts/setup.sh [build|x86_64|aarch64|emulator|demo|test]...
+# Usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|test]...
+#   --print  only print the packages, as for a machine that has none
 #   build  a C compiler and musl, for the static binary and the packages
 #   x86_64, aarch64  what the static binary for that architecture needs besides
 #   emulator  a program that runs binaries for arm64
@@ -13,12 +14,18 @@ packages=
 need() { # need PROGRAM PACKAGE...
     program=$1
     shift
-    command -v "$program" >/dev/null 2>&1 || packages="$packages $*"
+    lacks command -v "$program" && packages="$packages $*"
+    true
+}
+
+# Whether a test of what is installed fails.
+lacks() {
+    $print || ! "$@" >/dev/null 2>&1
 }
 
 need_compiler() {
     need cc gcc libc6-dev
-    command -v cargo >/dev/null 2>&1 || {
+    $print || command -v cargo >/dev/null 2>&1 || {
         echo "setup: cargo is not on PATH; install Rust (1.95 or newer), then try again" >&2
         exit 1
     }
@@ -27,7 +34,7 @@ need_compiler() {
 need_musl() {
     need musl-gcc musl-tools
     # Where rustup cannot fetch the target, static builds use glibc.
-    if command -v rustup >/dev/null 2>&1 && ! rustup target list --installed | grep -q musl; then
+    if ! $print && command -v rustup >/dev/null 2>&1 && ! rustup target list --installed | grep -q musl; then
         rustup target add x86_64-unknown-linux-musl || echo "setup: no musl target; static builds will use glibc" >&2
     fi
 }
@@ -36,7 +43,7 @@ need_musl() {
 need_architecture() {
     [ "$1" != "$(uname -m)" ] || return 0
     need "$1-linux-gnu-gcc" "gcc-$(echo "$1" | tr _ -)-linux-gnu" "libc6-dev-$2-cross"
-    if command -v rustup >/dev/null 2>&1 && ! rustup target list --installed | grep -q "$1-unknown-linux-musl"; then
+    if ! $print && command -v rustup >/dev/null 2>&1 && ! rustup target list --installed | grep -q "$1-unknown-linux-musl"; then
         rustup target add "$1-unknown-linux-musl" || echo "setup: no target $1-unknown-linux-musl; nothing is built for it" >&2
     fi
 }
@@ -48,7 +55,8 @@ need_emulator() {
 need_python() {
     need python3 python3
     # Debian's python3 has no ensurepip, which `python3 -m venv` needs, without this package.
-    python3 -c 'import ensurepip' >/dev/null 2>&1 || packages="$packages python3-venv"
+    lacks python3 -c 'import ensurepip' && packages="$packages python3-venv"
+    true
 }
 
 need_test_programs() {
@@ -61,12 +69,14 @@ need_test_programs() {
     need eu-readelf elfutils
     need redis-server redis-server
     need zstd zstd
-    [ -d /usr/lib/postgresql ] || packages="$packages postgresql"
+    lacks test -d /usr/lib/postgresql && packages="$packages postgresql"
     # The packages are installed into a clean Debian root.
     need debootstrap debootstrap
     need rpmbuild rpm
 }
 
+print=false
+[ "${1-}" != --print ] || { print=true; shift; }
 for purpose in "${@:-test}"; do
     case $purpose in
     build) need_compiler; need_musl ;;
@@ -76,11 +86,17 @@ for purpose in "${@:-test}"; do
     demo) need_compiler; need_python ;;
     test) need_compiler; need_musl; need_python; need_test_programs ;;
     *)
-        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [build|x86_64|aarch64|emulator|demo|test]..." >&2
+        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|test]..." >&2
         exit 2
         ;;
     esac
 done
+if $print; then
+    # Word splitting is meant: a package a line.
+    # shellcheck disable=SC2086
+    printf '%s\n' $packages
+    exit
+fi
 [ -n "$packages" ] || exit 0
 sudo=
 if [ "$(id -u)" != 0 ]; then

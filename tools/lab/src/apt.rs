@@ -5,6 +5,7 @@
 
 use crate::cache::{self, Key};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -88,6 +89,23 @@ impl Apt {
         paths.iter().try_for_each(|path| unpack(path, into))?;
         fs::remove_dir_all(&directory).context("removing unpacked packages")?;
         Ok(paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+    }
+
+    /// Returns packages and all their dependencies, with the KiB that each takes when installed.
+    pub fn closure(&self, packages: &[&str]) -> Result<BTreeMap<String, u64>> {
+        let arguments = [&["install", "--simulate", "--no-install-recommends"], packages].concat();
+        let simulated = self.run("apt-get", &arguments)?;
+        let lines = simulated.lines().filter_map(|line| line.strip_prefix("Inst "));
+        let names: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+        let shown = self.run("apt-cache", &[&["show", "--no-all-versions"], names.as_slice()].concat())?;
+        let field = |package: &str, name: &str| {
+            let line = package.lines().find_map(|line| line.strip_prefix(name));
+            line.map(|value| value.trim().to_owned()).with_context(|| format!("apt-cache shows no {name}"))
+        };
+        let packages = shown.split("\n\n").filter(|package| !package.trim().is_empty());
+        packages
+            .map(|package| Ok((field(package, "Package:")?, field(package, "Installed-Size:")?.parse()?)))
+            .collect()
     }
 
     /// Downloads a file from a package's directory in the mirror's pool that the suite no longer lists: debug symbols

@@ -1,0 +1,35 @@
+//! What `make demo` installs on a bare Debian 12.
+//!
+//! Reads Debian's package lists, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
+
+use std::path::Path;
+use std::process::Command;
+
+use lab::apt::Apt;
+
+/// More than the 59 packages and 226 MiB of 2026-11-23, of which the C compiler, which Rust needs as well, takes most; far less
+/// than the 133 packages and 1.1 GB that it took before it had a set-up of its own.
+const MOST_PACKAGES: usize = 75;
+const MOST_MIB: u64 = 260;
+
+#[test]
+fn the_demo_installs_a_c_compiler_and_python_only() {
+    if !lab::enabled() {
+        eprintln!("skipped: set PAGEHAUL_LAB=1 to read Debian's package lists");
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/setup.sh");
+    let output = Command::new("sh").arg(script).args(["--print", "demo"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let asked: Vec<&str> = printed.lines().collect();
+    assert_eq!(asked, ["gcc", "libc6-dev", "python3", "python3-venv"]);
+    let apt = Apt::new(&["bookworm"], false).unwrap();
+    // README asks for these before.
+    let there = ["git", "make"];
+    let had = apt.closure(&there).unwrap();
+    let mut added = apt.closure(&[&asked[..], &there].concat()).unwrap();
+    added.retain(|package, _| !had.contains_key(package));
+    let mib = added.values().sum::<u64>() >> 10;
+    eprintln!("{} packages, {mib} MiB", added.len());
+    assert!(added.len() <= MOST_PACKAGES && mib <= MOST_MIB, "{mib} MiB: {:?}", added.keys());
+}
