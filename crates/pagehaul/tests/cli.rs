@@ -311,6 +311,41 @@ fn signals_end_a_stream_in_order() {
     }
 }
 
+/// A second signal must not end it before its tables are written: a bitmap would claim pages that are not there.
+#[test]
+fn signals_end_a_dump_in_a_file_in_order() {
+    use rustix::process::Signal;
+    let setup = Setup::noisy();
+    let dump = setup.path("dump");
+    loop {
+        let child = setup
+            .command(&["capture", "-q", "-d", "0", "-c", "zlib:9", "-t", "1", "vmcore", "dump"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        while std::fs::metadata(&dump).map_or(0, |meta| meta.len()) < 4 << 20 {
+            std::thread::yield_now();
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        for signal in [Signal::TERM, Signal::TERM, Signal::INT, Signal::HUP] {
+            rustix::process::kill_process(pid, signal).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if output.status.code() == Some(3) {
+            assert!(said.contains("stopped by a signal"), "{said}");
+            break;
+        }
+        // A busy machine may have let it finish.
+        assert!(output.status.success(), "{said}");
+        std::fs::remove_file(&dump).unwrap();
+    }
+    setup.assert_incomplete("dump", 0..setup.image.pfns().len() as u64);
+    let output = setup.run(&["verify", "--json", "dump"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["missing"], &report["damaged"]), (&0.into(), &0.into()), "{report}");
+}
+
 fn signalled_stream_is_marked(signals: &[rustix::process::Signal]) {
     let setup = Setup::noisy();
     let mut child = setup
