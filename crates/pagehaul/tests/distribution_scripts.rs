@@ -6,7 +6,7 @@
 #[path = "common/setup.rs"]
 mod setup;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +30,28 @@ fn sources(variable: &str) -> Option<PathBuf> {
 }
 
 /// A vmcore of a kernel that panicked, and the root directory of its capture kernel.
-struct Initramfs(Setup);
+struct Initramfs {
+    setup: Setup,
+    /// What the root has as /dev/raw.
+    device: Option<PathBuf>,
+}
+
+/// A file as a block device.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// `None` if this machine has none for this user.
+    fn new(file: &Path) -> Option<Self> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        made.status.success().then(|| Self(String::from_utf8(made.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
 
 impl Initramfs {
     fn new() -> Self {
@@ -40,11 +61,11 @@ impl Initramfs {
         machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
         let setup = Setup::new(&mut machine);
         fs::create_dir(setup.path("root")).unwrap();
-        Self(setup)
+        Self { setup, device: None }
     }
 
     fn put(&self, path: &str, content: impl AsRef<[u8]>) {
-        let path = self.0.path("root").join(path);
+        let path = self.setup.path("root").join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -58,12 +79,13 @@ impl Initramfs {
     fn run(&self, command: &[&str]) -> String {
         let output = Command::new("unshare")
             .args(["--user", "--map-root-user", "--mount", "sh", RUN])
-            .arg(self.0.path("root"))
-            .args([BINARY.as_ref(), self.0.path("vmcore").as_os_str()])
+            .arg(self.setup.path("root"))
+            .args([BINARY.as_ref(), self.setup.path("vmcore").as_os_str()])
             .args(command)
+            .envs(self.device.as_ref().map(|device| ("RAW_DEVICE", device)))
             .output()
             .unwrap();
-        let console = fs::read(self.0.path("root/dev/console")).unwrap_or_default();
+        let console = fs::read(self.setup.path("root/dev/console")).unwrap_or_default();
         let said: Vec<String> = [output.stdout, output.stderr, console]
             .iter()
             .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
@@ -76,7 +98,7 @@ impl Initramfs {
     /// The files below a directory of the root, by name.
     fn files(&self, directory: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        let mut rest = vec![self.0.path("root").join(directory)];
+        let mut rest = vec![self.setup.path("root").join(directory)];
         while let Some(directory) = rest.pop() {
             for entry in fs::read_dir(&directory).into_iter().flatten() {
                 let path = entry.unwrap().path();
@@ -96,15 +118,18 @@ impl Initramfs {
     /// Checks that a dump is complete and has the log.
     fn complete(&self, dump: &Path) {
         let dump = dump.to_str().unwrap();
-        let info = self.0.succeeds(&["info", "--json", dump]);
+        let info = self.setup.succeeds(&["info", "--json", dump]);
         assert!(info.contains("\"complete\": true"), "{info}");
-        assert!(self.0.succeeds(&["dmesg", dump]).contains("sysrq triggered crash"));
+        assert!(self.setup.succeeds(&["dmesg", dump]).contains("sysrq triggered crash"));
     }
 }
 
 fn fedora(configuration: &str, shell: &str) -> Option<(Initramfs, String)> {
+    fedora_in(Initramfs::new(), configuration, shell)
+}
+
+fn fedora_in(initramfs: Initramfs, configuration: &str, shell: &str) -> Option<(Initramfs, String)> {
     let sources = sources("PAGEHAUL_KDUMP_UTILS")?;
-    let initramfs = Initramfs::new();
     initramfs.put("lib/dracut-lib.sh", DRACUT_LIB);
     for name in ["kdump-logger.sh", "kdump-lib-initramfs.sh"] {
         initramfs.put_source(&format!("lib/{name}"), &sources.join(name));
@@ -137,6 +162,34 @@ fn kdump_utils_saves_over_ssh() {
         "ssh user@192.0.2.1\npath /saved/crash\ncore_collector makedumpfile -l --message-level 1 -d 31\n";
     let Some((initramfs, _)) = fedora(configuration, "bash") else { return };
     initramfs.complete(&initramfs.file("saved/crash", "vmcore.flat"));
+}
+
+/// The dump goes to a device without a file system. `kdumpctl` fetches it from there at the next boot.
+#[test]
+fn kdump_utils_saves_to_a_raw_device() {
+    if sources("PAGEHAUL_KDUMP_UTILS").is_none() {
+        return;
+    }
+    let mut initramfs = Initramfs::new();
+    let disk = initramfs.setup.path("disk");
+    // What was on it before follows the dump.
+    fs::write(&disk, vec![0xa5; 256 << 20]).unwrap();
+    let Some(device) = LoopDevice::new(&disk) else {
+        eprintln!("skipped: no loop device");
+        return;
+    };
+    initramfs.device = Some(device.0.clone());
+    let configuration =
+        "raw /dev/raw\npath /var/crash\ncore_collector makedumpfile -l --message-level 1 -d 31\n";
+    let Some((initramfs, _)) = fedora_in(initramfs, configuration, "bash") else { return };
+    let dump = initramfs.setup.path("vmcore.raw");
+    let fetched = Command::new(BINARY)
+        .args(["makedumpfile".as_ref(), "-R".as_ref(), dump.as_os_str()])
+        .stdin(File::open(&device.0).unwrap())
+        .output()
+        .unwrap();
+    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+    initramfs.complete(&dump);
 }
 
 #[test]

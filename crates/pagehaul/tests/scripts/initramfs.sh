@@ -21,6 +21,10 @@ for name in null zero random urandom; do
     : >"dev/$name"
     mount --bind "/dev/$name" "dev/$name"
 done
+if [ -n "${RAW_DEVICE:-}" ]; then
+    : >dev/raw
+    mount --bind "$RAW_DEVICE" dev/raw
+fi
 ln -s /proc/self/fd dev/fd
 : >dev/console
 : >dev/kmsg
