@@ -38,7 +38,7 @@ pub(super) fn dump(
     let mut overwrite = options.overwrite;
     for (number, &level) in levels.iter().enumerate() {
         let target = target(outputs, overwrite);
-        let settings = settings(options, level, compression(options.codec));
+        let settings = settings(options, level, method(options.codec).into());
         let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
         let full = matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit);
         // What went through a pipe cannot be taken back.
@@ -68,7 +68,7 @@ pub(super) fn reassemble(
     let target = Target::File { path: output.to_owned(), overwrite: options.overwrite };
     let settings = CaptureOptions {
         keep_all: true,
-        ..settings(options, DumpLevel::NONE, compression(codec_of(status)))
+        ..settings(options, DumpLevel::NONE, method(codec_of(status)).into())
     };
     let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
     Ok(finish(&source, &report, &[output.to_owned()], messages))
@@ -79,7 +79,7 @@ pub(super) fn dry_run(options: &Options, source: &Path, messages: &mut Messages)
     let source = open(options, source, messages)?;
     let levels = options.dump_levels().map_err(anyhow::Error::msg)?;
     let level = levels.first().copied().unwrap_or(DumpLevel::NONE);
-    let settings = settings(options, level, compression(options.codec));
+    let settings = settings(options, level, method(options.codec).into());
     let report = watched(messages, |progress| estimate(&source, &settings, progress))?;
     messages.say(REPORT, &stats::render(&report));
     Ok(Done::Complete)
@@ -120,8 +120,9 @@ fn threads(wanted: Option<i64>) -> usize {
     threads_that_fit(wanted.map_or(cpus, |wanted| usize::try_from(wanted).unwrap_or(0).clamp(1, cpus)))
 }
 
-fn compression(codec: Option<Codec>) -> Compression {
-    codec.map_or(Method::NONE, Method::default_of).into()
+/// How pages are compressed with the option of this codec, or with none.
+pub(super) fn method(codec: Option<Codec>) -> Method {
+    codec.map_or(Method::NONE, Method::default_of)
 }
 
 /// The codec that the status word of a dump names.

@@ -21,6 +21,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+#[cfg(feature = "kdump-setup")]
+use pagehaul_codec::Method;
+#[cfg(feature = "kdump-setup")]
+use pagehaul_kernel::DumpLevel;
+
 use messages::{COMMON, Messages};
 use options::Options;
 use task::Task;
@@ -35,6 +40,17 @@ pub(crate) fn arguments() -> Option<Vec<OsString>> {
         return Some(arguments.collect());
     }
     (arguments.next()? == NAME).then(|| arguments.collect())
+}
+
+/// Returns level and compression of the dumps that a kdump's command line writes. `None` if its program is not makedumpfile, or
+/// if it is invalid.
+#[cfg(feature = "kdump-setup")]
+pub(crate) fn written_by(command: &[String]) -> Option<(DumpLevel, Method)> {
+    let (program, options) = command.split_first()?;
+    Path::new(program).file_name().filter(|name| *name == NAME)?;
+    let options = Options::parse(options.iter().map(OsString::from));
+    let level = *options.dump_levels().ok()?.first()?;
+    Some((level, dump::method(options.codec)))
 }
 
 /// Does what the command line asks for. The exit status is 0 or 1.
@@ -96,4 +112,27 @@ enum Done {
 fn failed(messages: &mut Messages) -> ExitCode {
     messages.say(COMMON, "\nmakedumpfile Failed.");
     ExitCode::FAILURE
+}
+
+#[cfg(all(test, feature = "kdump-setup"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_says_what_it_writes() {
+        let written = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            written_by(&words).map(|(level, method)| format!("{level} {method}"))
+        };
+        for (line, expected) in [
+            ("makedumpfile -F -c -d 31", Some("31 zlib:1")),
+            ("/sbin/makedumpfile -l --message-level 7 -d 11,31", Some("11 lzo")),
+            ("makedumpfile -Fzd17", Some("17 zstd:1")),
+            ("makedumpfile -E", Some("0 none")),
+            ("makedumpfile -d 32", None),
+            ("cp --sparse=always", None),
+        ] {
+            assert_eq!(written(line).as_deref(), expected, "{line}");
+        }
+    }
 }

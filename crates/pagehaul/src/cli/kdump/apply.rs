@@ -10,7 +10,7 @@ use clap::Args;
 use pagehaul_kdump_setup::Root;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{self, Planned, write_changes};
+use super::plan::{self, Basis, Planned, write_changes};
 use super::state;
 use crate::{printed, usage};
 
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &ApplyArguments) -> anyhow::Result<ExitCode> {
             "kdump apply changes files of the system; add --yes, or --dry-run to see how",
         ));
     }
-    let changes = plan::make(&arguments.planned)?.changes;
+    let changes = plan::make(&arguments.planned, Basis::Best)?.changes;
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write_changes(&mut out, &changes);

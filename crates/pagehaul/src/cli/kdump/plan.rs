@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{Dump, Memory, Origin};
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
+use crate::makedumpfile;
 
 /// More CPUs than this are not planned: one thread writes all pages.
 const MOST_CPUS: u32 = 32;
@@ -62,12 +63,12 @@ pub(crate) struct PlanArguments {
 /// What is planned, and for which machine.
 #[derive(Debug, Args)]
 pub(crate) struct Planned {
-    /// Pages to exclude, as for `capture`
-    #[arg(short, long, value_name = "LEVEL", default_value = "31")]
-    dump_level: DumpLevel,
-    /// Codec and level, as for `capture`
-    #[arg(short, long, value_name = "CODEC[:LEVEL]", default_value_t = Method::default_of(Codec::Zstd))]
-    compress: Method,
+    /// Pages to exclude, as for `capture` [default: 31; for `kdump test`, as configured]
+    #[arg(short, long, value_name = "LEVEL")]
+    dump_level: Option<DumpLevel>,
+    /// Codec and level, as for `capture` [default: zstd:1; for `kdump test`, as configured]
+    #[arg(short, long, value_name = "CODEC[:LEVEL]")]
+    compress: Option<Method>,
     #[command(flatten)]
     capture_cpus: CaptureCpus,
     /// Bytes per second that the disk or network takes [default: measured for a local target, else 200 MB/s]
@@ -113,8 +114,41 @@ impl Distribution {
     }
 }
 
+/// What a plan takes where no option says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The best: level 31 with zstd, on as many CPUs as pay off.
+    Best,
+    /// What the next crash does, by the distribution's files.
+    Configured,
+}
+
+/// What is planned.
+#[derive(Debug, Clone, Copy)]
+struct Goal {
+    level: DumpLevel,
+    method: Method,
+    capture_cpus: Option<u32>,
+}
+
+impl Goal {
+    fn new(planned: &Planned, basis: Basis, config: &Config) -> Self {
+        let configured = |of: &Config| makedumpfile::written_by(&of.collector);
+        let (level, method) = Some(config)
+            .filter(|_| basis == Basis::Configured)
+            .and_then(configured)
+            .unwrap_or((DumpLevel::ALL, Method::default_of(Codec::Zstd)));
+        let cpus = config.capture_cpus().filter(|_| basis == Basis::Configured);
+        Self {
+            level: planned.dump_level.unwrap_or(level),
+            method: planned.compress.unwrap_or(method),
+            capture_cpus: planned.capture_cpus.capture_cpus.or(cpus),
+        }
+    }
+}
+
 pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
-    let plan = make(&arguments.planned)?;
+    let plan = make(&arguments.planned, Basis::Best)?;
     arguments.json.print(&plan, text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -146,7 +180,7 @@ pub(super) struct Plan {
     pub(super) changes: Changes,
 }
 
-pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
+pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     let described = planned.memory.is_some() && planned.root.is_this_machine();
     // The files of another machine are not known: nothing is below a file.
     let root = Root::new(if described { Path::new("/dev/null") } else { &planned.root.root });
@@ -165,11 +199,12 @@ pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
     }
     let stack = planned.distribution.map(Distribution::stack).or(facts.stack()).unwrap_or(Stack::KdumpTools);
     let config = Config::of(stack, &root, &facts.release);
+    let goal = Goal::new(planned, basis, &config);
     let mut reasons = Vec::new();
-    let found = memory(planned, &root, &facts)?;
-    let measured = planned.rates.as_deref().map(|path| measured(path, planned)).transpose()?;
+    let found = memory(planned, goal.method, &root, &facts)?;
+    let measured = planned.rates.as_deref().map(|path| measured(path, &goal)).transpose()?;
     let (disk, disk_rate) = disk(planned, &config, &mut reasons);
-    let level = planned.dump_level.bits();
+    let level = goal.level.bits();
     let dump = found.dump(level);
     let most = facts.cpus.clamp(1, MOST_CPUS);
     let (rates, start) = match measured {
@@ -179,14 +214,13 @@ pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
         }
         None => (rates(&found, &dump), found.start),
     };
-    let times: Vec<Prediction> = candidates(most, planned.capture_cpus.capture_cpus)
+    let times: Vec<Prediction> = candidates(most, goal.capture_cpus)
         .map(|cpus| {
             let of = predict::predict(&rates, found.bytes(), cpus, disk);
             Prediction { seconds: of.seconds + start, ..of }
         })
         .collect();
-    let chosen = choose(&times, planned.capture_cpus.capture_cpus, most, &mut reasons)
-        .context("no CPUs to plan for")?;
+    let chosen = choose(&times, goal.capture_cpus, most, &mut reasons).context("no CPUs to plan for")?;
     let user_excluded = level & 8 != 0;
     let reserve = reserve(stack, facts.memory, chosen.cpus, &facts.release, facts.has_cma, user_excluded);
     let is_pagehaul = described || facts.collector.as_ref().is_some_and(|collector| collector.is_pagehaul);
@@ -200,7 +234,7 @@ pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
         crashkernel: reserve.parameters.clone(),
         cpus: chosen.cpus,
         level,
-        codec: if is_pagehaul { option(planned.compress.codec()) } else { None },
+        codec: if is_pagehaul { option(goal.method.codec()) } else { None },
     };
     let changes = changes(&root, &facts, &config, &wanted);
     Ok(Plan {
@@ -208,7 +242,7 @@ pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
         kdump: stack.name(),
         memory: facts.memory,
         cpus: facts.cpus,
-        codec: planned.compress.to_string(),
+        codec: goal.method.to_string(),
         level,
         dumps: LEVELS.iter().filter(|of| **of != level).chain([&level]).map(|of| found.dump(*of)).collect(),
         found,
@@ -224,7 +258,7 @@ pub(super) fn make(planned: &Planned) -> anyhow::Result<Plan> {
     })
 }
 
-fn memory(planned: &Planned, root: &Root, facts: &Facts) -> anyhow::Result<Memory> {
+fn memory(planned: &Planned, method: Method, root: &Root, facts: &Facts) -> anyhow::Result<Memory> {
     if let Some(bytes) = planned.memory {
         return Ok(Memory::assumed(
             bytes,
@@ -238,7 +272,7 @@ fn memory(planned: &Planned, root: &Root, facts: &Facts) -> anyhow::Result<Memor
         ));
     }
     match LivePages::read(root) {
-        Ok(live) => Memory::of_running_kernel(&live, planned.compress),
+        Ok(live) => Memory::of_running_kernel(&live, method),
         Err(error) => {
             Ok(Memory::assumed(facts.memory, format!("what memory is used for is assumed: {error}")))
         }
@@ -258,7 +292,7 @@ fn rates(found: &Memory, dump: &Dump) -> Rates {
 }
 
 /// Reads what `bench capture --json` printed, and refuses rates of other pages or of another codec.
-fn measured(path: &Path, planned: &Planned) -> anyhow::Result<Measured> {
+fn measured(path: &Path, goal: &Goal) -> anyhow::Result<Measured> {
     #[derive(Deserialize)]
     struct Printed {
         codec: String,
@@ -271,11 +305,11 @@ fn measured(path: &Path, planned: &Planned) -> anyhow::Result<Measured> {
         .with_context(|| format!("{name} is not what `pagehaul bench capture --json` prints"))?;
     let Measured { rates, start } = &measured;
     anyhow::ensure!(
-        rates.level == planned.dump_level.bits() && codec == planned.compress.to_string(),
+        rates.level == goal.level.bits() && codec == goal.method.to_string(),
         "{name} has rates of level {} with {codec}, and the plan is for level {} with {}: measure with the same",
         rates.level,
-        planned.dump_level.bits(),
-        planned.compress
+        goal.level.bits(),
+        goal.method
     );
     let positive = |rate: f64| rate.is_finite() && rate > 0.0;
     anyhow::ensure!(

@@ -13,7 +13,7 @@ use pagehaul_present::number::bytes;
 use pagehaul_present::time::seconds;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{self, Planned};
+use super::plan::{self, Basis, Planned};
 use super::state;
 use crate::{printed, usage};
 
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &TestArguments) -> anyhow::Result<ExitCode> {
     if problems > 0 && !arguments.ignore_problems {
         bail!("`pagehaul kdump check` finds {problems} problems; mend them, or add --ignore-problems");
     }
-    let plan = plan::make(&arguments.planned)?;
+    let plan = plan::make(&arguments.planned, Basis::Configured)?;
     printed::text(&format!(
         "planned: a dump of {} at level {} in {}\n",
         bytes(plan.dump_bytes),
