@@ -1,5 +1,5 @@
 # Installs or removes pagehaul's package, and crashes. /lab/verb says which. ssh: installs it and sends the dump to the
-# host; measure: runs the program of /lab/program.
+# host; measure: installs it, and has the capture kernel run measure.sh.
 say() {
     echo "PHLAB $*"
 }
@@ -26,27 +26,11 @@ ssh)
     ssh -i /root/.ssh/kdump_id_rsa "$(. $settings && echo "$SSH")" true || say error "the host does not answer"
     ;;
 measure)
-    rm -rf /var/crash/2*
-    read -r program </lab/program
-    dpkg -r pagehaul-kdump
-    case $program in
-    pagehaul) dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed" ;;
-    cp)
-        # cp, as kdump-tools would call it.
-        cat >/usr/bin/makedumpfile <<'EOF'
-#!/bin/sh
-[ "$1" != --dump-dmesg ] || exec touch "$3"
-for last; do :; done
-exec cat "$last"
-EOF
-        ;;
-    esac
-    sed -i '/^MAKEDUMP_ARGS/d' $settings
-    cat /lab/measure.settings >>$settings
-    printf '[Service]\nExecStart=/bin/sh /lab/memory.sh\nStandardOutput=tty\nTTYPath=/dev/ttyS0\n' \
-        >/etc/systemd/system/lab-memory.service
+    dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed"
+    chmod 755 /lab/cp.sh
     mkdir -p /etc/systemd/system/kdump-tools-dump.service.d
-    printf '[Unit]\nWants=lab-memory.service\n' >/etc/systemd/system/kdump-tools-dump.service.d/lab.conf
+    printf '[Service]\nExecStart=\nExecStart=/bin/sh /lab/measure.sh\n' \
+        >/etc/systemd/system/kdump-tools-dump.service.d/lab.conf
     ;;
 install) dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed" ;;
 remove) dpkg -r pagehaul-kdump || say error "dpkg -r failed" ;;

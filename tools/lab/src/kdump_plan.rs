@@ -1,5 +1,6 @@
 //! `pagehaul kdump plan` in a guest, against the dumps that its crash leaves a moment later.
 
+use crate::vm::Accelerator;
 use crate::{Config, build, crash};
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -35,6 +36,7 @@ pub fn table(kernels: &[String], pagehaul: Option<PathBuf>) -> Result<String> {
             memory_mib: MEMORY_MIB,
             capture_cpus: Some(1),
             before,
+            accelerator: Accelerator::Counted,
             captures: LEVELS.iter().map(|level| words(&format!("-d {level} -c zstd"))).collect(),
             pagehaul: Some(pagehaul.clone()),
             save_vmcore: false,

@@ -8,10 +8,10 @@ use crate::socket_directory::SocketDirectory;
 use crate::sshd::{self, Sshd};
 use crate::tools::Tools;
 use crate::validate::process::as_root;
-use crate::vm::{Accelerator, Machine};
+use crate::vm::{Accelerator, Machine, Vm};
 use crate::{apt, build, cache, oracle};
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -140,9 +140,7 @@ pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
         }
         let guest = Guest { release, tools, directory: draft, disk: draft.join("root.disk") };
         guest.put(&[("run.sh", PREPARE.as_bytes())])?;
-        let boot =
-            Boot { crashkernel: release.crashkernel, crashes: false, network: false, write_rate: None };
-        let said = guest.run(boot)?.said;
+        let said = guest.run(Boot { crashkernel: release.crashkernel, crashes: false, network: false })?;
         ensure!(
             said.iter().any(|(what, _)| what == "prepared"),
             "the guest ended before kdump-tools was ready"
@@ -167,16 +165,6 @@ pub(crate) struct Boot<'a> {
     pub(crate) crashkernel: &'a str,
     pub(crate) crashes: bool,
     pub(crate) network: bool,
-    /// Bytes per second that its disk takes.
-    pub(crate) write_rate: Option<u64>,
-}
-
-/// What a guest did.
-pub(crate) struct Ran {
-    /// Its messages.
-    pub(crate) said: Vec<(String, String)>,
-    /// Seconds from the first line of the last kernel to the end.
-    pub(crate) seconds: f64,
 }
 
 impl<'a> Guest<'a> {
@@ -217,7 +205,7 @@ impl<'a> Guest<'a> {
             let crashkernel =
                 if verb == Verb::Install { CHECKED_CRASHKERNEL } else { self.release.crashkernel };
             let network = verb == Verb::Ssh;
-            let said = self.run(Boot { crashkernel, crashes: true, network, write_rate: None })?.said;
+            let said = self.run(Boot { crashkernel, crashes: true, network })?;
             if verb == Verb::Install {
                 self.check_findings(&said)?;
             }
@@ -322,11 +310,11 @@ impl<'a> Guest<'a> {
         Ok(())
     }
 
-    /// Boots the guest until it powers off, or until its capture kernel reboots.
-    pub(crate) fn run(&self, boot: Boot<'_>) -> Result<Ran> {
-        let Boot { crashkernel, crashes, network, write_rate } = boot;
+    /// Boots the guest until it powers off, or until its capture kernel reboots. Returns its messages.
+    pub(crate) fn run(&self, boot: Boot<'_>) -> Result<Vec<(String, String)>> {
+        let Boot { crashkernel, crashes, network } = boot;
         let sockets = SocketDirectory::new()?;
-        let disk = Disk { serial: "root", path: self.disk.clone(), write_rate, log: None };
+        let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
         let mut vm = Machine {
             tools: self.tools,
             kernel: &self.directory.join("vmlinuz"),
@@ -352,15 +340,17 @@ impl<'a> Guest<'a> {
             Ok(())
         };
         while let Some(message) = vm.next_message(|line| on_panic(&mut panics, line))? {
+            if message.0 == "throttle" {
+                throttle(&vm, &message.1)?;
+            }
             said.push(message);
         }
-        let seconds = vm.seconds_since_boot();
         let console = sockets.0.join("console.log");
         fs::copy(&console, self.disk.with_file_name("console.log")).context("keeping the console log")?;
         // Other messages may break the panic's line: the script's last one tells, and later the dump.
         let crashed = panics == 1 || said.iter().any(|(what, _)| what == "crash");
         ensure!(!crashes || crashed, "the guest did not crash{}", vm.console_tail());
-        Ok(Ran { said, seconds })
+        Ok(said)
     }
 
     /// Copies /var/crash from the disk, and returns the newest dump in it.
@@ -430,4 +420,12 @@ impl<'a> Guest<'a> {
         );
         Ok(())
     }
+}
+
+/// Limits the bytes per second that a guest's disk takes. 0: as many as it can.
+fn throttle(vm: &Vm, rate: &str) -> Result<()> {
+    let rate: u64 = rate.trim().parse().with_context(|| format!("a disk of {rate} bytes per second"))?;
+    let limits = json!({ "device": "root", "bps": 0, "bps_rd": 0, "bps_wr": rate, "iops": 0, "iops_rd": 0, "iops_wr": 0 });
+    vm.qmp()?.execute("block_set_io_throttle", &limits)?;
+    Ok(())
 }
