@@ -16,8 +16,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use pagehaul_physmem::OpenError;
-use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_physmem::file::{ReadAt, shown};
 use twox_hash::XxHash3_64;
 
 use crate::new_file::{self, CreateOptions, Naming, NewFile, OutputError, Special};
@@ -25,6 +24,8 @@ use crate::new_file::{self, CreateOptions, Naming, NewFile, OutputError, Special
 /// Bytes per hash: a terabyte has 8 MiB of hashes, and a hash that differs leaves 1 MiB to examine.
 pub const EXTENT: usize = 1 << 20;
 /// First words of the file.
+/// Bytes of checksums that are read: those of a dump of 60 TiB.
+const MOST_TEXT: u64 = 1 << 30;
 const TITLE: &str = "pagehaul-sums 1 xxh3-64 extent";
 
 /// Returns the hash of an extent: XXH3, 64 bits, seed 0. It detects accidents, not attacks.
@@ -59,9 +60,6 @@ pub enum ChecksumError {
     /// The file cannot be created.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The file cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
     /// The file does not hold valid checksums.
     #[error("{path}: line {line}: {what}", path = path.display())]
     Format {
@@ -75,9 +73,9 @@ pub enum ChecksumError {
 }
 
 impl Checksums {
-    /// Returns the path of the checksums of `path`: `PATH.sums`.
+    /// Returns the path of the checksums of `path`: `PATH.sums`. A query of a URL is for the one object, and is left out.
     pub fn path_of(path: &Path) -> PathBuf {
-        let mut name = OsString::from(path);
+        let mut name = OsString::from(shown(path));
         name.push(".sums");
         name.into()
     }
@@ -117,20 +115,14 @@ impl Checksums {
         Ok(output.commit()?)
     }
 
-    /// Reads the checksums in `path`. Returns `None` if there is no such file.
-    pub fn read(path: &Path) -> Result<Option<Self>, ChecksumError> {
-        // Not a pipe, whose opening would wait for another process.
-        let file = match PlainFile::open(path) {
-            Ok(file) => file,
-            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut text = Vec::new();
-        let read = io::Read::read_to_end(&mut file.file(), &mut text);
-        read.map_err(|source| ChecksumError::Io { path: path.to_owned(), action: "read", source })?;
+    /// Reads the checksums in `file`.
+    pub fn read(file: &dyn ReadAt) -> Result<Self, ChecksumError> {
+        let path = || file.path().to_owned();
+        let mut text = vec![0; usize::try_from(file.size().min(MOST_TEXT)).unwrap_or(0)];
+        let read = file.read_exact_at(0, &mut text);
+        read.map_err(|source| ChecksumError::Io { path: path(), action: "read", source })?;
         let parsed = Self::decode(&String::from_utf8_lossy(&text));
-        let place = |(line, what)| ChecksumError::Format { path: path.to_owned(), line, what };
-        parsed.map(Some).map_err(place)
+        parsed.map_err(|(line, what)| ChecksumError::Format { path: path(), line, what })
     }
 
     /// Decodes text. An error is the line, counted from 1, and what was expected there.

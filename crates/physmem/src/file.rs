@@ -46,6 +46,44 @@ pub trait ReadAt: Send + Sync {
     }
 }
 
+impl ReadAt for Box<dyn ReadAt> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        (**self).read_at(offset, buf)
+    }
+
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn path(&self) -> &Path {
+        (**self).path()
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        (**self).identity()
+    }
+
+    fn next_data(&self, offset: u64) -> Range<u64> {
+        (**self).next_data(offset)
+    }
+}
+
+/// Returns whether a path is the URL of an object on a server. A file of such a name is `./https:/...`.
+pub fn is_url(path: &Path) -> bool {
+    let path = path.as_os_str().as_encoded_bytes();
+    [&b"https://"[..], b"http://", b"s3://"].iter().any(|scheme| path.starts_with(scheme))
+}
+
+/// Returns a path as messages show it: of an `http` URL, without the query, which may hold a signature.
+pub fn shown(path: &Path) -> &Path {
+    match path.to_str() {
+        Some(url) if is_url(path) && !url.starts_with("s3://") => {
+            Path::new(url.split(['?', '#']).next().unwrap_or(url))
+        }
+        _ => path,
+    }
+}
+
 /// A file of the system.
 #[derive(Debug)]
 pub struct PlainFile {
@@ -141,6 +179,14 @@ impl ReadAt for PlainFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signatures_of_urls_are_not_shown() {
+        let shown = |path| shown(Path::new(path)).to_str().unwrap();
+        assert_eq!(shown("https://host/dump?X-Amz-Signature=1"), "https://host/dump");
+        assert_eq!(shown("s3://bucket/a?b"), "s3://bucket/a?b");
+        assert_eq!(shown("./https://a?b"), "./https://a?b");
+    }
 
     #[test]
     fn pipes_and_directories_are_refused_at_once() {

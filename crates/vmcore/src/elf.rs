@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pagehaul_elfcore::{EM_AARCH64, ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
 use pagehaul_kdump::Flattened;
-use pagehaul_physmem::file::PlainFile;
+use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{
     Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageSize, PageState,
     PhysMemory, Piece, RangeMap, ReadError, View, Window,
@@ -50,10 +50,15 @@ impl ElfVmcore {
         Self::open_mapped(MappedFile::new(file, policy))
     }
 
+    /// Opens a vmcore in what cannot be mapped: a file of a server.
+    pub fn open_unmapped(file: Box<dyn ReadAt>) -> Result<Self, OpenError> {
+        Self::open_mapped(MappedFile::unmapped(file))
+    }
+
     /// Opens the vmcore that a flattened stream describes (`makedumpfile -E -F`).
     pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
         let complete = file.is_complete();
-        let mut vmcore = Self::open_mapped(MappedFile::unmapped(Box::new(file)))?;
+        let mut vmcore = Self::open_unmapped(Box::new(file))?;
         vmcore.flattened = true;
         if !complete {
             vmcore.faults.push("the flattened stream is truncated: it has no end record".into());

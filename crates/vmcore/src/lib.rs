@@ -7,4 +7,4 @@ pub mod sweep;
 pub mod verify;
 
 pub use elf::ElfVmcore;
-pub use source::{Source, SourceError, SourceKind};
+pub use source::{Source, SourceError, SourceKind, open_file};

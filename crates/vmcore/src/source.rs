@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
-use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_physmem::file::{PlainFile, ReadAt, is_url, shown};
 use pagehaul_physmem::{MapPolicy, OpenError, PhysMemory};
 
 use crate::ElfVmcore;
@@ -74,9 +74,9 @@ impl Source {
         Ok(Self { paths: paths.to_vec(), kind: SourceKind::Split(SplitSet::new(parts)?) })
     }
 
-    /// Returns its path; of several files, the first.
+    /// Returns its path, as messages show it; of several files, the first.
     pub fn path(&self) -> &Path {
-        self.paths.first().map_or(Path::new(""), PathBuf::as_path)
+        self.paths.first().map_or(Path::new(""), |path| shown(path))
     }
 
     /// Returns all its files.
@@ -129,8 +129,36 @@ impl Source {
     }
 }
 
+/// Opens a file of the system, or, by a URL, one of a server.
+pub fn open_file(path: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
+    if is_url(path) { open_url(path) } else { Ok(Box::new(PlainFile::open(path)?)) }
+}
+
+#[cfg(feature = "remote")]
+fn open_url(url: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
+    Ok(Box::new(pagehaul_remote::RemoteFile::open(url)?))
+}
+
+#[cfg(not(feature = "remote"))]
+fn open_url(url: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
+    let what =
+        "this build of pagehaul reads no URLs; take one with the feature `remote`, or download the file"
+            .into();
+    Err(OpenError::Unsupported { path: url.to_owned(), what })
+}
+
 fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
-    let file = PlainFile::open(path)?;
+    if is_url(path) {
+        return recognize(path, open_url(path)?, ElfVmcore::open_unmapped);
+    }
+    recognize(path, PlainFile::open(path)?, |file| ElfVmcore::open(file, policy))
+}
+
+fn recognize<F: ReadAt + 'static>(
+    path: &Path,
+    file: F,
+    open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
+) -> Result<SourceKind, OpenError> {
     let mut magic = [0; 16];
     let got = file.read_at(0, &mut magic).map_err(|source| OpenError::Io {
         path: path.to_owned(),
@@ -139,7 +167,7 @@ fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
     })?;
     let magic = &magic[..got];
     if magic.starts_with(b"\x7fELF") {
-        return Ok(SourceKind::Elf(ElfVmcore::open(file, policy)?));
+        return Ok(SourceKind::Elf(open_elf(file)?));
     }
     if magic.starts_with(b"makedumpfile") {
         let file = Flattened::open(file)?;

@@ -1,10 +1,11 @@
 //! Verifies a dump: structure, contents and checksums.
 
+use std::io;
 use std::ops::{ControlFlow, Range};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pagehaul_kdump::{KdumpFile, Structure};
-use pagehaul_physmem::file::{PlainFile, ReadAt};
+use pagehaul_physmem::file::{ReadAt, is_url, shown};
 use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, ReadError};
 
 use pagehaul_output::checksums::{self, ChecksumError, Checksums};
@@ -12,7 +13,7 @@ use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 
 use crate::sweep::{known_runs, sweep_runs};
-use crate::{Source, SourceKind};
+use crate::{Source, SourceKind, open_file};
 
 /// Failures that are named; the others are counted.
 pub const NAMED: usize = 1 << 16;
@@ -129,9 +130,14 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
     findings.failures.sort_by_key(|(pfn, _, _)| *pfn);
     findings.failures.truncate(NAMED);
     for (index, path) in source.paths().iter().enumerate() {
-        let Some(sums) = Checksums::read(&Checksums::path_of(path))? else { continue };
-        findings.summed.push(path.clone());
-        let file = PlainFile::open(path)?;
+        let sums = match open_file(&Checksums::path_of(path)) {
+            Ok(sums) => Checksums::read(&*sums)?,
+            Err(OpenError::Io { source, .. }) if is_absent(path, source.kind()) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let file = open_file(path)?;
+        let path = shown(path);
+        findings.summed.push(path.to_owned());
         if file.size() != sums.size {
             findings.faults.push(format!(
                 "{}: {} bytes, but {} when its checksums were taken",
@@ -140,15 +146,21 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
                 sums.size
             ));
         }
-        for bytes in changes(&file, &sums, threads) {
-            findings.changed.push(describe(source, index, path.clone(), bytes)?);
+        for bytes in changes(&*file, &sums, threads) {
+            findings.changed.push(describe(source, index, path.to_owned(), bytes)?);
         }
     }
     Ok(findings)
 }
 
+/// Returns whether an error means that a file has no checksums.
+fn is_absent(path: &Path, error: io::ErrorKind) -> bool {
+    // Object stores deny access to what does not exist, unless the credentials may list the bucket.
+    error == io::ErrorKind::NotFound || (is_url(path) && error == io::ErrorKind::PermissionDenied)
+}
+
 /// Returns the extents of `file` that have changed; adjacent ones are joined.
-fn changes(file: &PlainFile, sums: &Checksums, threads: usize) -> Vec<Range<u64>> {
+fn changes(file: &dyn ReadAt, sums: &Checksums, threads: usize) -> Vec<Range<u64>> {
     let changed = |buffer: &mut Vec<u8>, index: u64| {
         let start = index * sums.extent;
         let part = &mut buffer[..(sums.size - start).min(sums.extent) as usize];

@@ -1,0 +1,333 @@
+//! Keeps what was fetched, and fetches in ranges that are worth a request.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::RemoteError;
+use crate::object::Ranges;
+
+/// Bytes of a block: most pages of a dump are smaller, so that two of them share one.
+pub(crate) const BLOCK: u64 = 4 << 10;
+/// Bytes that all blocks of an object take.
+const MOST_BYTES: u64 = 64 << 20;
+/// Reads below this fetch one block: headers of records, and pointers that lead elsewhere.
+const SMALL: usize = 512;
+/// Blocks of the first fetch at a new place, and of the largest.
+const FIRST_WINDOW: u64 = 4;
+const MOST_WINDOW: u64 = (2 << 20) / BLOCK;
+/// Sequential readers that are told apart: the bitmaps, the descriptors and the pages of a few threads.
+const STREAMS: usize = 16;
+
+static BYTES: AtomicU64 = AtomicU64::new(0);
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+/// What this process has fetched so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetched {
+    /// Bytes of objects.
+    pub bytes: u64,
+    /// Ranges, each of one request where nothing fails.
+    pub requests: u64,
+}
+
+/// Returns what this process has fetched so far, of all objects.
+pub fn fetched() -> Fetched {
+    Fetched { bytes: BYTES.load(Ordering::Relaxed), requests: REQUESTS.load(Ordering::Relaxed) }
+}
+
+fn count(bytes: usize) {
+    BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The blocks of an object, shared by all threads that read it.
+pub(crate) struct Cache {
+    ranges: Box<dyn Ranges>,
+    size: u64,
+    most_blocks: usize,
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: HashMap<u64, Block>,
+    /// Blocks that a thread is fetching.
+    pending: HashSet<u64>,
+    streams: Vec<Stream>,
+    clock: u64,
+}
+
+struct Block {
+    bytes: Box<[u8]>,
+    used: u64,
+}
+
+/// A sequential reader.
+struct Stream {
+    /// Number of the block that it needs next.
+    next: u64,
+    /// Blocks of its last fetch.
+    window: u64,
+    used: u64,
+}
+
+impl Cache {
+    /// A cache of an object of `size` bytes, of which the first are known.
+    pub(crate) fn new(ranges: Box<dyn Ranges>, size: u64, first: &[u8]) -> Self {
+        Self::with_limit(ranges, size, first, MOST_BYTES)
+    }
+
+    fn with_limit(ranges: Box<dyn Ranges>, size: u64, first: &[u8], most_bytes: u64) -> Self {
+        count(first.len());
+        let mut state = State::default();
+        // A last block in part is whole only where the object ends.
+        let whole = if first.len() as u64 == size {
+            first.len()
+        } else {
+            first.len() / BLOCK as usize * BLOCK as usize
+        };
+        state.insert(0, &first[..whole]);
+        let most_blocks = (most_bytes / BLOCK) as usize;
+        Self { ranges, size, most_blocks, state: Mutex::new(state), arrived: Condvar::new() }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`; 0 at the end.
+    pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, RemoteError> {
+        // A longer read would drive out its own blocks.
+        let most = (self.most_blocks as u64 / 2).max(1) * BLOCK;
+        let end = offset.saturating_add((buf.len() as u64).min(most)).min(self.size);
+        if offset >= end {
+            return Ok(0);
+        }
+        let wanted = offset / BLOCK..end.div_ceil(BLOCK);
+        let mut state = self.lock();
+        loop {
+            let missing = wanted.clone().find(|number| !state.blocks.contains_key(number));
+            let Some(missing) = missing else {
+                return Ok(state.copy(offset, &mut buf[..(end - offset) as usize]));
+            };
+            if state.pending.contains(&missing) {
+                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let run = state.plan(missing, wanted.end, self.size.div_ceil(BLOCK), buf.len() < SMALL);
+            state.pending.extend(run.clone());
+            drop(state);
+            let fetched = self.ranges.fetch(run.start * BLOCK..(run.end * BLOCK).min(self.size));
+            state = self.lock();
+            run.for_each(|number| {
+                state.pending.remove(&number);
+            });
+            self.arrived.notify_all();
+            let fetched = fetched?;
+            count(fetched.len());
+            state.evict(self.most_blocks);
+            state.insert(missing, &fetched);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns the blocks to fetch from `missing` on: those up to `end`, and more if they continue earlier reads.
+    fn plan(&mut self, missing: u64, end: u64, end_of_object: u64, is_small: bool) -> Range<u64> {
+        self.clock += 1;
+        let clock = self.clock;
+        let follows = |stream: &&mut Stream| (stream.next..=stream.next + stream.window).contains(&missing);
+        let at_least = if is_small { 1 } else { FIRST_WINDOW };
+        let window = match self.streams.iter_mut().find(follows) {
+            Some(stream) => {
+                stream.window = (stream.window * 2).clamp(at_least, MOST_WINDOW);
+                stream.used = clock;
+                stream.window
+            }
+            None => at_least,
+        };
+        let most = end.max(missing + window).min(end_of_object);
+        let mut last = missing + 1;
+        while last < most && !self.blocks.contains_key(&last) && !self.pending.contains(&last) {
+            last += 1;
+        }
+        match self.streams.iter_mut().find(|stream| stream.used == clock) {
+            Some(stream) => stream.next = last,
+            None => {
+                if self.streams.len() == STREAMS {
+                    let oldest = (0..STREAMS).min_by_key(|&at| self.streams[at].used);
+                    self.streams.swap_remove(oldest.unwrap_or(0));
+                }
+                self.streams.push(Stream { next: last, window, used: clock });
+            }
+        }
+        missing..last
+    }
+
+    /// Adds consecutive blocks.
+    fn insert(&mut self, first: u64, bytes: &[u8]) {
+        for (number, bytes) in (first..).zip(bytes.chunks(BLOCK as usize)) {
+            self.blocks.insert(number, Block { bytes: bytes.into(), used: self.clock });
+        }
+    }
+
+    /// Drops the blocks used least recently, if there are too many.
+    fn evict(&mut self, most: usize) {
+        if self.blocks.len() <= most {
+            return;
+        }
+        let mut used: Vec<u64> = self.blocks.values().map(|block| block.used).collect();
+        // A quarter at once, so that it happens seldom.
+        let at = used.len() / 4;
+        let oldest = *used.select_nth_unstable(at).1;
+        self.blocks.retain(|_, block| block.used > oldest);
+    }
+
+    /// Copies the bytes from `offset` on that are here. Returns how many.
+    fn copy(&mut self, offset: u64, buf: &mut [u8]) -> usize {
+        let mut done = 0;
+        self.clock += 1;
+        while done < buf.len() {
+            let place = offset + done as u64;
+            let Some(block) = self.blocks.get_mut(&(place / BLOCK)) else { break };
+            block.used = self.clock;
+            let Some(bytes) = block.bytes.get((place % BLOCK) as usize..) else { break };
+            let some = bytes.len().min(buf.len() - done);
+            buf[done..done + some].copy_from_slice(&bytes[..some]);
+            done += some;
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Bytes {
+        bytes: Vec<u8>,
+        fetches: Mutex<Vec<Range<u64>>>,
+        /// How many of the next fetches fail.
+        failures: AtomicUsize,
+    }
+
+    impl Ranges for std::sync::Arc<Bytes> {
+        fn fetch(&self, range: Range<u64>) -> Result<Vec<u8>, RemoteError> {
+            self.fetches.lock().unwrap().push(range.clone());
+            let failing =
+                self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            if failing.is_ok() {
+                return Err(RemoteError::Changed);
+            }
+            Ok(self.bytes[range.start as usize..range.end as usize].to_vec())
+        }
+    }
+
+    fn cache(size: usize, most_bytes: u64) -> (std::sync::Arc<Bytes>, Cache) {
+        let bytes = (0..size).map(|at| ((at / 7) ^ (at >> 9)) as u8).collect();
+        let bytes =
+            std::sync::Arc::new(Bytes { bytes, fetches: Mutex::default(), failures: AtomicUsize::new(0) });
+        let first = bytes.bytes[..size.min(10_000)].to_vec();
+        (bytes.clone(), Cache::with_limit(Box::new(bytes), size as u64, &first, most_bytes))
+    }
+
+    fn read(cache: &Cache, offset: usize, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        let mut done = 0;
+        while done < len {
+            match cache.read_at((offset + done) as u64, &mut out[done..]).unwrap() {
+                0 => break,
+                count => done += count,
+            }
+        }
+        out.truncate(done);
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever is read, and however small the cache is, the bytes are those of the object.
+        #[test]
+        fn reads_return_the_bytes_of_the_object(
+            size in 0usize..300_000,
+            reads in prop::collection::vec((0usize..300_000, 0usize..40_000), 1..30),
+            blocks in 0u64..40,
+        ) {
+            let (bytes, cache) = cache(size, blocks * BLOCK);
+            for (offset, len) in reads {
+                let expected = &bytes.bytes[offset.min(size)..(offset + len).min(size)];
+                prop_assert!(read(&cache, offset, len) == expected);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_fetched_twice() {
+        let (bytes, cache) = cache(1 << 20, MOST_BYTES);
+        for _ in 0..2 {
+            for offset in [700_000, 100_000, 0, 500_000, 100_000] {
+                read(&cache, offset, 10_000);
+            }
+        }
+        let mut fetches = bytes.fetches.lock().unwrap().clone();
+        fetches.sort_unstable_by_key(|range| range.start);
+        assert!(fetches.windows(2).all(|pair| pair[0].end <= pair[1].start), "{fetches:?}");
+    }
+
+    #[test]
+    fn sequential_reads_need_few_requests() {
+        let (bytes, cache) = cache(16 << 20, MOST_BYTES);
+        // Two readers at a time, as the two bitmaps of a dump.
+        for at in (0..8 << 20).step_by(32 << 10) {
+            read(&cache, at, 32 << 10);
+            read(&cache, (8 << 20) + at, 32 << 10);
+        }
+        let fetches = bytes.fetches.lock().unwrap().len();
+        assert!(fetches < 30, "{fetches} requests for 512 reads");
+    }
+
+    #[test]
+    fn headers_that_lie_apart_cost_a_block_each() {
+        let (bytes, cache) = cache(16 << 20, MOST_BYTES);
+        for at in (100_000..16 << 20).step_by(1 << 20) {
+            read(&cache, at, 16);
+        }
+        assert!(bytes.fetches.lock().unwrap().iter().all(|range| range.end - range.start == BLOCK));
+    }
+
+    #[test]
+    fn a_fetch_that_failed_can_succeed_later() {
+        let (bytes, cache) = cache(1 << 20, MOST_BYTES);
+        bytes.failures.store(1, Ordering::Relaxed);
+        assert_eq!(cache.read_at(500_000, &mut [0; 10]), Err(RemoteError::Changed));
+        assert_eq!(read(&cache, 500_000, 10), bytes.bytes[500_000..500_010]);
+    }
+
+    #[test]
+    fn threads_share_what_one_fetches() {
+        let (bytes, cache) = cache(4 << 20, MOST_BYTES);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for at in (0..4 << 20).step_by(16 << 10) {
+                        assert_eq!(read(&cache, at, 16 << 10), bytes.bytes[at..at + (16 << 10)]);
+                    }
+                });
+            }
+        });
+        let fetched: u64 = bytes.fetches.lock().unwrap().iter().map(|range| range.end - range.start).sum();
+        assert!(fetched <= 4 << 20, "{fetched} bytes");
+    }
+}

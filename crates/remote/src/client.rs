@@ -1,0 +1,319 @@
+//! Requests for one object: signed, tried again where that can help, with errors that say what to do.
+
+use std::fs;
+use std::io::{self, Read};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use rusty_s3::Method;
+use ureq::http::{HeaderMap, Request, StatusCode};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body};
+
+use crate::location::Location;
+use crate::s3::S3Object;
+use crate::{RemoteError, settings};
+
+/// Wait before the second try; each further one waits twice as long, up to the most.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const MOST_WAIT: Duration = Duration::from_secs(5);
+/// Limits of one request: to connect, and until the next byte.
+const CONNECT: Duration = Duration::from_secs(10);
+const STALL: Duration = Duration::from_secs(30);
+/// Bytes of an error's body that are read.
+const MOST_ERROR: u64 = 64 << 10;
+/// A clock that differs by less is not the reason why a request is refused.
+const SKEW: i64 = 60;
+
+/// How long requests are tried again after the last byte that came.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+enum Target {
+    Web(String),
+    S3(Box<S3Object>),
+}
+
+/// Sends requests for one object.
+pub(crate) struct Client {
+    agent: Agent,
+    target: Target,
+    patience: Duration,
+    /// Seconds to add to this machine's clock.
+    clock: AtomicI64,
+    /// Why the server is given up: later requests fail at once.
+    given_up: OnceLock<RemoteError>,
+}
+
+/// A response.
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    /// Why the body ended early, if it did.
+    pub(crate) cut: Option<String>,
+}
+
+impl Reply {
+    /// The value of a header; empty if there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+}
+
+/// Why one try failed.
+enum Failure {
+    /// Another try may succeed, after some time.
+    Transient(String, Duration),
+    Final(RemoteError),
+}
+
+impl Client {
+    pub(crate) fn new(location: &Location, patience: Duration) -> Result<Self, RemoteError> {
+        let target = match location {
+            Location::Web(url) => Target::Web(url.clone()),
+            Location::Bucket { bucket, key } => Target::S3(Box::new(S3Object::new(bucket, key)?)),
+        };
+        let tls = TlsConfig::builder().root_certs(root_certificates()?).build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .user_agent(concat!("pagehaul/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(STALL))
+            .timeout_per_read(Some(STALL))
+            .timeout_per_write(Some(STALL))
+            .build();
+        Ok(Self {
+            agent: agent.into(),
+            target,
+            patience,
+            clock: AtomicI64::new(0),
+            given_up: OnceLock::new(),
+        })
+    }
+
+    /// Gets bytes `start` to `end`, or fewer if the body is cut.
+    pub(crate) fn get(&self, start: u64, end: u64) -> Result<Reply, RemoteError> {
+        let range = format!("bytes={start}-{}", end - 1);
+        self.send(Method::Get, &[], &[("range", &range)], None, end - start)
+    }
+
+    /// Sends a request until the server answers it. `most` is how much of the body is read.
+    fn send(
+        &self,
+        method: Method,
+        query: &[(&str, &str)],
+        headers: &[(&str, &str)],
+        body: Option<&[u8]>,
+        most: u64,
+    ) -> Result<Reply, RemoteError> {
+        let begin = Instant::now();
+        let mut wait = FIRST_WAIT;
+        let mut tries = 0;
+        loop {
+            if let Some(error) = self.given_up.get() {
+                return Err(error.clone());
+            }
+            tries += 1;
+            match self.try_once(method, query, headers, body, most) {
+                Ok(reply) => return Ok(reply),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Transient(why, _)) if begin.elapsed() >= self.patience => {
+                    let error = RemoteError::Unreachable(format!("{why}; gave up at try {tries}"));
+                    return Err(self.given_up.get_or_init(|| error).clone());
+                }
+                Err(Failure::Transient(_, least)) => {
+                    thread::sleep(wait.max(least).min(MOST_WAIT));
+                    wait = (wait * 2).min(MOST_WAIT);
+                }
+            }
+        }
+    }
+
+    fn try_once(
+        &self,
+        method: Method,
+        query: &[(&str, &str)],
+        headers: &[(&str, &str)],
+        body: Option<&[u8]>,
+        most: u64,
+    ) -> Result<Reply, Failure> {
+        let url = match &self.target {
+            Target::Web(url) => url.clone(),
+            // Headers that are not signed may be sent as well.
+            Target::S3(object) => object.sign(self.now(), method, query, &[]),
+        };
+        let mut request = Request::builder().method(method.to_str()).uri(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let wrong = |_| Failure::Final(RemoteError::Settings("the URL is not valid".to_owned()));
+        let sent = match body {
+            Some(body) => self.agent.run(request.body(body).map_err(wrong)?),
+            None => self.agent.run(request.body(()).map_err(wrong)?),
+        };
+        let (parts, body) = sent.map_err(|error| failure(&error))?.into_parts();
+        let limit = if parts.status.is_success() { most } else { MOST_ERROR };
+        let (body, cut) = read(body, limit);
+        let reply = Reply { status: parts.status, headers: parts.headers, body, cut };
+        self.judge(reply)
+    }
+
+    /// Decides whether a response is an answer.
+    fn judge(&self, reply: Reply) -> Result<Reply, Failure> {
+        let status = reply.status;
+        // An answer for callers, too: an empty object has no range.
+        if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
+            return Ok(reply);
+        }
+        let text = String::from_utf8_lossy(&reply.body);
+        let code = element(&text, "Code").unwrap_or("");
+        let answer = match code {
+            "" => format!("the server answers {status}"),
+            code => format!("the server answers {status}, {code}"),
+        };
+        if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
+            let after = reply.header("retry-after").parse().map_or(Duration::ZERO, Duration::from_secs);
+            return Err(Failure::Transient(answer, after));
+        }
+        if let Target::S3(object) = &self.target {
+            if code == "RequestTimeTooSkewed" && self.set_clock(reply.header("date")) {
+                return Err(Failure::Transient(answer, Duration::ZERO));
+            }
+            if matches!(code, "ExpiredToken" | "InvalidToken" | "InvalidAccessKeyId" | "AccessDenied")
+                && object.renew()
+            {
+                return Err(Failure::Transient(answer, Duration::ZERO));
+            }
+            let region = reply.header("x-amz-bucket-region");
+            if !region.is_empty() && region != object.region() {
+                return Err(Failure::Final(RemoteError::Settings(format!(
+                    "the bucket is in another region; set AWS_REGION={region}"
+                ))));
+            }
+        }
+        Err(Failure::Final(match status {
+            StatusCode::NOT_FOUND | StatusCode::GONE => RemoteError::NotFound(answer),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                RemoteError::Denied(format!("{answer}: {}", advice(code, &self.target)))
+            }
+            _ => RemoteError::Unsupported(answer),
+        }))
+    }
+
+    fn now(&self) -> Timestamp {
+        let offset = SignedDuration::from_secs(self.clock.load(Ordering::Relaxed));
+        Timestamp::now().checked_add(offset).unwrap_or_else(|_| Timestamp::now())
+    }
+
+    /// Takes the time from the server. Returns whether that makes a difference.
+    fn set_clock(&self, date: &str) -> bool {
+        let Some(date) = http_date(date) else { return false };
+        let offset = date.as_second() - Timestamp::now().as_second();
+        (self.clock.swap(offset, Ordering::Relaxed) - offset).abs() > SKEW
+    }
+}
+
+/// Parses the value of a Date header: `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<Timestamp> {
+    jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
+}
+
+/// What to do about a refusal.
+fn advice(code: &str, target: &Target) -> &'static str {
+    match (code, target) {
+        (_, Target::Web(_)) => "the URL needs credentials, or a signature in it has expired",
+        ("SignatureDoesNotMatch", _) => "the secret key is wrong",
+        ("InvalidAccessKeyId", _) => "the store does not know the access key",
+        ("ExpiredToken" | "InvalidToken", _) => "get new temporary credentials",
+        ("RequestTimeTooSkewed", _) => "the clock is wrong, and the server does not say what time it is",
+        // Stores answer so for objects that do not exist, unless the credentials may list the bucket.
+        _ => "there is no such object, or the credentials may not read it (s3:GetObject)",
+    }
+}
+
+/// Returns the text of an XML element, of a document that has it once.
+fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    let text = rest.split_once("</")?.0;
+    // It becomes part of a message.
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(text)
+}
+
+fn read(body: Body, most: u64) -> (Vec<u8>, Option<String>) {
+    let mut bytes = Vec::new();
+    // A limit of its own would be an error: what is left is of no interest.
+    let mut reader = body.into_with_config().limit(u64::MAX).reader().take(most);
+    let cut = reader.read_to_end(&mut bytes).err();
+    (bytes, cut.map(|error| error.to_string()))
+}
+
+/// Messages leave out the URL, which is signed.
+fn failure(error: &ureq::Error) -> Failure {
+    let transient = |why: &str| Failure::Transient(why.to_owned(), Duration::ZERO);
+    let certificate = |why: &dyn std::fmt::Display| {
+        Failure::Final(RemoteError::Settings(format!(
+            "TLS: {why}; for a private certificate authority, set SSL_CERT_FILE to its certificate"
+        )))
+    };
+    match error {
+        // What the certificate check finds comes as invalid data.
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => certificate(error),
+        ureq::Error::Rustls(error) => certificate(error),
+        ureq::Error::Tls(why) => certificate(why),
+        ureq::Error::Io(error) => transient(&error.to_string()),
+        ureq::Error::Timeout(what) => transient(&format!("no answer in time ({what})")),
+        ureq::Error::HostNotFound => transient("the name of the host is not known"),
+        ureq::Error::ConnectionFailed => transient("the server cannot be reached"),
+        ureq::Error::Protocol(_) => transient("the answer is not valid HTTP"),
+        ureq::Error::InvalidProxyUrl => {
+            Failure::Final(RemoteError::Settings("the proxy in the environment is not a URL".to_owned()))
+        }
+        ureq::Error::TooManyRedirects => {
+            Failure::Final(RemoteError::Unsupported("too many redirects".to_owned()))
+        }
+        _ => Failure::Final(RemoteError::Settings("the URL is not valid".to_owned())),
+    }
+}
+
+/// The certificates that are trusted: those of a file, else those compiled in.
+fn root_certificates() -> Result<RootCerts, RemoteError> {
+    let Some(path) = settings::ca_file()? else { return Ok(RootCerts::WebPki) };
+    let wrong = |why: String| {
+        RemoteError::Settings(format!("cannot read the certificates in {}: {why}", path.display()))
+    };
+    let bytes = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+    let certificates: Vec<_> = parse_pem(&bytes)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(wrong("it has none (expected PEM)".to_owned()));
+    }
+    Ok(RootCerts::from(certificates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_servers_are_understood() {
+        assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT").map(Timestamp::as_second), Some(784_111_777));
+        assert_eq!(http_date("yesterday"), None);
+    }
+
+    #[test]
+    fn codes_of_errors_are_found() {
+        let xml = "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>no</Message></Error>";
+        assert_eq!(element(xml, "Code"), Some("AccessDenied"));
+        assert_eq!(element("<Code>\x1b[31m</Code>", "Code"), None);
+        assert_eq!(element("<Code>", "Code"), None);
+    }
+}

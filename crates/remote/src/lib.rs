@@ -1,0 +1,20 @@
+//! Files of web servers and objects of S3 object stores, read by ranges.
+//!
+//! [`RemoteFile`] is a [`ReadAt`](pagehaul_physmem::file::ReadAt): readers of dumps take it as they take a file. It keeps up to
+//! 64 MiB of what it fetched, fetches in larger ranges where reads follow each other, and tries again what can succeed later.
+//! Every response is checked against the object that was opened, so that one that is replaced meanwhile is an error.
+
+mod cache;
+mod client;
+mod error;
+mod file;
+mod location;
+mod object;
+mod process;
+mod s3;
+mod settings;
+
+pub use cache::{Fetched, fetched};
+pub use error::RemoteError;
+pub use file::RemoteFile;
+pub use process::fetch_in_another_process;

@@ -1,0 +1,148 @@
+//! A small HTTP server on the loopback interface that fails as tests want it to.
+#![allow(dead_code)] // each test file uses its own part
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A request.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// How many requests came before.
+    pub number: usize,
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// By lower-case name.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// A response.
+#[derive(Debug, Clone, Default)]
+pub struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// Bytes of the body after which the connection is closed.
+    pub cut: Option<usize>,
+}
+
+impl Response {
+    pub fn status(status: u16, body: &str) -> Self {
+        Self { status, body: body.into(), ..Self::default() }
+    }
+
+    /// The part of `bytes` that a request asks for.
+    pub fn range(request: &Request, bytes: &[u8], etag: &str) -> Self {
+        let Some(range) = request.headers.get("range") else {
+            return Self { status: 200, body: bytes.to_vec(), ..Self::default() };
+        };
+        let (first, last) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+        let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+        if first >= bytes.len() {
+            return Self { status: 416, ..Self::default() };
+        }
+        let last = last.min(bytes.len() - 1);
+        let content_range = format!("bytes {first}-{last}/{}", bytes.len());
+        Self {
+            status: 206,
+            headers: vec![("Content-Range".into(), content_range), ("ETag".into(), etag.into())],
+            body: bytes[first..=last].to_vec(),
+            cut: None,
+        }
+    }
+}
+
+/// A server that stops when it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Server {
+    /// Starts a server that answers as `answer` says.
+    pub fn start(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stopped, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (answer, number) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+        let (stop, seen) = (stopped.clone(), requests.clone());
+        thread::spawn(move || {
+            for connection in listener.incoming() {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (answer, number, seen) = (answer.clone(), number.clone(), seen.clone());
+                thread::spawn(move || serve(connection.unwrap(), &*answer, &number, &seen));
+            }
+        });
+        Self { address, stopped, requests }
+    }
+
+    /// The URL of a path on the server.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // Wakes the thread that accepts connections.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn serve(
+    connection: TcpStream,
+    answer: &dyn Fn(&Request) -> Response,
+    number: &AtomicUsize,
+    seen: &Mutex<Vec<Request>>,
+) {
+    // A client that leaves the connection open does not keep the thread.
+    connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    let mut writer = connection;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        let mut words = line.split_ascii_whitespace().map(str::to_owned);
+        let (method, target) = (words.next().unwrap(), words.next().unwrap());
+        let mut headers = BTreeMap::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+            headers.insert(name.to_ascii_lowercase(), value.to_owned());
+        }
+        let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+        reader.read_exact(&mut vec![0; length]).unwrap();
+        let request = Request { number: number.fetch_add(1, Ordering::Relaxed), method, target, headers };
+        seen.lock().unwrap().push(request.clone());
+        let response = answer(&request);
+        let mut head =
+            format!("HTTP/1.1 {} Reason\r\nContent-Length: {}\r\n", response.status, response.body.len());
+        for (name, value) in &response.headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += "\r\n";
+        let sent = &response.body[..response.cut.unwrap_or(response.body.len()).min(response.body.len())];
+        if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(sent)).is_err()
+            || response.cut.is_some()
+        {
+            return;
+        }
+    }
+}
