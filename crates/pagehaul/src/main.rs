@@ -37,6 +37,8 @@ mod usage;
 use std::process::ExitCode;
 
 use cli::Command;
+#[cfg(feature = "remote")]
+use pagehaul_present::number;
 use pagehaul_present::printable;
 
 fn main() -> ExitCode {
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
+    #[cfg(feature = "remote")]
+    let tells_fetched = arguments.command.tells_fetched();
     let result = match arguments.command {
         Command::Bench(arguments) => cli::bench::run(&arguments),
         Command::Capture(arguments) => cli::capture::run(&arguments),
@@ -85,6 +89,12 @@ fn main() -> ExitCode {
         Command::Completions { shell } => cli::generate::completions(shell),
         Command::Man { directory } => cli::generate::man_pages(&directory),
     };
+    #[cfg(feature = "remote")]
+    if tells_fetched {
+        let fetched = pagehaul_remote::fetched();
+        let (bytes, requests) = (number::bytes(fetched.bytes), number::count(fetched.requests));
+        tell!("pagehaul: {bytes} fetched in {requests} ranges");
+    }
     match result {
         Ok(code) => code,
         // The reader has seen enough.

@@ -1,8 +1,16 @@
 //! Runs every command of the guide that needs no virtual machine, and holds its reference page against `--help`.
-#![cfg(all(feature = "census", feature = "mount", feature = "process", feature = "stalls"))]
+#![cfg(all(
+    feature = "census",
+    feature = "mount",
+    feature = "process",
+    feature = "remote",
+    feature = "stalls"
+))]
 
 #[path = "common/guide.rs"]
 mod guide;
+#[path = "../../remote/tests/server/mod.rs"]
+mod server;
 #[path = "common/setup.rs"]
 mod setup;
 #[path = "common/subject.rs"]
@@ -13,6 +21,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pagehaul_synth::{Era, Inside, Machine, Message, Task};
+use server::{Response, Server};
 use setup::{BINARY, Setup};
 use subject::Subject;
 
@@ -22,7 +31,7 @@ fn prepare(chapter: &str) -> Setup {
     machine.sampler(0x4000);
     let text = "Kernel panic - not syncing: sysrq triggered crash";
     machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
-    if chapter == "triage" {
+    if ["remote", "triage"].contains(&chapter) {
         let stack = vec!["__schedule", "schedule", "io_schedule"];
         let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
         machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
@@ -42,7 +51,7 @@ fn prepare(chapter: &str) -> Setup {
     {
         std::fs::copy(recordings.join(recording), setup.path(name)).unwrap();
     }
-    if ["reading", "triage"].contains(&chapter) {
+    if ["reading", "remote", "triage"].contains(&chapter) {
         setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
         std::fs::copy(setup.path("dump"), setup.path("idle")).unwrap();
     }
@@ -65,12 +74,20 @@ fn every_command_of_the_guide_works() {
         }
         let Some((_, setup)) = &last else { continue };
         let process = (block.needs == "process").then(|| Subject::start(&["4", "1"]));
-        let script = block.script.replace("/proc/vmcore", "vmcore").replace("/var/crash/", "crash/");
+        let mut script = block.script.replace("/proc/vmcore", "vmcore").replace("/var/crash/", "crash/");
+        let server = (block.chapter == "remote").then(|| {
+            let dump = std::fs::read(setup.path("dump")).unwrap();
+            Server::start(move |request| Response::range(request, &dump, "v1"))
+        });
+        if let Some(server) = &server {
+            script = script.replace("https://crashes.example.com", &server.url(""));
+        }
         let path = format!("{}:{}", setup.path("bin").display(), std::env::var("PATH").unwrap());
         let output = Command::new("sh")
             .args(["-e", "-c", &script])
             .current_dir(setup.directory.path())
             .env("PATH", path)
+            .env("NO_PROXY", "127.0.0.1")
             .env("PID", process.as_ref().map_or(String::new(), Subject::pid))
             .output()
             .unwrap();

@@ -28,14 +28,14 @@ use crate::sandbox::Sandbox;
   pagehaul convert -d 31 -c zstd:3 vmcore small   filter and recompress
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
 pub(crate) struct ConvertArguments {
-    /// The dump, or the parts of a split set in any order; last, the file to write (`-`: a flattened stream)
+    /// The dump, or the parts of a split set in any order, files or URLs; last, the file to write (`-`: a flattened stream)
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Pages to exclude, as for `capture` [default: none]
     #[arg(short, long, value_name = "LEVEL")]
     dump_level: Option<DumpLevel>,
     #[command(flatten)]
-    dump: DumpOutput,
+    pub(crate) dump: DumpOutput,
 }
 
 pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {

@@ -9,7 +9,7 @@ use pagehaul_kernel::{Caller, KernelLog, Record};
 use pagehaul_present::printable;
 use serde::Serialize;
 
-use crate::cli::options::{Dumps, Json};
+use crate::cli::options::{Dumps, Json, Verbose};
 use crate::printed;
 
 /// Print the kernel log of a dump
@@ -19,6 +19,8 @@ use crate::printed;
 pub(crate) struct DmesgArguments {
     #[command(flatten)]
     dumps: Dumps,
+    #[command(flatten)]
+    pub(crate) verbose: Verbose,
     /// Begin each line with its facility and level
     #[arg(short = 'x', long)]
     decode: bool,

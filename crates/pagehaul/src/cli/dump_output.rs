@@ -39,9 +39,9 @@ pub(crate) struct DumpOutput {
     checksums: bool,
     #[command(flatten)]
     reporting: Reporting,
-    /// Print more about the kernel and the dump
+    /// Print more about the kernel and the dump, and how much of a source on a server was fetched
     #[arg(short, long, conflicts_with = "quiet")]
-    verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -6,7 +6,7 @@ use clap::Args;
 use pagehaul_facts::Facts;
 use pagehaul_vmcore::Source;
 
-use crate::cli::options::Dumps;
+use crate::cli::options::{Dumps, Verbose};
 use crate::crash_report::{Outcome, limit_process};
 use crate::printed;
 
@@ -21,6 +21,8 @@ use crate::printed;
 pub(crate) struct FactsArguments {
     #[command(flatten)]
     dumps: Dumps,
+    #[command(flatten)]
+    pub(crate) verbose: Verbose,
     /// For `capture --facts`: print them for the capture
     #[arg(long, hide = true)]
     for_capture: bool,

@@ -16,7 +16,7 @@ use pagehaul_vmcore::ElfVmcore;
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
-use crate::cli::options::{Dumps, Json};
+use crate::cli::options::{Dumps, Json, Verbose};
 use crate::sandbox::Sandbox;
 
 /// Describe a dump: format, kernel, time, dump level, codecs, completeness; memory map and registers
@@ -24,6 +24,8 @@ use crate::sandbox::Sandbox;
 pub(crate) struct InfoArguments {
     #[command(flatten)]
     dumps: Dumps,
+    #[command(flatten)]
+    pub(crate) verbose: Verbose,
     /// Also count the pages of each class, from the kernel's struct pages
     #[arg(long)]
     classes: bool,

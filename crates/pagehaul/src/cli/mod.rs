@@ -49,6 +49,25 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+#[cfg(feature = "remote")]
+impl Command {
+    /// Whether to print how much was fetched.
+    pub(crate) fn tells_fetched(&self) -> bool {
+        match self {
+            Self::Convert(arguments) => arguments.dump.verbose,
+            Self::Info(arguments) => arguments.verbose.is_set(),
+            Self::Triage(arguments) => arguments.verbose.is_set(),
+            Self::Facts(arguments) => arguments.verbose.is_set(),
+            Self::Dmesg(arguments) => arguments.verbose.is_set(),
+            Self::Read(arguments) => arguments.verbose.is_set(),
+            #[cfg(feature = "census")]
+            Self::Pages(arguments) => arguments.verbose.is_set(),
+            Self::Verify(arguments) => arguments.verbose,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Capture(capture::CaptureArguments),

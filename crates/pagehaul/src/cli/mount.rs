@@ -29,7 +29,7 @@ use crate::printed;
   pagehaul mount dump /mnt
   pagehaul mount --background part.1 part.2 part.3 /mnt && drgn -c /mnt/vmcore; umount /mnt")]
 pub(crate) struct MountArguments {
-    /// The dump, or the parts of a split set in any order; last, an empty directory
+    /// The dump, or the parts of a split set in any order, files or URLs; last, an empty directory
     #[arg(required = true, num_args = 2.., value_names = ["DUMP", "DIR"])]
     files: Vec<PathBuf>,
     /// What reads of excluded pages return; reads of missing and damaged pages always fail

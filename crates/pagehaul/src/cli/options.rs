@@ -22,9 +22,26 @@ use crate::sandbox::Sandbox;
 /// The dump that a command reads.
 #[derive(Debug, Args)]
 pub(crate) struct Dumps {
-    /// The dump, or the parts of a split set
+    /// The dump, or the parts of a split set: files, or URLs (http://, https://, s3://BUCKET/KEY)
     #[arg(required = true, value_name = "DUMP")]
     pub(crate) dumps: Vec<PathBuf>,
+}
+
+/// `--verbose`, of commands that read dumps.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Verbose {
+    #[cfg(feature = "remote")]
+    /// Print on standard error how much of a dump on a server was fetched
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[cfg(feature = "remote")]
+impl Verbose {
+    /// Whether it is given.
+    pub(crate) fn is_set(self) -> bool {
+        self.verbose
+    }
 }
 
 impl Dumps {

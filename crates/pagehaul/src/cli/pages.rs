@@ -10,7 +10,7 @@ use pagehaul_kernel::Kernel;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
-use crate::cli::options::{Dumps, Html, Json, Threads};
+use crate::cli::options::{Dumps, Html, Json, Threads, Verbose};
 use crate::sandbox::Sandbox;
 use crate::{files, printed};
 
@@ -26,6 +26,8 @@ use crate::{files, printed};
 pub(crate) struct PagesArguments {
     #[command(flatten)]
     dumps: Dumps,
+    #[command(flatten)]
+    pub(crate) verbose: Verbose,
     #[command(flatten)]
     json: Json,
     #[command(flatten)]

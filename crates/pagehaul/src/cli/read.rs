@@ -12,7 +12,7 @@ use pagehaul_present::number::parse_bytes;
 use pagehaul_vmcore::Source;
 use pagehaul_vmcore::sweep::sweep;
 
-use crate::cli::options::{Dumps, Threads};
+use crate::cli::options::{Dumps, Threads, Verbose};
 use crate::usage;
 
 /// Read memory at a physical or virtual address
@@ -30,6 +30,8 @@ use crate::usage;
 pub(crate) struct ReadArguments {
     #[command(flatten)]
     dumps: Dumps,
+    #[command(flatten)]
+    pub(crate) verbose: Verbose,
     /// Physical address, decimal or hexadecimal with 0x
     #[arg(long, value_name = "ADDR", value_parser = number, required_unless_present = "virt", conflicts_with = "virt")]
     phys: Option<u64>,

@@ -16,7 +16,7 @@ use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
-use crate::cli::options::Json;
+use crate::cli::options::{Json, Verbose};
 use crate::crash_report::{CrashReport, Outcome, limit_process};
 #[cfg(feature = "html")]
 use crate::files;
@@ -43,6 +43,7 @@ const LIVE: &str = "/proc/kcore";
   pagehaul triage dump --stacks
   pagehaul triage dump --pid 1
   pagehaul triage dump --html report.html
+  pagehaul triage s3://crashes/host7/dump.flat
   pagehaul triage --live
   pagehaul triage diff before after
   pagehaul triage dump --json"
@@ -50,7 +51,7 @@ const LIVE: &str = "/proc/kcore";
 pub(crate) struct TriageArguments {
     #[command(subcommand)]
     command: Option<TriageCommand>,
-    /// The dump, or the parts of a split set
+    /// The dump, or the parts of a split set: files, or URLs (http://, https://, s3://BUCKET/KEY)
     #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "DUMP")]
     dumps: Vec<PathBuf>,
     /// Read the running kernel (/proc/kcore) instead of a dump. Needs root
@@ -70,6 +71,8 @@ pub(crate) struct TriageArguments {
     pid: Option<u32>,
     #[command(flatten)]
     json: Json,
+    #[command(flatten)]
+    pub(crate) verbose: Verbose,
     /// Write all sections as one web page, which needs no network
     #[cfg(feature = "html")]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "tasks", "stacks", "pid", "section"])]

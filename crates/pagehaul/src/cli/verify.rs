@@ -37,9 +37,9 @@ pub(crate) struct VerifyArguments {
     dumps: Dumps,
     #[command(flatten)]
     threads: Threads,
-    /// List every missing or damaged page
+    /// List every missing or damaged page, and print on standard error how much of a dump on a server was fetched
     #[arg(short, long)]
-    verbose: bool,
+    pub(crate) verbose: bool,
     #[command(flatten)]
     json: Json,
 }

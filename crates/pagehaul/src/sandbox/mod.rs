@@ -29,7 +29,13 @@ impl Sandbox {
     }
 
     /// Confines the process, for good. Must precede the first thread, since Landlock binds only its caller and later threads.
+    ///
+    /// URLs among the inputs are fetched by another process, which is not confined and parses nothing.
     pub(crate) fn enter(self) {
+        #[cfg(feature = "remote")]
+        if let Err(error) = pagehaul_remote::fetch_in_another_process(&self.inputs) {
+            tell!("pagehaul: cannot start the process that fetches URLs: {error}");
+        }
         files::restrict(&self.inputs, &self.outputs);
         system_calls::restrict();
     }
