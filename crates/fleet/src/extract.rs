@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use pagehaul_physmem::file::is_url;
 use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
 use pagehaul_run::{ChildOutput, output_within};
@@ -20,8 +21,8 @@ const MOST_OUTPUT: u64 = 1 << 20;
 
 /// Make Parquet tables of dumps: one file per dump and table
 ///
-/// DUMP is a dump or vmcore of any format, or the facts that `capture --facts` wrote. Tables are
-/// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
+/// DUMP is a dump or vmcore of any format, or the facts that `capture --facts` wrote: a file, or a URL (http://, https://,
+/// s3://BUCKET/KEY). Tables are DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
 /// DIR/manifest has a file per DUMP, with what could not be made and why. Other processes read each dump, with a time limit and
 /// 1 GiB of memory: a bad dump is a failed row.
 ///
@@ -30,6 +31,7 @@ const MOST_OUTPUT: u64 = 1 << 20;
 #[command(after_help = "Examples:
   pagehaul-fleet extract /var/crash/*/dump --to tables
   pagehaul-fleet extract *.facts.json.zst --to tables
+  pagehaul-fleet extract s3://crashes/host7/dump.flat --to tables
   pagehaul-fleet extract --split dump.0 dump.1 --to tables
   ls /dumps | xargs -P 8 -n 20 pagehaul-fleet extract --to tables")]
 pub(crate) struct ExtractArguments {
@@ -149,7 +151,10 @@ fn in_process(
 
 /// Writes the row of a dump to the manifest, under a name made of the dump's path: the next try replaces it.
 fn record(to: &Path, row: &Row) -> anyhow::Result<()> {
-    let path = std::path::absolute(&row.path).unwrap_or_else(|_| row.path.clone());
+    let path = match is_url(&row.path) {
+        true => row.path.clone(),
+        false => std::path::absolute(&row.path).unwrap_or_else(|_| row.path.clone()),
+    };
     let name = twox_hash::XxHash3_64::oneshot(path.as_os_str().as_encoded_bytes());
     put(&to.join("manifest/v=1").join(format!("{name:016x}.json")), |out| {
         serde_json::to_writer_pretty(&mut *out, row)?;

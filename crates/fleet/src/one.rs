@@ -1,7 +1,7 @@
 //! Makes tables of one dump, in a separate process for each stage. What a damaged dump does to a stage leaves the tables of the others.
 
 use std::fs;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +13,8 @@ use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
-use pagehaul_vmcore::{Source, SourceKind};
+use pagehaul_physmem::file::shown;
+use pagehaul_vmcore::{Source, SourceKind, open_file};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +81,7 @@ pub(crate) struct Row {
 impl Row {
     /// Returns the row of a dump without tables.
     pub(crate) fn new(path: &Path, error: Option<String>) -> Self {
-        Self { path: path.to_owned(), error, crash_id: None, tables: Vec::new(), missing: Vec::new() }
+        Self { path: shown(path).to_owned(), error, crash_id: None, tables: Vec::new(), missing: Vec::new() }
     }
 
     /// Notes why tables are absent.
@@ -146,7 +147,7 @@ fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
 
 /// Whether a file holds facts, by its name.
 pub(crate) fn is_facts(path: &Path) -> bool {
-    let name = path.as_os_str().to_string_lossy();
+    let name = shown(path).as_os_str().to_string_lossy();
     name.ends_with(".json") || name.ends_with(".json.zst")
 }
 
@@ -245,18 +246,17 @@ fn file(source: &Source, dumps: &[PathBuf]) -> DumpFile {
         // ELF files do not say it.
         level: source.dumps().first().map(|dump| dump.dump_level()),
         complete: Some(!source.is_incomplete()),
-        size_bytes: dumps.iter().map(|path| Some(fs::metadata(path).ok()?.len())).sum(),
+        size_bytes: dumps.iter().map(|path| Some(open_file(path).ok()?.size())).sum(),
     }
 }
 
 /// Reads what `capture --facts` or `facts` wrote.
 fn from_facts(path: &Path) -> anyhow::Result<Facts> {
+    let file = open_file(path)?;
+    let path = file.path();
     let read = || format!("cannot read {}", path.display());
-    let mut bytes = Vec::new();
-    BufReader::new(fs::File::open(path).with_context(read)?)
-        .take(MOST_FACTS)
-        .read_to_end(&mut bytes)
-        .with_context(read)?;
+    let mut bytes = vec![0; file.size().min(MOST_FACTS) as usize];
+    file.read_exact_at(0, &mut bytes).with_context(read)?;
     if path.extension().is_some_and(|extension| extension == "zst") {
         let mut text = Vec::new();
         FrameDecompressor::new()?.decompress(&bytes, &mut text, MOST_FACTS as usize).with_context(read)?;

@@ -1,12 +1,15 @@
 //! Tables of dumps by the program.
 
 mod common;
+#[path = "../../remote/tests/server/mod.rs"]
+mod server;
 
 use std::fs;
 
 use common::{OOPS, files, fleet, machine, rows, succeeds};
 use pagehaul_synth::Era;
 use serde_json::Value;
+use server::{Response, Server};
 
 /// Dumps of a crash on two kernels, of a requested one, and a file that is not a dump.
 fn dumps() -> tempfile::TempDir {
@@ -47,6 +50,34 @@ fn a_bad_dump_is_a_failed_row_and_the_rest_is_reported() {
     assert_eq!(report["signatures"][1]["kind"], "requested");
     let text = succeeds(dumps.path(), &["report", "tables"]);
     assert!(text.contains("null-deref in demo:demo_fill"), "{text}");
+}
+
+#[test]
+fn dumps_on_a_server_give_the_same_tables() {
+    let dumps = dumps();
+    let bytes = fs::read(dumps.path().join("oops.kdump")).unwrap();
+    let server = Server::start(move |request| match request.target.starts_with("/oops.kdump?") {
+        true => Response::range(request, &bytes, "v1"),
+        false => Response::status(404, ""),
+    });
+    let tables = |dump: &str, to: &str| {
+        let output = fleet(dumps.path(), &["extract", dump, "--to", to]);
+        let shorter = |(path, bytes): (String, Vec<u8>)| (path.split_once(to).unwrap().1.to_owned(), bytes);
+        let (manifest, tables): (Vec<_>, Vec<_>) = files(&dumps.path().join(to))
+            .into_iter()
+            .map(shorter)
+            .partition(|(path, _)| path.contains("manifest"));
+        let manifest =
+            manifest.into_iter().map(|(_, bytes)| String::from_utf8(bytes).unwrap()).collect::<String>();
+        (output.status.code(), tables, manifest)
+    };
+    let (code, local, _) = tables("oops.kdump", "local");
+    assert_eq!((code, local.is_empty()), (Some(0), false));
+    let (code, remote, manifest) = tables(&server.url("/oops.kdump?X-Amz-Signature=hidden"), "remote");
+    assert!(code == Some(0) && remote == local, "{manifest}");
+    assert!(manifest.contains(&server.url("/oops.kdump\"")), "{manifest}");
+    let (code, remote, manifest) = tables(&server.url("/other"), "none");
+    assert!(code == Some(1) && remote.is_empty() && manifest.contains("404 Not Found"), "{manifest}");
 }
 
 #[test]

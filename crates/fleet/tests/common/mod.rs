@@ -14,6 +14,7 @@ pub fn fleet(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"))
         .args(arguments)
         .current_dir(directory)
+        .env("NO_PROXY", "127.0.0.1")
         .output()
         .unwrap()
 }
