@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-packages test-kdump test-arm64 static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-packages test-kdump test-arm64 test-arm64-emulator static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -22,9 +22,9 @@ help:
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
 	@echo "make fleet              pagehaul-fleet, which makes tables of the facts of many dumps"
 	@echo "make wheel              the Python package, in $(TARGET)/wheels/release"
-	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages"
+	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
-	@echo "make test-arm64         the binary for arm64, run by an emulator"
+	@echo "make test-arm64         the binary for arm64 in an emulator, and crashes of every arm64 kernel of the lab"
 	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
@@ -74,10 +74,13 @@ test: setup check guide static
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
-	$(MAKE) test-arm64
+	$(MAKE) test-arm64-emulator
+	$(TARGET)/release/lab validate --kernel 6.12-arm64
+	$(TARGET)/release/lab validate --kernel 6.12-arm64-16k
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
 test-full: test
+	$(TARGET)/release/lab validate --kernel arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
 	# It crashes at a moment in which usually, but not always, tasks reclaim memory.
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
@@ -100,9 +103,14 @@ static: setup-build
 	scripts/static.sh capture $(ARCH)
 
 # The binary for arm64, run on synthetic dumps by an emulator.
-test-arm64:
+test-arm64-emulator:
 	scripts/setup.sh build aarch64 emulator
 	scripts/test_arm64.sh
+
+# Guests with pages of 4 and 16 KiB, translated by QEMU, which the lab fetches.
+test-arm64: setup test-arm64-emulator
+	cargo build --release --locked -p pagehaul -p lab
+	$(TARGET)/release/lab validate --kernel arm64
 
 # The second program: Parquet tables of many crashes, and reports.
 fleet: setup-build
@@ -116,7 +124,8 @@ test-wheel: setup-demo
 	scripts/test_wheel.sh
 
 packages: setup
-	scripts/packages.sh
+	[ $(ARCH) = $$(uname -m) ] || scripts/setup.sh $(ARCH) emulator
+	scripts/packages.sh $(ARCH)
 
 # Installs and removes both packages in a clean Debian root.
 test-packages: setup

@@ -1,13 +1,16 @@
 //! Loads modules and the capture kernel.
 
-use crate::system::check;
+use crate::system::{bind, check};
 use crate::{Result, notify_host};
-use lab_guest::plan::message;
+use lab_guest::plan::{KEXEC, message};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
+/// The system call's number; libc lacks it for arm64 with musl.
+const KEXEC_FILE_LOAD: libc::c_long = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
 /// `KEXEC_FILE_ON_CRASH` of linux/kexec.h: the kernel starts after a panic, not on reboot.
 const KEXEC_FILE_ON_CRASH: libc::c_ulong = 2;
 
@@ -41,6 +44,16 @@ pub fn load_module(path: &Path, parameters: &str) -> Result<()> {
 
 /// Loads the capture kernel into the memory that `crashkernel=` reserved.
 pub fn load_capture_kernel(kernel: &str, initramfs: &str, command_line: &str) -> Result<()> {
+    if Path::new(KEXEC).exists() {
+        load_by_program(kernel, initramfs, command_line)?;
+    } else {
+        load_by_system_call(kernel, initramfs, command_line)?;
+    }
+    let loaded = fs::read_to_string("/sys/kernel/kexec_crash_loaded").unwrap_or_default();
+    if loaded.trim() == "1" { Ok(()) } else { Err("the kernel did not load the capture kernel".into()) }
+}
+
+fn load_by_system_call(kernel: &str, initramfs: &str, command_line: &str) -> Result<()> {
     let kernel_file = File::open(kernel).map_err(|e| format!("{kernel}: {e}"))?;
     let initramfs_file = File::open(initramfs).map_err(|e| format!("{initramfs}: {e}"))?;
     let line = CString::new(command_line).map_err(|e| format!("{command_line}: {e}"))?;
@@ -48,7 +61,7 @@ pub fn load_capture_kernel(kernel: &str, initramfs: &str, command_line: &str) ->
     // SAFETY: two open files and a string with its length, NUL included.
     let result = unsafe {
         libc::syscall(
-            libc::SYS_kexec_file_load,
+            KEXEC_FILE_LOAD,
             kernel_file.as_raw_fd(),
             initramfs_file.as_raw_fd(),
             length,
@@ -56,7 +69,46 @@ pub fn load_capture_kernel(kernel: &str, initramfs: &str, command_line: &str) ->
             KEXEC_FILE_ON_CRASH,
         )
     };
-    check(result, "kexec_file_load of the capture kernel (is crashkernel= large enough?)")?;
-    let loaded = fs::read_to_string("/sys/kernel/kexec_crash_loaded").unwrap_or_default();
-    if loaded.trim() == "1" { Ok(()) } else { Err("the kernel did not load the capture kernel".into()) }
+    check(result, "kexec_file_load of the capture kernel (is crashkernel= large enough?)").map(drop)
+}
+
+/// Loads it with kexec(8), for kernels without kexec_file_load.
+fn load_by_program(kernel: &str, initramfs: &str, command_line: &str) -> Result<()> {
+    provide_text_symbol()?;
+    let output = Command::new(KEXEC)
+        .args(["--kexec-syscall", "--load-panic", kernel])
+        .arg(format!("--initrd={initramfs}"))
+        .arg(format!("--command-line={command_line}"))
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("starting {KEXEC}: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{KEXEC}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// Adds `_text` to /proc/kallsyms where it is missing, as in kernels without CONFIG_KALLSYMS_ALL: kexec(8) takes it for 0
+/// then, and reading the resulting /proc/vmcore ends the capture kernel.
+fn provide_text_symbol() -> Result<()> {
+    const KALLSYMS: &str = "/proc/kallsyms";
+    const COPY: &str = "/tmp/kallsyms";
+    /// `_stext` follows the image's header, in the next segment (SEGMENT_ALIGN).
+    const HEADER: u64 = 64 << 10;
+    let symbols = fs::read_to_string(KALLSYMS).map_err(|e| format!("{KALLSYMS}: {e}"))?;
+    let address = |name: &str| {
+        let of = |line: &str| {
+            let mut words = line.split(' ');
+            let (address, _, found) = (words.next()?, words.next()?, words.next()?);
+            (found == name).then(|| u64::from_str_radix(address, 16).ok())?
+        };
+        symbols.lines().find_map(of)
+    };
+    if address("_text").is_some() {
+        return Ok(());
+    }
+    let stext = address("_stext").ok_or_else(|| format!("{KALLSYMS} has no _stext"))?;
+    let text = format!("{:016x} T _text\n{symbols}", stext.saturating_sub(HEADER));
+    fs::write(COPY, text).map_err(|e| format!("{COPY}: {e}"))?;
+    bind(COPY, KALLSYMS)
 }

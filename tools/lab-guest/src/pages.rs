@@ -3,14 +3,21 @@
 use crate::Result;
 use lab_guest::Class;
 use lab_guest::results::{Filled, Range, push_page};
-use lab_guest::stamp::{self, PAGE, Stamp};
+use lab_guest::stamp::{self, Stamp};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// Size of transparent huge pages, and of the HugeTLB pages used here, in bytes.
+/// Size of the transparent huge pages and of the HugeTLB pages used here, in bytes: PMD size with pages of 4 KiB, a
+/// contiguous group with pages of 16 KiB.
 pub const HUGE: usize = 2 << 20;
+
+/// Returns the kernel's page size in bytes.
+pub fn page_size() -> usize {
+    // SAFETY: no memory is passed.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
 
 /// A mapping without a destructor: its pages must exist when the kernel crashes.
 pub struct Mapping {
@@ -62,7 +69,7 @@ impl Mapping {
 
     /// Returns how many of its pages are resident, mapped by this program or not.
     pub fn resident(&self) -> Result<usize> {
-        let mut pages = vec![0_u8; self.length.div_ceil(PAGE)];
+        let mut pages = vec![0_u8; self.length.div_ceil(page_size())];
         // SAFETY: the range is this mapping, and a byte is written for each of its pages.
         let result = unsafe { libc::mincore(self.address.cast(), self.length, pages.as_mut_ptr()) };
         crate::system::check(result.into(), "mincore")?;
@@ -78,14 +85,14 @@ impl Mapping {
 
     /// Stamps the pages with sequence numbers from `first`.
     pub fn stamp(&mut self, class: Class, first: u64) {
-        for (page, sequence) in self.bytes().chunks_exact_mut(PAGE).zip(first..) {
+        for (page, sequence) in self.bytes().chunks_exact_mut(page_size()).zip(first..) {
             stamp::fill(page, Stamp { class, sequence });
         }
     }
 
     /// Reads a byte of each page, so that the page is mapped.
     pub fn touch(&mut self) {
-        for byte in self.bytes().iter().step_by(PAGE) {
+        for byte in self.bytes().iter().step_by(page_size()) {
             std::hint::black_box(*byte);
         }
     }
@@ -95,8 +102,8 @@ impl Mapping {
         const PRESENT: u64 = 1 << 63;
         const PFN: u64 = (1 << 55) - 1;
         let pagemap = File::open("/proc/self/pagemap").map_err(|e| format!("/proc/self/pagemap: {e}"))?;
-        let mut entries = vec![0_u8; self.length / PAGE * 8];
-        let offset = (self.address as usize / PAGE * 8) as u64;
+        let mut entries = vec![0_u8; self.length / page_size() * 8];
+        let offset = (self.address as usize / page_size() * 8) as u64;
         pagemap.read_exact_at(&mut entries, offset).map_err(|e| format!("/proc/self/pagemap: {e}"))?;
         let mut ranges = Vec::new();
         for (entry, sequence) in entries.chunks_exact(8).zip(first..) {
@@ -116,7 +123,7 @@ impl Mapping {
 
     /// Returns the manifest's entry for the pages.
     pub fn filled(&self, class: Class) -> Result<Filled> {
-        Ok(Filled { class, count: (self.length / PAGE) as u64, ranges: self.ranges(0)? })
+        Ok(Filled { class, count: (self.length / page_size()) as u64, ranges: self.ranges(0)? })
     }
 
     /// Returns the address of a byte, for system calls on a part of the mapping.

@@ -10,6 +10,8 @@ pub const MODULES: &str = "/modules";
 pub const PAGEHAUL: &str = "/bin/pagehaul";
 /// Path of the module that crashes the kernel, in the initramfs.
 pub const SCENARIO_MODULE: &str = "/crash_scenes.ko";
+/// Path of kexec(8) in the initramfs of guests whose kernels lack kexec_file_load.
+pub const KEXEC: &str = "/sbin/kexec";
 /// Path of the capture kernel in the first kernel's initramfs.
 pub const CAPTURE_KERNEL: &str = "/boot/vmlinuz";
 /// Path of the capture kernel's initramfs in the first kernel's.

@@ -1,18 +1,14 @@
 //! Pages that identify themselves.
 //!
-//! A stamped page of 4096 bytes holds, as little-endian 64-bit words: a magic number, the class, a sequence number
+//! A stamped page holds, as little-endian 64-bit words: a magic number, the class, a sequence number
 //! that is unique within the class, and from word 3 a pattern derived from both. The content alone reveals a page that
 //! is in the wrong place, truncated, or mixed with another.
 
 use crate::Class;
 
-/// Size of a stamped page in bytes.
-pub const PAGE: usize = 4096;
-
 /// First word of every stamp: "PHSTAMP1" in a hex dump.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"PHSTAMP1");
 
-const WORDS: usize = PAGE / 8;
 /// The pattern is incompressible up to this word and repeats after it: real pages compress to something between.
 const RANDOM_WORDS: usize = 128;
 
@@ -36,12 +32,12 @@ pub enum StampCheck {
     Corrupt(Stamp, usize),
 }
 
-/// Returns the words of a stamped page.
+/// Returns the words of a stamped page, of any size.
 fn words(stamp: Stamp) -> impl Iterator<Item = u64> {
     let seed = (u64::from(stamp.class as u32) << 40) ^ stamp.sequence;
     let mut state = seed;
     let mut word = 0;
-    (0..WORDS).map(move |i| {
+    (0_usize..).map(move |i| {
         match i {
             0 => return MAGIC,
             1 => return u64::from(stamp.class as u32),
@@ -60,7 +56,7 @@ fn words(stamp: Stamp) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Stamps `page`. A slice shorter than 4096 bytes gets the start of the pattern.
+/// Stamps `page`. A slice shorter than a page gets the start of the pattern.
 pub fn fill(page: &mut [u8], stamp: Stamp) {
     for (bytes, word) in page.chunks_exact_mut(8).zip(words(stamp)) {
         bytes.copy_from_slice(&word.to_le_bytes());
@@ -87,6 +83,8 @@ pub fn identify(page: &[u8]) -> StampCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PAGE: usize = 4096;
 
     fn stamped(class: Class, sequence: u64) -> [u8; PAGE] {
         let mut page = [0; PAGE];

@@ -24,6 +24,17 @@ pub fn mount(source: &str, target: &str, kind: &str, options: &str) -> Result<()
     check(result.into(), &format!("mounting {kind} of {source} on {target}")).map(drop)
 }
 
+/// Makes one file appear in the place of another.
+pub fn bind(source: &str, target: &str) -> Result<()> {
+    let c = |s: &str| CString::new(s).map_err(|e| format!("{s}: {e}"));
+    let (source_c, target_c) = (c(source)?, c(target)?);
+    let none = std::ptr::null();
+    // SAFETY: two NUL-terminated strings that outlive the call; MS_BIND ignores the null pointers.
+    let result =
+        unsafe { libc::mount(source_c.as_ptr(), target_c.as_ptr(), none, libc::MS_BIND, none.cast()) };
+    check(result.into(), &format!("mounting {source} on {target}")).map(drop)
+}
+
 /// Unmounts a file system, which also writes back its dirty pages.
 pub fn unmount(target: &str) -> Result<()> {
     let target_c = CString::new(target).map_err(|e| format!("{target}: {e}"))?;

@@ -81,7 +81,7 @@ def classify(prog, pages):
     anon = plain & (pages.mapping & 1 == 1)
     listed = flag("PG_lru") | flag("PG_swapbacked") & flag("PG_swapcache")
     cache = plain & ~anon & listed
-    file = plain & ~anon & ~listed & (pages.mapping >> 47 == 0x1FFFF) & (pages.mapping & 3 == 0) & (pages.refcount > 0)
+    file = plain & ~anon & ~listed & (pages.mapping >> 52 == 0xFFF) & (pages.mapping & 3 == 0) & (pages.refcount > 0)
 
     own = numpy.full(len(pages.flags), NUMBER["kernel"], numpy.uint8)
     own[typed] = NUMBER["typed"]

@@ -2,7 +2,7 @@
 
 import drgn
 import numpy
-from raw import PAGE, runs
+from raw import runs
 
 BATCH = 256
 """Number of pages to read at once."""
@@ -16,9 +16,9 @@ def compare(dump, kept, raw):
     for start, end in runs(kept):
         for pfn in range(start, end, BATCH):
             count = min(BATCH, end - pfn)
-            if read(prog, pfn, count, wrong) not in (None, raw.read(pfn, count)):
+            if read(prog, raw, pfn, count, wrong) not in (None, raw.read(pfn, count)):
                 wrong += [f"PFN {page:#x} has other contents" for page in range(pfn, pfn + count)
-                          if read(prog, page, 1, wrong) != raw.read(page)]
+                          if read(prog, raw, page, 1, wrong) != raw.read(page)]
     return wrong
 
 
@@ -29,7 +29,7 @@ def readable_excluded(dump, kept, raw):
     given = []
     for pfn in numpy.flatnonzero(~kept).tolist():
         try:
-            prog.read(pfn * PAGE, PAGE, physical=True)
+            prog.read(pfn * raw.page, raw.page, physical=True)
             given.append(f"PFN {pfn:#x} is excluded, but readable")
         except drgn.FaultError:
             pass
@@ -43,16 +43,16 @@ def salvaged(dump, kept, raw):
     lost, wrong = [], []
     pfns = numpy.flatnonzero(kept).tolist()
     # The first read makes libkdumpfile look for the kernel's text, and fails if that is missing.
-    read(prog, pfns[0], 1, [])
+    read(prog, raw, pfns[0], 1, [])
     for pfn in pfns:
-        if read(prog, pfn, 1, lost) not in (None, raw.read(pfn)):
+        if read(prog, raw, pfn, 1, lost) not in (None, raw.read(pfn)):
             wrong.append(f"PFN {pfn:#x} has other contents")
     return len(lost), wrong
 
 
-def read(prog, pfn, count, wrong):
+def read(prog, raw, pfn, count, wrong):
     try:
-        return prog.read(pfn * PAGE, count * PAGE, physical=True)
+        return prog.read(pfn * raw.page, count * raw.page, physical=True)
     except drgn.FaultError as error:
         wrong.append(f"PFN {pfn:#x} and {count - 1} more: {error}")
         return None

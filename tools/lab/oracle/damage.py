@@ -15,7 +15,9 @@ import sys
 import numpy
 from answers import CRASH_COMMANDS
 from dumps import Dump
-from raw import PAGE, Raw, sized
+from raw import Raw, sized
+
+PAGE = 4096
 
 RANDOM_CUTS = 100
 # KiB of memory per block of a split: the guest is smaller than makedumpfile's 1 GiB.

@@ -4,16 +4,16 @@ import mmap
 import struct
 
 import numpy
-from raw import PAGE, load_segments
+from raw import load_segments
 
 FLAT = b"makedumpfile\0"
 FLAT_HEADER = 4096
 
 
 class Dump:
-    """A dump in any of the formats."""
+    """A dump in any of the formats. ELF files do not say how large a `page` is."""
 
-    def __init__(self, path):
+    def __init__(self, path, page=4096):
         with open(path, "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.format = "kdump"
@@ -22,18 +22,18 @@ class Dump:
             data = Records(data)
         if data[:4] == b"\x7fELF":
             self.format = "elf"
-            self._elf(data)
+            self._elf(data, page)
         else:
             self._kdump(data)
 
-    def _elf(self, data):
+    def _elf(self, data, page):
         segments = load_segments(data)
-        pages = max((paddr + memory + PAGE - 1) // PAGE for _, paddr, _, memory in segments)
+        pages = max((paddr + memory + page - 1) // page for _, paddr, _, memory in segments)
         self.memory = numpy.zeros(pages, bool)
         self.kept = numpy.zeros(pages, bool)
         for _, paddr, in_file, in_memory in segments:
-            self.memory[paddr // PAGE : (paddr + in_memory + PAGE - 1) // PAGE] = True
-            self.kept[paddr // PAGE : (paddr + in_file + PAGE - 1) // PAGE] = True
+            self.memory[paddr // page : (paddr + in_memory + page - 1) // page] = True
+            self.kept[paddr // page : (paddr + in_file + page - 1) // page] = True
 
     def _kdump(self, data):
         header = data[:464]

@@ -10,7 +10,7 @@ import sys
 import drgn
 import numpy
 from dumps import Dump
-from raw import PAGE, Raw, sized
+from raw import Raw, sized
 
 STATUS = 424
 INCOMPLETE = 8
@@ -35,7 +35,7 @@ def inspect(path, raw):
     right = refused = wrong = 0
     for pfn in numpy.flatnonzero(asked).tolist():
         try:
-            page = prog.read(pfn * PAGE, PAGE, physical=True)
+            page = prog.read(pfn * raw.page, raw.page, physical=True)
         except drgn.FaultError:
             refused += bool(kept[pfn])
             continue

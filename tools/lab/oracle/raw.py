@@ -1,12 +1,14 @@
 """Reads the raw vmcore by its ELF program headers alone: the reference for all dumps."""
 
 import mmap
+import re
 import struct
 
 import numpy
 
-PAGE = 4096
 PT_LOAD = 1
+NOTES = 1 << 20
+"""The kernel writes the notes, with VMCOREINFO, to the start of the file."""
 
 
 class Raw:
@@ -16,19 +18,21 @@ class Raw:
         with open(path, "rb") as file:
             self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.segments = load_segments(self.bytes)
-        self.pages = max((paddr + size + PAGE - 1) // PAGE for _, paddr, size, _ in self.segments)
+        self.page = page = int(re.search(rb"\nPAGESIZE=(\d+)\n", self.bytes[:NOTES]).group(1))
+        """Bytes in a page, the unit of all PFNs."""
+        self.pages = max((paddr + size + page - 1) // page for _, paddr, size, _ in self.segments)
         self.present = numpy.zeros(self.pages, bool)
         """Pages that the vmcore holds at least in part."""
         self.whole = numpy.zeros(self.pages, bool)
         """Pages that it holds completely."""
         for _, paddr, size, _ in self.segments:
             if size:
-                self.present[paddr // PAGE : (paddr + size + PAGE - 1) // PAGE] = True
-                self.whole[(paddr + PAGE - 1) // PAGE : (paddr + size) // PAGE] = True
+                self.present[paddr // page : (paddr + size + page - 1) // page] = True
+                self.whole[(paddr + page - 1) // page : (paddr + size) // page] = True
 
     def read(self, pfn, count=1):
         """Returns pages `pfn` to `pfn + count`, with zeros for what the vmcore does not hold."""
-        first, last = pfn * PAGE, (pfn + count) * PAGE
+        first, last = pfn * self.page, (pfn + count) * self.page
         for offset, paddr, size, _ in self.segments:
             if paddr <= first and last <= paddr + size:
                 return self.bytes[offset + first - paddr : offset + last - paddr]

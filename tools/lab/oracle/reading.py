@@ -7,7 +7,7 @@ import pathlib
 import re
 import subprocess
 
-from raw import PAGE, load_segments, runs
+from raw import load_segments, runs
 
 BATCH = 256
 """Number of pages to compare at once."""
@@ -53,19 +53,19 @@ def mounted(pagehaul, directory, *dumps):
 
 def compare(vmcore, kept, raw):
     """Maps a mounted vmcore, and returns descriptions of kept pages that differ."""
-    wrong = []
+    wrong, size = [], raw.page
     with open(vmcore, "rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     # The kernel image has a second segment with the same bytes.
     places = {}
     for offset, paddr, in_file, _ in load_segments(data):
-        for page in range(paddr // PAGE, (paddr + in_file + PAGE - 1) // PAGE):
-            places[page] = (offset - paddr % PAGE) + (page - paddr // PAGE) * PAGE
+        for page in range(paddr // size, (paddr + in_file + size - 1) // size):
+            places[page] = (offset - paddr % size) + (page - paddr // size) * size
     for start, end in runs(kept):
         for pfn in range(start, end, BATCH):
             count = min(BATCH, end - pfn)
             # Pages of a run are not consecutive in the file if two segments meet.
-            found = b"".join(data[places[page] : places[page] + PAGE] for page in range(pfn, pfn + count))
+            found = b"".join(data[places[page] : places[page] + size] for page in range(pfn, pfn + count))
             if found != raw.read(pfn, count):
                 wrong.append(f"PFN {pfn:#x} and {count - 1} more have other contents")
     data.close()

@@ -5,7 +5,6 @@ import os
 import pathlib
 
 import drgn
-from raw import PAGE
 
 MACHINE_PHYSICAL = 1
 """KDUMP_MACHPHYSADDR of libkdumpfile's kdump_addrspace_t."""
@@ -29,10 +28,10 @@ class FileSet:
         if self.library.kdump_open_fdset(self.context, len(self.files), files):
             raise SystemExit(f"libkdumpfile cannot use {paths}: {self.library.kdump_get_err(self.context).decode()}")
 
-    def page(self, pfn):
+    def page(self, pfn, size):
         """Returns the page's bytes, or None if it is excluded or unreadable."""
-        buffer, length = ctypes.create_string_buffer(PAGE), ctypes.c_size_t(PAGE)
-        status = self.library.kdump_read(self.context, MACHINE_PHYSICAL, pfn * PAGE, buffer, ctypes.byref(length))
+        buffer, length = ctypes.create_string_buffer(size), ctypes.c_size_t(size)
+        status = self.library.kdump_read(self.context, MACHINE_PHYSICAL, pfn * size, buffer, ctypes.byref(length))
         return buffer.raw if status == 0 else None
 
     def close(self):
@@ -52,7 +51,7 @@ def compare(paths, kept, raw):
     files = FileSet(paths)
     wrong = []
     for pfn, is_kept in enumerate(kept.tolist()):
-        found = files.page(pfn)
+        found = files.page(pfn, raw.page)
         if is_kept and found != raw.read(pfn):
             wrong.append(f"PFN {pfn:#x} {'is missing' if found is None else 'has other contents'}")
         elif not is_kept and found is not None:

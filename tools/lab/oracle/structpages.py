@@ -1,12 +1,13 @@
 """Reads the struct pages of a crashed kernel as columns of numbers, with the kernel's debug symbols.
 
-Independent of VMCOREINFO and pagehaul: offsets come from DWARF, the array's address from the kernel's `vmemmap_base`.
+Independent of VMCOREINFO's offsets and of pagehaul: offsets come from DWARF, the array's address from drgn.
 """
 
 import drgn
 import numpy
 
-SECTION_PAGES = 1 << (27 - 12)
+BATCH = 1 << 15
+"""Pages whose struct pages are read at once: a memory section of most machines."""
 
 
 class StructPages:
@@ -15,11 +16,13 @@ class StructPages:
     def __init__(self, prog, pages):
         page = prog.type("struct page")
         self.size = page.size
-        self.base = prog["vmemmap_base"].value_()
+        self.base = prog["vmemmap"].value_()
+        """Address of the struct page of PFN 0."""
+        self.page = prog["PAGE_SIZE"].value_()
         self.there = numpy.zeros(pages, bool)
         table = numpy.zeros((pages, self.size), numpy.uint8)
-        for first in range(0, pages, SECTION_PAGES):
-            self._read(prog, table, first, min(first + SECTION_PAGES, pages))
+        for first in range(0, pages, BATCH):
+            self._read(prog, table, first, min(first + BATCH, pages))
         word = lambda at, kind: numpy.ascontiguousarray(table[:, at : at + numpy.dtype(kind).itemsize]).view(kind)[:, 0]
         at = lambda *names: member(prog, *names)
         self.flags = word(at("flags"), "<u8")
@@ -35,13 +38,13 @@ class StructPages:
             self.dtor = None
 
     def _read(self, prog, table, first, end):
-        """Reads one section, page by page if parts of it are missing."""
+        """Reads one batch, page by page if parts of it are missing."""
         try:
             self._store(table, first, prog.read(self.base + first * self.size, (end - first) * self.size))
             return
         except drgn.FaultError:
             pass
-        step = 4096 // self.size
+        step = self.page // self.size
         for pfn in range(first, end, step):
             count = min(step, end - pfn)
             try:
@@ -61,7 +64,7 @@ class StructPages:
         # HugeTLB's vmemmap optimisation (5.14; one page kept since 5.18) maps the head's page of struct pages again for
         # the tails. Such a copy starts a page, has PG_head, and the next struct page names the real head.
         next_word = numpy.append(self.compound[1:], numpy.uint64(0))
-        copies = self.there & ~tail & (self.flags >> head_flag & 1 == 1) & (pfns * self.size % 4096 == 0)
+        copies = self.there & ~tail & (self.flags >> head_flag & 1 == 1) & (pfns * self.size % self.page == 0)
         copies &= next_word & 1 == 1
         word = numpy.where(copies, next_word, self.compound)
         named = tail | copies

@@ -22,7 +22,7 @@ import reading
 import splits
 from classify import CLASSES, NUMBER, classify, excluded
 from dumps import Dump
-from raw import Raw, sized
+from raw import NOTES, Raw, sized
 from structpages import StructPages
 
 LEVELS = [0, 1, 2, 4, 8, 16, 31]
@@ -48,8 +48,7 @@ class Validator:
         prog.load_debug_info([args.vmlinux])
         pages = StructPages(prog, self.raw.pages)
         self.classes, heads, notes = classify(prog, pages)
-        # VMCOREINFO is in the notes at the start of the file.
-        exports = self.raw.bytes.find(b"NUMBER(PG_hwpoison)=", 0, 1 << 20) >= 0
+        exports = self.raw.bytes.find(b"NUMBER(PG_hwpoison)=", 0, NOTES) >= 0
         self.oracle = {"heads": heads, "copies": pages.copies, "exports_poison": exports,
                        "renamed": any(m.name == "compound_info" for m in members(prog.type("struct page")))}
         self.manifest = json.loads(pathlib.Path(args.manifest).read_text())
@@ -79,6 +78,10 @@ class Validator:
         subprocess.run(command, check=True)
         return str(path)
 
+    def pages_of(self, path):
+        """Returns which pages a dump holds."""
+        return sized(Dump(path, self.raw.page).kept, self.raw.pages)
+
     def expected(self, level):
         """Returns the pages that a dump of this level should hold, according to the debug symbols."""
         return self.raw.present & ~excluded(level)[self.classes]
@@ -87,7 +90,7 @@ class Validator:
         """Checks which pages each level keeps, and compares with makedumpfile."""
         for level in LEVELS:
             path = self.capture("level", "-d", str(level), "-c", "lzo")
-            kept = sized(Dump(path).kept, self.raw.pages)
+            kept = self.pages_of(path)
             should = self.expected(level)
             problems = [f"PFN {pfn:#x} ({CLASSES[self.classes[pfn]]}) is {'kept' if kept[pfn] else 'excluded'}"
                         for pfn in numpy.flatnonzero(kept != should).tolist()]
@@ -120,7 +123,7 @@ class Validator:
         path.unlink(missing_ok=True)
         subprocess.run([self.args.makedumpfile, "--message-level", "0", "-d", str(level), "-l", self.args.vmcore, path],
                        check=True, stdout=subprocess.DEVNULL)
-        theirs = sized(Dump(path).kept, self.raw.pages)
+        theirs = self.pages_of(path)
         found, example = peer.compare(level, kept, theirs, self.classes, self.oracle, self.raw)
         for (direction, reason, name), pages in sorted(found.items(), key=str):
             if reason:
@@ -139,7 +142,7 @@ class Validator:
         for codec, format_ in ways + (more if self.args.thorough else []):
             what = f"{format_} {codec}"
             path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
-            kept = sized(Dump(path).kept, self.raw.pages)
+            kept = self.pages_of(path)
             missing = numpy.flatnonzero(self.expected(31) & ~kept).tolist()
             self.check(f"{what}: no page of level 31 is missing", [f"PFN {pfn:#x}" for pfn in missing])
             if format_ != "elf":
@@ -155,7 +158,7 @@ class Validator:
                 self.reading(what, path, kept, truth)
         for codec, format_ in [] if self.args.thorough else more:
             path = self.capture("format", "-d", "31", "-c", codec, "-f", format_)
-            kept = sized(Dump(path).kept, self.raw.pages)
+            kept = self.pages_of(path)
             self.check(f"{format_} {codec}: contents equal the vmcore", contents.compare(path, kept, self.raw))
             self.compare_mounted(f"{format_} {codec}", kept, path)
         self.crash()
@@ -243,7 +246,7 @@ class Validator:
             done = subprocess.run([self.args.pagehaul, "convert", "-q", "--json", "--force", truncated, salvaged],
                                   capture_output=True, text=True)
             unreadable = json.loads(done.stdout)["unreadable_pages"]
-            kept = sized(Dump(str(salvaged)).kept, self.raw.pages)
+            kept = self.pages_of(str(salvaged))
             lost, problems = contents.salvaged(str(salvaged), kept, self.raw)
             if (done.returncode, lost) != (3, unreadable):
                 problems.append(f"convert exited with {done.returncode} and reported {unreadable} lost pages, not 3 and {lost}")

@@ -3,6 +3,7 @@
 //! apt runs with its own root directory in the cache and sources for the suites requested. The mirror is the one the
 //! machine uses; the Debian archive keyring signs every suite. Root is not needed.
 
+use crate::Architecture;
 use crate::cache::{self, Key};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -18,15 +19,26 @@ const SUITES: [&str; 8] =
 /// The packages of a set of Debian suites.
 pub struct Apt {
     root: PathBuf,
+    architecture: Architecture,
     default_suite: String,
 }
 
 impl Apt {
-    /// Sets up apt for these suites. The last suite takes precedence. Package lists are fetched once, and again with
-    /// `refresh`.
+    /// Sets up apt for these suites and x86_64. The last suite takes precedence. Package lists are fetched once, and again
+    /// with `refresh`.
     pub fn new(suites: &[&str], refresh: bool) -> Result<Apt> {
-        let root = cache::directory()?.join("apt").join(suites.join("+"));
-        let apt = Apt { root, default_suite: (*suites.last().context("no suite named")?).to_owned() };
+        Apt::with_packages_for(Architecture::X86_64, suites, refresh)
+    }
+
+    /// Sets up apt for these suites and an architecture.
+    pub fn with_packages_for(architecture: Architecture, suites: &[&str], refresh: bool) -> Result<Apt> {
+        let mut directory = suites.join("+");
+        if architecture != Architecture::X86_64 {
+            directory = format!("{directory}-{}", architecture.debian());
+        }
+        let root = cache::directory()?.join("apt").join(directory);
+        let default_suite = (*suites.last().context("no suite named")?).to_owned();
+        let apt = Apt { root, architecture, default_suite };
         let _guard = cache::lock("apt")?;
         let ready = apt.root.join("ready");
         if ready.exists() && !refresh {
@@ -156,8 +168,8 @@ impl Apt {
             ("APT::Sandbox::User", String::new()),
             // Nothing is installed, so that the system's locks are not needed.
             ("Debug::NoLocking", "1".into()),
-            ("APT::Architecture", "amd64".into()),
-            ("APT::Architectures", "amd64".into()),
+            ("APT::Architecture", self.architecture.debian().into()),
+            ("APT::Architectures", self.architecture.debian().into()),
             ("Acquire::Languages", "none".into()),
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".into()),
             ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".into()),

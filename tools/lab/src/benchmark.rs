@@ -37,7 +37,8 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
     }
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
-    let guest = build::guest()?;
+    kernel.require_host_architecture()?;
+    let guest = build::guest(kernel.architecture)?;
     let plan = Plan {
         // The rest holds the kernel, and stays free.
         fill: Fill::Files { cache_mib: config.memory_mib * 40 / 100, anon_mib: config.memory_mib * 35 / 100 },

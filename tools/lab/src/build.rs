@@ -1,21 +1,47 @@
 //! Builds the programs that go into a guest, one static file each, and test programs.
 
+use crate::Architecture;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const MUSL: &str = "x86_64-unknown-linux-musl";
+const MUSL: &str = Architecture::X86_64.musl();
 const GLIBC: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the init of the guests. It is all Rust.
-pub fn guest() -> Result<PathBuf> {
-    static_program("lab-guest", "", has_target(MUSL))
+pub fn guest(architecture: Architecture) -> Result<PathBuf> {
+    match architecture {
+        Architecture::X86_64 => static_program("lab-guest", "", has_target(MUSL)),
+        Architecture::Arm64 => cross_program("lab-guest"),
+    }
 }
 
 /// Builds pagehaul as capture kernels have it. Some of its codecs are C, so the musl target alone is not enough: it also
 /// takes musl's compiler (Debian's musl-tools).
-pub fn pagehaul() -> Result<PathBuf> {
-    static_program("pagehaul", "", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+pub fn pagehaul(architecture: Architecture) -> Result<PathBuf> {
+    match architecture {
+        Architecture::X86_64 => {
+            static_program("pagehaul", "", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+        }
+        Architecture::Arm64 => cross_program("pagehaul"),
+    }
+}
+
+/// Builds a program of this workspace for arm64, with the compiler of Debian's gcc-aarch64-linux-gnu and Rust's own linker, as
+/// scripts/static.sh does.
+fn cross_program(package: &str) -> Result<PathBuf> {
+    let target = Architecture::Arm64.musl();
+    if !has_target(target) {
+        bail!("Rust has no target {target}: `scripts/setup.sh build aarch64` adds it");
+    }
+    let mut command = cargo();
+    command
+        .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
+        .args(["--no-default-features"])
+        .env("CC_aarch64_unknown_linux_musl", "aarch64-linux-gnu-gcc")
+        .env("AR_aarch64_unknown_linux_musl", "aarch64-linux-gnu-ar")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+    run(command, &format!("{package} for {target}"))
 }
 
 /// Builds pagehaul with the commands that workloads use: reclaim, latency, vmalloc.

@@ -2,7 +2,7 @@
 
 use crate::apt::Apt;
 use crate::cache;
-use crate::kernels::{self, Kernel};
+use crate::kernels::Kernel;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub fn get(kernel: &Kernel) -> Result<DebugInfo> {
 }
 
 fn fetch(kernel: &Kernel, into: &Path) -> Result<()> {
-    let apt = Apt::new(&[kernels::series(&kernel.series)?.suite], false)?;
+    let apt = Apt::with_packages_for(kernel.architecture, &[&kernel.suite], false)?;
     let name = format!("linux-image-{}-dbg", kernel.release);
     let package = if apt.names(&name)?.contains(&name) {
         apt.download(&name)?
@@ -45,7 +45,8 @@ fn fetch(kernel: &Kernel, into: &Path) -> Result<()> {
         let image = format!("linux-image-{}", kernel.release);
         apt.download_unlisted(&image, |uri| {
             // Signed images have a separate source package; the symbols are in linux's.
-            uri.replace("/linux-signed-amd64/", "/linux/").replace(&format!("{image}_"), &format!("{name}_"))
+            let signed = format!("/linux-signed-{}/", kernel.architecture.debian());
+            uri.replace(&signed, "/linux/").replace(&format!("{image}_"), &format!("{name}_"))
         })?
     };
     let unpacked = into.join("unpacked");

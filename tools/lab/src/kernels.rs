@@ -1,9 +1,10 @@
 //! The Debian kernels that the lab crashes.
 //!
-//! The cloud-amd64 images are small, and have crash dumps, kexec and ext4 built in. Each kernel is pinned by suite and
+//! The cloud images are small, and have crash dumps, kexec and ext4 built in. Each kernel is pinned by suite and
 //! release. Once the suite no longer has that release, the lab takes the newest of the same series. The cache keeps the
 //! kernel that was fetched first.
 
+use crate::Architecture;
 use crate::apt::Apt;
 use crate::apt::unpack;
 use crate::cache;
@@ -18,21 +19,55 @@ pub struct Series {
     pub name: &'static str,
     /// The suite that carries it.
     pub suite: &'static str,
+    /// The architecture it runs on.
+    pub architecture: Architecture,
+    /// Size of its pages in bytes.
+    pub page_size: u32,
+    /// Suffix of its releases.
+    flavour: &'static str,
     /// Prefix of its releases.
     prefix: &'static str,
     /// The release to prefer.
     release: &'static str,
 }
 
-const FLAVOUR: &str = "-cloud-amd64";
+const fn amd64(
+    name: &'static str,
+    suite: &'static str,
+    prefix: &'static str,
+    release: &'static str,
+) -> Series {
+    let flavour = "-cloud-amd64";
+    Series { name, suite, architecture: Architecture::X86_64, page_size: 4096, flavour, prefix, release }
+}
+
+const fn arm64(
+    name: &'static str,
+    suite: &'static str,
+    prefix: &'static str,
+    release: &'static str,
+) -> Series {
+    let flavour = "-cloud-arm64";
+    Series { name, suite, architecture: Architecture::Arm64, page_size: 4096, flavour, prefix, release }
+}
 
 /// The lab's kernels, oldest first.
-pub const SERIES: [Series; 5] = [
-    Series { name: "5.10", suite: "bullseye", prefix: "5.10.0-", release: "5.10.0-32" },
-    Series { name: "6.1", suite: "bookworm", prefix: "6.1.0-", release: "6.1.0-50" },
-    Series { name: "6.12", suite: "trixie", prefix: "6.12.", release: "6.12.107+deb13" },
-    Series { name: "6.18", suite: "trixie-backports", prefix: "6.18.", release: "6.18.15+deb13" },
-    Series { name: "7.2", suite: "trixie-backports", prefix: "7.2.", release: "7.2.12+deb13" },
+pub const SERIES: [Series; 9] = [
+    amd64("5.10", "bullseye", "5.10.0-", "5.10.0-32"),
+    amd64("6.1", "bookworm", "6.1.0-", "6.1.0-50"),
+    amd64("6.12", "trixie", "6.12.", "6.12.107+deb13"),
+    amd64("6.18", "trixie-backports", "6.18.", "6.18.15+deb13"),
+    amd64("7.2", "trixie-backports", "7.2.", "7.2.12+deb13"),
+    // Configured for addresses of 48 bits; the later ones for 52, of which a CPU without LPA2 uses 48, or 47 with pages of
+    // 16 KiB.
+    arm64("6.1-arm64", "bookworm", "6.1.0-", "6.1.0-50"),
+    arm64("6.12-arm64", "trixie", "6.12.", "6.12.107+deb13"),
+    Series {
+        page_size: 16384,
+        flavour: "-arm64-16k",
+        ..arm64("6.12-arm64-16k", "trixie", "6.12.", "6.12.107+deb13")
+    },
+    arm64("7.2-arm64", "trixie-backports", "7.2.", "7.2.12+deb13"),
 ];
 
 /// A kernel in the cache.
@@ -46,9 +81,20 @@ pub struct Kernel {
     pub suite: String,
     /// Package files that it came from.
     pub packages: Vec<String>,
+    /// The architecture it runs on.
+    #[serde(skip)]
+    pub architecture: Architecture,
+    /// Size of its pages in bytes.
+    #[serde(skip)]
+    pub page_size: u32,
     /// Directory of the kernel in the cache.
     #[serde(skip)]
     directory: PathBuf,
+}
+
+/// Returns the names of all series of an architecture.
+pub fn names(architecture: Architecture) -> impl Iterator<Item = &'static str> {
+    SERIES.iter().filter(move |series| series.architecture == architecture).map(|series| series.name)
 }
 
 /// Returns the series with this name.
@@ -69,8 +115,18 @@ impl Kernel {
         let path = directory.join("kernel.json");
         let text = fs::read(&path).with_context(|| path.display().to_string())?;
         let mut kernel: Kernel = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+        kernel.architecture = series.architecture;
+        kernel.page_size = series.page_size;
         kernel.directory = directory;
         Ok(kernel)
+    }
+
+    /// Refuses kernels of other architectures, for guests whose programs are x86_64's.
+    pub fn require_host_architecture(&self) -> Result<()> {
+        if self.architecture != Architecture::X86_64 {
+            bail!("{} runs on {} only: choose an x86_64 kernel", self.release, self.architecture.debian());
+        }
+        Ok(())
     }
 
     /// Returns the bootable image.
@@ -101,13 +157,12 @@ impl Kernel {
 }
 
 fn fetch(series: &Series, into: &Path) -> Result<()> {
-    let apt = Apt::new(&[series.suite], false)?;
-    let names = apt.names(&format!("linux-image-{}", series.prefix))?;
-    let release = choose(series, &names).or_else(|| {
+    let packages = |refresh| Apt::with_packages_for(series.architecture, &[series.suite], refresh);
+    let prefix = format!("linux-image-{}", series.prefix);
+    let apt = packages(false)?;
+    let release = choose(series, &apt.names(&prefix)?).or_else(|| {
         // The package lists may be outdated.
-        let names =
-            Apt::new(&[series.suite], true).ok()?.names(&format!("linux-image-{}", series.prefix)).ok()?;
-        choose(series, &names)
+        choose(series, &packages(true).ok()?.names(&prefix).ok()?)
     });
     let Some(release) = release else {
         bail!("the suite {} no longer has a kernel {}", series.suite, series.name);
@@ -128,6 +183,8 @@ fn fetch(series: &Series, into: &Path) -> Result<()> {
         release,
         suite: series.suite.to_owned(),
         packages,
+        architecture: series.architecture,
+        page_size: series.page_size,
         directory: PathBuf::new(),
     };
     let json = serde_json::to_vec_pretty(&kernel).context("writing kernel.json")?;
@@ -138,11 +195,11 @@ fn fetch(series: &Series, into: &Path) -> Result<()> {
 fn choose(series: &Series, packages: &[String]) -> Option<String> {
     let releases = packages.iter().filter_map(|name| {
         let release = name.strip_prefix("linux-image-")?;
-        let rest = release.strip_prefix(series.prefix)?.strip_suffix(FLAVOUR)?;
+        let rest = release.strip_prefix(series.prefix)?.strip_suffix(series.flavour)?;
         // Skips debug symbols, unsigned images and metapackages.
         rest.starts_with(|c: char| c.is_ascii_digit()).then(|| release.to_owned())
     });
-    let pinned = format!("{}{FLAVOUR}", series.release);
+    let pinned = format!("{}{}", series.release, series.flavour);
     let releases: Vec<String> = releases.collect();
     if releases.contains(&pinned) { Some(pinned) } else { releases.into_iter().max_by_key(|r| numbers(r)) }
 }
@@ -178,6 +235,16 @@ mod tests {
         ]);
         assert_eq!(choose(series("5.10").unwrap(), &list).as_deref(), Some("5.10.0-33-cloud-amd64"));
         assert_eq!(choose(series("6.1").unwrap(), &list), None);
+    }
+
+    #[test]
+    fn flavours_of_a_release_are_told_apart() {
+        let list =
+            packages(&["6.12.107+deb13-cloud-arm64", "6.12.107+deb13-arm64", "6.12.107+deb13-arm64-16k"]);
+        let chosen = |name| choose(series(name).unwrap(), &list);
+        assert_eq!(chosen("6.12-arm64").as_deref(), Some("6.12.107+deb13-cloud-arm64"));
+        assert_eq!(chosen("6.12-arm64-16k").as_deref(), Some("6.12.107+deb13-arm64-16k"));
+        assert_eq!(chosen("6.12"), None);
     }
 
     #[test]

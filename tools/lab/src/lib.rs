@@ -10,6 +10,7 @@
 //! A cache directory (see [`cache`]) keeps all downloads and results: a crash requested again is returned at once.
 
 pub mod apt;
+pub mod architecture;
 pub mod benchmark;
 pub mod build;
 pub mod cache;
@@ -27,6 +28,7 @@ pub mod kdump_measure;
 pub mod kdump_plan;
 pub mod kdump_tools;
 pub mod kernels;
+mod kexec;
 pub mod kmodule;
 mod modules;
 pub mod oracle;
@@ -44,6 +46,7 @@ mod vm;
 pub mod vmcore;
 pub mod workload;
 
+pub use architecture::Architecture;
 pub use crash::{Config, Crash, Dump, crash};
 pub use lab_guest::{class, results, stamp};
 

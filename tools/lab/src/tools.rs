@@ -4,6 +4,7 @@
 //! all its libraries and runs with its own loader, without installation: the machine's packages do not change, and root
 //! is not needed.
 
+use crate::Architecture;
 use crate::apt::Apt;
 use crate::cache::{self, Key};
 use anyhow::{Context, Result, bail};
@@ -18,10 +19,16 @@ const PACKAGES: [&str; 4] = ["qemu-system-x86", "e2fsprogs", "xz-utils", "zstd"]
 const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
 const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
 
+/// QEMU for arm64 guests.
+const ARM64_PACKAGES: [&str; 1] = ["qemu-system-arm"];
+
 /// The unpacked programs.
 #[derive(Clone, Debug)]
 pub struct Tools {
     tree: Tree,
+    /// QEMU for the guests.
+    qemu: Tree,
+    architecture: Architecture,
 }
 
 /// Debian packages, unpacked with all their libraries.
@@ -53,11 +60,31 @@ impl Tree {
 impl Tools {
     /// Fetches and unpacks the programs, unless the cache has them.
     pub fn get() -> Result<Tools> {
-        let key = Key::default().with(SUITES.join(" ")).with(PACKAGES.join(" ")).short();
-        let tree = cache::directory()?.join("tools").join(key);
-        cache::once(&tree, |draft| Apt::new(&SUITES, false)?.unpack_closure(&PACKAGES, draft).map(drop))
-            .context("setting up QEMU and the other host programs")?;
-        Ok(Tools { tree: Tree::new(tree) })
+        Tools::with_qemu_for(Architecture::X86_64)
+    }
+
+    /// Fetches and unpacks the programs and QEMU for guests of this architecture, unless the cache has them.
+    pub fn with_qemu_for(architecture: Architecture) -> Result<Tools> {
+        let tree = unpacked(&PACKAGES)?;
+        let qemu = match architecture {
+            Architecture::X86_64 => tree.clone(),
+            Architecture::Arm64 => unpacked(&ARM64_PACKAGES)?,
+        };
+        Ok(Tools { tree, qemu, architecture })
+    }
+
+    /// Returns the architecture of the guests that [`qemu`](Self::qemu) runs.
+    pub(crate) fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    /// Returns a command that runs QEMU.
+    pub(crate) fn qemu(&self) -> Result<Command> {
+        let mut command = self.qemu.command(self.architecture.qemu().0)?;
+        for firmware in ["qemu", "seabios"] {
+            command.arg("-L").arg(self.qemu.0.join("usr/share").join(firmware));
+        }
+        Ok(command)
     }
 
     /// Returns a command that runs a program of the tree.
@@ -65,23 +92,10 @@ impl Tools {
         self.tree.command(program)
     }
 
-    /// Returns the directories with QEMU's firmware.
-    pub fn firmware(&self) -> [PathBuf; 2] {
-        ["qemu", "seabios"].map(|name| self.tree.0.join("usr/share").join(name))
-    }
-
     /// Runs a program and returns its output. Its standard error becomes the error.
     pub fn run<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> Result<String> {
         let mut command = self.command(program)?;
-        let output = command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("running {program}"))?;
-        if !output.status.success() {
-            bail!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        run(command.args(arguments), program)
     }
 
     /// Reads a file, and decompresses it if its name ends in .xz or .zst.
@@ -112,7 +126,25 @@ impl Tools {
 
     /// Returns QEMU's version in one line.
     pub fn qemu_version(&self) -> Result<String> {
-        let text = self.run("qemu-system-x86_64", &["--version"])?;
+        let text = run(self.qemu()?.arg("--version"), "QEMU")?;
         Ok(text.lines().next().unwrap_or_default().to_owned())
     }
+}
+
+/// Returns the tree with these packages, from the cache or the mirror.
+fn unpacked(packages: &[&str]) -> Result<Tree> {
+    let key = Key::default().with(SUITES.join(" ")).with(packages.join(" ")).short();
+    let tree = cache::directory()?.join("tools").join(key);
+    cache::once(&tree, |draft| Apt::new(&SUITES, false)?.unpack_closure(packages, draft).map(drop))
+        .context("setting up QEMU and the other host programs")?;
+    Ok(Tree::new(tree))
+}
+
+/// Runs a program and returns its output. Its standard error becomes the error.
+fn run(command: &mut Command, name: &str) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {name}"))?;
+    if !output.status.success() {
+        bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -30,7 +30,7 @@ pub enum Accelerator {
 
 /// A virtual machine to boot.
 pub struct Machine<'a> {
-    /// QEMU and its firmware.
+    /// QEMU for the guest's architecture.
     pub tools: &'a Tools,
     /// Kernel image.
     pub kernel: &'a Path,
@@ -91,10 +91,8 @@ impl Machine<'_> {
     }
 
     fn command(&self, socket: &Path) -> Result<Command> {
-        let mut command = self.tools.command("qemu-system-x86_64")?;
-        for directory in self.tools.firmware() {
-            command.arg("-L").arg(directory);
-        }
+        let mut command = self.tools.qemu()?;
+        let machine = self.tools.architecture().qemu().1;
         let accelerator = match self.accelerator {
             Accelerator::Tcg => "tcg,thread=multi",
             Accelerator::Counted => "tcg,thread=single",
@@ -103,7 +101,7 @@ impl Machine<'_> {
         let qmp = format!("unix:{},server=on,wait=off", socket.display());
         command
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            .args(["-machine", "pc", "-accel", accelerator, "-cpu", self.cpu])
+            .args(["-machine", machine, "-accel", accelerator, "-cpu", self.cpu])
             .args(["-m", &format!("{}M", self.memory_mib), "-smp", &self.cpus.to_string()])
             .args(["-serial", "stdio", "-qmp", &qmp])
             .arg("-kernel")

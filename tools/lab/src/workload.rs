@@ -67,7 +67,8 @@ const SLACK: Duration = Duration::from_secs(180);
 pub fn run(config: &Config, out: &Path) -> Result<Report> {
     let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
-    let guest = build::guest()?;
+    kernel.require_host_architecture()?;
+    let guest = build::guest(kernel.architecture)?;
     let pagehaul = match &config.pagehaul {
         Some(path) => path.clone(),
         None => build::pagehaul_for_workload()?,

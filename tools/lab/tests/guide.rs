@@ -52,8 +52,10 @@ fn every_command_on_a_crash_works() {
     }
     let crash = lab::crash(&lab::Config { kernel: "6.12".into(), ..lab::Config::default() }).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let programs =
-        [("pagehaul", lab::build::pagehaul().unwrap()), ("pagehaul-fleet", lab::build::fleet().unwrap())];
+    let programs = [
+        ("pagehaul", lab::build::pagehaul(lab::Architecture::X86_64).unwrap()),
+        ("pagehaul-fleet", lab::build::fleet().unwrap()),
+    ];
     for (name, program) in programs {
         std::os::unix::fs::symlink(program, directory.path().join(name)).unwrap();
     }

@@ -2,11 +2,11 @@
 
 use super::Held;
 use crate::Result;
-use crate::pages::{HUGE, Mapping};
+use crate::pages::{HUGE, Mapping, page_size};
 use crate::system::set;
 use lab_guest::Class;
 use lab_guest::results::Filled;
-use lab_guest::stamp::{self, PAGE, Stamp};
+use lab_guest::stamp::{self, Stamp};
 use std::time::{Duration, Instant};
 
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -17,6 +17,8 @@ pub fn prepare() {
     let _ = set(&format!("{TRANSPARENT}/enabled"), "always");
     let _ = set(&format!("{TRANSPARENT}/defrag"), "always");
     let _ = set(&format!("{TRANSPARENT}/shmem_enabled"), "always");
+    // Since 6.8 (19eaf44954df) sizes below the PMD's are enabled one by one.
+    let _ = set(&format!("{TRANSPARENT}/hugepages-{}kB/enabled", HUGE >> 10), "always");
 }
 
 /// Fills anonymous pages of one class.
@@ -25,7 +27,7 @@ pub fn fill(class: Class, bytes: usize, held: &mut Held) -> Result<Filled> {
     mapping.advise(if class == Class::AnonHuge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })?;
     let filled = match class {
         Class::AnonZero => {
-            for page in mapping.bytes().chunks_mut(PAGE) {
+            for page in mapping.bytes().chunks_mut(page_size()) {
                 // A read would map the kernel's shared zero page.
                 page.fill(0);
             }
@@ -47,10 +49,10 @@ pub fn fill(class: Class, bytes: usize, held: &mut Held) -> Result<Filled> {
 fn merged(mapping: &mut Mapping) -> Result<Filled> {
     const KSM: &str = "/sys/kernel/mm/ksm";
     const PATIENCE: Duration = Duration::from_secs(10);
-    for page in mapping.bytes().chunks_exact_mut(PAGE) {
+    for page in mapping.bytes().chunks_exact_mut(page_size()) {
         stamp::fill(page, Stamp { class: Class::AnonMerged, sequence: 0 });
     }
-    let pages = (mapping.bytes().len() / PAGE) as u64;
+    let pages = (mapping.bytes().len() / page_size()) as u64;
     mapping.advise(libc::MADV_MERGEABLE)?;
     set(&format!("{KSM}/pages_to_scan"), "10000")?;
     set(&format!("{KSM}/sleep_millisecs"), "1")?;
@@ -79,14 +81,15 @@ fn merged(mapping: &mut Mapping) -> Result<Filled> {
 /// Fills HugeTLB pages of 2 MiB.
 pub fn huge_tlb(bytes: usize, held: &mut Held) -> Result<Filled> {
     // Twice as many as are used: real pools have free pages too.
-    set("/proc/sys/vm/nr_hugepages", &(bytes / HUGE * 2).to_string())?;
-    let text = std::fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap_or_default();
+    let pool = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", HUGE >> 10);
+    set(&pool, &(bytes / HUGE * 2).to_string())?;
+    let text = std::fs::read_to_string(&pool).unwrap_or_default();
     let pool: usize = text.trim().parse().unwrap_or(0);
     let pages = (bytes / HUGE).min(pool);
     if pages == 0 {
         return Err("the kernel has no free HugeTLB pages of 2 MiB".into());
     }
-    let mut mapping = Mapping::anonymous(pages * HUGE, libc::MAP_HUGETLB)?;
+    let mut mapping = Mapping::anonymous(pages * HUGE, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB)?;
     let filled = mapping.fill(Class::HugeTlb)?;
     held.mappings.push(mapping);
     Ok(filled)

@@ -1,6 +1,7 @@
 //! Gives pages to the hypervisor; the kernel marks them as offline.
 
 use crate::notify_host;
+use crate::pages::page_size;
 use crate::system::field;
 use lab_guest::Class;
 use lab_guest::plan::message;
@@ -18,7 +19,7 @@ pub fn inflate(manifest: &mut Manifest) {
         return;
     }
     notify_host(message::BALLOON, &MIB.to_string());
-    let wanted = MIB << 8;
+    let wanted = (MIB << 20) / page_size() as u64;
     let start = Instant::now();
     let mut pages = 0;
     // The driver works in the background; only a counter shows its progress.

@@ -1,12 +1,12 @@
 //! Fills the page cache with files on ext4.
 
 use crate::Result;
-use crate::pages::Mapping;
+use crate::pages::{Mapping, page_size};
 use crate::system::mount_disk;
 use lab_guest::Class;
 use lab_guest::plan::disk;
 use lab_guest::results::Filled;
-use lab_guest::stamp::{self, PAGE, Stamp};
+use lab_guest::stamp::{self, Stamp};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -27,17 +27,18 @@ pub fn fill(class: Class, bytes: usize) -> Result<Filled> {
     let fail = |e: std::io::Error| format!("{path}: {e}");
     let mut file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).map_err(fail)?;
-    let pages = bytes / PAGE;
-    let mut chunk = vec![0; CHUNK * PAGE];
+    let size = page_size();
+    let pages = bytes / size;
+    let mut chunk = vec![0; CHUNK * size];
     for first in (0..pages).step_by(CHUNK) {
         let count = CHUNK.min(pages - first);
-        for (page, sequence) in chunk.chunks_exact_mut(PAGE).zip(first as u64..).take(count) {
+        for (page, sequence) in chunk.chunks_exact_mut(size).zip(first as u64..).take(count) {
             stamp::fill(page, Stamp { class, sequence });
         }
-        file.write_all(chunk.get(..count * PAGE).unwrap_or_default()).map_err(fail)?;
+        file.write_all(chunk.get(..count * size).unwrap_or_default()).map_err(fail)?;
     }
     file.sync_all().map_err(fail)?;
-    let mut mapping = Mapping::file(&file, pages * PAGE)?;
+    let mut mapping = Mapping::file(&file, pages * size)?;
     if class == Class::Cache {
         drop_from_memory(&file, &mapping)?;
     }

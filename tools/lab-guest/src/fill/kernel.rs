@@ -2,10 +2,11 @@
 
 use super::Held;
 use crate::Result;
+use crate::pages::page_size;
 use crate::system::check;
 use lab_guest::Class;
 use lab_guest::results::Filled;
-use lab_guest::stamp::{self, PAGE, Stamp};
+use lab_guest::stamp::{self, Stamp};
 use std::io::{PipeReader, PipeWriter, Write};
 
 /// Both ends of a pipe that is never read.
@@ -19,9 +20,9 @@ const PIPE_PAGES: usize = 16;
 
 /// Fills pipes page by page.
 pub fn pipes(bytes: usize, held: &mut Held) -> Result<Filled> {
-    let mut page = [0; PAGE];
+    let mut page = vec![0; page_size()];
     let mut sequence = 0;
-    for _ in 0..bytes / PAGE / PIPE_PAGES {
+    for _ in 0..bytes / page.len() / PIPE_PAGES {
         let (reader, mut writer) = std::io::pipe().map_err(|e| format!("pipe: {e}"))?;
         for _ in 0..PIPE_PAGES {
             stamp::fill(&mut page, Stamp { class: Class::Pipe, sequence });

@@ -1,11 +1,10 @@
 //! Poisons pages, in a separate process, since the kernel may kill a process that has poisoned pages.
 
 use crate::Result;
-use crate::pages::Mapping;
+use crate::pages::{Mapping, page_size};
 use crate::tasks::POISONER;
 use lab_guest::Class;
 use lab_guest::results::{Filled, Range};
-use lab_guest::stamp::PAGE;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -49,13 +48,14 @@ fn poison() -> Result<Vec<Range>> {
     let handler: extern "C" fn(libc::c_int) = carry_on;
     // SAFETY: the handler does nothing, which is safe in any state.
     unsafe { libc::signal(libc::SIGBUS, handler as libc::sighandler_t) };
-    let mut mapping = Mapping::anonymous(2 * PAGES * PAGE, 0)?;
+    let size = page_size();
+    let mut mapping = Mapping::anonymous(2 * PAGES * size, 0)?;
     mapping.advise(libc::MADV_NOHUGEPAGE)?;
     let filled = mapping.fill(Class::HwPoison)?;
     let mut poisoned = Vec::new();
     for (i, (pfn, sequence)) in filled.pages().enumerate().filter(|(i, _)| i % 2 == 0) {
         // SAFETY: one page of the mapping, which is not accessed again.
-        let result = unsafe { libc::madvise(mapping.address(i * PAGE), PAGE, MADV_HWPOISON) };
+        let result = unsafe { libc::madvise(mapping.address(i * size), size, MADV_HWPOISON) };
         crate::system::check(result.into(), "madvise(MADV_HWPOISON)")?;
         poisoned.push(Range { pfn, sequence, pages: 1 });
     }

@@ -16,9 +16,9 @@ pub struct CrashArguments {
     /// CPUs of both kernels.
     #[arg(long, default_value_t = 2)]
     cpus: u32,
-    /// CPU model: Haswell-noTSX works everywhere, max has 5-level page tables.
-    #[arg(long, default_value = "Haswell-noTSX")]
-    cpu: String,
+    /// CPU model; `max` has 5-level page tables, or on arm64 LPA2 [default: Haswell-noTSX, on arm64 neoverse-n1].
+    #[arg(long)]
+    cpu: Option<String>,
     /// Additions to the first kernel's command line.
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     append: String,

@@ -41,6 +41,9 @@ enum Command {
     Validate {
         #[command(flatten)]
         on: KernelArguments,
+        /// CPU model instead of the architecture's default, see `lab crash`.
+        #[arg(long)]
+        cpu: Option<String>,
         /// Only compare pagehaul called as makedumpfile with makedumpfile of Debian 12, 13 and sid.
         #[arg(long)]
         command_lines: bool,
@@ -171,7 +174,7 @@ enum Command {
 /// A kernel, and the pagehaul that runs on the host.
 #[derive(clap::Args)]
 struct KernelArguments {
-    /// Kernel series, see `lab kernels`; `validate` also takes all.
+    /// Kernel series, see `lab kernels`; `validate` also takes `all`, those of x86_64, and `arm64`.
     #[arg(long, default_value = "6.12")]
     kernel: String,
     /// The pagehaul to validate [default: the release build next to this program].
@@ -188,7 +191,7 @@ pub fn run() -> Result<()> {
         }
         Command::Kernels => {
             for series in &kernels::SERIES {
-                println!("{:6} {}", series.name, series.suite);
+                println!("{:14} {}", series.name, series.suite);
             }
             Ok(())
         }
@@ -205,8 +208,8 @@ pub fn run() -> Result<()> {
             println!("{}", debuginfo::get(&kernels::Kernel::get(&kernel)?)?.vmlinux.display());
             Ok(())
         }
-        Command::Validate { on, command_lines } => {
-            validate::validate(&on.kernel, &release_build(on.pagehaul)?, command_lines)
+        Command::Validate { on, cpu, command_lines } => {
+            validate::validate(&on.kernel, cpu.as_deref(), &release_build(on.pagehaul)?, command_lines)
         }
         Command::ValidateTriage { on, scenario } => {
             validate::triage::validate(&on.kernel, &release_build(on.pagehaul)?, &scenario)

@@ -1,6 +1,8 @@
 //! The configuration of a guest, and the plan for the guest program that follows from it.
 
+use crate::Architecture;
 use crate::cache::Key;
+use crate::kernels;
 use crate::vm::Accelerator;
 use anyhow::{Result, bail};
 use lab_guest::plan::{Fill, Plan, Run};
@@ -15,8 +17,9 @@ pub struct Config {
     pub memory_mib: u64,
     /// CPUs of both kernels.
     pub cpus: u32,
-    /// QEMU's CPU model. `Haswell-noTSX` works with every kernel here; `max` has 5-level page tables.
-    pub cpu: String,
+    /// QEMU's CPU model instead of [`Architecture::cpu`]. `max` has 5-level page tables on x86_64, and LPA2 and pointer
+    /// authentication on arm64.
+    pub cpu: Option<String>,
     /// How QEMU executes the guest's instructions.
     pub accelerator: Accelerator,
     /// Appended to the first kernel's command line.
@@ -62,7 +65,7 @@ impl Default for Config {
             kernel: "6.12".into(),
             memory_mib: 640,
             cpus: 2,
-            cpu: "Haswell-noTSX".into(),
+            cpu: None,
             accelerator: Accelerator::default(),
             append: String::new(),
             crashkernel: "256M".into(),
@@ -102,8 +105,16 @@ impl Config {
         Ok(())
     }
 
+    /// Returns QEMU's CPU model.
+    pub(super) fn cpu(&self) -> &str {
+        let default = || {
+            kernels::series(&self.kernel).map_or_else(|_| Architecture::default(), |s| s.architecture).cpu()
+        };
+        self.cpu.as_deref().unwrap_or_else(default)
+    }
+
     /// Returns what the guest program has to do.
-    pub(super) fn plan(&self) -> Plan {
+    pub(super) fn plan(&self, architecture: Architecture) -> Plan {
         let mut runs: Vec<Run> = Vec::new();
         for arguments in &self.captures {
             let name = run_name(arguments, &runs);
@@ -123,7 +134,8 @@ impl Config {
             // Both kernels run without watchdogs and the timer check: under translation a CPU can seem stuck for
             // longer than a watchdog allows, and a kernel that counts ticks for a moment can miss its timer.
             capture_command_line: format!(
-                "console=ttyS0 panic=-1 nowatchdog no_timer_check reset_devices nr_cpus={} cgroup_disable=memory {}",
+                "console={} panic=-1 nowatchdog no_timer_check reset_devices nr_cpus={} cgroup_disable=memory {}",
+                architecture.console(),
                 self.capture_cpus.unwrap_or(self.cpus),
                 self.capture_append
             )
@@ -138,8 +150,9 @@ impl Config {
     }
 
     /// Returns the command line of the first kernel.
-    pub(super) fn command_line(&self) -> String {
-        let base = "console=ttyS0 panic=-1 nowatchdog no_timer_check random.trust_cpu=on";
+    pub(super) fn command_line(&self, architecture: Architecture) -> String {
+        let console = architecture.console();
+        let base = format!("console={console} panic=-1 nowatchdog no_timer_check random.trust_cpu=on");
         format!("{base} crashkernel={} {}", self.crashkernel, self.append).trim_end().to_owned()
     }
 
@@ -149,7 +162,7 @@ impl Config {
         if self.cpus != 2 {
             parts.push(format!("{}cpus", self.cpus));
         }
-        parts.push(self.cpu.clone());
+        parts.push(self.cpu().replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_"));
         if !self.append.is_empty() {
             parts.push(self.append.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
         }
@@ -192,7 +205,7 @@ mod tests {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let captures =
             vec![words("-d 31 -c zstd:-3"), words("-d 31 -c zstd:3"), words(""), words("info {out}")];
-        let plan = Config { captures, ..Config::default() }.plan();
+        let plan = Config { captures, ..Config::default() }.plan(Architecture::X86_64);
         let names: Vec<&str> = plan.runs.iter().map(|run| run.name.as_str()).collect();
         assert_eq!(names, ["d-31-c-zstd-3", "d-31-c-zstd-3-1", "2", "info-out"]);
         assert_eq!(plan.runs[0].arguments, words("capture -d 31 -c zstd:-3 /proc/vmcore {out}"));

@@ -4,6 +4,7 @@ use super::Config;
 use super::outcome::read_report;
 use crate::cache;
 use crate::disk::{self, Disk};
+use crate::kernels::Kernel;
 use crate::tools::Tools;
 use crate::tree;
 use anyhow::{Context, Result};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 const MANIFEST_BYTES: u64 = 16 << 20;
 
 /// Makes the disks in `draft`.
-pub(super) fn make(config: &Config, tools: &Tools, draft: &Path) -> Result<Vec<Disk>> {
+pub(super) fn make(config: &Config, kernel: &Kernel, tools: &Tools, draft: &Path) -> Result<Vec<Disk>> {
     let memory = config.memory_mib << 20;
     let captures = config.captures.len() as u64;
     let kept = captures + config.runs.iter().filter(|run| !run.discard).count() as u64;
@@ -34,7 +35,8 @@ pub(super) fn make(config: &Config, tools: &Tools, draft: &Path) -> Result<Vec<D
         out,
         disk::raw(draft, serial::VMCORE, memory + (256 << 20))?,
         disk::raw(draft, serial::MANIFEST, MANIFEST_BYTES)?,
-        disk::ext4(tools, draft, serial::CACHE, memory.max(256 << 20), 4096, None)?,
+        // Blocks of a page: pages that are read get no buffer heads.
+        disk::ext4(tools, draft, serial::CACHE, memory.max(256 << 20), kernel.page_size, None)?,
         disk::ext4(tools, draft, serial::CACHE_PRIVATE, memory.max(256 << 20), 1024, None)?,
     ];
     if config.dump_disk_mib > 0 {

@@ -22,21 +22,21 @@ use std::path::Path;
 /// Crashes a kernel as configured, or returns the same crash from the cache.
 pub fn crash(config: &Config) -> Result<Crash> {
     config.check()?;
-    let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
-    let guest = build::guest()?;
+    let tools = Tools::with_qemu_for(kernel.architecture)?;
+    let guest = build::guest(kernel.architecture)?;
     let pagehaul = match (&config.pagehaul, config.captures.is_empty() && config.runs.is_empty()) {
         (_, true) => None,
         (Some(path), _) => Some(path.clone()),
-        (None, _) => Some(build::pagehaul()?),
+        (None, _) => Some(build::pagehaul(kernel.architecture)?),
     };
-    let plan = config.plan();
+    let plan = config.plan(kernel.architecture);
     let mut key = Key::default()
         .with(&kernel.release)
         .with_file(&guest)?
         .with(serde_json::to_vec(&plan).context("writing the guest's plan")?)
-        .with(config.command_line())
-        .with(format!("{} {} {} {:?}", config.memory_mib, config.cpus, config.cpu, config.accelerator))
+        .with(config.command_line(kernel.architecture))
+        .with(format!("{} {} {} {:?}", config.memory_mib, config.cpus, config.cpu(), config.accelerator))
         .with(format!("{:?} {} {}", config.write_rate, config.dump_disk_mib, config.record))
         .with(tools.qemu_version()?);
     if let Some(path) = &pagehaul {

@@ -24,16 +24,16 @@ pub(super) fn run(
 ) -> Result<()> {
     let path = draft.join("initramfs");
     fs::write(&path, initramfs).context("writing the initramfs")?;
-    let disks = disks::make(config, tools, draft)?;
+    let disks = disks::make(config, kernel, tools, draft)?;
     let socket_directory = SocketDirectory::new()?;
     let mut vm = Machine {
         tools,
         kernel: &kernel.image()?,
         initramfs: &path,
-        command_line: &config.command_line(),
+        command_line: &config.command_line(kernel.architecture),
         memory_mib: config.memory_mib,
         cpus: config.cpus,
-        cpu: &config.cpu,
+        cpu: config.cpu(),
         accelerator: config.accelerator,
         disks: &disks,
         network: false,

@@ -1,10 +1,11 @@
 //! Validates dumps of real crashes against the raw vmcore, the kernel's debug symbols, drgn, crash and makedumpfile:
 //! `oracle/validate.py`.
 
+mod arm64;
 pub mod process;
 pub mod triage;
 
-use crate::{Config, Crash, build, crash, kernels, oracle};
+use crate::{Architecture, Config, Crash, build, crash, kernels, oracle};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,24 +17,40 @@ const VARIANTS: [(&str, &str, &str); 3] = [
     ("6.1", "Haswell-noTSX", "hugetlb_free_vmemmap=on"),
     ("6.12", "Haswell-noTSX", "hugetlb_free_vmemmap=on"),
 ];
+/// With LPA2, pages of 4 and 16 KiB have addresses of 52 bits. QEMU's own cipher for pointer authentication is faster than the
+/// architected one.
+const ARM64_VARIANTS: [(&str, &str, &str); 2] =
+    [("6.12-arm64", "max,pauth-impdef=on", ""), ("6.12-arm64-16k", "max,pauth-impdef=on", "")];
 /// Arguments of the captures made in the capture kernel.
 const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
+/// Memory of arm64 guests in MiB: translation makes larger ones slow.
+const ARM64_MEMORY_MIB: u64 = 640;
 
-/// Validates `pagehaul` on one kernel, or on all lab kernels and variants (`all`). With `command_lines`, only compares it
-/// with makedumpfile, called with the same command lines.
-pub fn validate(kernel: &str, pagehaul: &Path, command_lines: bool) -> Result<()> {
+/// A guest to crash: kernel, CPU model, additions to the kernel's command line.
+type Guest<'a> = (&'a str, Option<&'a str>, &'a str);
+
+/// Validates `pagehaul` on one kernel, or on all lab kernels and variants of x86_64 (`all`) or arm64 (`arm64`). With
+/// `command_lines`, only compares it with makedumpfile, called with the same command lines.
+pub fn validate(kernel: &str, cpu: Option<&str>, pagehaul: &Path, command_lines: bool) -> Result<()> {
     let mut failed = Vec::new();
-    for (series, cpu, append) in crashes(kernel) {
-        let name = [series, cpu, append].join(" ").trim_end().to_owned();
+    for (series, cpu, append) in guests(kernel, cpu) {
+        let name = [series, cpu.unwrap_or_default(), append].join(" ").trim_end().to_owned();
         println!("== {name}");
-        let config = Config {
+        let arm64 = kernels::series(series)?.architecture == Architecture::Arm64;
+        let mut config = Config {
             kernel: series.into(),
-            cpu: cpu.into(),
+            cpu: cpu.map(str::to_owned),
             append: append.into(),
             captures: if command_lines { Vec::new() } else { captures() },
             ..Config::default()
         };
-        if let Err(why) = validate_one(&config, pagehaul, command_lines) {
+        let result = if arm64 {
+            config.memory_mib = ARM64_MEMORY_MIB;
+            arm64::validate(config, pagehaul)
+        } else {
+            crash(&config).and_then(|crash| validate_one(&crash, pagehaul, command_lines))
+        };
+        if let Err(why) = result {
             println!("FAIL {name}: {why:#}");
             failed.push(name);
         }
@@ -48,40 +65,59 @@ fn captures() -> Vec<Vec<String>> {
     CAPTURES.iter().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-fn crashes(kernel: &str) -> Vec<(&str, &str, &str)> {
-    if kernel != "all" {
-        return vec![(kernel, "Haswell-noTSX", "")];
-    }
-    let plain = kernels::SERIES.iter().map(|series| (series.name, "Haswell-noTSX", ""));
-    plain.chain(VARIANTS).collect()
+fn guests<'a>(kernel: &'a str, cpu: Option<&'a str>) -> Vec<Guest<'a>> {
+    let (architecture, variants) = match kernel {
+        "all" => (Architecture::X86_64, VARIANTS.as_slice()),
+        "arm64" => (Architecture::Arm64, ARM64_VARIANTS.as_slice()),
+        _ => return vec![(kernel, cpu, "")],
+    };
+    let plain = kernels::names(architecture).map(|name| (name, cpu, ""));
+    plain.chain(variants.iter().map(|(kernel, cpu, append)| (*kernel, Some(*cpu), *append))).collect()
 }
 
-fn validate_one(config: &Config, pagehaul: &Path, command_lines: bool) -> Result<()> {
-    let crash = crash(config)?;
-    let scratch = crate::cache::directory()?.join(format!("validate-{}", std::process::id()));
-    crate::cache::make(&scratch)?;
-    compare_with_capture_kernel(&crash, pagehaul, &scratch)?;
+fn validate_one(crash: &Crash, pagehaul: &Path, command_lines: bool) -> Result<()> {
+    let scratch = Scratch::new()?;
+    compare_with_capture_kernel(crash, pagehaul, &scratch.0)?;
     let mut command = oracle::script("validate.py")?;
     command.args([crash.vmcore(), crash.vmlinux()?, crash.directory().join("manifest.json")]);
-    command.args([pagehaul, &scratch]).arg("--makedumpfile").arg(oracle::makedumpfile()?);
-    for (suite, path) in oracle::older_makedumpfiles()? {
-        command.arg("--older").arg(format!("Debian {suite}={}", path.display()));
+    command.args([pagehaul, &scratch.0]);
+    if crash.kernel().architecture == Architecture::X86_64 {
+        command.arg("--makedumpfile").arg(oracle::makedumpfile()?);
+        for (suite, path) in oracle::older_makedumpfiles()? {
+            command.arg("--older").arg(format!("Debian {suite}={}", path.display()));
+        }
     }
     if command_lines {
         command.arg("--only-command-lines");
     }
-    if let Some(path) = oracle::crash_for(&config.kernel)? {
+    let series = crash.kernel().series.as_str();
+    if let Some(path) = oracle::crash_for(series)? {
         command.arg("--crash").arg(path);
     }
-    if config.kernel == "6.12" {
+    if series == "6.12" {
         command.arg("--thorough");
     }
-    let status = command.status().context("running validate.py")?;
-    fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
-    if !status.success() {
+    if !command.status().context("running validate.py")?.success() {
         bail!("see above");
     }
     Ok(())
+}
+
+/// A directory in the cache that is removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch> {
+        let path = crate::cache::directory()?.join(format!("validate-{}", std::process::id()));
+        crate::cache::make(&path)?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Checks that dumps made in the capture kernel equal those of the saved vmcore, and that memory stayed within the bound.
@@ -120,7 +156,7 @@ fn compare_with_capture_kernel(crash: &Crash, pagehaul: &Path, scratch: &Path) -
 pub fn show(kernel: &str, pagehaul: Option<PathBuf>) -> Result<()> {
     let pagehaul = match pagehaul {
         Some(path) => path,
-        None => build::pagehaul()?,
+        None => build::pagehaul(Architecture::X86_64)?,
     };
     let captures = vec![captures().swap_remove(0)];
     let crash = crash(&Config {
