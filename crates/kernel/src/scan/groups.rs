@@ -116,6 +116,11 @@ pub(super) fn page_kinds(
         // SAFETY: the processor has AVX2, the only requirement of the function.
         return unsafe { super::avx2::kinds(matcher, structs, ahead, at) };
     }
+    #[cfg(target_arch = "aarch64")]
+    if std::arch::is_aarch64_feature_detected!("neon") {
+        // SAFETY: the processor has NEON, the only requirement of the function.
+        return unsafe { super::neon::kinds(matcher, structs, at) };
+    }
     let _ = ahead;
     matcher.kinds_one_by_one(structs, at)
 }

@@ -6,6 +6,8 @@ mod block;
 mod groups;
 mod kinds;
 mod matcher;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod resolve;
 #[cfg(test)]
 mod same;

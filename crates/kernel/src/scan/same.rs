@@ -1,4 +1,4 @@
-//! Tests that three ways to classify struct pages (AVX2, portable groups, one by one) agree.
+//! Tests that three ways to classify struct pages (AVX2 or NEON, portable groups, one by one) agree.
 
 use pagehaul_synth::{Era, Machine};
 use proptest::prelude::*;
