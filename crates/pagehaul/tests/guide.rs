@@ -59,6 +59,21 @@ fn prepare(chapter: &str) -> Setup {
 }
 
 #[test]
+fn the_readme_and_the_guide_have_the_same_table_of_architectures() {
+    let table = |path: &str| -> Vec<String> {
+        let text =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap();
+        let (_, section) = text.split_once("## Architectures\n").unwrap();
+        let rows =
+            section.lines().take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with('|'));
+        rows.map(str::to_owned).collect()
+    };
+    let readme = table("README.md");
+    assert!(readme.len() > 2, "the README has the table");
+    assert_eq!(readme, table("docs/guide/src/README.md"));
+}
+
+#[test]
 fn every_command_of_the_guide_works() {
     let mut last: Option<(String, Setup)> = None;
     let mut commands = 0;
