@@ -1,24 +1,26 @@
-//! Page tables of arbitrary entries: the first byte is the era; then come places in the kernel's memory, what an entry
-//! points to, and its flags. Every walk over them ends.
+//! Page tables of arbitrary entries, of any era of x86_64 and any layout of arm64: the first byte chooses the machine; then come
+//! places in the kernel's memory, what an entry points to, and its flags. Every walk over them ends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::Simulation;
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, PageClass, PageScanner};
 use pagehaul_physmem::PhysMemory;
-use pagehaul_synth::Era;
 
 /// Pages, from the top page table on, that entries may be in and point to.
 const PAGES: u64 = 64;
 
 fuzz_target!(|data: &[u8]| {
-    let Some((era, patches)) = data.split_first() else { return };
-    let mut simulation = Simulation::new(Era::ALL[usize::from(*era) % Era::ALL.len()]);
+    let Some((&choice, patches)) = data.split_first() else { return };
+    let mut simulation = Simulation::of_any_architecture(choice);
     let (root, _) = simulation.image().page_tables();
+    let page_bytes = simulation.image().page_size() as u64;
     for patch in patches.as_chunks::<6>().0 {
         let [page, low, high, target, flags, top] = *patch;
-        let at = root + u64::from(page) % PAGES * 4096 + u64::from(u16::from_le_bytes([low, high])) % 512 * 8;
-        let entry = root + u64::from(target) % PAGES * 4096 | u64::from(flags) | u64::from(top) << 56;
+        let at = root
+            + u64::from(page) % PAGES * page_bytes
+            + u64::from(u16::from_le_bytes([low, high])) * 8 % page_bytes;
+        let entry = root + u64::from(target) % PAGES * page_bytes | u64::from(flags) | u64::from(top) << 56;
         simulation = simulation.with_bytes(at, &entry.to_le_bytes());
     }
     let mut view = simulation.view();
@@ -38,7 +40,8 @@ fuzz_target!(|data: &[u8]| {
     for runs in [&found.data, &found.text, &found.struct_pages] {
         assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
     }
+    let [block, _] = simulation.blocks();
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
-    let report = PageScanner::new(&kernel, simulation.view()).scan(0, &mut classes).expect("block 0 is one");
+    let report = PageScanner::new(&kernel, simulation.view()).scan(block, &mut classes).expect("it is one");
     assert_eq!(report.pages.iter().sum::<u64>(), classes.len() as u64);
 });

@@ -13,7 +13,7 @@ use pagehaul_physmem::{
     KernelMapping, MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View,
 };
 use pagehaul_run::Progress;
-use pagehaul_synth::{Era, Image, Inside, LOG_PAGES, Machine, Message, Task, note};
+use pagehaul_synth::{Arm64, Era, Image, Inside, LOG_PAGES, Machine, Message, Task, note};
 use pagehaul_vmcore::{Source, sweep};
 
 /// A file in memory.
@@ -116,14 +116,33 @@ pub const FIRST_PFN: u64 = 0x400;
 /// First PFN of what [`Base::inspectable`] has to be inspected.
 const INSIDE_PFN: u64 = 0xa00;
 
+/// Layouts of the arm64 machines.
+const LAYOUTS: [Arm64; 11] = [
+    Arm64::V39,
+    Arm64::V48,
+    Arm64::V52,
+    Arm64::V52_ON_48,
+    Arm64::K16_V47,
+    Arm64::K16_V52,
+    Arm64::K16_V52_ON_47,
+    Arm64::K64_V42,
+    Arm64::K64_V48,
+    Arm64::K64_V52,
+    Arm64::K64_V52_ON_48,
+];
+
 type Page = [u8; PAGE_SIZE];
 
 /// A small machine with a kernel of some era.
 pub struct Base {
     /// The machine.
     pub image: Image,
-    /// Pages that a reader of the kernel may need, ascending.
+    /// Pages of 4 KiB that a reader of the kernel may need, ascending.
     pub pfns: Vec<u64>,
+    /// The first page whose struct page a [`Simulation`] may overlay.
+    first_pfn: u64,
+    /// The block of that page, and another one.
+    blocks: [u64; 2],
     pages: HashMap<u64, Page>,
     ranges: RangeMap,
 }
@@ -133,6 +152,19 @@ impl Base {
     pub fn of(era: Era) -> &'static Base {
         static BASES: [OnceLock<Base>; Era::ALL.len()] = [const { OnceLock::new() }; Era::ALL.len()];
         BASES[era as usize].get_or_init(|| Self::build(&mut small_machine(era), 0..0))
+    }
+
+    /// Returns an arm64 machine, built once: two sections of 64 MiB from 1 GiB, the kernel in the first.
+    fn of_layout(index: usize) -> &'static Base {
+        const SECTION: u64 = 1 << 26;
+        static BASES: [OnceLock<Base>; LAYOUTS.len()] = [const { OnceLock::new() }; LAYOUTS.len()];
+        BASES[index].get_or_init(|| {
+            let (layout, start) = (LAYOUTS[index], 16 * SECTION);
+            let first_pfn = (start + SECTION) >> layout.page_shift;
+            let mut machine = Machine::arm64(Era::V6_12, layout);
+            machine.section_bits(26).max_physmem_bits(40).ram(start, start + 2 * SECTION).sampler(first_pfn);
+            Self { first_pfn, blocks: [17, 16], ..Self::build(&mut machine, 0..0) }
+        })
     }
 
     /// Returns such a machine with symbols, types, unwind tables, tasks and all else that a report is made of.
@@ -147,8 +179,10 @@ impl Base {
 
     fn build(machine: &mut Machine, more: Range<u64>) -> Self {
         let image = machine.build();
-        let mut pfns: Vec<u64> =
-            image.kernel_pfns().chain(LOG_PFN..LOG_PFN + LOG_PAGES).chain(more).collect();
+        let frames = (image.page_size() / PAGE_SIZE) as u64;
+        let kernel = image.kernel_pfns();
+        let kernel = kernel.start * frames..kernel.end * frames;
+        let mut pfns: Vec<u64> = kernel.chain(LOG_PFN..LOG_PFN + LOG_PAGES).chain(more).collect();
         pfns.sort_unstable();
         let pages = pfns.iter().map(|&pfn| (pfn, image.page(pfn))).collect();
         pfns.retain(|&pfn| !image.is_zero(pfn));
@@ -158,7 +192,7 @@ impl Base {
             stored: end - start,
             offset: start,
         }));
-        Self { image, pfns, pages, ranges }
+        Self { image, pfns, first_pfn: FIRST_PFN, blocks: [0, 1], pages, ranges }
     }
 }
 
@@ -214,6 +248,20 @@ impl Simulation {
         Self::on(Base::of(era))
     }
 
+    /// Returns an intact machine: of an era of x86_64, or of a layout of arm64.
+    pub fn of_any_architecture(choice: u8) -> Self {
+        let choice = usize::from(choice) % (Era::ALL.len() + LAYOUTS.len());
+        Self::on(match choice.checked_sub(Era::ALL.len()) {
+            Some(layout) => Base::of_layout(layout),
+            None => Base::of(Era::ALL[choice]),
+        })
+    }
+
+    /// The block whose struct pages [`with_struct_pages`](Self::with_struct_pages) overwrites, and another one.
+    pub fn blocks(&self) -> [u64; 2] {
+        self.base.blocks
+    }
+
     /// Returns `base` intact.
     pub fn on(base: &'static Base) -> Self {
         let notes = base.image.notes().to_vec();
@@ -243,9 +291,9 @@ impl Simulation {
         self
     }
 
-    /// Overwrites the struct pages from [`FIRST_PFN`] with `bytes`.
+    /// Overwrites struct pages with `bytes`: on x86_64 those from [`FIRST_PFN`].
     pub fn with_struct_pages(mut self, bytes: &[u8]) -> Self {
-        let start = self.base.image.struct_page_paddr(FIRST_PFN);
+        let start = self.base.image.struct_page_paddr(self.base.first_pfn);
         self.put(start, bytes);
         self
     }
