@@ -1,5 +1,8 @@
 #!/bin/sh
 # Builds packages in target/packages, and prints their paths: pagehaul's .deb and .rpm, then pagehaul-kdump's.
+# Usage: scripts/packages.sh [x86_64|aarch64]
+# The architecture is this machine's by default. Packages for the other one are in target/packages-ARCHITECTURE, and an emulator
+# (qemu-user) runs the program that prints its manual pages.
 #
 # pagehaul: the static binary with every command, the small one for a capture kernel's initramfs, manual pages, shell
 # completions, documentation and licences; the same files in both packages.
@@ -9,30 +12,46 @@
 set -eu
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
+host=$(uname -m)
+arch=${1:-$host}
+case $arch in
+x86_64) debian=amd64 ;;
+aarch64) debian=arm64 ;;
+*)
+    echo "packages: unknown architecture $arch; usage: scripts/packages.sh [x86_64|aarch64]" >&2
+    exit 2
+    ;;
+esac
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 out=$target/packages
+emulator='' strip=strip
+if [ "$arch" != "$host" ]; then
+    out=$target/packages-$arch
+    emulator=qemu-$arch-static
+    strip=$arch-linux-gnu-strip
+fi
 # The same commit gives the same packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
-full=$(scripts/static.sh full)
-capture=$(scripts/static.sh capture)
+full=$(scripts/static.sh full "$arch")
+capture=$(scripts/static.sh capture "$arch")
 rm -rf "$out"
 root=$out/root
 doc=$root/usr/share/doc/pagehaul
 mkdir -p "$root/usr/lib/pagehaul" "$root/usr/share/man/man1" "$doc"
 
-strip -o "$out/pagehaul" "$full"
+"$strip" -o "$out/pagehaul" "$full"
 install -D -m 755 "$out/pagehaul" "$root/usr/bin/pagehaul"
 install -m 755 "$capture" "$root/usr/lib/pagehaul/pagehaul-capture"
 
-"$full" man "$out/man"
+$emulator "$full" man "$out/man"
 install -m 644 "$out"/man/* "$root/usr/share/man/man1/"
 gzip -9n "$root"/usr/share/man/man1/*
 
 completion() { # completion SHELL PATH
     mkdir -p "$(dirname "$root/$2")"
-    "$full" completions "$1" >"$root/$2"
+    $emulator "$full" completions "$1" >"$root/$2"
 }
 completion bash usr/share/bash-completion/completions/pagehaul
 completion zsh usr/share/zsh/site-functions/_pagehaul
@@ -54,10 +73,10 @@ find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 make_deb() {
     name=$1 tree=$2 control=$3
     shift 3
-    deb=$out/${name}_$version-1_amd64.deb
+    deb=$out/${name}_$version-1_$debian.deb
     mkdir "$out/deb" "$out/deb/DEBIAN"
     cp -a "$tree/usr" "$out/deb/"
-    sed "s/@VERSION@/$version/; s/@SIZE@/$(du -sk "$tree" | cut -f 1)/" "$control" >"$out/deb/DEBIAN/control"
+    sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@SIZE@/$(du -sk "$tree" | cut -f 1)/" "$control" >"$out/deb/DEBIAN/control"
     (cd "$out/deb" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2) >"$out/deb/DEBIAN/md5sums"
     for script; do
         install -m 755 "$script" "$out/deb/DEBIAN/"
@@ -69,13 +88,13 @@ make_deb() {
 
 # make_rpm NAME TREE SPEC: builds an .rpm of a tree as a spec file describes it.
 make_rpm() {
-    rpm=$out/$1-$version-1.x86_64.rpm
-    rpmbuild -bb --quiet --target x86_64 --define "_topdir $(realpath "$out")/rpmbuild" --define "version $version" \
+    rpm=$out/$1-$version-1.$arch.rpm
+    rpmbuild -bb --quiet --target "$arch" --define "_topdir $(realpath "$out")/rpmbuild" --define "version $version" \
         --define "tree $(realpath "$2")" --define "filelist $(realpath "$out")/files" "$3" >"$out/rpmbuild.log" 2>&1 || {
         cat "$out/rpmbuild.log" >&2
         exit 1
     }
-    mv "$out"/rpmbuild/RPMS/x86_64/*.rpm "$rpm"
+    mv "$out/rpmbuild/RPMS/$arch"/*.rpm "$rpm"
     rm -rf "$out/rpmbuild" "$out/rpmbuild.log"
     echo "$rpm"
 }
@@ -98,12 +117,12 @@ make_deb pagehaul "$root" packaging/control
     -type f) | sed 's|^|/|' >"$out/files"
 make_rpm pagehaul "$root" packaging/pagehaul.spec
 
-debian=packaging/kdump/debian
+scripts=packaging/kdump/debian
 kdump_tree "$out/kdump-deb"
 mkdir -p "$out/kdump-deb/usr/bin"
 ln -s ../lib/pagehaul/makedumpfile "$out/kdump-deb/usr/bin/makedumpfile"
 finish_tree "$out/kdump-deb"
-make_deb pagehaul-kdump "$out/kdump-deb" $debian/control $debian/preinst $debian/postinst $debian/postrm
+make_deb pagehaul-kdump "$out/kdump-deb" $scripts/control $scripts/preinst $scripts/postinst $scripts/postrm
 
 kdump_tree "$out/kdump-rpm"
 install -D -m 755 packaging/kdump/dracut/module-setup.sh \
