@@ -83,7 +83,11 @@ fn main() -> std::io::Result<()> {
     save("facts", "ring", &[8, 0, 0, 0, 4, 1, 2, 3, 4, 5, 6, 7, 8])?;
     for (index, era) in Era::ALL.into_iter().enumerate() {
         let info = Base::of(era).image.vmcoreinfo().as_bytes();
-        save("facts", era.release(), &[&[index as u8], &(info.len() as u16).to_le_bytes()[..], info].concat())?;
+        save(
+            "facts",
+            era.release(),
+            &[&[index as u8], &(info.len() as u16).to_le_bytes()[..], info].concat(),
+        )?;
     }
     processes(&save)?;
     traces(&save)

@@ -39,5 +39,7 @@ fuzz_target!(|data: &[u8]| {
     }
     serde_json::to_string(&report).expect("a report is JSON");
     let same = difference(&report, &report);
-    assert!(same.tasks.is_empty() && same.memory.is_empty() && same.slab.is_empty() && same.vmalloc.is_empty());
+    assert!(
+        same.tasks.is_empty() && same.memory.is_empty() && same.slab.is_empty() && same.vmalloc.is_empty()
+    );
 });
