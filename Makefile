@@ -75,8 +75,6 @@ test: setup check guide static
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
 	$(MAKE) test-arm64-emulator
-	$(TARGET)/release/lab validate --kernel 6.12-arm64
-	$(TARGET)/release/lab validate --kernel 6.12-arm64-16k
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
 test-full: test
