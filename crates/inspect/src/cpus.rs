@@ -17,6 +17,12 @@ const STATUS_BYTES: usize = 336;
 /// Bit 9 of the flags: interrupts are on.
 const INTERRUPT_FLAG: u64 = 1 << 9;
 
+/// Members of `struct pt_regs`, in the order in which oopses print them.
+pub(crate) const REGISTER_NAMES: [&str; 18] = [
+    "ip", "sp", "flags", "ax", "bx", "cx", "dx", "si", "di", "bp", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
 /// A CPU.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cpu {
@@ -38,6 +44,9 @@ pub struct Cpu {
     pub idle: bool,
     /// Whether it is the CPU that crashed.
     pub crashed: bool,
+    /// The registers that it saved, in the order in which oopses print them.
+    #[serde(skip)]
+    pub registers: Vec<(&'static str, Hex)>,
     /// Its stack; empty in user mode and without registers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack: Option<StackTrace>,
@@ -100,8 +109,22 @@ fn read(
         interrupts_on: registers.map(|saved| saved.flags & INTERRUPT_FLAG != 0),
         idle: current.is_some() && current == idle,
         crashed,
+        registers: registers.and(status).map_or_else(Vec::new, named),
         stack,
     }
+}
+
+/// Registers of `struct elf_prstatus`, and their places in `struct user_regs_struct` (arch/x86/include/asm/user_64.h).
+fn named(status: &[u8]) -> Vec<(&'static str, Hex)> {
+    let places = [16, 19, 18, 10, 5, 11, 12, 13, 14, 4, 9, 8, 7, 6, 3, 2, 1, 0];
+    REGISTER_NAMES
+        .into_iter()
+        .zip(places)
+        .filter_map(|(name, place)| {
+            let word = status.get(REGISTERS as usize + 8 * place..)?.first_chunk()?;
+            Some((name, Hex(u64::from_le_bytes(*word))))
+        })
+        .collect()
 }
 
 /// The PRSTATUS note that the CPU itself left in memory (`crash_notes`): the notes of the file lack CPUs that are

@@ -1,11 +1,12 @@
-//! One task in detail: flags, cgroup, open files, the registers that it entered the kernel with.
+//! One task in detail: flags, cgroup, open files, registers.
 
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
+use crate::cpus::REGISTER_NAMES;
 use crate::locks::path;
 use crate::tasks::stack_bounds;
-use crate::{Hex, Machine, Task};
+use crate::{Cpu, Hex, Machine, Task};
 
 /// Open files whose names are read.
 const MOST_NAMES: usize = 32;
@@ -25,12 +26,6 @@ const FLAGS: [(u64, &str); 9] = [
     (0x2_0000, "kswapd"),
     (0x20_0000, "kernel thread"),
     (0x400_0000, "bound to CPUs"),
-];
-
-/// Members of `struct pt_regs`, in the order in which oopses print them.
-const REGISTERS: [&str; 18] = [
-    "ip", "sp", "flags", "ax", "bx", "cx", "dx", "si", "di", "bp", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
 ];
 
 /// An open file.
@@ -60,10 +55,13 @@ pub struct Detail {
     pub files: Vec<OpenFile>,
     /// Registers at the entry from user mode.
     pub registers: Vec<(&'static str, Hex)>,
+    /// Registers in the kernel: of a running task those that its CPU saved at the crash, of another those that the scheduler
+    /// saved on its stack, which are the ones that a call preserves.
+    pub kernel_registers: Vec<(&'static str, Hex)>,
 }
 
-/// Reads what is known of a task.
-pub fn detail(machine: &Machine<'_>, task: &Task) -> Detail {
+/// Reads what is known of a task. `cpus` are those of the report.
+pub fn detail(machine: &Machine<'_>, cpus: &[Cpu], task: &Task) -> Detail {
     let flags = FLAGS.iter().filter(|(flag, _)| task.flags.0 & flag != 0).map(|(_, name)| *name).collect();
     let Ok(object) = machine.space().object(task.address.0, "task_struct") else {
         return Detail { flags, ..Detail::default() };
@@ -77,6 +75,7 @@ pub fn detail(machine: &Machine<'_>, task: &Task) -> Detail {
         open_files,
         files,
         registers: registers(machine, task).unwrap_or_default(),
+        kernel_registers: kernel_registers(machine, cpus, task).unwrap_or_default(),
     }
 }
 
@@ -121,6 +120,25 @@ fn name(machine: &Machine<'_>, file: u64) -> Result<String, Fault> {
     Ok(if path.len() > 1 { format!("{path} ({kind})") } else { kind })
 }
 
+/// `struct inactive_task_frame` (arch/x86/include/asm/switch_to.h), or the registers of the CPU that runs the task.
+fn kernel_registers(
+    machine: &Machine<'_>,
+    cpus: &[Cpu],
+    task: &Task,
+) -> Result<Vec<(&'static str, Hex)>, Fault> {
+    if let Some(cpu) = cpus.iter().find(|cpu| cpu.task_address() == Some(task.address)) {
+        // Those of user mode are the ones at the entry, and stale ones of the stack would not be this task's.
+        let saved = cpu.registers.iter().filter(|_| !cpu.user_mode);
+        return Ok(saved.copied().collect());
+    }
+    let sp = machine.space().object(task.address.0, "task_struct")?.number("thread.sp")?;
+    let frame = machine.space().object(sp, "inactive_task_frame")?;
+    let above = sp.wrapping_add(machine.space().size_of("inactive_task_frame")?);
+    let saved = ["bx", "bp", "r12", "r13", "r14", "r15"].into_iter();
+    let saved = saved.map(|name| Ok((name, Hex(frame.number(name)?)))).collect::<Result<Vec<_>, Fault>>()?;
+    Ok([vec![("ip", Hex(frame.number("ret_addr")?)), ("sp", Hex(above))], saved].concat())
+}
+
 /// The `struct pt_regs` at the start of the stack, where entries from user mode put it.
 fn registers(machine: &Machine<'_>, task: &Task) -> Result<Vec<(&'static str, Hex)>, Fault> {
     if task.mm.0 == 0 {
@@ -133,7 +151,7 @@ fn registers(machine: &Machine<'_>, task: &Task) -> Result<Vec<(&'static str, He
         let saved = machine.space().object(end.wrapping_sub(size + padding), "pt_regs")?;
         // The code segment of user mode: 0x33, or 0x23 of 32-bit programs.
         if matches!(saved.number("cs")? & 0xffff, 0x33 | 0x23) {
-            return REGISTERS.iter().map(|name| Ok((*name, Hex(saved.number(name)?)))).collect();
+            return REGISTER_NAMES.iter().map(|name| Ok((*name, Hex(saved.number(name)?)))).collect();
         }
     }
     Ok(Vec::new())

@@ -66,7 +66,7 @@ pub(crate) struct TriageArguments {
     /// Print the stacks of all tasks
     #[arg(long)]
     stacks: bool,
-    /// Print one task: its state, flags, cgroup, parents, locks, open files, user registers and stack
+    /// Print one task: its state, flags, cgroup, parents, locks, open files, registers and stack
     #[arg(long, value_name = "PID", conflicts_with_all = ["tasks", "stacks", "section"])]
     pid: Option<u32>,
     #[command(flatten)]
@@ -209,7 +209,12 @@ fn show(
         Some(pid) => {
             let task =
                 report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
-            text::one_task(&report, task, &detail(machine, task), report.stack(machine, task).as_ref())
+            text::one_task(
+                &report,
+                task,
+                &detail(machine, &report.cpus, task),
+                report.stack(machine, task).as_ref(),
+            )
         }
         None if arguments.tasks || arguments.stacks => {
             let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };

@@ -471,9 +471,14 @@ pub(super) fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Opt
         Some(stack) => stack_lines(stack, &mut out),
         None => put!(out, "  no stack: user mode, or it cannot be read"),
     }
-    if !detail.registers.is_empty() {
-        put!(out, "  registers at the entry from user mode");
-        for row in detail.registers.chunks(3) {
+    for (title, registers) in [
+        ("registers in the kernel", &detail.kernel_registers),
+        ("registers at the entry from user mode", &detail.registers),
+    ] {
+        if !registers.is_empty() {
+            put!(out, "  {title}");
+        }
+        for row in registers.chunks(3) {
             let row: Vec<String> =
                 row.iter().map(|(name, value)| format!("{name:>5} {:016x}", value.0)).collect();
             put!(out, "    {}", row.join("  "));
