@@ -4,6 +4,7 @@ filtered dump with that of the vmcore; and its behaviour on incomplete and damag
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def compare(what, ours, theirs, goal=1.0):
         print(f"       {'only pagehaul' if item in ours else 'only drgn'}: {item}")
 
 
-def with_drgn(core, vmlinux, report):
+def with_drgn(pagehaul, core, vmlinux, report):
     """Compares all sections that drgn can tell too."""
     prog = drgn.Program()
     prog.set_core_dump(core)
@@ -64,6 +65,7 @@ def with_drgn(core, vmlinux, report):
             {(t.pid.value_(), t.tgid.value_(), t.comm.string_().decode(errors="replace"), task_state_to_char(t))
              for t in tasks})
     stacks(prog, tasks, report)
+    registers(pagehaul, core, tasks)
     compare("modules", {m["name"] for m in report["modules"]},
             {m.name.string_().decode() for m in for_each_module(prog)})
     slab(prog, report)
@@ -98,6 +100,25 @@ def stacks(prog, tasks, report):
     row("stacks", equal_stacks, compared, 0.995)
     row("frames (PC)", same, total, 0.995)
     row("frames (function)", names, named, 0.97)
+
+
+def registers(pagehaul, core, tasks):
+    """Compares the registers in the kernel of every eighth task, among them the one that crashed."""
+    same = total = 0
+    for task in tasks[::8]:
+        try:
+            theirs = task.prog_.stack_trace(task)[0].registers()
+        except ValueError:
+            continue
+        printed = subprocess.run([pagehaul, "triage", "--pid", str(task.pid.value_()), core],
+                                 capture_output=True, check=True, text=True).stdout
+        part = printed.partition("registers in the kernel\n")[2].partition("registers at")[0]
+        for name, value in re.findall(r"\b(r?\w+) ([0-9a-f]{16})\b", part):
+            name = {"flags": "rflags"}.get(name, name if name.startswith("r") else f"r{name}")
+            if name in theirs:
+                total += 1
+                same += theirs[name] == int(value, 16)
+    row("registers of tasks in the kernel", same, max(total, 1))
 
 
 def symbols(prog, frame):
@@ -213,7 +234,7 @@ def damaged(pagehaul, core, dump, scratch):
 def main():
     core, vmlinux, pagehaul, expected = sys.argv[1:5]
     report = triage(pagehaul, core, "--tasks", "--stacks")
-    with_drgn(core, vmlinux, report)
+    with_drgn(pagehaul, core, vmlinux, report)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as scratch:
         filtered(pagehaul, core, report, scratch)
     texts = [finding["text"] for finding in report["verdict"]]
