@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::tasks::scheduler_clock;
 use crate::{Hex, Machine};
 
-/// Disks, hardware queues and tags that are looked at.
+/// Most disks, hardware queues and tags that are read.
 const MOST_DISKS: usize = 4096;
 const MOST_QUEUES: u64 = 4096;
 const MOST_TAGS: u64 = 65_536;

@@ -5,8 +5,8 @@ use pagehaul_facts::{Kind, is_messenger};
 use crate::death::Death;
 use crate::{Cpu, FrameName, StackTrace};
 
-/// Returns the frames that are to blame, of the stack that died: those behind the interrupt, exception or NMI that
-/// reported the crash, and behind the functions that print it.
+/// Returns the frames to blame of the stack that died: the callers of the code that an interrupt, exception or NMI
+/// interrupted, that code included, without the functions that report the crash.
 pub fn cause<'a>(death: &Death, stack: &'a StackTrace) -> &'a [FrameName] {
     let frames = stack.frames.as_slice();
     let interrupted = frames.iter().position(|frame| frame.interrupted);

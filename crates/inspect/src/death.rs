@@ -65,7 +65,7 @@ impl Death {
     }
 }
 
-/// Reads the log: how the machine died, and the signature of the crash. `crashed` says whether the kernel itself crashed;
+/// Reads the log: how the machine died, and the signature of the crash. `crashed` is whether the kernel itself crashed;
 /// without a panic and without it, an oops in the log did not end the machine.
 pub fn death(log: &KernelLog, crashed: bool) -> (Death, Option<Signature>) {
     let lines = lines_of(log);

@@ -37,7 +37,7 @@ pub struct OpenFile {
     pub name: String,
 }
 
-/// What is known of one task besides its stack. What cannot be read is left out.
+/// Facts of one task other than its stack. Facts that cannot be read are left out.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Detail {
     /// Flags in words.
@@ -60,7 +60,7 @@ pub struct Detail {
     pub kernel_registers: Vec<(&'static str, Hex)>,
 }
 
-/// Reads what is known of a task. `cpus` are those of the report.
+/// Reads the facts of a task. `cpus` are those of the report.
 pub fn detail(machine: &Machine<'_>, cpus: &[Cpu], task: &Task) -> Detail {
     let flags = FLAGS.iter().filter(|(flag, _)| task.flags.0 & flag != 0).map(|(_, name)| *name).collect();
     let Ok(object) = machine.space().object(task.address.0, "task_struct") else {

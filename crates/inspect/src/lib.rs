@@ -2,7 +2,7 @@
 //! block requests, modules. One file each; all read [`Machine`], the kernel's memory with its symbols, types and unwind
 //! tables.
 //!
-//! Nothing needs debug symbols. A field that a kernel lacks leaves its fact out, and the section says why.
+//! Nothing needs debug symbols. If a kernel lacks a field, the report leaves the fact out and names the reason.
 
 mod block;
 mod cause;

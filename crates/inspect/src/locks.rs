@@ -204,7 +204,7 @@ fn ring(
     Ok(Some(Ring { lock: address, waiters }))
 }
 
-/// Since 7.1 the lock is what the task says that blocks it, or a word on the stack whose first waiter is in the ring.
+/// Since 7.1 the lock is in the task's `blocker` or `blocked_on`, or is a word on the stack whose first waiter is in the ring.
 fn blocker(
     machine: &Machine<'_>,
     task: &Task,

@@ -14,13 +14,13 @@ use crate::modules::{self, Module};
 const MOST_BTF: u64 = 64 << 20;
 /// Bytes of kallsyms' tables. Distribution kernels have 4 MB.
 const MOST_SYMBOL_TABLES: u64 = 32 << 20;
-/// CPUs that are looked at (NR_CPUS is 8,192 in distribution kernels).
+/// Most CPUs that are read (NR_CPUS is 8,192 in distribution kernels).
 const MOST_CPUS: u64 = 8192;
 
 /// Why nothing can be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There are no symbols, which everything else starts from.
+    /// There are no symbols, which everything else needs.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
     /// Stacks, registers and per-CPU data are understood on x86_64 only.

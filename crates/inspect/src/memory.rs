@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{Machine, Task, Tasks};
 
-/// Nodes that are looked at (MAX_NUMNODES is 1,024).
+/// Most nodes that are read (MAX_NUMNODES is 1,024).
 const MOST_NODES: u64 = 1024;
 /// Zones of a node (MAX_NR_ZONES is 5).
 const MOST_ZONES: u64 = 8;

@@ -144,7 +144,7 @@ impl Report {
             Vec::new()
         });
         let suspended = block::suspended(machine).unwrap_or_else(|why| {
-            // Without disks the line above says why.
+            // Without disks, block requests have the same reason.
             if !matches!(why, Fault::NoSymbol(_)) {
                 note("suspended devices", why.to_string());
             }

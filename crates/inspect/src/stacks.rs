@@ -36,7 +36,7 @@ pub struct FrameName {
 pub struct StackTrace {
     /// The frames.
     pub frames: Vec<FrameName>,
-    /// Why there are no more.
+    /// Why the stack ends here.
     pub end: &'static str,
     /// Whether it was unwound to its end.
     pub complete: bool,

@@ -14,7 +14,7 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 const IDLE: u64 = 0x402;
 /// The states that are reported (`TASK_REPORT`).
 const REPORTED: u64 = 0x7f;
-/// Threads of one process that are listed.
+/// Letters of states, by the highest bit of the state.
 const LETTERS: [char; 9] = ['R', 'S', 'D', 'T', 't', 'X', 'Z', 'P', 'I'];
 
 /// A task.
@@ -58,7 +58,7 @@ impl Task {
 /// All tasks but the idle ones.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    /// In the order of the kernel's list, threads behind their process.
+    /// In the order of the kernel's list, threads after their process.
     pub all: Vec<Task>,
     /// Why some may be missing.
     pub broken: Vec<String>,

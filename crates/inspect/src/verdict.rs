@@ -27,7 +27,7 @@ pub struct Evidence(pub String);
 /// A finding.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// 100: the cause of death. Less: what was wrong besides, or only the symptom.
+    /// 100 is the cause of death; other faults and mere symptoms weigh less.
     pub weight: u32,
     /// One sentence.
     pub text: String,
@@ -179,7 +179,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             (format!("the kernel panicked in {}, task {task}", place(facts.cause)), "crash: bt, log")
         }
     };
-    // What a hung task waits for says more than that it hangs.
+    // The lock or device that a hung task waits for explains more than the hang.
     let weight = if kind == Kind::HungTask { 84 } else { 100 };
     Some(finding(weight, text, evidence, next))
 }
