@@ -114,9 +114,10 @@ test-arm64: setup test-arm64-emulator
 fleet: setup-build
 	cargo build --release --locked -p pagehaul-fleet
 
-# The Python package, for Python 3.9 and later.
-wheel: setup-demo
-	scripts/wheel.sh
+# The Python package, for Python 3.9 and later, with both programs.
+wheel: setup-build setup-demo
+	cargo build --release --locked -p pagehaul-fleet
+	scripts/wheel.sh release "$$(scripts/static.sh full)" $(TARGET)/release/pagehaul-fleet
 
 test-wheel: setup-demo
 	scripts/test_wheel.sh

@@ -4,23 +4,30 @@
 set -eu
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-wheel=$(scripts/wheel.sh dev)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Stands for both programs, which have tests of their own.
+for program in pagehaul pagehaul-fleet; do
+    printf '#!/bin/sh\necho %s "$@"\nexit 3\n' $program >"$work/$program"
+done
+wheel=$(scripts/wheel.sh dev "$work/pagehaul" "$work/pagehaul-fleet")
 python=$target/python/bin/python
 "$python" -m pip install --quiet --disable-pip-version-check --requirement crates/python/tests/requirements.txt
 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$wheel"
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 mkdir "$work/dumps"
 cargo run --quiet --locked -p pagehaul-synth --example dumps -- "$work/dumps"
 run() { # run PYTHON
     PAGEHAUL_DUMPS="$work/dumps" "$1" -m unittest discover --quiet --start-directory crates/python/tests
 }
 run "$python"
+said=$("$target/python/bin/pagehaul" info "a b" || echo "status $?")
+[ "$said" = "pagehaul info a b
+status 3" ] || { echo "test_wheel: the command pagehaul said: $said" >&2; exit 1; }
 "$python" -m mypy --strict --no-error-summary --cache-dir "$target/mypy" --package pagehaul
 
 # Other versions import the same files: the wheel is for all of them.
-"$python" -m zipfile -e "$wheel" "$work/site"
+"$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$work/site" "$wheel"
 versions() {
     for minor in $(seq 9 20); do
         for found in "$(command -v "python3.$minor" || true)" "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/python3; do

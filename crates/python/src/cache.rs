@@ -23,8 +23,9 @@ impl PageCache {
 
     /// Returns the first slot in which a page can be.
     fn first(&self, number: u64) -> usize {
+        // A power of two.
         let sets = self.numbers.len() / WAYS;
-        (number ^ number >> 10 ^ number >> 20) as usize % sets * WAYS
+        ((number ^ number >> 10 ^ number >> 20) as usize & (sets - 1)) * WAYS
     }
 
     fn ways(&self, first: usize) -> &[u64] {

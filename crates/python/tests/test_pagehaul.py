@@ -12,6 +12,8 @@ import pathlib
 import random
 import re
 import struct
+import subprocess
+import sys
 import threading
 import typing
 import unittest
@@ -335,6 +337,15 @@ class Pages(unittest.TestCase):
             self.skipTest(f"{name} is not installed")
 
 
+class Programs(unittest.TestCase):
+    def test_arguments_and_status_are_passed_on(self):
+        if not (pathlib.Path(pagehaul.__file__).parent / "bin").exists():
+            self.skipTest("the wheel was built without programs")
+        for arguments, said in ((["info", "a b"], "pagehaul info a b\n"), (["fleet", "report"], "pagehaul-fleet report\n")):
+            ran = subprocess.run([sys.executable, "-m", "pagehaul", *arguments], stdout=subprocess.PIPE, text=True)
+            self.assertEqual((ran.stdout, ran.returncode), (said, 3))
+
+
 class Documented(unittest.TestCase):
     def test_examples_work(self):
         previous = os.getcwd()
@@ -352,6 +363,9 @@ class Documented(unittest.TestCase):
         blocks = re.findall(r"```python(.*)\n([^`]*)```", text)
         self.assertGreater(len(blocks), 4)
         names = {}
+        recording = DUMPS / "reclaim.pht"
+        if not recording.exists():
+            recording.symlink_to(CRATES / "reclaim/tests/data/guest-6.12.pht")
         previous = os.getcwd()
         os.chdir(DUMPS)
         try:

@@ -1,0 +1,38 @@
+"""Runs the programs of pagehaul: `python -m pagehaul info dump`, `python -m pagehaul fleet extract *.dump --to tables`.
+
+They are in the wheel, so that workers of Spark or another scheduler need no other package.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from typing import List, NoReturn
+
+_PROGRAMS = pathlib.Path(__file__).parent / "bin"
+
+
+def run(program: str, arguments: List[str]) -> NoReturn:
+    """Becomes the program."""
+    path = _PROGRAMS / program
+    if not path.exists():
+        sys.exit(f"pagehaul: this wheel was built without {program}; build it with `make wheel`")
+    os.execv(path, [program, *arguments])
+
+
+def main() -> NoReturn:
+    """Runs pagehaul, or pagehaul-fleet if the first argument is `fleet`."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["fleet"]:
+        run("pagehaul-fleet", arguments[1:])
+    run("pagehaul", arguments)
+
+
+def fleet() -> NoReturn:
+    """Runs pagehaul-fleet."""
+    run("pagehaul-fleet", sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()
