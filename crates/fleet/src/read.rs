@@ -1,8 +1,11 @@
 //! Reads tables: the files of one, and the columns of a file.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use anyhow::{Context, bail, ensure};
 use pagehaul_facts::SCHEMA_VERSION;
@@ -60,8 +63,8 @@ impl TableFile {
     /// Fails if it is no Parquet file, or has columns that no table has.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("cannot read {}", path.display());
-        let reader =
-            SerializedFileReader::new(File::open(path).with_context(context)?).with_context(context)?;
+        let file = File::open(path).with_context(context)?;
+        let reader = guarded(|| Ok(SerializedFileReader::new(file)?)).with_context(context)?;
         let schema = reader.metadata().file_metadata().schema_descr();
         let columns = schema.columns().iter().map(|column| {
             let name = column.path().parts().first().cloned().unwrap_or_default();
@@ -86,7 +89,7 @@ impl TableFile {
         let mut found = names.map(|_| Values::Bool(Vec::new()));
         for (values, name) in found.iter_mut().zip(names) {
             match self.columns.iter().position(|(known, _)| known == name) {
-                Some(at) => *values = self.column(group.as_ref(), at)?,
+                Some(at) => *values = guarded(|| self.column(group.as_ref(), at))?,
                 None => values.pad(rows(group.as_ref())?),
             }
         }
@@ -99,22 +102,25 @@ impl TableFile {
     /// Fails if the file is damaged.
     pub(crate) fn read_all(&self, group: usize) -> anyhow::Result<Vec<Values>> {
         let group = self.group(group)?;
-        (0..self.columns.len()).map(|at| self.column(group.as_ref(), at)).collect()
+        (0..self.columns.len()).map(|at| guarded(|| self.column(group.as_ref(), at))).collect()
     }
 
     fn group(&self, number: usize) -> anyhow::Result<Box<dyn RowGroupReader + '_>> {
-        Ok(self.reader.get_row_group(number)?)
+        guarded(|| Ok(self.reader.get_row_group(number)?))
     }
 
     fn column(&self, group: &dyn RowGroupReader, at: usize) -> anyhow::Result<Values> {
         let rows = rows(group)?;
         let Some((name, kind)) = self.columns.get(at) else { bail!("the file has no column {at}") };
+        let chunk = group.metadata().column(at);
+        let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+        ensure!(start >= 0 && chunk.compressed_size() >= 0, "column {name} has a negative offset or size");
         let values = match (kind, group.get_column_reader(at)?) {
             (Values::Text(_), ColumnReader::ByteArrayColumnReader(column)) => {
                 Values::Text(optional(column, rows)?)
             }
             (Values::Texts(_), ColumnReader::ByteArrayColumnReader(column)) => {
-                let most = group.metadata().column(at).column_descr().max_def_level();
+                let most = chunk.column_descr().max_def_level();
                 Values::Texts(lists(column, rows, most)?)
             }
             (Values::Int(_), ColumnReader::Int32ColumnReader(column)) => Values::Int(optional(column, rows)?),
@@ -132,6 +138,26 @@ impl TableFile {
         ensure!(values.len() == rows, "column {name} has {} of {rows} rows", values.len());
         Ok(values)
     }
+}
+
+/// Turns a panic of the Parquet library, which takes some damaged files for its own mistakes, into an error without a message.
+fn guarded<T>(read: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    thread_local! {
+        static QUIET: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !QUIET.get() {
+                hook(panic);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(read));
+    QUIET.set(before);
+    result.unwrap_or_else(|_| bail!("the file is damaged"))
 }
 
 fn rows(group: &dyn RowGroupReader) -> anyhow::Result<usize> {
@@ -235,6 +261,18 @@ mod tests {
         let written: Vec<_> =
             table().columns.into_iter().map(|(name, values)| (name.to_owned(), values)).collect();
         assert_eq!(read_all(&bytes()).unwrap(), written);
+    }
+
+    #[test]
+    fn every_damaged_byte_is_an_error_or_another_value() {
+        let bytes = bytes();
+        for at in 0..bytes.len() {
+            for byte in [0, 185, 255] {
+                let mut damaged = bytes.clone();
+                damaged[at] = byte;
+                let _ = read_all(&damaged);
+            }
+        }
     }
 
     proptest! {
