@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds pagehaul as one static file and prints its path.
-# Usage: scripts/static.sh [capture|full] [x86_64|aarch64]
+# Builds pagehaul or pagehaul-fleet as one static file and prints its path.
+# Usage: scripts/static.sh [capture|full|fleet] [x86_64|aarch64]
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   full     every command
+#   fleet    pagehaul-fleet
 # The architecture is this machine's by default.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,12 +12,14 @@ host=$(uname -m)
 arch=${2:-$host}
 target=${CARGO_TARGET_DIR:-target}
 usage() {
-    echo "static: unknown $1; usage: scripts/static.sh [capture|full] [x86_64|aarch64]" >&2
+    echo "static: unknown $1; usage: scripts/static.sh [capture|full|fleet] [x86_64|aarch64]" >&2
     exit 2
 }
+program=pagehaul
 case $kind in
 capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
 full) set -- --release; directory=release; limit=100000000 ;;
+fleet) set -- --release; directory=release; limit=20000000; program=pagehaul-fleet ;;
 *) usage "kind $kind" ;;
 esac
 case $arch in
@@ -46,8 +49,8 @@ if [ "$arch" != "$host" ]; then
     export "CC_$name=$compiler" "AR_$name=$arch-linux-gnu-ar"
     export "CARGO_TARGET_$(echo "$name" | tr '[:lower:]' '[:upper:]')_LINKER=$linker"
 fi
-cargo build --locked --quiet --target "$triple" -p pagehaul --bin pagehaul "$@" >&2
-binary=$target/$triple/$directory/pagehaul
+cargo build --locked --quiet --target "$triple" -p $program --bin $program "$@" >&2
+binary=$target/$triple/$directory/$program
 size=$(stat -c %s "$binary")
 [ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }
 # A static file names no interpreter.

@@ -41,23 +41,41 @@ pub(crate) struct CompactArguments {
 }
 
 pub(crate) fn run(arguments: &CompactArguments) -> anyhow::Result<ExitCode> {
-    let _lock = Lock::exclusive(&arguments.directory)?;
-    let (mut before, mut after, mut left) = (0, 0, 0);
-    for table in directories(&arguments.directory)? {
+    let done = all(&arguments.directory)?;
+    done.left.iter().for_each(|why| crate::tell(&format!("pagehaul-fleet: left as it is: {why}")));
+    crate::say(&format!("{} files, now {}\n", done.before, done.after))?;
+    Ok(if done.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// Files of a directory, or of all directories, before and after.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    before: usize,
+    after: usize,
+    /// Why files were left as they are.
+    left: Vec<String>,
+}
+
+/// Compacts all tables.
+///
+/// # Errors
+/// Fails if files cannot be read or written.
+pub(crate) fn all(tables: &Path) -> anyhow::Result<Done> {
+    let _lock = Lock::exclusive(tables)?;
+    let mut all = Done::default();
+    for table in directories(tables)? {
         let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name == "manifest" {
             continue;
         }
         for month in directories(&table.join(format!("v={SCHEMA_VERSION}")))? {
             let done = compact(&month, &name)?;
-            before += done.files;
-            after += done.left.len() + usize::from(done.files > done.left.len());
-            left += done.left.len();
-            done.left.iter().for_each(|why| crate::tell(&format!("pagehaul-fleet: left as it is: {why}")));
+            all.before += done.before;
+            all.after += done.after;
+            all.left.extend(done.left);
         }
     }
-    crate::say(&format!("{before} files, now {after}\n"))?;
-    Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(all)
 }
 
 fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -74,13 +92,6 @@ fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     found.sort_unstable();
     Ok(found)
-}
-
-/// What became of a directory.
-struct Done {
-    files: usize,
-    /// Why files were left as they are.
-    left: Vec<String>,
 }
 
 /// Rows of a crash.
@@ -108,7 +119,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
         .collect();
     paths.sort_unstable();
-    let mut done = Done { files: paths.len(), left: Vec::new() };
+    let mut done = Done { before: paths.len(), after: paths.len(), left: Vec::new() };
     if paths.len() < 2 {
         return Ok(done);
     }
@@ -121,6 +132,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
     if plan.files.len() < 2 {
         return Ok(done);
     }
+    done.after = done.left.len() + 1;
     let mut file = tempfile::NamedTempFile::new_in(directory).with_context(context)?;
     let write = || format!("cannot write to {}", directory.display());
     let mut out = Hashing { out: BufWriter::new(file.as_file_mut()), hash: XxHash3_64::new() };

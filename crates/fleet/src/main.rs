@@ -1,8 +1,10 @@
 //! `pagehaul-fleet`: facts of many crashes. Extraction drives one process per dump; a report reads the tables.
 
+mod bench;
 mod compact;
 mod extract;
 mod lock;
+mod metrics;
 mod one;
 mod read;
 mod redact;
@@ -33,6 +35,8 @@ enum Command {
     Report(report::ReportArguments),
     Sql(sql::SqlArguments),
     Compact(compact::CompactArguments),
+    Metrics(metrics::MetricsArguments),
+    Bench(bench::BenchArguments),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +46,8 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Sql(arguments) => sql::run(&arguments),
         Command::Compact(arguments) => compact::run(&arguments),
+        Command::Metrics(arguments) => metrics::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         tell(&format!("pagehaul-fleet: {error:#}"));

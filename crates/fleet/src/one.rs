@@ -251,7 +251,7 @@ fn file(source: &Source, dumps: &[PathBuf]) -> DumpFile {
 }
 
 /// Reads what `capture --facts` or `facts` wrote.
-fn from_facts(path: &Path) -> anyhow::Result<Facts> {
+pub(crate) fn from_facts(path: &Path) -> anyhow::Result<Facts> {
     let file = open_file(path)?;
     let path = file.path();
     let read = || format!("cannot read {}", path.display());

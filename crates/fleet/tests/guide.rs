@@ -7,7 +7,7 @@ mod guide;
 use std::fs;
 use std::process::Command;
 
-use common::{OOPS, machine};
+use common::{OOPS, facts, machine};
 use pagehaul_synth::Era;
 
 #[test]
@@ -20,6 +20,8 @@ fn every_command_on_tables_works() {
         fs::create_dir_all(path(host)).unwrap();
         let image = machine(era, "billing", &OOPS).build();
         image.elf().write(&path(host).join("dump")).unwrap();
+        fs::write(path(host).join("dump.facts.json"), facts(1, "6.12", host, 1_793_491_200, "demo_fill"))
+            .unwrap();
         for (at, part) in image.kdump().parts(2).into_iter().enumerate() {
             fs::write(path(host).join(format!("part.{at}")), part).unwrap();
         }

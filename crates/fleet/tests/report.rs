@@ -239,3 +239,38 @@ fn views_have_each_table_and_no_other_directory() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("pip install duckdb"));
 }
+
+#[test]
+fn metrics_name_the_last_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    for (number, day, function) in [(1, 3, "rb_erase"), (2, 9, "tcp_ack"), (3, 5, "sysrq_handle_crash")] {
+        let facts = facts(number, "6.1\"90", "web1", NOVEMBER + day * DAY, function);
+        fs::write(directory.path().join(format!("{number}.json")), facts).unwrap();
+    }
+    fs::write(directory.path().join("bad.json"), "{").unwrap();
+    fs::copy(directory.path().join("2.json"), directory.path().join("again.json")).unwrap();
+    let files = ["1.json", "2.json", "3.json", "again.json", "bad.json"];
+    succeeds(directory.path(), &[&["metrics", "-o", "pagehaul.prom"], &files[..]].concat());
+    let text = fs::read_to_string(directory.path().join("pagehaul.prom")).unwrap();
+    for line in [
+        "# TYPE pagehaul_crashes gauge",
+        "pagehaul_crashes{kind=\"bug\"} 2",
+        "pagehaul_crashes{kind=\"requested\"} 1",
+        &format!("pagehaul_last_crash_timestamp_seconds {}", NOVEMBER + 9 * DAY),
+        "pagehaul_unreadable_facts 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    let info = text.lines().find(|line| line.starts_with("pagehaul_last_crash_info{")).unwrap();
+    assert!(info.contains("kind=\"bug\",release=\"6.1\\\"90\"} 1"), "{info}");
+    assert!(text.ends_with('\n'));
+}
+
+#[test]
+fn synthetic_tables_are_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = succeeds(directory.path(), &["bench", "--crashes", "20", "--tasks", "5", "tables"]);
+    assert_eq!(text.lines().filter(|line| line.contains("report on compact files")).count(), 3, "{text}");
+    assert_eq!(report(directory.path(), &[])["crashes"], 20);
+    assert_eq!(fleet(directory.path(), &["bench", "tables"]).status.code(), Some(1));
+}

@@ -8,7 +8,7 @@ mod html;
 mod summary;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::ensure;
@@ -54,6 +54,14 @@ fn parse_date(text: &str) -> Result<i64, String> {
     let date = || text.parse::<jiff::civil::Date>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok();
     let time = text.parse::<jiff::Timestamp>().ok().or_else(|| Some(date()?.timestamp()));
     time.map(jiff::Timestamp::as_second).ok_or_else(|| "expected a date such as 2026-11-01".to_owned())
+}
+
+/// Makes a report of all tables, as text, for `bench`.
+///
+/// # Errors
+/// Fails if a directory cannot be read.
+pub(crate) fn text(tables: &Path) -> anyhow::Result<String> {
+    Ok(text::text(&summary::Report::new(&gather::gather(tables)?, None), 20))
 }
 
 pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
