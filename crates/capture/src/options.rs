@@ -1,4 +1,6 @@
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pagehaul_kernel::DumpLevel;
@@ -31,7 +33,7 @@ impl Format {
 }
 
 /// Where a dump goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Target {
     /// A file.
     File {
@@ -49,6 +51,13 @@ pub enum Target {
     },
     /// Standard output, as a flattened stream.
     Stdout,
+    /// A pipe to what takes the dump elsewhere, as a flattened stream.
+    Pipe {
+        /// Where it goes, in messages.
+        name: PathBuf,
+        /// The end that is written to.
+        pipe: Arc<File>,
+    },
     /// Nowhere: pages are packed and dropped, to measure that.
     Discard,
 }

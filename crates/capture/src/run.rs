@@ -49,7 +49,7 @@ pub fn capture_with_first(
     progress: &Progress,
 ) -> Result<Report, CaptureError> {
     let mut clock = Clock::start();
-    if let (Target::Stdout, Format::Kdump | Format::Elf) = (target, options.format) {
+    if let (Target::Stdout | Target::Pipe { .. }, Format::Kdump | Format::Elf) = (target, options.format) {
         return Err(CaptureError::Refused(format!(
             "a dump in {} format cannot be written to a pipe; use --format flattened, or name a file",
             options.format.name()
@@ -61,6 +61,12 @@ pub fn capture_with_first(
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
         Target::Parts { paths, overwrite } => return split::capture(&job, paths, *overwrite, &mut clock),
         Target::Discard => return discard(&job, &mut clock),
+        Target::Pipe { name, pipe } => {
+            return match options.format {
+                Format::FlattenedElf => elf_stream(&job, pipe, name, &mut clock),
+                Format::Kdump | Format::Elf | Format::Flattened => stream(&job, pipe, name, &mut clock),
+            };
+        }
         Target::Stdout => {
             let path = Path::new("standard output");
             let out = std::io::stdout().as_fd().try_clone_to_owned().map_err(|source| {

@@ -32,6 +32,8 @@ mod sandbox;
 mod signals;
 mod standard_output;
 mod summary;
+#[cfg(feature = "remote")]
+mod upload;
 mod usage;
 
 use std::process::ExitCode;

@@ -15,6 +15,7 @@ use ureq::{Agent, Body};
 
 use crate::location::Location;
 use crate::s3::S3Object;
+use crate::xml::element;
 use crate::{RemoteError, settings};
 
 /// Wait before the second try; each further one waits twice as long, up to the most.
@@ -23,6 +24,8 @@ const MOST_WAIT: Duration = Duration::from_secs(5);
 /// Limits of one request: to connect, and until the next byte.
 const CONNECT: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(30);
+/// Bytes of an answer that is not part of an object.
+const MOST_ANSWER: u64 = 4 << 20;
 /// Bytes of an error's body that are read.
 const MOST_ERROR: u64 = 64 << 10;
 /// A clock that differs by less is not the reason why a request is refused.
@@ -31,7 +34,8 @@ const SKEW: i64 = 60;
 /// How long requests are tried again after the last byte that came.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-enum Target {
+/// What requests are for.
+pub(crate) enum Target {
     Web(String),
     S3(Box<S3Object>),
 }
@@ -63,6 +67,38 @@ impl Reply {
     }
 }
 
+/// A request.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    /// Whether it is for the bucket, not the object.
+    pub(crate) for_bucket: bool,
+    /// Names and values, by name.
+    pub(crate) query: &'a [(&'a str, &'a str)],
+    /// Names in lower case and values, by name.
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: Option<&'a [u8]>,
+    /// How much of the answer is read.
+    pub(crate) most: u64,
+    /// Whether the caller can use an answer that is cut.
+    pub(crate) takes_cut: bool,
+}
+
+impl<'a> Call<'a> {
+    /// A request for the object without a body.
+    pub(crate) fn new(method: Method, query: &'a [(&'a str, &'a str)]) -> Self {
+        Self {
+            method,
+            for_bucket: false,
+            query,
+            headers: &[],
+            body: None,
+            most: MOST_ANSWER,
+            takes_cut: false,
+        }
+    }
+}
+
 /// Why one try failed.
 enum Failure {
     /// Another try may succeed, after some time.
@@ -76,6 +112,11 @@ impl Client {
             Location::Web(url) => Target::Web(url.clone()),
             Location::Bucket { bucket, key } => Target::S3(Box::new(S3Object::new(bucket, key)?)),
         };
+        Self::with(target, patience)
+    }
+
+    /// A client of an object whose settings are known.
+    pub(crate) fn with(target: Target, patience: Duration) -> Result<Self, RemoteError> {
         let tls = TlsConfig::builder().root_certs(root_certificates()?).build();
         let agent = Agent::config_builder()
             .tls_config(tls)
@@ -99,18 +140,17 @@ impl Client {
     /// Gets bytes `start` to `end`, or fewer if the body is cut.
     pub(crate) fn get(&self, start: u64, end: u64) -> Result<Reply, RemoteError> {
         let range = format!("bytes={start}-{}", end - 1);
-        self.send(Method::Get, &[], &[("range", &range)], None, end - start)
+        let headers = [("range", range.as_str())];
+        self.send(Call {
+            headers: &headers,
+            most: end - start,
+            takes_cut: true,
+            ..Call::new(Method::Get, &[])
+        })
     }
 
-    /// Sends a request until the server answers it. `most` is how much of the body is read.
-    fn send(
-        &self,
-        method: Method,
-        query: &[(&str, &str)],
-        headers: &[(&str, &str)],
-        body: Option<&[u8]>,
-        most: u64,
-    ) -> Result<Reply, RemoteError> {
+    /// Sends a request until the server answers it.
+    pub(crate) fn send(&self, call: Call<'_>) -> Result<Reply, RemoteError> {
         let begin = Instant::now();
         let mut wait = FIRST_WAIT;
         let mut tries = 0;
@@ -119,7 +159,7 @@ impl Client {
                 return Err(error.clone());
             }
             tries += 1;
-            match self.try_once(method, query, headers, body, most) {
+            match self.try_once(call) {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Transient(why, _)) if begin.elapsed() >= self.patience => {
@@ -134,33 +174,36 @@ impl Client {
         }
     }
 
-    fn try_once(
-        &self,
-        method: Method,
-        query: &[(&str, &str)],
-        headers: &[(&str, &str)],
-        body: Option<&[u8]>,
-        most: u64,
-    ) -> Result<Reply, Failure> {
+    fn try_once(&self, call: Call<'_>) -> Result<Reply, Failure> {
         let url = match &self.target {
             Target::Web(url) => url.clone(),
-            // Headers that are not signed may be sent as well.
-            Target::S3(object) => object.sign(self.now(), method, query, &[]),
+            Target::S3(object) => {
+                // Stores want these signed; others, such as Range, need not be.
+                let is_signed = |name: &str| name.starts_with("x-amz-") || name == "if-none-match";
+                let signed: Vec<_> =
+                    call.headers.iter().copied().filter(|(name, _)| is_signed(name)).collect();
+                object.sign(self.now(), &call, &signed)
+            }
         };
-        let mut request = Request::builder().method(method.to_str()).uri(url);
-        for (name, value) in headers {
+        let mut request = Request::builder().method(call.method.to_str()).uri(url);
+        for (name, value) in call.headers {
             request = request.header(*name, *value);
         }
         let wrong = |_| Failure::Final(RemoteError::Settings("the URL is not valid".to_owned()));
-        let sent = match body {
+        let sent = match call.body {
             Some(body) => self.agent.run(request.body(body).map_err(wrong)?),
             None => self.agent.run(request.body(()).map_err(wrong)?),
         };
         let (parts, body) = sent.map_err(|error| failure(&error))?.into_parts();
-        let limit = if parts.status.is_success() { most } else { MOST_ERROR };
+        let limit = if parts.status.is_success() { call.most } else { MOST_ERROR };
         let (body, cut) = read(body, limit);
         let reply = Reply { status: parts.status, headers: parts.headers, body, cut };
-        self.judge(reply)
+        match &reply.cut {
+            Some(why) if reply.status.is_success() && !call.takes_cut => {
+                Err(Failure::Transient(why.clone(), Duration::ZERO))
+            }
+            _ => self.judge(reply),
+        }
     }
 
     /// Decides whether a response is an answer.
@@ -171,12 +214,15 @@ impl Client {
             return Ok(reply);
         }
         let text = String::from_utf8_lossy(&reply.body);
-        let code = element(&text, "Code").unwrap_or("");
+        let code = error_code(&text);
+        let code = code.as_str();
         let answer = match code {
             "" => format!("the server answers {status}"),
             code => format!("the server answers {status}, {code}"),
         };
-        if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
+        // A part that changed on its way is sent again.
+        let passes = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        if passes || matches!(status.as_u16(), 408 | 429) || matches!(code, "BadDigest" | "RequestTimeout") {
             let after = reply.header("retry-after").parse().map_or(Duration::ZERO, Duration::from_secs);
             return Err(Failure::Transient(answer, after));
         }
@@ -236,12 +282,12 @@ fn advice(code: &str, target: &Target) -> &'static str {
     }
 }
 
-/// Returns the text of an XML element, of a document that has it once.
-fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
-    let text = rest.split_once("</")?.0;
+/// Returns the code of an error; empty if there is none.
+fn error_code(xml: &str) -> String {
     // It becomes part of a message.
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(text)
+    element(xml, "Code")
+        .filter(|code| code.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+        .unwrap_or_default()
 }
 
 fn read(body: Body, most: u64) -> (Vec<u8>, Option<String>) {
@@ -312,8 +358,8 @@ mod tests {
     #[test]
     fn codes_of_errors_are_found() {
         let xml = "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>no</Message></Error>";
-        assert_eq!(element(xml, "Code"), Some("AccessDenied"));
-        assert_eq!(element("<Code>\x1b[31m</Code>", "Code"), None);
-        assert_eq!(element("<Code>", "Code"), None);
+        assert_eq!(error_code(xml), "AccessDenied");
+        assert_eq!(error_code("<Code>\x1b[31m</Code>"), "");
+        assert_eq!(error_code("<Code>"), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Files of web servers and objects of S3 object stores, read by ranges.
+//! Files of web servers and objects of S3 object stores, read by ranges; uploads to stores ([`Upload`]).
 //!
 //! [`RemoteFile`] is a [`ReadAt`](pagehaul_physmem::file::ReadAt): readers of dumps take it as they take a file. It keeps up to
 //! 64 MiB of what it fetched, fetches in larger ranges where reads follow each other, and tries again what can succeed later.
@@ -12,9 +12,15 @@ mod location;
 mod object;
 mod process;
 mod s3;
+#[cfg(test)]
+#[path = "../tests/server/mod.rs"]
+mod server;
 mod settings;
+mod upload;
+mod xml;
 
 pub use cache::{Fetched, fetched};
 pub use error::RemoteError;
 pub use file::RemoteFile;
 pub use process::fetch_in_another_process;
+pub use upload::{Upload, Uploaded};

@@ -113,15 +113,11 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
 }
 
 #[cfg(test)]
-#[path = "../tests/server/mod.rs"]
-mod server;
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::server::{Response, Server};
     use super::*;
+    use crate::server::{Response, Server};
 
     fn sample(size: usize) -> Vec<u8> {
         (0..size).map(|at| ((at / 3) ^ (at >> 8)) as u8).collect()

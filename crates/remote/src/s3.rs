@@ -1,9 +1,10 @@
 use std::sync::Mutex;
 
 use jiff::Timestamp;
-use rusty_s3::{Bucket, Method, UrlStyle, signing};
+use rusty_s3::{Bucket, UrlStyle, signing};
 
 use crate::RemoteError;
+use crate::client::Call;
 use crate::settings::{Credentials, Settings};
 
 /// Seconds for which a signed URL is valid: as long as a server accepts a clock that differs.
@@ -17,8 +18,12 @@ pub(crate) struct S3Object {
 }
 
 impl S3Object {
+    /// Returns an object of a bucket, with settings from where they are found.
     pub(crate) fn new(bucket: &str, key: &str) -> Result<Self, RemoteError> {
-        let settings = Settings::find()?;
+        Self::with(Settings::find()?, bucket, key)
+    }
+
+    pub(crate) fn with(settings: Settings, bucket: &str, key: &str) -> Result<Self, RemoteError> {
         let endpoint = settings
             .endpoint
             .clone()
@@ -51,26 +56,21 @@ impl S3Object {
         differ
     }
 
-    /// Returns a URL that is valid for one kind of request from `time` on. `query` and `headers` are sorted by name.
-    pub(crate) fn sign(
-        &self,
-        time: Timestamp,
-        method: Method,
-        query: &[(&str, &str)],
-        headers: &[(&str, &str)],
-    ) -> String {
+    /// Returns a URL that is valid for one kind of request, with these headers, from `time` on.
+    pub(crate) fn sign(&self, time: Timestamp, call: &Call<'_>, headers: &[(&str, &str)]) -> String {
         let credentials = self.lock().clone();
-        let url = self.bucket.object_url(&self.key);
+        let url =
+            if call.for_bucket { self.bucket.base_url().clone() } else { self.bucket.object_url(&self.key) };
         signing::sign(
             &time,
-            method,
+            call.method,
             url,
             &credentials.key,
             &credentials.secret,
             credentials.token.as_deref(),
             self.bucket.region(),
             VALID,
-            query.iter().copied(),
+            call.query.iter().copied(),
             headers.iter().copied(),
         )
         .into()

@@ -9,6 +9,8 @@ use pagehaul_capture::Limits;
 use pagehaul_codec::FrameCompressor;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
+#[cfg(feature = "remote")]
+use pagehaul_physmem::file::is_url;
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_present::time::parse_duration;
@@ -35,12 +37,13 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
   pagehaul capture -d cache,cache-private,free -c zlib vmcore dump
   pagehaul capture /proc/vmcore /disk1/dump.1 /disk2/dump.2
   pagehaul capture /proc/vmcore - | ssh host 'cat > dump.flat'
+  pagehaul capture --facts /proc/vmcore s3://crashes/host7/dump.flat
   pagehaul capture --triage --facts /proc/vmcore /var/crash/dump
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to capture
     source: PathBuf,
-    /// File to write; `-` writes a flattened stream to standard output. Several files, each on its own disk, become the
+    /// File to write, or s3://BUCKET/KEY, which becomes a flattened stream; `-` writes a flattened stream to standard output. Several files, each on its own disk, become the
     /// parts of a split set: faster disks take more, and what a full or failing disk leaves the others take. Give crash all
     /// of them, or join them with `convert`
     #[arg(required_unless_present = "dry_run")]
@@ -188,6 +191,10 @@ impl CaptureArguments {
     /// Writes a file next to the first output.
     fn put(&self, source: &Source, suffix: &str, text: &[u8]) -> anyhow::Result<()> {
         let Some(output) = self.output.first().filter(|path| path.as_os_str() != "-") else { return Ok(()) };
+        #[cfg(feature = "remote")]
+        if is_url(output) {
+            return crate::upload::put(&format!("{}{suffix}", output.display()), text);
+        }
         write_report(output, suffix, text, self.dump.may_overwrite(), &source.memory().files())
     }
 

@@ -8,10 +8,12 @@ use clap::Args;
 use pagehaul_capture::Limits;
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::MapPolicy;
+use pagehaul_physmem::file::is_url;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
 use crate::sandbox::Sandbox;
+use crate::usage;
 
 /// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage
 ///
@@ -40,6 +42,9 @@ pub(crate) struct ConvertArguments {
 
 pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     let Some((output, sources)) = arguments.files.split_last() else { bail!("name a source and an output") };
+    if is_url(output) {
+        return Err(usage::wrong("convert writes files; copy the result to the server"));
+    }
     Sandbox::reading(sources).writing([output]).enter();
     let source = Source::open_all(sources, MapPolicy::default())?;
     let selection = PageSelection {

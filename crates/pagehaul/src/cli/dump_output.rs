@@ -9,11 +9,17 @@ use pagehaul_capture::{
     CaptureError, Codecs, Compression, Format, Limits, Options, Target, capture_with_first, estimate,
 };
 use pagehaul_kernel::DumpLevel;
+#[cfg(feature = "remote")]
+use pagehaul_physmem::file::is_url;
+#[cfg(feature = "remote")]
+use pagehaul_present::number;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::memory_use::threads_that_fit;
 use crate::printed::print;
+#[cfg(feature = "remote")]
+use crate::upload::{Uploading, most_bytes};
 use crate::{exit, run, standard_output, summary, usage};
 
 /// How a dump is written.
@@ -75,7 +81,53 @@ impl DumpOutput {
         outputs: &[PathBuf],
         selection: PageSelection,
     ) -> anyhow::Result<ExitCode> {
+        #[cfg(feature = "remote")]
+        if let Some(url) = outputs.iter().find(|output| is_url(output)) {
+            return self.upload(source, url, outputs.len(), selection);
+        }
         let target = if outputs.is_empty() { None } else { Some(self.target(outputs)?) };
+        self.write_to(source, target, selection, || Ok(()))
+    }
+
+    /// Uploads a dump of `source` while it is made.
+    #[cfg(feature = "remote")]
+    fn upload(
+        &self,
+        source: &Source,
+        url: &Path,
+        outputs: usize,
+        selection: PageSelection,
+    ) -> anyhow::Result<ExitCode> {
+        if outputs > 1 {
+            return Err(usage::wrong("a dump in an object store is one stream; name one URL"));
+        }
+        if self.checksums {
+            return Err(usage::wrong(
+                "--checksums are for files; the object store keeps checksums of an upload",
+            ));
+        }
+        let uploading = Uploading::begin(url, most_bytes(source))?;
+        let target = Target::Pipe { name: url.to_owned(), pipe: uploading.pipe() };
+        self.write_to(source, Some(target), selection, || {
+            let uploaded = uploading.finish()?;
+            if uploaded.resumed > 0 && !self.reporting.is_quiet() {
+                tell!(
+                    "pagehaul: {} were in the store from an earlier upload",
+                    number::bytes(uploaded.resumed)
+                );
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a dump to a target. `finish` completes it before the report is printed.
+    fn write_to(
+        &self,
+        source: &Source,
+        target: Option<Target>,
+        selection: PageSelection,
+        finish: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<ExitCode> {
         let options = Options {
             level: selection.level,
             keep_all: selection.keep_all,
@@ -96,7 +148,11 @@ impl DumpOutput {
             if about_source { error.context(source.path().display().to_string()) } else { error }
         })?;
         report.warnings.extend(selection.warnings);
-        let manner = self.reporting.manner(target == Some(Target::Stdout));
+        let output_taken = matches!(target, Some(Target::Stdout));
+        // The other end of a pipe reads until this one is closed.
+        drop(target);
+        finish()?;
+        let manner = self.reporting.manner(output_taken);
         print(&report, Some(peak), manner, || summary::render(&report, peak, self.verbose));
         Ok(match summary::failure(&report) {
             None => ExitCode::SUCCESS,
@@ -162,7 +218,7 @@ impl DumpOutput {
             Some(FormatArgument::Kdump) => Format::Kdump,
             Some(FormatArgument::Elf) => Format::Elf,
             Some(FormatArgument::Flattened) => Format::Flattened,
-            None if target == Some(&Target::Stdout) => Format::Flattened,
+            None if matches!(target, Some(Target::Stdout | Target::Pipe { .. })) => Format::Flattened,
             None => Format::Kdump,
         }
     }

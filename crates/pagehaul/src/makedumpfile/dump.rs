@@ -42,7 +42,7 @@ pub(super) fn dump(
         let report = watched(messages, |progress| capture(&source, &target, &settings, progress))?;
         let full = matches!(report.outcome, Outcome::DiskFull(_) | Outcome::SizeLimit);
         // What went through a pipe cannot be taken back.
-        if let Some(next) = levels.get(number + 1).filter(|_| full && target != Target::Stdout) {
+        if let Some(next) = levels.get(number + 1).filter(|_| full && !matches!(target, Target::Stdout)) {
             messages.alarm(&format!(
                 "makedumpfile: the dump at level {} does not fit; trying level {}",
                 level.bits(),

@@ -19,6 +19,7 @@ pub struct Request {
     pub target: String,
     /// By lower-case name.
     pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
 }
 
 /// A response.
@@ -128,8 +129,12 @@ fn serve(
             headers.insert(name.to_ascii_lowercase(), value.to_owned());
         }
         let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
-        reader.read_exact(&mut vec![0; length]).unwrap();
-        let request = Request { number: number.fetch_add(1, Ordering::Relaxed), method, target, headers };
+        let mut body = vec![0; length];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let request =
+            Request { number: number.fetch_add(1, Ordering::Relaxed), method, target, headers, body };
         seen.lock().unwrap().push(request.clone());
         let response = answer(&request);
         let mut head =
@@ -138,7 +143,8 @@ fn serve(
             head += &format!("{name}: {value}\r\n");
         }
         head += "\r\n";
-        let sent = &response.body[..response.cut.unwrap_or(response.body.len()).min(response.body.len())];
+        let body: &[u8] = if request.method == "HEAD" { &[] } else { &response.body };
+        let sent = &body[..response.cut.unwrap_or(body.len()).min(body.len())];
         if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(sent)).is_err()
             || response.cut.is_some()
         {

@@ -1,0 +1,115 @@
+//! Captures to an object store. What the store does wrong is tested in the crate that talks to it.
+
+#[path = "../../remote/tests/server/mod.rs"]
+mod server;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use pagehaul_synth::{Era, Machine, Message};
+use server::{Request, Response, Server};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
+const SECRET: &str = "a-secret-that-nobody-sees";
+
+/// Objects by path, and parts of those that are not complete.
+#[derive(Default)]
+struct Store {
+    objects: BTreeMap<String, Vec<u8>>,
+    parts: BTreeMap<String, Vec<u8>>,
+    denies: bool,
+}
+
+impl Store {
+    fn answer(&mut self, request: &Request) -> Response {
+        let (path, query) = request.target.split_once('?').unwrap();
+        let etag = || Response {
+            status: 200,
+            headers: vec![("ETag".into(), "\"e\"".into())],
+            ..Response::default()
+        };
+        match (request.method.as_str(), self.objects.get(path)) {
+            ("GET", Some(object)) => Response::range(request, object, "v1"),
+            ("HEAD", Some(_)) => Response::status(200, ""),
+            ("HEAD", None) => Response::status(404, ""),
+            ("GET", None) => {
+                Response::status(200, "<ListMultipartUploadsResult></ListMultipartUploadsResult>")
+            }
+            ("PUT", _) if self.denies => Response::status(403, "<Error><Code>AccessDenied</Code></Error>"),
+            ("PUT", _) => {
+                assert!(query.contains("partNumber=1&"), "one part holds a small dump: {query}");
+                self.parts.insert(path.to_owned(), request.body.clone());
+                etag()
+            }
+            ("POST", _) if query.contains("uploadId=") => {
+                self.objects.insert(path.to_owned(), self.parts.remove(path).unwrap());
+                Response::status(200, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+            }
+            ("POST", _) => Response::status(200, "<UploadId>u1</UploadId>"),
+            (other, _) => panic!("{other}"),
+        }
+    }
+}
+
+fn run(directory: &Path, store: &Server, arguments: &[&str]) -> Output {
+    let mut command = Command::new(BINARY);
+    command.current_dir(directory).args(arguments).env_clear().env("HOME", directory);
+    command.env("AWS_EC2_METADATA_DISABLED", "true").env("AWS_ENDPOINT_URL", store.url(""));
+    let output =
+        command.env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", SECRET).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!told.contains(SECRET) && !told.contains("Signature="), "{told}");
+    output
+}
+
+#[test]
+fn a_capture_to_a_store_is_the_stream_that_a_pipe_gets() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut machine = Machine::new(Era::V6_12);
+    machine.sampler(0x4000);
+    machine.log(
+        0x6000,
+        &[Message { nanoseconds: 0, level: 0, caller: 7, text: "Kernel panic - not syncing: test" }],
+    );
+    machine.build().elf().write(&directory.path().join("vmcore")).unwrap();
+    let store = Arc::new(Mutex::new(Store::default()));
+    let shared = store.clone();
+    let server = Server::start(move |request| shared.lock().unwrap().answer(request));
+    let run = |arguments: &[&str]| run(directory.path(), &server, arguments);
+    let url = "s3://crashes/host7/dump.flat";
+    let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+
+    // What fails leaves no object.
+    store.lock().unwrap().denies = true;
+    let denied = run(&["capture", "-d", "0", "vmcore", url]);
+    assert_eq!(denied.status.code(), Some(1), "{}", told(&denied));
+    assert!(told(&denied).contains("the same command continues there"), "{}", told(&denied));
+    assert!(store.lock().unwrap().objects.is_empty());
+    store.lock().unwrap().denies = false;
+
+    let captured = run(&["capture", "-d", "0", "--facts", "vmcore", url]);
+    assert!(captured.status.success(), "{}", told(&captured));
+    let stream = run(&["capture", "-q", "-d", "0", "vmcore", "-"]).stdout;
+    assert!(store.lock().unwrap().objects["/crashes/host7/dump.flat"] == stream);
+    assert!(store.lock().unwrap().objects.contains_key("/crashes/host7/dump.flat.facts.json.zst"));
+    let log = |dump: &str| run(&["dmesg", dump]).stdout;
+    assert_eq!(log(url), log("vmcore"));
+
+    // No dump replaces another.
+    let again = run(&["capture", "-d", "0", "vmcore", url]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(told(&again).contains("none is replaced"), "{}", told(&again));
+    assert!(store.lock().unwrap().objects["/crashes/host7/dump.flat"] == stream);
+
+    for refused in [
+        &["vmcore", url, "other"][..],
+        &["--checksums", "vmcore", url],
+        &["-f", "elf", "vmcore", "s3://crashes/x"],
+    ] {
+        let output = run(&[&["capture"], refused].concat());
+        assert!(!output.status.success(), "{refused:?}");
+    }
+    assert_eq!(run(&["convert", "vmcore", "s3://crashes/x"]).status.code(), Some(2));
+}
