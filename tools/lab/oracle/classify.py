@@ -132,7 +132,7 @@ def main(vmcore, vmlinux, out):
     prog.set_core_dump(vmcore)
     prog.load_debug_info([vmlinux])
     raw = Raw(vmcore)
-    pages = StructPages(prog, raw.pages)
+    pages = StructPages(prog, raw)
     classes, heads, notes = classify(prog, pages)
     flag_bits = {e.name: e.value for e in prog.type("enum pageflags").enumerators}
     numpy.savez(

@@ -13,7 +13,8 @@ BATCH = 1 << 15
 class StructPages:
     """Columns indexed by PFN. `there` is true for pages that have a struct page."""
 
-    def __init__(self, prog, pages):
+    def __init__(self, prog, raw):
+        pages = raw.pages
         page = prog.type("struct page")
         self.size = page.size
         self.base = prog["vmemmap"].value_()
@@ -21,7 +22,8 @@ class StructPages:
         self.page = prog["PAGE_SIZE"].value_()
         self.there = numpy.zeros(pages, bool)
         table = numpy.zeros((pages, self.size), numpy.uint8)
-        for first in range(0, pages, BATCH):
+        # Below RAM, which starts at 1 GiB on arm64, the array is not mapped, but other memory may be.
+        for first in range(int(raw.present.argmax()) // BATCH * BATCH, pages, BATCH):
             self._read(prog, table, first, min(first + BATCH, pages))
         word = lambda at, kind: numpy.ascontiguousarray(table[:, at : at + numpy.dtype(kind).itemsize]).view(kind)[:, 0]
         at = lambda *names: member(prog, *names)

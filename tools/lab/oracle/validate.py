@@ -46,7 +46,7 @@ class Validator:
         prog = drgn.Program()
         prog.set_core_dump(args.vmcore)
         prog.load_debug_info([args.vmlinux])
-        pages = StructPages(prog, self.raw.pages)
+        pages = StructPages(prog, self.raw)
         self.classes, heads, notes = classify(prog, pages)
         exports = self.raw.bytes.find(b"NUMBER(PG_hwpoison)=", 0, NOTES) >= 0
         self.oracle = {"heads": heads, "copies": pages.copies, "exports_poison": exports,

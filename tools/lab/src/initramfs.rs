@@ -11,8 +11,10 @@ use lab_guest::workload::{self, Workload};
 use std::fs;
 use std::path::Path;
 
-/// Drivers of the disks, the balloon, and the device through which a guest passes its VMCOREINFO to QEMU.
-const DRIVERS: [&str; 5] = ["virtio_pci", "virtio_blk", "ext4", "virtio_balloon", "qemu_fw_cfg"];
+/// Drivers of the disks, a checksum that ext4 asks for without naming the module, the balloon, and the device through which a guest
+/// passes its VMCOREINFO to QEMU.
+const DRIVERS: [&str; 6] =
+    ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_balloon", "qemu_fw_cfg"];
 
 /// Builds the initramfs of the kernel that crashes. It contains the capture kernel and its initramfs, which also has
 /// pagehaul, and the module of a scenario.
