@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The log as lines, each message with its time: "[    1.234567] text". What the mount shows.
+#[cfg(feature = "mount")]
 pub(crate) fn lines(log: &KernelLog) -> Vec<u8> {
     let mut out = Vec::new();
     for record in &log.records {
