@@ -109,17 +109,22 @@ fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
     if is_facts(path) {
         let facts = from_facts(path)?;
         let file = DumpFile { format: "facts", level: None, complete: None, size_bytes: None };
-        write_facts(facts, &file, redaction.as_ref(), &arguments.to, &mut row)?;
+        let place = Place::of(&facts, &arguments.to);
+        if !place.has_more(&facts, &file, arguments.stage, &mut row) {
+            write_facts(facts, &file, redaction.as_ref(), &place, &mut row)?;
+        }
         return Ok(row);
     }
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let facts =
         Facts::read(source.memory(), concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION")).to_owned());
     let place = Place::of(&facts, &arguments.to);
+    let file = file(&source, &arguments.dumps);
+    if place.has_more(&facts, &file, arguments.stage, &mut row) {
+        return Ok(row);
+    }
     match arguments.stage {
-        Stage::Facts => {
-            write_facts(facts, &file(&source, &arguments.dumps), redaction.as_ref(), &arguments.to, &mut row)?
-        }
+        Stage::Facts => write_facts(facts, &file, redaction.as_ref(), &place, &mut row)?,
         Stage::Pages => {
             let kernel = Kernel::discover(source.memory())?;
             // Another dump is on the next CPU.
@@ -173,6 +178,21 @@ impl<'a> Place<'a> {
         directory.join(format!("month={}", self.month)).join(format!("{}.parquet", self.key.crash_id))
     }
 
+    /// Whether the tables that are there come of a dump of this crash that has more. `row` says so.
+    fn has_more(&self, facts: &Facts, file: &DumpFile, stage: Stage, row: &mut Row) -> bool {
+        let own = Quality {
+            crash: facts.crash.is_some(),
+            complete: file.complete != Some(false),
+            dump: file.format != "facts",
+        };
+        let more = Quality::of_file(&self.path("dumps")).is_some_and(|there| there > own);
+        if more {
+            row.crash_id = Some(facts.id.crash_id.clone());
+            row.lacks(stage.tables(), "the tables of another dump of this crash stay: it has more");
+        }
+        more
+    }
+
     /// Writes a table that has rows.
     fn put(&self, table: Table, row: &mut Row) -> anyhow::Result<()> {
         if table.rows > 0 {
@@ -187,22 +207,11 @@ fn write_facts(
     mut facts: Facts,
     file: &DumpFile,
     redaction: Option<&Redaction>,
-    to: &Path,
+    place: &Place<'_>,
     row: &mut Row,
 ) -> anyhow::Result<()> {
     row.crash_id = Some(facts.id.crash_id.clone());
     row.missing.clone_from(&facts.missing);
-    let place = Place::of(&facts, to);
-    let better = Quality::of_file(&place.path("dumps"));
-    let own = Quality {
-        crash: facts.crash.is_some(),
-        complete: file.complete != Some(false),
-        dump: file.format != "facts",
-    };
-    if better.is_some_and(|better| better > own) {
-        row.lacks(&["tables"], "the tables of another dump of this crash stay: it has more");
-        return Ok(());
-    }
     if let Some(redaction) = redaction {
         redaction.facts(&mut facts);
     }
