@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
     let report = Report::new(&machine, &log);
     report.stacks(&machine);
     for task in report.tasks.all.iter().take(DETAILED) {
-        detail(&machine, task);
+        detail(&machine, &report.cpus, task);
     }
     serde_json::to_string(&report).expect("a report is JSON");
     let same = difference(&report, &report);
