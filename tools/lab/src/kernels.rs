@@ -47,8 +47,11 @@ const fn arm64(
     prefix: &'static str,
     release: &'static str,
 ) -> Series {
-    let flavour = "-cloud-arm64";
-    Series { name, suite, architecture: Architecture::Arm64, page_size: 4096, flavour, prefix, release }
+    Series {
+        architecture: Architecture::Arm64,
+        flavour: "-cloud-arm64",
+        ..amd64(name, suite, prefix, release)
+    }
 }
 
 /// The lab's kernels, oldest first.
