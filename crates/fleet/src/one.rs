@@ -230,7 +230,7 @@ struct Quality {
 }
 
 impl Quality {
-    /// Reads it from `dumps`. `None` if there is no such file; a damaged one is to be replaced.
+    /// Reads it from a file of the table `dumps`. `None` if the file is missing or damaged: then it may be replaced.
     fn of_file(path: &Path) -> Option<Self> {
         let [kind, complete, format] =
             TableFile::open(path).ok()?.read(0, ["kind", "complete", "format"]).ok()?;

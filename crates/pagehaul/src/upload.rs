@@ -39,7 +39,7 @@ impl Uploading {
         self.pipe.clone()
     }
 
-    /// Waits until the object exists. Without this, the parts stay in the store, and there is no object.
+    /// Completes the upload. The object exists once this returns; an upload that is dropped leaves its parts in the store.
     pub(crate) fn finish(self) -> anyhow::Result<Uploaded> {
         self.is_whole.store(true, Ordering::Release);
         drop(self.pipe);

@@ -97,6 +97,14 @@ fn command(words: &[&str], subject: &Subject, directory: &Path) -> Command {
     command
 }
 
+/// Starts a process that has made its threads, and returns it with its state.
+fn started() -> (Subject, String) {
+    let mut subject = Subject::start(&SUBJECT);
+    subject.goes_on();
+    let state = state_of(&subject.pid());
+    (subject, state)
+}
+
 /// Makes the checkpoint that is restarted.
 fn save_for_restart(subject: &Subject, directory: &Path) {
     let trace = run(&mut command(&["checkpoint", "--leave-running"], subject, directory), 0, Fault::None);
@@ -153,9 +161,7 @@ fn at_any_moment_the_process_stays_as_it_was() {
         if words == ["checkpoint"] && path.exists() {
             // It is on the disk: they are ended.
             assert!(subject.has_ended(), "{told}");
-            subject = Subject::start(&SUBJECT);
-            subject.goes_on();
-            before = state_of(&subject.pid());
+            (subject, before) = started();
             continue;
         }
         assert!(!subject.has_ended(), "{told}");
@@ -201,9 +207,7 @@ fn a_failed_call_leaves_the_process_as_it_was() {
             };
             let calls = count(&subject);
             if subject.has_ended() {
-                subject = Subject::start(&SUBJECT);
-                subject.goes_on();
-                before = state_of(&subject.pid());
+                (subject, before) = started();
             }
             let step = (calls * errors.len()).div_ceil(most).max(1);
             let mut moments = 0;
@@ -217,9 +221,7 @@ fn a_failed_call_leaves_the_process_as_it_was() {
                 assert!(!trace.hung, "{told}");
                 if words == ["checkpoint"] && path.exists() {
                     assert!(subject.has_ended(), "{told}");
-                    subject = Subject::start(&SUBJECT);
-                    subject.goes_on();
-                    before = state_of(&subject.pid());
+                    (subject, before) = started();
                     continue;
                 }
                 assert!(!subject.has_ended(), "{told}");
@@ -255,9 +257,7 @@ fn a_killed_script_of_a_checkpoint_leaves_no_process_stopped() {
     let (mut moments, mut saved) = (0, true);
     for moment in (1..=calls).step_by(step) {
         if saved {
-            subject = Subject::start(&SUBJECT);
-            subject.goes_on();
-            before = state_of(&subject.pid());
+            (subject, before) = started();
         }
         let _ = fs::remove_file(&path);
         let trace = run(&subject, moment);

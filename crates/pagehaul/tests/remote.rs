@@ -16,7 +16,7 @@ use server::{Request, Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 const KEY: &str = "AKIDEXAMPLE";
-const SECRET: &str = "a-secret-that-nobody-sees";
+const SECRET: &str = "test-secret-key";
 
 /// Dumps of one machine in every format, and checksums.
 fn dumps(directory: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -119,14 +119,7 @@ fn store(object: Vec<u8>, ahead: SignedDuration) -> Server {
             response.headers.push(("Date".into(), date));
             response
         };
-        let query: BTreeMap<&str, &str> = request
-            .target
-            .split_once('?')
-            .unwrap()
-            .1
-            .split('&')
-            .filter_map(|pair| pair.split_once('='))
-            .collect();
+        let query = request.query();
         let signed: Timestamp =
             Timestamp::strptime("%Y%m%dT%H%M%S%z", query["X-Amz-Date"].replace('Z', "+0000")).unwrap();
         if signed.duration_until(now).abs() > SignedDuration::from_mins(15) {
@@ -213,7 +206,7 @@ fn objects_of_a_store_are_read_with_signed_requests() {
         let (succeeded, _, told) = with(&[]);
         assert!(!succeeded && told.contains("set AWS_ACCESS_KEY_ID"), "{told}");
     }
-    // The file of an initramfs precedes the environment; nobody else may read it.
+    // The credentials file of an initramfs comes before the environment, and must be readable by its owner only.
     let store = store(dump, SignedDuration::ZERO);
     let file = directory.path().join("s3");
     let lines = format!(

@@ -12,7 +12,7 @@ use pagehaul_synth::{Era, Machine, Message};
 use server::{Request, Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
-const SECRET: &str = "a-secret-that-nobody-sees";
+const SECRET: &str = "test-secret-key";
 
 /// Objects by path, and parts of those that are not complete.
 #[derive(Default)]

@@ -291,14 +291,7 @@ mod tests {
 
     impl Store {
         fn answer(&mut self, request: &Request) -> Response {
-            let query: BTreeMap<&str, &str> = request
-                .target
-                .split_once('?')
-                .unwrap()
-                .1
-                .split('&')
-                .filter_map(|pair| pair.split_once('='))
-                .collect();
+            let query = request.query();
             let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
             match request.method.as_str() {
                 "HEAD" => match &self.object {

@@ -203,8 +203,8 @@ fn is_wait(registers: &libc::user_regs_struct) -> bool {
         || [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET].contains(&operation)
 }
 
-/// Whether the kernel may fail a call with any error. Those of these that can fail have errors of their own, for which
-/// there is [`Fault::Call`]; others do not return.
+/// Whether a call may fail with any error. The calls that are listed do not return, or return specific errors, which
+/// [`Fault::Call`] injects.
 fn can_fail(call: i64) -> bool {
     let never = [
         libc::SYS_exit,

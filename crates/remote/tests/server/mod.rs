@@ -22,6 +22,14 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
+impl Request {
+    /// The parameters of the query, as they were sent.
+    pub fn query(&self) -> BTreeMap<&str, &str> {
+        let query = self.target.split_once('?').map_or("", |(_, query)| query);
+        query.split('&').filter_map(|pair| pair.split_once('=')).collect()
+    }
+}
+
 /// A response.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
