@@ -9,6 +9,7 @@ mod cache;
 mod dump;
 mod errors;
 mod explain;
+mod opened;
 mod page_map;
 mod reader;
 mod recording;

@@ -1,16 +1,15 @@
 //! A reader of memory with a cache, for one thread at a time.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use pagehaul_kernel::{AddressSpace, TranslateError};
+use pagehaul_kernel::TranslateError;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, ReadError, View};
 use pyo3::Python;
 use self_cell::self_cell;
 
 use crate::cache::PageCache;
 use crate::errors::ReadFailure;
-use crate::shared::Opened;
+use crate::opened::{Opened, Space};
 
 /// Reads of this size and larger neither use the cache nor fill it.
 const LARGE: usize = 64 << 10;
@@ -44,17 +43,11 @@ impl Reader {
     }
 
     /// Fills `buf` from a kernel virtual address. The direct map is translated by subtraction: the dump may lack its page tables.
-    pub(crate) fn kernel(
-        &mut self,
-        space: &AddressSpace,
-        direct_map: &Range<u64>,
-        vaddr: u64,
-        buf: &mut [u8],
-    ) -> Result<(), ReadFailure> {
+    pub(crate) fn kernel(&mut self, space: &Space, vaddr: u64, buf: &mut [u8]) -> Result<(), ReadFailure> {
         self.with_dependent_mut(|_, view| {
             let (mut at, mut rest) = (vaddr, buf);
             while !rest.is_empty() {
-                let (paddr, len) = locate(space, direct_map, view, at)?;
+                let (paddr, len) = locate(space, view, at)?;
                 let len = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
                 let (piece, later) = rest.split_at_mut(len);
                 view.read(paddr, piece).map_err(|source| TranslateError::Contents {
@@ -72,27 +65,18 @@ impl Reader {
     }
 
     /// Returns the physical address of a kernel virtual address.
-    pub(crate) fn translate(
-        &mut self,
-        space: &AddressSpace,
-        direct_map: &Range<u64>,
-        vaddr: u64,
-    ) -> Result<u64, ReadFailure> {
-        self.with_dependent_mut(|_, view| Ok(locate(space, direct_map, view, vaddr)?.0))
+    pub(crate) fn translate(&mut self, space: &Space, vaddr: u64) -> Result<u64, ReadFailure> {
+        self.with_dependent_mut(|_, view| Ok(locate(space, view, vaddr)?.0))
     }
 }
 
 /// Returns the physical address, and how many bytes from there are contiguous.
-fn locate(
-    space: &AddressSpace,
-    direct_map: &Range<u64>,
-    view: &mut dyn View,
-    vaddr: u64,
-) -> Result<(u64, u64), TranslateError> {
+fn locate(space: &Space, view: &mut dyn View, vaddr: u64) -> Result<(u64, u64), TranslateError> {
+    let direct_map = &space.direct_map;
     if direct_map.contains(&vaddr) {
         return Ok((vaddr - direct_map.start, direct_map.end - vaddr));
     }
-    space.translator().translate(view, vaddr).map(|extent| (extent.paddr, extent.len.max(1)))
+    space.tables.translator().translate(view, vaddr).map(|extent| (extent.paddr, extent.len.max(1)))
 }
 
 impl View for CachedView<'_> {

@@ -1,38 +1,15 @@
 //! What all users of a dump share.
 
-use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use pagehaul_kernel::{AddressSpace, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::{Source, SourceError};
 use pyo3::Python;
 
 use crate::errors::ReadFailure;
+use crate::opened::Opened;
 use crate::reader::Reader;
-
-/// A dump.
-pub(crate) struct Opened {
-    pub(crate) source: Source,
-    /// Found at the first use of a virtual address.
-    space: OnceLock<Result<Space, String>>,
-}
-
-/// The kernel's address space.
-struct Space {
-    space: AddressSpace,
-    direct_map: Range<u64>,
-}
-
-impl Space {
-    fn discover(source: &Source) -> Result<Self, String> {
-        let memory = source.memory();
-        let space = AddressSpace::discover(memory).map_err(|why| why.to_string())?;
-        let direct_map = VirtualMemory::new(&space, memory).direct_map();
-        Ok(Self { space, direct_map })
-    }
-}
 
 /// A dump and its idle readers.
 pub(crate) struct Shared {
@@ -45,7 +22,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn open(paths: &[PathBuf], cache_bytes: usize) -> Result<Self, SourceError> {
         let source = Source::open_all(paths, MapPolicy::default())?;
-        let opened = Arc::new(Opened { source, space: OnceLock::new() });
+        let opened = Arc::new(Opened::new(source));
         Ok(Self { opened, cache_bytes, idle: Mutex::default() })
     }
 
@@ -65,33 +42,18 @@ impl Shared {
 
     /// Fills `buf` with memory at a kernel virtual address.
     pub(crate) fn kernel(&self, py: Python<'_>, vaddr: u64, buf: &mut [u8]) -> Result<(), ReadFailure> {
-        let known = self.space(py)?;
-        self.with_reader(py, |reader| reader.kernel(&known.space, &known.direct_map, vaddr, buf))
+        let space = self.opened.space(py)?;
+        self.with_reader(py, |reader| reader.kernel(space, vaddr, buf))
     }
 
     /// Returns the physical address of a kernel virtual address.
     pub(crate) fn translate(&self, py: Python<'_>, vaddr: u64) -> Result<u64, ReadFailure> {
-        let known = self.space(py)?;
-        self.with_reader(py, |reader| reader.translate(&known.space, &known.direct_map, vaddr))
+        let space = self.opened.space(py)?;
+        self.with_reader(py, |reader| reader.translate(space, vaddr))
     }
 
     /// Returns whether kernel virtual addresses can be translated.
     pub(crate) fn has_page_tables(&self, py: Python<'_>) -> bool {
-        self.space(py).is_ok()
-    }
-
-    fn space(&self, py: Python<'_>) -> Result<&Space, ReadFailure> {
-        let opened = &*self.opened;
-        if opened.space.get().is_none() {
-            // Not `get_or_init`: a fork while it runs would leave it locked in the child.
-            let found = py.detach(|| Space::discover(&opened.source));
-            // Another thread may have been faster.
-            let _ = opened.space.set(found);
-        }
-        match opened.space.get() {
-            Some(Ok(space)) => Ok(space),
-            Some(Err(why)) => Err(ReadFailure::NoKernel(why.clone())),
-            None => Err(ReadFailure::NoKernel("they were not found".into())),
-        }
+        self.opened.space(py).is_ok()
     }
 }

@@ -13,6 +13,7 @@ use ureq::http::{HeaderMap, Request, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
+use crate::call::Call;
 use crate::location::Location;
 use crate::s3::S3Object;
 use crate::xml::element;
@@ -24,8 +25,6 @@ const MOST_WAIT: Duration = Duration::from_secs(5);
 /// Limits of one request: to connect, and until the next byte.
 const CONNECT: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(30);
-/// Bytes of an answer that is not part of an object.
-const MOST_ANSWER: u64 = 4 << 20;
 /// Bytes of an error's body that are read.
 const MOST_ERROR: u64 = 64 << 10;
 /// A clock that differs by less is not the reason why a request is refused.
@@ -64,38 +63,6 @@ impl Reply {
     /// The value of a header; empty if there is none.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
-    }
-}
-
-/// A request.
-#[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
-    pub(crate) method: Method,
-    /// Whether it is for the bucket, not the object.
-    pub(crate) for_bucket: bool,
-    /// Names and values, by name.
-    pub(crate) query: &'a [(&'a str, &'a str)],
-    /// Names in lower case and values, by name.
-    pub(crate) headers: &'a [(&'a str, &'a str)],
-    pub(crate) body: Option<&'a [u8]>,
-    /// How much of the answer is read.
-    pub(crate) most: u64,
-    /// Whether the caller can use an answer that is cut.
-    pub(crate) takes_cut: bool,
-}
-
-impl<'a> Call<'a> {
-    /// A request for the object without a body.
-    pub(crate) fn new(method: Method, query: &'a [(&'a str, &'a str)]) -> Self {
-        Self {
-            method,
-            for_bucket: false,
-            query,
-            headers: &[],
-            body: None,
-            most: MOST_ANSWER,
-            takes_cut: false,
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! Every response is checked against the object that was opened, so that one that is replaced meanwhile is an error.
 
 mod cache;
+mod call;
 mod client;
 mod error;
 mod file;

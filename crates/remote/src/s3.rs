@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusty_s3::{Bucket, UrlStyle, signing};
 
 use crate::RemoteError;
-use crate::client::Call;
+use crate::call::Call;
 use crate::settings::{Credentials, Settings};
 
 /// Seconds for which a signed URL is valid: as long as a server accepts a clock that differs.

@@ -12,7 +12,8 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 use rusty_s3::Method;
 
 use crate::RemoteError;
-use crate::client::{Call, Client, Reply};
+use crate::call::Call;
+use crate::client::{Client, Reply};
 use crate::location::Location;
 use crate::xml::{element, elements};
 

@@ -1,0 +1,38 @@
+//! One request, as a client sends it.
+
+use rusty_s3::Method;
+
+/// Bytes of an answer that is not part of an object.
+const MOST_ANSWER: u64 = 4 << 20;
+
+/// A request.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    /// Whether it is for the bucket, not the object.
+    pub(crate) for_bucket: bool,
+    /// Names and values, by name.
+    pub(crate) query: &'a [(&'a str, &'a str)],
+    /// Names in lower case and values, by name.
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: Option<&'a [u8]>,
+    /// How much of the answer is read.
+    pub(crate) most: u64,
+    /// Whether the caller can use an answer that is cut.
+    pub(crate) takes_cut: bool,
+}
+
+impl<'a> Call<'a> {
+    /// A request for the object without a body.
+    pub(crate) fn new(method: Method, query: &'a [(&'a str, &'a str)]) -> Self {
+        Self {
+            method,
+            for_bucket: false,
+            query,
+            headers: &[],
+            body: None,
+            most: MOST_ANSWER,
+            takes_cut: false,
+        }
+    }
+}
