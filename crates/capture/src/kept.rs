@@ -7,6 +7,7 @@ use pagehaul_vmcore::Source;
 
 use crate::batch::{Batcher, KeptPages};
 use crate::job::Job;
+use crate::scan::scan;
 use crate::{CaptureError, Options};
 
 /// Fills a vector with the PFNs of the next batch, ascending, and returns whether there was one. Threads share it.
@@ -24,4 +25,12 @@ pub fn with_kept_pages<R>(
     let kept = KeptPages::Reclassified(Box::new(selection.selector()));
     let batcher = Mutex::new(Batcher::new(kept, &selection));
     Ok(work(&|pfns| batcher.lock().unwrap_or_else(PoisonError::into_inner).next(pfns)))
+}
+
+/// Returns how many bytes of memory a capture would keep.
+pub fn kept_bytes(source: &Source, options: &Options, progress: &Progress) -> Result<u64, CaptureError> {
+    let job = Job::prepare(source, options, progress)?;
+    let selection = job.selection();
+    let tally = scan(&selection, options.threads, progress, |_, _| Ok(()))?;
+    Ok(selection.page_size.bytes_of(tally.pages_kept()))
 }

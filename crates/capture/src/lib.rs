@@ -32,7 +32,7 @@ mod write;
 pub use compression::{Codecs, Compression};
 pub use error::CaptureError;
 pub use estimate::estimate;
-pub use kept::{NextPages, with_kept_pages};
+pub use kept::{NextPages, kept_bytes, with_kept_pages};
 pub use options::{Format, Limits, Options, Target};
 pub use pagehaul_run::Outcome;
 pub use priority::Priority;

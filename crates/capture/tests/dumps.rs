@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Bench, assert_complete, assert_holds, machine, options};
-use pagehaul_capture::{Compression, Format, Options, estimate};
+use pagehaul_capture::{Compression, Format, Options, estimate, kept_bytes};
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_run::Progress;
 use pagehaul_synth::{Class, Codec, Content, Era, Machine};
@@ -165,6 +165,8 @@ fn an_estimate_counts_what_a_capture_writes() {
     let estimated = estimate(&bench.source(), &options, &Progress::default()).unwrap();
     let (path, report) = bench.capture("dump", &options);
     assert_eq!(estimated.pages_kept, report.pages_kept);
+    let kept = kept_bytes(&bench.source(), &options, &Progress::default()).unwrap();
+    assert_eq!(kept, report.pages_kept * 4096);
     assert_eq!(estimated.classes, report.classes);
     let size = std::fs::metadata(path).unwrap().len() as f64;
     let ratio = estimated.output_bytes as f64 / size;

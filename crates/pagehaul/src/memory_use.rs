@@ -11,10 +11,15 @@ pub(crate) fn anonymous() -> Option<u64> {
 const BASE: u64 = 32 << 20;
 const PER_THREAD: u64 = 8 << 20;
 
-/// Returns how many of `wanted` threads fit into memory: a capture kernel has little, and a script may pass the number
-/// of CPUs of another kernel.
-pub(crate) fn threads_that_fit(wanted: usize) -> usize {
-    fit(wanted, field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX))
+/// Returns how many of `wanted` threads fit into memory, of which `other` bytes are for something else: a capture kernel has little,
+/// and a script may pass the number of CPUs of another kernel.
+pub(crate) fn threads_that_fit(wanted: usize, other: u64) -> usize {
+    fit(wanted, available().saturating_sub(other))
+}
+
+/// Bytes that can be allocated without swapping.
+pub(crate) fn available() -> u64 {
+    field("/proc/meminfo", "MemAvailable:").unwrap_or(u64::MAX)
 }
 
 fn fit(wanted: usize, available: u64) -> usize {

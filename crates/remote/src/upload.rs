@@ -19,8 +19,10 @@ use crate::xml::{element, elements};
 
 /// How long requests are tried again: a network that comes back, or a store that is restarted, does not cost the dump.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Bytes of a part, at least. Three parts are in memory.
+/// Bytes of a part, at least.
 const PART: u64 = 8 << 20;
+/// Parts in memory: one is uploaded while the next one is read.
+const IN_MEMORY: u64 = 2;
 /// Parts of an object at most.
 const MOST_PARTS: u64 = 10_000;
 /// Bytes of a part at most.
@@ -53,21 +55,26 @@ struct Part {
 }
 
 impl Upload {
-    /// Begins an upload to an `s3://` URL, or continues an earlier one that has not ended. `most_bytes` is the most that it will
-    /// have, which decides on the size of its parts.
+    /// Begins an upload to an `s3://` URL, or continues an earlier one that has not ended. Parts are so large that there is
+    /// [room](Self::room) for `most_bytes`, as far as they fit into `memory` bytes.
     ///
     /// Fails if there is an object of this name: none is replaced.
-    pub fn begin(url: &str, most_bytes: u64) -> Result<Self, RemoteError> {
+    pub fn begin(url: &str, most_bytes: u64, memory: u64) -> Result<Self, RemoteError> {
         let location = Location::parse(url)?;
         let Location::Bucket { key, .. } = &location else {
             return Err(RemoteError::Settings("only s3:// can be written".to_owned()));
         };
-        let part_size = part_size(most_bytes).ok_or_else(|| {
-            RemoteError::Unsupported(
-                "the dump may be larger than an object can be in parts of 256 MiB".to_owned(),
-            )
-        })?;
-        Self::with(Client::new(&location, PATIENCE)?, key, part_size)
+        Self::with(Client::new(&location, PATIENCE)?, key, part_size(most_bytes, memory))
+    }
+
+    /// Returns how many bytes the object can have.
+    pub fn room(&self) -> u64 {
+        MOST_PARTS * self.part_size
+    }
+
+    /// Returns how many bytes of memory the upload takes.
+    pub fn memory(&self) -> u64 {
+        IN_MEMORY * self.part_size
     }
 
     fn with(client: Client, key: &str, part_size: u64) -> Result<Self, RemoteError> {
@@ -108,7 +115,7 @@ impl Upload {
     ///
     /// After an error what was uploaded stays in the store, and another upload to the same URL continues from it.
     pub fn send(self, stream: impl Read + Send) -> Result<Uploaded, RemoteError> {
-        let (full, parts) = sync_channel(1);
+        let (full, parts) = sync_channel(0);
         let part_size = self.part_size;
         thread::scope(|scope| {
             let reader = scope.spawn(move || read_parts(stream, part_size, &full));
@@ -129,7 +136,10 @@ impl Upload {
         let mut list = String::new();
         for (number, bytes) in (1..).zip(parts) {
             if number > MOST_PARTS {
-                return Err(RemoteError::Unsupported("the dump is larger than its memory".to_owned()));
+                return Err(RemoteError::Unsupported(format!(
+                    "the dump is larger than {} GiB, for which there was room",
+                    self.room() >> 30
+                )));
             }
             let sum = encode(checksum(CrcAlgorithm::Crc64Nvme, &bytes));
             whole.update(&bytes);
@@ -208,10 +218,11 @@ fn read_parts(mut stream: impl Read, part_size: u64, full: &SyncSender<Vec<u8>>)
     }
 }
 
-/// Returns the size of parts for so many bytes.
-fn part_size(most_bytes: u64) -> Option<u64> {
-    let size = most_bytes.div_ceil(MOST_PARTS).checked_next_power_of_two()?.max(PART);
-    (size <= MOST_PART).then_some(size)
+/// Returns the size of parts for so many bytes, as far as they fit into `memory`. All parts have the same size, because some stores
+/// demand it.
+fn part_size(most_bytes: u64, memory: u64) -> u64 {
+    let fits = (memory / IN_MEMORY).clamp(PART, MOST_PART).ilog2();
+    most_bytes.div_ceil(MOST_PARTS).min(MOST_PART).next_power_of_two().clamp(PART, 1 << fits)
 }
 
 /// Returns the ID of the newest unfinished upload of a key, out of the list of those whose keys begin with it.
@@ -449,10 +460,19 @@ mod tests {
     }
 
     #[test]
-    fn parts_fit_the_size() {
-        assert_eq!(part_size(0), Some(8 << 20));
-        assert_eq!(part_size(74 << 30), Some(8 << 20));
-        assert_eq!(part_size(100 << 30), Some(16 << 20));
-        assert_eq!(part_size(4 << 40), None);
+    fn parts_fit_the_size_and_the_memory() {
+        const MANY: u64 = 1 << 40;
+        for (gib, memory, mib) in [
+            (0, MANY, 8),
+            (74, MANY, 8),
+            (100, MANY, 16),
+            (1 << 10, MANY, 128),
+            (1 << 20, MANY, 256),
+            (1 << 10, 64 << 20, 32),
+            (1 << 10, 63 << 20, 16),
+            (1 << 10, 0, 8),
+        ] {
+            assert_eq!(part_size(gib << 30, memory), mib << 20, "{gib} GiB, {memory} bytes of memory");
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+#[cfg(feature = "remote")]
+use pagehaul_capture::kept_bytes;
 use pagehaul_capture::{
     CaptureError, Codecs, Compression, Format, Limits, Options, Target, capture_with_first, estimate,
 };
@@ -13,6 +15,8 @@ use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::file::is_url;
 #[cfg(feature = "remote")]
 use pagehaul_present::number;
+#[cfg(feature = "remote")]
+use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
@@ -60,6 +64,16 @@ enum FormatArgument {
     Flattened,
 }
 
+impl FormatArgument {
+    fn format(self) -> Format {
+        match self {
+            Self::Kdump => Format::Kdump,
+            Self::Elf => Format::Elf,
+            Self::Flattened => Format::Flattened,
+        }
+    }
+}
+
 /// Which pages are written.
 #[derive(Debug, Clone)]
 pub(crate) struct PageSelection {
@@ -86,7 +100,8 @@ impl DumpOutput {
             return self.upload(source, url, outputs.len(), selection);
         }
         let target = if outputs.is_empty() { None } else { Some(self.target(outputs)?) };
-        self.write_to(source, target, selection, || Ok(()))
+        let options = self.options(&selection, self.format(target.as_ref()))?;
+        self.write_to(source, target, &options, selection, || Ok(()))
     }
 
     /// Uploads a dump of `source` while it is made.
@@ -106,9 +121,13 @@ impl DumpOutput {
                 "--checksums are for files; the object store keeps checksums of an upload",
             ));
         }
-        let uploading = Uploading::begin(url, most_bytes(source))?;
+        let format = self.format.map_or(Format::Flattened, FormatArgument::format);
+        let mut options = self.options(&selection, format)?;
+        let kept = about(source, kept_bytes(source, &options, &Progress::default()))?;
+        let uploading = Uploading::begin(url, most_bytes(source, kept))?;
+        options.threads = threads_that_fit(self.threads.count(), uploading.memory());
         let target = Target::Pipe { name: url.to_owned(), pipe: uploading.pipe() };
-        self.write_to(source, Some(target), selection, || {
+        self.write_to(source, Some(target), &options, selection, || {
             let uploaded = uploading.finish()?;
             if uploaded.resumed > 0 && !self.reporting.is_quiet() {
                 tell!(
@@ -125,28 +144,21 @@ impl DumpOutput {
         &self,
         source: &Source,
         target: Option<Target>,
+        options: &Options,
         selection: PageSelection,
         finish: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<ExitCode> {
-        let options = Options {
-            level: selection.level,
-            keep_all: selection.keep_all,
-            checksums: self.checksums,
-            compression: self.compression()?,
-            threads: self.threads_that_fit(),
-            format: self.format(target.as_ref()),
-            limits: selection.limits,
-        };
+        let (fit, wanted) = (options.threads, self.threads.count());
+        if self.verbose && fit < wanted {
+            tell!(
+                "pagehaul: {fit} of {wanted} threads: there is no memory for more (MemAvailable in /proc/meminfo)"
+            );
+        }
         let (result, peak) = run::cancellable(self.reporting.is_quiet(), |progress| match &target {
-            Some(target) => capture_with_first(source, target, &options, &selection.first, progress),
-            None => estimate(source, &options, progress),
+            Some(target) => capture_with_first(source, target, options, &selection.first, progress),
+            None => estimate(source, options, progress),
         })?;
-        let mut report = result.map_err(|error| {
-            // An error about the output names it; one about the source may not.
-            let about_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));
-            let error = anyhow::Error::from(error);
-            if about_source { error.context(source.path().display().to_string()) } else { error }
-        })?;
+        let mut report = about(source, result)?;
         report.warnings.extend(selection.warnings);
         let output_taken = matches!(target, Some(Target::Stdout));
         // The other end of a pipe reads until this one is closed.
@@ -163,6 +175,18 @@ impl DumpOutput {
         })
     }
 
+    fn options(&self, selection: &PageSelection, format: Format) -> anyhow::Result<Options> {
+        Ok(Options {
+            level: selection.level,
+            keep_all: selection.keep_all,
+            checksums: self.checksums,
+            compression: self.compression()?,
+            threads: threads_that_fit(self.threads.count(), 0),
+            format,
+            limits: selection.limits,
+        })
+    }
+
     /// Whether standard error is to stay empty.
     pub(crate) fn is_quiet(&self) -> bool {
         self.reporting.is_quiet()
@@ -171,18 +195,6 @@ impl DumpOutput {
     /// Whether outputs that exist may be replaced.
     pub(crate) fn may_overwrite(&self) -> bool {
         self.overwrite.force
-    }
-
-    /// The number of threads, fewer where memory is short.
-    fn threads_that_fit(&self) -> usize {
-        let wanted = self.threads.count();
-        let fit = threads_that_fit(wanted);
-        if self.verbose && fit < wanted {
-            tell!(
-                "pagehaul: {fit} of {wanted} threads: there is no memory for more (MemAvailable in /proc/meminfo)"
-            );
-        }
-        fit
     }
 
     fn target(&self, outputs: &[PathBuf]) -> anyhow::Result<Target> {
@@ -214,13 +226,9 @@ impl DumpOutput {
     }
 
     fn format(&self, target: Option<&Target>) -> Format {
-        match self.format {
-            Some(FormatArgument::Kdump) => Format::Kdump,
-            Some(FormatArgument::Elf) => Format::Elf,
-            Some(FormatArgument::Flattened) => Format::Flattened,
-            None if matches!(target, Some(Target::Stdout | Target::Pipe { .. })) => Format::Flattened,
-            None => Format::Kdump,
-        }
+        let is_stream = matches!(target, Some(Target::Stdout));
+        let default = if is_stream { Format::Flattened } else { Format::Kdump };
+        self.format.map_or(default, FormatArgument::format)
     }
 
     fn compression(&self) -> anyhow::Result<Compression> {
@@ -232,4 +240,13 @@ impl DumpOutput {
             (compression, None) => Ok(compression),
         }
     }
+}
+
+/// Names the source in an error about it; one about the output names that.
+fn about<T>(source: &Source, result: Result<T, CaptureError>) -> anyhow::Result<T> {
+    result.map_err(|error| {
+        let about_source = matches!(error, CaptureError::Kernel(_) | CaptureError::Layout(_));
+        let error = anyhow::Error::from(error);
+        if about_source { error.context(source.path().display().to_string()) } else { error }
+    })
 }

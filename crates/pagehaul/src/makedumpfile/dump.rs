@@ -117,7 +117,7 @@ fn settings(options: &Options, level: DumpLevel, compression: Compression) -> Ca
 /// besides the main one in makedumpfile.
 fn threads(wanted: Option<i64>) -> usize {
     let cpus = thread::available_parallelism().map_or(1, Into::into);
-    threads_that_fit(wanted.map_or(cpus, |wanted| usize::try_from(wanted).unwrap_or(0).clamp(1, cpus)))
+    threads_that_fit(wanted.map_or(cpus, |wanted| usize::try_from(wanted).unwrap_or(0).clamp(1, cpus)), 0)
 }
 
 /// How pages are compressed with the option of this codec, or with none.
