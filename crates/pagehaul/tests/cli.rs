@@ -318,17 +318,20 @@ fn signals_end_a_dump_in_a_file_in_order() {
     let setup = Setup::noisy();
     let dump = setup.path("dump");
     loop {
-        let child = setup
+        let mut child = setup
             .command(&["capture", "-q", "-d", "0", "-c", "zlib:9", "-t", "1", "vmcore", "dump"])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        while std::fs::metadata(&dump).map_or(0, |meta| meta.len()) < 4 << 20 {
+        let size = || std::fs::metadata(&dump).map_or(0, |meta| meta.len());
+        while size() < 4 << 20 && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }
-        let pid = rustix::process::Pid::from_child(&child);
-        for signal in [Signal::TERM, Signal::TERM, Signal::INT, Signal::HUP] {
-            rustix::process::kill_process(pid, signal).unwrap();
+        if child.try_wait().unwrap().is_none() {
+            let pid = rustix::process::Pid::from_child(&child);
+            for signal in [Signal::TERM, Signal::TERM, Signal::INT, Signal::HUP] {
+                rustix::process::kill_process(pid, signal).unwrap();
+            }
         }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();

@@ -9,7 +9,7 @@ mod common {
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -212,8 +212,8 @@ fn processes_that_cannot_be_saved_get_one_sentence() {
 
 /// By another process: a child that another test starts would inherit the descriptor, and a file open for writing cannot be
 /// executed.
-fn copy_program(copy: &std::path::Path) {
-    assert!(Command::new("cp").arg(BINARY).arg(copy).status().unwrap().success());
+fn copy_program(program: impl AsRef<std::ffi::OsStr>, copy: &std::path::Path) {
+    assert!(Command::new("cp").arg(program).arg(copy).status().unwrap().success());
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn other_users_processes_are_refused() {
     let directory = tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = directory.path().join("pagehaul");
-    copy_program(&copy);
+    copy_program(BINARY, &copy);
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(&copy)
@@ -542,6 +542,15 @@ fn a_process_goes_on_where_no_thread_can_be_started() {
     subject.has_no_children();
 }
 
+/// The number of a user's processes, without one: snapshots that have ended, until init has waited for them.
+fn others_of(user: u32, pid: &str) -> u64 {
+    let entries = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.as_encoded_bytes()[0].is_ascii_digit() && name != pid
+    });
+    entries.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == user)).count() as u64
+}
+
 #[test]
 fn cores_are_written_with_the_threads_there_are() {
     if !rustix::process::geteuid().is_root() {
@@ -550,18 +559,21 @@ fn cores_are_written_with_the_threads_there_are() {
     let directory = tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = directory.path().join("pagehaul");
-    copy_program(&copy);
+    copy_program(BINARY, &copy);
+    // Other users may not enter the directory of the original.
+    let program = directory.path().join("subject");
+    copy_program(Subject::program(), &program);
     let path = directory.path().join("core");
     let mut threads = std::collections::BTreeSet::new();
     for (user, mode) in (1_000_000_000 + 4 * std::process::id()..).zip(MODES) {
         // A user who has nothing else.
-        let mut subject = Subject::start_as(Some(user), &["5", "2"]);
-        // Its three threads, this program, and so many more. A snapshot takes three processes besides, and counts until
-        // init has waited for it.
+        let mut subject = Subject::start_as(user, &program, &["5", "2"]);
+        // Its three threads, this program, and so many more. A snapshot takes three processes besides.
         for more in 0..14 {
             let mut command = Command::new(&copy);
             command.args(["core", "--json", "--force", "-t", "4"]).args(mode).arg(subject.pid()).arg(&path);
-            let output = few_threads(&mut command, user, 3 + 1 + more).output().unwrap();
+            let most = others_of(user, &subject.pid()) + 3 + 1 + more;
+            let output = few_threads(&mut command, user, most).output().unwrap();
             let said = String::from_utf8(output.stderr).unwrap();
             subject.goes_on();
             match output.status.code() {
@@ -595,7 +607,7 @@ fn a_snapshot_that_could_not_be_killed_is_not_made() {
     let directory = tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = directory.path().join("pagehaul");
-    copy_program(&copy);
+    copy_program(BINARY, &copy);
     let mut subject = Subject::start(&["5", "2"]);
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--clear-groups", "--inh-caps=+sys_ptrace,+dac_read_search"])

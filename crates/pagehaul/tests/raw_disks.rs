@@ -6,7 +6,6 @@ mod common {
 }
 
 use std::fs;
-use std::io::Read;
 use std::process::Stdio;
 
 use common::loop_device::LoopDevice;
@@ -69,19 +68,28 @@ fn a_capture_to_a_disk_that_ends_early_keeps_its_pages() {
 #[test]
 fn a_signal_during_a_capture_to_a_disk_keeps_its_pages() {
     let setup = Setup::with_noise(64);
-    let Some(disk) = LoopDevice::new(&setup.path("disk"), 256 << 20) else { return };
-    let mut child =
-        setup.command(&capture(disk.path(), &["-t", "1"])).stderr(Stdio::piped()).spawn().unwrap();
-    // The noise arrives.
-    while fs::metadata(setup.path("disk")).unwrap().blocks_used() < 24 << 20 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it was stopped");
-        std::thread::yield_now();
+    loop {
+        let Some(disk) = LoopDevice::new(&setup.path("disk"), 256 << 20) else { return };
+        let mut child =
+            setup.command(&capture(disk.path(), &["-t", "1"])).stderr(Stdio::piped()).spawn().unwrap();
+        // Until the noise arrives.
+        while fs::metadata(setup.path("disk")).unwrap().blocks_used() < 24 << 20
+            && child.try_wait().unwrap().is_none()
+        {
+            std::thread::yield_now();
+        }
+        if child.try_wait().unwrap().is_none() {
+            kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if output.status.code() == Some(3) {
+            setup.assert_incomplete(disk.path(), 256..setup.image.expected(0).len() as u64);
+            return;
+        }
+        // A busy machine may have let it finish.
+        assert!(output.status.success(), "{said}");
     }
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(3), "{said}");
-    setup.assert_incomplete(disk.path(), 256..setup.image.expected(0).len() as u64);
 }
 
 #[test]

@@ -252,8 +252,12 @@ fn a_killed_capture_keeps_all_but_the_last_42_mib() {
         faulty.clear();
         let kill = writes * eighth / 8;
         let plan = Plan { kill: Some(kill), ..Plan::default() };
-        let (code, said, _) = run(&setup, &faulty, "capture vmcore disk/dump", plan);
-        assert_eq!(code, None, "{said}");
+        let (code, said, done) = run(&setup, &faulty, "capture vmcore disk/dump", plan);
+        if code.is_some() {
+            // The first capture was slower, and so saved its tables more often.
+            assert!(code == Some(0) && done < kill, "{said}");
+            continue;
+        }
         let bytes = faulty.take("dump").unwrap();
         let on_disk = bytes.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)).count();
         fs::write(setup.path("dump"), bytes).unwrap();

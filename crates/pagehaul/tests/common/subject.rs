@@ -34,17 +34,22 @@ pub struct Subject {
 
 impl Subject {
     pub fn start(arguments: &[&str]) -> Self {
-        Self::start_as(None, arguments)
+        Self::spawn(Command::new(Self::program()), arguments)
     }
 
-    /// Starts it as another user, which only root can.
-    pub fn start_as(user: Option<u32>, arguments: &[&str]) -> Self {
-        // Examples are built next to the tests' directory by `cargo test`, but not by `cargo test --test core`.
-        let program: PathBuf = std::env::current_exe().unwrap().parent().unwrap().join("../examples/subject");
-        let mut command = Command::new(program);
-        if let Some(user) = user {
-            command.uid(user).gid(user);
-        }
+    /// Starts a copy of it as another user, which only root can.
+    pub fn start_as(user: u32, copy: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(copy);
+        command.uid(user).gid(user);
+        Self::spawn(command, arguments)
+    }
+
+    /// Examples are built next to the tests' directory by `cargo test`, but not by `cargo test --test core`.
+    pub fn program() -> PathBuf {
+        std::env::current_exe().unwrap().parent().unwrap().join("../examples/subject")
+    }
+
+    fn spawn(mut command: Command, arguments: &[&str]) -> Self {
         let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long a run may take before it counts as hung, and is killed.
-const HUNG: Duration = Duration::from_secs(120);
+pub const HUNG: Duration = Duration::from_secs(120);
 
 /// What is done at a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -135,7 +135,8 @@ mod tests {
         std::os::unix::fs::symlink(&other, parent.path().join("pagehaul-criu-c")).unwrap();
         remove_abandoned(parent.path());
         assert!(!abandoned.exists() && held.join("dump.log").exists() && other.join("dump.log").exists());
-        drop(lock);
+        // Closing it would not do: another test's child has it open, too, until its exec.
+        flock(&lock, FlockOperation::Unlock).unwrap();
         remove_abandoned(parent.path());
         assert!(!held.exists());
     }

@@ -100,9 +100,13 @@ mod tests {
 
     #[test]
     fn a_command_that_ignores_sigterm_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' TERM; while :; do sleep 0.05; done"]);
-        let (status, _) = wait(&mut command, &|| true, Duration::from_millis(200)).unwrap();
+        // It ignores the signal once the file is there.
+        command.args(["-c", "trap '' TERM; : > ready; while :; do sleep 0.05; done"]);
+        command.current_dir(directory.path());
+        let ready = directory.path().join("ready");
+        let (status, _) = wait(&mut command, &|| ready.exists(), Duration::from_millis(200)).unwrap();
         assert_eq!(status.signal(), Some(9));
     }
 }
