@@ -11,8 +11,8 @@ const GLIBC: &str = "x86_64-unknown-linux-gnu";
 /// Builds the init of the guests. It is all Rust.
 pub fn guest(architecture: Architecture) -> Result<PathBuf> {
     match architecture {
-        Architecture::X86_64 => static_program("lab-guest", "", has_target(MUSL)),
-        Architecture::Arm64 => cross_program("lab-guest"),
+        Architecture::X86_64 => static_program("lab-guest", "", has_target(Architecture::X86_64)),
+        Architecture::Arm64 => cross_program("lab-guest", ""),
     }
 }
 
@@ -20,24 +20,26 @@ pub fn guest(architecture: Architecture) -> Result<PathBuf> {
 /// takes musl's compiler (Debian's musl-tools).
 pub fn pagehaul(architecture: Architecture) -> Result<PathBuf> {
     match architecture {
-        Architecture::X86_64 => {
-            static_program("pagehaul", "", has_target(MUSL) && runs("musl-gcc", &["--version"]))
-        }
-        Architecture::Arm64 => cross_program("pagehaul"),
+        Architecture::X86_64 => static_program(
+            "pagehaul",
+            "",
+            has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
+        ),
+        Architecture::Arm64 => cross_program("pagehaul", ""),
     }
 }
 
 /// Builds a program of this workspace for arm64, with the compiler of Debian's gcc-aarch64-linux-gnu and Rust's own linker, as
 /// scripts/static.sh does.
-fn cross_program(package: &str) -> Result<PathBuf> {
+fn cross_program(package: &str, features: &str) -> Result<PathBuf> {
     let target = Architecture::Arm64.musl();
-    if !has_target(target) {
+    if !has_target(Architecture::Arm64) {
         bail!("Rust has no target {target}: `scripts/setup.sh build aarch64` adds it");
     }
     let mut command = cargo();
     command
         .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
-        .args(["--no-default-features"])
+        .args(["--no-default-features", "--features", features])
         .env("CC_aarch64_unknown_linux_musl", "aarch64-linux-gnu-gcc")
         .env("AR_aarch64_unknown_linux_musl", "aarch64-linux-gnu-ar")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
@@ -45,13 +47,25 @@ fn cross_program(package: &str) -> Result<PathBuf> {
 }
 
 /// Builds pagehaul with the commands that workloads use: reclaim, latency, vmalloc.
-pub fn pagehaul_for_workload() -> Result<PathBuf> {
-    static_program("pagehaul", "stalls", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+pub fn pagehaul_for_workload(architecture: Architecture) -> Result<PathBuf> {
+    const FEATURES: &str = "stalls";
+    match architecture {
+        Architecture::X86_64 => static_program(
+            "pagehaul",
+            FEATURES,
+            has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
+        ),
+        Architecture::Arm64 => cross_program("pagehaul", FEATURES),
+    }
 }
 
 /// Builds pagehaul with `kdump plan`.
 pub fn pagehaul_for_plan() -> Result<PathBuf> {
-    static_program("pagehaul", "kdump-setup", has_target(MUSL) && runs("musl-gcc", &["--version"]))
+    static_program(
+        "pagehaul",
+        "kdump-setup",
+        has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
+    )
 }
 
 /// Builds pagehaul-fleet for this machine.
@@ -114,7 +128,9 @@ fn runs(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
 }
 
-fn has_target(target: &str) -> bool {
+/// Whether Rust can build static programs for an architecture.
+pub fn has_target(architecture: Architecture) -> bool {
+    let target = architecture.musl();
     let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
     output.is_ok_and(|o| Path::new(String::from_utf8_lossy(&o.stdout).trim()).exists())
 }

@@ -1,7 +1,7 @@
 //! Measures memory, reclaim and write-back in the capture kernel, for pagehaul, makedumpfile and cp and several values
 //! of `crashkernel=`.
 
-use crate::{Config, Crash, Dump, crash, oracle, tree};
+use crate::{Architecture, Config, Crash, Dump, crash, oracle, tree};
 use anyhow::{Context, Result};
 use lab_guest::plan::Run;
 use serde_json::Value;
@@ -105,7 +105,7 @@ fn config(kernel: &str, crashkernel: &str, pagehaul: Option<&Path>) -> Result<Co
         fill: FILL,
         pagehaul: pagehaul.map(Path::to_owned),
         runs,
-        tools: vec![(directory, PEER), (tree::get(&[])?, BASE)],
+        tools: vec![(directory, PEER), (tree::get(Architecture::X86_64, &[])?, BASE)],
         write_rate: Some(WRITE_RATE),
         save_vmcore: false,
         ..Config::default()

@@ -1,5 +1,6 @@
 //! Debian trees for workloads: packages and their dependencies, unpacked but not configured.
 
+use crate::Architecture;
 use crate::apt::Apt;
 use crate::cache::{self, Key};
 use anyhow::{Context, Result};
@@ -12,12 +13,16 @@ const SUITE: &str = "bookworm";
 const BASE: [&str; 6] = ["bash", "coreutils", "util-linux", "grep", "sed", "gawk"];
 
 /// Returns a tree with these packages, from the cache.
-pub fn get(packages: &[&str]) -> Result<PathBuf> {
+pub fn get(architecture: Architecture, packages: &[&str]) -> Result<PathBuf> {
     let wanted: Vec<&str> = BASE.iter().chain(packages).copied().collect();
-    let key = Key::default().with(SUITE).with(wanted.join(" ")).short();
-    let directory = cache::directory()?.join("trees").join(key);
+    let mut key = Key::default().with(SUITE).with(wanted.join(" "));
+    if architecture != Architecture::X86_64 {
+        key = key.with(architecture.debian());
+    }
+    let directory = cache::directory()?.join("trees").join(key.short());
     cache::once(&directory, |draft| {
-        let names = Apt::new(&[SUITE], false)?.unpack_closure(&wanted, &draft.join("root"))?;
+        let names = Apt::with_packages_for(architecture, &[SUITE], false)?
+            .unpack_closure(&wanted, &draft.join("root"))?;
         finish(&draft.join("root"))?;
         std::fs::write(draft.join("packages"), names.join("\n") + "\n").context("listing the packages")
     })

@@ -65,16 +65,15 @@ const SLACK: Duration = Duration::from_secs(180);
 /// Boots the guest, runs the steps, and copies the files in the guest's `/out` and the console log to the directory
 /// `out`, which is replaced.
 pub fn run(config: &Config, out: &Path) -> Result<Report> {
-    let tools = Tools::get()?;
     let kernel = Kernel::get(&config.kernel)?;
-    kernel.require_host_architecture()?;
+    let tools = Tools::with_qemu_for(kernel.architecture)?;
     let guest = build::guest(kernel.architecture)?;
     let pagehaul = match &config.pagehaul {
         Some(path) => path.clone(),
-        None => build::pagehaul_for_workload()?,
+        None => build::pagehaul_for_workload(kernel.architecture)?,
     };
     let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
-    let tree = tree::get(&packages)?;
+    let tree = tree::get(kernel.architecture, &packages)?;
     if out.exists() {
         fs::remove_dir_all(out).with_context(|| format!("removing the old {}", out.display()))?;
     }
@@ -93,13 +92,14 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
         kernel: &kernel.image()?,
         initramfs: &path,
         command_line: format!(
-            "console=ttyS0 panic=-1 nowatchdog no_timer_check random.trust_cpu=on {}",
+            "console={} panic=-1 nowatchdog no_timer_check random.trust_cpu=on {}",
+            kernel.architecture.console(),
             config.append
         )
         .trim(),
         memory_mib: config.memory_mib,
         cpus: config.cpus,
-        cpu: "Haswell-noTSX",
+        cpu: kernel.architecture.cpu(),
         accelerator: Accelerator::Tcg,
         disks: &disks,
         network: false,
