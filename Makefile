@@ -15,8 +15,8 @@ KDUMP_SUITE ?= all
 help:
 	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn"
 	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
-	@echo "make test               check, validation on real crashes of all lab kernels and on real processes, packages"
-	@echo "make test-full          test, and 1,000 rounds of faults at any moment of commands on processes"
+	@echo "make test               check, validation on real crashes of all x86_64 kernels and two of arm64, on processes, packages"
+	@echo "make test-full          test, test-arm64, and 1,000 rounds of faults at any moment of commands on processes"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
@@ -24,7 +24,7 @@ help:
 	@echo "make wheel              the Python package, in $(TARGET)/wheels/release"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
-	@echo "make test-arm64         the binary for arm64 in an emulator, and crashes of every arm64 kernel of the lab"
+	@echo "make test-arm64         the binary for arm64 in an emulator; crashes of every arm64 kernel; packages in an arm64 guest"
 	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
@@ -66,6 +66,7 @@ test: setup check guide static
 	scripts/test_wheel.sh
 	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
 	cargo build --release --locked -p pagehaul -p lab
+	$(MAKE) test-arm64-emulator
 	$(TARGET)/release/lab validate --kernel all
 	$(TARGET)/release/lab validate-triage --kernel 5.10
 	$(TARGET)/release/lab validate-triage --kernel 6.1
@@ -74,11 +75,10 @@ test: setup check guide static
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
-	$(MAKE) test-arm64-emulator
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
 test-full: test
-	$(TARGET)/release/lab validate --kernel arm64
+	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
 	# It crashes at a moment in which usually, but not always, tasks reclaim memory.
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
@@ -105,7 +105,7 @@ test-arm64-emulator:
 	scripts/setup.sh build aarch64 emulator
 	scripts/test_arm64.sh
 
-# Guests with pages of 4 and 16 KiB, translated by QEMU, which the lab fetches.
+# Guests with pages of 4 and 16 KiB, translated by QEMU, which the lab fetches. `make test` runs two of them.
 test-arm64: setup test-arm64-emulator
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate --kernel arm64

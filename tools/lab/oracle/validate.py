@@ -1,7 +1,7 @@
 """Compares pagehaul's dumps of one vmcore with the vmcore, the kernel's debug symbols, drgn, crash and makedumpfile.
 
 Usage: validate.py VMCORE VMLINUX MANIFEST PAGEHAUL DIRECTORY [--makedumpfile PATH] [--older NAME=PATH]
-                   [--crash PATH] [--thorough]
+                   [--peer PATH] [--crash PATH] [--thorough]
 Prints each check; exits with 1 if one fails.
 """
 
@@ -100,7 +100,7 @@ class Validator:
                        contents.compare(path, kept, self.raw) + contents.readable_excluded(path, kept, self.raw))
             self.compare_mounted(f"level {level}", kept, path)
             self.stamps(level, kept)
-            if self.args.makedumpfile:
+            if self.args.peer:
                 self.peer(level, kept)
 
     def stamps(self, level, kept):
@@ -121,7 +121,7 @@ class Validator:
     def peer(self, level, kept):
         path = self.directory / "peer"
         path.unlink(missing_ok=True)
-        subprocess.run([self.args.makedumpfile, "--message-level", "0", "-d", str(level), "-l", self.args.vmcore, path],
+        subprocess.run([self.args.peer, "--message-level", "0", "-d", str(level), "-l", self.args.vmcore, path],
                        check=True, stdout=subprocess.DEVNULL)
         theirs = self.pages_of(path)
         found, example = peer.compare(level, kept, theirs, self.classes, self.oracle, self.raw)
@@ -290,10 +290,13 @@ def main():
     parser.add_argument("--makedumpfile")
     parser.add_argument("--older", action="append", default=[], metavar="NAME=PATH",
                         help="another makedumpfile, which may choose other pages of a newer kernel")
+    parser.add_argument("--peer", help="makedumpfile to compare only the pages of each level with [default: --makedumpfile]")
     parser.add_argument("--only-command-lines", action="store_true", help="only compare command lines with makedumpfile")
     parser.add_argument("--crash")
     parser.add_argument("--thorough", action="store_true", help="open dumps of every codec in drgn")
-    validator = Validator(parser.parse_args())
+    args = parser.parse_args()
+    args.peer = args.peer or args.makedumpfile
+    validator = Validator(args)
     validator.command_lines()
     if validator.args.only_command_lines:
         sys.exit(validator.failures != 0)

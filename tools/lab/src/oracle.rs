@@ -1,5 +1,6 @@
 //! The programs that dumps are validated with: drgn with libkdumpfile, crash, makedumpfile.
 
+use crate::Architecture;
 use crate::apt::Apt;
 use crate::cache::{self, Key};
 use anyhow::{Context, Result, bail};
@@ -13,6 +14,9 @@ const REQUIREMENTS: &str = include_str!("../oracle/requirements.txt");
 const MAKEDUMPFILE_SUITE: &str = "sid";
 /// Suites whose makedumpfile is compared besides it: those that users have.
 const OLDER_SUITES: [&str; 2] = ["bookworm", "trixie"];
+
+/// Runs programs for arm64.
+const EMULATOR: &str = "qemu-aarch64-static";
 
 /// Returns a command that runs a script of `tools/lab/oracle` with a Python that has drgn.
 pub fn script(name: &str) -> Result<Command> {
@@ -37,28 +41,39 @@ pub fn python() -> Result<PathBuf> {
 
 /// Returns makedumpfile: from PATH, or Debian's newest with its libraries.
 pub fn makedumpfile() -> Result<PathBuf> {
-    on_path("makedumpfile").map_or_else(|| makedumpfile_of(MAKEDUMPFILE_SUITE), Ok)
+    on_path("makedumpfile").map_or_else(|| makedumpfile_of(MAKEDUMPFILE_SUITE, Architecture::X86_64), Ok)
+}
+
+/// Returns Debian's newest makedumpfile for arm64, which an emulator runs; `None` without that.
+pub fn makedumpfile_for_arm64() -> Result<Option<PathBuf>> {
+    on_path(EMULATOR).map(|_| makedumpfile_of(MAKEDUMPFILE_SUITE, Architecture::Arm64)).transpose()
 }
 
 /// Returns the makedumpfile of each older suite, with the suite's name.
 pub fn older_makedumpfiles() -> Result<Vec<(&'static str, PathBuf)>> {
-    OLDER_SUITES.into_iter().map(|suite| Ok((suite, makedumpfile_of(suite)?))).collect()
+    OLDER_SUITES.into_iter().map(|suite| Ok((suite, makedumpfile_of(suite, Architecture::X86_64)?))).collect()
 }
 
 /// Returns the makedumpfile of a Debian suite, with its libraries.
-fn makedumpfile_of(suite: &str) -> Result<PathBuf> {
-    let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{suite}"));
+fn makedumpfile_of(suite: &str, architecture: Architecture) -> Result<PathBuf> {
+    let (suffix, emulator, triplet, loader) = match architecture {
+        Architecture::X86_64 => ("", "", "x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
+        Architecture::Arm64 => ("-arm64", EMULATOR, "aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
+    };
+    let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{suite}{suffix}"));
     cache::once(&directory, |draft| {
-        Apt::new(&[suite], false)?.unpack_closure(&["makedumpfile"], draft)?;
+        Apt::with_packages_for(architecture, &[suite], false)?.unpack_closure(&["makedumpfile"], draft)?;
         // Its libraries are newer than the machine's, so it runs on the loader that comes with them.
-        let script = "#!/bin/sh\n\
+        let script = format!(
+            "#!/bin/sh\n\
             here=$(dirname \"$(readlink -f \"$0\")\")\n\
-            libraries=$here/usr/lib/x86_64-linux-gnu:$here/lib/x86_64-linux-gnu\n\
-            for loader in \"$here\"/lib64/ld-linux-x86-64.so.2 \"$here\"/usr/lib64/ld-linux-x86-64.so.2; do\n\
+            libraries=$here/usr/lib/{triplet}:$here/lib/{triplet}\n\
+            for loader in \"$here\"/lib64/{loader} \"$here\"/usr/lib64/{loader} \"$here\"/usr/lib/{triplet}/{loader}; do\n\
             [ -e \"$loader\" ] && break\ndone\n\
             for program in \"$here\"/usr/sbin/makedumpfile \"$here\"/usr/bin/makedumpfile; do\n\
             [ -e \"$program\" ] && break\ndone\n\
-            exec \"$loader\" --library-path \"$libraries\" \"$program\" \"$@\"\n";
+            exec {emulator} \"$loader\" --library-path \"$libraries\" \"$program\" \"$@\"\n"
+        );
         let path = draft.join("makedumpfile");
         fs::write(&path, script).with_context(|| path.display().to_string())?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))

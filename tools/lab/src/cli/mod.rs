@@ -44,6 +44,9 @@ enum Command {
         /// CPU model instead of the architecture's default, see `lab crash`.
         #[arg(long)]
         cpu: Option<String>,
+        /// Additions to the first kernel's command line.
+        #[arg(long, default_value = "", allow_hyphen_values = true)]
+        append: String,
         /// Only compare pagehaul called as makedumpfile with makedumpfile of Debian 12, 13 and sid.
         #[arg(long)]
         command_lines: bool,
@@ -174,7 +177,7 @@ enum Command {
 /// A kernel, and the pagehaul that runs on the host.
 #[derive(clap::Args)]
 struct KernelArguments {
-    /// Kernel series, see `lab kernels`; `validate` also takes `all`, those of x86_64, and `arm64`.
+    /// Kernel series, see `lab kernels`; `validate` also takes `all`, those of x86_64 and two arm64 guests, and `arm64`.
     #[arg(long, default_value = "6.12")]
     kernel: String,
     /// The pagehaul to validate [default: the release build next to this program].
@@ -208,8 +211,9 @@ pub fn run() -> Result<()> {
             println!("{}", debuginfo::get(&kernels::Kernel::get(&kernel)?)?.vmlinux.display());
             Ok(())
         }
-        Command::Validate { on, cpu, command_lines } => {
-            validate::validate(&on.kernel, cpu.as_deref(), &release_build(on.pagehaul)?, command_lines)
+        Command::Validate { on, cpu, append, command_lines } => {
+            let guests = validate::guests(&on.kernel, cpu.as_deref(), &append);
+            validate::validate(&guests, &release_build(on.pagehaul)?, command_lines)
         }
         Command::ValidateTriage { on, scenario } => {
             validate::triage::validate(&on.kernel, &release_build(on.pagehaul)?, &scenario)

@@ -2,13 +2,16 @@
 
 use super::{Scratch, validate_one};
 use crate::cache::Key;
-use crate::{Config, Crash, crash};
+use crate::{Config, Crash, crash, oracle};
 use anyhow::{Context, Result, bail};
 use lab_guest::plan::Run;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output};
+
+/// The only series whose addresses makedumpfile knows: 1.7.8 refuses kernels that are configured for 52 bits.
+const MAKEDUMPFILE_SERIES: &str = "6.1-arm64";
 
 /// Directory of the x86_64 dump on the guest's disk for results.
 const DUMPS: &str = "dumps";
@@ -52,6 +55,23 @@ pub(super) fn validate(mut config: Config, pagehaul: &Path) -> Result<()> {
     read_on_host(&crash, pagehaul, &scratch.0)?;
     drop(scratch);
     validate_one(&crash, pagehaul, false)
+}
+
+/// Has `validate.py` compare with makedumpfile, on kernels that it supports and where an emulator can run it.
+pub(super) fn add_makedumpfile(series: &str, command: &mut Command) -> Result<()> {
+    if series != MAKEDUMPFILE_SERIES {
+        println!(
+            "     makedumpfile is not compared: it refuses kernels that are configured for addresses of 52 bits"
+        );
+        return Ok(());
+    }
+    match oracle::makedumpfile_for_arm64()? {
+        Some(path) => drop(command.arg("--peer").arg(path)),
+        None => {
+            println!("     makedumpfile is not compared: `scripts/setup.sh emulator` installs what it needs")
+        }
+    }
+    Ok(())
 }
 
 fn words(line: &str, dump: &str, out: &str, uts: &str) -> Vec<String> {
@@ -118,6 +138,26 @@ fn read_on_host(crash: &Crash, pagehaul: &Path, scratch: &Path) -> Result<()> {
         }
     }
     println!("ok   info, dmesg, verify, read, convert and pages read the dump made in the guest");
+    read_mounted(pagehaul, &dump.path, &scratch.join("mnt"))
+}
+
+/// Checks that the dump made in the guest can be mounted.
+fn read_mounted(pagehaul: &Path, dump: &Path, directory: &Path) -> Result<()> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        println!("     mount is not validated: it needs /dev/fuse and root");
+        return Ok(());
+    }
+    let words = |words: &[&str], last: &Path| -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).chain([path(last)]).collect()
+    };
+    crate::cache::make(directory)?;
+    run(pagehaul, &words(&["mount", "--background", &path(dump)], directory))?;
+    let mounted = run(pagehaul, &words(&["dmesg"], &directory.join("vmcore")));
+    let status = Command::new("umount").arg(directory).status().context("running umount")?;
+    if !status.success() || mounted?.stdout != run(pagehaul, &words(&["dmesg"], dump))?.stdout {
+        bail!("the dump made in the guest has another log when mounted");
+    }
+    println!("ok   mount shows the dump made in the guest, with the same log");
     Ok(())
 }
 

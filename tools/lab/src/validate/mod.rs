@@ -2,8 +2,11 @@
 //! `oracle/validate.py`.
 
 mod arm64;
+mod guests;
 pub mod process;
 pub mod triage;
+
+pub use guests::{Guest, guests};
 
 use crate::{Architecture, Config, Crash, build, crash, kernels, oracle};
 use anyhow::{Context, Result, bail};
@@ -11,68 +14,41 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crashes that exercise other memory layouts: kernel, CPU model, additions to the kernel's command line.
-const VARIANTS: [(&str, &str, &str); 3] = [
-    ("6.1", "max", ""),
-    ("6.1", "Haswell-noTSX", "hugetlb_free_vmemmap=on"),
-    ("6.12", "Haswell-noTSX", "hugetlb_free_vmemmap=on"),
-];
-/// With LPA2, pages of 4 and 16 KiB have addresses of 52 bits. QEMU's own cipher for pointer authentication is faster than the
-/// architected one.
-const ARM64_VARIANTS: [(&str, &str, &str); 2] =
-    [("6.12-arm64", "max,pauth-impdef=on", ""), ("6.12-arm64-16k", "max,pauth-impdef=on", "")];
 /// Arguments of the captures made in the capture kernel.
 const CAPTURES: [&str; 2] = ["-d 31 -c zstd", "-d 16 -c lzo -f flattened"];
 /// Memory of arm64 guests in MiB: translation makes larger ones slow.
 const ARM64_MEMORY_MIB: u64 = 640;
 
-/// A guest to crash: kernel, CPU model, additions to the kernel's command line.
-type Guest<'a> = (&'a str, Option<&'a str>, &'a str);
-
-/// Validates `pagehaul` on one kernel, or on all lab kernels and variants of x86_64 (`all`) or arm64 (`arm64`). With
-/// `command_lines`, only compares it with makedumpfile, called with the same command lines.
-pub fn validate(kernel: &str, cpu: Option<&str>, pagehaul: &Path, command_lines: bool) -> Result<()> {
-    let mut failed = Vec::new();
-    for (series, cpu, append) in guests(kernel, cpu) {
-        let name = [series, cpu.unwrap_or_default(), append].join(" ").trim_end().to_owned();
-        println!("== {name}");
-        let arm64 = kernels::series(series)?.architecture == Architecture::Arm64;
-        let mut config = Config {
-            kernel: series.into(),
-            cpu: cpu.map(str::to_owned),
-            append: append.into(),
-            captures: if command_lines { Vec::new() } else { captures() },
-            ..Config::default()
-        };
-        let result = if arm64 {
-            config.memory_mib = ARM64_MEMORY_MIB;
-            arm64::validate(config, pagehaul)
-        } else {
-            crash(&config).and_then(|crash| validate_one(&crash, pagehaul, command_lines))
-        };
-        if let Err(why) = result {
-            println!("FAIL {name}: {why:#}");
-            failed.push(name);
+/// Crashes each guest and validates `pagehaul` on it. With `command_lines`, only compares it with makedumpfile, called with
+/// the same command lines.
+pub fn validate(guests: &[Guest], pagehaul: &Path, command_lines: bool) -> Result<()> {
+    match guests {
+        [guest] => {
+            println!("== {guest}");
+            validate_guest(guest, pagehaul, command_lines)
         }
+        _ => guests::validate_all(guests, pagehaul, command_lines),
     }
-    if !failed.is_empty() {
-        bail!("validation failed: {}", failed.join(", "));
+}
+
+fn validate_guest(guest: &Guest, pagehaul: &Path, command_lines: bool) -> Result<()> {
+    let config = Config {
+        kernel: guest.kernel.clone(),
+        cpu: guest.cpu.clone(),
+        append: guest.append.clone(),
+        captures: if command_lines { Vec::new() } else { captures() },
+        ..Config::default()
+    };
+    match kernels::series(&guest.kernel)?.architecture {
+        Architecture::X86_64 => {
+            crash(&config).and_then(|crash| validate_one(&crash, pagehaul, command_lines))
+        }
+        Architecture::Arm64 => arm64::validate(Config { memory_mib: ARM64_MEMORY_MIB, ..config }, pagehaul),
     }
-    Ok(())
 }
 
 fn captures() -> Vec<Vec<String>> {
     CAPTURES.iter().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
-}
-
-fn guests<'a>(kernel: &'a str, cpu: Option<&'a str>) -> Vec<Guest<'a>> {
-    let (architecture, variants) = match kernel {
-        "all" => (Architecture::X86_64, VARIANTS.as_slice()),
-        "arm64" => (Architecture::Arm64, ARM64_VARIANTS.as_slice()),
-        _ => return vec![(kernel, cpu, "")],
-    };
-    let plain = kernels::names(architecture).map(|name| (name, cpu, ""));
-    plain.chain(variants.iter().map(|(kernel, cpu, append)| (*kernel, Some(*cpu), *append))).collect()
 }
 
 fn validate_one(crash: &Crash, pagehaul: &Path, command_lines: bool) -> Result<()> {
@@ -81,16 +57,19 @@ fn validate_one(crash: &Crash, pagehaul: &Path, command_lines: bool) -> Result<(
     let mut command = oracle::script("validate.py")?;
     command.args([crash.vmcore(), crash.vmlinux()?, crash.directory().join("manifest.json")]);
     command.args([pagehaul, &scratch.0]);
-    if crash.kernel().architecture == Architecture::X86_64 {
-        command.arg("--makedumpfile").arg(oracle::makedumpfile()?);
-        for (suite, path) in oracle::older_makedumpfiles()? {
-            command.arg("--older").arg(format!("Debian {suite}={}", path.display()));
+    let series = crash.kernel().series.as_str();
+    match crash.kernel().architecture {
+        Architecture::X86_64 => {
+            command.arg("--makedumpfile").arg(oracle::makedumpfile()?);
+            for (suite, path) in oracle::older_makedumpfiles()? {
+                command.arg("--older").arg(format!("Debian {suite}={}", path.display()));
+            }
         }
+        Architecture::Arm64 => arm64::add_makedumpfile(series, &mut command)?,
     }
     if command_lines {
         command.arg("--only-command-lines");
     }
-    let series = crash.kernel().series.as_str();
     if let Some(path) = oracle::crash_for(series)? {
         command.arg("--crash").arg(path);
     }
