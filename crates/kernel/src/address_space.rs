@@ -75,7 +75,6 @@ impl AddressSpace {
         self.info.get("BUILD-ID")
     }
 
-    /// Returns `phys_base` of dump headers, modulo 2^64: how far the kernel image was moved in physical memory; on arm64 the
     /// Returns the bytes of `init_uts_ns.name` (`struct new_utsname`): six fields of 65 bytes.
     pub fn new_utsname(&self, memory: &dyn PhysMemory) -> Option<[u8; 390]> {
         let name = self.info().offset("uts_namespace.name").unwrap_or(NAME_BEHIND_KREF);
@@ -85,6 +84,13 @@ impl AddressSpace {
         Some(bytes)
     }
 
+    /// Returns a return address of kernel code, found on a stack or in a register, without the signature of pointer
+    /// authentication (arm64).
+    pub fn return_address(&self, word: u64) -> u64 {
+        self.translator.arch().return_address(word)
+    }
+
+    /// Returns `phys_base` of dump headers, modulo 2^64: how far the kernel image was moved in physical memory; on arm64 the
     /// physical address at which the linear map starts.
     pub fn phys_base(&self) -> u64 {
         self.translator.arch().phys_base()

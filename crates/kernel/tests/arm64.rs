@@ -125,6 +125,20 @@ fn the_linear_map_and_the_image_need_no_table() {
 }
 
 #[test]
+fn return_addresses_lose_their_signatures() {
+    let mut machine = Machine::arm64(Era::V6_12, Arm64::V52);
+    machine.info("NUMBER(KERNELPACMASK)", "0xfff0000000000000");
+    let signed = AddressSpace::discover(&memory(&machine)).unwrap();
+    assert_eq!(signed.return_address(0x3a98_8000_1234_5678), 0xfff8_8000_1234_5678);
+    assert_eq!(signed.return_address(0xffff_8000_1234_5678), 0xffff_8000_1234_5678);
+    // An address of a process, and a small number.
+    assert_eq!(signed.return_address(0x0000_aaaa_1234_5678), 0x0000_aaaa_1234_5678);
+    assert_eq!(signed.return_address(7), 7);
+    let plain = AddressSpace::discover(&memory(&Machine::arm64(Era::V6_12, Arm64::V52))).unwrap();
+    assert_eq!(plain.return_address(0x3a98_8000_1234_5678), 0x3a98_8000_1234_5678);
+}
+
+#[test]
 fn kernels_that_cannot_be_understood_are_refused() {
     let cases = [
         ("PAGESIZE=4096", "PAGESIZE=8192", "arm64 has pages of 4096, 16384 or 65536 bytes"),

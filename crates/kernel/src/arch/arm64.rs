@@ -13,6 +13,8 @@ const TABLE: u64 = 1 << 1;
 const READ_ONLY: u64 = 1 << 7;
 /// Privileged execute-never.
 const PXN: u64 = 1 << 53;
+/// Chooses between the kernel's addresses and those of processes.
+const KERNEL: u64 = 1 << 55;
 /// Physical addresses have 52 bits at most.
 const MOST_BITS: u32 = 52;
 /// No image is larger: exported symbols beyond are no part of it.
@@ -46,6 +48,8 @@ pub(crate) struct Arm64 {
     pub(super) phys_offset: u64,
     pub(super) direct_map: u64,
     pub(super) end_of_direct_map: u64,
+    /// Bits of the kernel's addresses that hold a signature (ARM64_PTR_AUTH_KERNEL); 0 without pointer authentication.
+    signature: u64,
 }
 
 impl Arm64 {
@@ -108,6 +112,8 @@ impl Arm64 {
             phys_offset,
             direct_map: start.wrapping_sub(phys_offset),
             end_of_direct_map,
+            // Exported by 5.10 and later.
+            signature: info.number("KERNELPACMASK").unwrap_or(0) as u64,
         })
     }
 
@@ -116,6 +122,11 @@ impl Arm64 {
         // Bits 63 to 56 may be a tag; bit 55 chooses the tables.
         let untagged = (vaddr << 8) as i64 >> 8;
         (untagged >> self.width == -1).then_some(untagged as u64)
+    }
+
+    /// As `xpac` does it: the bits of a signature become ones in an address of the kernel.
+    pub(super) fn return_address(&self, word: u64) -> u64 {
+        if word & KERNEL == 0 { word } else { word | self.signature }
     }
 
     #[inline]

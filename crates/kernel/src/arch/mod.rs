@@ -90,6 +90,14 @@ impl Arch {
         of!(self, arch => arch.canonical(vaddr))
     }
 
+    /// A return address without the signature of pointer authentication.
+    pub(crate) fn return_address(&self, word: u64) -> u64 {
+        match self {
+            Self::X86_64(_) => word,
+            Self::Arm64(arch) => arch.return_address(word),
+        }
+    }
+
     /// What `entry` of a table of `level` says.
     #[inline]
     pub(crate) fn decode(&self, entry: u64, level: u8) -> Entry {
