@@ -115,16 +115,24 @@ fn class(matcher: &PageMatcher, flags: uint64x2_t, mapping: uint64x2_t, mapcount
     let cache = vbslq_u64(private, of(PageClass::CachePrivate), of(PageClass::Cache));
     let mapped = vbslq_u64(cached, cache, of(PageClass::Kernel));
     let mapped = vbslq_u64(vtstq_u64(mapping, all(1)), of(matcher.anon), mapped);
-    let mut typed = of(PageClass::Kernel);
-    for (test, class) in matcher.types.iter().rev() {
-        let free = if matches!(class, PageClass::Free | PageClass::Unaccepted) { FREE } else { 0 };
-        typed = vbslq_u64(hold(*test, mapcount), all(*class as u64 | u64::from(free)), typed);
-    }
     // Below -1 as a signed half word: from 2^31 to 2^32 - 2 as it stands in its lane.
     let negative = vcgtq_u64(mapcount, all(i32::MAX as u64));
     let is_typed = vbicq_u64(negative, vceqq_u64(mapcount, all(u32::MAX.into())));
-    let class = vbslq_u64(is_typed, typed, mapped);
+    let mut class = mapped;
+    // Six tests, which most pages need none of.
+    if vmaxvq_u32(vreinterpretq_u32_u64(is_typed)) != 0 {
+        class = vbslq_u64(is_typed, type_class(matcher, mapcount), mapped);
+    }
     vbslq_u64(hold(matcher.slab, flags), of(PageClass::Slab), class)
+}
+
+/// Returns the class of pages with a type.
+#[target_feature(enable = "neon")]
+fn type_class(matcher: &PageMatcher, mapcount: uint64x2_t) -> uint64x2_t {
+    matcher.types.iter().rev().fold(all(PageClass::Kernel as u64), |typed, (test, class)| {
+        let free = if matches!(class, PageClass::Free | PageClass::Unaccepted) { FREE } else { 0 };
+        vbslq_u64(hold(*test, mapcount), all(*class as u64 | u64::from(free)), typed)
+    })
 }
 
 #[target_feature(enable = "neon")]

@@ -1,7 +1,10 @@
 //! Tests that three ways to classify struct pages (AVX2 or NEON, portable groups, one by one) agree.
 
+use std::hint::black_box;
+
 use pagehaul_synth::{Era, Machine};
 use proptest::prelude::*;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::block::{Block, Stop};
 use super::groups::page_kinds;
@@ -148,4 +151,46 @@ proptest! {
             }
         }
     }
+}
+
+type Recipe = &'static [(u8, u8, u64)];
+
+/// Struct pages of one kind, repeated.
+const REPEATED: [(&str, Recipe); 3] = [
+    ("anonymous pages", &[(0, 0, 0)]),
+    (
+        "single pages of all classes",
+        &[(0, 0, 0), (1, 0, 1), (7, 0, 0x5555), (2, 0, 3), (8, 0, 0), (7, 0, u64::MAX << 32)],
+    ),
+    ("compound pages of order 3", &[(3, 3, 1)]),
+];
+
+#[test]
+#[ignore = "bench/instructions.py counts the instructions between two readings of the clock"]
+fn each_way_alone() {
+    const ROUNDS: usize = 1000;
+    let rules = rules(Era::V6_12);
+    let matcher = PageMatcher::new(&rules).expect("struct pages of 64 bytes");
+    for (name, recipe) in REPEATED {
+        let bytes = lay(&rules, recipe);
+        let (group, _) = bytes.as_chunks::<SIZE>().0.split_first_chunk::<GROUP>().expect("a whole group");
+        let (wide, wide_time) = timed(ROUNDS, || page_kinds(&matcher, black_box(group), &[], MAP));
+        let (narrow, narrow_time) = timed(ROUNDS, || matcher.kinds_one_by_one(black_box(group), MAP));
+        assert_eq!(wide, narrow, "{name}");
+        println!("{name}: {} struct pages, {wide_time} ns, one by one {narrow_time} ns", ROUNDS * GROUP);
+    }
+}
+
+/// Returns the last result, and the CPU time of all rounds in nanoseconds.
+fn timed<T>(rounds: usize, work: impl Fn() -> T) -> (T, i64) {
+    let now = || {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+        tv_sec * 1_000_000_000 + tv_nsec
+    };
+    let start = now();
+    let mut last = work();
+    for _ in 1..rounds {
+        last = black_box(work());
+    }
+    (last, now() - start)
 }
