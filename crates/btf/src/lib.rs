@@ -6,6 +6,7 @@
 
 mod collect;
 mod fault;
+mod maple;
 mod object;
 mod parse;
 mod space;
@@ -13,6 +14,7 @@ mod types;
 
 pub use collect::Walk;
 pub use fault::Fault;
+pub use maple::MapleEntry;
 pub use object::Object;
 pub use parse::{Btf, BtfError};
 pub use space::Space;

@@ -132,6 +132,11 @@ fn kernel() -> Builder {
     btf.record(STRUCT, "xarray", 8, &[("xa_head", to_head, 0)]);
     let slots = btf.add("", ARRAY, 0, 0, &[to_head, int, 4]);
     btf.record(STRUCT, "xa_node", 48, &[("shift", int, 0), ("slots", slots, 64)]);
+    btf.record(STRUCT, "maple_tree", 16, &[("ma_root", to_head, 64)]);
+    // Pivots and slots of the kernel are 15 and 16, those of maple_arange_64 9 and 10.
+    let pivots = btf.add("", ARRAY, 0, 0, &[long, int, 3]);
+    btf.record(STRUCT, "maple_range_64", 64, &[("pivot", pivots, 64), ("slot", slots, 256)]);
+    btf.record(STRUCT, "maple_arange_64", 64, &[("pivot", pivots, 64), ("slot", slots, 256)]);
     btf
 }
 
@@ -270,4 +275,54 @@ fn xarrays_have_indices_and_refuse_nodes_that_do_not_descend() {
     assert_eq!(entries(&memory), (vec![(1, 0x8000), (8, 0x9000)], None));
     memory.put(0x2_0008, &[0x1_0002]);
     assert!(entries(&memory).1.unwrap().contains("contradicts itself"));
+}
+
+#[test]
+fn maple_trees_have_ranges_and_refuse_nodes_that_contradict_each_other() {
+    // Low bits of a node: its type times 8, 4, and 2 for the root.
+    const LEAF: u64 = 0x8 | 4;
+    const ROOT: u64 = 3 << 3 | 4 | 2;
+    let mut memory = Memory::default();
+    memory.put(0x1000, &[0, 0x1_0000 | ROOT]);
+    // Words of a node: parent, three pivots, four slots. The third child covers the rest.
+    memory.put(0x1_0000, &[0, 99, 999, 0, 0x2_0000 | LEAF, 0x3_0000 | LEAF, 0x4_0000 | LEAF, 0]);
+    // Index 0 alone; a gap to 9; 10 to 99, and a word that is not a slot.
+    memory.put(0x2_0000, &[0, 0, 9, 99, 0xa000, 0, 0xb000, 0xdead]);
+    // All four slots are in use; a value entry and a reserved one are not pointers.
+    memory.put(0x3_0000, &[0, 199, 299, 399, 0xc000, 0x15, 0x406, 0xd000]);
+    memory.put(0x4_0000, &[0, 1999, 0, 0, 0xe000, 0xf000, 0, 0]);
+    let entries = |memory: &Memory| {
+        let space = Space::new(memory, types());
+        let walk = space.object(0x1000, "maple_tree").unwrap().maple_tree().unwrap();
+        let items = walk.items.iter().map(|entry| (entry.first, entry.last, entry.pointer));
+        (items.collect::<Vec<_>>(), walk.broken)
+    };
+    let whole = [
+        (0, 0, 0xa000),
+        (10, 99, 0xb000),
+        (100, 199, 0xc000),
+        (400, 999, 0xd000),
+        (1000, 1999, 0xe000),
+        (2000, u64::MAX, 0xf000),
+    ];
+    assert_eq!(entries(&memory), (whole.to_vec(), None));
+    let mut alone = Memory::default();
+    alone.put(0x1000, &[0, 0xa000]);
+    assert_eq!(entries(&alone), (vec![(0, 0, 0xa000)], None));
+    alone.put(0x1000, &[0, 0]);
+    assert_eq!(entries(&alone), (vec![], None));
+    // A leaf that cannot be read: the others remain.
+    let mut lost = Memory(memory.0.clone());
+    lost.0.remove(&0x3_0008);
+    let (items, broken) = entries(&lost);
+    assert_eq!((items.len(), broken.is_some()), (4, true));
+    // Pivots that descend.
+    memory.put(0x1_0010, &[50]);
+    assert!(entries(&memory).1.unwrap().contains("contradict"));
+    // A node that is its own child.
+    let mut deep = Memory::default();
+    deep.put(0x1000, &[0, 0x1_0000 | ROOT]);
+    deep.put(0x1_0000, &[0, u64::MAX, 0, 0, 0x1_0000 | ROOT & !2, 0, 0, 0]);
+    assert_eq!(entries(&deep).0, []);
+    assert!(entries(&deep).1.unwrap().contains("too deep"));
 }
