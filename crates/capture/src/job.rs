@@ -32,6 +32,8 @@ pub(crate) struct Job<'a> {
     page_size: PageSize,
     /// Pages whose priority is known beforehand; `None` where pages are not ordered by priority.
     ordered: Option<OrderedPages>,
+    /// Free pages on per-CPU lists; none if they are kept.
+    free: Option<&'a [Range<u64>]>,
     warnings: Vec<String>,
 }
 
@@ -68,7 +70,7 @@ impl<'a> Job<'a> {
         let classified = kernel.iter().filter(|_| !options.keep_all);
         let gaps = classified.flat_map(Kernel::undecidable).filter(|gap| gap.class != PageClass::Unaccepted);
         warnings.extend(gaps.map(Undecidable::to_string));
-        Ok(Self { source, options, progress, kernel, page_size, ordered: None, warnings })
+        Ok(Self { source, options, progress, kernel, page_size, ordered: None, free: None, warnings })
     }
 
     /// Enables ordering pages by priority, those of `first` before all others.
@@ -76,6 +78,11 @@ impl<'a> Job<'a> {
         let memory = self.source.memory();
         let kernel = self.kernel.as_ref().map(|kernel| kernel.kernel_mapped_pages(memory));
         self.ordered = Some(OrderedPages { first: first.to_vec(), kernel: kernel.unwrap_or_default() });
+    }
+
+    /// Excludes these pages, which are on per-CPU lists, with the free ones.
+    pub(crate) fn exclude_free(&mut self, pages: Option<&'a [Range<u64>]>) {
+        self.free = pages;
     }
 
     /// Adds a warning to the report.
@@ -91,6 +98,7 @@ impl<'a> Job<'a> {
             kernel: self.kernel.as_ref().filter(|_| !self.options.keep_all),
             level: self.options.level,
             ordered: self.ordered.as_ref(),
+            free: self.free.unwrap_or_default(),
             shortest_hole: match self.options.format {
                 Format::Elf | Format::FlattenedElf => SHORTEST_HOLE,
                 Format::Kdump | Format::Flattened => 1,
@@ -193,6 +201,7 @@ impl<'a> Job<'a> {
             codec: self.compression().to_string(),
             threads: self.options.threads,
             classes: class_counts(&tally.kept, &tally.excluded),
+            per_cpu_free: self.free.map(|_| tally.per_cpu_free),
             excluded_from_source: tally.missing,
             pages_kept: tally.pages_kept(),
             pages_excluded: tally.excluded.iter().sum(),

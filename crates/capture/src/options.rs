@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +95,16 @@ impl Options {
             limits: Limits::default(),
         }
     }
+}
+
+/// What the caller knows of pages beforehand: runs of PFNs, ascending and apart.
+#[derive(Debug, Clone, Default)]
+pub struct KnownPages {
+    /// Pages that precede all others where pages are written by priority.
+    pub first: Vec<Range<u64>>,
+    /// Free pages on per-CPU lists, which `struct page` does not distinguish from pages in use; none if they are not to be
+    /// excluded. They count as free where the scan finds nothing that contradicts it.
+    pub free: Option<Vec<Range<u64>>>,
 }
 
 /// Limits at which a capture ends early, with a dump of the pages written until then.

@@ -128,7 +128,7 @@ pub(crate) struct OrderedPages {
 }
 
 /// Returns the parts of `runs` within `pages`, relative to its start.
-fn overlaps<'a>(
+pub(crate) fn overlaps<'a>(
     runs: &'a [Range<u64>],
     pages: &'a Range<u64>,
 ) -> impl Iterator<Item = Range<usize>> + use<'a> {

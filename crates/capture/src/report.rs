@@ -143,6 +143,9 @@ pub struct Report {
     pub threads: usize,
     /// Pages per class.
     pub classes: Vec<ClassCount>,
+    /// Of the free pages excluded, those on per-CPU lists; none if these are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_cpu_free: Option<u64>,
     /// Pages the source lacks because an earlier dump excluded them.
     pub excluded_from_source: u64,
     /// Pages to be kept.

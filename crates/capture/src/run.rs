@@ -22,7 +22,7 @@ use crate::scan::scan;
 use crate::selection::{Selection, Tally};
 use crate::split;
 use crate::write::{PageWork, WriteStats, write_pages};
-use crate::{CaptureError, Format, Options, Report, Target};
+use crate::{CaptureError, Format, KnownPages, Options, Report, Target};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;
 
@@ -37,15 +37,15 @@ pub fn capture(
     options: &Options,
     progress: &Progress,
 ) -> Result<Report, CaptureError> {
-    capture_with_first(source, target, options, &[], progress)
+    capture_with(source, target, options, &KnownPages::default(), progress)
 }
 
-/// As [`capture`]; where pages are written by priority, those of `first` (PFNs, ascending and apart) precede all others.
-pub fn capture_with_first(
+/// As [`capture`], with what the caller knows of pages beforehand.
+pub fn capture_with(
     source: &Source,
     target: &Target,
     options: &Options,
-    first: &[Range<u64>],
+    known: &KnownPages,
     progress: &Progress,
 ) -> Result<Report, CaptureError> {
     let mut clock = Clock::start();
@@ -56,6 +56,7 @@ pub fn capture_with_first(
         )));
     }
     let mut job = Job::prepare(source, options, progress)?;
+    job.exclude_free(known.free.as_deref());
     clock.lap(Phase::Prepare);
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
@@ -83,7 +84,7 @@ pub fn capture_with_first(
     let create = DumpFileOptions { overwrite, checksums: options.checksums, sources: &sources };
     let file = OutputFile::create(path, create, progress.bytes_written())?;
     let mut report = match options.format {
-        Format::Kdump => kdump(&mut job, first, file.clone(), &mut clock),
+        Format::Kdump => kdump(&mut job, &known.first, file.clone(), &mut clock),
         Format::Elf => elf(&job, file.clone(), &mut clock),
         Format::Flattened => stream(&job, file.file(), path, &mut clock),
         Format::FlattenedElf => elf_stream(&job, file.file(), path, &mut clock),

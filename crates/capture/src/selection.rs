@@ -1,10 +1,12 @@
 //! Which pages of a block are kept.
 
+use std::ops::Range;
+
 use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{PageSize, PhysMemory, bits};
 
 use crate::CaptureError;
-use crate::priority::{OrderedPages, Priority};
+use crate::priority::{OrderedPages, Priority, overlaps};
 
 /// Pages per block without a kernel: those of a memory section on x86_64, as many as fit one block of bitmap.
 const DEFAULT_BLOCK: usize = 1 << 15;
@@ -14,6 +16,8 @@ const DEFAULT_BLOCK: usize = 1 << 15;
 pub(crate) struct Tally {
     pub(crate) kept: [u64; PageClass::COUNT],
     pub(crate) excluded: [u64; PageClass::COUNT],
+    /// Excluded pages on per-CPU lists, among those of [`PageClass::Free`].
+    pub(crate) per_cpu_free: u64,
     /// Excluded by the dump that is the source.
     pub(crate) missing: u64,
     /// Kept pages by [`Priority`], if pages are ordered by it.
@@ -27,6 +31,7 @@ impl Tally {
             self.kept[class] += other.kept[class];
             self.excluded[class] += other.excluded[class];
         }
+        self.per_cpu_free += other.per_cpu_free;
         self.missing += other.missing;
         for (sum, pages) in self.by_priority.iter_mut().zip(other.by_priority) {
             *sum += pages;
@@ -71,6 +76,8 @@ pub(crate) struct Selection<'a> {
     pub(crate) shortest_hole: usize,
     /// Pages whose priority is known beforehand; `None` if pages are not ordered by priority.
     pub(crate) ordered: Option<&'a OrderedPages>,
+    /// Free pages on per-CPU lists: runs of PFNs, ascending and apart.
+    pub(crate) free: &'a [Range<u64>],
 }
 
 impl<'a> Selection<'a> {
@@ -107,6 +114,7 @@ impl<'a> Selection<'a> {
             excludes: self.level.exclusion_table(),
             shortest_hole: self.shortest_hole,
             ordered: self.ordered,
+            free: self.free,
             classes: vec![PageClass::Absent; pages],
             exists: vec![0; pages / 64],
             parts: Vec::new(),
@@ -122,6 +130,7 @@ pub(crate) struct Selector<'a> {
     excludes: [bool; PageClass::COUNT],
     shortest_hole: usize,
     ordered: Option<&'a OrderedPages>,
+    free: &'a [Range<u64>],
     classes: Vec<PageClass>,
     exists: Vec<u64>,
     /// For [`PhysMemory::mark_stored_pages`].
@@ -148,12 +157,15 @@ impl Selector<'_> {
             // The kernel is unknown, or every page is kept.
             None => self.classes.fill(PageClass::Undecided),
         }
+        let on_lists = self.mark_free(first, kept);
         for (classes, word) in self.classes.chunks_exact(64).zip(kept.iter_mut()) {
             *word = select_word(classes, *word, &self.excludes, &mut tally);
         }
         if self.shortest_hole > 1 {
             self.fill_short_holes(first, kept, &mut tally)?;
         }
+        tally.per_cpu_free =
+            on_lists.iter().filter(|page| kept[**page / 64] >> (**page % 64) & 1 == 0).count() as u64;
         if let Some(ordered) = self.ordered {
             Priority::split(first, &self.classes, kept, ordered, by_priority);
             for (pages, bits) in tally.by_priority.iter_mut().zip(by_priority) {
@@ -161,6 +173,20 @@ impl Selector<'_> {
             }
         }
         Ok(tally)
+    }
+
+    /// Makes the pages on per-CPU lists free ones, if they are in `stored` and the scan gave them no other use. Returns them,
+    /// relative to `first`.
+    fn mark_free(&mut self, first: u64, stored: &[u64]) -> Vec<usize> {
+        let pages = first..first + self.classes.len() as u64;
+        let found = overlaps(self.free, &pages).flatten().filter(|page| {
+            self.classes[*page] == PageClass::Kernel && stored[page / 64] >> (page % 64) & 1 == 1
+        });
+        let found: Vec<usize> = found.collect();
+        for page in &found {
+            self.classes[*page] = PageClass::Free;
+        }
+        found
     }
 
     /// Keeps runs of excluded pages that are too short for a hole, except pages that must not be read.

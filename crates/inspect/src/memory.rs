@@ -140,7 +140,8 @@ pub fn memory(machine: &Machine<'_>, tasks: &Tasks) -> Memory {
     memory
 }
 
-fn nodes<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
+/// Returns the NUMA nodes (`struct pglist_data`).
+pub(crate) fn nodes<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
     let Ok(table) = machine.symbol("node_data") else {
         return Ok(vec![machine.variable("contig_page_data", "pglist_data")?]);
     };
@@ -156,14 +157,9 @@ fn nodes<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
 }
 
 fn zones(machine: &Machine<'_>, number: u64, node: &Object<'_>, found: &mut Vec<Zone>) -> Result<(), Fault> {
-    let zones = node.get("node_zones")?;
     let free_item = machine.space().btf().enumerator("NR_FREE_PAGES").unwrap_or(0) as u64;
-    for index in 0..zones.len().min(MOST_ZONES) {
-        let zone = zones.index(index)?;
+    for zone in zones_of(node)? {
         let managed = zone.number("managed_pages")?;
-        if managed == 0 {
-            continue;
-        }
         let mut watermarks = [0; 3];
         // a921444382b4 (5.0) renamed watermark.
         let marks = zone.any(&["_watermark", "watermark"])?;
@@ -172,7 +168,7 @@ fn zones(machine: &Machine<'_>, number: u64, node: &Object<'_>, found: &mut Vec<
         }
         let areas = zone.get("free_area")?;
         let orders = (0..areas.len().min(32)).map(|order| areas.index(order)?.number("nr_free"));
-        let (per_cpu, diff) = per_cpu_free(machine, &zone, free_item);
+        let (per_cpu, diff) = per_cpu_counts(machine, &zone, free_item);
         let free = zone.get("vm_stat")?.index(free_item)?.signed()?.saturating_add(diff).max(0) as u64;
         found.push(Zone {
             node: number,
@@ -187,8 +183,33 @@ fn zones(machine: &Machine<'_>, number: u64, node: &Object<'_>, found: &mut Vec<
     Ok(())
 }
 
-/// Pages on per-CPU lists, and the parts of a counter that CPUs have not added yet. 28f836b6777b (5.14) split `pageset`.
-fn per_cpu_free(machine: &Machine<'_>, zone: &Object<'_>, item: u64) -> (u64, i64) {
+/// Returns the zones of a node that have memory.
+pub(crate) fn zones_of<'a>(node: &Object<'a>) -> Result<Vec<Object<'a>>, Fault> {
+    let zones = node.get("node_zones")?;
+    let mut found = Vec::new();
+    for index in 0..zones.len().min(MOST_ZONES) {
+        let zone = zones.index(index)?;
+        if zone.number("managed_pages")? > 0 {
+            found.push(zone);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the per-CPU lists of a zone (`struct per_cpu_pages`) on a CPU. 28f836b6777b (5.14) split `pageset`.
+pub(crate) fn per_cpu_pages<'a>(
+    machine: &'a Machine<'_>,
+    zone: &Object<'a>,
+    cpu: u64,
+) -> Result<Object<'a>, Fault> {
+    let at = |member: &str, record: &str| {
+        machine.space().object(machine.on_cpu(zone.get(member)?.pointer()?, cpu)?, record)
+    };
+    at("per_cpu_pageset", "per_cpu_pages").or_else(|_| at("pageset", "per_cpu_pageset")?.get("pcp"))
+}
+
+/// Pages on per-CPU lists, and the parts of a counter that CPUs have not added yet.
+fn per_cpu_counts(machine: &Machine<'_>, zone: &Object<'_>, item: u64) -> (u64, i64) {
     let space = machine.space();
     let mut pages = 0;
     let mut diff = 0;
@@ -197,8 +218,7 @@ fn per_cpu_free(machine: &Machine<'_>, zone: &Object<'_>, item: u64) -> (u64, i6
             let area = zone.get(member)?.pointer()?;
             space.object(machine.on_cpu(area, cpu)?, record)
         };
-        let lists =
-            at("per_cpu_pageset", "per_cpu_pages").or_else(|_| at("pageset", "per_cpu_pageset")?.get("pcp"));
+        let lists = per_cpu_pages(machine, zone, cpu);
         pages += lists.and_then(|lists| lists.number("count")).unwrap_or(0);
         let stats = at("per_cpu_zonestats", "per_cpu_zonestat").or_else(|_| at("pageset", "per_cpu_pageset"));
         let part = stats.and_then(|stats| stats.get("vm_stat_diff")?.index(item)?.signed());

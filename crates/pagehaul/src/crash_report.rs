@@ -1,4 +1,4 @@
-//! What a capture says of the crash: `capture --triage` and `--facts`.
+//! What a capture learns of the crash: `capture --triage`, `--facts` and `--exclude-per-cpu-lists`.
 //!
 //! Another process makes each, before the capture allocates anything: if a damaged kernel makes it panic, run out of memory
 //! or never end, the capture continues without it. For `--triage` it also returns which pages the report is made of. They are
@@ -31,6 +31,15 @@ pub(crate) struct CrashReport {
     pub(crate) pages: Vec<Range<u64>>,
 }
 
+/// What the process that reads per-CPU lists returns.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct PerCpuFree {
+    /// PFNs of free pages on per-CPU lists, ascending, without duplicates.
+    pub(crate) pages: Vec<Range<u64>>,
+    /// Why further pages on these lists are kept.
+    pub(crate) skipped: Vec<String>,
+}
+
 /// The output of that process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Outcome<T> {
@@ -42,23 +51,29 @@ pub(crate) enum Outcome<T> {
 
 /// Makes the report of `source` within `budget`.
 pub(crate) fn report(source: &Path, budget: Duration) -> anyhow::Result<CrashReport> {
-    let report: CrashReport = make("triage", source, budget)?;
+    let report: CrashReport = make(&["triage"], source, budget)?;
     Ok(CrashReport { pages: ascending(report.pages), ..report })
 }
 
 /// Makes the facts of `source` within `budget`, as JSON.
 pub(crate) fn facts(source: &Path, budget: Duration) -> anyhow::Result<String> {
-    make("facts", source, budget)
+    make(&["facts"], source, budget)
 }
 
-fn make<T: DeserializeOwned>(command: &str, source: &Path, budget: Duration) -> anyhow::Result<T> {
+/// Finds the free pages on per-CPU lists of `source` within `budget`.
+pub(crate) fn per_cpu_free(source: &Path, budget: Duration) -> anyhow::Result<PerCpuFree> {
+    let free: PerCpuFree = make(&["triage", "--per-cpu-lists"], source, budget)?;
+    Ok(PerCpuFree { pages: ascending(free.pages), ..free })
+}
+
+fn make<T: DeserializeOwned>(command: &[&str], source: &Path, budget: Duration) -> anyhow::Result<T> {
     if budget.is_zero() {
         bail!("its time budget is 0");
     }
     let program =
         std::env::current_exe().context("cannot find the program that makes it (/proc/self/exe)")?;
     run(
-        Command::new(program).arg0("pagehaul").arg(command).arg("--for-capture").arg("--").arg(source),
+        Command::new(program).arg0("pagehaul").args(command).arg("--for-capture").arg("--").arg(source),
         budget,
     )
 }

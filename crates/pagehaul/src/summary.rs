@@ -37,6 +37,9 @@ fn write(out: &mut String, report: &Report, peak: u64, verbose: bool) -> std::fm
     }
     table.row(row("all", report.pages_kept, report.pages_excluded + report.excluded_from_source));
     write!(out, "{table}")?;
+    if let Some(pages) = report.per_cpu_free {
+        writeln!(out, "per-CPU lists: {} of the free pages excluded ({})", count(pages), memory(pages))?;
+    }
     if report.zero_pages > 0 {
         writeln!(
             out,

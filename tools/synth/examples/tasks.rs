@@ -1,4 +1,5 @@
-//! Writes the vmcore of a machine with many tasks, each with pages of its own: `tasks VMCORE NUMBER`.
+//! Writes the vmcore of a machine with many tasks, each with pages of its own: `tasks VMCORE NUMBER [GIB]`. With GIB, the
+//! machine has this much memory; what no task needs is zeros.
 
 use std::path::Path;
 
@@ -6,7 +7,9 @@ use pagehaul_synth::{Era, Inside, Machine, Task};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, path, number] = arguments.as_slice() else { panic!("usage: tasks VMCORE NUMBER") };
+    let [_, path, number, gib @ ..] = arguments.as_slice() else {
+        panic!("usage: tasks VMCORE NUMBER [GIB]")
+    };
     let number: u32 = number.parse().expect("a number of tasks");
     let stack = vec!["__schedule", "schedule", "schedule_timeout", "do_wait", "worker", "kthread"];
     let task = |pid| Task {
@@ -28,7 +31,9 @@ fn main() {
     };
     let mut machine = Machine::new(Era::V6_12);
     // A page for each task, and some for the rest.
-    machine.ram(0x10_0000, 0x800_0000 + (u64::from(number) << 13));
+    let needed = 0x800_0000 + (u64::from(number) << 13);
+    let memory = gib.first().map_or(0, |gib| gib.parse::<u64>().expect("a number of GiB") << 30);
+    machine.ram(0x10_0000, needed.max(memory));
     machine.inside(0x4000, &inside);
     machine.build().elf().write(Path::new(path)).expect("the vmcore can be written");
 }

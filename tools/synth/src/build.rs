@@ -102,6 +102,9 @@ fn build(machine: &Machine) -> Image {
         writer.poison(pfn);
         classes.insert(pfn, Class::HwPoison);
     }
+    for (pfn, links) in &machine.listed {
+        writer.listed(*pfn, *links);
+    }
     for block in &machine.blocks {
         // A stamped gigantic page would make a file of 1 GiB.
         let stamped = if block.order > LARGEST_STAMPED { 1 } else { 1 << block.order };

@@ -18,6 +18,8 @@ pub struct Machine {
     pub(crate) setup: Setup,
     pub(crate) blocks: Vec<Block>,
     pub(crate) poisoned: Vec<u64>,
+    /// Free pages on lists other than the buddy allocator's, and their links.
+    pub(crate) listed: Vec<(u64, [u64; 2])>,
     pub(crate) contents: BTreeMap<u64, Content>,
     /// Contents of frames of 4 KiB.
     pub(crate) frames: BTreeMap<u64, Content>,
@@ -47,6 +49,7 @@ impl Machine {
             setup: Setup::new(era),
             blocks: Vec::new(),
             poisoned: Vec::new(),
+            listed: Vec::new(),
             contents: BTreeMap::new(),
             frames: BTreeMap::new(),
             mappings: Vec::new(),

@@ -67,6 +67,11 @@ impl<T: StructPages> Writer<'_, T> {
         self.pages.write(pfn, 0, &flags.to_le_bytes());
     }
 
+    /// A free page on a list.
+    pub fn listed(&mut self, pfn: u64, lru: [u64; 2]) {
+        self.put(pfn, self.setup.era.fields(), &Head { refcount: 0, lru, ..Head::blank() });
+    }
+
     /// Returns the head of `block`, or its only page.
     fn head(&self, block: Block) -> Head {
         let era = self.setup.era;

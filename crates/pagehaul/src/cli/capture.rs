@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use pagehaul_capture::Limits;
+use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_codec::FrameCompressor;
-use pagehaul_kernel::DumpLevel;
+use pagehaul_kernel::{DumpLevel, PageClass};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 #[cfg(feature = "remote")]
 use pagehaul_physmem::file::is_url;
@@ -17,7 +17,7 @@ use pagehaul_present::time::parse_duration;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
-use crate::{crash_report, files, printed};
+use crate::{crash_report, files, printed, usage};
 
 /// Time for the report that finds the pages to write first.
 const TRIAGE_TIME: Duration = Duration::from_secs(5);
@@ -74,6 +74,10 @@ pub(crate) struct CaptureArguments {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
         default_missing_value = "5s", conflicts_with = "dry_run")]
     facts: Option<Duration>,
+    /// Exclude free pages on per-CPU lists too, with level 16. Their struct pages look like those of pages in use, so they are
+    /// found from the kernel's symbols and types (BTF); lists that a CPU was changing are kept. Needs x86_64
+    #[arg(long, conflicts_with = "dry_run")]
+    exclude_per_cpu_lists: bool,
     /// Classify pages and estimate the size, but write nothing
     #[arg(long)]
     dry_run: bool,
@@ -87,6 +91,9 @@ pub(crate) struct CaptureArguments {
 }
 
 pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
+    if arguments.exclude_per_cpu_lists && !arguments.dump_level.excludes(PageClass::Free) {
+        return Err(usage::wrong("--exclude-per-cpu-lists needs a dump level that excludes free pages (16)"));
+    }
     let source = Source::open(&arguments.source, arguments.map_policy())?;
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
@@ -94,12 +101,13 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         level: arguments.dump_level,
         keep_all: false,
         limits,
-        first: Vec::new(),
+        known: KnownPages::default(),
         warnings: Vec::new(),
     };
     if !outputs.is_empty() {
         arguments.write_facts(&source, &mut selection);
         arguments.explain(&source, &mut selection);
+        arguments.find_free(&mut selection);
     }
     arguments.dump.write(&source, outputs, selection)
 }
@@ -159,12 +167,32 @@ impl CaptureArguments {
                 if wanted && let Err(error) = self.publish(source, &report.text) {
                     selection.warnings.push(format!("no triage report next to the dump: {error:#}"));
                 }
-                selection.first = report.pages;
+                selection.known.first = report.pages;
             }
             (Err(error), true) => selection.warnings.push(format!("no triage report: {error:#}")),
             // A dump that may end early is the better for it, no more.
             (Err(_), false) => {}
         }
+        selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
+    }
+
+    /// Finds the free pages on per-CPU lists. Where that fails, they are kept.
+    fn find_free(&self, selection: &mut PageSelection) {
+        if !self.exclude_per_cpu_lists {
+            return;
+        }
+        let start = Instant::now();
+        let free = match crash_report::per_cpu_free(&self.source, self.within_limit(TRIAGE_TIME)) {
+            Ok(free) => {
+                selection.warnings.extend(free.skipped);
+                free.pages
+            }
+            Err(error) => {
+                selection.warnings.push(format!("free pages on per-CPU lists are kept: {error:#}"));
+                Vec::new()
+            }
+        };
+        selection.known.free = Some(free);
         selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
     }
 

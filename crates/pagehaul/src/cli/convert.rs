@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use pagehaul_capture::Limits;
+use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::is_url;
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),
         keep_all: arguments.dump_level.is_none(),
         limits: Limits::default(),
-        first: Vec::new(),
+        known: KnownPages::default(),
         warnings: Vec::new(),
     };
     arguments.dump.write(&source, std::slice::from_ref(output), selection)

@@ -1,6 +1,5 @@
 //! What `capture` and `convert` share: how a dump is written, and how its report is printed.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,7 +7,7 @@ use clap::{Args, ValueEnum};
 #[cfg(feature = "remote")]
 use pagehaul_capture::kept_bytes;
 use pagehaul_capture::{
-    CaptureError, Codecs, Compression, Format, Limits, Options, Target, capture_with_first, estimate,
+    CaptureError, Codecs, Compression, Format, KnownPages, Limits, Options, Target, capture_with, estimate,
 };
 use pagehaul_kernel::DumpLevel;
 #[cfg(feature = "remote")]
@@ -81,8 +80,8 @@ pub(crate) struct PageSelection {
     /// Keep pages that every level excludes, too: a conversion loses nothing that its source holds.
     pub(crate) keep_all: bool,
     pub(crate) limits: Limits,
-    /// Pages to write first.
-    pub(crate) first: Vec<Range<u64>>,
+    /// What is known of pages beforehand.
+    pub(crate) known: KnownPages,
     /// What the report says besides.
     pub(crate) warnings: Vec<String>,
 }
@@ -155,7 +154,7 @@ impl DumpOutput {
             );
         }
         let (result, peak) = run::cancellable(self.reporting.is_quiet(), |progress| match &target {
-            Some(target) => capture_with_first(source, target, options, &selection.first, progress),
+            Some(target) => capture_with(source, target, options, &selection.known, progress),
             None => estimate(source, options, progress),
         })?;
         let mut report = about(source, result)?;

@@ -10,14 +10,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use pagehaul_inspect::{Machine, Report, Task, TaskStack, detail, difference};
+use pagehaul_inspect::{Machine, Report, Task, TaskStack, detail, difference, per_cpu_free};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use crate::cli::options::{Json, Verbose};
-use crate::crash_report::{CrashReport, Outcome, limit_process};
+use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
 use crate::files;
 use crate::printed;
@@ -80,6 +80,9 @@ pub(crate) struct TriageArguments {
     /// For `capture --triage`: print the report and the pages that it is made of
     #[arg(long, hide = true)]
     for_capture: bool,
+    /// With --for-capture: print the free pages on per-CPU lists instead
+    #[arg(long, hide = true, requires = "for_capture")]
+    per_cpu_lists: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -144,12 +147,11 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
         Sandbox::reading(&arguments.dumps).enter();
-        let outcome = match for_capture(&arguments.dumps) {
-            Ok(report) => Outcome::Report(report),
-            Err(error) => Outcome::Error(format!("{error:#}")),
+        let dumps = &arguments.dumps;
+        return match arguments.per_cpu_lists {
+            true => print_outcome(free_on_lists(dumps)),
+            false => print_outcome(for_capture(dumps)),
         };
-        printed::json(&outcome)?;
-        return Ok(ExitCode::SUCCESS);
     }
     if let Some(TriageCommand::Diff(dumps)) = &arguments.command {
         return diff(dumps);
@@ -249,6 +251,21 @@ fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
     report.stacks(&machine);
     let text = printable(&text::summary(&report, &source.path().display().to_string()));
     Ok(CrashReport { text, pages: recorder.runs() })
+}
+
+/// Finds the free pages on per-CPU lists.
+fn free_on_lists(dumps: &[PathBuf]) -> anyhow::Result<PerCpuFree> {
+    let source = Source::open_all(dumps, MapPolicy::default())?;
+    let kernel = AddressSpace::discover(source.memory())?;
+    let memory = VirtualMemory::new(&kernel, source.memory());
+    let machine = Machine::open(&kernel, &memory, source.memory().notes())?;
+    let free = per_cpu_free(&machine)?;
+    Ok(PerCpuFree { pages: free.pages, skipped: free.skipped })
+}
+
+fn print_outcome<T: Serialize>(made: anyhow::Result<T>) -> anyhow::Result<ExitCode> {
+    printed::json(&made.map_or_else(|error| Outcome::Error(format!("{error:#}")), Outcome::Report))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What programs of the crashed machine named themselves must not steer the terminal of the reader.

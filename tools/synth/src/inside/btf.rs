@@ -6,7 +6,7 @@ use std::collections::HashMap;
 pub(super) type Record = (&'static str, u32, &'static [(&'static str, &'static str, u32)]);
 
 /// The structures, with the members that readers of crashes need, at offsets of no kernel's.
-pub(super) const RECORDS: [Record; 27] = [
+pub(super) const RECORDS: [Record; 32] = [
     ("list_head", 16, &[("next", "*list_head", 0), ("prev", "*list_head", 8)]),
     ("rb_node", 24, &[("rb_right", "*rb_node", 8), ("rb_left", "*rb_node", 16)]),
     ("rb_root", 8, &[("rb_node", "*rb_node", 0)]),
@@ -16,7 +16,24 @@ pub(super) const RECORDS: [Record; 27] = [
     ("thread_struct", 16, &[("sp", "u64", 8)]),
     ("signal_struct", 32, &[("thread_head", "list_head", 8)]),
     ("inactive_task_frame", 16, &[("bp", "u64", 0), ("ret_addr", "u64", 8)]),
-    ("mm_struct", 96, &[("rss_stat", "[4 percpu_counter]", 16)]),
+    (
+        "mm_struct",
+        112,
+        &[
+            ("map_count", "u32", 0),
+            ("rss_stat", "[4 percpu_counter]", 16),
+            ("mm_mt", "maple_tree", 80),
+            ("start_brk", "u64", 96),
+            ("brk", "u64", 104),
+        ],
+    ),
+    ("maple_tree", 16, &[("ma_root", "u64", 8)]),
+    ("maple_range_64", 256, &[("pivot", "[15 u64]", 8), ("slot", "[16 u64]", 128)]),
+    (
+        "vm_area_struct",
+        32,
+        &[("vm_start", "u64", 0), ("vm_end", "u64", 8), ("vm_flags", "u64", 16), ("vm_file", "u64", 24)],
+    ),
     (
         "task_struct",
         TASK_BYTES as u32,
@@ -42,7 +59,7 @@ pub(super) const RECORDS: [Record; 27] = [
     ),
     (
         "rq",
-        64,
+        RUN_QUEUE_BYTES as u32 + 64,
         &[
             ("nr_running", "u32", 4),
             ("clock", "u64", 8),
@@ -60,6 +77,21 @@ pub(super) const RECORDS: [Record; 27] = [
             ("managed_pages", "u64", 32),
             ("free_area", "[11 free_area]", 40),
             ("vm_stat", "[2 u64]", 128),
+            ("per_cpu_pageset", "u64", 144),
+            ("zone_start_pfn", "u64", 152),
+            ("spanned_pages", "u64", 160),
+        ],
+    ),
+    ("per_cpu_pages", 56, &[("count", "u32", 0), ("lists", "[3 list_head]", 8)]),
+    (
+        "page",
+        64,
+        &[
+            ("flags", "u64", 0),
+            ("pcp_list", "list_head", 8),
+            ("mapping", "u64", 24),
+            ("_mapcount", "u32", 48),
+            ("_refcount", "u32", 52),
         ],
     ),
     ("pglist_data", 528, &[("node_zones", "[2 zone]", 0), ("kswapd_failures", "u32", 512)]),
@@ -103,8 +135,13 @@ pub(super) const RECORDS: [Record; 27] = [
 /// `sizeof(struct task_struct)` of this kernel.
 pub(super) const TASK_BYTES: u64 = 256;
 
+/// Bytes of a run queue. The per-CPU lists of the zone are behind it.
+pub(super) const RUN_QUEUE_BYTES: u64 = 64;
+
 /// Enumerators with their values.
-const ENUMS: [(&str, &[(&str, u32)]); 3] = [
+const ENUMS: [(&str, &[(&str, u32)]); 5] = [
+    ("pageflags", &[("PG_locked", 0), ("__NR_PAGEFLAGS", 24)]),
+    ("migratetype", &[("MIGRATE_UNMOVABLE", 0), ("MIGRATE_PCPTYPES", 3)]),
     ("zone_stat_item", &[("NR_FREE_PAGES", 0), ("NR_MLOCK", 1)]),
     (
         "node_stat_item",

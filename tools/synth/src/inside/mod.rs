@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::content::{Content, PAGE, PageBytes};
 use crate::{Machine, image_offset};
-use btf::{RECORDS, member};
+use btf::{RECORDS, RUN_QUEUE_BYTES, member};
 
 /// A task.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct Inside {
     pub clock: u64,
     /// Free pages of the one zone.
     pub free: u64,
+    /// PFNs of free pages on the first CPU's lists.
+    pub on_lists: Vec<u64>,
     /// Pages of anonymous memory, files, slab and vmalloc.
     pub counters: [u64; 4],
     /// Slab caches: name, slabs of one page, objects.
@@ -141,6 +143,8 @@ impl Machine {
         let mut add = |name: &str, at: u64| symbols.push((at, name.to_owned()));
 
         let cpus = self.setup.cpus as u64;
+        let vmemmap = self.setup.vmemmap();
+        let mut queues = Vec::new();
         let init = arena.record("task_struct");
         add("init_task", init);
         let mut heads = vec![init + member("task_struct", "tasks").0];
@@ -174,6 +178,7 @@ impl Machine {
         add("__per_cpu_offset", offsets);
         for cpu in 0..cpus {
             let queue = arena.record("rq");
+            queues.push(queue);
             arena.word(offsets + 8 * cpu, queue.wrapping_sub(template));
             arena.set(queue, "rq", "clock", inside.clock * 1_000_000_000);
             arena.set(queue, "rq", "curr", init);
@@ -189,7 +194,14 @@ impl Machine {
         variable("__cpu_possible_mask", (1 << cpus) - 1);
         variable("crashing_cpu", 0);
         variable("vmap_lazy_nr", inside.backlog);
-        memory(&mut arena, inside, &mut symbols);
+        variable("vmemmap_base", vmemmap);
+        let zone = memory(&mut arena, inside, &mut symbols);
+        arena.set(zone, "zone", "per_cpu_pageset", template + RUN_QUEUE_BYTES);
+        arena.set(zone, "zone", "spanned_pages", 0x6000);
+        for (at, queue) in queues.into_iter().enumerate() {
+            let pages = if at == 0 { inside.on_lists.as_slice() } else { &[] };
+            self.listed.extend(per_cpu_lists(&mut arena, queue + RUN_QUEUE_BYTES, vmemmap, pages));
+        }
         areas(&mut arena, inside, &address, &mut symbols);
         modules(&mut arena, inside, text, &mut symbols);
 
@@ -255,6 +267,7 @@ fn describe(arena: &mut Arena, at: u64, task: &Task, parent: u64, address: &impl
         arena.set(at, "task_struct", "mm", mm);
         // MM_ANONPAGES is 1.
         arena.word(mm + member("mm_struct", "rss_stat").0 + 16, pages);
+        mappings(arena, mm, pages);
     }
     let bottom = [BOTTOM];
     let functions = task.stack.iter().chain(bottom.iter().filter(|_| task.stack.last() != Some(&BOTTOM)));
@@ -268,7 +281,53 @@ fn describe(arena: &mut Arena, at: u64, task: &Task, parent: u64, address: &impl
     arena.word(at + member("task_struct", "thread").0 + member("thread_struct", "sp").0, saved);
 }
 
-fn memory(arena: &mut Arena, inside: &Inside, symbols: &mut Vec<(u64, String)>) {
+/// Text and heap: a maple tree of one leaf.
+fn mappings(arena: &mut Arena, mm: u64, pages: u64) {
+    const TEXT: u64 = 0x40_0000;
+    const HEAP: u64 = 0x100_0000;
+    let heap_end = HEAP + pages * PAGE as u64;
+    // VM_READ and VM_EXEC, VM_READ and VM_WRITE.
+    let areas = [(TEXT, TEXT + PAGE as u64, 5), (HEAP, heap_end, 3)];
+    // Nodes are aligned to their size.
+    let leaf = arena.take(256, 256);
+    arena.bytes(leaf, &[0; 256]);
+    let [pivots, slots] = ["pivot", "slot"].map(|name| leaf + member("maple_range_64", name).0);
+    for (at, (start, end, flags)) in areas.into_iter().enumerate() {
+        let area = arena.record("vm_area_struct");
+        arena.set(area, "vm_area_struct", "vm_start", start);
+        arena.set(area, "vm_area_struct", "vm_end", end);
+        arena.set(area, "vm_area_struct", "vm_flags", flags);
+        // A gap comes before each.
+        let slot = 16 * at as u64;
+        arena.word(pivots + slot, start - 1);
+        arena.word(pivots + slot + 8, end - 1);
+        arena.word(slots + slot + 8, area);
+    }
+    arena.set(mm, "mm_struct", "map_count", areas.len() as u64);
+    arena.set(mm, "mm_struct", "start_brk", HEAP);
+    arena.set(mm, "mm_struct", "brk", heap_end);
+    // The root's flags, and maple_leaf_64.
+    arena.word(mm + member("mm_struct", "mm_mt").0 + member("maple_tree", "ma_root").0, leaf | 8 | 4 | 2);
+}
+
+/// Writes the per-CPU lists at `lists`, with all pages on the first. Returns the links of these.
+fn per_cpu_lists(arena: &mut Arena, lists: u64, vmemmap: u64, pages: &[u64]) -> Vec<(u64, [u64; 2])> {
+    arena.set(lists, "per_cpu_pages", "count", pages.len() as u64);
+    let head = lists + member("per_cpu_pages", "lists").0;
+    for empty in [head + 16, head + 32] {
+        arena.ring(&[empty]);
+    }
+    let link = |pfn: &u64| vmemmap + pfn * 64 + member("page", "pcp_list").0;
+    let ring: Vec<u64> = [head].into_iter().chain(pages.iter().map(link)).collect();
+    let of = |at: usize| [ring[(at + 1) % ring.len()], ring[(at + ring.len() - 1) % ring.len()]];
+    let [next, previous] = of(0);
+    arena.word(head, next);
+    arena.word(head + 8, previous);
+    pages.iter().enumerate().map(|(at, pfn)| (*pfn, of(at + 1))).collect()
+}
+
+/// Returns the address of the zone.
+fn memory(arena: &mut Arena, inside: &Inside, symbols: &mut Vec<(u64, String)>) -> u64 {
     let node = arena.record("pglist_data");
     symbols.push((node, "contig_page_data".into()));
     let name = arena.text("DMA32");
@@ -300,6 +359,7 @@ fn memory(arena: &mut Arena, inside: &Inside, symbols: &mut Vec<(u64, String)>) 
         heads.push(cache + member("kmem_cache", "list").0);
     }
     arena.ring(&heads);
+    node
 }
 
 /// A tree that is a list: each area is the right child of the one before.
