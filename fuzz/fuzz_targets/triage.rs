@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::{Base, Simulation};
-use pagehaul_inspect::{Machine, Report, detail, difference};
+use pagehaul_inspect::{Machine, Report, detail, difference, per_cpu_free};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::PhysMemory;
 
@@ -34,6 +34,8 @@ fuzz_target!(|data: &[u8]| {
     let log = KernelLog::read(&simulation).unwrap_or_default();
     let report = Report::new(&machine, &log);
     report.stacks(&machine);
+    report.timers(&machine);
+    let _ = per_cpu_free(&machine);
     for task in report.tasks.all.iter().take(DETAILED) {
         detail(&machine, &report.cpus, task);
     }

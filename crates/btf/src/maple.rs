@@ -72,7 +72,9 @@ impl Object<'_> {
             if !space.take_node() {
                 return Err("it has too many entries".into());
             }
-            let word = |array: &Object<'_>| array.index(at).and_then(|word| word.unsigned()).map_err(|why| why.to_string());
+            let word = |array: &Object<'_>| {
+                array.index(at).and_then(|word| word.unsigned()).map_err(|why| why.to_string())
+            };
             // `mas_logical_pivot`: a pivot of 0 behind the first slot is unused, and the slot before it is the last.
             let last = match at < pivots.len() {
                 true => Some(word(&pivots)?).filter(|pivot| *pivot != 0 || at == 0).unwrap_or(node.last),

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::cpus::REGISTER_NAMES;
 use crate::locks::path;
 use crate::tasks::stack_bounds;
+use crate::vmas::{Vma, vmas};
 use crate::{Cpu, Hex, Machine, Task};
 
 /// Open files whose names are read.
@@ -45,9 +46,14 @@ pub struct Detail {
     /// Path of its cgroup in the unified hierarchy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Number of its memory mappings.
+    /// Number of its memory mappings, as the kernel counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<u64>,
+    /// Its memory mappings.
+    pub vmas: Vec<Vma>,
+    /// Why some mappings may be missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vmas_broken: Option<String>,
     /// Number of open files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
@@ -68,10 +74,15 @@ pub fn detail(machine: &Machine<'_>, cpus: &[Cpu], task: &Task) -> Detail {
     };
     let (open_files, files) =
         files(machine, &object).map_or((None, Vec::new()), |(count, files)| (Some(count), files));
+    // Kernel threads have no memory, and some kernels lack the members.
+    let mapped = object.get("mm").and_then(|mm| vmas(machine, &mm.target()?));
+    let (vmas, vmas_broken) = mapped.unwrap_or_default();
     Detail {
         flags,
         cgroup: cgroup(&object).ok(),
         mappings: object.number("mm->map_count").ok(),
+        vmas,
+        vmas_broken,
         open_files,
         files,
         registers: registers(machine, task).unwrap_or_default(),
@@ -105,14 +116,15 @@ fn files(machine: &Machine<'_>, task: &Object<'_>) -> Result<(u64, Vec<OpenFile>
     for (descriptor, file) in open {
         count += 1;
         if files.len() < MOST_NAMES {
-            let name = name(machine, file).unwrap_or_else(|_| format!("{file:#x}"));
+            let name = file_name(machine, file).unwrap_or_else(|_| format!("{file:#x}"));
             files.push(OpenFile { descriptor: descriptor as u64, name });
         }
     }
     Ok((count, files))
 }
 
-fn name(machine: &Machine<'_>, file: u64) -> Result<String, Fault> {
+/// The path of a `struct file` within its file system, or the file system's name for sockets and pipes.
+pub(crate) fn file_name(machine: &Machine<'_>, file: u64) -> Result<String, Fault> {
     let file = machine.space().object(file, "file")?;
     let dentry = file.any(&["f_path.dentry", "__f_path.dentry"])?.target()?;
     let kind = dentry.get("d_sb->s_type->name")?.text()?;

@@ -1,5 +1,5 @@
 //! What a kernel was doing when its memory was saved: tasks, CPUs, stacks, locks, memory, slab caches, vmalloc areas,
-//! block requests, modules. One file each; all read [`Machine`], the kernel's memory with its symbols, types and unwind
+//! block requests, network devices, timers, modules. One file each; all read [`Machine`], the kernel's memory with its symbols, types and unwind
 //! tables.
 //!
 //! Nothing needs debug symbols. If a kernel lacks a field, the report leaves the fact out and names the reason.
@@ -15,14 +15,17 @@ mod locks;
 mod machine;
 mod memory;
 mod modules;
+mod net;
 mod per_cpu_lists;
 mod report;
 mod slab;
 mod stacks;
 mod system;
 mod tasks;
+mod timers;
 mod verdict;
 mod vmalloc;
+mod vmas;
 
 pub use block::{Request, Suspended, requests, suspended};
 pub use cause::cause;
@@ -35,11 +38,14 @@ pub use locks::{Held, Locks, Wait, locks};
 pub use machine::{Machine, OpenError};
 pub use memory::{Memory, Process, Zone, memory};
 pub use modules::Module;
+pub use net::{Backlog, Net, NetDevice, TransmitQueue};
 pub use per_cpu_lists::{PerCpuFree, per_cpu_free};
 pub use report::{LastLine, Report, TaskStack};
 pub use slab::{Cache, caches};
-pub use stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
+pub use stacks::{FrameName, StackGroup, StackTrace, chain, group, task_stack};
 pub use system::{System, Taint, system};
 pub use tasks::{Task, Tasks, tasks};
+pub use timers::{Timer, Timers};
 pub use verdict::{Evidence, Facts, Finding, findings};
 pub use vmalloc::{Vmalloc, VmallocCaller, vmalloc};
+pub use vmas::Vma;

@@ -12,9 +12,11 @@ use crate::cpus::{Cpu, cpus, crashed_cpu};
 use crate::death::{Death, LogLine, death, last_words};
 use crate::locks::{Locks, locks};
 use crate::memory::{Memory, memory};
+use crate::net::{Net, net};
 use crate::slab::{Cache, caches};
 use crate::stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
 use crate::system::{System, system};
+use crate::timers::{Timers, timers};
 use crate::verdict::{Facts, Finding, findings};
 use crate::vmalloc::{Vmalloc, vmalloc};
 use crate::{Machine, Module, Task, Tasks, tasks};
@@ -76,6 +78,8 @@ pub struct Report {
     pub requests: Vec<Request>,
     /// Device-mapper devices that are suspended.
     pub suspended: Vec<Suspended>,
+    /// The network.
+    pub net: Net,
     /// Modules.
     pub modules: Vec<Module>,
     /// The end of the log.
@@ -150,6 +154,13 @@ impl Report {
             }
             Vec::new()
         });
+        let net = net(machine).unwrap_or_else(|why| {
+            note("network", why.to_string());
+            Net::default()
+        });
+        if let Some(why) = &net.broken {
+            note("network", why.clone());
+        }
         let verdict = findings(&Facts {
             death: &death,
             system: &system,
@@ -162,6 +173,7 @@ impl Report {
             memory: &memory,
             requests: &requests,
             suspended: &suspended,
+            net: &net,
             vmalloc: vmalloc.as_ref(),
         });
         let log =
@@ -183,6 +195,7 @@ impl Report {
             vmalloc,
             requests,
             suspended,
+            net,
             missing,
             tasks,
         }
@@ -194,6 +207,11 @@ impl Report {
         let stack_of =
             |task: &Task| TaskStack { pid: task.pid, stack: self.stack_of(machine, &unwinder, task) };
         self.tasks.all.iter().map(stack_of).collect()
+    }
+
+    /// Reads all pending timers.
+    pub fn timers(&self, machine: &Machine<'_>) -> Timers {
+        timers(machine, &self.tasks)
     }
 
     /// Unwinds one task.

@@ -66,10 +66,28 @@ impl StackTrace {
         self.frames.iter().map(|frame| frame.function.as_str())
     }
 
+    /// Returns the first `most` functions as one line, those that schedule left out: `f < g < h`.
+    pub fn innermost(&self, most: usize) -> String {
+        let schedules = |name: &str| {
+            name == "__schedule" || name.starts_with("schedule") || name.starts_with("io_schedule")
+        };
+        let from = self.frames.iter().position(|frame| !schedules(&frame.function)).unwrap_or(0);
+        chain(self.frames.get(from..).unwrap_or_default(), most)
+    }
+
     /// Returns whether a frame is in a function whose name starts so.
     pub fn passes(&self, prefix: &str) -> bool {
         self.functions().any(|function| function.starts_with(prefix))
     }
+}
+
+/// Returns the functions of the first frames as one line. A function that calls itself takes one place: `f (12 times) < g`.
+pub fn chain(frames: &[FrameName], most: usize) -> String {
+    let calls = frames.chunk_by(|a, b| a.function == b.function).take(most).filter_map(|calls| {
+        let name = &calls.first()?.function;
+        Some(if calls.len() > 1 { format!("{name} ({} times)", calls.len()) } else { name.clone() })
+    });
+    calls.collect::<Vec<_>>().join(" < ")
 }
 
 /// Unwinds a task that does not run.
@@ -122,4 +140,28 @@ pub fn group(stacks: Vec<(&Task, StackTrace)>) -> Vec<StackGroup> {
         .collect();
     groups.sort_by(|a, b| b.pids.len().cmp(&a.pids.len()).then(a.pids.cmp(&b.pids)));
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_a_function_by_itself_take_one_place() {
+        let frame = |function: &str| FrameName {
+            pc: Hex(0),
+            sp: Hex(0),
+            function: function.into(),
+            name: function.into(),
+            module: None,
+            guess: false,
+            interrupted: false,
+        };
+        let names = ["__schedule", "schedule_timeout", "walk", "walk", "walk", "open", "walk"];
+        let stack = StackTrace { frames: names.map(frame).to_vec(), end: "end", complete: true };
+        assert_eq!(stack.innermost(3), "walk (3 times) < open < walk");
+        assert_eq!(stack.innermost(2), "walk (3 times) < open");
+        assert_eq!(chain(&stack.frames[..2], 8), "__schedule < schedule_timeout");
+        assert_eq!(chain(&[], 8), "");
+    }
 }

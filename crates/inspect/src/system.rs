@@ -15,14 +15,14 @@ const TAINTS: [(char, &str); 20] = [
     ('M', "a machine check occurred"),
     ('B', "a bad page was found"),
     ('U', "user space requested the taint"),
-    ('D', "the kernel died before (oops or BUG)"),
+    ('D', "an oops or a BUG occurred"),
     ('A', "an ACPI table was overridden"),
-    ('W', "the kernel issued a warning before"),
+    ('W', "the kernel issued a warning"),
     ('C', "a staging driver was loaded"),
     ('I', "a workaround for a firmware bug is active"),
     ('O', "an out-of-tree module was loaded"),
     ('E', "an unsigned module was loaded"),
-    ('L', "a soft lockup occurred before"),
+    ('L', "a soft lockup occurred"),
     ('K', "the kernel was live-patched"),
     ('X', "the distribution's taint"),
     ('T', "the kernel was built with the struct randomization plugin"),
@@ -94,6 +94,30 @@ pub fn system(machine: &Machine<'_>) -> System {
         cpus: machine.cpu_mask("__cpu_online_mask").map_or(0, |online| online.len()),
         command_line: command_line().ok(),
         taints: taints(machine.u64("tainted_mask").unwrap_or(0)),
+    }
+}
+
+/// The time in ticks of the timer interrupt.
+pub(crate) struct Ticks {
+    /// `jiffies`.
+    pub(crate) now: u64,
+    per_second: u64,
+}
+
+impl Ticks {
+    pub(crate) fn new(machine: &Machine<'_>) -> Result<Self, Fault> {
+        let uptime = scheduler_clock(machine)? as f64 / 1e9;
+        let now = machine.u64("jiffies_64")?;
+        // BTF has no CONFIG_HZ: it is the one that makes both clocks agree. jiffies starts 300 s before 32 bits overflow.
+        let error = |hz: &u64| ((now as f64 - (1_u64 << 32) as f64) / *hz as f64 + 300.0 - uptime).abs();
+        let rates = [100, 250, 300, 1000].into_iter();
+        let per_second = rates.min_by(|a, b| error(a).total_cmp(&error(b))).unwrap_or(250);
+        Ok(Self { now, per_second })
+    }
+
+    /// Returns the seconds from `jiffies` until now, negative if it is in the future.
+    pub(crate) fn seconds_since(&self, jiffies: u64) -> f64 {
+        self.now.wrapping_sub(jiffies) as i64 as f64 / self.per_second as f64
     }
 }
 

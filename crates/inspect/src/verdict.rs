@@ -1,13 +1,15 @@
 //! The verdict: at most five findings, the weightiest first, each with its evidence and what to look at next.
 
 use pagehaul_facts::Kind;
+use pagehaul_present::number::{bytes, counted};
 use serde::Serialize;
 
 use crate::block::{Request, Suspended};
 use crate::death::Death;
 use crate::locks::Locks;
 use crate::memory::Memory;
-use crate::stacks::StackGroup;
+use crate::net::Net;
+use crate::stacks::{StackGroup, chain};
 use crate::vmalloc::Vmalloc;
 use crate::{Cpu, FrameName, System, Tasks};
 
@@ -17,6 +19,11 @@ const MOST: usize = 5;
 const KSWAPD_GIVES_UP: u64 = 16;
 /// Seconds in flight from which a block request is stuck: the default timeout of a request is 30.
 const STUCK_REQUEST: f64 = 10.0;
+/// Seconds without a packet taken after which a transmit queue with packets is stuck: the default of `watchdog_timeo`.
+const STUCK_QUEUE: f64 = 5.0;
+/// Functions of a stack in one line.
+const FRAMES: usize = 6;
+const PAGE: u64 = 4096;
 /// Seconds from which a blocked task is worth a finding.
 const LONG_WAIT: f64 = 5.0;
 
@@ -61,6 +68,8 @@ pub struct Facts<'a> {
     pub requests: &'a [Request],
     /// Device-mapper devices that are suspended.
     pub suspended: &'a [Suspended],
+    /// The network.
+    pub net: &'a Net,
     /// The vmalloc space.
     pub vmalloc: Option<&'a Vmalloc>,
 }
@@ -77,6 +86,8 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found.extend(reclaim(facts));
     found.extend(memory(facts));
     found.extend(blocked(facts));
+    found.extend(stuck_queue(facts.net));
+    found.extend(full_backlog(facts.net));
     found.extend(silent_cpus(facts));
     found.extend(earlier(facts));
     found.sort_by_key(|finding: &Finding| std::cmp::Reverse(finding.weight));
@@ -100,22 +111,22 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         evidence.push(format!("[{:.6}] {}", line.seconds, line.text));
     }
     if !facts.cause.is_empty() {
-        let frames: Vec<&str> = facts.cause.iter().take(5).map(|frame| frame.function.as_str()).collect();
-        evidence.push(format!("stack: {}", frames.join(" < ")));
+        evidence.push(format!("stack: {}", chain(facts.cause, FRAMES)));
     }
     let task = facts
         .died
         .and_then(|cpu| cpu.task.as_ref())
         .map_or_else(|| "unknown task".into(), |task| task.label());
-    let module = facts.cause.first().and_then(|frame| frame.module.as_ref());
-    let of_module = module.map_or_else(String::new, |module| format!(" of module {module}"));
     let blamed = death.task.as_ref().map(|(name, pid)| format!("{name}/{pid}"));
     let panic = death.line.as_ref().map_or("", |line| line.text.as_str());
+    let message = panic.split_once("not syncing: ").map_or(panic, |(_, message)| message);
+    let frame = facts.cause.first();
+    let source = frame.map_or_else(|| "crash: bt".into(), |frame| format!("crash: dis -rl {:x}", frame.pc.0));
     let seconds = death.stuck_seconds.map_or_else(String::new, |seconds| format!(" for {seconds} s"));
     let (text, next) = match kind {
         Kind::Requested => (
             format!("{task} crashed the machine on purpose (SysRq c): the log may show why"),
-            "pagehaul dmesg DUMP --level 4",
+            "pagehaul dmesg DUMP --level 4".to_owned(),
         ),
         Kind::NullDeref
         | Kind::PageFault
@@ -125,9 +136,9 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         | Kind::Sanitizer
         | Kind::DoubleFault
         | Kind::StackOverflow => (
-            format!("{} in {}{of_module}, task {task}", kind.describe(), place(facts.cause))
+            format!("{} in {}, task {task}", kind.describe(), place(facts.cause))
                 + &death.corruption.as_ref().map_or_else(String::new, |line| format!(": {}", line.text)),
-            "crash: bt -f, dis -rl ADDRESS",
+            source,
         ),
         Kind::HungTask => (
             format!(
@@ -136,52 +147,57 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                 seconds.replace(" for", " for more than"),
                 place(facts.cause)
             ),
-            "pagehaul triage DUMP --section waits",
+            format!(
+                "pagehaul triage DUMP --section {}",
+                if waits_for_lock(facts) { "waits" } else { "tasks" }
+            ),
         ),
         Kind::SoftLockup | Kind::HardLockup | Kind::RcuStall => (
             format!(
-                "{}: {}{} ran{seconds} without a break in {}{of_module}",
+                "{}: {}{} ran{seconds} without a break in {}",
                 kind.describe(),
                 death.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}, ")),
                 blamed.unwrap_or(task),
                 place(facts.cause)
             ),
-            "pagehaul triage DUMP --section cpus",
+            "pagehaul triage DUMP --section cpus".to_owned(),
         ),
         Kind::OomPanic => {
             let (managed, free) = facts.memory.total();
-            evidence
-                .push(format!("{free} of {managed} pages free, {} OOM kills in the log", death.oom_kills));
+            let [managed, free] = [managed, free].map(|pages| bytes(pages.saturating_mul(PAGE)));
+            let kills = counted(death.oom_kills as u64, "OOM kill");
+            evidence.push(format!("{free} of {managed} free, {kills} in the log"));
             if let Some(largest) = facts.memory.processes.first() {
-                evidence.push(format!(
-                    "largest process {}/{}: {} pages",
-                    largest.comm,
-                    largest.pid,
-                    largest.rss()
-                ));
+                let size = bytes(largest.rss().saturating_mul(PAGE));
+                evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
             }
-            ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory")
+            ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory".to_owned())
         }
         Kind::Nmi => (
             format!("an NMI stopped the machine in {}", place(facts.cause)),
-            "pagehaul triage DUMP --section cpus",
+            "pagehaul triage DUMP --section cpus".to_owned(),
         ),
-        Kind::Mce => ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2"),
-        Kind::Fs => ("a file system stopped the machine".into(), "pagehaul dmesg DUMP --level 4"),
-        Kind::Other if panic.contains("Attempted to kill init") => {
-            ("the init process ended".into(), "pagehaul dmesg DUMP")
+        Kind::Mce => {
+            ("the processor reported a hardware error".into(), "pagehaul dmesg DUMP --level 2".to_owned())
         }
-        Kind::Other if death.cause.is_some() => (
-            format!("oops in {}{of_module}, task {task}", place(facts.cause)),
-            "crash: bt -f, dis -rl ADDRESS",
-        ),
+        Kind::Fs => ("a file system stopped the machine".into(), "pagehaul dmesg DUMP --level 4".to_owned()),
+        Kind::Other if panic.contains("Attempted to kill init") => {
+            ("the init process ended".into(), "pagehaul dmesg DUMP".to_owned())
+        }
+        Kind::Other if death.cause.is_some() => {
+            (format!("oops in {}, task {task}", place(facts.cause)), source)
+        }
         Kind::Other => {
-            (format!("the kernel panicked in {}, task {task}", place(facts.cause)), "crash: bt, log")
+            (format!("the kernel panicked in {}, task {task}: {message}", place(facts.cause)), source)
         }
     };
+    let others = blamed_group(facts).map_or(0, |group| group.pids.len().saturating_sub(1));
+    if others > 0 {
+        evidence.push(format!("{} blocked with this stack", counted(others as u64, "more task")));
+    }
     // The lock or device that a hung task waits for explains more than the hang.
     let weight = if kind == Kind::HungTask { 84 } else { 100 };
-    Some(finding(weight, text, evidence, next))
+    Some(finding(weight, text, evidence, &next))
 }
 
 fn deadlocks(facts: &Facts<'_>) -> Vec<Finding> {
@@ -227,8 +243,8 @@ fn lock_queues(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding(
         80,
         format!(
-            "{} tasks wait up to {:.1} s for {} {}, held by {owner}{hint}",
-            held.waiters.len(),
+            "{} up to {:.1} s for {} {}, held by {owner}{hint}",
+            tasks_that(held.waiters.len(), "waits", "wait"),
             held.longest(),
             held.kind,
             held.name
@@ -253,8 +269,8 @@ fn stuck_io(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding(
         75,
         format!(
-            "{} block requests in flight, the oldest on {} for {:.1} s",
-            facts.requests.len(),
+            "{} in flight, the oldest on {} for {:.1} s",
+            counted(facts.requests.len() as u64, "block request"),
             oldest.disk,
             oldest.age.unwrap_or(0.0)
         ),
@@ -269,11 +285,12 @@ fn suspended(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding(
         85,
         format!(
-            "{} is suspended while writes or reads of it wait; {blocked} tasks are blocked (D)",
-            device.disk
+            "{} is suspended, and I/O to it waits; {} blocked (D)",
+            device.disk,
+            tasks_that(blocked, "is", "are")
         ),
         vec![format!("mapped_device {}: suspended, with deferred bios", device.address)],
-        "dmsetup info: which program suspended it and never resumed it",
+        "find what suspended the device and did not resume it: LVM, multipath, dmsetup",
     ))
 }
 
@@ -318,14 +335,20 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding(
         72,
         format!(
-            "{} tasks reclaim memory{kswapd}: file pages are {} % of memory, anonymous ones {} %",
+            "{} tasks reclaim memory{kswapd}: {} % of memory is file pages, {} % is anonymous",
             reclaimers.len(),
             100 * file / managed.max(1),
             100 * anon / managed.max(1)
         ),
         vec![
             format!("in reclaim: {}", reclaimers.iter().take(8).cloned().collect::<Vec<_>>().join(", ")),
-            format!("node {} {}: {} free, low watermark {}", low.node, low.name, low.free, low.watermarks[1]),
+            format!(
+                "node {} {}: {} free, low watermark {}",
+                low.node,
+                low.name,
+                bytes(low.free.saturating_mul(PAGE)),
+                bytes(low.watermarks[1].saturating_mul(PAGE))
+            ),
         ],
         "pagehaul triage DUMP --section memory",
     ))
@@ -339,18 +362,19 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
         .iter()
         .filter(|zone| zone.free < zone.watermarks[0])
         .map(|zone| {
-            format!("node {} {}: {} free, min {}", zone.node, zone.name, zone.free, zone.watermarks[0])
+            let [free, min] = [zone.free, zone.watermarks[0]].map(|pages| bytes(pages.saturating_mul(PAGE)));
+            format!("node {} {}: {free} free, min watermark {min}", zone.node, zone.name)
         })
         .collect();
     let all = !facts.memory.zones.is_empty() && low.len() == facts.memory.zones.len();
     if !low.is_empty() && (all || facts.death.kind == Some(Kind::OomPanic)) {
-        let zones = low.len();
+        let zones = match all {
+            true => "every zone".to_owned(),
+            false => format!("{} of {} zones", low.len(), facts.memory.zones.len()),
+        };
         found.push(finding(
             70,
-            format!(
-                "free memory is below the min watermark in {zones} of {} zones",
-                facts.memory.zones.len()
-            ),
+            format!("free memory is below the min watermark in {zones}"),
             low,
             "pagehaul triage DUMP --section memory",
         ));
@@ -366,7 +390,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
     if facts.death.oom_kills > 0 && facts.death.kind != Some(Kind::OomPanic) {
         found.push(finding(
             50,
-            format!("the OOM killer ended {} processes before the crash", facts.death.oom_kills),
+            format!("{} before the crash", counted(facts.death.oom_kills as u64, "OOM kill")),
             vec!["\"Killed process\" in the log".into()],
             "pagehaul dmesg DUMP --level 4",
         ));
@@ -375,24 +399,72 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn blocked(facts: &Facts<'_>) -> Option<Finding> {
-    // Those that wait for a lock have a finding.
-    let explained =
+    // Those that wait for a lock have a finding, and so does the task that the watchdog found.
+    let hung: &[u32] = blamed_group(facts).map_or(&[], |group| &group.pids);
+    let waits =
         |pid: &u32| facts.locks.held.iter().any(|held| held.waiters.iter().any(|wait| wait.pid == *pid));
+    let explained = |pid: &u32| hung.contains(pid) || waits(pid);
     let unexplained = facts.blocked.iter().filter(|group| !group.pids.iter().all(explained));
     let group = unexplained.max_by(|a, b| a.longest_seconds.total_cmp(&b.longest_seconds))?;
     if group.longest_seconds < LONG_WAIT {
         return None;
     }
-    let count: usize = facts.blocked.iter().map(|group| group.pids.len()).sum();
-    let frames: Vec<&str> = group.stack.functions().take(8).collect();
-    Some(finding(
-        60,
-        format!(
-            "{count} tasks are blocked (D), the longest, {}, for {:.1} s",
+    let text = match group.pids.len() {
+        1 => format!("{} has been blocked (D) for {:.1} s", group.first, group.longest_seconds),
+        count => format!(
+            "{count} tasks are blocked (D) with one stack, {} for {:.1} s",
             group.first, group.longest_seconds
         ),
-        vec![format!("stack: {}", frames.join(" < "))],
-        "pagehaul triage DUMP --section tasks",
+    };
+    let evidence = vec![format!("stack: {}", group.stack.innermost(FRAMES))];
+    Some(finding(60, text, evidence, "pagehaul triage DUMP --section tasks"))
+}
+
+/// The blocked tasks with the stack of the one that the hung task watchdog found.
+fn blamed_group<'a>(facts: &Facts<'a>) -> Option<&'a StackGroup> {
+    let (_, pid) = facts.death.task.as_ref().filter(|_| facts.death.kind == Some(Kind::HungTask))?;
+    facts.blocked.iter().find(|group| group.pids.contains(pid))
+}
+
+/// Whether the task that the hung task watchdog found waits for a lock.
+fn waits_for_lock(facts: &Facts<'_>) -> bool {
+    let blamed = facts.death.task.as_ref().map(|(_, pid)| *pid);
+    facts.locks.held.iter().any(|held| held.waiters.iter().any(|wait| Some(wait.pid) == blamed))
+}
+
+fn tasks_that(count: usize, one: &str, several: &str) -> String {
+    format!("{} {}", counted(count as u64, "task"), if count == 1 { one } else { several })
+}
+
+/// A driver that does not take packets. The watchdog of transmit queues (`dev_watchdog`) resets such a device.
+fn stuck_queue(net: &Net) -> Option<Finding> {
+    let ready = net.devices.iter().filter(|device| device.up && device.carrier);
+    let mut queues = ready.flat_map(|device| device.busy.iter().map(move |queue| (device, queue)));
+    let (device, queue) = queues.find(|(_, queue)| {
+        queue.stopped && queue.packets > 0 && queue.idle.is_some_and(|idle| idle >= STUCK_QUEUE)
+    })?;
+    Some(finding(
+        62,
+        format!(
+            "{} does not send: its transmit queue {} has been stopped for {:.1} s with {} waiting",
+            device.name,
+            queue.index,
+            queue.idle.unwrap_or(0.0),
+            counted(queue.packets, "packet")
+        ),
+        vec![format!("netdev_queue {}: __QUEUE_STATE_DRV_XOFF", queue.address)],
+        "pagehaul dmesg DUMP: messages of the driver, NETDEV WATCHDOG",
+    ))
+}
+
+fn full_backlog(net: &Net) -> Option<Finding> {
+    let limit = net.backlog_limit.filter(|limit| *limit > 0)?;
+    let full = net.backlogs.iter().find(|backlog| backlog.packets >= limit)?;
+    Some(finding(
+        58,
+        format!("CPU {} drops received packets: {} wait to be processed", full.cpu, full.packets),
+        vec![format!("softnet_data: {} dropped since boot; netdev_max_backlog {limit}", full.dropped)],
+        "pagehaul triage DUMP --section net",
     ))
 }
 
@@ -416,10 +488,70 @@ fn silent_cpus(facts: &Facts<'_>) -> Option<Finding> {
 
 fn earlier(facts: &Facts<'_>) -> Option<Finding> {
     let first = facts.death.earlier.first()?;
+    let count = match facts.death.earlier.len() {
+        1 => "a warning or oops".to_owned(),
+        count => format!("{count} warnings and oopses"),
+    };
     Some(finding(
         40,
-        format!("{} warnings or oopses came before", facts.death.earlier.len()),
+        format!("the log has {count} from before the crash"),
         vec![format!("[{:.6}] {}", first.seconds, first.text)],
         "pagehaul dmesg DUMP --level 4",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backlog, Hex, NetDevice, TransmitQueue};
+
+    fn device(up: bool, queue: TransmitQueue) -> Net {
+        let device = NetDevice {
+            address: Hex(0x1000),
+            name: "eth0".into(),
+            namespace: None,
+            up,
+            carrier: true,
+            queues: 4,
+            busy: vec![queue],
+        };
+        Net { devices: vec![device], ..Net::default() }
+    }
+
+    #[test]
+    fn a_stopped_queue_is_stuck_if_packets_wait_in_it_for_long() {
+        let queue = TransmitQueue {
+            index: 3,
+            address: Hex(0x2000),
+            stopped: true,
+            limited: false,
+            packets: 1,
+            idle: Some(9.0),
+        };
+        let finding = stuck_queue(&device(true, queue.clone())).unwrap();
+        assert_eq!(
+            finding.text,
+            "eth0 does not send: its transmit queue 3 has been stopped for 9.0 s with 1 packet waiting"
+        );
+        let fine = [
+            TransmitQueue { idle: Some(1.0), ..queue.clone() },
+            TransmitQueue { packets: 0, ..queue.clone() },
+            TransmitQueue { stopped: false, ..queue.clone() },
+            TransmitQueue { idle: None, ..queue.clone() },
+        ];
+        assert!(fine.into_iter().all(|queue| stuck_queue(&device(true, queue)).is_none()));
+        assert!(stuck_queue(&device(false, queue)).is_none());
+    }
+
+    #[test]
+    fn a_full_backlog_drops_packets() {
+        let backlog = Backlog { cpu: 2, packets: 1000, dropped: 7, squeezed: 0 };
+        let net = Net { backlogs: vec![backlog], backlog_limit: Some(1000), ..Net::default() };
+        assert_eq!(
+            full_backlog(&net).unwrap().text,
+            "CPU 2 drops received packets: 1000 wait to be processed"
+        );
+        assert!(full_backlog(&Net { backlog_limit: Some(1001), ..net.clone() }).is_none());
+        assert!(full_backlog(&Net { backlog_limit: None, ..net }).is_none());
+    }
 }

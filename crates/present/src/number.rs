@@ -28,6 +28,11 @@ pub fn count(value: u64) -> String {
     out
 }
 
+/// Formats a count with its noun: `1 task`, `1,234 tasks`.
+pub fn counted(value: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
+}
+
 /// Formats `part` as a percentage of `whole`: `18.6 %`.
 pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
@@ -74,6 +79,11 @@ mod tests {
     #[test]
     fn counts_have_thousands_separators() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn nouns_have_a_plural() {
+        assert_eq!([0, 1, 2_000].map(|value| counted(value, "task")), ["0 tasks", "1 task", "2,000 tasks"]);
     }
 
     #[test]

@@ -11,11 +11,18 @@ import tempfile
 import time
 
 import drgn
-from drgn.helpers.linux.list import list_for_each_entry
-from drgn.helpers.linux.mm import for_each_vmap_area
+import numpy
+from dumps import Dump
+from drgn.helpers.linux.cpumask import for_each_online_cpu, for_each_possible_cpu
+from drgn.helpers.linux.list import hlist_for_each_entry, list_for_each_entry
+from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 from drgn.helpers.linux.module import for_each_module
+from drgn.helpers.linux.net import for_each_net
+from drgn.helpers.linux.percpu import per_cpu, per_cpu_ptr
 from drgn.helpers.linux.pid import for_each_task
+from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
 from drgn.helpers.linux.sched import task_state_to_char
+from percpulists import per_cpu_pages
 
 # Start of the kernel's half of the address space: drgn adds the user frame, which level 31 cannot have.
 KERNEL = 1 << 63
@@ -24,6 +31,8 @@ MUTATED = 100
 # dump is less than the 4.9 MB that 7.2 needs.
 WHOLE = 25
 FAILED = []
+# Exit status if the kernel was not doing at the crash what the scenario is about.
+OTHER_MOMENT = 3
 
 
 def triage(pagehaul, dump, *options, check=True):
@@ -55,7 +64,7 @@ def compare(what, ours, theirs, goal=1.0):
 
 
 def with_drgn(pagehaul, core, vmlinux, report):
-    """Compares all sections that drgn can tell too."""
+    """Compares all sections that drgn can tell too, and returns its program."""
     prog = drgn.Program()
     prog.set_core_dump(core)
     prog.load_debug_info([vmlinux])
@@ -66,12 +75,16 @@ def with_drgn(pagehaul, core, vmlinux, report):
              for t in tasks})
     stacks(prog, tasks, report)
     registers(pagehaul, core, tasks)
+    mappings(pagehaul, core, tasks)
     compare("modules", {m["name"] for m in report["modules"]},
             {m.name.string_().decode() for m in for_each_module(prog)})
     slab(prog, report)
     zones(prog, report)
     areas = sum(1 for _ in for_each_vmap_area(prog))
     row("vmalloc areas", min(areas, report["vmalloc"]["areas"]), max(areas, report["vmalloc"]["areas"]))
+    network(prog, report)
+    timers(prog, pagehaul, core)
+    return prog
 
 
 def stacks(prog, tasks, report):
@@ -119,6 +132,93 @@ def registers(pagehaul, core, tasks):
                 total += 1
                 same += theirs[name] == int(value, 16)
     row("registers of tasks in the kernel", same, max(total, 1))
+
+
+def mappings(pagehaul, core, tasks):
+    """Compares the memory mappings of every fourth process."""
+    ours, theirs = set(), set()
+    processes = [task for task in tasks if task.mm and task.pid == task.tgid]
+    for task in processes[::4]:
+        pid = task.pid.value_()
+        printed = subprocess.run([pagehaul, "triage", "--json", "--pid", str(pid), core], capture_output=True, check=True)
+        detail = json.loads(printed.stdout)["detail"]
+        row(f"mappings of {pid}, by map_count", int(len(detail["vmas"]) == detail["mappings"]), 1)
+        ours |= {(pid, int(vma["start"], 16), int(vma["end"], 16), vma["flags"]) for vma in detail["vmas"]}
+        for vma in for_each_vma(task.mm):
+            flags = "".join(letter[not vma.vm_flags.value_() >> bit & 1]
+                            for bit, letter in enumerate(("r-", "w-", "x-", "sp")))
+            theirs.add((pid, vma.vm_start.value_(), vma.vm_end.value_(), flags))
+    compare("mappings (addresses, flags)", ours, theirs)
+
+
+def network(prog, report):
+    """Compares devices, transmit queues that are stopped or hold packets, and backlogs."""
+    devices, queues = set(), set()
+    for net in for_each_net(prog):
+        for device in list_for_each_entry("struct net_device", net.dev_base_head.address_of_(), "dev_list"):
+            name, state, count = device.name.string_().decode(), device.state.value_(), device.real_num_tx_queues.value_()
+            carrier = not state >> prog.constant("__LINK_STATE_NOCARRIER").value_() & 1
+            devices.add((device.value_(), name, bool(device.flags.value_() & 1), carrier, count))
+            for index in range(count):
+                queue = device._tx[index]
+                stopped = bool(queue.state.value_() >> prog.constant("__QUEUE_STATE_DRV_XOFF").value_() & 1)
+                packets = queue.qdisc.qstats.qlen.value_() + (
+                    sum(per_cpu_ptr(queue.qdisc.cpu_qstats, cpu).qlen.value_() for cpu in for_each_possible_cpu(prog))
+                    if queue.qdisc.flags.value_() & 0x20 else queue.qdisc.q.qlen.value_())
+                if stopped or packets:
+                    queues.add((name, index, stopped, packets))
+    ours = report["net"]["devices"]
+    compare("network devices", {(int(d["address"], 16), d["name"], d["up"], d["carrier"], d["queues"]) for d in ours}, devices)
+    compare("transmit queues in use", {(d["name"], q["index"], q["stopped"], q["packets"]) for d in ours for q in d["busy"]
+                                       if q["stopped"] or q["packets"]}, queues)
+    backlogs = set()
+    for cpu in for_each_online_cpu(prog):
+        data = per_cpu(prog["softnet_data"], cpu)
+        backlogs.add((cpu, data.input_pkt_queue.qlen.value_() + data.process_queue.qlen.value_(), dropped(data),
+                      data.time_squeeze.value_()))
+    compare("backlogs of CPUs", {(b["cpu"], b["packets"], b["dropped"], b["squeezed"]) for b in report["net"]["backlogs"]},
+            backlogs)
+
+
+def dropped(data):
+    """Returns the packets that a CPU dropped."""
+    if not data.type_.has_member("dropped"):
+        return data.drop_counters.drops0.counter.value_() + data.drop_counters.drops1.counter.value_()
+    count = data.dropped
+    return (count.counter if hasattr(count, "counter") else count).value_()
+
+
+def timers(prog, pagehaul, core):
+    """Compares the pending timers."""
+    ours = triage(pagehaul, core, "--section", "timers")["timers"]["all"]
+    theirs = set()
+    for cpu in for_each_possible_cpu(prog):
+        for base in per_cpu(prog["timer_bases"], cpu):
+            for head in base.vectors:
+                for timer in hlist_for_each_entry("struct timer_list", head.address_of_(), "entry"):
+                    theirs.add((cpu, "timer", timer.value_(), prog.symbol(timer.function).name))
+        for base in per_cpu(prog["hrtimer_bases"], cpu).clock_base:
+            for timer in rbtree_inorder_for_each_entry("struct hrtimer", base.active.rb_root.rb_root.address_of_(),
+                                                       "node.node"):
+                theirs.add((cpu, "hrtimer", timer.value_(), prog.symbol(timer.function).name))
+    compare("pending timers", {(t["cpu"], t["kind"], int(t["address"], 16), t["function"]) for t in ours}, theirs)
+
+
+def on_per_cpu_lists(prog, pagehaul, core, scratch):
+    """Compares which pages `--exclude-per-cpu-lists` excludes further with the lists."""
+    kept = []
+    for options in ([], ["--exclude-per-cpu-lists"]):
+        dump = os.path.join(scratch, "lists")
+        printed = subprocess.run([pagehaul, "capture", "--json", "--force", "-d", "16", "-c", "lzo", *options, core, dump],
+                                 check=True, capture_output=True)
+        kept.append(Dump(dump).kept)
+    report = json.loads(printed.stdout)
+    excluded = set(numpy.flatnonzero(kept[0] & ~kept[1]).tolist())
+    compare("free pages on per-CPU lists", excluded, per_cpu_pages(prog))
+    row("their number in the report", int(report["per_cpu_free"] == len(excluded)), 1)
+    row("all other pages are kept", int(not (kept[1] & ~kept[0]).any()), 1)
+    for warning in report["warnings"]:
+        print(f"     note: {warning}")
 
 
 def symbols(prog, frame):
@@ -231,11 +331,27 @@ def damaged(pagehaul, core, dump, scratch):
     print(f"     {refused} of them refused with an error")
 
 
+def reclaims(core, vmlinux):
+    """Whether several tasks reclaim memory, and a zone is below its low watermark."""
+    prog = drgn.Program()
+    prog.set_core_dump(core)
+    prog.load_debug_info([vmlinux])
+    tasks = sum(1 for task in for_each_task(prog) if task.reclaim_state)
+    zones = prog["node_data"][0].node_zones
+    free = prog.constant("NR_FREE_PAGES")
+    low = any(zone.managed_pages.counter and zone.vm_stat[free].counter < zone._watermark[1] for zone in zones)
+    print(f"     {tasks} tasks reclaim memory, {'a' if low else 'no'} zone is below its low watermark")
+    return tasks >= 2 and low
+
+
 def main():
-    core, vmlinux, pagehaul, expected = sys.argv[1:5]
+    core, vmlinux, pagehaul, expected, *moment = sys.argv[1:]
+    if moment == ["reclaim"] and not reclaims(core, vmlinux):
+        raise SystemExit(OTHER_MOMENT)
     report = triage(pagehaul, core, "--tasks", "--stacks")
-    with_drgn(pagehaul, core, vmlinux, report)
+    prog = with_drgn(pagehaul, core, vmlinux, report)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as scratch:
+        on_per_cpu_lists(prog, pagehaul, core, scratch)
         filtered(pagehaul, core, report, scratch)
     texts = [finding["text"] for finding in report["verdict"]]
     for text in texts:

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use pagehaul_inspect::{Machine, Report, Task, TaskStack, detail, difference, per_cpu_free};
+use pagehaul_inspect::{
+    Detail, Machine, Report, StackTrace, Task, TaskStack, Timers, detail, difference, per_cpu_free,
+};
 use pagehaul_kernel::{AddressSpace, KernelLog, VirtualMemory};
 use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
 use pagehaul_vmcore::Source;
@@ -29,8 +31,8 @@ const LIVE: &str = "/proc/kcore";
 /// Explain why a machine crashed or stalled, from its dump alone
 ///
 /// Needs no debug symbols: names, types and unwind tables are in the kernel's memory, at every dump level. Every line rests
-/// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks and
-/// stacks only with --tasks and --stacks.
+/// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks, stacks and
+/// timers only with --tasks, --stacks and --section timers, and one task alone with --pid.
 ///
 /// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong.
 #[derive(Debug, Args)]
@@ -66,7 +68,7 @@ pub(crate) struct TriageArguments {
     /// Print the stacks of all tasks
     #[arg(long)]
     stacks: bool,
-    /// Print one task: its state, flags, cgroup, parents, locks, open files, registers and stack
+    /// Print one task: its state, flags, cgroup, parents, locks, stack, registers, open files and memory mappings
     #[arg(long, value_name = "PID", conflicts_with_all = ["tasks", "stacks", "section"])]
     pid: Option<u32>,
     #[command(flatten)]
@@ -127,10 +129,22 @@ pub(super) enum Section {
     Memory,
     /// Block requests in flight
     Io,
+    /// Network devices, their transmit queues, backlogs of received packets
+    Net,
+    /// Pending timers of each CPU
+    Timers,
     /// Loaded modules
     Modules,
     /// The end of the kernel log
     Log,
+}
+
+#[derive(Serialize)]
+struct OneTask<'a> {
+    task: &'a Task,
+    detail: Detail,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<StackTrace>,
 }
 
 #[derive(Serialize)]
@@ -141,6 +155,8 @@ struct Printed<'a> {
     tasks: Option<&'a [Task]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<Vec<TaskStack>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timers: Option<Timers>,
 }
 
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
@@ -198,32 +214,32 @@ fn show(
 ) -> anyhow::Result<()> {
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
-        let page = html::report(&report, name);
+        let page = html::report(&report, &report.timers(machine), name);
         files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
         return say!("{}: written", path.display());
+    }
+    if let Some(pid) = arguments.pid {
+        let task = report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
+        let detail = detail(machine, &report.cpus, task);
+        let one = OneTask { task, detail, stack: report.stack(machine, task) };
+        return arguments.json.print(&one, |one| {
+            printable(&text::one_task(&report, one.task, &one.detail, one.stack.as_ref()))
+        });
     }
     if arguments.json.json {
         let stacks = arguments.stacks.then(|| report.stacks(machine));
         let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
-        return printed::json(&Printed { report: &report, tasks, stacks });
+        let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
+        return printed::json(&Printed { report: &report, tasks, stacks, timers });
     }
-    let text = match arguments.pid {
-        Some(pid) => {
-            let task =
-                report.tasks.by_pid(pid).with_context(|| format!("{name}: no task has the PID {pid}"))?;
-            text::one_task(
-                &report,
-                task,
-                &detail(machine, &report.cpus, task),
-                report.stack(machine, task).as_ref(),
-            )
-        }
-        None if arguments.tasks || arguments.stacks => {
-            let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
-            text::tasks(&report, &stacks)
-        }
-        None if arguments.section.is_empty() => text::summary(&report, name),
-        None => text::sections(&report, &arguments.section),
+    let text = if arguments.tasks || arguments.stacks {
+        let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
+        text::tasks(&report, &stacks)
+    } else if arguments.section.is_empty() {
+        text::summary(&report, name)
+    } else {
+        let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
+        text::sections(&report, &timers.unwrap_or_default(), &arguments.section)
     };
     printed::text(&printable(&text))
 }

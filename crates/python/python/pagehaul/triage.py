@@ -45,7 +45,7 @@ class LogLine:
 class Death:
     """How the machine died."""
 
-    kind: str
+    kind: Optional[str]
     earlier: List[LogLine]
     oom_kills: int
     line: Optional[LogLine] = None
@@ -275,6 +275,57 @@ class Suspended:
 
 
 @dataclass(frozen=True)
+class TransmitQueue:
+    """A transmit queue that is stopped or holds packets."""
+
+    index: int
+    address: int
+    stopped: bool
+    """Whether the driver stopped it."""
+    limited: bool
+    """Whether the limit of bytes in flight stopped it."""
+    packets: int
+    idle: Optional[float] = None
+    """Seconds since the driver last took a packet."""
+
+
+@dataclass(frozen=True)
+class NetDevice:
+    """A network device."""
+
+    address: int
+    name: str
+    up: bool
+    carrier: bool
+    queues: int
+    """Number of its transmit queues."""
+    busy: List[TransmitQueue]
+    """Those that are stopped or hold packets."""
+    namespace: Optional[int] = None
+    """Inode number of its network namespace, unless that is the initial one."""
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Received packets that a CPU has not processed."""
+
+    cpu: int
+    packets: int
+    dropped: int
+    squeezed: int
+
+
+@dataclass(frozen=True)
+class Net:
+    """What the network was doing."""
+
+    devices: List[NetDevice]
+    backlogs: List[Backlog]
+    backlog_limit: Optional[int] = None
+    broken: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Module:
     """A module of the kernel."""
 
@@ -313,6 +364,7 @@ class Report:
     slab: List[SlabCache]
     requests: List[Request]
     suspended: List[Suspended]
+    net: Net
     modules: List[Module]
     log: List[LogLine]
     """The end of the kernel log."""

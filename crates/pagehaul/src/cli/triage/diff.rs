@@ -6,7 +6,7 @@ use pagehaul_inspect::{Change, Difference, Sides};
 use pagehaul_present::number::{bytes, count};
 use pagehaul_present::{Cell, Table, Tone};
 
-use super::text::{innermost, stack_lines};
+use super::text::{INNERMOST, stack_lines};
 
 const PAGE: u64 = 4096;
 /// Rows of each table, and stacks, that are shown; JSON has all.
@@ -38,7 +38,7 @@ pub(super) fn text(difference: &Difference, [before, after]: [&str; 2]) -> Strin
             );
             match title {
                 "New" => stack_lines(&group.stack, &mut out),
-                _ => put!(out, "    {}", innermost(&group.stack)),
+                _ => put!(out, "    {}", group.stack.innermost(INNERMOST)),
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The report as a web page.
 
 use maud::{Markup, html};
-use pagehaul_inspect::{Finding, Report};
+use pagehaul_inspect::{Finding, Report, Timers};
 use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, page, section, tiles};
-use pagehaul_present::number::{bytes, count};
+use pagehaul_present::number::{bytes, count, counted};
 use pagehaul_present::time::{seconds, utc};
 
 use super::{Section, printable, text};
@@ -14,22 +14,24 @@ const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-mon
                      ol { margin: 0; padding-left: 22px; } li { margin: 0 0 10px; } li b { font-size: 15px; }";
 
 /// The sections below the verdict, with their titles. Their texts begin with a heading or a table.
-const SECTIONS: [(Section, &str); 8] = [
+const SECTIONS: [(Section, &str); 10] = [
     (Section::What, "What happened"),
     (Section::Cpus, "CPUs"),
     (Section::Tasks, "Tasks"),
     (Section::Waits, "Who waits for whom"),
     (Section::Memory, "Memory"),
     (Section::Io, "Block requests"),
+    (Section::Net, "Network"),
+    (Section::Timers, "Timers"),
     (Section::Modules, "Modules"),
     (Section::Log, "The log's last words"),
 ];
 
 /// Builds the page of the dump `name`.
-pub(super) fn report(report: &Report, name: &str) -> String {
+pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     let system = &report.system;
-    let mut about =
-        vec![name.to_owned(), format!("kernel {}", system.release), format!("{} CPUs", system.cpus)];
+    let cpus = counted(system.cpus as u64, "CPU");
+    let mut about = vec![name.to_owned(), format!("kernel {}", system.release), cpus];
     about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
     about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
@@ -61,7 +63,7 @@ pub(super) fn report(report: &Report, name: &str) -> String {
         (tiles(figures))
         (section("Verdict", "The weightiest findings, each with its evidence and what to look at next.", verdict(&report.verdict)))
         @for (which, title) in SECTIONS {
-            (section(title, "", pre(&text::sections_only(report, &[which]))))
+            (section(title, "", pre(&text::sections_only(report, timers, &[which]))))
         }
         @if !report.missing.is_empty() {
             (section("Missing", "What could not be read, and why.", pre(&report.missing.join("\n"))))

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Detail, FrameName, Report, StackTrace, Task, TaskStack};
+use pagehaul_inspect::{Detail, FrameName, NetDevice, Report, StackTrace, Task, TaskStack, Timers, chain};
 use pagehaul_present::Table;
-use pagehaul_present::number::{bytes, count};
+use pagehaul_present::number::{bytes, count, counted};
 use pagehaul_present::time::{seconds, utc};
 
 use super::Section;
@@ -14,8 +14,10 @@ use super::Section;
 const FEW: usize = 4;
 /// Rows of slab caches and vmalloc callers.
 const ROWS: usize = 10;
+/// Memory mappings of a process.
+const MAPPINGS: usize = 32;
 /// Frames of a stack in one line.
-const INNERMOST: usize = 4;
+pub(super) const INNERMOST: usize = 4;
 const PAGE: u64 = 4096;
 
 /// Writing to a string does not fail.
@@ -34,20 +36,21 @@ pub(super) fn summary(report: &Report, name: &str) -> String {
     waits(report, &mut out, false);
     memory(report, &mut out, false);
     io(report, &mut out, false);
+    net(report, &mut out, false);
     modules(report, &mut out, false);
     missing(report, &mut out);
     out
 }
 
 /// Some sections, in full, and what is missing.
-pub(super) fn sections(report: &Report, sections: &[Section]) -> String {
-    let mut out = sections_only(report, sections);
+pub(super) fn sections(report: &Report, timers: &Timers, sections: &[Section]) -> String {
+    let mut out = sections_only(report, timers, sections);
     missing(report, &mut out);
     out
 }
 
 /// Some sections, in full.
-pub(super) fn sections_only(report: &Report, sections: &[Section]) -> String {
+pub(super) fn sections_only(report: &Report, timers: &Timers, sections: &[Section]) -> String {
     let mut out = String::new();
     for section in sections {
         match section {
@@ -58,6 +61,8 @@ pub(super) fn sections_only(report: &Report, sections: &[Section]) -> String {
             Section::Waits => waits(report, &mut out, true),
             Section::Memory => memory(report, &mut out, true),
             Section::Io => io(report, &mut out, true),
+            Section::Net => net(report, &mut out, true),
+            Section::Timers => self::timers(timers, &mut out),
             Section::Modules => modules(report, &mut out, true),
             Section::Log => log(report, &mut out),
         }
@@ -69,7 +74,7 @@ fn header(report: &Report, name: &str, out: &mut String) {
     let system = &report.system;
     let mut facts = vec![system.release.clone()];
     facts.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
-    facts.push(format!("{} CPUs", system.cpus));
+    facts.push(counted(system.cpus as u64, "CPU"));
     facts.extend(system.uptime.map(|uptime| format!("up {}", seconds(uptime))));
     facts.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     facts.extend(system.load.map(|[one, five, fifteen]| format!("load {one:.2} {five:.2} {fifteen:.2}")));
@@ -90,14 +95,15 @@ fn what(report: &Report, out: &mut String, full: bool) {
     }
     if let Some(cpu) = report.cpus.iter().find(|cpu| cpu.crashed) {
         let task = cpu.task.as_ref().map_or_else(|| "unknown".into(), Task::label);
-        put!(out, "  CPU {}, task {task}", cpu.number);
-    }
-    if !report.cause.is_empty() {
-        let shown = if full { report.cause.len() } else { 8 };
-        for frame in report.cause.iter().take(shown) {
-            put!(out, "    {}", frame_text(frame, full));
+        // The task that was blocked has its stack below, not the watchdog that noticed it.
+        match &death.task {
+            Some((name, pid)) if death.kind == Some(Kind::HungTask) => {
+                put!(out, "  noticed by {task} on CPU {}; stack of {name}/{pid}:", cpu.number);
+            }
+            _ => put!(out, "  CPU {}, task {task}", cpu.number),
         }
     }
+    put_frames(&report.cause, full, if full { usize::MAX } else { 8 }, &mut *out);
     if let Some(signature) = &report.signature {
         put!(out, "  signature {} ({})", signature.sig, signature.text());
     }
@@ -147,10 +153,9 @@ fn cpus(report: &Report, out: &mut String, full: bool) {
             Some(_) if cpu.idle => "idle".into(),
             // The cause says more than the functions that report it.
             Some(_) if cpu.crashed && report.death.kind != Some(Kind::HungTask) && !full => {
-                let functions = report.cause.iter().take(INNERMOST).map(|frame| frame.function.as_str());
-                functions.collect::<Vec<_>>().join(" < ")
+                chain(&report.cause, INNERMOST)
             }
-            Some(stack) if !full => innermost(stack),
+            Some(stack) if !full => stack.innermost(INNERMOST),
             _ => String::new(),
         };
         put!(out, "  {:<4} {task:<22} {:<28} {place}", cpu.number, facts.join(", "));
@@ -170,7 +175,7 @@ fn tasks_section(report: &Report, out: &mut String, full: bool) {
             1 => String::new(),
             number => format!(" and {} more", number - 1),
         };
-        let place = if full { String::new() } else { innermost(&group.stack) };
+        let place = if full { String::new() } else { group.stack.innermost(INNERMOST) };
         put!(out, "  D {}{others}, up to {}: {place}", group.first, seconds(group.longest_seconds));
         if full {
             let pids: Vec<String> = group.pids.iter().take(50).map(ToString::to_string).collect();
@@ -200,10 +205,10 @@ fn waits(report: &Report, out: &mut String, full: bool) {
         let place = held.owner.as_ref().and_then(|(_, pid)| holder_place(report, *pid)).unwrap_or_default();
         put!(
             out,
-            "  {} {}, {owner}{place}: {} wait, up to {}",
+            "  {} {}, {owner}{place}: {} up to {}",
             held.kind,
             held.name,
-            held.waiters.len(),
+            waits_of(held.waiters.len()),
             seconds(held.longest())
         );
         if full {
@@ -223,7 +228,8 @@ fn waits(report: &Report, out: &mut String, full: bool) {
             .iter()
             .chain(cycle.first())
             .map(|pid| report.tasks.by_pid(*pid).map_or_else(|| pid.to_string(), Task::label));
-        put!(out, "  deadlock: {}", names.collect::<Vec<_>>().join(" waits for "));
+        let names: Vec<String> = names.collect();
+        put!(out, "  deadlock: {}", names.join(", which waits for ").replacen(", which waits", " waits", 1));
     }
     if !locks.unknown.is_empty() {
         let pids: Vec<String> = locks.unknown.iter().take(20).map(ToString::to_string).collect();
@@ -231,12 +237,16 @@ fn waits(report: &Report, out: &mut String, full: bool) {
     }
 }
 
+fn waits_of(tasks: usize) -> String {
+    format!("{} {}", counted(tasks as u64, "task"), if tasks == 1 { "waits" } else { "wait" })
+}
+
 /// Where the holder of a lock is: what it waits for in turn.
 fn holder_place(report: &Report, pid: u32) -> Option<String> {
     let task = report.tasks.by_pid(pid)?;
     let group = report.blocked.iter().find(|group| group.pids.contains(&pid));
     Some(match group {
-        Some(group) => format!(", blocked in {}", innermost(&group.stack)),
+        Some(group) => format!(", blocked in {}", group.stack.innermost(INNERMOST)),
         None => format!(" (state {})", task.state),
     })
 }
@@ -263,7 +273,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         facts.push(format!("{} unaccounted", bytes(unaccounted as u64 * PAGE)));
     }
     put!(out, "\nMemory: {}", facts.join(", "));
-    let mut table = Table::new(["zone", "managed", "free", "per-CPU lists", "min", "low", "high"]);
+    let mut table = Table::new(["zone (pages)", "managed", "free", "per-CPU lists", "min", "low", "high"]);
     for zone in &memory.zones {
         let [min, low, high] = zone.watermarks;
         let numbers = [zone.managed, zone.free, zone.per_cpu, min, low, high].map(count);
@@ -272,7 +282,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     put!(out, "{}", table.to_string().trim_end());
     if !memory.reclaimers.is_empty() {
         let names = memory.reclaimers.iter().take(ROWS).cloned().collect::<Vec<_>>().join(", ");
-        put!(out, "  {} tasks reclaim memory: {names}", count(memory.reclaimers.len() as u64));
+        put!(out, "  in reclaim: {}: {names}", counted(memory.reclaimers.len() as u64, "task"));
     }
     if !full {
         let largest = memory.processes.iter().take(3);
@@ -337,7 +347,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
 
 fn io(report: &Report, out: &mut String, full: bool) {
     for device in &report.suspended {
-        let waiting = if device.has_waiting { ", requests wait" } else { "" };
+        let waiting = if device.has_waiting { ", I/O waits" } else { "" };
         put!(out, "\nSuspended: {}, mapped_device {}{waiting}", device.disk, device.address);
     }
     if report.requests.is_empty() && !full {
@@ -357,6 +367,84 @@ fn io(report: &Report, out: &mut String, full: bool) {
         );
     }
     more(report.requests.len(), shown, "requests", out);
+}
+
+fn net(report: &Report, out: &mut String, full: bool) {
+    let net = &report.net;
+    let busy = net.devices.iter().filter(|device| !device.busy.is_empty()).count();
+    let received: u64 = net.backlogs.iter().map(|backlog| backlog.packets).sum();
+    if !full && busy == 0 && received == 0 {
+        return;
+    }
+    let to_send: u64 = net.devices.iter().flat_map(|device| &device.busy).map(|queue| queue.packets).sum();
+    put!(
+        out,
+        "\nNetwork: {}, {} to send, {} received but not processed",
+        counted(net.devices.len() as u64, "device"),
+        counted(to_send, "packet"),
+        count(received)
+    );
+    let shown = if full { usize::MAX } else { FEW };
+    for device in net.devices.iter().filter(|device| !device.busy.is_empty()).take(shown) {
+        for queue in device.busy.iter().take(shown) {
+            let mut facts = vec![counted(queue.packets, "packet")];
+            facts.extend(queue.stopped.then(|| "stopped by the driver".to_owned()));
+            facts.extend(queue.limited.then(|| "at its limit of bytes in flight".to_owned()));
+            facts.extend(queue.idle.map(|idle| format!("last sent {} ago", seconds(idle))));
+            put!(out, "  {} queue {}: {}, {}", device.name, queue.index, facts.join(", "), queue.address);
+        }
+        more(device.busy.len(), shown, "queues", out);
+    }
+    more(busy, shown, "devices", out);
+    if !full {
+        return;
+    }
+    let mut table = Table::new(["device", "namespace", "state", "queues", "net_device"]).left([0, 2]);
+    table.rows(net.devices.iter().map(|device| {
+        let namespace = device.namespace.map_or_else(String::new, |number| number.to_string());
+        let state = link_state(device).to_owned();
+        [device.name.clone(), namespace, state, count(device.queues), device.address.to_string()]
+    }));
+    if !net.devices.is_empty() {
+        put!(out, "\n{}", table.to_string().trim_end());
+    }
+    let mut table = Table::new(["CPU", "packets in the backlog", "dropped", "time squeezed"]);
+    for backlog in &net.backlogs {
+        table.row([backlog.cpu, backlog.packets, backlog.dropped, backlog.squeezed].map(count));
+    }
+    if !net.backlogs.is_empty() {
+        put!(out, "\n{}", table.to_string().trim_end());
+    }
+}
+
+fn link_state(device: &NetDevice) -> &'static str {
+    match (device.up, device.carrier) {
+        (false, _) => "down",
+        (true, false) => "up, no carrier",
+        (true, true) => "up",
+    }
+}
+
+fn timers(timers: &Timers, out: &mut String) {
+    put!(out, "\nPending timers: {}", count(timers.all.len() as u64));
+    let mut table = Table::new(["CPU", "expires in", "kind", "function", "for", "address"]).left([2, 3, 4]);
+    for timer in &timers.all {
+        let sign = if timer.seconds < 0.0 { "-" } else { "" };
+        table.row([
+            timer.cpu.to_string(),
+            format!("{sign}{}", seconds(timer.seconds.abs())),
+            timer.kind.to_owned(),
+            timer.function.clone(),
+            timer.of.clone().unwrap_or_default(),
+            timer.address.to_string(),
+        ]);
+    }
+    if !timers.all.is_empty() {
+        put!(out, "{}", table.to_string().trim_end());
+    }
+    for why in &timers.broken {
+        put!(out, "  {why}");
+    }
 }
 
 fn modules(report: &Report, out: &mut String, full: bool) {
@@ -445,9 +533,6 @@ pub(super) fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Opt
     if let Some(cgroup) = &detail.cgroup {
         put!(out, "  cgroup {cgroup}");
     }
-    if let Some(mappings) = detail.mappings {
-        put!(out, "  {} memory mappings", count(mappings));
-    }
     let mut parents = Vec::new();
     let mut at = task;
     while let Some(parent) = report.tasks.by_pid(at.ppid).filter(|_| parents.len() < 32 && at.ppid != 0) {
@@ -464,7 +549,7 @@ pub(super) fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Opt
             put!(out, "  waits for {} {}, held by {owner}", held.kind, held.name);
         }
         if held.owner.as_ref().is_some_and(|(_, pid)| *pid == task.pid) {
-            put!(out, "  holds {} {}, {} wait", held.kind, held.name, held.waiters.len());
+            put!(out, "  holds {} {}, {}", held.kind, held.name, waits_of(held.waiters.len()));
         }
     }
     match stack {
@@ -485,13 +570,30 @@ pub(super) fn one_task(report: &Report, task: &Task, detail: &Detail, stack: Opt
         }
     }
     if let Some(open) = detail.open_files {
-        put!(out, "  {} open files", count(open));
+        put!(out, "  {}", counted(open, "open file"));
         for file in &detail.files {
             put!(out, "    {:>4} {}", file.descriptor, file.name);
         }
         more(open as usize, detail.files.len(), "open files", &mut out);
     }
+    mappings(detail, &mut out);
     out
+}
+
+fn mappings(detail: &Detail, out: &mut String) {
+    if let Some(mappings) = detail.mappings {
+        put!(out, "  {}", counted(mappings, "memory mapping"));
+    }
+    for vma in detail.vmas.iter().take(MAPPINGS) {
+        let (start, end) = (vma.start.0, vma.end.0);
+        let size = bytes(end.saturating_sub(start));
+        let line = format!("    {start:012x}-{end:012x} {} {size:>10} {}", vma.flags, vma.name);
+        put!(out, "{}", line.trim_end());
+    }
+    more(detail.vmas.len(), MAPPINGS, "memory mappings: --json lists all", out);
+    if let Some(why) = &detail.vmas_broken {
+        put!(out, "    (ends here: {why})");
+    }
 }
 
 fn task_line(task: &Task, out: &mut String) {
@@ -502,11 +604,18 @@ fn task_line(task: &Task, out: &mut String) {
 }
 
 pub(super) fn stack_lines(stack: &StackTrace, out: &mut String) {
-    for frame in &stack.frames {
-        put!(out, "    {}", frame_text(frame, true));
-    }
+    put_frames(&stack.frames, true, usize::MAX, out);
     if !stack.complete {
         put!(out, "    (ends here: {})", stack.end);
+    }
+}
+
+/// At most so many lines. Calls of a function by itself from one place are one line.
+fn put_frames(frames: &[FrameName], addresses: bool, most: usize, out: &mut String) {
+    for calls in frames.chunk_by(|a, b| a.pc == b.pc).take(most) {
+        let Some(frame) = calls.first() else { continue };
+        let times = if calls.len() > 1 { format!(" ({} times)", calls.len()) } else { String::new() };
+        put!(out, "    {}{times}", frame_text(frame, addresses));
     }
 }
 
@@ -517,13 +626,6 @@ fn frame_text(frame: &FrameName, addresses: bool) -> String {
         return format!("{:016x} {mark}{}{from}", frame.pc.0, frame.name);
     }
     format!("{mark}{}{from}", frame.name)
-}
-
-/// The innermost functions, without those that only schedule.
-pub(super) fn innermost(stack: &StackTrace) -> String {
-    let frames =
-        stack.functions().filter(|function| !function.starts_with("__schedule") && *function != "schedule");
-    frames.take(INNERMOST).collect::<Vec<_>>().join(" < ")
 }
 
 fn more(all: usize, shown: usize, what: &str, out: &mut String) {
