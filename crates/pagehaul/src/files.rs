@@ -30,10 +30,10 @@ pub(crate) fn check<'a>(output: &Path, sources: impl IntoIterator<Item = &'a Pat
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 pub(crate) fn write<'a>(
     output: &Path,
-    contents: &str,
+    contents: impl AsRef<[u8]>,
     sources: impl IntoIterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
-    write_new(output, contents.as_bytes(), CreateOptions { sources: &identities(sources), ..REPORT })
+    write_new(output, contents.as_ref(), CreateOptions { sources: &identities(sources), ..REPORT })
 }
 
 /// Writes a file, and returns once it is on the disk.

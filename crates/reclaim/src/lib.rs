@@ -10,11 +10,13 @@ pub mod counters;
 pub mod decode;
 mod histogram;
 pub mod model;
+mod perfetto;
 pub mod render;
 pub mod report;
 pub mod stats;
 mod tracker;
 
 pub use histogram::{Bucket, DurationHistogram};
-pub use report::{Comparison, Report, ReportError, analyse};
+pub use perfetto::perfetto;
+pub use report::{Comparison, Report, ReportError, analyse, analyse_all};
 pub use tracker::Tracker;

@@ -8,7 +8,7 @@ mod timeline;
 use std::collections::BTreeMap;
 
 pub use reclaimer::Reclaimer;
-pub use slowest::{SlowestStalls, Stall};
+pub use slowest::{AllIntervals, SlowestStalls, Stall};
 pub(crate) use stats::accumulate;
 pub use stats::{
     Intervals, KswapdStats, NodeStats, Pages, ReclaimerStats, ShrinkerStats, StallCauses, TaskStats,
@@ -53,6 +53,8 @@ pub struct Model {
     pub direct_compaction: DurationHistogram,
     /// The slowest stalls, slowest first.
     pub slowest: Vec<Stall>,
+    /// All stalls, if they are kept.
+    pub(crate) intervals: Option<AllIntervals>,
     /// Activity over time.
     pub timeline: Timeline,
     /// What keeps figures from being exact.

@@ -31,6 +31,17 @@ pub struct Stall {
     pub written: u64,
     /// It had not ended with the trace.
     pub unfinished: bool,
+    /// Events were lost while it went on.
+    pub uncertain: bool,
+}
+
+/// All intervals of a trace.
+#[derive(Debug, Clone, Default)]
+pub struct AllIntervals {
+    /// Stalls, in the order of their ends.
+    pub stalls: Vec<Stall>,
+    /// Node, begin and end of times that a kswapd was awake.
+    pub kswapd: Vec<(i32, u64, u64)>,
 }
 
 /// Collects the slowest stalls.

@@ -8,7 +8,7 @@ use super::{check, rows, tables};
 use crate::Tracker;
 use crate::counters::{Pressure, VmstatDelta, machine_cpu};
 use crate::decode::{Decoder, ReclaimEvent};
-use crate::model::{Model, Reclaimer};
+use crate::model::{AllIntervals, Model, Reclaimer};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,27 @@ pub enum ReportError {
 /// # Errors
 /// Fails if the recording cannot be read, or has no events of reclaim.
 pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Report, ReportError> {
+    Ok(read(recording, name, label, false)?.0)
+}
+
+/// Does the same, and returns all intervals as well.
+///
+/// # Errors
+/// Fails as [`analyse`] does.
+pub fn analyse_all(
+    recording: &mut TraceFile,
+    name: &str,
+    label: &str,
+) -> Result<(Report, AllIntervals), ReportError> {
+    read(recording, name, label, true)
+}
+
+fn read(
+    recording: &mut TraceFile,
+    name: &str,
+    label: &str,
+    intervals: bool,
+) -> Result<(Report, AllIntervals), ReportError> {
     let mut decoder = Decoder::default();
     recording.formats().iter().for_each(|format| decoder.learn(format));
     let runs = recording.info().runs.clone();
@@ -37,6 +58,9 @@ pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Rep
     let timed_runs = if timed { &runs[..] } else { &[] };
     let begin = recording.info().begin.as_ref().map(|snapshot| snapshot.monotonic_ns).filter(|_| timed);
     let mut whole = begin.map_or_else(Tracker::new, Tracker::starting_at);
+    if intervals {
+        whole.keep_intervals();
+    }
     let mut by_run = RunTrackers::new(timed_runs);
     while let Some(event) = recording.next_event()? {
         let reclaim = decoder.decode(&event);
@@ -45,7 +69,8 @@ pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Rep
     }
     let info = recording.info();
     let end = info.end.as_ref().map(|snapshot| snapshot.monotonic_ns).filter(|_| timed);
-    let whole = whole.finish(end);
+    let mut whole = whole.finish(end);
+    let intervals = whole.intervals.take().unwrap_or_default();
     if whole.events == 0 && info.origin == Origin::Text || !decoder.has_vmscan() {
         return Err(ReportError::NoReclaim { name: name.to_owned() });
     }
@@ -78,7 +103,7 @@ pub fn analyse(recording: &mut TraceFile, name: &str, label: &str) -> Result<Rep
         warnings: info.warnings.clone(),
     };
     report.warnings.extend(warnings(&report, &whole, &context, &runs, timed));
-    Ok(report)
+    Ok((report, intervals))
 }
 
 /// A tracker for each run of the command. Its events are those between the begin and the end of the run.

@@ -10,7 +10,7 @@ mod section;
 mod table;
 mod tables;
 
-pub use analysis::{ReportError, analyse};
+pub use analysis::{ReportError, analyse, analyse_all};
 pub use check::{Check, Verdict};
 pub use compare::{Change, Comparison, ComparisonColumn, ComparisonRow, ComparisonSection};
 pub use document::{CommandResult, LostReport, Report, SourceInfo, Stalls, TimelineReport};

@@ -46,6 +46,7 @@ impl Tracker {
             reclaimed: 0,
             written: 0,
             unfinished: false,
+            uncertain: false,
         };
         task.open.push(OpenInterval { kind, memcg, throttled_until: ts, uncertain: false, stall });
         self.model.by_reclaimer.entry(reclaimer).or_default().intervals.begun += 1;
@@ -107,9 +108,13 @@ impl Tracker {
         model.timeline.spread(stall.begin_ns, ts, |slice, ns| {
             accumulate(if direct { &mut slice.direct_ns } else { &mut slice.memcg_ns }, ns);
         });
-        if self.slowest.admits(ns) {
+        if self.model.intervals.is_some() || self.slowest.admits(ns) {
             let comm = self.tasks[at].stats.comm.clone();
-            self.slowest.add(Stall { comm, duration_ns: ns, unfinished, ..stall });
+            let stall = Stall { comm, duration_ns: ns, unfinished, uncertain, ..stall };
+            if let Some(all) = &mut self.model.intervals {
+                all.stalls.push(stall.clone());
+            }
+            self.slowest.add(stall);
         }
     }
 }

@@ -34,6 +34,9 @@ impl Tracker {
     /// Adds up a time that a kswapd was awake.
     pub(super) fn awake(&mut self, nid: i32, since: u64, ts: u64) {
         accumulate(&mut self.model.kswapd.entry(nid).or_default().awake_ns, ts.saturating_sub(since));
+        if let Some(all) = &mut self.model.intervals {
+            all.kswapd.push((nid, since, ts));
+        }
         self.model.timeline.spread(since, ts, |slice, ns| accumulate(&mut slice.kswapd_ns, ns));
     }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use pagehaul_trace::Event;
 
 use crate::decode::ReclaimEvent;
-use crate::model::{Model, Pages, ReclaimerStats, SlowestStalls, Timeline, accumulate};
+use crate::model::{AllIntervals, Model, Pages, ReclaimerStats, SlowestStalls, Timeline, accumulate};
 use task::{KswapdState, Task};
 
 /// Adds up a [`Model`], event by event in the order of time.
@@ -44,6 +44,11 @@ impl Tracker {
         let mut tracker = Self::default();
         tracker.start(begin_ns);
         tracker
+    }
+
+    /// Keeps all intervals.
+    pub(crate) fn keep_intervals(&mut self) {
+        self.model.intervals = Some(AllIntervals::default());
     }
 
     fn start(&mut self, ts: u64) {

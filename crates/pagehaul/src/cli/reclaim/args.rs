@@ -16,6 +16,7 @@ pub(super) enum ReclaimCommand {
     Record(RecordArguments),
     Report(ReportArguments),
     Compare(CompareArguments),
+    Export(ExportArguments),
 }
 
 /// Record page reclaim while a command runs, or until stopped
@@ -34,7 +35,8 @@ pub(super) struct RecordArguments {
     #[arg(short, long, default_value = "reclaim.pht")]
     pub(super) output: PathBuf,
     /// Runs of the command, for statistics over them
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "command")]
+    #[arg(short, long, value_name = "N", default_value_t = 1, requires = "command")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) repeat: u32,
     #[command(flatten)]
     pub(super) live: LiveTrace,
@@ -83,4 +85,20 @@ pub(super) struct CompareArguments {
     pub(super) json: Json,
     #[command(flatten)]
     pub(super) html: Html,
+}
+
+/// Write the stalls of a recording as a Perfetto trace
+///
+/// The trace has a track for each task that stalled and for each kswapd. Slices carry order, pages and causes. Opens in
+/// ui.perfetto.dev and trace_processor. Times are those of the recording's clock.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  pagehaul reclaim export reclaim.pht -o reclaim.perfetto-trace")]
+pub(super) struct ExportArguments {
+    /// Recorded trace
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: PathBuf,
 }

@@ -3,6 +3,7 @@
 mod args;
 mod child;
 mod compare;
+mod export;
 mod load;
 mod record;
 mod report;
@@ -17,5 +18,6 @@ pub(crate) fn run(arguments: &ReclaimArguments) -> anyhow::Result<ExitCode> {
         ReclaimCommand::Record(arguments) => record::run(arguments),
         ReclaimCommand::Report(arguments) => report::run(arguments),
         ReclaimCommand::Compare(arguments) => compare::run(arguments),
+        ReclaimCommand::Export(arguments) => export::run(arguments),
     }
 }

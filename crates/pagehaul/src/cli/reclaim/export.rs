@@ -1,0 +1,18 @@
+use std::process::ExitCode;
+
+use anyhow::Result;
+use pagehaul_reclaim::{analyse_all, perfetto};
+use pagehaul_trace::{Input, TraceFile};
+
+use super::args::ExportArguments;
+use crate::files;
+use crate::sandbox::Sandbox;
+
+pub(super) fn run(arguments: &ExportArguments) -> Result<ExitCode> {
+    let input = Input::open(&arguments.file)?;
+    Sandbox::default().writing([&arguments.output]).enter();
+    let name = arguments.file.display().to_string();
+    let (_, intervals) = analyse_all(&mut TraceFile::from_input(input)?, &name, "")?;
+    files::write(&arguments.output, perfetto(intervals), [arguments.file.as_path()])?;
+    Ok(ExitCode::SUCCESS)
+}
