@@ -102,7 +102,12 @@ fn id(number: u64) -> String {
 }
 
 fn tables(number: u64, tasks: u64) -> [Table; 4] {
-    let key = Key { crash_id: id(number), schema_version: SCHEMA_VERSION, extractor: "bench".to_owned() };
+    let key = Key {
+        column: "crash_id",
+        id: id(number),
+        schema_version: SCHEMA_VERSION,
+        extractor: "bench".to_owned(),
+    };
     let seed = random(number);
     let pick = |salt: u64, most: u64| random(seed ^ salt) % most;
     // A few signatures have most of the crashes.

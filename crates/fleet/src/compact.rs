@@ -20,6 +20,7 @@ use twox_hash::XxHash3_64;
 use crate::lock::Lock;
 use crate::read::TableFile;
 use crate::table::{TableWriter, Values};
+use crate::tables::key_column;
 
 /// How the names of files of many crashes begin.
 const MANY: &str = "many-";
@@ -125,7 +126,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
     }
     let mut plan = Plan::default();
     for path in paths {
-        if let Err(why) = plan.add(&path) {
+        if let Err(why) = plan.add(&path, key_column(table)) {
             done.left.push(format!("{}: {why:#}", path.display()));
         }
     }
@@ -152,7 +153,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
 
 impl Plan {
     /// Adds a file. A crash that an earlier one has does not count.
-    fn add(&mut self, path: &Path) -> anyhow::Result<()> {
+    fn add(&mut self, path: &Path, key: &str) -> anyhow::Result<()> {
         let file = TableFile::open(path)?;
         for (name, kind) in &file.columns {
             let known = self.columns.iter().find(|(known, _)| known == name);
@@ -163,10 +164,10 @@ impl Plan {
         }
         let mut found = Vec::new();
         for group in 0..file.groups() {
-            let [ids] = file.read(group, ["crash_id"])?;
+            let [ids] = file.read(group, [key])?;
             let mut start = 0;
             while start < ids.len() {
-                let id = ids.text_at(start).context("a row has no crash_id")?;
+                let id = ids.text_at(start).with_context(|| format!("a row has no {key}"))?;
                 let end = (start..ids.len()).find(|row| ids.text_at(*row) != Some(id)).unwrap_or(ids.len());
                 found.push((id.to_owned(), Piece { file: self.files.len(), group, rows: start..end }));
                 start = end;

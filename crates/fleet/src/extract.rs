@@ -22,7 +22,7 @@ const MOST_OUTPUT: u64 = 1 << 20;
 /// Make Parquet tables of dumps: one file per dump and table
 ///
 /// DUMP is a dump or vmcore of any format, or the facts that `capture --facts` wrote: a file, or a URL (http://, https://,
-/// s3://BUCKET/KEY). Tables are DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
+/// s3://BUCKET/KEY). It can also be a recording (.pht) of `reclaim` or `latency`, or a trace.dat. Tables are DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
 /// DIR/manifest has a file per DUMP, with what could not be made and why. Other processes read each dump, with a time limit and
 /// 1 GiB of memory: a bad dump is a failed row.
 ///
@@ -31,6 +31,7 @@ const MOST_OUTPUT: u64 = 1 << 20;
 #[command(after_help = "Examples:
   pagehaul-fleet extract /var/crash/*/dump --to tables
   pagehaul-fleet extract *.facts.json.zst --to tables
+  pagehaul-fleet extract reclaim.pht --to tables
   pagehaul-fleet extract s3://crashes/host7/dump.flat --to tables
   pagehaul-fleet extract --split dump.0 dump.1 --to tables
   ls /dumps | xargs -P 8 -n 20 pagehaul-fleet extract --to tables")]
@@ -54,6 +55,9 @@ pub(crate) struct ExtractArguments {
     /// Time for each of the three stages of a dump: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2m")]
     time_limit: Duration,
+    /// Print a line of JSON for each dump: its row of the manifest
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
@@ -84,21 +88,31 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
             crate::tell(&format!("pagehaul-fleet: {}: {error}", row.path.display()));
         }
     }
-    let mut crashes: Vec<_> = rows.iter().filter_map(|row| row.crash_id.as_ref()).collect();
-    crashes.sort_unstable();
-    crashes.dedup();
-    let lines: usize = rows.iter().flat_map(|row| &row.tables).map(|(_, rows)| rows).sum();
-    crate::say(&format!(
-        "{} dumps of {} crashes, {lines} rows in {}; {failed} failed\n",
-        rows.len() - failed,
-        crashes.len(),
-        arguments.to.display()
-    ))?;
+    crate::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
     Ok(match failed {
         0 => ExitCode::SUCCESS,
         failed if failed == dumps.len() => ExitCode::FAILURE,
         _ => ExitCode::from(3),
     })
+}
+
+/// Returns the rows as lines of JSON.
+fn lines(rows: &[Row]) -> serde_json::Result<String> {
+    rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n")).collect()
+}
+
+/// Returns one sentence on all rows.
+fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
+    let mut crashes: Vec<_> = rows.iter().filter_map(|row| row.crash_id.as_ref()).collect();
+    crashes.sort_unstable();
+    crashes.dedup();
+    let lines: usize = rows.iter().flat_map(|row| &row.tables).map(|(_, rows)| rows).sum();
+    format!(
+        "{} dumps of {} crashes, {lines} rows in {}; {failed} failed\n",
+        rows.len() - failed,
+        crashes.len(),
+        to.display()
+    )
 }
 
 /// Extracts one dump, stage by stage.
@@ -107,7 +121,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
     let stage =
         |stage| in_process(program, dump, stage, arguments).unwrap_or_else(|why| Row::new(path, Some(why)));
     let mut row = stage(Stage::Facts);
-    if row.error.is_some() {
+    if row.error.is_some() || row.run_id.is_some() {
         return row;
     }
     for part in [Stage::Pages, Stage::Triage] {

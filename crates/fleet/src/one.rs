@@ -1,11 +1,11 @@
 //! Makes tables of one dump, in a separate process for each stage. What a damaged dump does to a stage leaves the tables of the others.
 
-use std::fs;
-use std::io::{BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use pagehaul_census::{Heading, count};
 use pagehaul_codec::FrameDecompressor;
@@ -14,9 +14,11 @@ use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::shown;
+use pagehaul_trace::TraceFile;
 use pagehaul_vmcore::{Source, SourceKind, open_file};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::read::TableFile;
 use crate::redact::Redaction;
@@ -25,29 +27,29 @@ use crate::tables::{self, DumpFile};
 
 /// Memory that one dump may take.
 const MOST_MEMORY: u64 = 1 << 30;
+/// This program, in the tables.
+const EXTRACTOR: &str = concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION"));
 /// Bytes of a facts file, and of what it decompresses to.
 const MOST_FACTS: u64 = 64 << 20;
 
 /// What a process makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stage {
-    /// `dumps` and `log_lines`, from notes and log.
+    /// `dumps` and `log_lines`, from notes and log. All tables of a recording.
     Facts,
     /// `page_classes`, from struct pages.
     Pages,
-    /// All other tables, from what triage reads.
+    /// The other tables of a crash, from what triage reads.
     Triage,
 }
 
 impl Stage {
     /// Returns the names of its tables.
     pub(crate) fn tables(self) -> &'static [&'static str] {
-        let [facts @ .., pages, _, _, _, _, _, _] = &tables::NAMES;
-        let [_, _, _, triage @ ..] = &tables::NAMES;
         match self {
-            Self::Facts => facts,
-            Self::Pages => std::slice::from_ref(pages),
-            Self::Triage => triage,
+            Self::Facts => &["dumps", "log_lines"],
+            Self::Pages => &["page_classes"],
+            Self::Triage => &["memory_state", "tasks", "stacks", "modules", "slab_caches", "vmalloc_callers"],
         }
     }
 }
@@ -72,6 +74,8 @@ pub(crate) struct Row {
     pub(crate) error: Option<String>,
     /// Identifies the crash.
     pub(crate) crash_id: Option<String>,
+    /// Identifies the recording.
+    pub(crate) run_id: Option<String>,
     /// Names and numbers of rows of its tables.
     pub(crate) tables: Vec<(String, usize)>,
     /// What is absent, and why.
@@ -81,7 +85,14 @@ pub(crate) struct Row {
 impl Row {
     /// Returns the row of a dump without tables.
     pub(crate) fn new(path: &Path, error: Option<String>) -> Self {
-        Self { path: shown(path).to_owned(), error, crash_id: None, tables: Vec::new(), missing: Vec::new() }
+        Self {
+            path: shown(path).to_owned(),
+            error,
+            crash_id: None,
+            run_id: None,
+            tables: Vec::new(),
+            missing: Vec::new(),
+        }
     }
 
     /// Notes why tables are absent.
@@ -106,6 +117,10 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
 fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
     let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
     let mut row = Row::new(path, None);
+    if TraceFile::is_binary(path) {
+        recording(path, &arguments.to, redaction.as_ref(), &mut row)?;
+        return Ok(row);
+    }
     if is_facts(path) {
         let facts = from_facts(path)?;
         let file = DumpFile { format: "facts", level: None, complete: None, size_bytes: None };
@@ -116,8 +131,7 @@ fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
         return Ok(row);
     }
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
-    let facts =
-        Facts::read(source.memory(), concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION")).to_owned());
+    let facts = Facts::read(source.memory(), EXTRACTOR.to_owned());
     let place = Place::of(&facts, &arguments.to);
     let file = file(&source, &arguments.dumps);
     if place.has_more(&facts, &file, arguments.stage, &mut row) {
@@ -166,16 +180,36 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     fn of(facts: &Facts, to: &'a Path) -> Self {
         let key = Key {
-            crash_id: facts.id.crash_id.clone(),
+            column: "crash_id",
+            id: facts.id.crash_id.clone(),
             schema_version: facts.schema_version,
             extractor: facts.extractor.clone(),
         };
         Self { to, key, month: month(facts.crash_time) }
     }
 
+    /// Returns the place of a recording, whose ID is that of its contents.
+    fn of_recording(file: &Path, to: &'a Path) -> anyhow::Result<Self> {
+        let read = || format!("cannot read {}", file.display());
+        let mut input = File::open(file).with_context(read)?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            let count = input.read(&mut buffer).with_context(read)?;
+            if count == 0 {
+                break;
+            }
+            hash.update(buffer.get(..count).unwrap_or_default());
+        }
+        let id = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let key =
+            Key { column: "run_id", id, schema_version: SCHEMA_VERSION, extractor: EXTRACTOR.to_owned() };
+        let started = tables::started(TraceFile::open(file)?.info()).map(|ns| ns / 1_000_000_000);
+        Ok(Self { to, key, month: month(started) })
+    }
+
     fn path(&self, table: &str) -> PathBuf {
         let directory = self.to.join(table).join(format!("v={SCHEMA_VERSION}"));
-        directory.join(format!("month={}", self.month)).join(format!("{}.parquet", self.key.crash_id))
+        directory.join(format!("month={}", self.month)).join(format!("{}.parquet", self.key.id))
     }
 
     /// Whether the tables that are there come of a dump of this crash that has more. `row` says so.
@@ -219,6 +253,16 @@ fn write_facts(
         place.put(table, row)?;
     }
     Ok(())
+}
+
+/// Makes the tables of a recording.
+fn recording(path: &Path, to: &Path, redaction: Option<&Redaction>, row: &mut Row) -> anyhow::Result<()> {
+    let place = Place::of_recording(path, to)?;
+    let (tables, missing) = tables::recording(path, &place.key, redaction)?;
+    ensure!(!tables.is_empty(), "the recording has neither events of reclaim nor calls of functions");
+    row.run_id = Some(place.key.id.clone());
+    row.missing = missing;
+    tables.into_iter().try_for_each(|table| place.put(table, row))
 }
 
 /// What decides between two dumps of a crash: a truncated one must not replace the tables of an intact one.

@@ -133,6 +133,9 @@ impl TableFile {
             (Values::Bool(_), ColumnReader::BoolColumnReader(column)) => {
                 Values::Bool(optional(column, rows)?)
             }
+            (Values::Double(_), ColumnReader::DoubleColumnReader(column)) => {
+                Values::Double(optional(column, rows)?)
+            }
             _ => bail!("column {name} has another type than the file says"),
         };
         ensure!(values.len() == rows, "column {name} has {} of {rows} rows", values.len());
@@ -181,6 +184,7 @@ fn kind(column: &ColumnDescriptor) -> Option<Values> {
         (Physical::INT64, 0, 0..=1) if time => Values::Time(Vec::new()),
         (Physical::INT64, 0, 0..=1) => Values::Long(Vec::new()),
         (Physical::BOOLEAN, 0, 0..=1) => Values::Bool(Vec::new()),
+        (Physical::DOUBLE, 0, 0..=1) => Values::Double(Vec::new()),
         _ => return None,
     })
 }
@@ -225,13 +229,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn table() -> Table {
-        let key = Key { crash_id: "c".into(), schema_version: 1, extractor: "test".into() };
+        let key = Key { column: "crash_id", id: "c".into(), schema_version: 1, extractor: "test".into() };
         let columns = [
             ("text", Values::text([Some("a"), None, Some("")])),
             ("int", Values::int([Some(-1), None, Some(7)])),
             ("long", Values::long([Some(1_u64), Some(u64::MAX), Some(2)])),
             ("time", Values::Time(vec![None, Some(5), None])),
             ("flag", Values::Bool(vec![Some(true), None, Some(false)])),
+            ("double", Values::Double(vec![Some(0.5), None, Some(-1e300)])),
             ("list", Values::Texts(vec![None, Some(Vec::new()), Some(vec!["x".into(), "y".into()])])),
         ];
         Table::new("t", &key, columns)

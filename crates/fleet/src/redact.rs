@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 /// Bytes of a key file that count.
 const MOST_KEY: u64 = 1 << 20;
 /// What takes the place of text that can hold anything.
-const REMOVED: &str = "<redacted>";
+pub(crate) const REMOVED: &str = "<redacted>";
 /// What precedes text up to the end of its line: command lines of the kernel, numbers of devices.
 const REST_OF_LINE: [&str; 3] = ["ommand line: ", "SerialNumber: ", "Serial Number: "];
 /// How names of kernel threads begin. They are the kernel's, and say much about a crash.
@@ -88,7 +88,8 @@ impl Redaction {
         facts.host = facts.host.as_ref().map(|host| self.name("host", host));
     }
 
-    fn task(&self, name: &str) -> String {
+    /// Returns the name of a kernel thread as it is, and the hash of another.
+    pub(crate) fn task(&self, name: &str) -> String {
         if is_kernel_thread(name) { name.to_owned() } else { self.name("comm", name) }
     }
 

@@ -10,6 +10,7 @@ use clap::Args;
 use pagehaul_facts::SCHEMA_VERSION;
 
 use crate::read::files;
+use crate::tables::key_column;
 
 /// Runs a query in DuckDB's Python package. Arguments: the views, the query, the format.
 const PYTHON: &str = r#"
@@ -122,13 +123,14 @@ fn views(directory: &Path) -> anyhow::Result<String> {
         if files(directory, name)?.is_empty() {
             continue;
         }
+        let key = key_column(name);
         let pattern = format!("{root}/{name}/v={SCHEMA_VERSION}/*/*.parquet").replace('\'', "''");
         // A crash that two files have counts in the one whose name comes first.
         writeln!(
             views,
             "CREATE VIEW {name} AS WITH rows AS (SELECT * EXCLUDE v FROM read_parquet('{pattern}', union_by_name = true, \
-             hive_partitioning = true, filename = 'file')) SELECT * EXCLUDE file FROM rows WHERE (crash_id, file) IN \
-             (SELECT (crash_id, min(file)) FROM rows GROUP BY crash_id);"
+             hive_partitioning = true, filename = 'file')) SELECT * EXCLUDE file FROM rows WHERE ({key}, file) IN \
+             (SELECT ({key}, min(file)) FROM rows GROUP BY {key});"
         )?;
     }
     ensure!(!views.is_empty(), "{} has no tables: run pagehaul-fleet extract", directory.display());

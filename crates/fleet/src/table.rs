@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
@@ -23,6 +23,7 @@ pub(crate) enum Values {
     /// Microseconds since 1970, UTC: Spark has no nanoseconds.
     Time(Vec<Option<i64>>),
     Bool(Vec<Option<bool>>),
+    Double(Vec<Option<f64>>),
     Texts(Vec<Option<Vec<ByteArray>>>),
 }
 
@@ -34,6 +35,7 @@ macro_rules! each {
             Values::Int($rows) => $done,
             Values::Long($rows) | Values::Time($rows) => $done,
             Values::Bool($rows) => $done,
+            Values::Double($rows) => $done,
             Values::Texts($rows) => $done,
         }
     };
@@ -73,6 +75,7 @@ impl Values {
             Self::Long(_) => Self::Long(Vec::new()),
             Self::Time(_) => Self::Time(Vec::new()),
             Self::Bool(_) => Self::Bool(Vec::new()),
+            Self::Double(_) => Self::Double(Vec::new()),
             Self::Texts(_) => Self::Texts(Vec::new()),
         }
     }
@@ -101,7 +104,7 @@ impl Values {
                 }
             };
         }
-        append!(Text, Int, Long, Time, Bool, Texts)
+        append!(Text, Int, Long, Time, Bool, Double, Texts)
     }
 
     /// Returns the text of a row.
@@ -127,6 +130,7 @@ impl Values {
             Self::Long(_) => format!("OPTIONAL INT64 {name};"),
             Self::Time(_) => format!("OPTIONAL INT64 {name} (TIMESTAMP(MICROS,true));"),
             Self::Bool(_) => format!("OPTIONAL BOOLEAN {name};"),
+            Self::Double(_) => format!("OPTIONAL DOUBLE {name};"),
             Self::Texts(_) => {
                 let element = "REPEATED group list { REQUIRED BYTE_ARRAY element (UTF8); }";
                 format!("OPTIONAL group {name} (LIST) {{ {element} }}")
@@ -140,6 +144,7 @@ impl Values {
             Self::Int(values) => optional::<Int32Type>(column, values),
             Self::Long(values) | Self::Time(values) => optional::<Int64Type>(column, values),
             Self::Bool(values) => optional::<BoolType>(column, values),
+            Self::Double(values) => optional::<DoubleType>(column, values),
             Self::Texts(rows) => {
                 // 0: no list; 1: the list is empty; 2: there is an element. Repetition 0 begins a row.
                 let (mut definition, mut repetition, mut values) = (Vec::new(), Vec::new(), Vec::new());
@@ -193,7 +198,7 @@ impl Table {
         let rows = columns.first().map_or(0, |(_, values)| values.len());
         let same = |text: &str| Values::Text(vec![Some(ByteArray::from(text)); rows]);
         let first = [
-            ("crash_id", same(&key.crash_id)),
+            (key.column, same(&key.id)),
             ("schema_version", Values::Int(vec![i32::try_from(key.schema_version).ok(); rows])),
             ("extractor", same(&key.extractor)),
         ];
@@ -212,7 +217,9 @@ impl Table {
 /// What begins every row.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
-    pub(crate) crash_id: String,
+    /// `crash_id`, or `run_id` of a recording.
+    pub(crate) column: &'static str,
+    pub(crate) id: String,
     pub(crate) schema_version: u32,
     pub(crate) extractor: String,
 }

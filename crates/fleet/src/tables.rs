@@ -1,27 +1,22 @@
-//! The tables of a crash (docs/schema.md).
+//! The tables of a crash, and those of a recording (docs/schema.md).
 
 mod facts;
 mod inside;
 mod pages;
+mod recording;
 
 pub(crate) use facts::{DumpFile, facts};
 pub(crate) use inside::inside;
 pub(crate) use pages::pages;
+pub(crate) use recording::{recording, started};
 
 use crate::table::Values;
+use recording::is_of_recordings;
 
-/// All tables of a crash.
-pub(crate) const NAMES: [&str; 9] = [
-    "dumps",
-    "log_lines",
-    "page_classes",
-    "memory_state",
-    "tasks",
-    "stacks",
-    "modules",
-    "slab_caches",
-    "vmalloc_callers",
-];
+/// Returns the name of the column that is the key of a table.
+pub(crate) fn key_column(table: &str) -> &'static str {
+    if is_of_recordings(table) { "run_id" } else { "crash_id" }
+}
 
 /// A column of texts, one for each of `rows`.
 fn texts<'a, R, T: Into<String>>(rows: &'a [R], get: impl Fn(&'a R) -> T) -> Values {

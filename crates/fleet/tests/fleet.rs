@@ -223,6 +223,92 @@ fn redacted_tables_hold_no_names() {
     assert_eq!(sig("tables"), sig("plain"));
 }
 
+/// Recordings of real kernels.
+const RECLAIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../reclaim/tests/data/guest-6.12.pht");
+const LATENCY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../latency/tests/data/functions-6.12.pht");
+
+#[test]
+fn recordings_have_tables_like_those_of_the_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = succeeds(directory.path(), &["extract", RECLAIM, LATENCY, "--to", "tables", "--json"]);
+    let manifest: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(manifest.iter().all(|row| row["error"].is_null() && row["crash_id"].is_null()), "{said}");
+    let lacks =
+        |row: &Value, what| row["missing"].as_array().unwrap().iter().any(|missing| missing["what"] == what);
+    assert!(lacks(&manifest[0], "latency_hist") && lacks(&manifest[1], "reclaim_stalls"), "{said}");
+
+    let open = |path: &str| pagehaul_trace::TraceFile::open(path.as_ref()).unwrap();
+    let (report, intervals) = pagehaul_reclaim::analyse_all(&mut open(RECLAIM), "", "").unwrap();
+    let tables = directory.path().join("tables");
+    let id = manifest[0]["run_id"].as_str().unwrap();
+    let stalls = rows(&tables, "reclaim_stalls");
+    assert_eq!(stalls.len(), intervals.stalls.len() + intervals.kswapd.len());
+    assert!(!intervals.stalls.is_empty() && !intervals.kswapd.is_empty());
+    for stall in &intervals.stalls {
+        let has = [
+            format!("run_id: \"{id}\""),
+            format!("start_ns: {}, duration_ns: {},", stall.begin_ns, stall.duration_ns),
+            format!("tid: {}, comm: \"{}\",", stall.pid, stall.comm),
+            format!("scanned_pages: {}, reclaimed_pages: {},", stall.scanned, stall.reclaimed),
+        ];
+        assert!(stalls.iter().any(|row| has.iter().all(|part| row.contains(part))), "{has:?}: {stalls:#?}");
+    }
+    assert_eq!(stalls.iter().filter(|row| row.contains("kind: \"kswapd\"")).count(), intervals.kswapd.len());
+    let runs = rows(&tables, "reclaim_runs");
+    let host = report.source.machine.hostname.clone().unwrap();
+    assert!(
+        runs.len() == 1
+            && runs[0].contains(&host)
+            && runs[0].contains(&format!("events: {},", report.source.events))
+    );
+    let figures: usize = report.rows().map(|row| row.values.len()).sum();
+    assert_eq!(rows(&tables, "reclaim_figures").len(), figures);
+
+    let (calls, buckets) = (rows(&tables, "latency_runs"), rows(&tables, "latency_hist"));
+    let number = |row: &str, name: &str| -> u64 {
+        let rest = row.split_once(name).unwrap().1;
+        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    let sum: u64 = buckets.iter().map(|row| number(row, " count: ")).sum();
+    assert!(sum > 0 && sum == number(&calls[0], "calls: "), "{calls:?} {buckets:?}");
+
+    // Again, and with a copy of another name: the same files.
+    let before = files(&tables);
+    std::fs::copy(RECLAIM, directory.path().join("copy")).unwrap();
+    succeeds(directory.path(), &["extract", "copy", "--to", "tables"]);
+    let mut after = files(&tables);
+    after.retain(|path, _| before.contains_key(path));
+    assert_eq!(after, before);
+    assert_eq!(rows(&tables, "reclaim_runs").len(), 1);
+    succeeds(directory.path(), &["compact", "tables"]);
+    assert_eq!(rows(&tables, "reclaim_stalls"), stalls);
+}
+
+#[test]
+fn redacted_recordings_hold_no_names() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("key"), "0123456789abcdef").unwrap();
+    succeeds(directory.path(), &["extract", RECLAIM, "--to", "tables", "--redact", "key"]);
+    let file = pagehaul_trace::TraceFile::open(RECLAIM.as_ref()).unwrap();
+    let machine = &file.info().machine;
+    let tables = directory.path().join("tables");
+    let runs = rows(&tables, "reclaim_runs").remove(0);
+    assert!(runs.contains("host: \"host-") && runs.contains("command: \"<redacted>\""), "{runs}");
+    assert!(!runs.contains(machine.hostname.as_ref().unwrap()), "{runs}");
+    let stalls = rows(&tables, "reclaim_stalls");
+    assert!(stalls.iter().any(|row| row.contains("comm: \"comm-")), "{stalls:?}");
+}
+
+#[test]
+fn damaged_recordings_are_failed_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = fs::read(RECLAIM).unwrap();
+    fs::write(directory.path().join("damaged"), &bytes[..64]).unwrap();
+    let output = fleet(directory.path(), &["extract", "damaged", RECLAIM, "--to", "tables"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(3) && said.contains("damaged"), "{said}");
+}
+
 #[test]
 fn a_split_set_is_one_dump() {
     let directory = tempfile::tempdir().unwrap();
