@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds packages in target/packages, and prints their paths: pagehaul's .deb and .rpm, then pagehaul-kdump's.
+# Builds packages in target/packages, and prints their paths: the .deb and the .rpm of pagehaul, of pagehaul-kdump, and of
+# pagehaul-fleet.
 # Usage: scripts/packages.sh [x86_64|aarch64]
 # The architecture is this machine's by default. Packages for the other one are in target/packages-ARCHITECTURE, and an emulator
 # (qemu-user) runs the program that prints its manual pages.
@@ -8,6 +9,7 @@
 # completions, documentation and licences; the same files in both packages.
 # pagehaul-kdump: the small binary in makedumpfile's place, for the distribution's kdump scripts. The .deb diverts
 # /usr/bin/makedumpfile, the .rpm replaces it in the initramfs of the capture kernel by a dracut module.
+# pagehaul-fleet: the static binary pagehaul-fleet, for machines where dumps are collected.
 # No package depends on another.
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,6 +38,7 @@ export SOURCE_DATE_EPOCH
 
 full=$(scripts/static.sh full "$arch")
 capture=$(scripts/static.sh capture "$arch")
+fleet=$(scripts/static.sh fleet "$arch")
 rm -rf "$out"
 root=$out/root
 doc=$root/usr/share/doc/pagehaul
@@ -65,7 +68,7 @@ find docs -path docs/benchmarks -prune -o -path docs/experiments -prune -o -type
     install -D -m 644 "$file" "$doc/$file"
 done
 cp packaging/copyright "$doc/copyright"
-scripts/third_party_licenses.sh | gzip -9n >"$doc/third-party-licenses.gz"
+scripts/third_party_licenses.sh pagehaul | gzip -9n >"$doc/third-party-licenses.gz"
 find "$root" -type d -exec chmod 755 {} +
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
@@ -129,4 +132,13 @@ install -D -m 755 packaging/kdump/dracut/module-setup.sh \
     "$out/kdump-rpm/usr/lib/dracut/modules.d/99pagehaul-kdump/module-setup.sh"
 finish_tree "$out/kdump-rpm"
 make_rpm pagehaul-kdump "$out/kdump-rpm" packaging/kdump/pagehaul-kdump.spec
-rm -rf "$out/man" "$out/files" "$out/pagehaul" "$out/kdump-deb" "$out/kdump-rpm"
+root=$out/fleet
+doc=$root/usr/share/doc/pagehaul-fleet
+mkdir -p "$root/usr/bin" "$doc"
+"$strip" -o "$root/usr/bin/pagehaul-fleet" "$fleet"
+scripts/third_party_licenses.sh pagehaul-fleet | gzip -9n >"$doc/third-party-licenses.gz"
+install -m 644 packaging/copyright LICENSE-MIT LICENSE-APACHE docs/schema.md docs/guide/src/fleet.md "$doc/"
+finish_tree "$root"
+make_deb pagehaul-fleet "$root" packaging/fleet/control
+make_rpm pagehaul-fleet "$root" packaging/fleet/pagehaul-fleet.spec
+rm -rf "$out/man" "$out/files" "$out/pagehaul" "$out/kdump-deb" "$out/kdump-rpm" "$out/fleet"

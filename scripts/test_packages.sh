@@ -78,12 +78,12 @@ check_removed() {
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 scripts/packages.sh >"$scratch/packages"
-{ read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; } <"$scratch/packages"
+{ read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; read -r fleet_deb; read -r fleet_rpm; } <"$scratch/packages"
 cargo run --locked --quiet -p pagehaul-synth --example vmcore -- "$scratch/vmcore"
 [ -e "$clean" ] || make_clean_root
 as_root cp -a --reflink=auto "$clean" "$root"
 as_root mkdir "$root/test"
-as_root cp --sparse=always "$scratch/vmcore" "$deb" "$kdump_deb" "$root/test/"
+as_root cp --sparse=always "$scratch/vmcore" "$deb" "$kdump_deb" "$fleet_deb" "$root/test/"
 # The distribution's makedumpfile, where Debian and where Fedora have it.
 printf '#!/bin/sh\necho distribution\n' >"$scratch/makedumpfile"
 for directory in /usr/bin /usr/sbin; do
@@ -109,6 +109,23 @@ check_installed
 on_root -e --force-debian pagehaul
 check_removed .rpm
 echo "ok   $(basename "$rpm"): installs, runs and uninstalls"
+
+check_fleet() {
+    [ "$(in_root pagehaul-fleet --version)" = "pagehaul-fleet $version" ] || fail "pagehaul-fleet --version does not print $version"
+    [ -s "$root/usr/share/doc/pagehaul-fleet/third-party-licenses.gz" ] || fail "pagehaul-fleet has no licences"
+    in_root pagehaul-fleet extract /test/vmcore --to /test/tables | grep -q '1 dumps of 1 crashes' || fail "pagehaul-fleet extract fails"
+    in_root pagehaul-fleet report /test/tables >/dev/null || fail "pagehaul-fleet report fails"
+}
+
+in_root dpkg -i "/test/$(basename "$fleet_deb")" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "dpkg -i failed"; }
+check_fleet
+in_root dpkg -P pagehaul-fleet >/dev/null
+check_removed .deb
+on_root -i --force-debian "$fleet_rpm"
+check_fleet
+on_root -e --force-debian pagehaul-fleet
+check_removed .rpm
+echo "ok   $(basename "$fleet_deb"), $(basename "$fleet_rpm"): install, make tables and uninstall"
 
 is_ours() { # is_ours DIRECTORY PROGRAM: whether this makedumpfile is pagehaul, with the options of Debian's and Fedora's scripts
     as_root chroot "$1" "$2" -v | grep -q "pagehaul $version" && as_root chroot "$1" "$2" --check-params -F -c -d 31 /proc/vmcore

@@ -1,9 +1,14 @@
 #!/bin/sh
-# Prints the licence texts of all crates that are linked into the binary.
+# Prints the licence texts of all crates that are linked into the products of packages of this workspace.
+# Usage: scripts/third_party_licenses.sh PACKAGE...
 set -eu
 cd "$(dirname "$0")/.."
 registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
-cargo tree --locked --package pagehaul --edges normal --prefix none --target x86_64-unknown-linux-musl \
+packages=
+for package; do packages="$packages --package $package"; done
+# Word splitting is meant.
+# shellcheck disable=SC2086
+cargo tree --locked $packages --edges normal --prefix none --target x86_64-unknown-linux-musl \
     --format '{p} {l}' | sed 's/ (\*)$//' | LC_ALL=C sort -u |
     while read -r name version license; do
         # Crates of this workspace are not in the registry.

@@ -19,13 +19,18 @@ rm -rf "$out"
 # shellcheck disable=SC2086
 "$target/python/bin/maturin" build --quiet --locked --manifest-path crates/python/Cargo.toml --profile "$profile" $strip \
     --interpreter "$python" --out "$out" >&2
-if [ $# != 0 ]; then
-    "$python" -m wheel unpack --dest "$out/unpacked" "$out"/*.whl >&2
-    root=$(echo "$out"/unpacked/*)
-    for program; do
-        install -D -m 755 "$program" "$root/pagehaul/bin/$(basename "$program")"
-    done
-    "$python" -m wheel pack --dest-dir "$out" "$root" >&2
-    rm -r "$out/unpacked"
-fi
+"$python" -m wheel unpack --dest "$out/unpacked" "$out"/*.whl >&2
+root=$(echo "$out"/unpacked/*)
+crates=pagehaul-python
+for program; do
+    install -D -m 755 "$program" "$root/pagehaul/bin/$(basename "$program")"
+    crates="$crates $(basename "$program")"
+done
+licenses=$(echo "$root"/*.dist-info)/licenses
+mkdir -p "$licenses"
+cp LICENSE-MIT LICENSE-APACHE "$licenses/"
+# shellcheck disable=SC2086
+scripts/third_party_licenses.sh $crates >"$licenses/third-party-licenses.txt"
+"$python" -m wheel pack --dest-dir "$out" "$root" >&2
+rm -r "$out/unpacked"
 echo "$out"/*.whl
