@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-packages test-kdump test-arm64 test-arm64-emulator static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-spark test-packages test-kdump test-arm64 test-arm64-emulator static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
 	@echo "make fleet              pagehaul-fleet, which makes tables of the facts of many dumps"
 	@echo "make wheel              the Python package, in $(TARGET)/wheels/release"
+	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make test-arm64         the binary for arm64 in an emulator; crashes of every arm64 kernel; packages in an arm64 guest"
@@ -77,7 +78,7 @@ test: setup check guide static
 	scripts/test_packages.sh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
-test-full: test
+test-full: test test-spark
 	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
 	# It crashes at a moment in which usually, but not always, tasks reclaim memory.
@@ -121,6 +122,11 @@ wheel: setup-build setup-demo
 
 test-wheel: setup-demo
 	scripts/test_wheel.sh
+
+# A Spark cluster of two workers, one of which is killed. Installs Spark, 700 MB.
+test-spark: setup-demo
+	scripts/setup.sh spark
+	scripts/test_spark.sh
 
 packages: setup
 	[ $(ARCH) = $$(uname -m) ] || scripts/setup.sh $(ARCH) emulator

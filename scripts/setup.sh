@@ -1,11 +1,12 @@
 #!/bin/sh
 # Installs the Debian packages that a purpose needs and the machine lacks. Does nothing where all are installed.
-# Usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|test]...
+# Usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|spark|test]...
 #   --print  only print the packages, as for a machine that has none
 #   build  a C compiler and musl, for the static binary and the packages
 #   x86_64, aarch64  what the static binary for that architecture needs besides
 #   emulator  a program that runs binaries for arm64
 #   demo   a C compiler, and Python for drgn and the wheel
+#   spark  Java, for the tests on a Spark cluster
 #   test   everything that `make test` and the benchmarks run (the default)
 set -eu
 # debootstrap is in a directory that is not on every user's PATH.
@@ -84,9 +85,10 @@ for purpose in "${@:-test}"; do
     x86_64) need_architecture x86_64 amd64 ;;
     emulator) need_emulator ;;
     demo) need_compiler; need_python ;;
+    spark) need java openjdk-17-jre-headless ;;
     test) need_compiler; need_musl; need_python; need_test_programs ;;
     *)
-        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|test]..." >&2
+        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|spark|test]..." >&2
         exit 2
         ;;
     esac

@@ -15,16 +15,26 @@ python=$target/python/bin/python
 "$python" -m pip install --quiet --disable-pip-version-check --requirement crates/python/tests/requirements.txt
 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$wheel"
 
+"$python" - "$wheel" <<'END'
+import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+name = next(name for name in wheel.namelist() if name.endswith(".dist-info/licenses/third-party-licenses.txt"))
+text = wheel.read(name).decode()
+for crate in ("pyo3", "zstd", "parquet"):
+    assert f"\n{crate} " in text, f"the wheel has no licence of {crate}"
+END
+
 mkdir "$work/dumps"
 cargo run --quiet --locked -p pagehaul-synth --example dumps -- "$work/dumps"
+cargo build --quiet --locked -p pagehaul-fleet
 run() { # run PYTHON
-    PAGEHAUL_DUMPS="$work/dumps" "$1" -m unittest discover --quiet --start-directory crates/python/tests
+    PAGEHAUL_DUMPS="$work/dumps" PAGEHAUL_FLEET="$target/debug/pagehaul-fleet" "$1" -m unittest discover --quiet --start-directory crates/python/tests
 }
 run "$python"
 said=$("$target/python/bin/pagehaul" info "a b" || echo "status $?")
 [ "$said" = "pagehaul info a b
 status 3" ] || { echo "test_wheel: the command pagehaul said: $said" >&2; exit 1; }
-"$python" -m mypy --strict --no-error-summary --cache-dir "$target/mypy" --package pagehaul
+"$python" -m mypy --strict --no-error-summary --cache-dir "$target/mypy" --config-file crates/python/pyproject.toml --package pagehaul
 
 # Other versions import the same files: the wheel is for all of them.
 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$work/site" "$wheel"

@@ -1,4 +1,4 @@
-//! Writes dumps of one small machine in several formats: `dumps DIRECTORY`.
+//! Writes dumps of one small machine in several formats, and of a crash of every kernel era in `crashes`: `dumps DIRECTORY`.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,16 @@ fn main() -> std::io::Result<ExitCode> {
     machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
     let stack = vec!["__schedule", "schedule", "io_schedule"];
     let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
-    machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
+    let inside = Inside {
+        tasks: vec![task],
+        clock: 60,
+        free: 1 << 17,
+        caches: vec![("dentry", 400, 8_400)],
+        areas: vec![("vmalloc", 65_536)],
+        modules: vec![("ext4", 1 << 20)],
+        ..Inside::default()
+    };
+    machine.inside(0x5000, &inside);
     let image = machine.build();
     image.elf().write(&path("vmcore"))?;
     let mut dump = image.kdump();
@@ -32,6 +41,13 @@ fn main() -> std::io::Result<ExitCode> {
     fs::write(path("truncated"), &bytes[..bytes.len() / 2])?;
     for (number, part) in dump.parts(2).iter().enumerate() {
         fs::write(path(&format!("part.{number}")), part)?;
+    }
+    fs::create_dir_all(path("crashes"))?;
+    for era in Era::ALL {
+        let mut machine = Machine::new(era);
+        machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
+        machine.inside(0x5000, &inside);
+        machine.build().kdump().level(31).write(&path("crashes").join(era.release()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,8 @@ pub struct Block {
     /// File name of the chapter, without `.md`.
     pub chapter: String,
     /// What follows `console` in the fence: what the commands need. Nothing; `process`, `mount`; `guest`, a virtual machine;
-    /// `crash`, the dump of one that crashed; `fleet`, dumps of two and pagehaul-fleet; `distribution`, a machine whose packages
+    /// `bucket`, an object store and pagehaul-fleet (upload.rs); `crash`, the dump of one that crashed; `fleet`, dumps of two and pagehaul-fleet; `duckdb`, tables, pagehaul-fleet and
+    /// DuckDB (crates/python/tests/test_fleet.py); `distribution`, a machine whose packages
     /// they change, so no test runs them.
     pub needs: String,
     /// The commands, one per line, without their prompts.

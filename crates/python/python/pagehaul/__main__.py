@@ -6,19 +6,18 @@ They are in the wheel, so that workers of Spark or another scheduler need no oth
 from __future__ import annotations
 
 import os
-import pathlib
 import sys
 from typing import List, NoReturn
 
-_PROGRAMS = pathlib.Path(__file__).parent / "bin"
+from ._programs import path_of
 
 
 def run(program: str, arguments: List[str]) -> NoReturn:
     """Becomes the program."""
-    path = _PROGRAMS / program
-    if not path.exists():
-        sys.exit(f"pagehaul: this wheel was built without {program}; build it with `make wheel`")
-    os.execv(path, [program, *arguments])
+    try:
+        os.execv(path_of(program), [program, *arguments])
+    except FileNotFoundError as why:
+        sys.exit(f"pagehaul: {why}")
 
 
 def main() -> NoReturn:
