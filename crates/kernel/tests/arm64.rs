@@ -138,6 +138,33 @@ fn return_addresses_lose_their_signatures() {
     assert_eq!(plain.return_address(0x3a98_8000_1234_5678), 0x3a98_8000_1234_5678);
 }
 
+/// Pages mapped with PROT_MTE have PG_arch_2, and since 6.18 PG_arch_3. Their tags lie outside of RAM: only contents count.
+#[test]
+fn pages_with_memory_tags_have_their_class() {
+    const FLAGS: [u64; 2] = [24, 25];
+    for layout in [Arm64::V52, Arm64::K16_V52_ON_47] {
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        let pfn = 0x4900_0000 >> layout.page_shift;
+        machine.sampler(0x4400_0000 >> layout.page_shift).populate(pfn, 0x800, 5);
+        let mut memory = memory(&machine);
+        let (classes, report) = scan(&memory, pfn);
+        assert!(report[PageClass::Anon as usize] > 0 && report[PageClass::Cache as usize] > 0, "{report:?}");
+        for pfn in pfn..pfn + 0x800 {
+            FLAGS.iter().for_each(|bit| memory.flag(pfn, *bit));
+        }
+        assert_eq!(scan(&memory, pfn), (classes, report), "{layout:?}");
+    }
+}
+
+/// Returns the classes of the block that holds `pfn`.
+fn scan(memory: &KernelMemory, pfn: u64) -> (Vec<PageClass>, [u64; PageClass::COUNT]) {
+    let kernel = Kernel::discover(memory).unwrap();
+    let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
+    let block = pfn / kernel.pages_per_block() as u64;
+    let report = PageScanner::new(&kernel, memory.view()).scan(block, &mut classes).unwrap();
+    (classes, report.pages)
+}
+
 #[test]
 fn kernels_that_cannot_be_understood_are_refused() {
     let cases = [
