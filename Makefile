@@ -69,11 +69,7 @@ test: setup check guide static
 	cargo build --release --locked -p pagehaul -p lab
 	$(MAKE) test-arm64-emulator
 	$(TARGET)/release/lab validate --kernel all
-	$(TARGET)/release/lab validate-triage --kernel 5.10
-	$(TARGET)/release/lab validate-triage --kernel 6.1
-	$(TARGET)/release/lab validate-triage --kernel 6.12 --scenario null --scenario deadlock \
-		--scenario suspended --scenario vmalloc --scenario use-after-free
-	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario deadlock --scenario oom
+	$(TARGET)/release/lab validate-triage --kernel all
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm

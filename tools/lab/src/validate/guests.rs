@@ -1,16 +1,13 @@
 //! The guests that `lab validate` crashes, and several at a time.
 
-use crate::child::end_with_parent;
+use super::several::{self, Job};
 use crate::kernels::{self, Kernel};
 use crate::tools::Tools;
 use crate::{Architecture, build, debuginfo, oracle};
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
+use std::ffi::OsString;
 use std::fmt;
-use std::io::{Read, Write};
 use std::path::Path;
-use std::process::Command;
-use std::sync::Mutex;
-use std::time::Instant;
 
 /// Guests of other memory layouts: kernel, CPU model, additions to the kernel's command line.
 const VARIANTS: [(&str, &str, &str); 3] = [
@@ -24,9 +21,6 @@ const ARM64_MAX: &str = "max,pauth-impdef=on";
 /// arm64 guests among `all`: addresses of 52 bits with pages of 4 KiB, and of 47 bits with pages of 16 KiB.
 const ARM64_AMONG_ALL: [(&str, Option<&str>); 2] =
     [("6.12-arm64", Some(ARM64_MAX)), ("6.12-arm64-16k", None)];
-/// How many are validated at a time. Only one of them runs: while its kernel boots, dumps of the other are checked, which
-/// takes longer and keeps one CPU busy.
-const AT_A_TIME: usize = 2;
 
 /// A guest to crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +36,15 @@ pub struct Guest {
 impl Guest {
     fn is_arm64(&self) -> bool {
         kernels::series(&self.kernel).is_ok_and(|series| series.architecture == Architecture::Arm64)
+    }
+
+    fn job(&self, pagehaul: &Path, command_lines: bool) -> Job {
+        let words = ["validate", "--kernel", &self.kernel, "--append", &self.append];
+        let words = words.into_iter().chain(self.cpu.iter().flat_map(|cpu| ["--cpu", cpu]));
+        let words = words.chain(command_lines.then_some("--command-lines"));
+        let mut arguments: Vec<OsString> = words.map(OsString::from).collect();
+        arguments.extend(["--pagehaul".into(), pagehaul.into()]);
+        Job { name: self.to_string(), arguments }
     }
 }
 
@@ -76,7 +79,7 @@ pub fn guests(kernel: &str, cpu: Option<&str>, append: &str) -> Vec<Guest> {
     }
 }
 
-/// Validates several guests, each in another process of this program, and prints what each has printed when it ends.
+/// Validates several guests at a time.
 pub(super) fn validate_all(guests: &[Guest], pagehaul: &Path, command_lines: bool) -> Result<()> {
     let mut guests = guests.to_vec();
     if command_lines {
@@ -90,28 +93,8 @@ pub(super) fn validate_all(guests: &[Guest], pagehaul: &Path, command_lines: boo
         );
     }
     prepare(&guests)?;
-    let (next, failed) = (Mutex::new(guests.iter()), Mutex::new(Vec::new()));
-    let take = || next.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
-    std::thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                while let Some(guest) = take() {
-                    if let Err(why) = run(guest, pagehaul, command_lines) {
-                        println!("FAIL {guest}: {why:#}");
-                        failed
-                            .lock()
-                            .unwrap_or_else(|poisoned| poisoned.into_inner())
-                            .push(guest.to_string());
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if !failed.is_empty() {
-        bail!("validation failed: {}", failed.join(", "));
-    }
-    Ok(())
+    let jobs = guests.iter().map(|guest| guest.job(pagehaul, command_lines));
+    several::run(&jobs.collect::<Vec<_>>())
 }
 
 /// Fetches and builds what the guests need, once, before several processes look for it.
@@ -126,32 +109,6 @@ fn prepare(guests: &[Guest]) -> Result<()> {
     oracle::python()?;
     oracle::makedumpfile()?;
     oracle::older_makedumpfiles().map(drop)
-}
-
-/// Validates one guest in another process, then prints all its output.
-fn run(guest: &Guest, pagehaul: &Path, command_lines: bool) -> Result<()> {
-    let started = Instant::now();
-    let (mut reader, writer) = std::io::pipe().context("making a pipe")?;
-    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command
-        .args(["validate", "--kernel", &guest.kernel, "--append", &guest.append, "--pagehaul"])
-        .arg(pagehaul);
-    command.args(guest.cpu.iter().flat_map(|cpu| ["--cpu", cpu]));
-    command.args(command_lines.then_some("--command-lines"));
-    command.stdout(writer.try_clone().context("making a pipe")?).stderr(writer);
-    end_with_parent(&mut command, libc::SIGTERM);
-    let mut child = command.spawn().context("starting the lab again")?;
-    // Closes this end of the pipe: the output ends when the other process does.
-    drop(command);
-    let mut output = Vec::new();
-    reader.read_to_end(&mut output).context("reading the lab's output")?;
-    let status = child.wait().context("waiting for the lab")?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(&output).and_then(|()| out.flush()).context("printing")?;
-    if !status.success() {
-        bail!("see above");
-    }
-    writeln!(out, "     {guest}: {} s", started.elapsed().as_secs()).context("printing")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod arm64;
 mod guests;
 pub mod process;
+mod several;
 pub mod triage;
 
 pub use guests::{Guest, guests};

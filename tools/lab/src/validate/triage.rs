@@ -1,7 +1,10 @@
 //! Validates `pagehaul triage`: `oracle/triage.py`.
 
-use crate::{Config, crash, oracle};
+use super::several::{self, Job};
+use crate::kernels::Kernel;
+use crate::{Config, crash, debuginfo, oracle};
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitStatus;
 
@@ -27,13 +30,26 @@ const SMALL_WATERMARKS: &str = "sysctl.vm.min_free_kbytes=1024";
 /// Exit status of the script if the kernel was not doing at the crash what the scenario is about.
 const OTHER_MOMENT: i32 = 3;
 
+/// Kernels and their scenarios among `all`.
+const AMONG_ALL: [(&str, &[&str]); 4] = [
+    // The longest first.
+    ("6.12", &["null", "deadlock", "suspended", "vmalloc", "use-after-free"]),
+    ("5.10", &[]),
+    ("6.1", &[]),
+    ("7.2", &["deadlock", "oom"]),
+];
+
 /// Names of the scenarios.
 pub fn names() -> [&'static str; SCENARIOS.len()] {
     SCENARIOS.map(|(name, _)| name)
 }
 
 /// Validates `pagehaul` on a crash by SysRq c, then on one of each scenario.
+/// `all` kernels have scenarios of their own.
 pub fn validate(kernel: &str, pagehaul: &Path, scenarios: &[String]) -> Result<()> {
+    if kernel == "all" {
+        return validate_all(pagehaul);
+    }
     run(&Config { kernel: kernel.into(), ..Config::default() }, pagehaul, "crashed the machine on purpose")?;
     for name in scenarios {
         let Some((_, expected)) = SCENARIOS.iter().find(|(known, _)| known == name) else {
@@ -69,6 +85,21 @@ fn reclaim(config: &Config, pagehaul: &Path, expected: &str) -> Result<()> {
         }
     }
     bail!("in {ATTEMPTS} crashes, too few tasks reclaimed memory")
+}
+
+fn validate_all(pagehaul: &Path) -> Result<()> {
+    let job = |(kernel, scenarios): (&str, &[&str])| {
+        let scenarios = scenarios.iter().flat_map(|name| ["--scenario", name]);
+        let words = ["validate-triage", "--kernel", kernel].into_iter().chain(scenarios);
+        let mut arguments: Vec<OsString> = words.map(OsString::from).collect();
+        arguments.extend(["--pagehaul".into(), pagehaul.into()]);
+        Job { name: format!("triage on {kernel}"), arguments }
+    };
+    for (kernel, _) in AMONG_ALL {
+        debuginfo::get(&Kernel::get(kernel)?)?;
+    }
+    oracle::python()?;
+    several::run(&AMONG_ALL.map(job))
 }
 
 fn run(config: &Config, pagehaul: &Path, expected: &str) -> Result<()> {
