@@ -23,6 +23,9 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 const MIB: usize = 1 << 20;
 
 fn main() {
+    // With it, Rust's handler of failed allocations waits for itself if it fails to allocate; CRIU has no such handler.
+    // SAFETY: no other thread is there yet.
+    unsafe { std::env::remove_var("RUST_BACKTRACE") };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let pretend = std::env::var("PRETEND").unwrap_or_default();
     let after = |name: &str| arguments.iter().skip_while(|word| *word != name).nth(1).map(PathBuf::from);
