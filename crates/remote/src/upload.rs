@@ -242,7 +242,8 @@ fn parts(client: &Client, id: &str) -> Result<BTreeMap<u64, Part>, RemoteError> 
         let answer = text(&client.send(Call::new(Method::Get, &query))?);
         let before = there.len();
         there.extend(elements(&answer, "Part").filter_map(|part| {
-            let number = element(part, "PartNumber")?.parse().ok()?;
+            // A store that counts on for ever ends the list.
+            let number = element(part, "PartNumber")?.parse().ok().filter(|number| *number <= MOST_PARTS)?;
             let (size, checksum) =
                 (element(part, "Size")?.parse().ok()?, element(part, "ChecksumCRC64NVME")?);
             Some((number, Part { size, checksum, etag: element(part, "ETag")?.replace('"', "&quot;") }))
@@ -436,6 +437,26 @@ mod tests {
             assert_eq!(store.lock().unwrap().object, Some(sample(3500)));
             assert_eq!(store.lock().unwrap().puts, 4);
         }
+    }
+
+    #[test]
+    fn a_list_of_parts_that_never_ends_is_cut() {
+        let (store, server) = store(|request, _| {
+            let after: u64 = request.query().get("part-number-marker")?.parse().ok()?;
+            let part = |number| {
+                format!(
+                    "<Part><PartNumber>{number}</PartNumber><Size>1</Size><ETag>e</ETag>\
+                     <ChecksumCRC64NVME>c</ChecksumCRC64NVME></Part>"
+                )
+            };
+            let parts: String = (after + 1..=after + 4000).map(part).collect();
+            let next = format!("<NextPartNumberMarker>{}</NextPartNumberMarker>", after + 4000);
+            Some(Response::status(200, &format!("{parts}{next}<IsTruncated>true</IsTruncated>")))
+        });
+        store.lock().unwrap().has_upload = true;
+        upload(&server, &sample(10)).unwrap();
+        let is_list = |request: &&Request| request.target.contains("part-number-marker");
+        assert_eq!(server.requests().iter().filter(is_list).count(), 4);
     }
 
     #[test]
