@@ -70,6 +70,8 @@ need_test_programs() {
     need eu-readelf elfutils
     need redis-server redis-server
     need zstd zstd
+    # A judge of interrupted dumps.
+    lacks /usr/bin/python3 -c 'import kdumpfile' && packages="$packages python3-libkdumpfile"
     lacks test -d /usr/lib/postgresql && packages="$packages postgresql"
     # The packages are installed into a clean Debian root.
     need debootstrap debootstrap
