@@ -34,6 +34,11 @@ pub struct PerCpuFree {
 /// Finds the free pages on the per-CPU lists of all zones.
 pub fn per_cpu_free(machine: &Machine<'_>) -> Result<PerCpuFree, Fault> {
     let mut found = PerCpuFree::default();
+    // The argument above needs stores in order, which other processors do not guarantee.
+    if machine.kernel().machine() != "x86_64" {
+        found.skipped.push("free pages on per-CPU lists are found on x86_64 only".into());
+        return Ok(found);
+    }
     let unwinder = machine.unwinder();
     for cpu in cpus(machine, &unwinder)? {
         if !cpu.saved_registers {
