@@ -77,7 +77,7 @@ test: setup check guide static
 test-full: test test-spark
 	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
-	# It crashes at a moment in which usually, but not always, tasks reclaim memory.
+	# Crashes up to four times, until tasks reclaim memory at that moment.
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
 	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
 

@@ -31,9 +31,10 @@ fn main() {
     };
     let mut machine = Machine::new(Era::V6_12);
     // A page for each task, and some for the rest.
-    let needed = 0x800_0000 + (u64::from(number) << 13);
+    let needed = 0x1000_0000 + (u64::from(number) << 13);
     let memory = gib.first().map_or(0, |gib| gib.parse::<u64>().expect("a number of GiB") << 30);
     machine.ram(0x10_0000, needed.max(memory));
-    machine.inside(0x4000, &inside);
+    // Behind the struct pages of the kernel, up to 7 GiB of memory.
+    machine.inside(0x8000, &inside);
     machine.build().elf().write(Path::new(path)).expect("the vmcore can be written");
 }
