@@ -106,6 +106,7 @@ test-arm64-emulator:
 test-arm64: setup test-arm64-emulator
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate --kernel arm64
+	$(TARGET)/release/lab validate-process --kernel 6.12-arm64
 
 # The second program: Parquet tables of many crashes, and reports.
 fleet: setup-build

@@ -18,6 +18,38 @@ pub const NT_SIGINFO: u32 = elf::NT_SIGINFO.0;
 pub const NT_X86_XSTATE: u32 = elf::NT_X86_XSTATE.0;
 /// The shadow stack pointer; a register set since Linux 6.6.
 pub const NT_X86_SHSTK: u32 = 0x204;
+/// Thread pointers of an arm64 thread.
+pub const NT_ARM_TLS: u32 = elf::NT_ARM_TLS.0;
+/// Hardware breakpoints of an arm64 thread.
+pub const NT_ARM_HW_BREAK: u32 = elf::NT_ARM_HW_BREAK.0;
+/// Hardware watchpoints of an arm64 thread.
+pub const NT_ARM_HW_WATCH: u32 = elf::NT_ARM_HW_WATCH.0;
+/// The number of the system call that an arm64 thread is inside, or -1.
+pub const NT_ARM_SYSTEM_CALL: u32 = elf::NT_ARM_SYSTEM_CALL.0;
+/// Vector registers of the Scalable Vector Extension.
+pub const NT_ARM_SVE: u32 = elf::NT_ARM_SVE.0;
+/// Which bits of an arm64 thread's pointers are a signature.
+pub const NT_ARM_PAC_MASK: u32 = 0x406;
+/// Keys that sign an arm64 thread's pointers.
+pub const NT_ARM_PACA_KEYS: u32 = 0x407;
+/// The key that signs an arm64 thread's data.
+pub const NT_ARM_PACG_KEYS: u32 = 0x408;
+/// How the kernel treats tagged addresses of an arm64 thread.
+pub const NT_ARM_TAGGED_ADDR_CTRL: u32 = 0x409;
+/// Which keys of an arm64 thread are enabled.
+pub const NT_ARM_PAC_ENABLED_KEYS: u32 = 0x40a;
+/// Vector registers in the streaming mode of the Scalable Matrix Extension.
+pub const NT_ARM_SSVE: u32 = 0x40b;
+/// The matrix ZA of the Scalable Matrix Extension.
+pub const NT_ARM_ZA: u32 = 0x40c;
+/// The register ZT0 of the Scalable Matrix Extension 2.
+pub const NT_ARM_ZT: u32 = 0x40d;
+/// The floating-point mode register of an arm64 thread.
+pub const NT_ARM_FPMR: u32 = 0x40e;
+/// Permission overlays of an arm64 thread.
+pub const NT_ARM_POE: u32 = 0x40f;
+/// The guarded control stack of an arm64 thread.
+pub const NT_ARM_GCS: u32 = 0x410;
 
 /// One note. Names and types are those of `include/uapi/linux/elf.h` and `kernel/crash_core.c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

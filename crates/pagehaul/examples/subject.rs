@@ -1,11 +1,12 @@
 //! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
-//! Usage: subject MIB THREADS [pending|seccomp|spawn|sparse|vfork FIFO|file PATH|wait PATH]
+//! Usage: subject MIB THREADS [pending|registers|seccomp|spawn|sparse|vectors|vfork FIFO|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With a file it says so there, again and again, for ever: pipes to
 //! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
 //! waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages exist,
-//! shared, and again private with one page written to. With `pending` it has signals that it blocks.
+//! shared, and again private with one page written to. With `pending` it has signals that it blocks. With `registers` or
+//! `vectors`, on arm64, its first thread checks its registers, and ends the process if one changes.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
@@ -18,6 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[path = "../tests/common/content.rs"]
 mod content;
+#[cfg(target_arch = "aarch64")]
+#[path = "subject/registers.rs"]
+mod registers;
 
 use content::{PAGE, fill};
 
@@ -67,7 +71,7 @@ fn main() {
     }
     let (base, bytes) = (memory.as_ptr().addr(), memory.len());
     let ready = format!("ready {} {base:#x} {bytes:#x} {:#x}", std::process::id(), counters.as_ptr().addr());
-    let rounds = || counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum::<u64>();
+    let rounds = move || counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum::<u64>();
     match mode.as_deref() {
         Some("file") => {
             let path = arguments.next().unwrap();
@@ -105,14 +109,22 @@ fn main() {
         _ => {}
     }
     say(&ready);
-    for line in std::io::stdin().lock().lines() {
-        if line.is_err() {
-            break;
+    let answer = move || -> ! {
+        for line in std::io::stdin().lock().lines() {
+            if line.is_err() {
+                break;
+            }
+            say(&if is_whole(black_box(&memory)) { format!("ok {}", rounds()) } else { "broken".into() });
         }
-        say(&if is_whole(black_box(&memory)) { format!("ok {}", rounds()) } else { "broken".into() });
+        black_box(&spacer);
+        std::process::exit(0)
+    };
+    #[cfg(target_arch = "aarch64")]
+    if let Some(keep) = registers::keeper(mode.as_deref()) {
+        std::thread::spawn(answer);
+        keep();
     }
-    black_box(spacer);
-    std::process::exit(0);
+    answer()
 }
 
 fn say(text: &str) {
@@ -185,7 +197,13 @@ fn map_sparse() {
 fn refuse_everything_new() {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter, sock_fprog};
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let deadly = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_fork, libc::SYS_vfork, libc::SYS_wait4];
+    const OLD: &[libc::c_long] = &[
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_vfork,
+    ];
+    let deadly = [&[libc::SYS_clone, libc::SYS_clone3, libc::SYS_wait4], OLD].concat();
     let mut filter = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];
     for (index, number) in deadly.iter().enumerate() {
         let jump = (deadly.len() - index) as u8;

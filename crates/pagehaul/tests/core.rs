@@ -59,8 +59,9 @@ fn assert_is_core_of(subject: &Subject, file: &[u8], one_moment: bool) {
             kinds.push(note.n_type(object::LittleEndian).0);
         }
         let count = |kind: u32| kinds.iter().filter(|found| **found == kind).count() as u64;
-        // PRSTATUS, FPREGSET, X86_XSTATE and SIGINFO of each thread; AUXV, FILE and PRPSINFO once.
-        for kind in [1, 2, 0x202, 0x5349_4749] {
+        // PRSTATUS, FPREGSET, SIGINFO, and X86_XSTATE or ARM_TLS of each thread; AUXV, FILE and PRPSINFO once.
+        let own = if cfg!(target_arch = "x86_64") { 0x202 } else { 0x401 };
+        for kind in [1, 2, own, 0x5349_4749] {
             assert_eq!(count(kind), threads + 1, "notes of type {kind:#x}");
         }
         for kind in [3, 6, 0x4649_4c45] {
@@ -668,6 +669,35 @@ fn system_calls_go_on_after_a_snapshot() {
         assert_eq!(said, "done\n", "{script}");
         assert!(child.wait().unwrap().success());
     }
+}
+
+/// Interrupted in the middle of a computation, a thread is made to make system calls, which change registers.
+#[test]
+#[cfg(target_arch = "aarch64")]
+fn registers_are_in_the_core_and_survive_snapshots() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("core");
+    for mode in ["vectors", "registers"] {
+        let mut subject = Subject::start(&["1", "1", mode]);
+        for _ in 0..20 {
+            subject.core(&["--snapshot", "--force"], &path);
+        }
+        subject.goes_on();
+        subject.has_no_children();
+    }
+    let file = fs::read(&path).unwrap();
+    let known = (0..29).filter(|n| *n != 19).map(|n| (n, 0x1000 + n as u64));
+    let is_known =
+        |note: &[u8]| known.clone().all(|(n, value)| note[112 + 8 * n..][..8] == value.to_le_bytes());
+    let core = Core::parse(file.as_slice()).unwrap();
+    let mut found = 0;
+    for header in core.elf_program_headers() {
+        let Ok(Some(mut notes)) = header.notes(object::LittleEndian, file.as_slice()) else { continue };
+        while let Some(note) = notes.next().unwrap() {
+            found += u32::from(note.n_type(object::LittleEndian).0 == 1 && is_known(note.desc()));
+        }
+    }
+    assert_eq!(found, 1, "threads with known registers");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use crate::Pid;
 use crate::populated::Run;
 use crate::procfs;
-use crate::{PAGE, ProcessError};
+use crate::{ProcessError, page_size};
 
 /// Maximum number of ranges in one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
 const MAX_PIECES: usize = 1024;
@@ -60,6 +60,7 @@ impl Memory {
     /// away meanwhile, guard pages) read as zeros and are counted. An error means that the process is gone or may not be
     /// read.
     pub(crate) fn copy(&self, runs: &[Run], buffer: &mut [u8]) -> io::Result<Missing> {
+        let page_size = page_size();
         let mut missing = Missing::default();
         let mut done = 0;
         // The run being copied, and how far into it.
@@ -76,16 +77,16 @@ impl Memory {
                 self.take(&runs[run..run + mine], into, rest)?
             };
             // Partial pages do not count.
-            let copied = copied.min(wanted) / PAGE * PAGE;
+            let copied = copied.min(wanted) / page_size * page_size;
             done += copied as usize;
             advance(runs, &mut run, &mut into, copied);
             if copied < wanted
                 && let Some(at) = runs.get(run)
             {
                 let address = at.address + into;
-                if let Some(page) = buffer.get_mut(done..done + PAGE as usize) {
+                if let Some(page) = buffer.get_mut(done..done + page_size as usize) {
                     // Memory without permission to read exists; only the file reads it.
-                    if mine == 0 || self.read(address, page)? < PAGE {
+                    if mine == 0 || self.read(address, page)? < page_size {
                         page.fill(0);
                         if missing.pages == 0 {
                             missing.first = address;
@@ -93,8 +94,8 @@ impl Memory {
                         missing.pages += 1;
                     }
                 }
-                done += PAGE as usize;
-                advance(runs, &mut run, &mut into, PAGE);
+                done += page_size as usize;
+                advance(runs, &mut run, &mut into, page_size);
             }
         }
         Ok(missing)
@@ -180,6 +181,7 @@ fn advance(runs: &[Run], run: &mut usize, into: &mut u64, mut bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PAGE;
 
     const BYTES: usize = PAGE as usize;
 

@@ -6,9 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pagehaul_codec::{CodecError, FrameDecompressor};
-use pagehaul_elfcore::{EM_X86_64, ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader};
+use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader};
 
 use crate::ProcessError;
+use crate::arch;
 use crate::error::failed;
 use crate::seekable::{self, Frame};
 
@@ -92,7 +93,7 @@ impl CoreFile {
         if found == expected { Ok(out) } else { Err(ReadError::Length { found, expected }) }
     }
 
-    /// Reads the headers of a core of an x86_64 process.
+    /// Reads the headers of a core of a process, whatever machine it ran on.
     pub(crate) fn headers(&self) -> Result<CoreHeaders, ElfError<ReadError>> {
         let fill = |at: u64, buf: &mut [u8]| {
             let bytes = self.read(at, buf.len() as u64)?;
@@ -105,7 +106,7 @@ impl CoreFile {
             Ok(())
         };
         let elf = ElfHeaders::open(self.content_size(), fill)?;
-        if elf.machine != EM_X86_64 || !elf.wide || elf.big_endian || elf.count > MAX_HEADERS {
+        if !arch::is_known(elf.machine) || !elf.wide || elf.big_endian || elf.count > MAX_HEADERS {
             return Err(ElfError::NotCore);
         }
         let (mut note, mut loads) = (ProgramHeader::default(), Vec::new());

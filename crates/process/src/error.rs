@@ -23,11 +23,14 @@ pub enum ProcessError {
     /// It is this program.
     #[error("process {0} is this pagehaul itself")]
     Myself(Pid),
-    /// Not an x86_64 process.
-    #[error("process {0} is not a 64-bit x86 process; only those are supported")]
-    NotX86_64(Pid),
-    /// The machine is not x86_64.
-    #[error("live processes are saved and restarted on x86_64 only; this is {}", std::env::consts::ARCH)]
+    /// A 32-bit process.
+    #[error("process {0} is a 32-bit process; only 64-bit processes are supported")]
+    Not64Bit(Pid),
+    /// The machine is neither x86_64 nor arm64.
+    #[error(
+        "live processes are saved and restarted on x86_64 and arm64 only; this is {}",
+        std::env::consts::ARCH
+    )]
     Machine,
     /// Another process is its tracer, and there can be only one.
     #[error("process {pid} is traced by process {tracer} ({name}) already; end that debugger first")]

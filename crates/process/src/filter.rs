@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::PAGE;
 use crate::Pid;
 use crate::mapping::Mapping;
+use crate::page_size;
 use crate::procfs;
 
 /// A kind of mapping: the bits of `coredump_filter`.
@@ -145,7 +145,7 @@ pub(crate) fn dumped(
         return mapping.len();
     }
     let has_header = kinds.has(Kind::ElfHeaders) && mapping.offset == 0 && mapping.read && is_elf();
-    if has_header { PAGE } else { 0 }
+    if has_header { page_size() } else { 0 }
 }
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
         }
         assert_eq!(dumped(&file, "dax-shared".parse().unwrap(), || true, || false), 0x10000);
         assert_eq!(dumped(&file, "file".parse().unwrap(), || true, || false), 0);
-        assert_eq!(dumped(&text, "elf-headers".parse().unwrap(), || false, || true), PAGE);
+        assert_eq!(dumped(&text, "elf-headers".parse().unwrap(), || false, || true), page_size());
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::fs;
 use std::ops::Range;
 
 use pagehaul_elfcore::{
-    EM_X86_64, PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader, count_section, file_header, headers_end,
-    table_end,
+    PF_R, PF_W, PF_X, PT_LOAD, PT_NOTE, ProgramHeader, count_section, file_header, headers_end, table_end,
 };
 
-use crate::PAGE;
 use crate::Pid;
+use crate::arch::HOST;
 use crate::filter::{self, Kinds};
 use crate::mapping::Mapping;
+use crate::page_size;
 
 /// What is known of where a mapping's contents are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub(crate) fn lay_out(mappings: &[Mapping], stored: &[u64], notes: &[u8], incomp
     // The PT_NOTE and a PT_LOAD for each mapping.
     let count = mappings.len() as u64 + 1;
     let notes_offset = headers_end(count);
-    let mut offset = (notes_offset + notes.len() as u64).next_multiple_of(PAGE);
+    let mut offset = (notes_offset + notes.len() as u64).next_multiple_of(page_size());
     let mut head = Vec::with_capacity(offset as usize);
     let note = ProgramHeader {
         kind: PT_NOTE,
@@ -110,7 +110,7 @@ pub(crate) fn lay_out(mappings: &[Mapping], stored: &[u64], notes: &[u8], incomp
         align: 4,
         ..ProgramHeader::default()
     };
-    head.extend(file_header(EM_X86_64, count, count, incomplete));
+    head.extend(file_header(HOST.elf_machine, count, count, incomplete));
     head.extend(note.encode());
     let mut segments = Vec::new();
     for (index, (mapping, &stored)) in mappings.iter().zip(stored).enumerate() {
@@ -123,7 +123,7 @@ pub(crate) fn lay_out(mappings: &[Mapping], stored: &[u64], notes: &[u8], incomp
             paddr: 0,
             file_size: stored,
             memory_size: mapping.len(),
-            align: PAGE,
+            align: page_size(),
         };
         head.extend(load.encode());
         if stored > 0 {
@@ -134,7 +134,7 @@ pub(crate) fn lay_out(mappings: &[Mapping], stored: &[u64], notes: &[u8], incomp
     }
     head.extend(&count_section(count)[..(notes_offset - table_end(count)) as usize]);
     head.extend(notes);
-    head.resize(head.len().next_multiple_of(PAGE as usize), 0);
+    head.resize(head.len().next_multiple_of(page_size() as usize), 0);
     let mapped = mappings.iter().map(Mapping::len).sum();
     let excluded = mapped - stored.iter().sum::<u64>();
     Layout { head, segments, size: offset, mapped, excluded }
@@ -157,6 +157,7 @@ mod tests {
     use pagehaul_elfcore::{ElfError, ElfHeaders};
 
     use super::*;
+    use crate::PAGE;
 
     #[test]
     fn segments_follow_the_head_without_gaps() {

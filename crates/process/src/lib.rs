@@ -8,6 +8,7 @@
 compile_error!("/proc and ptrace are those of Linux");
 
 mod agent;
+mod arch;
 mod arena;
 mod checkpoint;
 mod copy;
@@ -34,7 +35,6 @@ mod prepare;
 mod procfs;
 mod ptrace;
 mod queue;
-mod registers;
 mod report;
 mod run;
 mod seekable;
@@ -68,8 +68,17 @@ pub type Pid = i32;
 /// Fails on machines whose registers and system calls [`core`], [`checkpoint`] and [`restart`] do not know. Finished cores and
 /// checkpoints are read anywhere.
 pub(crate) fn check_machine() -> Result<(), ProcessError> {
-    if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(ProcessError::Machine) }
+    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        Ok(())
+    } else {
+        Err(ProcessError::Machine)
+    }
 }
 
-/// Bytes of a page on x86_64.
+/// The unit in which a core's holes are found. Pages are a multiple of it on every machine.
 pub(crate) const PAGE: u64 = 4096;
+
+/// Returns the bytes of a page of this machine.
+pub(crate) fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::Pid;
 use crate::pagemap::Pagemap;
 use crate::procfs;
-use crate::{PAGE, ProcessError};
+use crate::{PAGE, ProcessError, page_size};
 
 /// One mapping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub(crate) fn read_again(
         }
         if mapping.anonymous == 0 && mapping.swapped == 0 && !mapping.is_shared() {
             match pagemap.has_own(mapping.range.clone()) {
-                Ok(true) => mapping.anonymous = PAGE,
+                Ok(true) => mapping.anonymous = page_size(),
                 Ok(false) => {}
                 // A kernel that cannot scan.
                 Err(_) => return read(pid, tid),

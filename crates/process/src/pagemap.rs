@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::PAGE;
+use crate::page_size;
 
 /// `struct page_region` of PAGEMAP_SCAN (`include/uapi/linux/fs.h`).
 #[repr(C)]
@@ -122,11 +122,12 @@ impl Pagemap {
 /// Existing pages from a pagemap file's entries, for kernels before 6.7, which lack PAGEMAP_SCAN. Gives the address up
 /// to which it looked.
 fn present_by_entries(file: &File, window: Range<u64>, push: &mut impl FnMut(Range<u64>)) -> io::Result<u64> {
+    let page_size = page_size();
     let mut bytes = vec![0; ENTRIES];
     let mut at = window.start;
     while at < window.end {
-        let wanted = (((window.end - at) / PAGE) as usize * 8).min(ENTRIES);
-        let got = file.read_at(&mut bytes[..wanted], at / PAGE * 8)? / 8;
+        let wanted = (((window.end - at) / page_size) as usize * 8).min(ENTRIES);
+        let got = file.read_at(&mut bytes[..wanted], at / page_size * 8)? / 8;
         if got == 0 {
             // No page tables from here on.
             break;
@@ -134,11 +135,11 @@ fn present_by_entries(file: &File, window: Range<u64>, push: &mut impl FnMut(Ran
         for (index, entry) in bytes[..got * 8].as_chunks::<8>().0.iter().enumerate() {
             // Bit 63: in memory; bit 62: swapped out (Documentation/admin-guide/mm/pagemap.rst).
             if u64::from_le_bytes(*entry) >> 62 != 0 {
-                let page = at + index as u64 * PAGE;
-                push(page..page + PAGE);
+                let page = at + index as u64 * page_size;
+                push(page..page + page_size);
             }
         }
-        at += got as u64 * PAGE;
+        at += got as u64 * page_size;
     }
     Ok(window.end)
 }
@@ -146,6 +147,7 @@ fn present_by_entries(file: &File, window: Range<u64>, push: &mut impl FnMut(Ran
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PAGE;
 
     /// Both ways agree on memory of this process, of which every third page was written to.
     #[test]

@@ -8,10 +8,10 @@ use std::ops::Range;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::PAGE;
 use crate::Pid;
 use crate::layout::{Content, Segment};
 use crate::mapping::Mapping;
+use crate::page_size;
 use crate::pagemap::Pagemap;
 
 /// Bytes of addresses scanned at a time, which bounds the memory that the result takes.
@@ -183,6 +183,7 @@ fn data_ranges(
     shift: u64,
     push: &mut impl FnMut(Range<u64>),
 ) -> io::Result<()> {
+    let page_size = page_size();
     let to_file = |address: u64| address - base + shift;
     let end = to_file(window.end);
     let mut at = to_file(window.start);
@@ -192,7 +193,7 @@ fn data_ranges(
             Err(Errno::NXIO) => break,
             // A file system without SEEK_DATA: all of the file is data.
             Err(_) => {
-                let size = file.metadata()?.len().next_multiple_of(PAGE);
+                let size = file.metadata()?.len().next_multiple_of(page_size);
                 if at < size {
                     push(at - shift + base..size.min(end) - shift + base);
                 }
@@ -202,10 +203,10 @@ fn data_ranges(
         if start >= end {
             break;
         }
-        let stop = seek(file, SeekFrom::Hole(start)).unwrap_or(end).next_multiple_of(PAGE).min(end);
-        let start = start / PAGE * PAGE;
+        let stop = seek(file, SeekFrom::Hole(start)).unwrap_or(end).next_multiple_of(page_size).min(end);
+        let start = start / page_size * page_size;
         push(start - shift + base..stop - shift + base);
-        at = stop.max(start + PAGE);
+        at = stop.max(start + page_size);
     }
     Ok(())
 }

@@ -7,17 +7,16 @@ use std::mem::MaybeUninit;
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
 use pagehaul_elfcore::notes::NT_PRSTATUS;
 
-use crate::registers::GENERAL_REGISTERS;
+use crate::arch::HOST;
 
 /// Bytes of `siginfo_t` on every 64-bit architecture.
 pub(crate) const SIGINFO: usize = 128;
-/// Room for the largest register set: XSAVE with AMX takes 11 KiB.
-const REGSET_ROOM: usize = 16 << 10;
 
 /// Kinds of requests (`include/uapi/linux/ptrace.h`); C libraries give them different types.
 mod requests {
     use libc::c_uint;
 
+    pub(super) const PEEKDATA: c_uint = 2;
     pub(super) const POKEDATA: c_uint = 5;
     pub(super) const CONT: c_uint = 7;
     pub(super) const DETACH: c_uint = 17;
@@ -131,7 +130,7 @@ pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
 
 /// Returns a register set (`NT_*` number) of a stopped thread; `None` if the machine lacks these registers.
 pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = vec![0u8; REGSET_ROOM];
+    let mut bytes = vec![0u8; HOST.register_set_room];
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: the iovec names memory that is ours, as long as it says; the kernel writes to both.
     let read =
@@ -158,7 +157,17 @@ pub(crate) fn registers(tid: pid_t, kind: u32) -> io::Result<Option<Vec<u8>>> {
 /// Returns the general registers of a stopped thread of a 64-bit process.
 pub(crate) fn general_registers(tid: pid_t) -> io::Result<Vec<u8>> {
     let registers = registers(tid, NT_PRSTATUS)?.unwrap_or_default();
-    if registers.len() == GENERAL_REGISTERS { Ok(registers) } else { Err(io::ErrorKind::Unsupported.into()) }
+    if registers.len() == HOST.general_registers {
+        Ok(registers)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Reads one word of the memory of a stopped thread's process. A word of all ones counts as unreadable.
+pub(crate) fn peek(tid: pid_t, address: u64) -> io::Result<u64> {
+    // SAFETY: the kernel reads the tracee's memory. The C library passes its own place for the word, and returns the word.
+    unsafe { request(requests::PEEKDATA, tid, address as usize, 0) }.map(|word| word as u64)
 }
 
 /// Writes one word to the memory of a stopped thread's process, regardless of its protection: private memory is copied first.

@@ -2,13 +2,13 @@
 
 use pagehaul_elfcore::notes;
 
-use crate::PAGE;
 use crate::Pid;
 use crate::ProcessError;
+use crate::arch::HOST;
 use crate::mapping::Mapping;
+use crate::page_size;
 use crate::procfs::{self, Stat, Status};
 use crate::ptrace;
-use crate::registers::GENERAL_REGISTERS;
 use crate::stop::Thread;
 
 /// Registers and signals of one stopped thread.
@@ -30,9 +30,7 @@ impl ThreadState {
         let read = || -> std::io::Result<Option<Self>> {
             let Some(general) = ptrace::registers(tid, notes::NT_PRSTATUS)? else { return Ok(None) };
             let mut others = Vec::new();
-            for (kind, owner) in
-                [(notes::NT_PRFPREG, "CORE"), (notes::NT_X86_XSTATE, "LINUX"), (notes::NT_X86_SHSTK, "LINUX")]
-            {
+            for &(kind, owner) in HOST.register_sets {
                 if let Some(bytes) = ptrace::registers(tid, kind)? {
                     others.push((kind, owner, bytes));
                 }
@@ -47,7 +45,9 @@ impl ThreadState {
             }))
         };
         match read() {
-            Ok(Some(state)) if state.general.len() != GENERAL_REGISTERS => Err(ProcessError::NotX86_64(pid)),
+            Ok(Some(state)) if state.general.len() != HOST.general_registers => {
+                Err(ProcessError::Not64Bit(pid))
+            }
             Ok(state) => Ok(state),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
             Err(source) => Err(ProcessError::Trace { action: "read the registers of", tid, source }),
@@ -59,7 +59,7 @@ impl ThreadState {
         self.tid
     }
 
-    /// `struct elf_prstatus`: 336 bytes.
+    /// `struct elf_prstatus`.
     fn prstatus(&self, ticks: u64) -> Vec<u8> {
         let mut out = Fields::default();
         // No signal: it was stopped by us, not by one. What the kernel says of that stop is in NT_SIGINFO.
@@ -73,7 +73,9 @@ impl ThreadState {
             out.put(&(time % ticks * 1_000_000 / ticks).to_le_bytes());
         }
         let has_fp = self.others.iter().any(|(kind, ..)| *kind == notes::NT_PRFPREG);
-        out.put(&self.general).put(&u32::from(has_fp).to_le_bytes()).pad(336);
+        out.put(&self.general).put(&u32::from(has_fp).to_le_bytes());
+        let size = out.0.len().next_multiple_of(8);
+        out.pad(size);
         out.0
     }
 }
@@ -141,9 +143,10 @@ fn prpsinfo(pid: Pid, thread: &ThreadState, letter: u8) -> Result<Vec<u8>, Proce
 fn files(mappings: &[Mapping]) -> Vec<u8> {
     let mapped: Vec<&Mapping> = mappings.iter().filter(|mapping| mapping.has_file()).collect();
     let mut out = Fields::default();
-    out.put(&(mapped.len() as u64).to_le_bytes()).put(&PAGE.to_le_bytes());
+    let page = page_size();
+    out.put(&(mapped.len() as u64).to_le_bytes()).put(&page.to_le_bytes());
     for mapping in &mapped {
-        for word in [mapping.range.start, mapping.range.end, mapping.offset / PAGE] {
+        for word in [mapping.range.start, mapping.range.end, mapping.offset / page] {
             out.put(&word.to_le_bytes());
         }
     }
@@ -183,7 +186,7 @@ mod tests {
                 ..Stat::default()
             },
             blocked: 5,
-            general: vec![9; GENERAL_REGISTERS],
+            general: vec![9; HOST.general_registers],
             signal_info: Some([3; ptrace::SIGINFO]),
             others: vec![
                 (notes::NT_PRFPREG, "CORE", vec![8; 512]),
@@ -195,13 +198,15 @@ mod tests {
     #[test]
     fn prstatus_is_laid_out_as_the_kernel_does() {
         let bytes = thread().prstatus(100);
-        assert_eq!(bytes.len(), 336);
+        let registers = HOST.general_registers;
+        // 336 on x86_64, 392 on arm64.
+        assert_eq!(bytes.len(), registers + 120);
         assert_eq!(&bytes[24..32], &5u64.to_le_bytes(), "pr_sighold");
         assert_eq!(&bytes[32..36], &77u32.to_le_bytes(), "pr_pid");
         assert_eq!(&bytes[48..56], &2u64.to_le_bytes(), "pr_utime seconds");
         assert_eq!(&bytes[56..64], &500_000u64.to_le_bytes(), "pr_utime microseconds");
-        assert_eq!(&bytes[112..328], &[9; GENERAL_REGISTERS]);
-        assert_eq!(&bytes[328..332], &1u32.to_le_bytes(), "pr_fpvalid");
+        assert_eq!(&bytes[112..112 + registers], &vec![9; registers]);
+        assert_eq!(&bytes[112 + registers..116 + registers], &1u32.to_le_bytes(), "pr_fpvalid");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The vDSO of a process.
 
 use crate::Pid;
+use crate::arch::HOST;
 use crate::copy::{Memory, Shared};
 use crate::mapping::Mapping;
 use crate::populated::Run;
@@ -20,9 +21,11 @@ impl Vdso {
         Some(Self { address: vdso.range.start, code })
     }
 
-    /// Finds a `syscall` instruction.
+    /// Finds a system call instruction.
     pub(crate) fn system_call(&self) -> Option<u64> {
-        let at = self.code.windows(2).position(|bytes| bytes == [0x0f, 0x05])?;
+        let mut places = (0..self.code.len()).step_by(HOST.alignment);
+        let at =
+            places.find(|&at| self.code.get(at..).is_some_and(|code| code.starts_with(HOST.system_call)))?;
         Some(self.address + at as u64)
     }
 }

@@ -36,14 +36,58 @@ fn cross_program(package: &str, features: &str) -> Result<PathBuf> {
     if !has_target(Architecture::Arm64) {
         bail!("Rust has no target {target}: `scripts/setup.sh build aarch64` adds it");
     }
-    let mut command = cargo();
+    let mut command = cross_cargo("build");
     command
         .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
-        .args(["--no-default-features", "--features", features])
+        .args(["--no-default-features", "--features", features]);
+    run(command, &format!("{package} for {target}"))
+}
+
+/// Returns a cargo command that compiles C for arm64.
+fn cross_cargo(subcommand: &str) -> Command {
+    let mut command = cargo(subcommand);
+    command
         .env("CC_aarch64_unknown_linux_musl", "aarch64-linux-gnu-gcc")
         .env("AR_aarch64_unknown_linux_musl", "aarch64-linux-gnu-ar")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
-    run(command, &format!("{package} for {target}"))
+    command
+}
+
+/// The test `core` of pagehaul for arm64, and the programs that it runs.
+pub struct ProcessTests {
+    /// The test.
+    pub test: PathBuf,
+    /// The program whose cores it takes.
+    pub subject: PathBuf,
+    /// pagehaul. The test runs it by this path.
+    pub pagehaul: PathBuf,
+}
+
+/// Builds the test `core` of pagehaul for arm64. Without debug symbols, which would fill the guest's memory.
+pub fn process_tests() -> Result<ProcessTests> {
+    let build = |subcommand: &str, what: [&str; 2]| {
+        let mut command = cross_cargo(subcommand);
+        command
+            .args(["--target", Architecture::Arm64.musl(), "--package", "pagehaul"])
+            .args(["--no-default-features", "--features", "process"])
+            .args(what)
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env("CARGO_PROFILE_DEV_STRIP", "symbols");
+        command
+    };
+    let subject = run(build("build", ["--example", "subject"]), "the subject for arm64")?;
+    let mut test = build("test", ["--test", "core"]);
+    test.arg("--no-run");
+    // Cargo builds pagehaul along with the test.
+    let mut built = programs(test, "the test core for arm64")?;
+    let mut take = |name: &str| {
+        let is = |path: &PathBuf| {
+            path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name))
+        };
+        let at = built.iter().position(is).with_context(|| format!("cargo built no program {name}"))?;
+        Ok::<_, anyhow::Error>(built.swap_remove(at))
+    };
+    Ok(ProcessTests { test: take("core-")?, pagehaul: take("pagehaul")?, subject })
 }
 
 /// Builds pagehaul with the commands that workloads use: reclaim, latency, vmalloc.
@@ -70,14 +114,14 @@ pub fn pagehaul_for_plan() -> Result<PathBuf> {
 
 /// Builds pagehaul-fleet for this machine.
 pub fn fleet() -> Result<PathBuf> {
-    let mut command = cargo();
+    let mut command = cargo("build");
     command.args(["--package", "pagehaul-fleet", "--bin", "pagehaul-fleet"]);
     run(command, "pagehaul-fleet")
 }
 
 /// Builds an example of a package in release mode for this machine, and returns its path.
 pub fn example(package: &str, name: &str) -> Result<PathBuf> {
-    let mut command = cargo();
+    let mut command = cargo("build");
     command.args(["--release", "--package", package, "--example", name]);
     run(command, name)
 }
@@ -85,7 +129,7 @@ pub fn example(package: &str, name: &str) -> Result<PathBuf> {
 /// Builds a package of this workspace as a static program, and returns its path.
 fn static_program(package: &str, features: &str, with_musl: bool) -> Result<PathBuf> {
     let target = if with_musl { MUSL } else { GLIBC };
-    let mut command = cargo();
+    let mut command = cargo("build");
     command
         .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
         .args(["--no-default-features", "--features", features]);
@@ -96,11 +140,11 @@ fn static_program(package: &str, features: &str, with_musl: bool) -> Result<Path
     run(command, &format!("{package} for {target}"))
 }
 
-/// Returns a `cargo build` in this workspace that names what it has built.
-fn cargo() -> Command {
+/// Returns a cargo command in this workspace that names what it has built.
+fn cargo(subcommand: &str) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
-        .args(["build", "--locked", "--quiet", "--message-format", "json-render-diagnostics"])
+        .args([subcommand, "--locked", "--quiet", "--message-format", "json-render-diagnostics"])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
@@ -108,14 +152,18 @@ fn cargo() -> Command {
 }
 
 /// Runs a build and returns the path of the program.
-fn run(mut command: Command, what: &str) -> Result<PathBuf> {
+fn run(command: Command, what: &str) -> Result<PathBuf> {
+    programs(command, what)?.pop().with_context(|| format!("cargo built no program {what}"))
+}
+
+/// Runs a build and returns the paths of the programs.
+fn programs(mut command: Command, what: &str) -> Result<Vec<PathBuf>> {
     let output = command.output().context("running cargo")?;
     if !output.status.success() {
         bail!("building {what} failed: see cargo's messages above");
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let mut paths = text.lines().filter_map(executable);
-    paths.next_back().with_context(|| format!("cargo built no program {what}"))
+    Ok(text.lines().filter_map(executable).collect())
 }
 
 /// Returns the path of the program that one of cargo's messages reports.

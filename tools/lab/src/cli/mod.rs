@@ -61,6 +61,9 @@ enum Command {
     },
     /// Validate cores and checkpoints of real programs with gdb, lldb, elfutils and drgn. Needs root or sudo.
     ValidateProcess {
+        /// arm64 kernel in a guest of which cores are validated instead, see `lab kernels`.
+        #[arg(long, conflicts_with_all = ["only", "mib", "scratch", "record"])]
+        kernel: Option<String>,
         /// The pagehaul to validate [default: the release build next to this program].
         #[arg(long)]
         pagehaul: Option<PathBuf>,
@@ -218,7 +221,10 @@ pub fn run() -> Result<()> {
         Command::ValidateTriage { on, scenario } => {
             validate::triage::validate(&on.kernel, &release_build(on.pagehaul)?, &scenario)
         }
-        Command::ValidateProcess { pagehaul, only, mib, scratch, record } => {
+        Command::ValidateProcess { kernel: Some(kernel), pagehaul, .. } => {
+            validate::process_arm64::validate(&kernel, &release_build(pagehaul)?)
+        }
+        Command::ValidateProcess { kernel: None, pagehaul, only, mib, scratch, record } => {
             let options = validate::process::Options { parts: only, mib, scratch, record };
             validate::process::validate(&release_build(pagehaul)?, &options)
         }

@@ -4,6 +4,7 @@
 mod arm64;
 mod guests;
 pub mod process;
+pub mod process_arm64;
 mod several;
 pub mod triage;
 
