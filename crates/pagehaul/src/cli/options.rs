@@ -125,7 +125,7 @@ impl Plot {
         charts: impl FnOnce() -> String,
         sources: impl IntoIterator<Item = &'a Path>,
     ) -> anyhow::Result<()> {
-        self.plot.as_ref().map_or(Ok(()), |path| crate::files::write(path, &charts(), sources))
+        self.plot.as_ref().map_or(Ok(()), |path| crate::files::write(path, charts(), sources))
     }
 }
 
