@@ -151,7 +151,7 @@ fn follow(main: i32, moment: usize, fault: Fault, known: &Mutex<HashSet<i32>>) -
                     let acts = match fault {
                         Fault::None => false,
                         Fault::KillHelper | Fault::Signal(_) | Fault::Call(..) => true,
-                        Fault::Error(_) => can_fail(call) && is_own(main, tid),
+                        Fault::Error(_) => can_fail(call) && !is_exec_report(&registers) && is_own(main, tid),
                         Fault::FailWrite(bytes) => call == libc::SYS_write && registers.rdx == bytes,
                     };
                     trace.at = acts.then_some(call);
@@ -201,6 +201,12 @@ fn is_wait(registers: &libc::user_regs_struct) -> bool {
     let operation = registers.rsi as i32 & libc::FUTEX_CMD_MASK;
     registers.orig_rax as i64 != libc::SYS_futex
         || [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET].contains(&operation)
+}
+
+/// Whether a call reads from a child whether its exec failed: 8 bytes of a socket pair, which the kernel does not fail. The
+/// standard library would wait for the child's end (`std::process::Command::spawn`), and CRIU for its socket.
+fn is_exec_report(registers: &libc::user_regs_struct) -> bool {
+    registers.orig_rax as i64 == libc::SYS_recvfrom && registers.rdx == 8
 }
 
 /// Whether a call may fail with any error. The calls that are listed do not return, or return specific errors, which
