@@ -23,7 +23,7 @@ const SCENARIOS: [(&str, &str); 11] = [
     ("suspended", "dm-0 is suspended"),
 ];
 
-/// Crashes of a scenario that depends on the moment. Of the first four, one came when kswapd alone reclaimed memory.
+/// Crashes of a scenario that depends on the moment. Of the first five, two came when kswapd alone reclaimed memory.
 const ATTEMPTS: u32 = 4;
 /// Exit status of the script if the kernel was not doing at the crash what the scenario is about.
 const OTHER_MOMENT: i32 = 3;
