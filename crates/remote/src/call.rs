@@ -20,6 +20,8 @@ pub(crate) struct Call<'a> {
     pub(crate) most: u64,
     /// Whether the caller can use an answer that is cut.
     pub(crate) takes_cut: bool,
+    /// Query of a GET without a body that the store refuses for the same reasons.
+    pub(crate) check: Option<&'a [(&'a str, &'a str)]>,
 }
 
 impl<'a> Call<'a> {
@@ -33,6 +35,7 @@ impl<'a> Call<'a> {
             body: None,
             most: MOST_ANSWER,
             takes_cut: false,
+            check: None,
         }
     }
 }

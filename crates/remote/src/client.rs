@@ -70,6 +70,8 @@ impl Reply {
 enum Failure {
     /// Another try may succeed, after some time.
     Transient(String, Duration),
+    /// The credentials are not valid.
+    Credentials(RemoteError),
     Final(RemoteError),
 }
 
@@ -128,16 +130,30 @@ impl Client {
             tries += 1;
             match self.try_once(call) {
                 Ok(reply) => return Ok(reply),
-                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Final(error) | Failure::Credentials(error)) => return Err(error),
                 Err(Failure::Transient(why, _)) if begin.elapsed() >= self.patience => {
                     let error = RemoteError::Unreachable(format!("{why}; gave up at try {tries}"));
                     return Err(self.given_up.get_or_init(|| error).clone());
                 }
                 Err(Failure::Transient(_, least)) => {
+                    if let Some(error) = call.check.and_then(|query| self.refusal(query)) {
+                        return Err(error);
+                    }
                     thread::sleep(wait.max(least).min(MOST_WAIT));
                     wait = (wait * 2).min(MOST_WAIT);
                 }
             }
+        }
+    }
+
+    /// Returns why the store refuses all further requests. A store that refuses a body closes the connection while the body is
+    /// sent, and its answer is lost.
+    fn refusal(&self, query: &[(&str, &str)]) -> Option<RemoteError> {
+        match self.try_once(Call::new(Method::Get, query)) {
+            Err(Failure::Credentials(error) | Failure::Final(error @ RemoteError::NotFound(_))) => {
+                Some(error)
+            }
+            _ => None,
         }
     }
 
@@ -194,13 +210,20 @@ impl Client {
             return Err(Failure::Transient(answer, after));
         }
         if let Target::S3(object) = &self.target {
-            if code == "RequestTimeTooSkewed" && self.set_clock(reply.header("date")) {
+            // Stores that find a signed URL too old or not valid yet answer AccessDenied; an answer to HEAD has no code.
+            let may_be_clock = matches!(code, "RequestTimeTooSkewed" | "AccessDenied" | "");
+            if may_be_clock && status == StatusCode::FORBIDDEN && self.set_clock(reply.header("date")) {
                 return Err(Failure::Transient(answer, Duration::ZERO));
             }
-            if matches!(code, "ExpiredToken" | "InvalidToken" | "InvalidAccessKeyId" | "AccessDenied")
-                && object.renew()
-            {
+            if (is_about_credentials(code) || code == "AccessDenied") && object.renew() {
                 return Err(Failure::Transient(answer, Duration::ZERO));
+            }
+            // Some stores answer these with 400 or 404.
+            if is_about_credentials(code) {
+                return Err(Failure::Credentials(RemoteError::Denied(format!(
+                    "{answer}: {}",
+                    advice(code, &self.target)
+                ))));
             }
             let region = reply.header("x-amz-bucket-region");
             if !region.is_empty() && region != object.region() {
@@ -236,6 +259,11 @@ fn http_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
+/// Whether a store answers this code because of the credentials, whatever the request is.
+fn is_about_credentials(code: &str) -> bool {
+    matches!(code, "ExpiredToken" | "InvalidToken" | "InvalidAccessKeyId" | "SignatureDoesNotMatch")
+}
+
 /// What to do about a refusal.
 fn advice(code: &str, target: &Target) -> &'static str {
     match (code, target) {
@@ -268,16 +296,17 @@ fn read(body: Body, most: u64) -> (Vec<u8>, Option<String>) {
 /// Messages leave out the URL, which is signed.
 fn failure(error: &ureq::Error) -> Failure {
     let transient = |why: &str| Failure::Transient(why.to_owned(), Duration::ZERO);
-    let certificate = |why: &dyn std::fmt::Display| {
-        Failure::Final(RemoteError::Settings(format!(
-            "TLS: {why}; for a private certificate authority, set SSL_CERT_FILE to its certificate"
-        )))
-    };
+    let certificate = |why: String| Failure::Final(RemoteError::Settings(format!("TLS: {why}")));
     match error {
         // What the certificate check finds comes as invalid data.
-        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => certificate(error),
-        ureq::Error::Rustls(error) => certificate(error),
-        ureq::Error::Tls(why) => certificate(why),
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            match error.get_ref().and_then(|error| error.downcast_ref()) {
+                Some(error) => certificate(tls_failure(error)),
+                None => certificate(error.to_string()),
+            }
+        }
+        ureq::Error::Rustls(error) => certificate(tls_failure(error)),
+        ureq::Error::Tls(why) => certificate((*why).to_owned()),
         ureq::Error::Io(error) => transient(&error.to_string()),
         ureq::Error::Timeout(what) => transient(&format!("no answer in time ({what})")),
         ureq::Error::HostNotFound => transient("the name of the host is not known"),
@@ -290,6 +319,25 @@ fn failure(error: &ureq::Error) -> Failure {
             Failure::Final(RemoteError::Unsupported("too many redirects".to_owned()))
         }
         _ => Failure::Final(RemoteError::Settings("the URL is not valid".to_owned())),
+    }
+}
+
+fn tls_failure(error: &rustls::Error) -> String {
+    use rustls::{CertificateError as Reason, Error};
+    let clock = || Timestamp::now().strftime("%F %T UTC").to_string();
+    match error {
+        Error::InvalidCertificate(Reason::NotValidYet | Reason::NotValidYetContext { .. }) => {
+            format!(
+                "the server's certificate is not valid yet by this machine's clock ({}); set the clock",
+                clock()
+            )
+        }
+        Error::InvalidCertificate(Reason::Expired | Reason::ExpiredContext { .. }) => {
+            format!("the server's certificate has expired by this machine's clock ({})", clock())
+        }
+        error => {
+            format!("{error}; for a private certificate authority, set SSL_CERT_FILE to its certificate")
+        }
     }
 }
 

@@ -162,8 +162,15 @@ impl Upload {
     fn put(&self, number: u64, bytes: &[u8], sum: &str) -> Result<String, RemoteError> {
         let number = number.to_string();
         let query = [("partNumber", number.as_str()), ("uploadId", &self.id)];
-        let headers = [("x-amz-checksum-crc64nvme", sum)];
-        let call = Call { headers: &headers, body: Some(bytes), most: 0, ..Call::new(Method::Put, &query) };
+        // A store that refuses the part can say so before its bytes are sent.
+        let headers = [("expect", "100-continue"), ("x-amz-checksum-crc64nvme", sum)];
+        let call = Call {
+            headers: &headers,
+            body: Some(bytes),
+            most: 0,
+            check: Some(&[("max-parts", "1"), ("uploadId", &self.id)]),
+            ..Call::new(Method::Put, &query)
+        };
         let reply = self.client.send(call)?;
         match reply.header("etag") {
             "" => Err(unexpected("has no ETag")),

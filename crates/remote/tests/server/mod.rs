@@ -137,6 +137,9 @@ fn serve(
             headers.insert(name.to_ascii_lowercase(), value.to_owned());
         }
         let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+        if headers.get("expect").is_some_and(|value| value == "100-continue") {
+            let _ = writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
         let mut body = vec![0; length];
         if reader.read_exact(&mut body).is_err() {
             return;
