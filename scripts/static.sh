@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds pagehaul or pagehaul-fleet as one static file and prints its path.
-# Usage: scripts/static.sh [capture|full|fleet] [x86_64|aarch64]
+# Usage: scripts/static.sh [capture|network|full|fleet] [x86_64|aarch64]
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
+#   network  the same, and dumps on web servers and in object stores by URL
 #   full     every command
 #   fleet    pagehaul-fleet
 # The architecture is this machine's by default.
@@ -12,12 +13,13 @@ host=$(uname -m)
 arch=${2:-$host}
 target=${CARGO_TARGET_DIR:-target}
 usage() {
-    echo "static: unknown $1; usage: scripts/static.sh [capture|full|fleet] [x86_64|aarch64]" >&2
+    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet] [x86_64|aarch64]" >&2
     exit 2
 }
 program=pagehaul
 case $kind in
 capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
+network) set -- --profile capture --no-default-features --features remote; directory=capture; limit=10000000 ;;
 full) set -- --release; directory=release; limit=100000000 ;;
 fleet) set -- --release; directory=release; limit=20000000; program=pagehaul-fleet ;;
 *) usage "kind $kind" ;;
@@ -55,4 +57,6 @@ size=$(stat -c %s "$binary")
 [ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }
 # A static file names no interpreter.
 ! readelf -l "$binary" 2>/dev/null | grep -q INTERP || { echo "static: $binary is not static" >&2; exit 1; }
+# The next build of the other kind does not replace it.
+[ "$kind" != network ] || { cp "$binary" "$binary-network"; binary=$binary-network; }
 echo "$binary"

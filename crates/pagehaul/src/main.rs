@@ -32,7 +32,6 @@ mod sandbox;
 mod signals;
 mod standard_output;
 mod summary;
-#[cfg(feature = "remote")]
 mod upload;
 mod usage;
 

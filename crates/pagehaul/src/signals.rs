@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pagehaul_run::CancelToken;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -11,6 +11,13 @@ use signal_hook::low_level;
 /// Time after the first signal in which further ones are ignored. timeout(1) sends two at once, systemd may send SIGTERM and
 /// SIGHUP, and an impatient user presses Ctrl-C twice: none of them asks to lose the dump.
 const GRACE_MILLIS: u64 = 3000;
+
+static CANCELLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a signal has cancelled a run of this process.
+pub(crate) fn was_cancelled() -> bool {
+    CANCELLED.load(Ordering::Relaxed)
+}
 
 /// Makes the first SIGINT, SIGTERM or SIGHUP cancel the run. Later ones end the program at once, but not within
 /// [`GRACE_MILLIS`].
@@ -21,6 +28,7 @@ pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
         let handler = move || {
             let now = monotonic_millis();
             cancel.cancel();
+            CANCELLED.store(true, Ordering::Relaxed);
             let earlier = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             // Another thread may have handled the first signal after this one read the clock.
             if earlier.is_err_and(|first| now.saturating_sub(first) > GRACE_MILLIS) {

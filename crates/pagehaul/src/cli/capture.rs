@@ -9,15 +9,13 @@ use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_codec::FrameCompressor;
 use pagehaul_kernel::{DumpLevel, PageClass};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
-#[cfg(feature = "remote")]
-use pagehaul_physmem::file::is_url;
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_present::time::parse_duration;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
-use crate::{crash_report, files, printed, usage};
+use crate::{crash_report, files, printed, upload, usage};
 
 /// Time for the report that finds the pages to write first.
 const TRIAGE_TIME: Duration = Duration::from_secs(5);
@@ -36,16 +34,16 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
   pagehaul capture /proc/vmcore /var/crash/dump
   pagehaul capture -d cache,cache-private,free -c zlib vmcore dump
   pagehaul capture /proc/vmcore /disk1/dump.1 /disk2/dump.2
-  pagehaul capture /proc/vmcore - | ssh host 'cat > dump.flat'
+  pagehaul capture /proc/vmcore ssh://host/var/crash/dump.flat
   pagehaul capture --facts /proc/vmcore s3://crashes/host7/dump.flat
   pagehaul capture --triage --facts /proc/vmcore /var/crash/dump
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to capture
     source: PathBuf,
-    /// File to write, or s3://BUCKET/KEY, which becomes a flattened stream; `-` writes a flattened stream to standard output. Several files, each on its own disk, become the
-    /// parts of a split set: faster disks take more, and what a full or failing disk leaves the others take. Give crash all
-    /// of them, or join them with `convert`
+    /// File to write. ssh://[USER@]HOST[:PORT]/PATH and s3://BUCKET/KEY get a flattened stream, and so does standard output
+    /// (`-`). Several files, each on its own disk, become the parts of a split set: faster disks take more, and what a full or
+    /// failing disk leaves the others take. Give crash all of them, or join them with `convert`
     #[arg(required_unless_present = "dry_run")]
     output: Vec<PathBuf>,
     /// Pages to exclude: 0 to 31 (1 zero, 2 cache, 4 private cache, 8 user, 16 free), or names separated by commas (zero,
@@ -219,9 +217,10 @@ impl CaptureArguments {
     /// Writes a file next to the first output.
     fn put(&self, source: &Source, suffix: &str, text: &[u8]) -> anyhow::Result<()> {
         let Some(output) = self.output.first().filter(|path| path.as_os_str() != "-") else { return Ok(()) };
-        #[cfg(feature = "remote")]
-        if is_url(output) {
-            return crate::upload::put(&format!("{}{suffix}", output.display()), text);
+        if upload::is_remote(output) {
+            let mut url = output.clone().into_os_string();
+            url.push(suffix);
+            return upload::put(url.as_ref(), text);
         }
         write_report(output, suffix, text, self.dump.may_overwrite(), &source.memory().files())
     }

@@ -8,11 +8,11 @@ use clap::Args;
 use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::MapPolicy;
-use pagehaul_physmem::file::is_url;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
 use crate::sandbox::Sandbox;
+use crate::upload::is_remote;
 use crate::usage;
 
 /// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage
@@ -42,7 +42,7 @@ pub(crate) struct ConvertArguments {
 
 pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     let Some((output, sources)) = arguments.files.split_last() else { bail!("name a source and an output") };
-    if is_url(output) {
+    if is_remote(output) {
         return Err(usage::wrong("convert writes files; copy the result to the server"));
     }
     Sandbox::reading(sources).writing([output]).enter();

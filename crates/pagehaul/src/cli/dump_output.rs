@@ -2,27 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-#[cfg(feature = "remote")]
-use pagehaul_capture::kept_bytes;
 use pagehaul_capture::{
     CaptureError, Codecs, Compression, Format, KnownPages, Limits, Options, Target, capture_with, estimate,
+    kept_bytes,
 };
 use pagehaul_kernel::DumpLevel;
-#[cfg(feature = "remote")]
-use pagehaul_physmem::file::is_url;
-#[cfg(feature = "remote")]
 use pagehaul_present::number;
-#[cfg(feature = "remote")]
 use pagehaul_run::Progress;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::memory_use::threads_that_fit;
 use crate::printed::print;
-#[cfg(feature = "remote")]
-use crate::upload::{Uploading, most_bytes};
+use crate::upload::{Retries, Uploading, is_remote};
 use crate::{exit, run, standard_output, summary, usage};
 
 /// How a dump is written.
@@ -94,58 +89,67 @@ impl DumpOutput {
         outputs: &[PathBuf],
         selection: PageSelection,
     ) -> anyhow::Result<ExitCode> {
-        #[cfg(feature = "remote")]
-        if let Some(url) = outputs.iter().find(|output| is_url(output)) {
+        if let Some(url) = outputs.iter().find(|output| is_remote(output)) {
             return self.upload(source, url, outputs.len(), selection);
         }
         let target = if outputs.is_empty() { None } else { Some(self.target(outputs)?) };
         let options = self.options(&selection, self.format(target.as_ref()))?;
-        self.write_to(source, target, &options, selection, || Ok(()))
+        self.write_to(source, target, &options, selection, |_| Ok(()))
     }
 
-    /// Uploads a dump of `source` while it is made.
-    #[cfg(feature = "remote")]
+    /// Uploads a dump of `source` while it is made. After a lost connection it is made again, from where the upload ended.
     fn upload(
         &self,
         source: &Source,
         url: &Path,
         outputs: usize,
-        selection: PageSelection,
+        mut selection: PageSelection,
     ) -> anyhow::Result<ExitCode> {
         if outputs > 1 {
-            return Err(usage::wrong("a dump in an object store is one stream; name one URL"));
+            return Err(usage::wrong("a dump that goes to another machine is one stream; name one URL"));
         }
         if self.checksums {
-            return Err(usage::wrong(
-                "--checksums are for files; the object store keeps checksums of an upload",
-            ));
+            return Err(usage::wrong("--checksums are for files; name a file"));
         }
+        let mut retries = Retries::new();
+        loop {
+            let start = Instant::now();
+            match self.upload_once(source, url, selection.clone()) {
+                Err(error) if retries.wait(&error) => {
+                    if !self.reporting.is_quiet() {
+                        tell!("pagehaul: {error:#}; trying again");
+                    }
+                }
+                ended => return ended,
+            }
+            selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
+        }
+    }
+
+    fn upload_once(&self, source: &Source, url: &Path, selection: PageSelection) -> anyhow::Result<ExitCode> {
         let format = self.format.map_or(Format::Flattened, FormatArgument::format);
         let mut options = self.options(&selection, format)?;
-        let kept = about(source, kept_bytes(source, &options, &Progress::default()))?;
-        let uploading = Uploading::begin(url, most_bytes(source, kept))?;
+        let kept = || about(source, kept_bytes(source, &options, &Progress::default()));
+        let uploading = Uploading::begin(url, source, kept)?;
         options.threads = threads_that_fit(self.threads.count(), uploading.memory());
         let target = Target::Pipe { name: url.to_owned(), pipe: uploading.pipe() };
-        self.write_to(source, Some(target), &options, selection, || {
-            let uploaded = uploading.finish()?;
+        self.write_to(source, Some(target), &options, selection, |is_whole| {
+            let uploaded = uploading.finish(is_whole)?;
             if uploaded.resumed > 0 && !self.reporting.is_quiet() {
-                tell!(
-                    "pagehaul: {} were in the store from an earlier upload",
-                    number::bytes(uploaded.resumed)
-                );
+                tell!("pagehaul: {} were there from an earlier upload", number::bytes(uploaded.resumed));
             }
             Ok(())
         })
     }
 
-    /// Writes a dump to a target. `finish` completes it before the report is printed.
+    /// Writes a dump to a target. `finish` completes it before the report is printed; it gets whether there is a dump.
     fn write_to(
         &self,
         source: &Source,
         target: Option<Target>,
         options: &Options,
         selection: PageSelection,
-        finish: impl FnOnce() -> anyhow::Result<()>,
+        finish: impl FnOnce(bool) -> anyhow::Result<()>,
     ) -> anyhow::Result<ExitCode> {
         let (fit, wanted) = (options.threads, self.threads.count());
         if self.verbose && fit < wanted {
@@ -157,12 +161,13 @@ impl DumpOutput {
             Some(target) => capture_with(source, target, options, &selection.known, progress),
             None => estimate(source, options, progress),
         })?;
-        let mut report = about(source, result)?;
-        report.warnings.extend(selection.warnings);
         let output_taken = matches!(target, Some(Target::Stdout));
         // The other end of a pipe reads until this one is closed.
         drop(target);
-        finish()?;
+        // An upload that failed is why its pipe is broken.
+        finish(result.is_ok())?;
+        let mut report = about(source, result)?;
+        report.warnings.extend(selection.warnings);
         let manner = self.reporting.manner(output_taken);
         print(&report, Some(peak), manner, || summary::render(&report, peak, self.verbose));
         Ok(match summary::failure(&report) {

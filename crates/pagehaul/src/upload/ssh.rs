@@ -1,0 +1,407 @@
+//! Dumps over ssh, by the system's client and a shell, `dd` and `sha256sum` on the other host.
+//!
+//! The stream goes to `PATH.incomplete`, which gets its name once it is complete. Another upload sends what is missing: it
+//! compares the checksum of what is there with that of as many bytes of its own stream, and skips them.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use sha2::{Digest, Sha256};
+
+use super::{ConnectionLost, PATIENCE, Stream, Uploaded};
+
+const SCHEME: &str = "ssh://";
+/// Bytes whose checksum tells a stream of another crash, or with other options, before more is skipped.
+const FIRST: u64 = 1 << 20;
+/// Bytes of messages that are kept.
+const MOST_MESSAGE: u64 = 64 << 10;
+/// Exit status of the client when the connection fails.
+const CONNECTION: i32 = 255;
+
+/// Prints what is there: `exists`, or the size of the unfinished file with the checksums of its first bytes and of all.
+const LOOK: &str = r#"p=$1.incomplete; if [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; elif [ -s "$p" ]; then n=$(wc -c <"$p"); echo pagehaul $n $(head -c 1048576 "$p" | head -c $n | sha256sum) $(head -c $n "$p" | sha256sum); else echo pagehaul 0; fi"#;
+/// Writes at an offset: bytes of an earlier connection that arrive late are the same, and go to the same place.
+const APPEND: &str = r#"umask 077; exec dd of="$1.incomplete" bs=1048576 seek="$2" oflag=seek_bytes iflag=fullblock conv=notrunc,fsync status=none"#;
+/// Keeps the unfinished file of another stream.
+const ASIDE: &str =
+    r#"n=1; while [ -e "$1.incomplete.$n" ]; do n=$((n+1)); done; mv "$1.incomplete" "$1.incomplete.$n""#;
+/// Gives the file its name, unless that is taken. Says `done` again if the answer was lost.
+const FINISH: &str = r#"p=$1.incomplete; if [ -e "$p" ]; then [ "$(wc -c <"$p")" -eq "$2" ] || { echo pagehaul size; exit; }; if ln "$p" "$1" 2>/dev/null || [ "$1" -ef "$p" ]; then rm "$p"; elif [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; exit; else mv -n "$p" "$1" || exit 1; fi; else [ "$(wc -c <"$1")" -eq "$2" ] || { echo pagehaul size; exit; }; fi; sync "$1" "${1%/*}/" 2>/dev/null || sync; echo pagehaul done"#;
+
+/// Returns whether a dump of this name goes over ssh.
+pub(super) fn is_ssh(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().starts_with(SCHEME.as_bytes())
+}
+
+/// A file of another host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Target {
+    /// `HOST` or `USER@HOST`.
+    host: String,
+    port: Option<u16>,
+    path: String,
+}
+
+impl Target {
+    fn parse(url: &str) -> Result<Self, &'static str> {
+        let rest = url.strip_prefix(SCHEME).unwrap_or(url);
+        let (authority, path) = rest.split_once('/').ok_or("expected ssh://[USER@]HOST[:PORT]/PATH")?;
+        let (user, host) =
+            authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        let (host, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or("expected [HOST]:PORT")?)),
+            None => host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))),
+        };
+        let port = match port.map(str::parse) {
+            None => None,
+            Some(Ok(port)) => Some(port),
+            Some(Err(_)) => return Err("the port is not a number"),
+        };
+        // The client takes what starts with a hyphen for an option, and may pass names to a shell.
+        let is_name = |name: &str| {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:%".contains(&byte);
+            !name.is_empty() && !name.starts_with('-') && name.bytes().all(plain)
+        };
+        if !is_name(host) || user.is_some_and(|user| !is_name(user) || user.contains(':')) {
+            return Err("the host or the user has characters that names do not have");
+        }
+        if path.is_empty() || path.ends_with('/') || path.chars().any(char::is_control) {
+            return Err("expected the path of a file, without control characters");
+        }
+        let host = user.map_or_else(|| host.to_owned(), |user| format!("{user}@{host}"));
+        Ok(Self { host, port, path: format!("/{path}") })
+    }
+
+    /// A command that runs a script on the host, with the path and `argument` as its arguments.
+    fn command(&self, script: &str, argument: &str) -> Command {
+        let client = std::env::var("PAGEHAUL_SSH").unwrap_or_default();
+        let mut words = client.split_ascii_whitespace();
+        let mut command = Command::new(words.next().unwrap_or("ssh"));
+        command.args(words);
+        for option in
+            ["BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=15", "ServerAliveCountMax=4"]
+        {
+            command.args(["-o", option]);
+        }
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        let words = [script, "sh", &self.path, argument].map(quote).join(" ");
+        command.args(["--", &self.host, &format!("exec sh -c {words}")]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}
+
+/// Quotes a word for a shell.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The unfinished file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Unfinished {
+    size: u64,
+    first: String,
+    whole: String,
+}
+
+/// An upload that has begun.
+pub(super) struct Session {
+    target: Target,
+    url: String,
+    there: Option<Unfinished>,
+}
+
+impl Session {
+    /// Begins an upload, or continues an earlier one. Fails if there is a file of this name: none is replaced.
+    pub(super) fn begin(url: &str) -> anyhow::Result<Self> {
+        let target = Target::parse(url).map_err(|why| anyhow!("cannot write {url}: {why}"))?;
+        let mut session = Self { target, url: url.to_owned(), there: None };
+        let answer = session.ask(LOOK, "")?;
+        let words: Vec<_> = answer.iter().map(String::as_str).collect();
+        session.there = match words.as_slice() {
+            ["exists"] => bail!(session.exists()),
+            ["0"] => None,
+            // Without sha256sum there are no sums.
+            [size, rest @ ..] => Some(Unfinished {
+                size: size.parse().map_err(|_| session.odd(&answer))?,
+                first: rest.first().copied().unwrap_or_default().to_owned(),
+                whole: rest.get(2).copied().unwrap_or_default().to_owned(),
+            }),
+            [] => return Err(session.odd(&answer)),
+        };
+        Ok(session)
+    }
+
+    /// Uploads all that `stream` has. The file exists once this returns.
+    pub(super) fn send(&self, stream: &mut Stream) -> anyhow::Result<Uploaded> {
+        let mut first = Vec::new();
+        let mut resumed = 0;
+        if let Some(there) = &self.there {
+            match skip(stream, there).context("the dump cannot be read")? {
+                Skipped::Same => resumed = there.size,
+                Skipped::OtherFromStart(bytes) => {
+                    self.ask(ASIDE, "")?;
+                    first = bytes;
+                }
+                // The bytes are gone: they are made again.
+                Skipped::Other => {
+                    self.ask(ASIDE, "")?;
+                    return Err(self.lost("what is there differs from the dump, which is sent again", true));
+                }
+            }
+        }
+        let sent = self.append(&mut first.as_slice().chain(stream), resumed)?;
+        self.finish(resumed + sent)?;
+        Ok(Uploaded { resumed })
+    }
+
+    /// Writes a stream from `offset` on. Returns its bytes.
+    fn append(&self, stream: &mut impl Read, offset: u64) -> anyhow::Result<u64> {
+        let mut command = self.target.command(APPEND, &offset.to_string());
+        let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| self.no_client(&error))?;
+        let mut input = child.stdin.take().context("the client's input is a pipe")?;
+        let mut sent = 0;
+        let mut buffer = vec![0; 256 << 10];
+        let copied = loop {
+            let count = match stream.read(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => break Err(error),
+            };
+            // Why it took no more is in its messages.
+            if input.write_all(&buffer[..count]).is_err() {
+                break Ok(());
+            }
+            sent += count as u64;
+        };
+        drop(input);
+        let (_, status, message) = wait(child).map_err(|error| self.no_client(&error))?;
+        copied.context("the dump cannot be read")?;
+        if status.success() { Ok(sent) } else { Err(self.failed(status, &message, sent > 0)) }
+    }
+
+    fn finish(&self, size: u64) -> anyhow::Result<()> {
+        let start = Instant::now();
+        loop {
+            match self.ask(FINISH, &size.to_string()) {
+                Ok(answer) => {
+                    return match answer.first().map(String::as_str) {
+                        Some("done") => Ok(()),
+                        Some("exists") => Err(self.exists()),
+                        Some("size") => Err(self.lost("not all that was sent is there", true)),
+                        _ => Err(self.odd(&answer)),
+                    };
+                }
+                Err(error) if error.is::<ConnectionLost>() && start.elapsed() < PATIENCE => {
+                    thread::sleep(Duration::from_secs(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Runs a script on the host, and returns the words of its answer.
+    fn ask(&self, script: &str, argument: &str) -> anyhow::Result<Vec<String>> {
+        let spawned =
+            self.target.command(script, argument).spawn().map_err(|error| self.no_client(&error))?;
+        let (output, status, message) = wait(spawned).map_err(|error| self.no_client(&error))?;
+        if !status.success() {
+            return Err(self.failed(status, &message, false));
+        }
+        // A login shell may print more.
+        let words = output.lines().rev().find_map(|line| line.strip_prefix("pagehaul "));
+        Ok(words.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect())
+    }
+
+    fn failed(&self, status: ExitStatus, message: &str, progress: bool) -> anyhow::Error {
+        let why = last_line(message).unwrap_or_else(|| format!("the ssh client ended with {status}"));
+        // The client is not let in, now or later.
+        let refused =
+            ["Permission denied (", "Host key verification failed"].iter().any(|text| message.contains(text));
+        match status.code() {
+            Some(CONNECTION) | None if !refused => self.lost(&why, progress),
+            _ => self.error(&why),
+        }
+    }
+
+    fn lost(&self, why: &str, progress: bool) -> anyhow::Error {
+        let error = self.error(why).to_string();
+        ConnectionLost { why: error, progress }.into()
+    }
+
+    fn error(&self, why: &str) -> anyhow::Error {
+        let url = &self.url;
+        anyhow!(
+            "cannot write {url}: {why}; what was sent is in {}.incomplete, and the same command continues there",
+            self.target.path
+        )
+    }
+
+    fn exists(&self) -> anyhow::Error {
+        anyhow!(
+            "cannot write {}: there is a file of this name, and none is replaced; choose another",
+            self.url
+        )
+    }
+
+    fn odd(&self, answer: &[String]) -> anyhow::Error {
+        let answer = answer.join(" ").escape_debug().to_string();
+        anyhow!(
+            "cannot write {}: expected a shell with wc, head, dd and sha256sum there; it answers \"{answer}\"",
+            self.url
+        )
+    }
+
+    fn no_client(&self, error: &io::Error) -> anyhow::Error {
+        anyhow!("cannot write {}: cannot run the ssh client (PAGEHAUL_SSH names another): {error}", self.url)
+    }
+}
+
+/// What the unfinished file has of the stream.
+enum Skipped {
+    Same,
+    /// Its first bytes differ. Those of the stream.
+    OtherFromStart(Vec<u8>),
+    Other,
+}
+
+/// Reads as many bytes as are there, and compares them.
+fn skip(stream: &mut impl Read, there: &Unfinished) -> io::Result<Skipped> {
+    let mut first = Vec::new();
+    stream.take(there.size.min(FIRST)).read_to_end(&mut first)?;
+    if hex(Sha256::digest(&first).as_slice()) != there.first {
+        return Ok(Skipped::OtherFromStart(first));
+    }
+    let mut whole = Sha256::new_with_prefix(&first);
+    let mut left = there.size - first.len() as u64;
+    let mut buffer = vec![0; 256 << 10];
+    while left > 0 {
+        let room = left.min(buffer.len() as u64) as usize;
+        let count = stream.read(&mut buffer[..room])?;
+        if count == 0 {
+            return Ok(Skipped::Other);
+        }
+        whole.update(&buffer[..count]);
+        left -= count as u64;
+    }
+    Ok(if hex(whole.finalize().as_slice()) == there.whole { Skipped::Same } else { Skipped::Other })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Waits for the client. Returns its output, status and messages.
+fn wait(mut child: Child) -> io::Result<(String, ExitStatus, String)> {
+    let messages = child.stderr.take();
+    let reader = thread::spawn(move || messages.map_or_else(String::new, text));
+    let output = child.stdout.take().map_or_else(String::new, text);
+    let status = child.wait()?;
+    Ok((output, status, reader.join().unwrap_or_default()))
+}
+
+/// Reads all, and keeps the first bytes.
+fn text(mut pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    let _ = (&mut pipe).take(MOST_MESSAGE).read_to_end(&mut bytes);
+    let _ = io::copy(&mut pipe, &mut io::sink());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The last line that is not empty, as it can be shown.
+fn last_line(message: &str) -> Option<String> {
+    let line = message.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    Some(line.chars().filter(|character| !character.is_control()).take(300).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn urls_are_parsed_or_refused() {
+        let target = |host: &str, port, path: &str| Ok(Target { host: host.into(), port, path: path.into() });
+        assert_eq!(Target::parse("ssh://host/a b/c'd"), target("host", None, "/a b/c'd"));
+        assert_eq!(Target::parse("ssh://root@10.0.2.2:2222/x"), target("root@10.0.2.2", Some(2222), "/x"));
+        assert_eq!(Target::parse("ssh://[fe80::1%eth0]:22/x"), target("fe80::1%eth0", Some(22), "/x"));
+        for url in [
+            "ssh://host",
+            "ssh://host/",
+            "ssh://host/directory/",
+            "ssh:///x",
+            "ssh://-oProxyCommand=id/x",
+            "ssh://-l@host/x",
+            "ssh://user:secret@host/x",
+            "ssh://ho$(id)st/x",
+            "ssh://host:x/y",
+            "ssh://[::1]22/x",
+            "ssh://host/a\nb",
+        ] {
+            assert!(Target::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_compared() {
+        let stream: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8).collect();
+        let sum = |bytes: &[u8]| hex(Sha256::digest(bytes).as_slice());
+        let there = |bytes: &[u8]| Unfinished {
+            size: bytes.len() as u64,
+            first: sum(&bytes[..bytes.len().min(FIRST as usize)]),
+            whole: sum(bytes),
+        };
+        for size in [1, 1000, 1 << 20, 2_000_000, 3_000_000] {
+            let mut rest = stream.as_slice();
+            assert!(matches!(skip(&mut rest, &there(&stream[..size])).unwrap(), Skipped::Same), "{size}");
+            assert_eq!(rest, &stream[size..]);
+        }
+        let mut other = stream.clone();
+        other[10] ^= 1;
+        let Skipped::OtherFromStart(first) =
+            skip(&mut stream.as_slice(), &there(&other[..2_000_000])).unwrap()
+        else {
+            panic!("the first bytes differ");
+        };
+        assert_eq!(first, &stream[..FIRST as usize]);
+        other[10] ^= 1;
+        other[1_500_000] ^= 1;
+        let longer = [&stream[..], b"more"].concat();
+        for other in [&other[..2_000_000], &longer] {
+            assert!(matches!(skip(&mut stream.as_slice(), &there(other)).unwrap(), Skipped::Other));
+        }
+    }
+
+    #[test]
+    fn messages_are_one_line() {
+        assert_eq!(last_line("Warning: added\r\nssh: \u{1b}[31mlost\n\n").as_deref(), Some("ssh: [31mlost"));
+        assert_eq!(last_line("\n"), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn a_shell_takes_a_quoted_word_as_it_is(word in "[ -~äß]{0,20}") {
+            let line = format!("printf %s {}", quote(&word));
+            let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+            prop_assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_refused(text in ".{0,40}") {
+            if let Ok(target) = Target::parse(&format!("ssh://{text}")) {
+                prop_assert!(!target.host.starts_with('-') && target.path.starts_with('/'));
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Captures over ssh, with a program that stands for the client and runs the commands on this machine. The lab has a real server
+//! (`tools/lab/tests/ssh.rs`).
+
+mod common {
+    pub mod setup;
+}
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use common::setup::Setup;
+
+/// Fails once as a file next to it says: `cut` after so many bytes of the dump, `kill` likewise, and kills the capture.
+const CLIENT: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+while [ "$1" != -- ]; do shift; done
+echo "$2" >>"$here/hosts"
+fail() {
+    head -c "$(cat "$here/$1")" | sh -c "$2"
+    rm "$here/$1"
+}
+case $3 in *"dd of="*)
+    if [ -e "$here/cut" ]; then
+        fail cut "$3"
+        echo "Connection to $2 closed by remote host." >&2
+        exit 255
+    elif [ -e "$here/kill" ]; then
+        fail kill "$3"
+        kill -9 $PPID
+        exit 255
+    fi
+esac
+exec sh -c "$3"
+"#;
+
+/// A vmcore, its stream, and a directory of the other host.
+struct Scene {
+    setup: Setup,
+    stream: Vec<u8>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let setup = Setup::with_noise(3);
+        let stream = setup.run(&["capture", "-q", "-d", "0", "vmcore", "-"]).stdout;
+        fs::create_dir(setup.path("client")).unwrap();
+        fs::create_dir(setup.path("far")).unwrap();
+        fs::write(setup.path("client/ssh"), CLIENT).unwrap();
+        fs::set_permissions(setup.path("client/ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+        Self { setup, stream }
+    }
+
+    /// A file of the other host.
+    fn far(&self, name: &str) -> PathBuf {
+        self.setup.path("far").join(name)
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("ssh://dump@host{}", self.far(name).display())
+    }
+
+    fn command(&self, arguments: &[&str], name: &str) -> Command {
+        let mut command = self.setup.command(&["capture", "-d", "0"]);
+        command.args(arguments).args(["vmcore", &self.url(name)]);
+        command.env("PAGEHAUL_SSH", self.setup.path("client/ssh"));
+        command
+    }
+
+    fn capture(&self, arguments: &[&str], name: &str) -> Output {
+        self.command(arguments, name).output().unwrap()
+    }
+
+    fn fails_at(&self, fault: &str, bytes: usize) {
+        fs::write(self.setup.path("client").join(fault), bytes.to_string()).unwrap();
+    }
+
+    /// Expects that the file is the stream.
+    fn assert_whole(&self, output: &Output, name: &str) {
+        assert!(output.status.success(), "{}", told(output));
+        assert!(fs::read(self.far(name)).unwrap() == self.stream, "{name}");
+        assert!(!self.far(&format!("{name}.incomplete")).exists(), "{name}");
+    }
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_capture_over_ssh_is_the_stream_that_a_pipe_gets() {
+    let scene = Scene::new();
+    for name in ["dump", "with 'quotes' and spaces", "$(touch injected); `touch injected` & \\ \"", "-n", "*"]
+    {
+        let output = scene.capture(&["--facts"], name);
+        scene.assert_whole(&output, name);
+        let mode = fs::metadata(scene.far(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    assert!(!scene.setup.path("injected").exists() && !scene.far("injected").exists());
+    let hosts = fs::read_to_string(scene.setup.path("client/hosts")).unwrap();
+    assert!(hosts.lines().all(|host| host == "dump@host"), "{hosts}");
+    // No file replaces another.
+    let again = scene.capture(&["--force", "-c", "none"], "dump");
+    assert_eq!(again.status.code(), Some(1));
+    assert!(told(&again).contains("none is replaced"), "{}", told(&again));
+    assert!(fs::read(scene.far("dump")).unwrap() == scene.stream);
+}
+
+#[test]
+fn a_lost_connection_does_not_cost_the_dump() {
+    let scene = Scene::new();
+    for (number, bytes) in [0, 1, 1_500_000, scene.stream.len() - 1].into_iter().enumerate() {
+        scene.fails_at("cut", bytes);
+        let name = number.to_string();
+        let output = scene.capture(&[], &name);
+        scene.assert_whole(&output, &name);
+        assert!(told(&output).contains("closed by remote host"), "{}", told(&output));
+        assert_eq!(told(&output).contains("were there"), bytes > 0, "{}", told(&output));
+    }
+}
+
+#[test]
+fn a_capture_that_is_killed_continues() {
+    let scene = Scene::new();
+    for threads in ["1", "2"] {
+        scene.fails_at("kill", 2_000_000);
+        let killed = scene.capture(&["-t", "1"], threads);
+        assert_eq!(killed.status.code(), None, "{}", told(&killed));
+        assert!(!scene.far(threads).exists());
+        let incomplete = scene.far(&format!("{threads}.incomplete"));
+        assert_eq!(fs::read(&incomplete).unwrap(), scene.stream[..2_000_000]);
+        // Readers take it for what it is.
+        let info = scene.setup.run(&["info", incomplete.to_str().unwrap()]);
+        let text = String::from_utf8_lossy(&info.stdout);
+        assert!(!info.status.success() || text.contains("INCOMPLETE"), "{info:?}");
+        let output = scene.capture(&["-t", threads], threads);
+        scene.assert_whole(&output, threads);
+        assert!(told(&output).contains("were there"), "{}", told(&output));
+    }
+}
+
+#[test]
+fn what_another_dump_left_is_kept() {
+    let scene = Scene::new();
+    let longer = [&scene.stream[..], b"more"].concat();
+    let mut later = scene.stream.clone();
+    later[2_500_000] ^= 1;
+    for (name, left) in [("first", &b"another dump"[..]), ("longer", &longer), ("later", &later)] {
+        fs::write(scene.far(&format!("{name}.incomplete")), left).unwrap();
+        let output = scene.capture(&[], name);
+        scene.assert_whole(&output, name);
+        assert!(fs::read(scene.far(&format!("{name}.incomplete.1"))).unwrap() == left, "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_explained() {
+    let scene = Scene::new();
+    let fails = |output: Output, reason: &str| {
+        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+        assert!(told(&output).contains(reason), "{}", told(&output));
+        assert_eq!(told(&output).lines().filter(|line| line.starts_with("pagehaul: cannot")).count(), 1);
+    };
+    fails(scene.capture(&[], "none/dump"), "No such file or directory");
+    let client = |script: &str| {
+        let path = scene.setup.path("client/other");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        scene.command(&[], "dump").env("PAGEHAUL_SSH", path).output().unwrap()
+    };
+    fails(
+        client("echo 'dump@host: Permission denied (publickey).' >&2; exit 255"),
+        "Permission denied (publickey)",
+    );
+    fails(client("echo 'Welcome!'"), "expected a shell");
+    let none = scene.command(&[], "dump").env("PAGEHAUL_SSH", "/nonexistent/ssh").output().unwrap();
+    fails(none, "cannot run the ssh client");
+    for url in ["ssh://-oProxyCommand=id/dump", "ssh://host/", "ssh://user:secret@host/dump"] {
+        let output = scene.setup.run(&["capture", "vmcore", url]);
+        fails(output, "cannot write ssh://");
+    }
+    for arguments in [&["vmcore", &scene.url("a"), "other"][..], &["--checksums", "vmcore", &scene.url("a")]]
+    {
+        let output = scene.setup.run(&[&["capture"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    }
+    assert_eq!(scene.setup.run(&["convert", "vmcore", &scene.url("a")]).status.code(), Some(2));
+    assert!(fs::read_dir(scene.setup.path("far")).unwrap().next().is_none());
+}
