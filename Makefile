@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-spark test-packages test-kdump test-arm64 test-arm64-emulator static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-spark test-packages test-kdump test-arm64 test-arm64-emulator test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -25,6 +25,8 @@ help:
 	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
+	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
+	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
 	@echo "make test-arm64         the binary for arm64 in an emulator; crashes of every arm64 kernel; packages in an arm64 guest"
 	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
@@ -74,7 +76,7 @@ test: setup check guide static
 	scripts/test_packages.sh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
-test-full: test test-spark
+test-full: test test-spark test-store test-upload
 	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
 	# Crashes up to four times, until tasks reclaim memory at that moment.
@@ -132,6 +134,16 @@ packages: setup
 # Installs and removes both packages in a clean Debian root.
 test-packages: setup
 	scripts/test_packages.sh
+
+# Captures to a real S3 server, through a network with faults. Not part of `make test`: building the server needs Go and two minutes
+# of a CPU.
+test-store: setup
+	server=$$(scripts/versitygw.sh) && PAGEHAUL_VERSITYGW=$$server cargo test --locked -p pagehaul --test object_store -- --ignored
+
+# A capture kernel of 1990 that sends its dump to the host, to the same server and over ssh.
+test-upload: setup
+	cargo build --release --locked -p lab
+	server=$$(scripts/versitygw.sh) && $(TARGET)/release/lab kdump-upload --server "$$server"
 
 # Debian 12 and 13 guests with their own kdump-tools: with pagehaul-kdump installed, to the disk and over ssh, and with it removed.
 test-kdump: setup

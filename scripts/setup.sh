@@ -72,6 +72,9 @@ need_test_programs() {
     need zstd zstd
     # A judge of interrupted dumps.
     lacks /usr/bin/python3 -c 'import kdumpfile' && packages="$packages python3-libkdumpfile"
+    # Wrong clocks and certificates, for captures to a store.
+    need faketime faketime
+    need openssl openssl
     lacks test -d /usr/lib/postgresql && packages="$packages postgresql"
     # The packages are installed into a clean Debian root.
     need debootstrap debootstrap
