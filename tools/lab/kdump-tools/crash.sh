@@ -1,5 +1,5 @@
 # Installs or removes pagehaul's package, and crashes. /lab/verb says which. ssh: installs it and sends the dump to the
-# host; measure: installs it, and has the capture kernel run measure.sh.
+# host; measure: installs it, and has the capture kernel run measure.sh; upload: has it run upload.sh.
 say() {
     echo "PHLAB $*"
 }
@@ -32,6 +32,17 @@ measure)
     printf '[Service]\nExecStart=\nExecStart=/bin/sh /lab/measure.sh\n' \
         >/etc/systemd/system/kdump-tools-dump.service.d/lab.conf
     ;;
+upload)
+    mkdir -p -m 700 /root/.ssh
+    for file in kdump_id_rsa known_hosts config; do
+        install -m 600 /lab/$file /root/.ssh/
+    done
+    mkdir -p /etc/systemd/system/kdump-tools-dump.service.d
+    printf '[Service]\nExecStart=\nExecStart=/bin/sh /lab/upload.sh\n' \
+        >/etc/systemd/system/kdump-tools-dump.service.d/lab.conf
+    # As a time server sets it. The clock of the hardware stays as it is.
+    date -s "@$(cat /lab/now)"
+    ;;
 install) dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed" ;;
 remove) dpkg -r pagehaul-kdump || say error "dpkg -r failed" ;;
 esac
@@ -43,7 +54,7 @@ done
 say status "$(kdump-config status)"
 say version "$(makedumpfile -v | head -n 1)"
 # A line for each file that dpkg does not know as it is.
-[ "$verb" = measure ] || say verify "$(dpkg --verify makedumpfile kdump-tools | tr '\n' ' ')"
+case $verb in measure | upload) ;; *) say verify "$(dpkg --verify makedumpfile kdump-tools | tr '\n' ' ')" ;; esac
 say diverted "$(dpkg-divert --list '*makedumpfile*')"
 sync
 say crash

@@ -88,6 +88,7 @@ fn boot(config: &Config, tools: &Tools, kernel: &Kernel, draft: &Path) -> Result
         accelerator: config.accelerator,
         disks: std::slice::from_ref(&files),
         network: false,
+        clock: None,
         devices: &["vmcoreinfo"],
         directory: &sockets.0,
         silence: Duration::from_secs(900),

@@ -112,6 +112,11 @@ pub fn pagehaul_for_plan() -> Result<PathBuf> {
     )
 }
 
+/// Builds pagehaul for capture kernels with object stores.
+pub fn pagehaul_for_upload() -> Result<PathBuf> {
+    static_program("pagehaul", "remote", has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]))
+}
+
 /// Builds pagehaul-fleet for this machine.
 pub fn fleet() -> Result<PathBuf> {
     let mut command = cargo("build");

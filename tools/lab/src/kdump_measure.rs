@@ -46,7 +46,7 @@ pub fn table(deb: &Path) -> Result<String> {
         ("pagehaul-kdump.deb", package.as_slice()),
         ("verb", b"measure\n"),
     ])?;
-    let said = guest.run(Boot { crashkernel: CRASHKERNEL, crashes: true, network: false })?;
+    let said = guest.run(Boot { crashkernel: CRASHKERNEL, crashes: true, network: false, clock: None })?;
     let mut out = String::from(
         "| program | options | disk | savecore s | dump MiB | peak RssAnon MiB | least MemAvailable MiB | allocstall | \
          pgscan | nr_vmscan_write |\n|---|---|---|---|---|---|---|---|---|---|\n",

@@ -140,7 +140,12 @@ pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
         }
         let guest = Guest { release, tools, directory: draft, disk: draft.join("root.disk") };
         guest.put(&[("run.sh", PREPARE.as_bytes())])?;
-        let said = guest.run(Boot { crashkernel: release.crashkernel, crashes: false, network: false })?;
+        let said = guest.run(Boot {
+            crashkernel: release.crashkernel,
+            crashes: false,
+            network: false,
+            clock: None,
+        })?;
         ensure!(
             said.iter().any(|(what, _)| what == "prepared"),
             "the guest ended before kdump-tools was ready"
@@ -165,6 +170,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) crashkernel: &'a str,
     pub(crate) crashes: bool,
     pub(crate) network: bool,
+    /// The time that its hardware clock has at first.
+    pub(crate) clock: Option<&'a str>,
 }
 
 impl<'a> Guest<'a> {
@@ -205,7 +212,7 @@ impl<'a> Guest<'a> {
             let crashkernel =
                 if verb == Verb::Install { CHECKED_CRASHKERNEL } else { self.release.crashkernel };
             let network = verb == Verb::Ssh;
-            let said = self.run(Boot { crashkernel, crashes: true, network })?;
+            let said = self.run(Boot { crashkernel, crashes: true, network, clock: None })?;
             if verb == Verb::Install {
                 self.check_findings(&said)?;
             }
@@ -312,7 +319,7 @@ impl<'a> Guest<'a> {
 
     /// Boots the guest until it powers off, or until its capture kernel reboots. Returns its messages.
     pub(crate) fn run(&self, boot: Boot<'_>) -> Result<Vec<(String, String)>> {
-        let Boot { crashkernel, crashes, network } = boot;
+        let Boot { crashkernel, crashes, network, clock } = boot;
         let sockets = SocketDirectory::new()?;
         let disk = Disk { serial: "root", path: self.disk.clone(), write_rate: None, log: None };
         let mut vm = Machine {
@@ -326,6 +333,7 @@ impl<'a> Guest<'a> {
             accelerator: Accelerator::Tcg,
             disks: &[disk],
             network,
+            clock,
             devices: &["virtio-rng-pci"],
             directory: &sockets.0,
             // mkinitramfs says nothing for minutes.

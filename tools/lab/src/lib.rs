@@ -27,6 +27,7 @@ mod initramfs;
 pub mod kdump_measure;
 pub mod kdump_plan;
 pub mod kdump_tools;
+pub mod kdump_upload;
 pub mod kernels;
 mod kexec;
 pub mod kmodule;

@@ -50,6 +50,8 @@ pub struct Machine<'a> {
     pub disks: &'a [Disk],
     /// Whether it has a network: QEMU's own, in which 10.0.2.2 is the host's loopback interface.
     pub network: bool,
+    /// The time that its hardware clock has at first, instead of the host's.
+    pub clock: Option<&'a str>,
     /// Additional devices.
     pub devices: &'a [&'a str],
     /// Directory for the console log and the control socket, whose path must be short.
@@ -130,6 +132,9 @@ impl Machine<'_> {
         if self.network {
             // No firmware: nothing boots from the network.
             command.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]);
+        }
+        if let Some(clock) = self.clock {
+            command.args(["-rtc", &format!("base={clock}")]);
         }
         for device in self.devices {
             command.args(["-device", device]);

@@ -103,6 +103,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
         accelerator: Accelerator::Tcg,
         disks: &disks,
         network: false,
+        clock: None,
         devices: &[],
         directory: &sockets.0,
         silence: Duration::from_secs(longest) + SLACK,

@@ -6,8 +6,8 @@ mod workload;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_measure, kdump_plan, kdump_tools, kernels,
-    oracle, power, smp, tools::Tools, validate,
+    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_measure, kdump_plan, kdump_tools,
+    kdump_upload, kernels, oracle, power, smp, tools::Tools, validate,
 };
 use std::path::PathBuf;
 
@@ -150,6 +150,16 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
+    /// Crash a guest whose hardware clock is years behind, and send the dump from its capture kernel to the host: to an S3 server with
+    /// TLS, and over ssh. Needs root or sudo.
+    KdumpUpload {
+        /// versitygw, as scripts/versitygw.sh builds it.
+        #[arg(long)]
+        server: PathBuf,
+        /// The pagehaul to run instead of a static build.
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
     /// Measure Debian's kdump from the capture kernel's start to the reboot with pagehaul, makedumpfile and cp. Needs root or sudo.
     KdumpMeasure {
         /// The package pagehaul-kdump, as scripts/packages.sh builds it.
@@ -254,6 +264,7 @@ pub fn run() -> Result<()> {
             print!("{}", kdump_measure::table(&deb)?);
             Ok(())
         }
+        Command::KdumpUpload { server, pagehaul } => kdump_upload::validate(&server, pagehaul),
         Command::Reclaim(arguments) => workload::reclaim(&arguments),
         Command::Vmalloc(arguments) => workload::vmalloc(&arguments),
         Command::DumpGuest { kernel, memory, files, accel } => {

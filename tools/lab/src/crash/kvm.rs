@@ -25,6 +25,7 @@ pub(super) fn probe(tools: &Tools, kernel: &Kernel) -> Result<()> {
         accelerator: Accelerator::Kvm,
         disks: &[],
         network: false,
+        clock: None,
         devices: &[],
         directory: &directory.0,
         silence: Duration::from_secs(15),

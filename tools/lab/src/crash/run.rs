@@ -37,6 +37,7 @@ pub(super) fn run(
         accelerator: config.accelerator,
         disks: &disks,
         network: false,
+        clock: None,
         devices: &["virtio-balloon-pci"],
         directory: &socket_directory.0,
         silence: Duration::from_secs(120.max(config.time_limit + 30)),
