@@ -230,3 +230,66 @@ fn objects_of_a_store_are_read_with_signed_requests() {
         run("s3://crashes/other", &[keys[0], keys[1], ("AWS_ENDPOINT_URL", &store.url(""))]);
     assert!(!succeeded && told.contains("cannot open s3://crashes/other: the server answers 403"), "{told}");
 }
+
+#[test]
+fn the_credentials_of_an_instance_come_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let dump = dumps(directory.path()).remove("/dump").unwrap();
+    let store = store(dump, SignedDuration::ZERO);
+    // The metadata service of a cloud instance, version 2: a token first.
+    let metadata = Server::start(|request| {
+        let token = request.headers.get("x-aws-ec2-metadata-token").map(String::as_str);
+        let role = "/latest/meta-data/iam/security-credentials/";
+        match (request.method.as_str(), request.target.as_str(), token) {
+            ("PUT", "/latest/api/token", None) => Response::status(200, "metadata-token"),
+            ("GET", target, Some("metadata-token")) if target == role => Response::status(200, "dumper\n"),
+            ("GET", target, Some("metadata-token")) if target == format!("{role}dumper") => Response::status(
+                200,
+                &format!(
+                    r#"{{"Code":"Success","AccessKeyId":"{KEY}","SecretAccessKey":"{SECRET}","Token":"new","Expiration":"2030-01-01T00:00:00Z"}}"#
+                ),
+            ),
+            _ => Response::status(401, ""),
+        }
+    });
+    let (endpoint, service) = (store.url(""), metadata.url("/"));
+    let run = |more: &[(&str, &str)]| {
+        let common = [
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+            ("AWS_REGION", "eu-test-1"),
+            ("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.as_str()),
+            ("AWS_EC2_METADATA_DISABLED", "false"),
+        ];
+        // With -v, and with each of the tokens that it could tell.
+        let output = Command::new(BINARY)
+            .current_dir(directory.path())
+            .args(["dmesg", "-v", "s3://crashes/host 7/dump"])
+            .env_clear()
+            .env("HOME", directory.path())
+            .envs(common.iter().chain(more).copied())
+            .output()
+            .unwrap();
+        let told = text(&output.stdout) + &text(&output.stderr);
+        assert!(
+            ![SECRET, "metadata-token", "Signature="].iter().any(|hidden| told.contains(hidden)),
+            "{told}"
+        );
+        (output.status.success(), told, metadata.requests().len())
+    };
+    let (succeeded, told, asked) = run(&[]);
+    assert!(succeeded && asked == 3, "{asked}: {told}");
+    // The files of the AWS tools come before it, and the environment before them.
+    fs::create_dir(directory.path().join(".aws")).unwrap();
+    let profile = |key: &str| {
+        let lines = format!("[default]\naws_access_key_id = {key}\naws_secret_access_key = {SECRET}\n");
+        fs::write(directory.path().join(".aws/credentials"), lines).unwrap();
+    };
+    profile(KEY);
+    let (succeeded, told, asked) = run(&[]);
+    assert!(succeeded && asked == 3, "{asked}: {told}");
+    profile("AKIDWRONG");
+    let (succeeded, told, asked) = run(&[("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)]);
+    assert!(succeeded && asked == 3, "{asked}: {told}");
+    let (succeeded, told, asked) = run(&[]);
+    assert!(!succeeded && asked == 3 && told.contains("SignatureDoesNotMatch"), "{asked}: {told}");
+}

@@ -53,6 +53,7 @@ pub fn validate(kernel: &str, pagehaul: &Path) -> Result<()> {
         accelerator: Accelerator::Tcg,
         disks: &disks,
         network: false,
+        clock: None,
         devices: &[],
         directory,
         silence: SILENCE,
