@@ -28,7 +28,6 @@ for mode in registers vectors; do
     for way in stopped snapshot live; do
         options=--$way
         [ $way = stopped ] && options=
-        pagehaul core -q $options "$pid" "cores/$mode.$way" || rm -f passed
         pagehaul core -q $options "$pid" "cores/$mode.$way.zst" || rm -f passed
     done
     echo check >&3
