@@ -18,7 +18,7 @@ pub fn cause<'a>(death: &Death, stack: &'a StackTrace) -> &'a [FrameName] {
         Some(_) => interrupted.filter(|at| {
             let before = frames.get(..*at).unwrap_or_default();
             before.iter().any(|frame| {
-                ["asm_exc_", "exc_", "page_fault", "oops_end", "invalid_op"]
+                ["asm_exc_", "exc_", "page_fault", "oops_end", "invalid_op", "el1h_64_sync", "el1_sync"]
                     .iter()
                     .any(|start| frame.function.starts_with(start))
             })

@@ -2,26 +2,15 @@
 
 use pagehaul_btf::Fault;
 use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
-use pagehaul_unwind::{Registers, Unwinder};
+use pagehaul_unwind::Unwinder;
 use serde::Serialize;
 
+use crate::arch;
 use crate::tasks::task_at;
 use crate::{Hex, Machine, StackTrace, Task};
 
-/// Where `pr_reg` starts in x86_64's `struct elf_prstatus`.
-const REGISTERS: u64 = 112;
 /// Bytes of the note's header and name, "CORE" padded.
 const NOTE_HEADER: u64 = 12 + 8;
-/// Bytes of `struct elf_prstatus`.
-const STATUS_BYTES: usize = 336;
-/// Bit 9 of the flags: interrupts are on.
-const INTERRUPT_FLAG: u64 = 1 << 9;
-
-/// Members of `struct pt_regs`, in the order in which oopses print them.
-pub(crate) const REGISTER_NAMES: [&str; 18] = [
-    "ip", "sp", "flags", "ax", "bx", "cx", "dx", "si", "di", "bp", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
 
 /// A CPU.
 #[derive(Debug, Clone, Serialize)]
@@ -61,9 +50,21 @@ pub(crate) fn crashed_cpu(machine: &Machine<'_>) -> Option<u64> {
         .filter(|cpu| *cpu < machine.cpu_count())
 }
 
-/// Reads all CPUs that are online.
+/// The CPUs that ran until the crash: those online, and those that saved their registers, which arm64 kernels then take offline
+/// (`ipi_cpu_crash_stop`, arch/arm64/kernel/smp.c).
+pub(crate) fn until_crash(machine: &Machine<'_>) -> Result<Vec<u64>, Fault> {
+    let mut cpus = machine.cpu_mask("__cpu_online_mask")?;
+    let possible = machine.cpu_mask("__cpu_possible_mask").unwrap_or_default();
+    let stopped = possible.into_iter().filter(|cpu| !cpus.contains(cpu));
+    let stopped: Vec<u64> = stopped.filter(|cpu| saved_status(machine, *cpu).is_some()).collect();
+    cpus.extend(stopped);
+    cpus.sort_unstable();
+    Ok(cpus)
+}
+
+/// Reads all CPUs that ran until the crash.
 pub fn cpus(machine: &Machine<'_>, unwinder: &Unwinder<'_>) -> Result<Vec<Cpu>, Fault> {
-    let online = machine.cpu_mask("__cpu_online_mask")?;
+    let online = until_crash(machine)?;
     let crashed = crashed_cpu(machine);
     let in_file: Vec<&[u8]> = notes::iter(machine.notes())
         .filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS)
@@ -94,9 +95,8 @@ fn read(
     let current = queue.as_ref().ok().and_then(|queue| queue.get("curr").ok()?.pointer().ok());
     let idle = queue.as_ref().ok().and_then(|queue| queue.get("idle").ok()?.pointer().ok());
     let runnable = queue.ok().and_then(|queue| queue.number("nr_running").ok());
-    let registers = status.and_then(Saved::parse);
-    let user_mode = registers.is_some_and(|saved| saved.cs & 3 != 0);
-    let stack = registers.filter(|_| !user_mode).map(|saved| {
+    let saved = status.and_then(|status| arch::saved(machine.arch(), status));
+    let stack = saved.as_ref().filter(|saved| !saved.user_mode).map(|saved| {
         let stack = unwinder.unwind(saved.registers);
         StackTrace::new(machine, &stack)
     });
@@ -104,27 +104,14 @@ fn read(
         number,
         task: current.and_then(|current| task_at(machine, current).ok()),
         runnable,
-        saved_registers: registers.is_some(),
-        user_mode,
-        interrupts_on: registers.map(|saved| saved.flags & INTERRUPT_FLAG != 0),
+        saved_registers: saved.is_some(),
+        user_mode: saved.as_ref().is_some_and(|saved| saved.user_mode),
+        interrupts_on: saved.as_ref().map(|saved| saved.interrupts_on),
         idle: current.is_some() && current == idle,
         crashed,
-        registers: registers.and(status).map_or_else(Vec::new, named),
+        registers: saved.map_or_else(Vec::new, |saved| saved.named),
         stack,
     }
-}
-
-/// Registers of `struct elf_prstatus`, and their places in `struct user_regs_struct` (arch/x86/include/asm/user_64.h).
-fn named(status: &[u8]) -> Vec<(&'static str, Hex)> {
-    let places = [16, 19, 18, 10, 5, 11, 12, 13, 14, 4, 9, 8, 7, 6, 3, 2, 1, 0];
-    REGISTER_NAMES
-        .into_iter()
-        .zip(places)
-        .filter_map(|(name, place)| {
-            let word = status.get(REGISTERS as usize + 8 * place..)?.first_chunk()?;
-            Some((name, Hex(u64::from_le_bytes(*word))))
-        })
-        .collect()
 }
 
 /// The PRSTATUS note that the CPU itself left in memory (`crash_notes`): the notes of the file lack CPUs that are
@@ -133,39 +120,11 @@ fn saved_status(machine: &Machine<'_>, cpu: u64) -> Option<Vec<u8>> {
     let area = machine.on_cpu(machine.u64("crash_notes").ok()?, cpu).ok()?;
     let memory = machine.memory();
     let (name, size) = (memory.u32(area).ok()?, memory.u32(area.wrapping_add(4)).ok()?);
-    if name != 5 || size as usize != STATUS_BYTES {
+    let expected = machine.arch().status_bytes();
+    if name != 5 || size as usize != expected {
         return None;
     }
-    memory.bytes(area.wrapping_add(NOTE_HEADER), STATUS_BYTES).ok()
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Saved {
-    registers: Registers,
-    cs: u64,
-    flags: u64,
-}
-
-impl Saved {
-    /// `struct user_regs_struct` (arch/x86/include/asm/user_64.h).
-    fn parse(status: &[u8]) -> Option<Self> {
-        let word = |index: usize| {
-            let word = status.get(REGISTERS as usize + 8 * index..)?.first_chunk()?;
-            Some(u64::from_le_bytes(*word))
-        };
-        let registers = Registers {
-            ip: word(16)?,
-            sp: word(19)?,
-            bp: word(4)?,
-            ax: word(10),
-            dx: word(12),
-            di: word(14),
-            r10: word(7),
-            r13: word(2),
-            exact: true,
-        };
-        (registers.ip != 0).then_some(Self { registers, cs: word(17)?, flags: word(18)? })
-    }
+    memory.bytes(area.wrapping_add(NOTE_HEADER), expected).ok()
 }
 
 impl Cpu {

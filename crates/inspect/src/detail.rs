@@ -3,7 +3,6 @@
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
-use crate::cpus::REGISTER_NAMES;
 use crate::locks::path;
 use crate::tasks::stack_bounds;
 use crate::vmas::{Vma, vmas};
@@ -62,7 +61,7 @@ pub struct Detail {
     /// Registers at the entry from user mode.
     pub registers: Vec<(&'static str, Hex)>,
     /// Registers in the kernel: of a running task those that its CPU saved at the crash, of another those that the scheduler
-    /// saved on its stack, which are the ones that a call preserves.
+    /// saved, which are the ones that a call preserves.
     pub kernel_registers: Vec<(&'static str, Hex)>,
 }
 
@@ -132,7 +131,7 @@ pub(crate) fn file_name(machine: &Machine<'_>, file: u64) -> Result<String, Faul
     Ok(if path.len() > 1 { format!("{path} ({kind})") } else { kind })
 }
 
-/// `struct inactive_task_frame` (arch/x86/include/asm/switch_to.h), or the registers of the CPU that runs the task.
+/// The registers of the CPU that runs the task, or those that the scheduler saved.
 fn kernel_registers(
     machine: &Machine<'_>,
     cpus: &[Cpu],
@@ -143,12 +142,7 @@ fn kernel_registers(
         let saved = cpu.registers.iter().filter(|_| !cpu.user_mode);
         return Ok(saved.copied().collect());
     }
-    let sp = machine.space().object(task.address.0, "task_struct")?.number("thread.sp")?;
-    let frame = machine.space().object(sp, "inactive_task_frame")?;
-    let above = sp.wrapping_add(machine.space().size_of("inactive_task_frame")?);
-    let saved = ["bx", "bp", "r12", "r13", "r14", "r15"].into_iter();
-    let saved = saved.map(|name| Ok((name, Hex(frame.number(name)?)))).collect::<Result<Vec<_>, Fault>>()?;
-    Ok([vec![("ip", Hex(frame.number("ret_addr")?)), ("sp", Hex(above))], saved].concat())
+    machine.arch().preserved(machine, task.address.0)
 }
 
 /// The `struct pt_regs` at the start of the stack, where entries from user mode put it.
@@ -156,15 +150,5 @@ fn registers(machine: &Machine<'_>, task: &Task) -> Result<Vec<(&'static str, He
     if task.mm.0 == 0 {
         return Ok(Vec::new());
     }
-    let end = stack_bounds(machine, task.address.0)?.end;
-    let size = machine.space().size_of("pt_regs")?;
-    // 65c9cc9e2c14 (6.9): TOP_OF_KERNEL_STACK_PADDING is 16 with FRED.
-    for padding in [0, 16] {
-        let saved = machine.space().object(end.wrapping_sub(size + padding), "pt_regs")?;
-        // The code segment of user mode: 0x33, or 0x23 of 32-bit programs.
-        if matches!(saved.number("cs")? & 0xffff, 0x33 | 0x23) {
-            return REGISTER_NAMES.iter().map(|name| Ok((*name, Hex(saved.number(name)?)))).collect();
-        }
-    }
-    Ok(Vec::new())
+    machine.arch().at_entry(machine, stack_bounds(machine, task.address.0)?.end)
 }

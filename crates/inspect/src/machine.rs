@@ -6,8 +6,9 @@ use std::sync::Arc;
 use pagehaul_btf::{Btf, Fault, Object, Space};
 use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
-use pagehaul_unwind::{Table, Unwinder, Version};
+use pagehaul_unwind::{FrameRecords, Table, Unwinder, Version};
 
+use crate::arch::{self, Arch};
 use crate::modules::{self, Module};
 
 /// Bytes of BTF. Distribution kernels have 5 MB.
@@ -23,9 +24,9 @@ pub enum OpenError {
     /// There are no symbols, which everything else needs.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
-    /// Stacks, registers and per-CPU data are understood on x86_64 only.
+    /// Stacks and registers are understood on x86_64 and arm64 only.
     #[error(
-        "this is a crash of an {machine} kernel, and only those of x86_64 kernels are explained; dmesg, info, pages and read \
+        "this is a crash of an {machine} kernel, and only those of x86_64 and arm64 kernels are explained; dmesg, info, pages and read \
          work on this dump"
     )]
     Machine {
@@ -37,10 +38,13 @@ pub enum OpenError {
 /// A crashed kernel, ready to be inspected.
 pub struct Machine<'a> {
     kernel: &'a AddressSpace,
+    arch: &'static dyn Arch,
     notes: &'a [u8],
     space: Space<'a>,
     symbols: Symbols,
     modules: Vec<Module>,
+    /// How stacks are unwound: by these, or by these tables.
+    records: Option<FrameRecords>,
     table: Option<Table>,
     module_tables: Vec<Table>,
     cpu_count: u64,
@@ -57,8 +61,8 @@ impl<'a> Machine<'a> {
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
     ) -> Result<Self, OpenError> {
-        check_machine(kernel)?;
-        Ok(Self::with_symbols(kernel, memory, notes, Kallsyms::read(kernel.info(), memory)?))
+        let arch = architecture(kernel)?;
+        Ok(Self::with_symbols(kernel, arch, memory, notes, Kallsyms::read(kernel.info(), memory)?))
     }
 
     /// As [`open`](Self::open), for memory that records what is read. Symbols are searched in `unrecorded`, the same
@@ -69,17 +73,18 @@ impl<'a> Machine<'a> {
         unrecorded: &dyn ReadVirtual,
         notes: &'a [u8],
     ) -> Result<Self, OpenError> {
-        check_machine(kernel)?;
+        let arch = architecture(kernel)?;
         let symbols = Kallsyms::read(kernel.info(), unrecorded)?;
         let tables = symbols.extent();
         let len = tables.end.saturating_sub(tables.start).min(MOST_SYMBOL_TABLES);
         memory.readable_bytes(tables.start, len as usize);
-        Ok(Self::with_symbols(kernel, memory, notes, symbols))
+        Ok(Self::with_symbols(kernel, arch, memory, notes, symbols))
     }
 
     /// Reads types, modules and unwind tables of a kernel whose symbols are known.
     fn with_symbols(
         kernel: &'a AddressSpace,
+        arch: &'static dyn Arch,
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
         symbols: Kallsyms,
@@ -96,11 +101,17 @@ impl<'a> Machine<'a> {
             warnings.push(format!("{why}: only the log, symbols and stacks of CPUs can be shown"));
             Btf::default()
         });
-        let table = Table::of_kernel(&symbols, memory, orc_layout(&btf))
-            .map_err(|why| warnings.push(format!("stacks have one frame only: {why}")))
-            .ok();
+        let records = arch.has_frame_records().then(|| frame_records(&btf));
+        let mut table = None;
+        if records.is_none() {
+            table = Table::of_kernel(&symbols, memory, orc_layout(&btf))
+                .map_err(|why| warnings.push(format!("stacks have one frame only: {why}")))
+                .ok();
+        }
         let mut machine = Self {
             kernel,
+            arch,
+            records,
             notes,
             space: Space::new(memory, btf),
             possible: OnceCell::new(),
@@ -147,6 +158,10 @@ impl<'a> Machine<'a> {
     /// Returns what VMCOREINFO and the page tables say.
     pub fn kernel(&self) -> &'a AddressSpace {
         self.kernel
+    }
+
+    pub(crate) fn arch(&self) -> &'static dyn Arch {
+        self.arch
     }
 
     /// Returns the ELF notes of the source.
@@ -200,6 +215,9 @@ impl<'a> Machine<'a> {
 
     /// Returns an unwinder.
     pub fn unwinder(&self) -> Unwinder<'_> {
+        if let Some(records) = self.records {
+            return Unwinder::with_records(self.memory(), &self.symbols, self.kernel, records);
+        }
         // 87ccc826bf1c (5.12). `struct orc_entry` did not change; a symbol that came with 5.12 does not exist either.
         let load_before_add = self.release().is_none_or(|release| release >= (5, 12));
         Unwinder::new(self.memory(), &self.symbols, self.table.as_ref(), &self.module_tables, load_before_add)
@@ -291,10 +309,16 @@ impl<'a> Machine<'a> {
     }
 }
 
-fn check_machine(kernel: &AddressSpace) -> Result<(), OpenError> {
-    match kernel.machine() {
-        "x86_64" => Ok(()),
-        machine => Err(OpenError::Machine { machine }),
+fn architecture(kernel: &AddressSpace) -> Result<&'static dyn Arch, OpenError> {
+    arch::of(kernel.machine()).ok_or(OpenError::Machine { machine: kernel.machine() })
+}
+
+/// What a kernel's frame records look like. Without its types, exceptions end a stack.
+fn frame_records(btf: &Btf) -> FrameRecords {
+    let regs = btf.record("pt_regs").and_then(|record| btf.member(record, "stackframe"));
+    FrameRecords {
+        in_pt_regs: regs.map(|member| member.bit_offset / 8),
+        typed: btf.record("frame_record_meta").is_some(),
     }
 }
 
@@ -312,7 +336,9 @@ fn orc_layout(btf: &Btf) -> Option<Version> {
 
 fn read_btf(symbols: &Symbols, memory: &dyn ReadVirtual) -> Result<Btf, String> {
     let range = symbols.address("__start_BTF").zip(symbols.address("__stop_BTF"));
-    let Some((start, end)) = range else { return Err("the kernel has no BTF".into()) };
+    let Some((start, end)) = range else {
+        return Err("the kernel has no BTF, or kallsyms has no variables (CONFIG_KALLSYMS_ALL)".into());
+    };
     let len = end.saturating_sub(start).min(MOST_BTF);
     let bytes =
         memory.bytes(start, len as usize).map_err(|why| format!("cannot read the kernel's BTF: {why}"))?;

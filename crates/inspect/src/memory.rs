@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
+use crate::cpus::until_crash;
 use crate::{Machine, Task, Tasks};
 
 /// Most nodes that are read (MAX_NUMNODES is 1,024).
@@ -237,7 +238,7 @@ fn counters(machine: &Machine<'_>, nodes: &[Object<'_>]) -> Vec<(&'static str, u
     let total = |table: &str, item: u64| -> Option<i64> {
         Some(machine.memory().u64(machine.symbol(table).ok()?.wrapping_add(8 * item)).ok()? as i64)
     };
-    let cpus = machine.cpu_mask("__cpu_online_mask").unwrap_or_default();
+    let cpus = until_crash(machine).unwrap_or_default();
     let mut found = Vec::new();
     for (enumerator, name) in COUNTERS {
         let count = match (value(&node_items, enumerator), value(&zone_items, enumerator)) {

@@ -4,6 +4,7 @@ use pagehaul_btf::Fault;
 use serde::Serialize;
 
 use crate::Machine;
+use crate::cpus::until_crash;
 use crate::tasks::scheduler_clock;
 
 /// Letters and meanings of `tainted_mask` (kernel/panic.c, `taint_flags`).
@@ -59,7 +60,7 @@ pub struct System {
     /// Load averages of 1, 5 and 15 minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<[f64; 3]>,
-    /// CPUs online.
+    /// CPUs that ran until the crash.
     pub cpus: usize,
     /// The kernel's command line.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +92,7 @@ pub fn system(machine: &Machine<'_>) -> System {
         crash_time: machine.kernel().crash_time(),
         uptime: scheduler_clock(machine).ok().map(|clock| clock as f64 / 1e9),
         load: load().ok(),
-        cpus: machine.cpu_mask("__cpu_online_mask").map_or(0, |online| online.len()),
+        cpus: until_crash(machine).map_or(0, |cpus| cpus.len()),
         command_line: command_line().ok(),
         taints: taints(machine.u64("tainted_mask").unwrap_or(0)),
     }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use pagehaul_btf::{Fault, Object};
-use pagehaul_unwind::{Registers, Stack, Unwinder};
+use pagehaul_unwind::{Stack, Unwinder};
 use serde::Serialize;
 
+use crate::cpus::until_crash;
 use crate::{Hex, Machine};
 
 /// `PF_KTHREAD` (include/linux/sched.h).
@@ -132,7 +133,7 @@ pub(crate) fn task_at(machine: &Machine<'_>, address: u64) -> Result<Task, Fault
 /// The latest time that any CPU's scheduler took (`rq.clock`), in nanoseconds.
 pub(crate) fn scheduler_clock(machine: &Machine<'_>) -> Result<u64, Fault> {
     let mut latest = 0;
-    for cpu in machine.cpu_mask("__cpu_online_mask")? {
+    for cpu in until_crash(machine)? {
         let queue = machine.space().object(machine.per_cpu("runqueues", cpu)?, "rq")?;
         latest = latest.max(queue.number("clock")?);
     }
@@ -186,34 +187,19 @@ fn letter(state: u64, exit_state: u64) -> char {
     LETTERS.get(index).copied().unwrap_or('?')
 }
 
-/// Unwinds a task that sleeps: from the registers that the scheduler saved on its stack.
+/// Unwinds a task that sleeps: from the registers that the scheduler saved.
 pub(crate) fn sleeping_stack(
     machine: &Machine<'_>,
     unwinder: &Unwinder<'_>,
     task: u64,
 ) -> Result<Stack, Fault> {
-    let space = machine.space();
-    let saved = space.object(task, "task_struct")?.get("thread.sp")?.unsigned()?;
-    let frame = space.object(saved, "inactive_task_frame")?;
-    let ip = frame.number("ret_addr")?;
-    let start = Registers {
-        ip,
-        sp: saved.wrapping_add(space.size_of("inactive_task_frame")?),
-        bp: frame.number("bp")?,
-        // A task that never ran has no caller of this address.
-        exact: machine.symbols().address("ret_from_fork").is_some_and(|fork| fork == ip)
-            || machine.symbols().address("ret_from_fork_asm").is_some_and(|fork| fork == ip),
-        ..Registers::default()
-    };
-    Ok(unwinder.unwind(start))
+    Ok(unwinder.unwind(machine.arch().sleeping(machine, task)?))
 }
 
 /// Returns the bounds of a task's stack.
 pub(crate) fn stack_bounds(machine: &Machine<'_>, task: u64) -> Result<std::ops::Range<u64>, Fault> {
-    // THREAD_SIZE is 16 KiB on x86_64 without KASAN (6538b8ea886e, 3.15), and `init_stack` has its size.
-    const STACK_BYTES: u64 = 16 << 10;
     let start = machine.space().object(task, "task_struct")?.get("stack")?.pointer()?;
-    Ok(start..start.saturating_add(STACK_BYTES))
+    Ok(start..start.saturating_add(machine.arch().stack_bytes(machine)))
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use pagehaul_kernel::ReadVirtual;
+use pagehaul_kernel::{AddressSpace, ReadVirtual};
 use pagehaul_symbols::Symbols;
 
+use crate::frame_records::{self, FrameRecords};
 use crate::guess;
 use crate::orc::Entry;
 use crate::step::{Outcome, Registers, step};
@@ -40,7 +41,7 @@ pub enum End {
     Bottom,
     /// User mode.
     User,
-    /// ORC has no entry for the last frame.
+    /// ORC has no entry for the last frame, or it has no frame record.
     Undefined,
     /// The last return address is not code.
     NotText,
@@ -89,6 +90,8 @@ pub struct Unwinder<'a> {
     modules: &'a [Table],
     /// 87ccc826bf1c (5.12) changed what SP-indirect means.
     load_before_add: bool,
+    /// Instead of ORC.
+    records: Option<(FrameRecords, &'a AddressSpace)>,
     /// Tasks sleep in few functions.
     entries: RefCell<HashMap<u64, Option<Entry>>>,
 }
@@ -103,7 +106,17 @@ impl<'a> Unwinder<'a> {
         modules: &'a [Table],
         load_before_add: bool,
     ) -> Self {
-        Self { memory, symbols, kernel, modules, load_before_add, entries: RefCell::default() }
+        Self { memory, symbols, kernel, modules, load_before_add, records: None, entries: RefCell::default() }
+    }
+
+    /// Follows frame records, as arm64 kernels have them.
+    pub fn with_records(
+        memory: &'a dyn ReadVirtual,
+        symbols: &'a Symbols,
+        kernel: &'a AddressSpace,
+        records: FrameRecords,
+    ) -> Self {
+        Self { records: Some((records, kernel)), ..Self::new(memory, symbols, None, &[], false) }
     }
 
     /// Unwinds from `start`.
@@ -119,27 +132,39 @@ impl<'a> Unwinder<'a> {
                 break End::TooLong;
             }
             if !self.symbols.is_text(now.ip) {
-                // A call through a wild pointer: the return address is on top of the stack.
-                let caller = now.exact.then(|| self.memory.u64(now.sp).ok()).flatten();
-                match caller.filter(|caller| self.symbols.is_text(*caller)) {
-                    Some(ip) if frames.len() == 1 => {
-                        now =
-                            Registers { ip, sp: now.sp.wrapping_add(8), bp: now.bp, ..Registers::default() };
+                // A call through a wild pointer: the return address is in the link register, or on top of the stack.
+                let on_stack = || Some((self.memory.u64(now.sp).ok()?, now.sp.wrapping_add(8)));
+                let link = now
+                    .link
+                    .zip(self.records)
+                    .map(|(link, (_, kernel))| (kernel.return_address(link), now.sp));
+                let caller = link.or_else(on_stack).filter(|_| now.exact);
+                match caller.filter(|(caller, _)| self.symbols.is_text(*caller)) {
+                    Some((ip, sp)) if frames.len() == 1 => {
+                        now = Registers { ip, sp, bp: now.bp, ..Registers::default() };
                         frames.push(frame(&now, None, true));
                         continue;
                     }
                     _ => break End::NotText,
                 }
             }
-            let entry = self.entry(if now.exact { now.ip } else { now.ip.wrapping_sub(1) });
-            let outcome = match entry {
-                Some(entry) => step(&entry, &now, self.memory, self.load_before_add),
-                None => Ok(Outcome::Undefined),
+            let outcome = match self.records {
+                Some((records, kernel)) => records.step(
+                    &now,
+                    self.memory,
+                    |address| kernel.return_address(address),
+                    |ip, link| frame_records::is_caller(self.symbols, ip, link),
+                ),
+                None => match self.entry(if now.exact { now.ip } else { now.ip.wrapping_sub(1) }) {
+                    Some(entry) => step(&entry, &now, self.memory, self.load_before_add),
+                    None => Ok(Outcome::Undefined),
+                },
             };
             let (next, pt_regs) = match outcome {
                 Ok(Outcome::Caller { registers, pt_regs }) => (registers, pt_regs),
                 Ok(Outcome::User) => break End::User,
                 Ok(Outcome::End) => break End::Bottom,
+                Ok(Outcome::Undefined) if self.records.is_some() => break End::Undefined,
                 Ok(Outcome::Undefined) => {
                     if let Some(rest) = guesses.checked_sub(1).and_then(|left| self.guess(&now, left)) {
                         frames.extend(rest.frames);
@@ -150,8 +175,10 @@ impl<'a> Unwinder<'a> {
                 }
                 Err(_) => break End::Unreadable,
             };
-            // Stacks grow down: a caller's frame is above, unless it is on another stack.
-            if next.sp <= now.sp && now.sp - next.sp < STACK_BYTES
+            // Stacks grow down: a caller's frame is above, unless it is on another stack. A function without a frame may have been
+            // interrupted.
+            let is_above = next.sp > now.sp || next.sp == now.sp && now.link.is_some();
+            if !is_above && now.sp - next.sp < STACK_BYTES
                 || frames.iter().any(|frame| frame.sp == next.sp && frame.pc == next.ip)
             {
                 break End::Loop;

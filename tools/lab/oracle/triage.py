@@ -127,7 +127,9 @@ def registers(pagehaul, core, tasks):
                                  capture_output=True, check=True, text=True).stdout
         part = printed.partition("registers in the kernel\n")[2].partition("registers at")[0]
         for name, value in re.findall(r"\b(r?\w+) ([0-9a-f]{16})\b", part):
-            name = {"flags": "rflags"}.get(name, name if name.startswith("r") else f"r{name}")
+            if name not in theirs:
+                # x86_64: drgn has the names of 64 bits.
+                name = {"flags": "rflags"}.get(name, f"r{name}")
             if name in theirs:
                 total += 1
                 same += theirs[name] == int(value, 16)
