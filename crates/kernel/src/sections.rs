@@ -19,6 +19,8 @@ const MAP_MASK: u64 = !0xfff;
 const LEAST_PAGES: u32 = 256;
 /// Roots read at most: as many as 52 bits of physical addresses need (`MAX_PHYSMEM_BITS`).
 const MOST_ROOTS: u64 = 1 << 17;
+/// Bytes of the table of roots that are read at once: no page is smaller.
+const TABLE_PAGE: u64 = 4096;
 /// Sections among which one is expected to be present: 8 TiB of addresses from the start of memory.
 const MOST_TRIED: u64 = 1 << 16;
 
@@ -121,11 +123,32 @@ impl Sections {
         let Some(per_root) = self.per_root else {
             return vec![range(self.table, self.count.saturating_mul(self.entry_size))];
         };
-        let roots = self.count.div_ceil(per_root);
-        let mut found = vec![range(self.table, roots * 8)];
-        let root = |number: u64| tables.read_u64(view, self.table.wrapping_add(number * 8)).ok();
-        let present = (0..roots.min(MOST_ROOTS)).map_while(root).filter(|root| *root != 0);
-        found.extend(present.map(|root| range(root, per_root * self.entry_size)));
+        let mut found = vec![range(self.table, self.count.div_ceil(per_root) * 8)];
+        let roots = self.roots(per_root, tables, view);
+        found.extend(roots.into_iter().map(|root| range(root, per_root * self.entry_size)));
+        found
+    }
+
+    /// Returns the addresses of roots, up to the first that cannot be read. Reads the table by pages: with 52 bits of physical
+    /// addresses it has 2^17 words, each of which takes as many reads as there are levels of page tables, and one.
+    fn roots(&self, per_root: u64, tables: &Translator, view: &mut dyn View) -> Vec<u64> {
+        let end = self.table.saturating_add(self.count.div_ceil(per_root).min(MOST_ROOTS) * 8);
+        let mut at = self.table;
+        let mut found = Vec::new();
+        let mut page = [0; TABLE_PAGE as usize];
+        while at < end {
+            let next = end.min((at / TABLE_PAGE + 1).saturating_mul(TABLE_PAGE));
+            let bytes = page.get_mut(..(next - at) as usize).unwrap_or_default();
+            if tables.read(view, at, bytes).is_ok() {
+                found.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+            } else {
+                let words = (at..next).step_by(8);
+                found.extend(words.map_while(|at| tables.read_u64(view, at).ok()));
+                break;
+            }
+            at = next;
+        }
+        found.retain(|root| *root != 0);
         found
     }
 
@@ -164,12 +187,7 @@ impl Sections {
         if let Some(known) = tables.arch().direct_map() {
             return Some(known);
         }
-        let roots = self.count.div_ceil(self.per_root?);
-        let root = |number: u64, view: &mut dyn View| {
-            tables.read_u64(view, self.table.wrapping_add(number * 8)).ok()
-        };
-        let root =
-            (0..roots.min(MOST_ROOTS)).map_while(|number| root(number, view)).find(|root| *root != 0)?;
+        let root = self.roots(self.per_root?, tables, view).into_iter().next()?;
         let start = root.wrapping_sub(tables.translate(view, root).ok()?.paddr);
         // KASLR moves it by whole gigabytes (`kernel_randomize_memory`, arch/x86/mm/kaslr.c).
         (is_kernels(start) && start.is_multiple_of(1 << 30)).then_some(start)

@@ -3,6 +3,7 @@
 mod machine;
 
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 
 use machine::KernelMemory;
 use pagehaul_kernel::{
@@ -136,6 +137,21 @@ fn return_addresses_lose_their_signatures() {
     assert_eq!(signed.return_address(7), 7);
     let plain = AddressSpace::discover(&memory(&Machine::arm64(Era::V6_12, Arm64::V52))).unwrap();
     assert_eq!(plain.return_address(0x3a98_8000_1234_5678), 0x3a98_8000_1234_5678);
+}
+
+/// With 52 bits of physical addresses there are 2^17 roots of sections. A capture kernel maps memory for each window.
+#[test]
+fn the_table_of_sections_is_read_by_pages() {
+    for layout in [Arm64::V52, Arm64::K16_V52_ON_47] {
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        machine.max_physmem_bits(52);
+        let memory = memory(&machine);
+        let kernel = Kernel::discover(&memory).unwrap();
+        memory.windows.store(0, Ordering::Relaxed);
+        assert!(!kernel.kernel_mapped_pages(&memory).data.is_empty());
+        let windows = memory.windows.load(Ordering::Relaxed);
+        assert!(windows < 10_000, "{layout:?}: {windows} windows");
+    }
 }
 
 /// Pages mapped with PROT_MTE have PG_arch_2, and since 6.18 PG_arch_3. Their tags lie outside of RAM: only contents count.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pagehaul_physmem::{KernelMapping, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_synth::{Era, Image, Machine, note};
@@ -37,6 +38,8 @@ pub struct KernelMemory {
     pub kernel_mapping: Option<KernelMapping>,
     /// Physical pages that the dump does not hold.
     pub lost: BTreeSet<u64>,
+    /// Windows that views have shown.
+    pub windows: AtomicU64,
 }
 
 impl KernelMemory {
@@ -60,6 +63,7 @@ impl KernelMemory {
             window: usize::MAX,
             kernel_mapping: None,
             lost: BTreeSet::new(),
+            windows: AtomicU64::new(0),
         }
     }
 
@@ -192,6 +196,7 @@ struct KernelView<'a>(&'a KernelMemory);
 impl View for KernelView<'_> {
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
         let machine = self.0;
+        machine.windows.fetch_add(1, Ordering::Relaxed);
         let at = paddr.checked_sub(machine.start).map_or(usize::MAX, |at| at as usize);
         if at >= machine.memory.len() {
             return Err(ReadError::NotPresent { paddr });
