@@ -27,7 +27,7 @@ help:
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
 	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
-	@echo "make test-arm64         the binary for arm64 in an emulator; crashes of every arm64 kernel; packages in an arm64 guest"
+	@echo "make test-arm64         the binary for arm64 in an emulator, and crashes of every arm64 kernel with both CPU models"
 	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
