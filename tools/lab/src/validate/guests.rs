@@ -18,9 +18,9 @@ const VARIANTS: [(&str, &str, &str); 3] = [
 /// arm64 with pointer authentication, and from 6.12 with LPA2 (addresses of 52 bits). QEMU's own cipher for pointer
 /// authentication is faster than the architected one.
 const ARM64_MAX: &str = "max,pauth-impdef=on";
-/// arm64 guests among `all`: addresses of 52 bits with pages of 4 KiB, and of 47 bits with pages of 16 KiB.
+/// arm64 guests among `all`: addresses of 52 bits, and of 48 bits, on which makedumpfile can be compared.
 const ARM64_AMONG_ALL: [(&str, Option<&str>); 2] =
-    [("6.12-arm64", Some(ARM64_MAX)), ("6.12-arm64-16k", None)];
+    [("6.12-arm64", Some(ARM64_MAX)), ("6.1-arm64", Some(ARM64_MAX))];
 
 /// A guest to crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
