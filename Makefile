@@ -76,7 +76,7 @@ test: setup check guide static
 	scripts/test_packages.sh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
-test-full: test test-spark test-store test-upload
+test-full: test test-spark test-store
 	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
 	# Crashes up to four times, until tasks reclaim memory at that moment.
