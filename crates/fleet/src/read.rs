@@ -225,7 +225,8 @@ fn lists(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Key, Table};
+    use crate::table::{Key, Table, TableWriter};
+    use parquet::basic::Compression;
     use proptest::prelude::*;
 
     fn table() -> Table {
@@ -266,6 +267,19 @@ mod tests {
         let written: Vec<_> =
             table().columns.into_iter().map(|(name, values)| (name.to_owned(), values)).collect();
         assert_eq!(read_all(&bytes()).unwrap(), written);
+    }
+
+    #[test]
+    fn tables_that_other_programs_wrote_again_are_read() {
+        let table = table();
+        let mut bytes = Vec::new();
+        let mut writer =
+            TableWriter::compressed(&mut bytes, "t", &table.columns, Compression::SNAPPY).unwrap();
+        writer.write(table.columns.iter().map(|(_, values)| values.clone())).unwrap();
+        writer.finish().unwrap();
+        let written: Vec<_> =
+            table.columns.into_iter().map(|(name, values)| (name.to_owned(), values)).collect();
+        assert_eq!(read_all(&bytes).unwrap(), written);
     }
 
     #[test]

@@ -232,10 +232,20 @@ pub(crate) struct TableWriter<W: Write + Send> {
 impl<W: Write + Send> TableWriter<W> {
     /// Creates a file with these columns, of which only names and kinds count.
     pub(crate) fn new<N: AsRef<str>>(out: W, name: &str, columns: &[(N, Values)]) -> Result<Self> {
+        Self::compressed(out, name, columns, Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+    }
+
+    /// As [`new`](Self::new), with another codec.
+    pub(crate) fn compressed<N: AsRef<str>>(
+        out: W,
+        name: &str,
+        columns: &[(N, Values)],
+        codec: Compression,
+    ) -> Result<Self> {
         let fields: String = columns.iter().map(|(name, values)| values.schema(name.as_ref())).collect();
         let schema = parse_message_type(&format!("message {name} {{ {fields} }}"))?;
         let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+            .set_compression(codec)
             // Without the version of the library.
             .set_created_by("pagehaul-fleet".into())
             .build();
