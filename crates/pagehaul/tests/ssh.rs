@@ -1,5 +1,5 @@
-//! Captures over ssh, with a program that stands for the client and runs the commands on this machine. The lab has a real server
-//! (`tools/lab/tests/ssh.rs`).
+//! Captures over ssh, with a program that stands for the client and runs the commands on this machine. `lab kdump-upload` has a real
+//! server.
 
 mod common {
     pub mod setup;
