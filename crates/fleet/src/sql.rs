@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use pagehaul_facts::SCHEMA_VERSION;
+use pagehaul_present::{printable_json, printable_lines};
 
 use crate::read::files;
 use crate::tables::key_column;
@@ -74,8 +75,8 @@ pub(crate) fn run(arguments: &SqlArguments) -> anyhow::Result<ExitCode> {
     };
     for engine in &candidates {
         let Some(text) = query_by(engine, &views, query, arguments.json)? else { continue };
-        let text = if arguments.json { text.into() } else { pagehaul_present::printable_lines(&text) };
-        crate::say(&text)?;
+        let escape = if arguments.json { printable_json } else { printable_lines };
+        crate::say(&escape(&text))?;
         return Ok(ExitCode::SUCCESS);
     }
     bail!("DuckDB is not installed: run `pip install duckdb`, or name a program by --engine");

@@ -1,10 +1,11 @@
 //! Output of commands: text or JSON.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
 
 use anyhow::{Context, bail};
-use pagehaul_present::{printable, printable_lines};
+use pagehaul_present::{printable, printable_json, printable_lines};
 use serde::Serialize;
 
 use crate::standard_output;
@@ -21,26 +22,36 @@ impl Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Makes text [`printable_lines`] before it reaches a terminal.
-struct Text<W>(W);
+/// Escapes text before it reaches a terminal.
+struct Escaped<W> {
+    out: W,
+    escape: fn(&str) -> Cow<'_, str>,
+}
 
-impl<W: Write> Write for Text<W> {
+impl<W: Write> Write for Escaped<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_all(printable_lines(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        self.out.write_all((self.escape)(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.out.flush()
     }
 }
 
 /// Writes text to standard output. The print macros panic where it cannot be written to.
 pub(crate) fn out(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    escaped(printable_lines, write)
+}
+
+fn escaped(
+    escape: fn(&str) -> Cow<'_, str>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
     if standard_output::is_closed() {
         bail!("standard output is closed; redirect it");
     }
-    let mut out = Text(BufWriter::new(io::stdout().lock()));
+    let mut out = Escaped { out: BufWriter::new(io::stdout().lock()), escape };
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         written => written.context("cannot write to standard output"),
@@ -69,8 +80,16 @@ pub(crate) fn text(text: &str) -> anyhow::Result<()> {
 
 /// Writes JSON, for people to read as well.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    out(|out| {
+    escaped(printable_json, |out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
+        writeln!(out)
+    })
+}
+
+/// Writes JSON as a line.
+pub(crate) fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
+    escaped(printable_json, |out| {
+        serde_json::to_writer(&mut *out, value)?;
         writeln!(out)
     })
 }

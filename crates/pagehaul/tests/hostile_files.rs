@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use common::setup::{BINARY, Setup};
 use pagehaul_kdump::{Header, Layout, UtsName};
 use pagehaul_physmem::PageSize;
-use pagehaul_synth::Foreign;
+use pagehaul_synth::{Era, Foreign, Machine, Message};
 
 /// Runs the program with these arguments in `setup`'s directory. Fails the test if it takes more than 20 s of processor
 /// time, or 512 MiB of address space.
@@ -179,6 +179,22 @@ fn a_log_of_looped_page_tables_ends() {
 
 /// Text that would clear the screen and forge a line.
 const HARM: &str = "x\u{1b}[2J\u{9b}2J\r\ncomplete      yes";
+
+#[test]
+fn json_with_text_of_strangers_is_json() {
+    const PANIC: &str = "Kernel panic - not syncing: \u{9b}2J\u{7f}\u{202e}\u{1b}";
+    let setup = Setup::small();
+    let mut machine = Machine::new(Era::V6_12);
+    machine.log(0x6000, &[Message { nanoseconds: 0, level: 0, caller: 7, text: PANIC }]);
+    machine.build().elf().write(&setup.path("panic")).unwrap();
+    for arguments in [&["dmesg", "--json", "panic"][..], &["facts", "panic"]] {
+        let (_, out, said) = run(&setup, arguments);
+        assert!(!out.contains(['\u{9b}', '\u{7f}', '\u{202e}', '\u{1b}']), "{out}");
+        let value: serde_json::Value =
+            serde_json::from_str(&out).unwrap_or_else(|why| panic!("{why}: {out} {said}"));
+        assert!(out.contains("\\u009b"), "{value}");
+    }
+}
 
 #[test]
 fn text_of_strangers_does_not_reach_the_terminal() {

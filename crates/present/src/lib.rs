@@ -10,5 +10,5 @@ pub mod svg;
 mod table;
 pub mod time;
 
-pub use printable::{printable, printable_lines};
+pub use printable::{printable, printable_json, printable_lines};
 pub use table::{Cell, Table, Tone};

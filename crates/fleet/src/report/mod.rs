@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::Args;
+use pagehaul_present::printable_json;
 
 use crate::one::put;
 
@@ -81,7 +82,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.json {
-        crate::say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+        let text = serde_json::to_string_pretty(&report)?;
+        crate::say(&format!("{}\n", printable_json(&text)))?;
     } else {
         crate::say(&text::text(&report, arguments.top))?;
     }

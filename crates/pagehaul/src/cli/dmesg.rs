@@ -44,7 +44,11 @@ pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
     let memory = source.memory();
     let mut log = KernelLog::read(memory).with_context(|| source.path().display().to_string())?;
     log.records.retain(|record| record.level <= arguments.level);
-    printed::out(|out| if arguments.json.json { json(&log, out) } else { plain(&log, arguments, out) })?;
+    if arguments.json.json {
+        json(&log)?;
+    } else {
+        printed::out(|out| plain(&log, arguments, out))?;
+    }
     if log.damaged > 0 {
         tell!("pagehaul: {} records are inconsistent or unreadable, and are skipped", log.damaged);
     }
@@ -113,7 +117,7 @@ struct PrintedLog<'a> {
     records: Vec<Printed<'a>>,
 }
 
-fn json(log: &KernelLog, out: &mut dyn Write) -> io::Result<()> {
+fn json(log: &KernelLog) -> anyhow::Result<()> {
     let records = log.records.iter().map(|record| Printed {
         sequence: record.sequence,
         seconds: record.nanoseconds as f64 / 1e9,
@@ -127,7 +131,5 @@ fn json(log: &KernelLog, out: &mut dyn Write) -> io::Result<()> {
         device: record.device.as_ref().map(|(_, device)| device.as_str()),
         text: &record.text,
     });
-    let printed = PrintedLog { damaged: log.damaged, records: records.collect() };
-    serde_json::to_writer_pretty(&mut *out, &printed)?;
-    writeln!(out)
+    printed::json(&PrintedLog { damaged: log.damaged, records: records.collect() })
 }

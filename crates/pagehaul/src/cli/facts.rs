@@ -38,13 +38,16 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
         printed::json(&outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
-    printed::text(&text(&arguments.dumps.open()?)?)?;
+    printed::json(&read(&arguments.dumps.open()?))?;
     Ok(ExitCode::SUCCESS)
 }
 
+fn read(source: &Source) -> Facts {
+    Facts::read(source.memory(), concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned())
+}
+
 fn text(source: &Source) -> anyhow::Result<String> {
-    let facts = Facts::read(source.memory(), concat!("pagehaul ", env!("CARGO_PKG_VERSION")).to_owned());
-    let mut text = serde_json::to_string_pretty(&facts)?;
+    let mut text = serde_json::to_string_pretty(&read(source))?;
     text.push('\n');
     Ok(text)
 }

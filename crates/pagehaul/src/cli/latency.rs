@@ -189,7 +189,7 @@ fn print(arguments: &LatencyArguments, report: &Report, time: impl FnOnce() -> S
         if let (Some(time), Some(object)) = (time, value.as_object_mut()) {
             object.insert("time".into(), time.into());
         }
-        printed::line(value)
+        printed::json_line(&value)
     } else {
         let time = time.map_or_else(String::new, |time| time + "\n");
         printed::text(&(time + &report.text(arguments.function)))

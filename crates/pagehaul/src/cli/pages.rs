@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.json.json {
-        printed::line(serde_json::to_string(&census)?)?;
+        printed::json_line(&census)?;
     } else {
         printed::text(&pagehaul_census::text(&census))?;
     }

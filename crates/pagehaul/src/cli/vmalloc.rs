@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
     }
     let usage = Usage::read()?;
     if tracing.json.json {
-        printed::line(serde_json::to_string(&usage)?)?;
+        printed::json_line(&usage)?;
     } else {
         printed::text(&usage.text())?;
     }
@@ -129,5 +129,5 @@ fn print(
             object.insert("purge_times".into(), serde_json::to_value(&report)?);
         }
     }
-    printed::line(value)
+    printed::json_line(&value)
 }

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pagehaul_reclaim::render;
 use pagehaul_trace::Input;
 
@@ -22,11 +22,10 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
         let page = render::report_page(&reports);
         files::write(path, &page, arguments.files.iter().map(PathBuf::as_path))?;
     } else if arguments.json.json {
-        let json = match &reports[..] {
-            [one] => serde_json::to_string_pretty(one),
-            all => serde_json::to_string_pretty(all),
-        };
-        printed::line(json.context("cannot make the report")?)?;
+        match &reports[..] {
+            [one] => printed::json(one)?,
+            all => printed::json(&all)?,
+        }
     } else {
         for (at, report) in reports.iter().enumerate() {
             if at > 0 {
