@@ -21,7 +21,7 @@ case $kind in
 capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
 network) set -- --profile capture --no-default-features --features remote; directory=capture; limit=10000000 ;;
 full) set -- --release; directory=release; limit=100000000 ;;
-fleet) set -- --release; directory=release; limit=20000000; program=pagehaul-fleet ;;
+fleet) set -- --release; directory=release; limit=100000000; program=pagehaul-fleet ;;
 *) usage "kind $kind" ;;
 esac
 case $arch in

@@ -87,6 +87,7 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// Writes JSON as a line.
+#[cfg(any(feature = "census", feature = "stalls"))]
 pub(crate) fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
     escaped(printable_json, |out| {
         serde_json::to_writer(&mut *out, value)?;
