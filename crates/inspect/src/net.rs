@@ -166,7 +166,7 @@ impl Bits {
         let queues = device.number("real_num_tx_queues")?.min(MOST_QUEUES);
         let first = device.get("_tx")?.target()?;
         let mut busy = Vec::new();
-        // Queues without a discipline of their own share that of the device.
+        // A queue without its own discipline uses the device's.
         let mut counted = HashSet::new();
         for index in 0..queues {
             let queue = first.index(index)?;

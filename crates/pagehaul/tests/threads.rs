@@ -35,7 +35,7 @@ fn a_capture_uses_no_more_threads_than_memory_allows() {
     let [report, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(output.status.success(), "{said}");
     assert!(report.contains("\"threads\": 5,"), "{report}");
-    assert!(said.contains("5 of 32 threads: there is no memory for more"), "{said}");
+    assert!(said.contains("5 of 32 threads: there is not enough memory for more"), "{said}");
 }
 
 #[test]

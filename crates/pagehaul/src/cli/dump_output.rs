@@ -154,7 +154,7 @@ impl DumpOutput {
         let (fit, wanted) = (options.threads, self.threads.count());
         if self.verbose && fit < wanted {
             tell!(
-                "pagehaul: {fit} of {wanted} threads: there is no memory for more (MemAvailable in /proc/meminfo)"
+                "pagehaul: {fit} of {wanted} threads: there is not enough memory for more (MemAvailable in /proc/meminfo)"
             );
         }
         let (result, peak) = run::cancellable(self.reporting.is_quiet(), |progress| match &target {

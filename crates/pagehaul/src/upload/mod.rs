@@ -103,7 +103,7 @@ impl Uploading {
     }
 }
 
-/// What is uploaded. Its end is an error unless whoever makes it has said that it is whole.
+/// The stream that is uploaded. Reading its end is an error unless the capture has declared the stream whole.
 pub(crate) struct Stream {
     reader: Reader,
     is_whole: Arc<AtomicBool>,

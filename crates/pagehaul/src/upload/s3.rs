@@ -29,7 +29,7 @@ pub(super) fn open(url: String, most_bytes: u64, source: Option<&Source>) -> any
     if upload.room() < most_bytes {
         let (room, most) = (number::bytes(upload.room()), number::bytes(most_bytes));
         tell!(
-            "pagehaul: a dump of more than {room} fails; it may have {most}, but there is no memory for larger parts"
+            "pagehaul: the upload has room for {room}, but the dump may have {most}: there is not enough memory for larger parts"
         );
     }
     let memory = upload.memory();

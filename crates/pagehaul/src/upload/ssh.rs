@@ -1,7 +1,8 @@
 //! Dumps over ssh, by the system's client and a shell, `dd` and `sha256sum` on the other host.
 //!
 //! The stream goes to `PATH.incomplete`, which gets its name once it is complete. Another upload sends what is missing: it
-//! compares the checksum of what is there with that of as many bytes of its own stream, and skips them.
+//! compares the checksum of the unfinished file with the checksum of the same number of bytes of its own stream. If they are
+//! equal, it skips these bytes.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -22,15 +23,31 @@ const MOST_MESSAGE: u64 = 64 << 10;
 /// Exit status of the client when the connection fails.
 const CONNECTION: i32 = 255;
 
+// The scripts are single lines: a login shell such as csh takes no others.
 /// Prints what is there: `exists`, or the size of the unfinished file with the checksums of its first bytes and of all.
-const LOOK: &str = r#"p=$1.incomplete; if [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; elif [ -s "$p" ]; then n=$(wc -c <"$p"); echo pagehaul $n $(head -c 1048576 "$p" | head -c $n | sha256sum) $(head -c $n "$p" | sha256sum); else echo pagehaul 0; fi"#;
+const LOOK: &str = concat!(
+    r#"p=$1.incomplete; "#,
+    r#"if [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; "#,
+    r#"elif [ -s "$p" ]; then n=$(wc -c <"$p"); "#,
+    r#"echo pagehaul $n $(head -c 1048576 "$p" | head -c $n | sha256sum) $(head -c $n "$p" | sha256sum); "#,
+    r#"else echo pagehaul 0; fi"#,
+);
 /// Writes at an offset: bytes of an earlier connection that arrive late are the same, and go to the same place.
 const APPEND: &str = r#"umask 077; exec dd of="$1.incomplete" bs=1048576 seek="$2" oflag=seek_bytes iflag=fullblock conv=notrunc,fsync status=none"#;
 /// Keeps the unfinished file of another stream.
 const ASIDE: &str =
     r#"n=1; while [ -e "$1.incomplete.$n" ]; do n=$((n+1)); done; mv "$1.incomplete" "$1.incomplete.$n""#;
 /// Gives the file its name, unless that is taken. Says `done` again if the answer was lost.
-const FINISH: &str = r#"p=$1.incomplete; if [ -e "$p" ]; then [ "$(wc -c <"$p")" -eq "$2" ] || { echo pagehaul size; exit; }; if ln "$p" "$1" 2>/dev/null || [ "$1" -ef "$p" ]; then rm "$p"; elif [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; exit; else mv -n "$p" "$1" || exit 1; fi; else [ "$(wc -c <"$1")" -eq "$2" ] || { echo pagehaul size; exit; }; fi; sync "$1" "${1%/*}/" 2>/dev/null || sync; echo pagehaul done"#;
+const FINISH: &str = concat!(
+    r#"p=$1.incomplete; "#,
+    r#"if [ -e "$p" ]; then "#,
+    r#"[ "$(wc -c <"$p")" -eq "$2" ] || { echo pagehaul size; exit; }; "#,
+    r#"if ln "$p" "$1" 2>/dev/null || [ "$1" -ef "$p" ]; then rm "$p"; "#,
+    r#"elif [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; exit; "#,
+    r#"else mv -n "$p" "$1" || exit 1; fi; "#,
+    r#"else [ "$(wc -c <"$1")" -eq "$2" ] || { echo pagehaul size; exit; }; fi; "#,
+    r#"sync "$1" "${1%/*}/" 2>/dev/null || sync; echo pagehaul done"#,
+);
 
 /// Returns whether a dump of this name goes over ssh.
 pub(super) fn is_ssh(path: &Path) -> bool {
@@ -162,7 +179,7 @@ impl Session {
         Ok(Uploaded { resumed })
     }
 
-    /// Writes a stream from `offset` on. Returns its bytes.
+    /// Writes a stream at `offset`. Returns how many bytes it had.
     fn append(&self, stream: &mut impl Read, offset: u64) -> anyhow::Result<u64> {
         let mut command = self.target.command(APPEND, &offset.to_string());
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| self.no_client(&error))?;
