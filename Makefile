@@ -64,6 +64,9 @@ deny:
 guide:
 	scripts/guide.sh
 
+# Everything is built once: incremental builds would take 6 GB more.
+test test-full: export CARGO_INCREMENTAL := 0
+
 test: setup check guide static
 	cd fuzz && cargo check --locked --quiet --bins
 	scripts/test_wheel.sh
