@@ -183,9 +183,6 @@ impl<'a> Unwinder<'a> {
             {
                 break End::Loop;
             }
-            if next.ip == 0 {
-                break End::NotText;
-            }
             frames.push(frame(&next, pt_regs, false));
             now = next;
         };

@@ -3,8 +3,8 @@
 /// Bytes of a function.
 pub(super) const FUNCTION: u64 = 0x100;
 
-/// The tables of kallsyms with the names that VMCOREINFO gives their addresses.
-pub(super) fn kallsyms(symbols: &[(u64, String)]) -> Vec<(&'static str, Vec<u8>)> {
+/// Returns the tables of kallsyms for symbols in ascending order, with the names that VMCOREINFO gives their addresses.
+pub fn kallsyms(symbols: &[(u64, String)]) -> Vec<(&'static str, Vec<u8>)> {
     let mut names = Vec::new();
     for (_, name) in symbols {
         assert!(name.len() < 127, "{name}");
