@@ -32,10 +32,11 @@ pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Content
     let mut view = source.memory().view();
     let mut scratch = [0; PAGE_SIZE];
     let mut found = Contents::default();
+    let mut pages: Vec<PageBuf> = Vec::with_capacity(BATCH);
     for pfns in pfns.chunks(BATCH) {
+        pages.clear();
         // Reading is measured separately: a capture reads long runs of pages.
-        let pages: Vec<PageBuf> =
-            pfns.iter().filter_map(|&pfn| view.page(pfn, &mut scratch).ok().copied()).collect();
+        pages.extend(pfns.iter().filter_map(|&pfn| view.page(pfn, &mut scratch).ok().copied()));
         found.pack(&mut compressor, &pages);
     }
     Ok(found)

@@ -14,6 +14,7 @@ use crate::root::Root;
 /// Bits of a page's flags.
 mod flag {
     pub(super) const LRU: u64 = 1 << 5;
+    pub(super) const SLAB: u64 = 1 << 7;
     pub(super) const BUDDY: u64 = 1 << 10;
     pub(super) const ANON: u64 = 1 << 12;
     pub(super) const SWAPCACHE: u64 = 1 << 13;
@@ -82,6 +83,9 @@ impl PageUse {
             return None;
         } else if has(flag::BUDDY) {
             Self::Free
+        } else if has(flag::SLAB) {
+            // Since 130d4df57390 (6.2) a slab keeps a number where other pages have `mapping`: an odd one shows as ANON.
+            Self::Kernel
         } else if has(flag::ANON | flag::HUGE) {
             Self::User
         } else if !has(flag::LRU | flag::SWAPCACHE) {
@@ -114,6 +118,8 @@ pub struct LivePages {
     pub max_pfn: u64,
     /// Free pages in per-CPU lists: they have no mark, and count as the kernel's here and in dumps.
     pub per_cpu_free: u64,
+    /// How many pages these lists may hold.
+    pub per_cpu_most: u64,
 }
 
 /// Why the pages are not known.
@@ -171,8 +177,8 @@ impl LivePages {
         let uses = uses
             .map(|(used_for, sampler)| UsedPages { used_for, pages: sampler.pages, sample: sampler.sample })
             .collect();
-        let per_cpu_free = per_cpu_free(&root.text("/proc/zoneinfo").unwrap_or_default());
-        Ok(Self { uses, max_pfn, per_cpu_free })
+        let (per_cpu_free, per_cpu_most) = per_cpu(&root.text("/proc/zoneinfo").unwrap_or_default());
+        Ok(Self { uses, max_pfn, per_cpu_free, per_cpu_most })
     }
 
     /// Pages of all uses.
@@ -224,10 +230,20 @@ fn resource(line: &str) -> Option<(Range<u64>, &str)> {
     Some((first.div_ceil(4096)..end / 4096, name))
 }
 
-/// Sum of the `count:` lines of all per-CPU lists in `/proc/zoneinfo`.
-fn per_cpu_free(text: &str) -> u64 {
-    let count = |line: &str| line.trim().strip_prefix("count:")?.trim().parse::<u64>().ok();
-    text.lines().filter_map(count).fold(0, u64::saturating_add)
+/// Pages in all per-CPU lists of `/proc/zoneinfo`, and how many they may hold. 90b41691b988 (6.7) lets the kernel move `high` up to
+/// `high_max`.
+fn per_cpu(text: &str) -> (u64, u64) {
+    let (mut pages, mut most, mut high) = (0u64, 0u64, 0);
+    for (name, value) in text.lines().filter_map(|line| line.trim().split_once(':')) {
+        let Ok(value) = value.trim().parse::<u64>() else { continue };
+        match name {
+            "count" => pages = pages.saturating_add(value),
+            "high" => (most, high) = (most.saturating_add(value), value),
+            "high_max" => most = most.saturating_add(value.saturating_sub(high)),
+            _ => {}
+        }
+    }
+    (pages, most)
 }
 
 /// Counts pages, and keeps one of so many.
@@ -290,7 +306,8 @@ mod tests {
         flags[0x243] = flag::NOPAGE;
         flags[0x244] = flag::HUGE;
         flags[0x245] = flag::COMPOUND_TAIL;
-        let zones = "Node 0, zone DMA\n  pagesets\n    cpu: 0\n              count:    7\n              high:     9\n    cpu: 1\n              count:    5\n";
+        flags[0x246] = flag::SLAB | flag::ANON;
+        let zones = "Node 0, zone DMA\n        high     70\n  pagesets\n    cpu: 0\n              count:    7\n              high:     9\n              batch:    1\n    cpu: 1\n              count:    5\n              high:     8\n              high_min: 8\n              high_max: 20\n";
         std::fs::write(directory.path().join("proc/zoneinfo"), zones).unwrap();
         let bytes: Vec<u8> = flags.iter().flat_map(|word| word.to_ne_bytes()).collect();
         std::fs::write(directory.path().join("proc/kpageflags"), bytes).unwrap();
@@ -298,7 +315,7 @@ mod tests {
         let pages: Vec<u64> = live.uses.iter().map(|used| used.pages).collect();
         assert_eq!(pages, [0x10000 - 0x100 - 64 - 5, 1, 64, 2, 256]);
         assert_eq!((live.total(), live.max_pfn), (0x10000 - 2, 0x10000));
-        assert_eq!(live.per_cpu_free, 12);
+        assert_eq!((live.per_cpu_free, live.per_cpu_most), (12, 9 + 20));
         let kernel = &live.uses[0].sample;
         assert!((SAMPLE..=2 * SAMPLE).contains(&kernel.len()), "{}", kernel.len());
         assert!(kernel.is_sorted() && *kernel.last().unwrap() > 0xff00);

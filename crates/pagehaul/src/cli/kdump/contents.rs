@@ -50,8 +50,10 @@ pub(super) struct Memory {
     /// Where the numbers of pages come from.
     pub(super) pages: Origin,
     pub(super) max_pfn: u64,
-    /// Pages of the kernel that are free, which no dump can tell.
+    /// Free pages in per-CPU lists, which count as the kernel's.
     per_cpu_free: u64,
+    /// How many these lists may hold.
+    per_cpu_most: u64,
     /// Struct pages that one CPU classifies per second.
     pub(super) scan: f64,
     /// Seconds before the scan.
@@ -106,6 +108,7 @@ impl Memory {
             pages: Origin::Measured,
             max_pfn: live.max_pfn,
             per_cpu_free: live.per_cpu_free,
+            per_cpu_most: live.per_cpu_most,
             scan: pages,
             start,
             read,
@@ -126,6 +129,7 @@ impl Memory {
             pages: Origin::Assumed,
             max_pfn: pages,
             per_cpu_free: 0,
+            per_cpu_most: 0,
             scan,
             start,
             read: ASSUMED_READ,
@@ -149,12 +153,18 @@ impl Memory {
             Layout::new(PageSize::KIB_4, self.max_pfn, NOTES).map_or(0, |layout| layout.descriptors_offset());
         let fixed = tables + pages * PageDesc::SIZE as u64 + PAGE_SIZE as u64;
         let bytes = fixed + stored as u64;
-        let kernel = kept().find(|class| class.used_for == PageUse::Kernel);
-        let is_kept = |used_for: PageUse| used_for.is_kept(level);
-        let (fewer, more) = kernel.map_or((0.0, 0.0), |kernel| {
-            let freed = if is_kept(PageUse::Free) { 0 } else { self.per_cpu_free.min(kernel.pages) };
-            let filled = kernel.pages as f64 * kernel.zero;
-            (freed as f64 * (PageDesc::SIZE as f64 + kernel.stored), filled * kernel.stored_of_nonzero())
+        let class = |used_for| self.classes.iter().find(|class| class.used_for == used_for);
+        let (kernel, user) = (class(PageUse::Kernel), class(PageUse::User));
+        let (fewer, more) = kernel.zip(user).map_or((0.0, 0.0), |(kernel, user)| {
+            let filled = kernel.pages as f64 * kernel.zero * kernel.stored_of_nonzero();
+            if PageUse::Free.is_kept(level) {
+                return (0.0, filled);
+            }
+            let with_descriptor = |stored| PageDesc::SIZE as f64 + stored;
+            let freed = self.per_cpu_free.min(kernel.pages) as f64;
+            // What exiting processes leave is in most of these pages.
+            let added = self.per_cpu_most.saturating_sub(self.per_cpu_free) as f64;
+            (freed * with_descriptor(kernel.stored), filled + added * with_descriptor(user.stored))
         });
         Dump {
             level,
@@ -197,9 +207,9 @@ pub(super) struct Dump {
     pub(super) pages: u64,
     /// Size of the file.
     pub(super) bytes: u64,
-    /// The size if the free pages in per-CPU lists, which count as the kernel's, are freed before the crash.
+    /// The size if the free pages in per-CPU lists, which count as the kernel's, leave them before the crash.
     pub(super) least: u64,
-    /// The size if the kernel fills its pages of zeros before the crash.
+    /// The size if these lists fill up, and the kernel its pages of zeros, before the crash.
     pub(super) most: u64,
     #[serde(skip)]
     pub(super) stored: f64,
@@ -218,15 +228,19 @@ mod tests {
             Class::new(used_for, pages, Contents { pages: 100, zero: 20, stored: 80 * 1000, seconds: 1.0 })
         };
         let memory = Memory {
-            classes: vec![class(PageUse::Kernel, 1000), class(PageUse::Free, 5000)],
+            classes: [PageUse::Kernel, PageUse::User, PageUse::Free].map(|of| class(of, 1000)).into(),
             pages: Origin::Measured,
             per_cpu_free: 50,
+            per_cpu_most: 90,
             ..Memory::assumed(1 << 30, String::new())
         };
         let dump = memory.dump(31);
-        // 50 pages of 800 bytes on average, with their descriptors; 200 pages of zeros become pages of 1000 bytes.
-        assert_eq!((dump.bytes - dump.least, dump.most - dump.bytes), (50 * (800 + 24), 200 * 1000));
-        // Free pages are kept: it does not matter whether the lists are emptied.
-        assert_eq!(memory.dump(0).least, memory.dump(0).bytes);
+        // 50 pages of 800 bytes on average, with their descriptors; 200 pages of zeros become pages of 1000 bytes, and 40 pages
+        // join the lists.
+        let more = 200 * 1000 + 40 * (800 + 24);
+        assert_eq!((dump.bytes - dump.least, dump.most - dump.bytes), (50 * (800 + 24), more));
+        // Free pages are kept: it does not matter how many are on the lists.
+        let dump = memory.dump(0);
+        assert_eq!((dump.bytes - dump.least, dump.most - dump.bytes), (0, 200 * 1000));
     }
 }

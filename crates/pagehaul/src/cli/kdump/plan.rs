@@ -201,9 +201,10 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     let config = Config::of(stack, &root, &facts.release);
     let goal = Goal::new(planned, basis, &config);
     let mut reasons = Vec::new();
+    // Before memory is counted: what this frees ends in per-CPU lists.
+    let (disk, disk_rate) = disk(planned, &config, &mut reasons);
     let found = memory(planned, goal.method, &root, &facts)?;
     let measured = planned.rates.as_deref().map(|path| measured(path, &goal)).transpose()?;
-    let (disk, disk_rate) = disk(planned, &config, &mut reasons);
     let level = goal.level.bits();
     let dump = found.dump(level);
     let most = facts.cpus.clamp(1, MOST_CPUS);
@@ -378,13 +379,18 @@ fn disk(planned: &Planned, config: &Config, reasons: &mut Vec<String>) -> (u64, 
     }
     let described = planned.memory.is_some() || !planned.root.is_this_machine();
     match &config.target {
-        Target::Directory(path) if !described => match disk::write(path, DISK_BYTES, DISK_TIME) {
-            Ok(written) => return ((written.rate() as u64).max(1), Origin::Measured),
+        Target::Directory(path) if !described => match disk_rate(path) {
+            Ok(rate) => return (rate, Origin::Measured),
             Err(error) => reasons.push(format!("the disk's rate is assumed: {error}")),
         },
         _ => reasons.push("the rate of the target is assumed: give --disk".into()),
     }
     (ASSUMED_DISK, Origin::Assumed)
+}
+
+/// Measures how many bytes per second the disk of a directory takes.
+pub(super) fn disk_rate(directory: &Path) -> Result<u64, pagehaul_bench::BenchError> {
+    Ok((disk::write(directory, DISK_BYTES, DISK_TIME)?.rate() as u64).max(1))
 }
 
 fn text(plan: &Plan) -> String {
