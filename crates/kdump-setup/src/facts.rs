@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::config::{Config, Stack, Target};
 use crate::drivers;
+use crate::live_pages::PageUse;
 use crate::mounts;
 use crate::release::Release;
 use crate::root::Root;
@@ -40,6 +41,14 @@ pub struct Image {
     pub target: Option<PathBuf>,
 }
 
+impl Image {
+    /// The file itself, not a link to it.
+    pub(crate) fn file(&self) -> PathBuf {
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        self.target.as_ref().map_or_else(|| self.path.clone(), |target| directory.join(target))
+    }
+}
+
 /// The program that writes the dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collector {
@@ -49,6 +58,32 @@ pub struct Collector {
     pub is_pagehaul: bool,
     /// When it was installed.
     pub modified: Option<SystemTime>,
+}
+
+/// What memory is used for, in bytes, by `/proc/meminfo`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// The kernel's.
+    pub kernel: u64,
+    /// Anonymous memory of processes.
+    pub user: u64,
+    /// Page cache. Shmem counts as such, and level 31 excludes it too.
+    pub cache: u64,
+    /// Free.
+    pub free: u64,
+}
+
+impl MemoryUse {
+    /// What a dump of `level` has, before compression.
+    pub(crate) fn kept(&self, level: u8) -> u64 {
+        let parts = [
+            (PageUse::Kernel, self.kernel),
+            (PageUse::User, self.user),
+            (PageUse::Cache, self.cache),
+            (PageUse::Free, self.free),
+        ];
+        parts.iter().filter(|(used_for, _)| used_for.is_kept(level)).map(|(_, bytes)| bytes).sum()
+    }
 }
 
 /// What is known of a machine's set-up.
@@ -61,8 +96,8 @@ pub struct Facts {
     pub command_line: Vec<String>,
     /// RAM in bytes, with what is reserved.
     pub memory: u64,
-    /// Memory that an unfiltered part of the kernel takes: an upper bound of a level-31 dump before compression.
-    pub kernel_memory: u64,
+    /// What it is used for.
+    pub memory_use: MemoryUse,
     /// Online CPUs.
     pub cpus: u32,
     /// APIC ID of processor 0.
@@ -89,8 +124,21 @@ pub struct Facts {
     pub initramfs: Option<Image>,
     /// The program that writes the dump.
     pub collector: Option<Collector>,
-    /// Whether the directory of a local target exists.
+    /// Why pagehaul refuses the configured options. [`read`](Self::read) leaves it to the caller, who parses makedumpfile's command
+    /// line ([`Config::command_line`]).
+    pub refused: Option<String>,
+    /// The configured dump level. Left to the caller, too.
+    pub level: Option<u8>,
+    /// Bytes per second that a local target takes. Left to the caller, who measures it.
+    pub target_rate: Option<u64>,
+    /// Whether the capture kernel's initramfs has pagehaul; `None` if it need not, or if its files cannot be listed.
+    pub image_has_pagehaul: Option<bool>,
+    /// The command that loaded the capture kernel, if the scripts keep it.
+    pub load_command: Option<String>,
+    /// Whether the directory of a local target, or a raw disk, exists.
     pub target_exists: bool,
+    /// Whether the program that mounts NFS exists.
+    pub has_mount_nfs: bool,
     /// The file system of /etc/fstab that holds a local target, if it is not mounted.
     pub target_unmounted: Option<PathBuf>,
     /// Bytes free at a local target.
@@ -126,7 +174,10 @@ impl Facts {
             _ => None,
         };
         let sysctl = |name: &str| root.number(format!("/proc/sys/kernel/{name}"));
-        let freed = kib("MemFree") + kib("Cached") + kib("Buffers") + kib("AnonPages") + kib("SwapCached");
+        let files = config.as_ref().and_then(|config| image_files(root, config));
+        let (free, user) = (kib("MemFree"), kib("AnonPages"));
+        let cache = kib("Cached") + kib("Buffers") + kib("SwapCached");
+        let kernel = kib("MemTotal").saturating_sub(free + user + cache);
         Self {
             command_line: root
                 .text("/proc/cmdline")
@@ -135,8 +186,7 @@ impl Facts {
                 .map(str::to_owned)
                 .collect(),
             memory: kib("MemTotal") + reserved.unwrap_or(0),
-            // Shmem counts as Cached, and is not in a level-31 dump either.
-            kernel_memory: kib("MemTotal").saturating_sub(freed),
+            memory_use: MemoryUse { kernel, user, cache, free },
             cpus: online(&root.text("/sys/devices/system/cpu/online").unwrap_or_default()),
             boot_apic_id: boot_apic_id(&root.text("/proc/cpuinfo").unwrap_or_default()),
             has_cma: root
@@ -151,7 +201,11 @@ impl Facts {
             config_modified: config.as_ref().and_then(|config| root.modified(config.stack.file())),
             initramfs: config.as_ref().map(|config| image(root, &config.initramfs)),
             collector: config.as_ref().and_then(|config| collector(root, config)),
-            target_exists: directory.as_ref().is_some_and(|path| root.exists(path)),
+            target_exists: match config.as_ref().map(|config| &config.target) {
+                Some(Target::Directory(path) | Target::Raw(path)) => root.exists(path),
+                _ => false,
+            },
+            has_mount_nfs: find(root, "mount.nfs").is_some(),
             target_unmounted: directory.as_ref().and_then(|path| {
                 let wanted = mounts::configured(root);
                 let wanted = &mounts::holding(&wanted, path)?.point;
@@ -163,8 +217,16 @@ impl Facts {
             host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host)),
             missing_drivers: config
                 .as_ref()
-                .map(|config| missing_drivers(root, config, directory.as_deref()))
+                .zip(files.as_deref())
+                .map(|(config, files)| missing_drivers(root, config, directory.as_deref(), files))
                 .unwrap_or_default(),
+            image_has_pagehaul: files
+                .filter(|_| root.exists(DRACUT_MODULE))
+                .map(|files| files.lines().any(|line| line.ends_with(IN_IMAGE))),
+            load_command: config.as_ref().and_then(|config| root.text(config.load_command.as_ref()?)),
+            refused: None,
+            level: None,
+            target_rate: None,
             has_compressor: config
                 .as_ref()
                 .and_then(|config| config.compressor.as_ref())
@@ -228,6 +290,9 @@ fn collector(root: &Root, config: &Config) -> Option<Collector> {
 /// The dracut module of pagehaul-kdump, which puts pagehaul in makedumpfile's place in the initramfs only.
 const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/99pagehaul-kdump/module-setup.sh";
 
+/// What it puts there.
+const IN_IMAGE: &str = "usr/lib/pagehaul/makedumpfile";
+
 /// Whether a program is pagehaul, or a script that calls it: makedumpfile's own binary does not have the word.
 fn is_pagehaul(file: &Path) -> bool {
     /// More than any build of either takes.
@@ -249,19 +314,21 @@ fn is_known(root: &Root, host: &str) -> bool {
     )
 }
 
+/// The files of the capture kernel's initramfs, a line each. `None` if they cannot be listed.
+fn image_files(root: &Root, config: &Config) -> Option<String> {
+    let image = image(root, &config.initramfs);
+    image.modified?;
+    drivers::files(root, config.stack, &image.path)
+}
+
 /// Debian's capture kernel mounts the root file system from its initramfs, which mounts the rest; the others mount the target.
-fn missing_drivers(root: &Root, config: &Config, directory: Option<&Path>) -> Vec<String> {
+fn missing_drivers(root: &Root, config: &Config, directory: Option<&Path>, files: &str) -> Vec<String> {
     let mounted = match config.stack {
         Stack::KdumpTools => Some(Path::new("/")),
         Stack::KdumpUtils | Stack::Suse => directory,
     };
     let needed = mounted.map(|path| drivers::needed(root, path)).unwrap_or_default();
-    let image = image(root, &config.initramfs);
-    if needed.is_empty() || image.modified.is_none() {
-        return Vec::new();
-    }
-    drivers::files(root, config.stack, &image.path)
-        .map_or(Vec::new(), |files| drivers::lacking(&needed, &files))
+    drivers::lacking(&needed, files)
 }
 
 /// The host in a name of `known_hosts`: those on another port than 22 are `[host]:port`.

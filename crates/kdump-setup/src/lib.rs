@@ -19,7 +19,7 @@ mod root;
 pub use checks::{Expected, check};
 pub use config::{Config, Stack, Target};
 pub use crashkernel::{Reservation, default_reservation};
-pub use facts::{Collector, Facts, Image, Lockdown};
+pub use facts::{Collector, Facts, Image, Lockdown, MemoryUse};
 pub use finding::{Finding, Severity};
 pub use live_pages::{LivePages, LivePagesError, PageUse, UsedPages};
 pub use release::Release;

@@ -39,7 +39,6 @@ const DEBIAN: &[Fault] = &[
         m.remove("/usr/bin/makedumpfile");
         m.write("/usr/bin/makedumpfile", "another program");
     }),
-    ("refused-option", |m| configure(m, "USE_KDUMP=1\nMAKEDUMP_ARGS=\"-c -d 31 --config /etc/erase\"")),
     ("no-disable-cpu-apicid", |m| configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=4 irqpoll\"")),
     ("wrong-disable-cpu-apicid", |m| {
         configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=4 disable_cpu_apicid=2\"");
@@ -49,9 +48,9 @@ const DEBIAN: &[Fault] = &[
         m.write("/sys/devices/system/cpu/online", "0-63");
     }),
     ("no-initramfs", |m| m.remove(&format!("/var/lib/kdump/initrd.img-{RELEASE}"))),
-    ("old-initramfs", |m| {
-        m.write("/etc/default/kdump-tools", "USE_KDUMP=1");
-        m.age(&format!("/var/lib/kdump/initrd.img-{RELEASE}"));
+    ("old-command-line", |m| {
+        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=1 irqpoll\"");
+        m.write("/var/crash/kexec_cmd", "kexec -p --command-line=\"root=/dev/sda1 irqpoll\" vmlinuz");
     }),
     ("other-kernel", |m| m.write("/proc/sys/kernel/osrelease", "6.1.0-51-amd64")),
     ("target-not-mounted", |m| m.write("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw")),
@@ -75,6 +74,18 @@ const FEDORA: &[Fault] = &[
         m.age("/etc/kdump.conf");
         m.write("/root/.ssh/kdump_id_rsa", "key");
         m.write("/root/.ssh/known_hosts", "host ssh-ed25519 AAAA");
+    }),
+    ("no-mount-nfs", |m| {
+        m.write("/etc/kdump.conf", "nfs host:/export\n");
+        m.age("/etc/kdump.conf");
+    }),
+    ("no-target", |m| {
+        m.write("/etc/kdump.conf", "raw /dev/sdz1\ncore_collector makedumpfile -F -l -d 31\n");
+        m.age("/etc/kdump.conf");
+    }),
+    ("old-initramfs", |m| {
+        m.age(&format!("/boot/initramfs-{RELEASE}kdump.img"));
+        m.write("/etc/kdump.conf", "path /var/crash\n");
     }),
     ("old-collector", |m| {
         m.age(&format!("/boot/initramfs-{RELEASE}kdump.img"));
@@ -110,6 +121,70 @@ fn modules_that_the_initramfs_lacks_are_named() {
 }
 
 #[test]
+fn the_initramfs_itself_is_removed_not_the_link_to_it() {
+    let mut facts = Machine::debian().facts();
+    facts.missing_drivers = vec!["nvme".into()];
+    let fix = format!("rm /var/lib/kdump/initrd.img-{RELEASE}; kdump-config unload; kdump-config load");
+    assert_eq!(check(&facts, &Expected::default())[0].fix, fix);
+}
+
+/// What `fix` of "old-command-line" leads to.
+#[test]
+fn a_change_of_the_settings_is_found_until_the_capture_kernel_is_loaded_again() {
+    let machine = Machine::debian();
+    machine
+        .write("/etc/default/kdump-tools", "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"reset_devices nr_cpus=1\"\n");
+    machine.age(&format!("/var/lib/kdump/initrd.img-{RELEASE}"));
+    let load = |parameters: &str| {
+        machine.write(
+            "/var/crash/kexec_cmd",
+            &format!("/sbin/kexec -p --command-line=\"quiet {parameters}\" vmlinuz\n"),
+        );
+    };
+    load("nr_cpus=2 reset_devices");
+    let found = check(&machine.facts(), &Expected::default());
+    assert_eq!(found.iter().map(|finding| finding.id).collect::<Vec<_>>(), ["old-command-line"]);
+    assert!(found[0].what.contains("without nr_cpus=1, which"), "{found:?}");
+    load("reset_devices nr_cpus=1");
+    assert_eq!(machine.findings(Expected::default()), Vec::<&str>::new());
+}
+
+#[test]
+fn an_initramfs_without_pagehaul_is_found() {
+    let machine = Machine::fedora();
+    let mut facts = machine.facts();
+    facts.image_has_pagehaul = Some(false);
+    let found = check(&facts, &Expected::default());
+    assert_eq!(found.iter().map(|finding| finding.id).collect::<Vec<_>>(), ["not-in-initramfs"]);
+    assert_eq!(found[0].fix, "kdumpctl rebuild && kdumpctl restart");
+}
+
+#[test]
+fn command_lines_are_those_of_the_scripts() {
+    let line = |machine: &Machine| machine.facts().config.unwrap().command_line().join(" ");
+    let machine = Machine::debian();
+    assert_eq!(line(&machine), "makedumpfile -F -c -d 31 vmcore");
+    configure(&machine, "MAKEDUMP_ARGS=\"-z -d 17\"");
+    assert_eq!(line(&machine), "makedumpfile -z -d 17 -F vmcore");
+    let machine = Machine::fedora();
+    assert_eq!(line(&machine), "makedumpfile -l --message-level 7 -d 31 vmcore dumpfile");
+    machine.write("/etc/kdump.conf", "ssh kdump@host\ncore_collector makedumpfile -F -l -d 31\n");
+    assert_eq!(line(&machine), "makedumpfile -F -l -d 31 vmcore");
+    machine.write("/etc/kdump.conf", "ssh kdump@host\n");
+    assert_eq!(line(&machine), "makedumpfile -l --message-level 7 -d 31 -F vmcore");
+    assert_eq!(line(&Machine::suse()), "makedumpfile -F -c -d 31 vmcore");
+}
+
+#[test]
+fn a_refused_command_line_is_a_problem() {
+    let mut facts = Machine::debian().facts();
+    facts.refused = Some("--config is refused".into());
+    let found = check(&facts, &Expected::default());
+    assert_eq!(found.iter().map(|finding| finding.id).collect::<Vec<_>>(), ["refused-option"]);
+    assert!(found[0].what.contains("`makedumpfile -F -c -d 31 vmcore`, by MAKEDUMP_ARGS"), "{found:?}");
+}
+
+#[test]
 fn a_host_on_another_port_is_known() {
     let machine = Machine::debian();
     configure(&machine, "USE_KDUMP=1\nSSH=\"kdump@10.0.2.2\"");
@@ -121,8 +196,33 @@ fn a_host_on_another_port_is_known() {
 #[test]
 fn what_is_planned_is_compared() {
     let machine = Machine::debian();
-    assert_eq!(machine.findings(Expected { cpus: Some(4), dump_bytes: None }), ["few-cpus"]);
-    assert_eq!(machine.findings(Expected { cpus: Some(1), dump_bytes: Some(u64::MAX) }), ["target-full"]);
+    assert_eq!(machine.findings(Expected { cpus: Some(4), disk: None }), ["few-cpus"]);
+    let mut facts = machine.facts();
+    facts.target_rate = Some(50_000_000);
+    let found = |facts: &Facts, disk| {
+        let found = check(facts, &Expected { cpus: None, disk: Some(disk) });
+        found.iter().map(|finding| finding.id).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&facts, 100_000_000), ["slow-target"]);
+    assert_eq!(found(&facts, 50_000_000), Vec::<&str>::new());
+}
+
+#[test]
+fn the_level_decides_what_the_target_must_hold() {
+    let machine = Machine::debian();
+    // Nearly all of it is the page cache of a machine whose disk is smaller.
+    let cache = 9_000_000_000_000_000_u64;
+    machine.write("/proc/meminfo", &format!("MemTotal: {cache} kB\nMemFree: 0 kB\nCached: {cache} kB\n"));
+    let mut facts = machine.facts();
+    for (level, expected) in
+        [(None, ""), (Some(31), ""), (Some(17), "target-small"), (Some(0), "target-small")]
+    {
+        facts.level = level;
+        let found = check(&facts, &Expected::default());
+        let found: Vec<_> =
+            found.iter().map(|finding| finding.id).filter(|id| *id != "small-reservation").collect();
+        assert_eq!(found.join(" "), expected, "{level:?}");
+    }
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn debian_gets_its_lines() {
     machine.write("/proc/sys/kernel/panic_on_oops", "1");
     machine.write("/sys/kernel/kexec_crash_size", "234881024");
     machine.age("/etc/default/kdump-tools");
-    assert_eq!(machine.findings(Expected { cpus: Some(4), dump_bytes: None }), Vec::<&str>::new());
+    assert_eq!(machine.findings(Expected { cpus: Some(4), disk: None }), Vec::<&str>::new());
     // Back to one CPU: no CPU has to be disabled.
     let found = planned(&machine, 1);
     assert!(lines(&found)[0].1.contains("nr_cpus=1 irqpoll usbcore.nousb\""), "{found:?}");

@@ -55,3 +55,22 @@ fn the_exit_status_says_how_bad_it_is() {
     assert_eq!(report["findings"][0]["severity"], "problem");
     assert_eq!(report["findings"][0]["fix"], "kdump-config unload; kdump-config load");
 }
+
+#[test]
+fn options_are_refused_as_in_a_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    for (name, text) in GOOD {
+        write(root, name, text);
+    }
+    for (options, reason) in [
+        ("-c -d 31 --conf /etc/erase", "--config is refused: data cannot be erased"),
+        ("-c -d 32", "Dump_level(32) is invalid."),
+        ("-E -l", "do not go together"),
+    ] {
+        write(root, "etc/default/kdump-tools", &format!("USE_KDUMP=1\nMAKEDUMP_ARGS=\"{options}\"\n"));
+        let (code, text) = check(root, &[]);
+        assert_eq!(code, Some(3), "{text}");
+        assert!(text.contains("[refused-option]") && text.contains(reason), "{text}");
+    }
+}

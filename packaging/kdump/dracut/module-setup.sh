@@ -21,9 +21,10 @@ install() {
             rm -f "$copy"
         fi
     done
-    inst_simple /usr/lib/pagehaul/makedumpfile /usr/bin/makedumpfile
+    # `pagehaul kdump check` looks for this path.
+    inst_simple /usr/lib/pagehaul/makedumpfile
     # /sbin and /usr/sbin are links to /usr/bin in some releases of Fedora, and directories in others.
-    for name in /usr/sbin /sbin; do
-        [[ -e $initdir$name/makedumpfile ]] || ln_r /usr/bin/makedumpfile "$name/makedumpfile"
+    for name in /usr/bin /usr/sbin /sbin; do
+        [[ -e $initdir$name/makedumpfile ]] || ln_r /usr/lib/pagehaul/makedumpfile "$name/makedumpfile"
     done
 }

@@ -4,7 +4,7 @@ settings=/etc/default/kdump-tools
 initrd=/var/lib/kdump/initrd.img-$(uname -r)
 
 found() {
-    /lab/pagehaul kdump check --json | sed -n 's/^ *"id": "\(.*\)",$/\1/p' | tr '\n' ' '
+    /lab/pagehaul kdump check --json "$@" | sed -n 's/^ *"id": "\(.*\)",$/\1/p' | tr '\n' ' '
 }
 
 good() {
@@ -56,6 +56,7 @@ case $(uname -r) in
 esac
 setting no-ssh-key SSH=kdump@host
 setting unknown-host SSH=kdump@host
+setting no-mount-nfs NFS=host:/export
 setting no-target KDUMP_COREDIR=/nowhere
 
 aside no-kdump $settings
@@ -71,12 +72,13 @@ cp -a /bin/true /usr/bin/makedumpfile
 fault not-pagehaul
 mv /usr/bin/makedumpfile.aside /usr/bin/makedumpfile
 
-touch $settings
-fault old-initramfs
-touch "$initrd"
+setting old-command-line 'KDUMP_CMDLINE_APPEND="reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=1 lab"'
 mount -t tmpfs -o size=64k none /var/crash
 fault target-full
+mount -o remount,size=400m /var/crash
+setting target-small 'MAKEDUMP_ARGS="-c -d 0"'
 umount /var/crash
+echo "PHLAB fault slow-target $(found --disk 900T)"
 cp -a /etc/fstab /lab/fstab
 echo '/dev/vdb /var/crash ext4 defaults 0 2' >>/etc/fstab
 fault target-not-mounted

@@ -2,9 +2,6 @@ use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-/// Options that pagehaul refuses when it is called as makedumpfile: see docs/differences.md.
-const REFUSED: [&str; 6] = ["--config", "--eppic", "--diskset", "--extension", "--vtop", "-X"];
-
 pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
     let program = config.collector.first().map_or("makedumpfile", String::as_str);
     let Some(collector) = &facts.collector else {
@@ -27,15 +24,6 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
         ));
         return;
     }
-    for option in config.collector.iter().filter(|word| REFUSED.iter().any(|option| word.starts_with(option)))
-    {
-        found.push(Finding::problem(
-            "refused-option",
-            format!("{option} in {} is not supported", config.stack.file()),
-            "pagehaul refuses it, and no dump is written: an option that erases data is never ignored",
-            format!("remove {option}, or use makedumpfile"),
-        ));
-    }
     let streams = matches!(config.target, Target::Ssh { .. } | Target::Raw(_));
     if config.stack == Stack::KdumpUtils && streams && !config.collector.iter().any(|word| word == "-F") {
         found.push(Finding::problem(
@@ -43,6 +31,14 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
             "core_collector has no -F, though the dump goes to ssh or a raw device",
             "mkdumprd builds no initramfs, and kdump does not start",
             "add -F to core_collector in /etc/kdump.conf",
+        ));
+    } else if let Some(reason) = &facts.refused {
+        let (setting, file) = (config.stack.options(), config.stack.file());
+        found.push(Finding::problem(
+            "refused-option",
+            format!("`{}`, by {setting} in {file}: {reason}", config.command_line().join(" ")),
+            "pagehaul refuses this command line, and no dump is written: an option that erases data is never ignored",
+            format!("correct {setting} in {file}, or remove pagehaul-kdump"),
         ));
     }
 }

@@ -11,7 +11,8 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
         found.push(Finding::problem("no-initramfs", format!("{path} does not exist"), why, reload));
         return;
     };
-    if facts.config_modified.is_some_and(|changed| changed > made) {
+    // kdump-tools' initramfs does not depend on its settings.
+    if config.stack != Stack::KdumpTools && facts.config_modified.is_some_and(|changed| changed > made) {
         found.push(Finding::warning(
             "old-initramfs",
             format!("{path} is older than {}", config.stack.file()),
@@ -29,6 +30,14 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
             reload,
         ));
     }
+    if facts.image_has_pagehaul == Some(false) {
+        found.push(Finding::warning(
+            "not-in-initramfs",
+            format!("{path} was made without pagehaul, though pagehaul-kdump is installed"),
+            "the dump is written by makedumpfile of the distribution",
+            reload,
+        ));
+    }
     if !facts.missing_drivers.is_empty() {
         found.push(Finding::problem(
             "no-driver",
@@ -37,10 +46,11 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
                 facts.missing_drivers.join(", ")
             ),
             "the capture kernel does not find the disk that it has to mount, and nothing is dumped",
-            format!("rm {path}; {reload}"),
+            // kdump-config makes it again only if it is missing.
+            format!("rm {}; {reload}", image.file().display()),
         ));
     }
-    let name = image.target.as_ref().unwrap_or(&image.path).to_string_lossy().into_owned();
+    let name = image.file().to_string_lossy().into_owned();
     if name.contains(char::is_numeric) && !name.contains(&facts.release.0) {
         found.push(Finding::warning(
             "other-kernel",

@@ -17,8 +17,8 @@ use crate::finding::Finding;
 pub struct Expected {
     /// CPUs that the capture is to use.
     pub cpus: Option<u32>,
-    /// Size of the dump in bytes, if it was estimated.
-    pub dump_bytes: Option<u64>,
+    /// Bytes per second that the target is to take.
+    pub disk: Option<u64>,
 }
 
 /// Checks a set-up. Problems come first.

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::{Expected, mib};
 use crate::config::{Config, Target};
 use crate::facts::Facts;
@@ -7,11 +9,13 @@ pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: 
     match &config.target {
         Target::Directory(path) => directory(path, facts, expected, found),
         Target::Ssh { host, key } => ssh(host, key, config, facts, found),
-        Target::Nfs(_) | Target::Raw(_) | Target::Other(_) => {}
+        Target::Raw(device) => raw(device, config, facts, found),
+        Target::Nfs(export) => nfs(export, facts, found),
+        Target::Other(_) => {}
     }
 }
 
-fn directory(path: &std::path::Path, facts: &Facts, expected: &Expected, found: &mut Vec<Finding>) {
+fn directory(path: &Path, facts: &Facts, expected: &Expected, found: &mut Vec<Finding>) {
     let path = path.display();
     if let Some(unmounted) = &facts.target_unmounted {
         let point = unmounted.display();
@@ -29,22 +33,68 @@ fn directory(path: &std::path::Path, facts: &Facts, expected: &Expected, found: 
         found.push(Finding::problem("no-target", what, why, format!("mkdir -p {path}")));
         return;
     }
-    // Without an estimate: what the kernel itself has, uncompressed, is more than a level-31 dump takes.
-    let (needed, how) = match expected.dump_bytes {
-        Some(bytes) => (bytes, "the dump is estimated at"),
-        None => (facts.kernel_memory, "the kernel alone has"),
-    };
-    if let Some(free) = facts.target_free.filter(|free| *free < needed) {
-        found.push(Finding::problem(
+    // What the kernel itself has, uncompressed, is more than a level-31 dump takes.
+    let (kernel, level) = (facts.memory_use.kernel, facts.level.unwrap_or(31));
+    let most = facts.memory_use.kept(level);
+    match facts.target_free {
+        Some(free) if free < kernel => found.push(Finding::problem(
             "target-full",
-            format!("{} are free at {path}; {how} {}", mib(free), mib(needed)),
+            format!("{} are free at {path}; the kernel alone has {}", mib(free), mib(kernel)),
             "the dump ends early, and is marked incomplete",
             format!("remove old dumps from {path}, or choose a larger target"),
+        )),
+        Some(free) if free < most => found.push(Finding::warning(
+            "target-small",
+            format!(
+                "{} are free at {path}; what level {level} keeps takes {} before compression",
+                mib(free),
+                mib(most)
+            ),
+            "the dump may end early, and is then marked incomplete",
+            format!("exclude more (-d 31), remove old dumps from {path}, or choose a larger target"),
+        )),
+        _ => {}
+    }
+    if let (Some(rate), Some(planned)) = (facts.target_rate, expected.disk)
+        && rate < planned
+    {
+        found.push(Finding::warning(
+            "slow-target",
+            format!("{path} takes {} per second; {} are planned", mib(rate), mib(planned)),
+            "the machine is down for longer than planned, if the disk is what bounds the capture",
+            format!("plan again with `pagehaul kdump plan --disk {}`, or choose a faster target", mib(rate)),
         ));
     }
 }
 
-fn ssh(host: &str, key: &std::path::Path, config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+fn raw(device: &Path, config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+    if !facts.target_exists {
+        let device = device.display();
+        found.push(Finding::problem(
+            "no-target",
+            format!("{device} does not exist"),
+            "the dump has nowhere to go",
+            format!(
+                "correct the name of the disk in {}, then {}",
+                config.stack.file(),
+                config.stack.reload()
+            ),
+        ));
+    }
+}
+
+fn nfs(export: &str, facts: &Facts, found: &mut Vec<Finding>) {
+    if !facts.has_mount_nfs {
+        found.push(Finding::problem(
+            "no-mount-nfs",
+            format!("the dump goes to {export}, but mount.nfs is not installed"),
+            "the capture kernel cannot mount the target, and nothing is dumped",
+            "install nfs-common (Debian, Ubuntu), nfs-utils (Fedora, RHEL) or nfs-client (openSUSE)",
+        ));
+    }
+}
+
+fn ssh(host: &str, key: &Path, config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
     let propagate = match config.stack {
         crate::config::Stack::KdumpTools => "kdump-config propagate",
         _ => "kdumpctl propagate",

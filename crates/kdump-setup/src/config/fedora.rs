@@ -9,7 +9,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
     let stack = Stack::KdumpUtils;
     let mut path = "/var/crash".to_owned();
     let mut key = "/root/.ssh/kdump_id_rsa".to_owned();
-    let mut collector = words("makedumpfile -l --message-level 7 -d 31");
+    let mut collector = None;
     let mut target = None;
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -18,7 +18,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         match name {
             "path" => path = value.to_owned(),
             "sshkey" => key = value.to_owned(),
-            "core_collector" => collector = words(value),
+            "core_collector" => collector = Some(words(value)),
             "ssh" | "nfs" | "raw" | "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "minix" | "virtiofs" => {
                 target = Some((name.to_owned(), value.to_owned()));
             }
@@ -37,6 +37,15 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
             },
         },
     };
+    let collector = collector.unwrap_or_else(|| {
+        let streams = matches!(target, Target::Ssh { .. } | Target::Raw(_));
+        // mkdumprd does not check the default, and kdump.sh appends -F.
+        words(if streams {
+            "makedumpfile -l --message-level 7 -d 31 -F"
+        } else {
+            "makedumpfile -l --message-level 7 -d 31"
+        })
+    });
     let set = shell::assignments(&root.text("/etc/sysconfig/kdump").unwrap_or_default());
     let append =
         set.get("KDUMP_COMMANDLINE_APPEND").map_or("irqpoll nr_cpus=1 reset_devices", String::as_str);
@@ -51,5 +60,6 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
             format!("/boot/initramfs-{release}kdump.img").into(),
             format!("/var/lib/kdump/initramfs-{release}kdump.img").into(),
         ],
+        load_command: None,
     }
 }

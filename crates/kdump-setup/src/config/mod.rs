@@ -43,6 +43,15 @@ impl Stack {
         }
     }
 
+    /// The setting with the options of the program that writes the dump.
+    pub(crate) fn options(self) -> &'static str {
+        match self {
+            Self::KdumpTools => "MAKEDUMP_ARGS",
+            Self::KdumpUtils => "core_collector",
+            Self::Suse => "MAKEDUMPFILE_OPTIONS",
+        }
+    }
+
     /// The command that makes the initramfs anew and loads it.
     pub fn reload(self) -> &'static str {
         match self {
@@ -90,6 +99,8 @@ pub struct Config {
     pub append: Vec<String>,
     /// The capture kernel's initramfs.
     pub initramfs: Vec<PathBuf>,
+    /// The file in which the scripts keep the command that loaded the capture kernel, if `append` is configured.
+    pub load_command: Option<PathBuf>,
 }
 
 impl Config {
@@ -108,6 +119,25 @@ impl Config {
             Stack::KdumpUtils => fedora::parse(&text, root, release),
             Stack::Suse => suse::parse(&text),
         }
+    }
+
+    /// The program that writes the dump and its arguments, as the scripts call it or check it when they make the initramfs.
+    pub fn command_line(&self) -> Vec<String> {
+        let mut words = self.collector.clone();
+        let is_file = match self.stack {
+            // It appends -F unless that comes first.
+            Stack::KdumpTools => {
+                words.extend(
+                    words.get(1).is_none_or(|first| !first.starts_with("-F")).then(|| "-F".to_owned()),
+                );
+                false
+            }
+            Stack::KdumpUtils => !matches!(self.target, Target::Ssh { .. } | Target::Raw(_)),
+            Stack::Suse => false,
+        };
+        words.push("vmcore".into());
+        words.extend(is_file.then(|| "dumpfile".to_owned()));
+        words
     }
 
     /// CPUs of the capture kernel; `None` for all.

@@ -44,5 +44,6 @@ pub(super) fn parse(text: &str) -> Config {
         compressor: None,
         append,
         initramfs: vec!["/var/lib/kdump/initrd".into()],
+        load_command: None,
     }
 }

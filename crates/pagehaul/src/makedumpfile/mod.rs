@@ -53,6 +53,15 @@ pub(crate) fn written_by(command: &[String]) -> Option<(DumpLevel, Method)> {
     Some((level, dump::method(options.codec)))
 }
 
+/// Returns why a command line of makedumpfile is refused, if it is one and is refused.
+#[cfg(feature = "kdump-setup")]
+pub(crate) fn refusal(command: &[String]) -> Option<String> {
+    let (program, arguments) = command.split_first()?;
+    Path::new(program).file_name().filter(|name| *name == NAME)?;
+    let reason = Options::parse(arguments.iter().map(OsString::from)).task().err()?;
+    Some(reason.unwrap_or_else(|| "these options and files do not go together".into()))
+}
+
 /// Does what the command line asks for. The exit status is 0 or 1.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let options = Options::parse(arguments);
@@ -133,6 +142,26 @@ mod tests {
             ("cp --sparse=always", None),
         ] {
             assert_eq!(written(line).as_deref(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_line_is_refused_as_in_a_crash() {
+        let refused = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            refusal(&words)
+        };
+        for (line, expected) in [
+            ("makedumpfile -F -c -d 31 vmcore", None),
+            ("makedumpfile -l -d 31 vmcore dumpfile", None),
+            ("scp", None),
+            ("makedumpfile -F -d 32 vmcore", Some("Dump_level(32) is invalid.")),
+            ("makedumpfile -F -l vmcore dumpfile", Some("these options and files do not go together")),
+            ("makedumpfile --conf=erase -F vmcore", Some("--config is refused: data cannot be erased")),
+        ] {
+            let found = refused(line);
+            assert_eq!(found.is_some(), expected.is_some(), "{line}: {found:?}");
+            assert!(found.unwrap_or_default().starts_with(expected.unwrap_or_default()), "{line}");
         }
     }
 }

@@ -3,29 +3,33 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use pagehaul_kdump_setup::{Expected, Facts, Finding, Root, Severity, check};
-use pagehaul_present::number::bytes;
+use pagehaul_kdump_setup::{Expected, Facts, Finding, Root, Severity, Target, check};
+use pagehaul_present::number::{bytes, parse_bytes};
 use serde::Serialize;
 
+use super::plan;
 use crate::cli::options::{CaptureCpus, Json, RootDirectory};
-use crate::exit;
+use crate::{exit, usage};
 
 /// Find what would keep the next crash from being dumped
 ///
 /// Examines the reservation, the loaded capture kernel, the configuration of kdump-tools (Debian, Ubuntu), kdump-utils
 /// (Fedora, RHEL) or kdump (openSUSE), the initramfs, the program that writes the dump, and the target. Each finding comes with
-/// its reason and the command that fixes it. Changes nothing. Some files can be read by root only.
+/// its reason and the command that fixes it. Changes nothing, but writes a temporary file with --disk. Some files can be read by root only.
 ///
 /// Exit status: 0, nothing was found; 2, the command line is wrong; 3, the next crash is likely not dumped; 4, only warnings
 /// were found.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul kdump check
-  pagehaul kdump check --capture-cpus 8 --json
+  pagehaul kdump check --capture-cpus 8 --disk 500M --json
   pagehaul kdump check --root sosreport/")]
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     capture_cpus: CaptureCpus,
+    /// Bytes per second that a local target is planned to take: measured by a temporary file of at most 256 MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    disk: Option<u64>,
     #[command(flatten)]
     root: RootDirectory,
     #[command(flatten)]
@@ -33,9 +37,18 @@ pub(crate) struct CheckArguments {
 }
 
 pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
-    let facts = Facts::read(&Root::new(&arguments.root.root));
-    let findings = check(&facts, &Expected { cpus: arguments.capture_cpus.capture_cpus, dump_bytes: None });
-    arguments.json.print(&Report::new(&facts, &findings), |_| text(&facts, &findings))?;
+    let CheckArguments { capture_cpus, disk, root, json } = arguments;
+    let mut facts = super::facts(&Root::new(&root.root));
+    if let (Some(_), Some(Target::Directory(path))) =
+        (disk, facts.config.as_ref().map(|config| &config.target))
+    {
+        if !root.is_this_machine() {
+            return Err(usage::wrong("--disk measures this machine's disk; it takes no --root"));
+        }
+        facts.target_rate = Some(plan::disk_rate(path)?);
+    }
+    let findings = check(&facts, &Expected { cpus: capture_cpus.capture_cpus, disk: *disk });
+    json.print(&Report::new(&facts, &findings), |_| text(&facts, &findings))?;
     Ok(match findings.first().map(|finding| finding.severity) {
         None => ExitCode::SUCCESS,
         Some(Severity::Problem) => ExitCode::from(exit::KDUMP_PROBLEM),

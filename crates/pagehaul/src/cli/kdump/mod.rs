@@ -11,6 +11,9 @@ mod test;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use pagehaul_kdump_setup::{Facts, Root};
+
+use crate::makedumpfile;
 
 /// Plan, check, apply and prove how this machine is set up for kdump
 #[derive(Debug, Args)]
@@ -36,4 +39,14 @@ pub(crate) fn run(arguments: &KdumpArguments) -> anyhow::Result<ExitCode> {
         KdumpCommand::Test(arguments) => test::run(arguments),
         KdumpCommand::Report(arguments) => report::run(arguments),
     }
+}
+
+/// Reads a machine's set-up, and has makedumpfile's options read as in a crash.
+fn facts(root: &Root) -> Facts {
+    let mut facts = Facts::read(root);
+    if let Some(config) = &facts.config {
+        facts.refused = makedumpfile::refusal(&config.command_line());
+        facts.level = makedumpfile::written_by(&config.collector).map(|(level, _)| level.bits());
+    }
+    facts
 }

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use pagehaul_kdump_setup::{Expected, Facts, Root, Severity, check};
+use pagehaul_kdump_setup::{Expected, Root, Severity, check};
 use pagehaul_present::number::bytes;
 use pagehaul_present::time::seconds;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &TestArguments) -> anyhow::Result<ExitCode> {
         ));
     }
     let root = Root::new("/");
-    let facts = Facts::read(&root);
+    let facts = super::facts(&root);
     let findings = check(&facts, &Expected::default());
     let problems = findings.iter().filter(|finding| finding.severity == Severity::Problem).count();
     if !facts.loaded {
