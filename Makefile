@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-spark test-packages test-kdump test-arm64 test-arm64-emulator test-store test-upload static man \
+.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel test-wheel test-spark test-packages test-kdump test-kdump-utils test-arm64 test-arm64-emulator test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
+	@echo "make test-kdump-utils   crash a guest with Fedora's kdump-utils, whose sources PAGEHAUL_KDUMP_UTILS names"
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
 	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
 	@echo "make test-arm64         the binary for arm64 in an emulator, and crashes of every arm64 kernel with both CPU models"
@@ -152,6 +153,11 @@ test-upload: setup
 test-kdump: setup
 	cargo build --release --locked -p pagehaul -p lab
 	deb=$$(scripts/packages.sh | sed -n 3p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) --deb "$$deb"
+
+# A Debian 13 guest whose kdump is Fedora's kdump-utils, from the directory PAGEHAUL_KDUMP_UTILS with its sources.
+test-kdump-utils: setup
+	cargo build --release --locked -p pagehaul -p lab
+	rpm=$$(scripts/packages.sh | sed -n 4p) && $(TARGET)/release/lab kdump-utils --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm"
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man

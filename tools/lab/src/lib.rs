@@ -28,6 +28,7 @@ pub mod kdump_measure;
 pub mod kdump_plan;
 pub mod kdump_tools;
 pub mod kdump_upload;
+pub mod kdump_utils;
 pub mod kernels;
 mod kexec;
 pub mod kmodule;

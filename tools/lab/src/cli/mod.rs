@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
     Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_measure, kdump_plan, kdump_tools,
-    kdump_upload, kernels, oracle, power, smp, tools::Tools, validate,
+    kdump_upload, kdump_utils, kernels, oracle, power, smp, tools::Tools, validate,
 };
 use std::path::PathBuf;
 
@@ -160,6 +160,18 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
+    /// Crash a guest whose kdump is Fedora's kdump-utils, with pagehaul-kdump in its initramfs. Needs root or sudo.
+    KdumpUtils {
+        /// Directory with the sources of kdump-utils.
+        #[arg(long)]
+        sources: PathBuf,
+        /// The .rpm of pagehaul-kdump, as scripts/packages.sh builds it.
+        #[arg(long)]
+        rpm: PathBuf,
+        /// The pagehaul that reads the dump [default: the release build next to this program].
+        #[arg(long)]
+        pagehaul: Option<PathBuf>,
+    },
     /// Measure Debian's kdump from the capture kernel's start to the reboot with pagehaul, makedumpfile and cp. Needs root or sudo.
     KdumpMeasure {
         /// The package pagehaul-kdump, as scripts/packages.sh builds it.
@@ -259,6 +271,9 @@ pub fn run() -> Result<()> {
         Command::PowerCut { on } => power::validate(&on.kernel, &release_build(on.pagehaul)?).map(drop),
         Command::KdumpTools { suite, target, deb, pagehaul } => {
             kdump_tools::validate(&suite, target, &deb, &release_build(pagehaul)?)
+        }
+        Command::KdumpUtils { sources, rpm, pagehaul } => {
+            kdump_utils::validate(&sources, &rpm, &release_build(pagehaul)?)
         }
         Command::KdumpMeasure { deb } => {
             print!("{}", kdump_measure::table(&deb)?);
