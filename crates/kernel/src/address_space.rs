@@ -1,6 +1,6 @@
 //! The kernel's virtual address space, without struct pages.
 
-use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::{PageSize, PhysMemory};
 
 use crate::sections::Sections;
 use crate::{KernelError, Translator, VmcoreInfo, machine};
@@ -47,6 +47,11 @@ impl AddressSpace {
     /// Returns the kernel's page tables.
     pub fn translator(&self) -> &Translator {
         &self.translator
+    }
+
+    /// Returns the size of the machine's pages.
+    pub fn page_size(&self) -> PageSize {
+        self.translator.tables().page_size
     }
 
     /// Returns the virtual address of physical address 0 (PAGE_OFFSET on x86_64), modulo 2^64, if it is known.

@@ -62,7 +62,7 @@ impl Kernel {
 
     /// Returns the size of the kernel's pages, which PFNs and blocks count.
     pub fn page_size(&self) -> PageSize {
-        self.space.translator().tables().page_size
+        self.space.page_size()
     }
 
     /// Pages in a block: one memory section, 32,768 on x86_64 and since 5.12 on arm64 with pages of 4 KiB. A power of two, at least 256.

@@ -27,7 +27,7 @@ const MOST_OUTPUT: u64 = 64 << 20;
 pub(crate) struct CrashReport {
     /// The report, one screen long.
     pub(crate) text: String,
-    /// PFNs of the pages that it is made of, ascending, without duplicates.
+    /// PFNs of the pages of the machine that it is made of, ascending, without duplicates.
     pub(crate) pages: Vec<Range<u64>>,
 }
 

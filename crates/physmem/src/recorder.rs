@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Arch, KernelMapping, PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
+use crate::{Arch, KernelMapping, PAGE_SHIFT, PageSize, PageState, PhysMemory, RangeMap, ReadError, View};
 
 /// Pages that are recorded at most: 4 GiB of memory.
 const MOST_PAGES: usize = 1 << 20;
@@ -12,6 +12,7 @@ const MOST_PAGES: usize = 1 << 20;
 /// Memory that records which of its pages are read, so that a dump can have them first.
 pub struct Recorder<'a> {
     memory: &'a dyn PhysMemory,
+    /// PFNs of pages of 4 KiB.
     pages: Mutex<BTreeSet<u64>>,
 }
 
@@ -21,13 +22,15 @@ impl<'a> Recorder<'a> {
         Self { memory, pages: Mutex::default() }
     }
 
-    /// Returns the PFNs of the pages read so far, ascending, without duplicates.
-    pub fn runs(&self) -> Vec<Range<u64>> {
+    /// Returns the PFNs of the pages of `size` of which a part was read so far, ascending, without duplicates.
+    pub fn runs(&self, size: PageSize) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
-        for pfn in self.pages().iter() {
+        for part in self.pages().iter() {
+            let pfn = part / size.parts();
             match runs.last_mut() {
-                Some(last) if last.end == *pfn => last.end += 1,
-                _ => runs.push(*pfn..pfn + 1),
+                Some(last) if last.end > pfn => {}
+                Some(last) if last.end == pfn => last.end += 1,
+                _ => runs.push(pfn..pfn + 1),
             }
         }
         runs
@@ -164,6 +167,8 @@ mod tests {
         view.read(0x5ff8, &mut [0; 16]).unwrap();
         view.read(0x9000, &mut [0; 4096]).unwrap();
         assert!(view.read(1 << 20, &mut [0; 8]).is_err());
-        assert_eq!(recorder.runs(), [5..7, 9..10]);
+        assert_eq!(recorder.runs(PageSize::KIB_4), [5..7, 9..10]);
+        view.read(0x1_0000, &mut [0; 8]).unwrap();
+        assert_eq!(recorder.runs(PageSize::new(16 << 10).unwrap()), [1..3, 4..5]);
     }
 }

@@ -266,7 +266,7 @@ fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
     let report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
     report.stacks(&machine);
     let text = printable(&text::summary(&report, &source.path().display().to_string()));
-    Ok(CrashReport { text, pages: recorder.runs() })
+    Ok(CrashReport { text, pages: recorder.runs(kernel.page_size()) })
 }
 
 /// Finds the free pages on per-CPU lists.
