@@ -153,7 +153,7 @@ class Matrix:
         data = descs + 24 * len(self.pfns)
         self.bytes("none", good)
         for where, at in (("in the header", 200), ("behind the header", PAGE), ("at bitmap 1", bitmap1), ("at bitmap 2", bitmap2),
-                          ("at the descriptors", descs), ("amid the descriptors", (descs + data) // 2), ("at the data", data),
+                          ("at the descriptors", descs), ("halfway through the descriptors", (descs + data) // 2), ("at the data", data),
                           ("at a quarter", size // 4), ("at half", size // 2), ("at three quarters", size * 3 // 4),
                           ("one byte before its end", size - 1)):
             self.bytes(f"cut {where}", good[:at])
