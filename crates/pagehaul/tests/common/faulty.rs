@@ -1,8 +1,9 @@
-//! A file system that fails when it is told to: a directory of files in memory, through FUSE.
+//! A file system that fails on request: a directory of files in memory, through FUSE.
 #![allow(dead_code)] // each test file uses its own part
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -49,7 +50,7 @@ struct State {
     syncs: usize,
     /// Bytes that all files may take.
     room: Option<usize>,
-    /// Who is killed, if not the one who writes.
+    /// The process to kill, if not the writer.
     victim: Option<i32>,
 }
 
@@ -93,7 +94,7 @@ impl State {
     }
 }
 
-/// Attributes and names are asked for every time.
+/// How long the kernel may cache attributes and names.
 const NEVER: Duration = Duration::ZERO;
 
 struct Files(Arc<Mutex<State>>);
@@ -272,18 +273,30 @@ impl Filesystem for Files {
     }
 }
 
-/// The file system, mounted; unmounted when dropped.
+/// Gives this thread and its children a mount namespace: the kernel removes what they mount when the last of them ends, so
+/// that a test that is killed leaves no mount.
+fn unshare_mounts() -> io::Result<()> {
+    let (none, root) = (std::ptr::null::<libc::c_char>(), c"/".as_ptr());
+    // SAFETY: both calls change only what this thread and its children see mounted; the path lives through the call.
+    let done = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The file system, mounted for the thread that mounts it and its children; unmounted when dropped.
 pub struct Faulty {
     state: Arc<Mutex<State>>,
     session: Option<BackgroundSession>,
 }
 
 impl Faulty {
-    /// Mounts it on a directory; none where FUSE is not to be had.
+    /// Mounts it on a directory. Returns `None` without root or FUSE.
     pub fn mount(directory: &Path) -> Option<Self> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-        if device.is_err() || !rustix::process::geteuid().is_root() {
-            eprintln!("not tested: /dev/fuse cannot be used here");
+        if device.is_err() || !rustix::process::geteuid().is_root() || unshare_mounts().is_err() {
+            eprintln!("not tested: FUSE file systems cannot be mounted here");
             return None;
         }
         std::fs::create_dir(directory).unwrap();
@@ -324,7 +337,7 @@ impl Faulty {
         self.state.lock().unwrap().files.iter_mut().for_each(|file| *file = (None, Vec::new()));
     }
 
-    /// From now on fails like this; gives how many writes and flushes there were before.
+    /// Sets when it fails from now on. Returns the numbers of writes and flushes so far.
     pub fn fail(&self, plan: Plan) -> (usize, usize) {
         let mut state = self.state.lock().unwrap();
         state.plan = plan;
