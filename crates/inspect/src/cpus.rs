@@ -6,11 +6,9 @@ use pagehaul_unwind::Unwinder;
 use serde::Serialize;
 
 use crate::arch;
+use crate::crash_notes::{saved_status, until_crash};
 use crate::tasks::task_at;
 use crate::{Hex, Machine, StackTrace, Task};
-
-/// Bytes of the note's header and name, "CORE" padded.
-const NOTE_HEADER: u64 = 12 + 8;
 
 /// A CPU.
 #[derive(Debug, Clone, Serialize)]
@@ -48,18 +46,6 @@ pub(crate) fn crashed_cpu(machine: &Machine<'_>) -> Option<u64> {
         .find_map(|symbol| machine.u32(symbol).ok().map(|cpu| cpu as i32).filter(|cpu| *cpu >= 0))
         .map(|cpu| cpu as u64)
         .filter(|cpu| *cpu < machine.cpu_count())
-}
-
-/// The CPUs that ran until the crash: those online, and those that saved their registers, which arm64 kernels then take offline
-/// (`ipi_cpu_crash_stop`, arch/arm64/kernel/smp.c).
-pub(crate) fn until_crash(machine: &Machine<'_>) -> Result<Vec<u64>, Fault> {
-    let mut cpus = machine.cpu_mask("__cpu_online_mask")?;
-    let possible = machine.cpu_mask("__cpu_possible_mask").unwrap_or_default();
-    let stopped = possible.into_iter().filter(|cpu| !cpus.contains(cpu));
-    let stopped: Vec<u64> = stopped.filter(|cpu| saved_status(machine, *cpu).is_some()).collect();
-    cpus.extend(stopped);
-    cpus.sort_unstable();
-    Ok(cpus)
 }
 
 /// Reads all CPUs that ran until the crash.
@@ -112,19 +98,6 @@ fn read(
         registers: saved.map_or_else(Vec::new, |saved| saved.named),
         stack,
     }
-}
-
-/// The PRSTATUS note that the CPU itself left in memory (`crash_notes`): the notes of the file lack CPUs that are
-/// offline, and so their numbers.
-fn saved_status(machine: &Machine<'_>, cpu: u64) -> Option<Vec<u8>> {
-    let area = machine.on_cpu(machine.u64("crash_notes").ok()?, cpu).ok()?;
-    let memory = machine.memory();
-    let (name, size) = (memory.u32(area).ok()?, memory.u32(area.wrapping_add(4)).ok()?);
-    let expected = machine.arch().status_bytes();
-    if name != 5 || size as usize != expected {
-        return None;
-    }
-    memory.bytes(area.wrapping_add(NOTE_HEADER), expected).ok()
 }
 
 impl Cpu {

@@ -3,7 +3,7 @@
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
-use crate::locks::path;
+use crate::paths::file_name;
 use crate::tasks::stack_bounds;
 use crate::vmas::{Vma, vmas};
 use crate::{Cpu, Hex, Machine, Task};
@@ -120,15 +120,6 @@ fn files(machine: &Machine<'_>, task: &Object<'_>) -> Result<(u64, Vec<OpenFile>
         }
     }
     Ok((count, files))
-}
-
-/// The path of a `struct file` within its file system, or the file system's name for sockets and pipes.
-pub(crate) fn file_name(machine: &Machine<'_>, file: u64) -> Result<String, Fault> {
-    let file = machine.space().object(file, "file")?;
-    let dentry = file.any(&["f_path.dentry", "__f_path.dentry"])?.target()?;
-    let kind = dentry.get("d_sb->s_type->name")?.text()?;
-    let path = path(&dentry)?;
-    Ok(if path.len() > 1 { format!("{path} ({kind})") } else { kind })
 }
 
 /// The registers of the CPU that runs the task, or those that the scheduler saved.

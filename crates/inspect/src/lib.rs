@@ -1,6 +1,6 @@
 //! What a kernel was doing when its memory was saved: tasks, CPUs, stacks, locks, memory, slab caches, vmalloc areas,
-//! block requests, network devices, timers, modules. One file each; all read [`Machine`], the kernel's memory with its symbols, types and unwind
-//! tables.
+//! block requests, network devices, timers, modules. One file each; all read [`Machine`], the kernel's memory with its
+//! symbols, types and unwind tables.
 //!
 //! Nothing needs debug symbols. If a kernel lacks a field, the report leaves the fact out and names the reason.
 
@@ -8,6 +8,7 @@ mod arch;
 mod block;
 mod cause;
 mod cpus;
+mod crash_notes;
 mod death;
 mod detail;
 mod difference;
@@ -17,6 +18,7 @@ mod machine;
 mod memory;
 mod modules;
 mod net;
+mod paths;
 mod per_cpu_lists;
 mod report;
 mod slab;

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
+use crate::paths::path;
 use crate::stacks::stack_words;
 use crate::{Hex, Machine, StackTrace, Task, Tasks};
 
@@ -370,23 +371,6 @@ fn file_system(block: &Object<'_>) -> String {
     let kind = block.get("s_type->name").and_then(|name| name.text()).unwrap_or_default();
     let device = block.get("s_id").and_then(|name| name.text()).unwrap_or_default();
     format!("{device} ({kind})")
-}
-
-/// The path of a name within its file system.
-pub(crate) fn path(dentry: &Object<'_>) -> Result<String, Fault> {
-    let mut parts = Vec::new();
-    let mut at = *dentry;
-    for _ in 0..64 {
-        let parent = at.get("d_parent")?.target()?;
-        if parent.address() == at.address() {
-            break;
-        }
-        // 2d9e4d2a1d32 (6.14) wrapped d_name.
-        parts.push(at.any(&["d_name.name", "__d_name.name"])?.text()?);
-        at = parent;
-    }
-    parts.reverse();
-    Ok(format!("/{}", parts.join("/")))
 }
 
 /// The slab cache that an object of the direct map is in, and where in the object the address lies.

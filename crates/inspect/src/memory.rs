@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
-use crate::cpus::until_crash;
+use crate::crash_notes::until_crash;
 use crate::{Machine, Task, Tasks};
 
 /// Most nodes that are read (MAX_NUMNODES is 1,024).

@@ -4,7 +4,7 @@ use pagehaul_btf::Fault;
 use serde::Serialize;
 
 use crate::Machine;
-use crate::cpus::until_crash;
+use crate::crash_notes::until_crash;
 use crate::tasks::scheduler_clock;
 
 /// Letters and meanings of `tainted_mask` (kernel/panic.c, `taint_flags`).

@@ -6,7 +6,7 @@ use pagehaul_btf::{Fault, Object};
 use pagehaul_unwind::{Stack, Unwinder};
 use serde::Serialize;
 
-use crate::cpus::until_crash;
+use crate::crash_notes::until_crash;
 use crate::{Hex, Machine};
 
 /// `PF_KTHREAD` (include/linux/sched.h).
@@ -78,7 +78,7 @@ impl Tasks {
     }
 
     /// Counts tasks by state.
-    pub fn by_state(&self) -> Vec<(char, usize)> {
+    pub(crate) fn by_state(&self) -> Vec<(char, usize)> {
         let mut counts: Vec<(char, usize)> = Vec::new();
         for letter in LETTERS {
             let count = self.all.iter().filter(|task| task.state == letter).count();

@@ -3,7 +3,7 @@
 use pagehaul_btf::{Fault, Object};
 use serde::Serialize;
 
-use crate::detail::file_name;
+use crate::paths::file_name;
 use crate::{Hex, Machine};
 
 /// Mappings of one process. The kernel's own limit (`vm.max_map_count`) is 65,530 by default.
