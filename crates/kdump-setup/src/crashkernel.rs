@@ -8,6 +8,8 @@ use crate::config::Stack;
 const MIB: u64 = 1 << 20;
 /// RAM is rounded up to this before ranges are compared.
 const ROUNDED: u64 = 128 * MIB;
+/// What each thread of a capture takes at most (docs/architecture.md, "Invariants").
+pub(crate) const THREAD: u64 = 8 * MIB;
 
 /// What the command line asks to be reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,7 @@ fn size(text: &str) -> Option<(u64, &str)> {
 
 /// The default of a distribution for x86_64, as a `crashkernel=` value: Debian's kdump-tools 1.9 (128M ran out of memory with
 /// 4 CPUs), Fedora's kdump-utils 1.0.53 (fe18f93: NFS needed 238M). openSUSE computes it; the value is Fedora's.
-pub fn default_reservation(stack: Stack) -> &'static str {
+pub(crate) fn default_reservation(stack: Stack) -> &'static str {
     match stack {
         Stack::KdumpTools => "512M-:192M",
         Stack::KdumpUtils | Stack::Suse => "2G-64G:256M,64G-:512M",

@@ -18,7 +18,7 @@ mod root;
 
 pub use checks::{Expected, check};
 pub use config::{Config, Stack, Target};
-pub use crashkernel::{Reservation, default_reservation};
+pub use crashkernel::Reservation;
 pub use facts::{Collector, Facts, Image, Lockdown, MemoryUse};
 pub use finding::{Finding, Severity};
 pub use live_pages::{LivePages, LivePagesError, PageUse, UsedPages};

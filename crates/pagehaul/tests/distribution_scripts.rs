@@ -3,6 +3,8 @@
 //! They are GPL and not part of this tree: `PAGEHAUL_KDUMP_UTILS` and `PAGEHAUL_SUSE_KDUMP` name directories with their sources.
 //! Without them, nothing is tested. What the tests put in place of the initramfs is in `scripts/initramfs.sh`.
 
+#[path = "common/loop_device.rs"]
+mod loop_device;
 #[path = "common/setup.rs"]
 mod setup;
 
@@ -11,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use loop_device::LoopDevice;
 use pagehaul_synth::{Era, Machine, Message};
 use setup::{BINARY, Setup};
 
@@ -34,23 +37,6 @@ struct Initramfs {
     setup: Setup,
     /// What the root has as /dev/raw.
     device: Option<PathBuf>,
-}
-
-/// A file as a block device.
-struct LoopDevice(PathBuf);
-
-impl LoopDevice {
-    /// `None` if this machine has none for this user.
-    fn new(file: &Path) -> Option<Self> {
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
-        made.status.success().then(|| Self(String::from_utf8(made.stdout).unwrap().trim().into()))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
 }
 
 impl Initramfs {
@@ -171,21 +157,17 @@ fn kdump_utils_saves_to_a_raw_device() {
         return;
     }
     let mut initramfs = Initramfs::new();
-    let disk = initramfs.setup.path("disk");
+    let Some(device) = LoopDevice::new(&initramfs.setup.path("disk"), 256 << 20) else { return };
     // What was on it before follows the dump.
-    fs::write(&disk, vec![0xa5; 256 << 20]).unwrap();
-    let Some(device) = LoopDevice::new(&disk) else {
-        eprintln!("skipped: no loop device");
-        return;
-    };
-    initramfs.device = Some(device.0.clone());
+    fs::write(device.path(), vec![0xa5; 256 << 20]).unwrap();
+    initramfs.device = Some(device.path().into());
     let configuration =
         "raw /dev/raw\npath /var/crash\ncore_collector makedumpfile -l --message-level 1 -d 31\n";
     let Some((initramfs, _)) = fedora_in(initramfs, configuration, "bash") else { return };
     let dump = initramfs.setup.path("vmcore.raw");
     let fetched = Command::new(BINARY)
         .args(["makedumpfile".as_ref(), "-R".as_ref(), dump.as_os_str()])
-        .stdin(File::open(&device.0).unwrap())
+        .stdin(File::open(device.path()).unwrap())
         .output()
         .unwrap();
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));

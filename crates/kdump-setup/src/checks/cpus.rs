@@ -1,10 +1,10 @@
 use super::{Expected, mib};
 use crate::config::Config;
+use crate::crashkernel::THREAD;
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-/// What one thread of a capture takes at most, and all of them together (docs/architecture.md, "Invariants").
-const THREAD: u64 = 8 << 20;
+/// What a capture takes at most besides its threads (docs/architecture.md, "Invariants").
 const BASE: u64 = 32 << 20;
 /// What a capture kernel and its initramfs take of the reservation: 6.12 at 192M has 126 MiB available at boot.
 const KERNEL: u64 = 80 << 20;

@@ -6,4 +6,4 @@ mod edit;
 mod reserve;
 
 pub use changes::{Change, Changes, Wanted, changes};
-pub use reserve::{Reserve, THREAD, reserve};
+pub use reserve::{Reserve, reserve};

@@ -4,14 +4,12 @@ use serde::Serialize;
 
 use crate::checks::mib;
 use crate::config::Stack;
-use crate::crashkernel::{default_reservation, recommended};
+use crate::crashkernel::{THREAD, default_reservation, recommended};
 use crate::release::Release;
 
 const MIB: u64 = 1 << 20;
 /// x86_64 aligns what it reserves to this (`CRASH_ALIGN`).
 const ALIGN: u64 = 16 * MIB;
-/// What each thread of a capture takes at most (docs/architecture.md, "Invariants").
-pub const THREAD: u64 = 8 * MIB;
 /// What the capture kernel takes for each of its CPUs, rounded up: with 7 CPUs, Linux 6.12 has 9 MiB less available than with
 /// one (docs/experiments/2026-11-22-kdump.md).
 const KERNEL_CPU: u64 = 2 * MIB;

@@ -102,11 +102,13 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         known: KnownPages::default(),
         warnings: Vec::new(),
     };
+    let start = Instant::now();
     if !outputs.is_empty() {
         arguments.write_facts(&source, &mut selection);
         arguments.explain(&source, &mut selection);
         arguments.find_free(&mut selection);
     }
+    selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
     arguments.dump.write(&source, outputs, selection)
 }
 
@@ -140,10 +142,9 @@ fn write_report(
 }
 
 impl CaptureArguments {
-    /// Writes the facts of the crash next to the first output. Nothing of this fails a capture.
+    /// Writes the facts of the crash next to the first output. An error here does not fail the capture.
     fn write_facts(&self, source: &Source, selection: &mut PageSelection) {
         let Some(budget) = self.facts else { return };
-        let start = Instant::now();
         let written = crash_report::facts(&self.source, self.within_limit(budget)).and_then(|facts| {
             let mut bytes = Vec::new();
             FrameCompressor::new(FACTS_LEVEL)?.compress(facts.as_bytes(), &mut bytes)?;
@@ -152,13 +153,12 @@ impl CaptureArguments {
         if let Err(error) = written {
             selection.warnings.push(format!("no facts next to the dump: {error:#}"));
         }
-        selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
     }
 
-    /// Makes the report of the crash, and puts the pages that it is made of first. Nothing of this fails a capture.
+    /// Makes the report of the crash, and puts the pages that it is made of first. An error here does not fail the
+    /// capture.
     fn explain(&self, source: &Source, selection: &mut PageSelection) {
         let Some(budget) = self.budget() else { return };
-        let start = Instant::now();
         let report = crash_report::report(&self.source, budget);
         match (report, self.triage.is_some()) {
             (Ok(report), wanted) => {
@@ -171,7 +171,6 @@ impl CaptureArguments {
             // A dump that may end early is the better for it, no more.
             (Err(_), false) => {}
         }
-        selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
     }
 
     /// Finds the free pages on per-CPU lists. Where that fails, they are kept.
@@ -179,7 +178,6 @@ impl CaptureArguments {
         if !self.exclude_per_cpu_lists {
             return;
         }
-        let start = Instant::now();
         let free = match crash_report::per_cpu_free(&self.source, self.within_limit(TRIAGE_TIME)) {
             Ok(free) => {
                 selection.warnings.extend(free.skipped);
@@ -191,7 +189,6 @@ impl CaptureArguments {
             }
         };
         selection.known.free = Some(free);
-        selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
     }
 
     /// The time for the report; none if there is to be none.
