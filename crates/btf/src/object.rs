@@ -27,11 +27,6 @@ impl<'a> Object<'a> {
         self.address
     }
 
-    /// Returns its type.
-    pub fn type_id(&self) -> TypeId {
-        self.type_id
-    }
-
     /// Returns where it is.
     pub fn space(&self) -> &'a Space<'a> {
         self.space

@@ -49,7 +49,7 @@ impl Codec {
 
     /// Returns the level for a capture kernel: the one that saves most bytes for its time; 0 for codecs
     /// without levels.
-    pub const fn default_level(self) -> i32 {
+    pub(crate) const fn default_level(self) -> i32 {
         match self {
             Self::Zlib | Self::Zstd => 1,
             Self::None | Self::Lzo | Self::Snappy => 0,

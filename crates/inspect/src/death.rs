@@ -119,7 +119,7 @@ fn number_after(text: &str, prefix: &str) -> Option<u64> {
 }
 
 /// The last lines of the log, those at warning level or worse marked.
-pub fn last_words(log: &KernelLog, count: usize) -> Vec<(LogLine, bool)> {
+pub(crate) fn last_words(log: &KernelLog, count: usize) -> Vec<(LogLine, bool)> {
     let from = log.records.len().saturating_sub(count);
     let line = |record: &Record| (LogLine::new(record.nanoseconds, &record.text), record.level <= 4);
     log.records.iter().skip(from).map(line).collect()

@@ -6,7 +6,7 @@ pub struct Release(pub String);
 
 impl Release {
     /// Whether it is of `major.minor` or newer. A distribution may have backported what a newer kernel has.
-    pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
+    pub(crate) fn is_at_least(&self, major: u32, minor: u32) -> bool {
         let mut numbers =
             self.0.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)

@@ -105,7 +105,7 @@ impl CallTracker {
     }
 
     /// Returns what was missed since the last call, without open calls.
-    pub fn take_missed(&mut self) -> Missed {
+    pub(crate) fn take_missed(&mut self) -> Missed {
         std::mem::take(&mut self.missed)
     }
 

@@ -97,7 +97,7 @@ impl EventPairs {
 
     /// Returns what was missed since the last call. A start that another start of the same key replaced
     /// counts as without an end.
-    pub fn take_missed(&mut self) -> Missed {
+    pub(crate) fn take_missed(&mut self) -> Missed {
         let restarted = std::mem::take(&mut self.restarted);
         let mut missed = std::mem::take(&mut self.missed);
         missed.starts_without_end += restarted;
@@ -132,7 +132,7 @@ fn names(format: &EventFormat) -> String {
 ///
 /// # Errors
 /// [`LatencyError::NotInTrace`].
-pub fn check_known(formats: &Formats, name: &EventName) -> Result<(), LatencyError> {
+pub(crate) fn check_known(formats: &Formats, name: &EventName) -> Result<(), LatencyError> {
     if formats.iter().any(|format| name.is(format)) {
         return Ok(());
     }

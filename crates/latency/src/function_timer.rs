@@ -134,7 +134,7 @@ impl FunctionTimer {
     }
 
     /// Returns whether events of this format measure functions.
-    pub fn measures(format: &EventFormat) -> bool {
+    pub(crate) fn measures(format: &EventFormat) -> bool {
         format.name == "funcgraph_exit" || parse_event(&format.system, &format.name).is_some()
     }
 

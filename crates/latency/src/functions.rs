@@ -6,7 +6,7 @@ use pagehaul_trace::live::Tracefs;
 use crate::LatencyError;
 
 /// Upper bound of probes: each costs kernel memory and setup time.
-pub const MAX_FUNCTIONS: usize = 1000;
+pub(crate) const MAX_FUNCTIONS: usize = 1000;
 
 /// Returns whether `name` matches a glob of `*` and `?`.
 pub fn matches(glob: &str, name: &str) -> bool {

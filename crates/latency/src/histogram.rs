@@ -8,7 +8,7 @@ use crate::Unit;
 const LINEAR_BUCKETS: u64 = 4096;
 
 /// The percentiles that reports show.
-pub const PERCENTILES: [(&str, f64); 6] =
+pub(crate) const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
 /// A histogram of latencies.
@@ -55,7 +55,7 @@ impl Histogram {
 
     /// Creates a histogram from counts made by the kernel: `counts[i]` values of 2^i to 2^(i+1) - 1
     /// nanoseconds, `counts[0]` of 0 and 1. Its percentiles are upper ends of buckets.
-    pub fn from_log2_counts(counts: [u64; 64], total_ns: u128) -> Self {
+    pub(crate) fn from_log2_counts(counts: [u64; 64], total_ns: u128) -> Self {
         let mut histogram = Self::new(Unit::Nanoseconds, None);
         histogram.count = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         histogram.log2 = counts;
@@ -170,7 +170,7 @@ impl Histogram {
     }
 
     /// Returns the linear buckets from the first to the last with a count; `None` without a step.
-    pub fn linear_buckets(&self) -> Option<Vec<Bucket>> {
+    pub(crate) fn linear_buckets(&self) -> Option<Vec<Bucket>> {
         let linear = self.linear.as_ref()?;
         let (Some((first, _)), Some((last, _))) =
             (linear.rows.first_key_value(), linear.rows.last_key_value())

@@ -71,7 +71,7 @@ pub fn next(bits: &[u64], from: usize, wanted: bool) -> Option<usize> {
 }
 
 /// Sets each bit of `out` if one of `group` bits of `bits` is set, and clears it if none is. `group` is a power of two up to 64.
-pub fn any_of_each(bits: &[u64], group: usize, out: &mut [u64]) {
+pub(crate) fn any_of_each(bits: &[u64], group: usize, out: &mut [u64]) {
     let mask = if group == 64 { u64::MAX } else { (1 << group) - 1 };
     let per_word = 64 / group;
     for (out, words) in out.iter_mut().zip(bits.chunks(group)) {

@@ -81,7 +81,7 @@ impl Table {
     }
 
     /// Returns whether the cells of a column are aligned left.
-    pub fn is_left(&self, column: usize) -> bool {
+    pub(crate) fn is_left(&self, column: usize) -> bool {
         self.left.contains(&column)
     }
 }

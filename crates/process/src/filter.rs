@@ -40,7 +40,7 @@ impl Kinds {
     /// No kind.
     pub const NONE: Self = Self(0);
     /// The kernel's default: 0x33.
-    pub const DEFAULT: Self = Self(0x33);
+    pub(crate) const DEFAULT: Self = Self(0x33);
 
     /// Names, each for one kind or several.
     const NAMES: [(&str, u16); 15] = [
@@ -77,7 +77,7 @@ impl Kinds {
     }
 
     /// What a process's `coredump_filter` says; the default where there is none (kernels without ELF cores).
-    pub fn of_process(pid: Pid) -> Self {
+    pub(crate) fn of_process(pid: Pid) -> Self {
         let text = procfs::read_text(pid, "coredump_filter").unwrap_or_default();
         u16::from_str_radix(text.trim(), 16).map_or(Self::DEFAULT, |bits| Self(bits & 0x1ff))
     }

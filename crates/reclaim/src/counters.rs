@@ -40,7 +40,7 @@ impl VmstatDelta {
     }
 
     /// The sum of all counters that begin so; none if none does. Counters by zone end in the zone's name.
-    pub fn sum_of(&self, prefix: &str) -> Option<u64> {
+    pub(crate) fn sum_of(&self, prefix: &str) -> Option<u64> {
         let known = self.deltas.iter().filter(|(name, _)| name.starts_with(prefix));
         known.fold(None, |sum, (_, value)| Some(sum.unwrap_or(0) + value))
     }
@@ -83,7 +83,7 @@ impl Pressure {
 }
 
 /// Seconds of CPU of the whole machine in user mode and in the kernel, from `/proc/stat` (100 ticks a second on x86).
-pub fn machine_cpu(before: &KernelCounters, after: &KernelCounters) -> Option<(f64, f64)> {
+pub(crate) fn machine_cpu(before: &KernelCounters, after: &KernelCounters) -> Option<(f64, f64)> {
     let parse = |snapshot: &KernelCounters| {
         let text = snapshot.files.get("/proc/stat")?;
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
@@ -97,7 +97,7 @@ pub fn machine_cpu(before: &KernelCounters, after: &KernelCounters) -> Option<(f
 }
 
 /// Names of zones by the number events have, from `/proc/zoneinfo`: every node lists all zones in order.
-pub fn zone_names(snapshot: &KernelCounters) -> Vec<String> {
+pub(crate) fn zone_names(snapshot: &KernelCounters) -> Vec<String> {
     let Some(text) = snapshot.files.get("/proc/zoneinfo") else { return Vec::new() };
     let mut names: Vec<String> = Vec::new();
     for line in text.lines() {

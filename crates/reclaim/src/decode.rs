@@ -52,7 +52,7 @@ impl Decoder {
     }
 
     /// Returns whether the trace has, or could have, any event of reclaim.
-    pub fn has_vmscan(&self) -> bool {
+    pub(crate) fn has_vmscan(&self) -> bool {
         self.available.iter().any(|name| name.starts_with("mm_vmscan_"))
     }
 

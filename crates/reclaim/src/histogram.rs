@@ -70,7 +70,7 @@ impl DurationHistogram {
     }
 
     /// Returns the sum in nanoseconds.
-    pub fn sum_ns(&self) -> u64 {
+    pub(crate) fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 

@@ -48,7 +48,7 @@ pub struct Difference {
 
 /// Welch's t-interval of the difference of two means, for samples of different spread and size. None unless both have two
 /// values or more.
-pub fn welch(first: &[f64], second: &[f64]) -> Option<Difference> {
+pub(crate) fn welch(first: &[f64], second: &[f64]) -> Option<Difference> {
     let (a, b) = (Summary::of(first)?, Summary::of(second)?);
     if a.count < 2 || b.count < 2 {
         return None;

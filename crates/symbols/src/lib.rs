@@ -16,5 +16,5 @@ mod tables;
 pub use error::SymbolError;
 pub use kallsyms::Kallsyms;
 pub use module::ModuleSymbols;
-pub use names::{Name, Symbols, family_name};
+pub use names::{Name, Symbols};
 pub use tables::Encoding;

@@ -36,13 +36,6 @@ impl Name {
     }
 }
 
-/// Removes what a compiler adds to a function's name, such as `.constprop.0`, so that builds can be compared.
-pub fn family_name(symbol: &str) -> &str {
-    let added = [".constprop", ".isra", ".part", ".cold", ".llvm", ".lto_priv"];
-    let end = added.iter().filter_map(|suffix| symbol.find(suffix)).min().unwrap_or(symbol.len());
-    symbol.get(..end).unwrap_or(symbol)
-}
-
 /// The symbols of the kernel and its modules.
 #[derive(Debug)]
 pub struct Symbols {
@@ -111,17 +104,5 @@ impl Symbols {
         let mut name = self.name(return_address.checked_sub(1)?)?;
         name.offset += 1;
         Some(name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suffixes_of_compilers_are_removed() {
-        assert_eq!(family_name("do_one.constprop.0.isra.3"), "do_one");
-        assert_eq!(family_name("oops_end.cold"), "oops_end");
-        assert_eq!(family_name("panic"), "panic");
     }
 }

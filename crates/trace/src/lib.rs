@@ -67,9 +67,6 @@ pub struct Abi {
 }
 
 impl Abi {
-    /// Little-endian, 64 bits: x86_64, arm64, riscv64.
-    pub const LE64: Self = Self { big_endian: false, long_size: 8 };
-
     /// The machine that this program runs on.
     pub const fn host() -> Self {
         Self { big_endian: cfg!(target_endian = "big"), long_size: size_of::<usize>() as u8 }

@@ -151,7 +151,7 @@ impl Activity {
     }
 
     /// Replaces the symbols, because modules come and go.
-    pub fn set_symbols(&mut self, symbols: Symbols) {
+    pub(crate) fn set_symbols(&mut self, symbols: Symbols) {
         self.symbols = symbols;
     }
 

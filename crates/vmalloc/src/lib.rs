@@ -14,6 +14,6 @@ mod usage;
 pub use activity::{Activity, Counts};
 pub use areas::{Area, AreaKind, Areas};
 pub use error::VmallocError;
-pub use monitor::{Interval, Monitor, PURGE_FUNCTIONS, read_trace, record};
+pub use monitor::{Interval, Monitor, read_trace, record};
 pub use render::{interval_header, interval_row, purge_report, summary};
 pub use usage::{AreaTotal, NamedTotal, Space, Usage};

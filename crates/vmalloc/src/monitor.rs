@@ -15,7 +15,7 @@ use crate::activity::{Activity, Counts};
 use crate::usage::field;
 
 /// The functions that purge areas: one call per vmap node since 6.9 (72210662c5a2), one for all areas before.
-pub const PURGE_FUNCTIONS: [&str; 2] = ["purge_vmap_node", "__purge_vmap_area_lazy"];
+pub(crate) const PURGE_FUNCTIONS: [&str; 2] = ["purge_vmap_node", "__purge_vmap_area_lazy"];
 const EVENTS: [&str; 3] = ["alloc_vmap_area", "free_vmap_area_noflush", "purge_vmap_area_lazy"];
 
 /// Activity over an interval.

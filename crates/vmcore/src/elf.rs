@@ -51,7 +51,7 @@ impl ElfVmcore {
     }
 
     /// Opens a vmcore in what cannot be mapped: a file of a server.
-    pub fn open_unmapped(file: Box<dyn ReadAt>) -> Result<Self, OpenError> {
+    pub(crate) fn open_unmapped(file: Box<dyn ReadAt>) -> Result<Self, OpenError> {
         Self::open_mapped(MappedFile::unmapped(file))
     }
 
@@ -131,9 +131,9 @@ impl ElfVmcore {
         let direct_map = direct_map.map(|mapping| mapping.vaddr.wrapping_sub(mapping.paddr));
         let marked_incomplete = headers.incomplete;
         if is_kcore {
-            // Of segments that overlap, the first counts. With page table isolation, the kernel unmaps the unused parts of
-            // its image from the image's mapping when it frees them (free_kernel_image_pages, Linux 4.18): there,
-            // /proc/kcore has zeros, and what is in these pages now only in the direct map.
+            // Of segments that overlap, the first counts, which has to be the direct map. With page table isolation, the
+            // kernel unmaps the unused parts of its image from the image's mapping when it frees them
+            // (free_kernel_image_pages, Linux 4.18), and /proc/kcore shows zeros there.
             pieces.sort_by_key(|(_, mapping)| is_image(mapping));
         }
         let ranges = RangeMap::new(pieces.into_iter().map(|(piece, _)| piece));
@@ -167,7 +167,7 @@ impl ElfVmcore {
     }
 
     /// Bytes of segments that lie past the end of the file: not 0 if the file is truncated.
-    pub fn missing_bytes(&self) -> u64 {
+    pub(crate) fn missing_bytes(&self) -> u64 {
         let size = self.file.file().size();
         let stored = self.ranges.pieces().iter().filter(|piece| piece.stored > 0);
         stored.map(|piece| (piece.offset + piece.stored).saturating_sub(size).min(piece.stored)).sum()

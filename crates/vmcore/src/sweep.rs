@@ -164,7 +164,9 @@ pub(crate) fn sweep_runs<B>(
 
 /// Divides all memory into runs of pages, with their state if the source knows it without reading them. The work is
 /// proportional to what the files hold: terabytes that are excluded, missing, or a hole of a sparse file are one run.
-pub fn known_runs(memory: &dyn PhysMemory) -> impl Iterator<Item = (Range<u64>, Option<PageState>)> + '_ {
+pub(crate) fn known_runs(
+    memory: &dyn PhysMemory,
+) -> impl Iterator<Item = (Range<u64>, Option<PageState>)> + '_ {
     let mut pieces = memory.ranges().pieces().iter();
     let mut here = 0..0u64;
     let mut next = 0;

@@ -1,6 +1,5 @@
 //! Struct pages: how the pages of a section are used, in a few patterns.
 
-use pagehaul_kernel::PageClass;
 use pagehaul_synth::{Kind, Machine, Noise, mix};
 
 use super::{PATTERNS, SECTION, info};
@@ -26,20 +25,6 @@ enum Use {
 
 const USES: [(Use, usize); 5] =
     [(Use::HugeAnon, 16), (Use::Anon, 12), (Use::Cache, 16), (Use::Free, 12), (Use::Unmovable, 7)];
-
-/// Approximate share of pages per class, from which the patterns are drawn.
-pub fn mix_of_pages() -> Vec<(PageClass, f64)> {
-    let share = |blocks: f64| blocks / 64.0;
-    vec![
-        (PageClass::Anon, share(16.0 + 12.0 * 0.8)),
-        (PageClass::Cache, share(12.0 * 0.1 + 16.0 * 0.85)),
-        (PageClass::CachePrivate, share(16.0 * 0.1)),
-        (PageClass::Free, share(12.0 * 0.1 + 16.0 * 0.05 + 12.0)),
-        (PageClass::Slab, share(7.0 * 0.6)),
-        (PageClass::PageTable, share(7.0 * 0.15)),
-        (PageClass::Kernel, share(1.0 + 7.0 * 0.25)),
-    ]
-}
 
 /// Physical address of the struct pages of a section.
 pub(super) fn start(section: u64) -> u64 {

@@ -23,7 +23,6 @@ use pagehaul_synth::{Noise, mix};
 use crate::BenchError;
 use crate::pages;
 use memmap::SECTION_MEMMAP;
-pub use memmap::mix_of_pages;
 
 /// Bytes of memory in a section.
 pub(crate) const SECTION: u64 = 128 << 20;
@@ -195,6 +194,20 @@ mod tests {
             }
         }
         total
+    }
+
+    /// Approximate share of pages per class, from which the patterns are drawn.
+    fn mix_of_pages() -> Vec<(PageClass, f64)> {
+        let share = |blocks: f64| blocks / 64.0;
+        vec![
+            (PageClass::Anon, share(16.0 + 12.0 * 0.8)),
+            (PageClass::Cache, share(12.0 * 0.1 + 16.0 * 0.85)),
+            (PageClass::CachePrivate, share(16.0 * 0.1)),
+            (PageClass::Free, share(12.0 * 0.1 + 16.0 * 0.05 + 12.0)),
+            (PageClass::Slab, share(7.0 * 0.6)),
+            (PageClass::PageTable, share(7.0 * 0.15)),
+            (PageClass::Kernel, share(1.0 + 7.0 * 0.25)),
+        ]
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Layout {
     }
 
     /// File offset of the sub header: the second block.
-    pub fn sub_header_offset(&self) -> u64 {
+    pub(crate) fn sub_header_offset(&self) -> u64 {
         self.block()
     }
 
@@ -92,7 +92,7 @@ impl Layout {
     }
 
     /// Bytes of ELF notes there is room for.
-    pub fn notes_len(&self) -> u64 {
+    pub(crate) fn notes_len(&self) -> u64 {
         self.notes_len
     }
 

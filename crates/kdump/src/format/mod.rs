@@ -187,7 +187,7 @@ impl PageDesc {
     }
 
     /// Returns whether the page is missing.
-    pub fn is_missing(&self) -> bool {
+    pub(crate) fn is_missing(&self) -> bool {
         self.offset.get() == 0
     }
 

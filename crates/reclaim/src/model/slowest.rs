@@ -57,7 +57,7 @@ const MOST: usize = 20;
 
 impl SlowestStalls {
     /// Returns whether a stall of this duration could be among the slowest.
-    pub fn admits(&self, duration_ns: u64) -> bool {
+    pub(crate) fn admits(&self, duration_ns: u64) -> bool {
         duration_ns >= self.floor_ns
     }
 

@@ -28,7 +28,7 @@ impl Pages {
     }
 
     /// Returns the pages scanned as `/proc/vmstat` counts them.
-    pub fn vmstat_scanned(&self, mglru: bool) -> u64 {
+    pub(crate) fn vmstat_scanned(&self, mglru: bool) -> u64 {
         if mglru { self.taken } else { self.scanned }
     }
 }

@@ -40,7 +40,7 @@ impl Tracker {
     }
 
     /// Begins at a known time, before the first event.
-    pub fn starting_at(begin_ns: u64) -> Self {
+    pub(crate) fn starting_at(begin_ns: u64) -> Self {
         let mut tracker = Self::default();
         tracker.start(begin_ns);
         tracker

@@ -34,7 +34,7 @@ impl Formats {
 
     /// Returns the format of records whose `common_type` is `id`.
     #[inline]
-    pub fn by_id(&self, id: u64) -> Option<&EventFormat> {
+    pub(crate) fn by_id(&self, id: u64) -> Option<&EventFormat> {
         let number = *self.by_id.get(usize::try_from(id).ok()?)?;
         self.formats.get((number as usize).wrapping_sub(1))
     }

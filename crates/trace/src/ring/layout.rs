@@ -55,8 +55,10 @@ impl SubBufferLayout {
     }
 
     /// Returns the layout of 64-bit little-endian kernels with sub-buffers of `size` bytes.
-    pub fn le64(sub_buffer_size: u32) -> Self {
-        Self { abi: Abi::LE64, commit_offset: 8, data_offset: 16, sub_buffer_size }
+    #[cfg(test)]
+    pub(crate) fn le64(sub_buffer_size: u32) -> Self {
+        let abi = Abi { big_endian: false, long_size: 8 };
+        Self { abi, commit_offset: 8, data_offset: 16, sub_buffer_size }
     }
 }
 
