@@ -230,8 +230,8 @@ fn check_machine(arch: Arch) -> Result<(), CaptureError> {
         return Ok(());
     }
     Err(CaptureError::Refused(format!(
-        "this is the memory of a {} machine ({} bits, {}-endian): it can be read, but dumps are written of x86_64 and arm64 \
-         machines only",
+        "the source's machine is {} ({} bits, {}-endian): its memory can be read, but only dumps of x86_64 and arm64 machines can \
+         be written",
         arch.name(),
         if arch.wide { 64 } else { 32 },
         if arch.big_endian { "big" } else { "little" },

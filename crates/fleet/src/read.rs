@@ -60,7 +60,7 @@ impl TableFile {
     /// Opens a file.
     ///
     /// # Errors
-    /// Fails if it is no Parquet file, or has columns that no table has.
+    /// Fails if it is not a Parquet file, or has columns that no table has.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("cannot read {}", path.display());
         let file = File::open(path).with_context(context)?;

@@ -25,10 +25,7 @@ pub enum OpenError {
     #[error(transparent)]
     Symbols(#[from] SymbolError),
     /// Stacks and registers are understood on x86_64 and arm64 only.
-    #[error(
-        "this is a crash of an {machine} kernel, and only those of x86_64 and arm64 kernels are explained; dmesg, info, pages and read \
-         work on this dump"
-    )]
+    #[error("this kernel is for {machine}; only crashes of x86_64 and arm64 kernels are explained")]
     Machine {
         /// `uname -m`.
         machine: &'static str,
@@ -255,7 +252,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns the CPUs of a mask such as `__cpu_online_mask`.
-    pub fn cpu_mask(&self, symbol: &str) -> Result<Vec<u64>, Fault> {
+    pub(crate) fn cpu_mask(&self, symbol: &str) -> Result<Vec<u64>, Fault> {
         let start = self.symbol(symbol)?;
         let mut found = Vec::new();
         for word in 0..self.cpu_count.div_ceil(64) {
@@ -267,7 +264,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns the address that a per-CPU address has on a CPU.
-    pub fn on_cpu(&self, address: u64, cpu: u64) -> Result<u64, Fault> {
+    pub(crate) fn on_cpu(&self, address: u64, cpu: u64) -> Result<u64, Fault> {
         if self.per_cpu_offsets == 0 {
             return Err(Fault::NoSymbol("__per_cpu_offset".into()));
         }

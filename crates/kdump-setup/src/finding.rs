@@ -21,7 +21,7 @@ pub struct Finding {
     pub what: String,
     /// What it leads to.
     pub why: &'static str,
-    /// The command or change that mends it.
+    /// The command or change that fixes it.
     pub fix: String,
 }
 

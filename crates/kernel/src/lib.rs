@@ -1,12 +1,12 @@
 //! VMCOREINFO, page tables, memory models and page classes of Linux kernels.
 //!
-//! [`Kernel::discover`] finds out from a source's VMCOREINFO how its kernel keeps its books; a [`PageScanner`] per
-//! thread then tells what each page was used for, and [`DumpLevel`] which of these uses a dump excludes. Everything
-//! here reads physical memory through [`pagehaul_physmem`] and takes it for what it is: what a crashed kernel left
-//! behind. Nothing read can make it panic, loop or allocate by the gigabyte; what contradicts itself is kept.
+//! [`Kernel::discover`] reads from a source's VMCOREINFO how its kernel manages memory. A [`PageScanner`] per thread
+//! determines the class of each page, and a [`DumpLevel`] excludes classes. Everything here reads physical memory through
+//! [`pagehaul_physmem`] and does not trust it, since a crashed kernel left it behind: no contents cause a panic, an endless
+//! loop or gigabytes of allocations. Pages whose records contradict each other are kept.
 //!
-//! Kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 (`arch/`). What changed between them is decided by the keys that
-//! VMCOREINFO has, not by the release; each rule names the commit that made it necessary.
+//! Supports kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 (`arch/`). The keys in VMCOREINFO decide between
+//! kernels, not the release; each rule names the commit that made it necessary.
 
 mod address_space;
 mod arch;

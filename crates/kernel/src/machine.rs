@@ -1,4 +1,4 @@
-//! Whether this is a machine and a memory model that can be read at all, told by the keys only such kernels export.
+//! Whether the machine and its memory model are supported, by the keys that only such kernels export.
 
 use pagehaul_physmem::PhysMemory;
 

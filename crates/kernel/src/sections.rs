@@ -10,9 +10,9 @@ use crate::{KernelError, TranslateError, Translator, VmcoreInfo};
 /// Flags in the low bits of `section_mem_map`.
 const PRESENT: u64 = 1 << 0;
 const HAS_MEM_MAP: u64 = 1 << 1;
-/// Where the flags end. The kernel has added one after another (IS_ONLINE in 4.13, IS_EARLY in 5.3,
-/// TAINT_ZONE_DEVICE in 5.12, VMEMMAP_PREINIT in 6.15), but an array of struct pages starts on a page, and so does
-/// the value (the struct pages of a section, of any size, are whole pages of 4 KiB): the mask needs no era.
+/// Clears the flags, in every kernel. Kernels have added flags (IS_ONLINE in 4.13, IS_EARLY in 5.3, TAINT_ZONE_DEVICE in
+/// 5.12, VMEMMAP_PREINIT in 6.15), but the value is a multiple of 4 KiB: an array of struct pages starts on a page, and those
+/// of a section fill whole pages.
 const MAP_MASK: u64 = !0xfff;
 
 /// Pages of a section at least: those of 1 MiB in pages of 4 KiB. Bitmaps are cut at sections.

@@ -6,9 +6,9 @@ use crate::Extent;
 use crate::TranslateError;
 use crate::translate::{Step, Translator};
 
-/// Keeps the table of level 1 it read last: where single pages map struct pages (HugeTLB's vmemmap optimisation, small
-/// machines, arm64 since 7.2), a section takes 512 of them, and a walk from the top for each would cost more than looking at what they
-/// map.
+/// Keeps the table of level 1 it read last. Where single pages map struct pages (HugeTLB's vmemmap optimisation, small
+/// machines, arm64 since 7.2), a section takes 512 of them: walking from the top for each would cost more than reading the
+/// struct pages.
 pub(crate) struct Walker<'a> {
     tables: &'a Translator,
     /// What the bits of an address above those that `entries` translates must be.

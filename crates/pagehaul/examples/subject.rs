@@ -1,8 +1,8 @@
-//! A process to be saved: memory with known contents, threads that write and check what they wrote, and a voice.
+//! A process for tests to save: memory with known contents, and threads that write and check what they wrote.
 //! Usage: subject MIB THREADS [pending|registers|seccomp|spawn|sparse|vectors|vfork FIFO|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
-//! it should be, or "broken". It ends with its input. With a file it says so there, again and again, for ever: pipes to
+//! it should be, or "broken". It ends with its input. With `file` it writes these answers to a file, over and over: pipes to
 //! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
 //! waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages exist,
 //! shared, and again private with one page written to. With `pending` it has signals that it blocks. With `registers` or

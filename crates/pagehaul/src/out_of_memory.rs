@@ -1,5 +1,5 @@
 //! Ends the program with one sentence if the system has no more memory. Rust's own handler prints a backtrace with
-//! RUST_BACKTRACE=1, which takes memory, fails again, and waits for itself for ever.
+//! RUST_BACKTRACE=1, which takes memory, fails again, and waits for itself forever.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 

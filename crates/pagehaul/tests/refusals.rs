@@ -1,5 +1,5 @@
-//! What is said where tracing is not to be had: one sentence each, before anything is made. The kernel's directories are played by a
-//! tmpfs over /sys/kernel, in a mount namespace of the test's own.
+//! Errors where tracing is not available: one sentence each, before anything is created. A tmpfs over /sys/kernel, in the
+//! test's own mount namespace, stands in for the kernel's directories.
 #![cfg(feature = "stalls")]
 
 use std::process::{Command, Output};

@@ -1,5 +1,5 @@
-//! Text of strangers (dumps, processes, traces, file names) on a terminal: nothing in it may steer the terminal, hide other
-//! text, or pass for a line of the program's own.
+//! Untrusted text (of dumps, processes and traces, and file names) on a terminal: it must not control the terminal, hide
+//! other text, or pass for a line of this program.
 
 use std::borrow::Cow;
 use std::fmt::Write;

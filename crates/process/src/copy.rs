@@ -24,11 +24,11 @@ pub(crate) struct Missing {
 
 /// The memory of a process, and two ways to read it.
 ///
-/// `process_vm_readv` is the fastest (on one CPU of the development machine 7 GB/s of small pages where `/proc/PID/mem`
-/// gives 4.6, 25 GB/s of huge ones where it gives 7). But it pins what it copies, and since Linux 5.19 (commit
-/// a7f226604170, "mm/gup: trigger FAULT_FLAG_UNSHARE when R/O-pinning a possibly shared anonymous page") pinning gives the
-/// process its own copy of every page it shares with a parent or child: that takes as much memory again, three times as
-/// long, and fails for huge pages when none is left. `/proc/PID/mem` takes pages as they are.
+/// `process_vm_readv` is faster: on one CPU of the development machine, 7 GB/s of small pages and 25 GB/s of huge ones, where
+/// `/proc/PID/mem` reads 4.6 and 7. But it pins what it copies. Since Linux 5.19 (commit a7f226604170, "mm/gup: trigger
+/// FAULT_FLAG_UNSHARE when R/O-pinning a possibly shared anonymous page"), pinning gives the process its own copy of every
+/// page it shares with a parent or child. That takes as much memory again and three times as long, and fails for huge pages
+/// when none is left. `/proc/PID/mem` reads pages as they are.
 pub(crate) struct Memory {
     pid: Pid,
     file: File,

@@ -21,7 +21,7 @@ pub enum ProcessError {
     )]
     KernelThread(Pid),
     /// It is this program.
-    #[error("process {0} is this pagehaul itself")]
+    #[error("process {0} is pagehaul itself")]
     Myself(Pid),
     /// A 32-bit process.
     #[error("process {0} is a 32-bit process; only 64-bit processes are supported")]

@@ -1,4 +1,4 @@
-//! Parsers that are no one else's business, for fuzz targets.
+//! Internal parsers, for fuzz targets.
 
 use crate::checkpoint::{container, pids, wire};
 use crate::procfs::{Stat, Status};

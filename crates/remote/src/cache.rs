@@ -1,4 +1,4 @@
-//! Keeps what was fetched, and fetches in ranges that are worth a request.
+//! Caches fetched bytes, and fetches ranges large enough to be worth a request.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

@@ -249,7 +249,7 @@ fn parts(client: &Client, id: &str) -> Result<BTreeMap<u64, Part>, RemoteError> 
         let answer = text(&client.send(Call::new(Method::Get, &query))?);
         let before = there.len();
         there.extend(elements(&answer, "Part").filter_map(|part| {
-            // A store that counts on for ever ends the list.
+            // A store that counts on forever ends the list.
             let number = element(part, "PartNumber")?.parse().ok().filter(|number| *number <= MOST_PARTS)?;
             let (size, checksum) =
                 (element(part, "Size")?.parse().ok()?, element(part, "ChecksumCRC64NVME")?);

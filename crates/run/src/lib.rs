@@ -1,5 +1,5 @@
-//! What every long run has in common (capture, convert, verify, core, checkpoint, restart): how far it is, a way to end it
-//! early, and how it ended. And work that is given to another process, since it may fail in any way.
+//! Progress, cancellation and outcome of long runs (capture, convert, verify, core, checkpoint, restart); and running work
+//! that may fail in any way in another process.
 
 mod cancel;
 mod child;

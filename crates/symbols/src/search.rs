@@ -1,7 +1,7 @@
 //! Finds kallsyms' tables in the kernel image, where VMCOREINFO does not export them (before 6.0).
 //!
-//! Each table is recognised by what only it can be: the token table has the ten digits as tokens of one character, the
-//! index points behind its zeros, the names end at the markers, and the base is the value of `_stext`.
+//! Each table has a property that no other data has: the token table has the ten digits as tokens of one character, the index
+//! points behind its zeros, the names end at the markers, and the base gives `_stext` its value.
 
 use memchr::memmem;
 use pagehaul_kernel::ReadVirtual;

@@ -1,6 +1,6 @@
 //! `pagehaul-fleet report`.
 //!
-//! A few aggregates over the columns that they need: maps do it. Other questions are for `sql`.
+//! Aggregates a few columns in maps. Other questions are for `sql`.
 
 mod compare;
 mod gather;

@@ -1,10 +1,9 @@
 //! Finds the records of a flattened file by the bytes they hold.
 //!
-//! A dump of a terabyte has tens of millions of records, of any size and in streams that interleave (descriptors and
-//! page data), so once there are many, an entry stands for a run of bytes and up to
-//! [`MOST_WALKED`] consecutive records of the file, whose headers a reader walks. The last of them that has a byte of the
-//! run is the valid one. Other records in between do no harm: a later record of the run has all bytes of the run that
-//! they have.
+//! A dump of a terabyte has tens of millions of records of any size, in interleaved streams (descriptors and page data). Once
+//! there are many, an entry stands for a run of bytes and up to [`MOST_WALKED`] consecutive records of the file, whose
+//! headers a reader walks. The last of them that has a byte of the run is the valid one. Other records in between do no harm:
+//! a later record of the run has all bytes of the run that they have.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -75,11 +75,11 @@ pub fn codec_flag(codec: Codec) -> u32 {
 /// Blocks that a file system writes whole.
 const BLOCK: usize = 4096;
 
-/// Writes descriptors at file offset `at`. `is_new` tells of a descriptor, by its place, whether the file does not have it yet.
+/// Writes descriptors at file offset `at`. `is_new` returns whether the file lacks the descriptor of that index so far.
 ///
-/// A write may end at any block (a full disk, SIGKILL), and a descriptor may be in two: crash takes one with its offset but
-/// without its size for another page's, libkdumpfile one with its size but without its offset for the file's first page. So new
-/// ones get a size first that both refuse; the second write has their offsets in the file before their sizes.
+/// A write may end at any block (a full disk, SIGKILL), and a descriptor may lie in two blocks. If only its offset is
+/// written, crash takes it for another page's; if only its size is, libkdumpfile takes it for the file's first page. So new
+/// descriptors first get a size that both refuse; the second write has their offsets in the file before their sizes.
 fn write_descriptors(
     output: &mut dyn Output,
     at: u64,

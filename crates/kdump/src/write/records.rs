@@ -143,8 +143,8 @@ impl<W: StreamTarget> FlattenedOutput<W> {
     }
 
     /// Writes the terminator, blocks until everything is on the disk, and returns `W`. Readers take a stream without a
-    /// terminator for truncated, so that one that fails is removed, and none is written if the last record failed: it may
-    /// be smaller than the mark of an incomplete dump, for which there was no room.
+    /// terminator for truncated. So a terminator that fails is removed, and none is written if the last record failed: there
+    /// may be room for it where there was none for the mark of an incomplete dump.
     pub fn finish(mut self) -> io::Result<W> {
         let end = FlatRecord { offset: FlatRecord::END.into(), size: FlatRecord::END.into() };
         if self.last_failed {

@@ -1,4 +1,4 @@
-//! What a scan of a vmcore looks at, held in memory: as a capture kernel finds it mapped.
+//! The pages of a vmcore that a scan reads, copied to memory: a capture kernel has them mapped.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -77,7 +77,7 @@ pub(crate) struct PageSelection {
     pub(crate) limits: Limits,
     /// What is known of pages beforehand.
     pub(crate) known: KnownPages,
-    /// What the report says besides.
+    /// Warnings for the report.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -57,7 +57,8 @@ pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
 /// What a dump says of itself, as JSON.
 #[cfg(feature = "mount")]
 pub(crate) fn json(source: &Source) -> anyhow::Result<String> {
-    let mut text = serde_json::to_string_pretty(&describe(source)?).context("cannot make the description")?;
+    let mut text =
+        serde_json::to_string_pretty(&describe(source)?).context("cannot write the description as JSON")?;
     text.push('\n');
     Ok(text)
 }

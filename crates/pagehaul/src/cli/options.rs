@@ -192,7 +192,7 @@ impl RootDirectory {
 #[cfg(feature = "kdump-setup")]
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct CaptureCpus {
-    /// CPUs that the capture kernel is to use [default: as many as pay off]
+    /// CPUs that the capture kernel is to use [default: as many as pay off; for `kdump check` and `kdump test`, as configured]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
     pub(crate) capture_cpus: Option<u32>,
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let mut census = count(memory, &kernel, heading, threads).with_context(place)?;
     census.warnings.splice(0..0, source.warnings());
     if let Some(path) = &arguments.html.html {
-        let page = html(&census).context("cannot make the page")?;
+        let page = html(&census).context("cannot build the web page")?;
         files::write(path, &page, dumps.iter().map(PathBuf::as_path))?;
         return Ok(ExitCode::SUCCESS);
     }

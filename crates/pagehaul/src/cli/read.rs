@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &ReadArguments) -> anyhow::Result<ExitCode> {
     let state = match stopped.and_then(|()| out.finish().map_err(Stop::Write)) {
         Ok(()) => return Ok(ExitCode::SUCCESS),
         Err(Stop::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-        Err(Stop::Write(error)) => return Err(error).context("cannot print"),
+        Err(Stop::Write(error)) => return Err(error).context("cannot write to standard output"),
         Err(Stop::Read(error)) => {
             tell!("pagehaul: {}: {error}", source.path().display());
             error.state()

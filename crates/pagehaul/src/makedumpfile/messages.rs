@@ -1,4 +1,4 @@
-//! What is said, and where: makedumpfile's message levels, without ever waiting for a console.
+//! Messages at makedumpfile's message levels, never waiting for the console.
 
 use std::io::Write;
 use std::os::fd::AsFd;

@@ -1,4 +1,4 @@
-//! CRIU: finding it, running it, and what it says.
+//! Finds and runs CRIU, and reads its log.
 
 use std::fs;
 use std::io;

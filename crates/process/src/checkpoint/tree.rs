@@ -72,8 +72,8 @@ impl Process {
         if self.is_dead() { Ok(()) } else { pidfd_send_signal(&process, signal) }
     }
 
-    /// Sends a stopped process a signal, without a descriptor (EMFILE, ENOMEM) by its PID, which stays its own: it does not
-    /// end until it is continued, and if it is killed its parent has to wait for it first.
+    /// Sends a stopped process a signal: by its PID where there is no descriptor (EMFILE, ENOMEM). No other process can have
+    /// the PID: the process does not end until it is continued, and if it is killed, its parent has to wait for it first.
     fn signal_by_any_means(&self, signal: Signal) {
         if self.signal(signal).is_err()
             && let Some(pid) = rustix::process::Pid::from_raw(self.pid)
@@ -117,7 +117,7 @@ pub(crate) fn kill(tree: &[Process]) {
     tree.iter().for_each(|process| process.signal_by_any_means(Signal::KILL));
 }
 
-/// Blocks until all of them have ended, but not for ever.
+/// Blocks until all of them have ended, but not forever.
 pub(crate) fn wait_for_end(tree: &[Process]) {
     let begun = Instant::now();
     while !tree.iter().all(Process::is_dead) && begun.elapsed() < PATIENCE {

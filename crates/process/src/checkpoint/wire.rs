@@ -1,5 +1,5 @@
-//! What CRIU and its image streamer say to each other, over a stream socket: messages of a few bytes in protobuf's
-//! encoding behind their length, and pipes.
+//! The protocol between CRIU and its image streamer, over a stream socket: short protobuf messages, each after its length,
+//! and pipes.
 
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &TestArguments) -> anyhow::Result<ExitCode> {
         bail!("no capture kernel is loaded, so this crash would leave nothing; see `pagehaul kdump check`");
     }
     if problems > 0 && !arguments.ignore_problems {
-        bail!("`pagehaul kdump check` finds {problems} problems; mend them, or add --ignore-problems");
+        bail!("`pagehaul kdump check` finds {problems} problems; fix them, or add --ignore-problems");
     }
     let plan = plan::make(&arguments.planned, Basis::Configured)?;
     printed::text(&format!(

@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     Ok(exit_code(&runs))
 }
 
-/// What is not there is said before anything is made.
+/// Fails if the kernel lacks an event, before anything is created.
 fn check(tracefs: &Tracefs, arguments: &RecordArguments) -> Result<()> {
     if tracefs.events("vmscan").is_empty() {
         bail!("this kernel has no vmscan events: it was built without CONFIG_FTRACE or CONFIG_EVENT_TRACING");
