@@ -81,7 +81,7 @@ test: setup check guide static
 	scripts/test_packages.sh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
 
-test-full: test test-spark test-store
+test-full: test test-spark test-store test-upload
 	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
 	# Crashes up to four times, until tasks reclaim memory at that moment.
@@ -143,6 +143,7 @@ test-packages: setup
 # Captures to a real S3 server, through a network with faults. Not part of `make test`: building the server needs Go and two minutes
 # of a CPU.
 test-store: setup
+	cargo build --locked -p pagehaul-fleet
 	server=$$(scripts/versitygw.sh) && PAGEHAUL_VERSITYGW=$$server cargo test --locked -p pagehaul --test object_store -- --ignored
 
 # A capture kernel of 1990 that sends its dump to the host, to the same server and over ssh.

@@ -10,9 +10,12 @@ capture() {
     name=$1
     shift
     /lab/pagehaul capture "$@" 2>/run/told
-    say "$name" "$? $(grep -a '^pagehaul:' /run/told | tr '\n' ' ')"
+    # Without the lines of its progress.
+    say "$name" "$? $(grep -a '^pagehaul:' /run/told | grep -v ' left$' | tr '\n' ' ')"
 }
 
+# Waits until the driver of the network device is loaded.
+udevadm settle
 for device in /sys/class/net/e*; do
     ip address add 10.0.2.15/24 dev "${device##*/}"
     ip link set "${device##*/}" up
