@@ -94,8 +94,15 @@ impl Cache {
         Self { ranges, size, most_blocks, state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    pub(crate) fn size(&self) -> u64 {
-        self.size
+    /// Returns an empty cache of the same object for a process that was forked from the one of this cache.
+    pub(crate) fn renew(&self) -> Result<Self, RemoteError> {
+        Ok(Self {
+            ranges: self.ranges.renew()?,
+            size: self.size,
+            most_blocks: self.most_blocks,
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+        })
     }
 
     /// Reads up to `buf.len()` bytes at `offset`; 0 at the end.
@@ -236,6 +243,10 @@ mod tests {
                 return Err(RemoteError::Changed);
             }
             Ok(self.bytes[range.start as usize..range.end as usize].to_vec())
+        }
+
+        fn renew(&self) -> Result<Box<dyn Ranges>, RemoteError> {
+            Ok(Box::new(self.clone()))
         }
     }
 

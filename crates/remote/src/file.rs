@@ -6,12 +6,14 @@ use pagehaul_physmem::file::{ReadAt, shown};
 
 use crate::RemoteError;
 use crate::cache::Cache;
+use crate::forks::PerProcess;
 use crate::object::{Object, Ranges};
 use crate::process;
 
 /// An object that is read as a file.
 pub struct RemoteFile {
-    cache: Cache,
+    cache: PerProcess<Cache>,
+    size: u64,
     path: PathBuf,
     identity: (u64, u64),
 }
@@ -22,16 +24,17 @@ impl RemoteFile {
         let text = url.to_string_lossy();
         let shown = shown(url).to_owned();
         match Self::connect(&text) {
-            Ok(cache) => {
+            Ok((cache, size)) => {
                 // No file has this device number.
                 let identity = (u64::MAX, twox_hash::XxHash3_64::oneshot(text.as_bytes()));
-                Ok(Self { cache, path: shown, identity })
+                Ok(Self { cache: PerProcess::new(cache), size, path: shown, identity })
             }
             Err(error) => Err(OpenError::Io { path: shown, action: "open", source: error.into() }),
         }
     }
 
-    fn connect(url: &str) -> Result<Cache, RemoteError> {
+    /// Returns a cache of an object, and the size of the object.
+    fn connect(url: &str) -> Result<(Cache, u64), RemoteError> {
         let (ranges, size, first): (Box<dyn Ranges>, _, _) = match process::open(url) {
             Some(opened) => {
                 let (ranges, size, first) = opened?;
@@ -43,17 +46,17 @@ impl RemoteFile {
                 (Box::new(object), size, first)
             }
         };
-        Ok(Cache::new(ranges, size, &first))
+        Ok((Cache::new(ranges, size, &first), size))
     }
 }
 
 impl ReadAt for RemoteFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Ok(self.cache.read_at(offset, buf)?)
+        Ok(self.cache.get(Cache::renew)?.read_at(offset, buf)?)
     }
 
     fn size(&self) -> u64 {
-        self.cache.size()
+        self.size
     }
 
     fn path(&self) -> &Path {
@@ -62,5 +65,47 @@ impl ReadAt for RemoteFile {
 
     fn identity(&self) -> (u64, u64) {
         self.identity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+    use crate::forks::tests::in_child;
+    use crate::server::{Response, Server};
+
+    #[test]
+    fn a_child_reads_what_its_parent_opened() {
+        let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
+        let (arrive, arrived) = channel();
+        let (go_on, may_go_on) = channel::<()>();
+        let (object, gate) = (bytes.clone(), Mutex::new((arrive, may_go_on)));
+        let server = Server::start(move |request| {
+            // The first answer after opening waits for the test.
+            if request.number == 1 {
+                let (arrive, may_go_on) = &*gate.lock().unwrap();
+                arrive.send(()).unwrap();
+                may_go_on.recv().unwrap();
+            }
+            Response::range(request, &object, "v1")
+        });
+        let file = RemoteFile::open(Path::new(&server.url("/dump"))).unwrap();
+        let is_read = || {
+            let mut found = vec![0; 20_000];
+            file.read_exact_at(50_000, &mut found).is_ok() && found == bytes[50_000..70_000]
+        };
+        thread::scope(|scope| {
+            let reading = scope.spawn(is_read);
+            // The parent's thread is inside of a fetch, on the parent's connection.
+            arrived.recv().unwrap();
+            let child = in_child(is_read);
+            go_on.send(()).unwrap();
+            assert!(reading.join().unwrap() && child);
+        });
+        assert!(is_read());
     }
 }

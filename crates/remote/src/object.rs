@@ -14,6 +14,9 @@ const FIRST: u64 = 16 << 10;
 pub(crate) trait Ranges: Send + Sync {
     /// Returns the bytes of a range, which is not empty and ends within the object.
     fn fetch(&self, range: Range<u64>) -> Result<Vec<u8>, RemoteError>;
+
+    /// Returns the same object for a process that was forked from the one that opened it.
+    fn renew(&self) -> Result<Box<dyn Ranges>, RemoteError>;
 }
 
 /// What opening an object returns: it, and its first bytes.
@@ -21,6 +24,8 @@ pub(crate) type Opened = Result<(Object, Vec<u8>), RemoteError>;
 
 /// An object of a server.
 pub(crate) struct Object {
+    location: Location,
+    patience: Duration,
     client: Client,
     size: u64,
     /// What identifies the contents: ETag, or time of modification.
@@ -35,7 +40,8 @@ impl Object {
 
     /// As [`open`](Self::open). Requests are tried again for `patience`.
     fn open_within(url: &str, patience: Duration) -> Opened {
-        let client = Client::new(&Location::parse(url)?, patience)?;
+        let location = Location::parse(url)?;
+        let client = Client::new(&location, patience)?;
         let reply = client.get(0, FIRST)?;
         let version = version(&reply).to_owned();
         let size = match content_range(&reply) {
@@ -44,7 +50,7 @@ impl Object {
             _ if reply.status == StatusCode::OK && reply.body.is_empty() => 0,
             _ => return Err(no_ranges()),
         };
-        let object = Self { client, size, version };
+        let object = Self { location, patience, client, size, version };
         let mut first = reply.body;
         object.complete(0..FIRST.min(size), &mut first)?;
         Ok((object, first))
@@ -83,6 +89,12 @@ impl Ranges for Object {
         let mut bytes = Vec::new();
         self.complete(range, &mut bytes)?;
         Ok(bytes)
+    }
+
+    fn renew(&self) -> Result<Box<dyn Ranges>, RemoteError> {
+        let (location, patience) = (self.location.clone(), self.patience);
+        let client = Client::new(&location, patience)?;
+        Ok(Box::new(Self { location, patience, client, size: self.size, version: self.version.clone() }))
     }
 }
 

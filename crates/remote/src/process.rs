@@ -159,6 +159,10 @@ impl Ranges for Elsewhere {
         let bytes = self.fetcher.ask(self.index, range)?;
         if bytes.len() as u64 == wanted { Ok(bytes) } else { Err(ended()) }
     }
+
+    fn renew(&self) -> Result<Box<dyn Ranges>, RemoteError> {
+        Err(RemoteError::Unreachable("the process that fetches it serves only its parent".to_owned()))
+    }
 }
 
 impl Fetcher {
