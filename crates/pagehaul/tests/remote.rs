@@ -96,6 +96,11 @@ fn dumps_read_the_same_from_a_web_server() {
             assert!(!text(&remote.stderr).contains("hidden"), "{}", text(&remote.stderr));
         }
     }
+    let other =
+        pagehaul(directory.path(), &format!("info {}", server.url("/dump.sums?X-Amz-Signature=hidden")), &[]);
+    let told = text(&other.stderr);
+    assert!(told.contains(&format!("{}: at offset 0x0", server.url("/dump.sums"))), "{told}");
+    assert!(!told.contains("hidden"), "{told}");
 }
 
 #[test]

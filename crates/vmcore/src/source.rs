@@ -67,7 +67,7 @@ impl Source {
         let part = |path: &PathBuf| match open_kind(path, policy)? {
             SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
             SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
-                Err(SourceError::Alone { path: path.clone(), kind: "an ELF file" })
+                Err(SourceError::Alone { path: shown(path).to_owned(), kind: "an ELF file" })
             }
         };
         let parts = paths.iter().map(part).collect::<Result<Vec<_>, _>>()?;
@@ -144,24 +144,23 @@ fn open_url(url: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
     let what =
         "this build of pagehaul reads no URLs; take one with the feature `remote`, or download the file"
             .into();
-    Err(OpenError::Unsupported { path: url.to_owned(), what })
+    Err(OpenError::Unsupported { path: shown(url).to_owned(), what })
 }
 
 fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
     if is_url(path) {
-        return recognize(path, open_url(path)?, ElfVmcore::open_unmapped);
+        return recognize(open_url(path)?, ElfVmcore::open_unmapped);
     }
-    recognize(path, PlainFile::open(path)?, |file| ElfVmcore::open(file, policy))
+    recognize(PlainFile::open(path)?, |file| ElfVmcore::open(file, policy))
 }
 
 fn recognize<F: ReadAt + 'static>(
-    path: &Path,
     file: F,
     open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
 ) -> Result<SourceKind, OpenError> {
     let mut magic = [0; 16];
     let got = file.read_at(0, &mut magic).map_err(|source| OpenError::Io {
-        path: path.to_owned(),
+        path: file.path().to_owned(),
         action: "read the first bytes of",
         source,
     })?;
@@ -183,7 +182,7 @@ fn recognize<F: ReadAt + 'static>(
         return Ok(SourceKind::Kdump(KdumpFile::open(Box::new(file))?));
     }
     Err(OpenError::Format {
-        path: path.to_owned(),
+        path: file.path().to_owned(),
         offset: 0,
         what: if magic.is_empty() {
             "the file is empty; expected a vmcore or a dump".into()
