@@ -22,7 +22,8 @@ const MOST_OUTPUT: u64 = 1 << 20;
 /// Make Parquet tables of dumps: one file per dump and table
 ///
 /// DUMP is a dump or vmcore of any format, or the facts that `capture --facts` wrote: a file, or a URL (http://, https://,
-/// s3://BUCKET/KEY). It can also be a recording (.pht) of `reclaim` or `latency`, or a trace.dat. Tables are DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
+/// s3://BUCKET/KEY). It can also be a recording (.pht) of `reclaim` or `latency`, or a trace.dat. Tables are
+/// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
 /// DIR/manifest has a file per DUMP, with what could not be made and why. Other processes read each dump, with a time limit and
 /// 1 GiB of memory: a bad dump is a failed row.
 ///

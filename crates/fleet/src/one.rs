@@ -1,7 +1,7 @@
 //! Makes tables of one dump, in a separate process for each stage. What a damaged dump does to a stage leaves the tables of the others.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::fs;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,8 +13,8 @@ use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
-use pagehaul_physmem::file::shown;
-use pagehaul_trace::TraceFile;
+use pagehaul_physmem::file::{Sequential, is_url, shown};
+use pagehaul_trace::{Input, TraceFile};
 use pagehaul_vmcore::{Source, SourceKind, open_file};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -117,8 +117,8 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
 fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
     let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
     let mut row = Row::new(path, None);
-    if TraceFile::is_binary(path) {
-        recording(path, &arguments.to, redaction.as_ref(), &mut row)?;
+    if let Some(input) = open_recording(path)? {
+        recording(&input, &arguments.to, redaction.as_ref(), &mut row)?;
         return Ok(row);
     }
     if is_facts(path) {
@@ -189,21 +189,21 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the place of a recording, whose ID is that of its contents.
-    fn of_recording(file: &Path, to: &'a Path) -> anyhow::Result<Self> {
-        let read = || format!("cannot read {}", file.display());
-        let mut input = File::open(file).with_context(read)?;
-        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+    fn of_recording(input: &Input, to: &'a Path) -> anyhow::Result<Self> {
+        let (mut hash, mut buffer, mut offset) = (Sha256::new(), vec![0; 1 << 20], 0);
         loop {
-            let count = input.read(&mut buffer).with_context(read)?;
+            let count = input.read_at(offset, &mut buffer)?;
             if count == 0 {
                 break;
             }
             hash.update(buffer.get(..count).unwrap_or_default());
+            offset += count as u64;
         }
         let id = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let key =
             Key { column: "run_id", id, schema_version: SCHEMA_VERSION, extractor: EXTRACTOR.to_owned() };
-        let started = tables::started(TraceFile::open(file)?.info()).map(|ns| ns / 1_000_000_000);
+        let started =
+            tables::started(TraceFile::from_input(input.clone())?.info()).map(|ns| ns / 1_000_000_000);
         Ok(Self { to, key, month: month(started) })
     }
 
@@ -255,10 +255,27 @@ fn write_facts(
     Ok(())
 }
 
+/// Opens a recording. Returns `None` for another file.
+fn open_recording(path: &Path) -> anyhow::Result<Option<Input>> {
+    let file = open_file(path)?;
+    let mut start = [0; 16];
+    let count =
+        file.read_at(0, &mut start).with_context(|| format!("cannot read {}", file.path().display()))?;
+    if !TraceFile::is_binary(start.get(..count).unwrap_or_default()) {
+        return Ok(None);
+    }
+    // A server's is read several times, and small.
+    Ok(Some(if is_url(path) {
+        Input::copy(&mut Sequential::new(file), shown(path))?
+    } else {
+        Input::open(path)?
+    }))
+}
+
 /// Makes the tables of a recording.
-fn recording(path: &Path, to: &Path, redaction: Option<&Redaction>, row: &mut Row) -> anyhow::Result<()> {
-    let place = Place::of_recording(path, to)?;
-    let (tables, missing) = tables::recording(path, &place.key, redaction)?;
+fn recording(input: &Input, to: &Path, redaction: Option<&Redaction>, row: &mut Row) -> anyhow::Result<()> {
+    let place = Place::of_recording(input, to)?;
+    let (tables, missing) = tables::recording(input, &place.key, redaction)?;
     ensure!(!tables.is_empty(), "the recording has neither events of reclaim nor calls of functions");
     row.run_id = Some(place.key.id.clone());
     row.missing = missing;

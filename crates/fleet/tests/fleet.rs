@@ -285,6 +285,32 @@ fn recordings_have_tables_like_those_of_the_report() {
 }
 
 #[test]
+fn recordings_on_a_server_give_the_same_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    succeeds(directory.path(), &["extract", RECLAIM, LATENCY, "--to", "local"]);
+    let server = Server::start(|request| match request.target.as_str() {
+        "/reclaim?X-Amz-Signature=hidden" => Response::range(request, &fs::read(RECLAIM).unwrap(), "v1"),
+        "/latency" => Response::range(request, &fs::read(LATENCY).unwrap(), "v1"),
+        _ => Response::status(404, ""),
+    });
+    let urls = ["/reclaim?X-Amz-Signature=hidden", "/latency", "/absent?X-Amz-Signature=hidden"]
+        .map(|path| server.url(path));
+    let [reclaim, latency, absent] = urls.each_ref().map(String::as_str);
+    let output = fleet(directory.path(), &["extract", reclaim, latency, absent, "--to", "remote"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(3) && said.contains("404 Not Found"), "{said}");
+    let tables = |to: &str| -> Vec<_> {
+        let found = files(&directory.path().join(to)).into_iter();
+        let inside = found.map(|(path, bytes)| (path.split_once(to).unwrap().1.to_owned(), bytes));
+        inside.filter(|(path, _)| !path.contains("manifest")).collect()
+    };
+    assert!(!tables("local").is_empty() && tables("remote") == tables("local"), "{said}");
+    let manifest: Vec<_> = files(&directory.path().join("remote/manifest")).into_values().collect();
+    let manifest = String::from_utf8(manifest.concat()).unwrap();
+    assert!(![said, manifest].iter().any(|text| text.contains("hidden")));
+}
+
+#[test]
 fn redacted_recordings_hold_no_names() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("key"), "0123456789abcdef").unwrap();

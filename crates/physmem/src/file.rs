@@ -1,7 +1,7 @@
 //! Files read by offset: plain ones here, flattened ones in the crate that knows their format.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -65,6 +65,27 @@ impl ReadAt for Box<dyn ReadAt> {
 
     fn next_data(&self, offset: u64) -> Range<u64> {
         (**self).next_data(offset)
+    }
+}
+
+/// Reads a file from its first byte to its last.
+pub struct Sequential<F> {
+    file: F,
+    offset: u64,
+}
+
+impl<F: ReadAt> Sequential<F> {
+    /// Starts at the first byte of `file`.
+    pub fn new(file: F) -> Self {
+        Self { file, offset: 0 }
+    }
+}
+
+impl<F: ReadAt> Read for Sequential<F> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(self.offset, buf)?;
+        self.offset += count as u64;
+        Ok(count)
     }
 }
 

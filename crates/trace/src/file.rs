@@ -1,7 +1,5 @@
 //! Trace files of all formats.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::binary::BinaryTrace;
@@ -26,11 +24,9 @@ impl TraceFile {
         Self::from_input(Input::open(path)?)
     }
 
-    /// Returns whether a file is a pagehaul recording or a `trace.dat`, by its first bytes. Text and compressed files are not.
-    pub fn is_binary(path: &Path) -> bool {
-        let mut magic = [0; 16];
-        let read = File::open(path).and_then(|file| file.read_at(&mut magic, 0));
-        read.is_ok() && (magic.starts_with(pht::MAGIC) || magic.starts_with(dat::MAGIC))
+    /// Returns whether a file that starts with these bytes is a pagehaul recording or a `trace.dat`. Text and compressed files are not.
+    pub fn is_binary(start: &[u8]) -> bool {
+        start.starts_with(pht::MAGIC) || start.starts_with(dat::MAGIC)
     }
 
     /// Opens an [`Input`] and detects its format.

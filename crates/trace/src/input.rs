@@ -39,7 +39,7 @@ impl Input {
             let mut file = File::from(file);
             // A file is read in place, unless part of it has been read already.
             if file.stream_position().is_ok_and(|position| position > 0) {
-                return Self::spool(&mut file, path);
+                return Self::copied(&mut file, path);
             }
             return Self::of_file(file, path);
         }
@@ -52,7 +52,7 @@ impl Input {
         if metadata.is_file() && metadata.len() > 0 {
             let mut magic = [0; 2];
             if file.read_at(&mut magic, 0).is_ok_and(|count| count == 2) && magic == GZIP {
-                return Self::spool(&mut flate2::read::MultiGzDecoder::new(file), path);
+                return Self::copied(&mut flate2::read::MultiGzDecoder::new(file), path);
             }
             return Ok(Self { bytes: Arc::new(Bytes::File(file)), path: path.into(), len: metadata.len() });
         }
@@ -60,7 +60,16 @@ impl Input {
             let what = "it is a directory; expected a trace file".into();
             return Err(TraceError::Unsupported { path: path.into(), what });
         }
-        Self::spool(&mut file, path)
+        Self::copied(&mut file, path)
+    }
+
+    /// Copies what `from` reads to an unlinked temporary file, and opens it as [`open`](Self::open) does a file. `path` appears in
+    /// error messages.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`] if the copy fails.
+    pub fn copy(from: &mut dyn Read, path: &Path) -> Result<Self, TraceError> {
+        Self::of_file(spool(from).map_err(TraceError::io(path, "copy"))?, path)
     }
 
     /// Wraps bytes in memory; `name` appears in error messages.
@@ -69,15 +78,10 @@ impl Input {
         Self { bytes: Arc::new(Bytes::Memory(bytes)), path: PathBuf::from(name).into(), len }
     }
 
-    /// Copies `from` to a temporary file.
-    fn spool(from: &mut dyn Read, path: &Path) -> Result<Self, TraceError> {
-        let mut spool = || -> io::Result<(File, u64)> {
-            let mut file = tempfile::tempfile()?;
-            let len = io::copy(from, &mut file)?;
-            file.rewind()?;
-            Ok((file, len))
-        };
-        let (file, len) = spool().map_err(TraceError::io(path, "copy"))?;
+    /// Copies what `from` reads, of any format.
+    fn copied(from: &mut dyn Read, path: &Path) -> Result<Self, TraceError> {
+        let spooled = spool(from).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (len, file) = spooled.map_err(TraceError::io(path, "copy"))?;
         Ok(Self { bytes: Arc::new(Bytes::File(file)), path: path.into(), len })
     }
 
@@ -153,4 +157,12 @@ impl Input {
     pub fn format_error(&self, offset: u64, what: impl Into<String>) -> TraceError {
         TraceError::Format { path: self.path.to_path_buf(), offset, what: what.into() }
     }
+}
+
+/// Copies what `from` reads to an unlinked temporary file.
+fn spool(from: &mut dyn Read) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(from, &mut file)?;
+    file.rewind()?;
+    Ok(file)
 }

@@ -1,13 +1,12 @@
 //! Tables of recordings: page reclaim and latencies of functions.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use pagehaul_facts::Missing;
 use pagehaul_latency::{LatencyError, Options, Unit, trace_file};
 use pagehaul_reclaim::model::{AllIntervals, Stall};
 use pagehaul_reclaim::{Report, ReportError, analyse_all};
-use pagehaul_trace::{TraceError, TraceFile, TraceInfo};
+use pagehaul_trace::{Input, TraceError, TraceFile, TraceInfo};
 use serde::Serialize;
 
 use super::{longs, texts};
@@ -29,11 +28,11 @@ pub(crate) fn is_of_recordings(table: &str) -> bool {
 /// # Errors
 /// Fails if the file cannot be read.
 pub(crate) fn recording(
-    path: &Path,
+    input: &Input,
     key: &Key,
     redaction: Option<&Redaction>,
 ) -> Result<(Vec<Table>, Vec<Missing>), TraceError> {
-    let mut file = TraceFile::open(path)?;
+    let mut file = TraceFile::from_input(input.clone())?;
     let run = Run::new(file.info(), redaction);
     let (mut tables, mut missing) = (Vec::new(), Vec::new());
     let mut lacks = |names: &[&str], reason: String| {
@@ -48,17 +47,17 @@ pub(crate) fn recording(
         Err(ReportError::Trace(why)) => return Err(why),
         Err(why) => lacks(&RECLAIM, why.to_string()),
     }
-    match latencies(path) {
+    match latencies(input) {
         Ok(report) => tables.extend([latency_runs(&report, &run, key), latency_hist(&report, key)]),
         Err(why) => lacks(&LATENCY, why.to_string()),
     }
     Ok((tables, missing))
 }
 
-fn latencies(path: &Path) -> Result<pagehaul_latency::Report, LatencyError> {
+fn latencies(input: &Input) -> Result<pagehaul_latency::Report, LatencyError> {
     let options =
         Options { unit: Unit::Nanoseconds, step: None, by_function: true, pids: Vec::new(), buffer_kb: 0 };
-    let mut file = TraceFile::open(path)?;
+    let mut file = TraceFile::from_input(input.clone())?;
     let functions = (&["*".to_owned()][..], file.info().symbols.clone());
     let mut found = None;
     let take = |_, report| {
