@@ -1,10 +1,14 @@
 //! The commands that read dumps, as people and scripts use them.
 
+#[path = "../../remote/tests/server/mod.rs"]
+mod server;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use pagehaul_synth::{Content, Era, Image, Machine, Message};
+use server::{Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
 
@@ -464,4 +468,28 @@ fn a_mounted_dump_is_a_vmcore() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
     assert!(!vmcore.exists(), "it is unmounted");
+}
+
+#[test]
+fn a_dump_on_a_server_is_mounted() {
+    if !can_mount() {
+        eprintln!("not tested: /dev/fuse cannot be used here");
+        return;
+    }
+    let setup = Setup::new();
+    let directory = setup.path("mnt");
+    std::fs::create_dir(&directory).unwrap();
+    let _unmount = Unmount(&directory);
+    setup.text(&["convert", "-q", "-c", "lzo", "vmcore", "all"]);
+    let dump = std::fs::read(setup.path("all")).unwrap();
+    let server = Server::start(move |request| Response::range(request, &dump, "v1"));
+    let url = server.url("/all?X-Amz-Signature=hidden");
+    let mounted =
+        setup.command(&["mount", "--background", &url, "mnt"]).env("NO_PROXY", "127.0.0.1").output().unwrap();
+    assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    assert!(!std::fs::read_to_string("/proc/mounts").unwrap().contains("hidden"));
+    assert_eq!(setup.text(&["dmesg", "vmcore"]), std::fs::read_to_string(directory.join("dmesg")).unwrap());
+    std::fs::copy(directory.join("vmcore"), setup.path("copied")).unwrap();
+    setup.holds("copied", &setup.image.pfns());
+    unmount(&directory);
 }

@@ -1,5 +1,7 @@
 //! Captures to an object store. What the store does wrong is tested in the crate that talks to it.
 
+#[path = "common/bucket.rs"]
+mod bucket;
 #[path = "common/guide.rs"]
 mod guide;
 #[path = "../../remote/tests/server/mod.rs"]
@@ -10,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-use pagehaul_synth::{Era, Inside, Machine, Message};
+use pagehaul_synth::{Era, Machine, Message};
 use server::{Request, Response, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
@@ -55,15 +57,15 @@ impl Store {
     }
 }
 
+/// Runs a command that knows the store.
 fn run(directory: &Path, store: &Server, arguments: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
-    command.args(arguments).env_clear();
-    finish(command, directory, store)
-}
-
-/// Runs a command that knows the store.
-fn finish(mut command: Command, directory: &Path, store: &Server) -> Output {
-    command.current_dir(directory).env("HOME", directory).env("NO_PROXY", "127.0.0.1");
+    command
+        .args(arguments)
+        .env_clear()
+        .current_dir(directory)
+        .env("HOME", directory)
+        .env("NO_PROXY", "127.0.0.1");
     command.env("AWS_EC2_METADATA_DISABLED", "true").env("AWS_ENDPOINT_URL", store.url(""));
     let output =
         command.env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", SECRET).output().unwrap();
@@ -124,29 +126,7 @@ fn a_capture_to_a_store_is_the_stream_that_a_pipe_gets() {
 
 #[test]
 fn the_guide_goes_from_a_crash_to_a_report() {
-    let fleet = Path::new(BINARY).with_file_name("pagehaul-fleet");
-    assert!(fleet.exists(), "run `cargo build -p pagehaul-fleet` first, or test the whole workspace");
-    let directory = tempfile::tempdir().unwrap();
-    let mut machine = Machine::new(Era::V6_12);
-    let text = "Kernel panic - not syncing: sysrq triggered crash";
-    machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
-    machine.inside(0x5000, &Inside { clock: 60, free: 1 << 17, ..Inside::default() });
-    machine.build().elf().write(&directory.path().join("vmcore")).unwrap();
     let store = Arc::new(Mutex::new(Store::default()));
     let server = Server::start(move |request| store.lock().unwrap().answer(request));
-    let programs = fleet.parent().unwrap().display();
-    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let mut told = Vec::new();
-    for block in guide::blocks().iter().filter(|block| block.needs == "bucket") {
-        for line in block.script.lines() {
-            let mut command = Command::new("sh");
-            command.args(["-e", "-c", line]).env("PATH", &path);
-            let output = finish(command, directory.path(), &server);
-            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-            told.push(String::from_utf8(output.stdout).unwrap());
-        }
-    }
-    assert_eq!(told.len(), 4);
-    assert!(told[1].contains("sysrq") && told[2].contains("1 dumps of 1 crashes"), "{told:?}");
-    assert!(told[3].contains("requested"), "{}", told[3]);
+    bucket::from_a_crash_to_a_report(&server.url(""), "AKID", SECRET);
 }

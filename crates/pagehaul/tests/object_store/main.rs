@@ -3,6 +3,10 @@
 //! `make test-store` builds the server and runs these tests. What a real server cannot be made to answer is tested in
 //! `crates/remote`.
 
+#[path = "../common/bucket.rs"]
+mod bucket;
+#[path = "../common/guide.rs"]
+mod guide;
 #[path = "../common/setup.rs"]
 mod setup;
 
@@ -318,4 +322,12 @@ fn an_object_that_appears_meanwhile_is_not_replaced() {
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(told(&output).contains("none is replaced"), "{}", told(&output));
     assert_eq!(scene.object().as_deref(), Some(&b"other"[..]));
+}
+
+#[test]
+#[ignore = "needs versitygw: make test-store"]
+fn the_guide_goes_from_a_crash_to_a_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::start(directory.path(), &[]);
+    bucket::from_a_crash_to_a_report(&format!("http://{}", store.address()), KEYS.id, KEYS.secret);
 }
