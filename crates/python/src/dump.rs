@@ -9,12 +9,14 @@ use pagehaul_elfcore::notes;
 use pagehaul_facts::{Facts, registers_of};
 use pagehaul_kernel::{Caller, Kernel, KernelLog, VmcoreInfo};
 use pagehaul_physmem::PhysMemory;
+use pagehaul_physmem::file::{is_url, shown};
 use pagehaul_vmcore::SourceKind;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 
-use crate::errors::{OpenError, kernel_error};
+use crate::errors::{kernel_error, open_error};
 use crate::explain::{json, triage};
 use crate::page_map::PageMap;
 use crate::segment::SegmentReader;
@@ -65,16 +67,19 @@ impl Dump {
                 "cache_bytes is {cache_bytes}; at most {MOST_CACHE} are possible"
             )));
         }
-        let shared = py
-            .detach(|| Shared::open(&paths, cache_bytes))
-            .map_err(|why| OpenError::new_err(why.to_string()))?;
+        let shared = py.detach(|| Shared::open(&paths, cache_bytes)).map_err(open_error)?;
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The files.
+    /// The files. URLs are strings, without their queries, which may hold signatures.
     #[getter]
-    fn paths(&self) -> Vec<PathBuf> {
-        self.shared.opened.source.paths().to_vec()
+    fn paths<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let object = |path: &PathBuf| match is_url(path) {
+            // pathlib would join the slashes of a URL.
+            true => shown(path).as_os_str().into_bound_py_any(py),
+            false => path.into_bound_py_any(py),
+        };
+        self.shared.opened.source.paths().iter().map(object).collect()
     }
 
     /// The format: "elf", "kdump", "flattened" or "split".

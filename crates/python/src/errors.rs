@@ -61,6 +61,11 @@ impl From<ReadFailure> for PyErr {
     }
 }
 
+/// A file cannot be opened.
+pub(crate) fn open_error(why: impl Display) -> PyErr {
+    OpenError::new_err(why.to_string())
+}
+
 /// The kernel of a dump is unknown or unreadable.
 pub(crate) fn kernel_error(why: impl Display) -> PyErr {
     KernelError::new_err(why.to_string())

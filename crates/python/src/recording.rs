@@ -3,24 +3,34 @@
 use std::path::{Path, PathBuf};
 
 use pagehaul_latency::{EventName, Key, LatencyError, Options, Report, Unit, trace_file};
+use pagehaul_physmem::file::{Sequential, is_url, shown};
 use pagehaul_reclaim::analyse;
-use pagehaul_trace::TraceFile;
+use pagehaul_trace::{Input, TraceFile};
+use pagehaul_vmcore::open_file;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::errors::{OpenError, TraceError};
+use crate::errors::{TraceError, open_error};
 use crate::explain::json;
 
 fn open(path: &Path) -> PyResult<TraceFile> {
-    TraceFile::open(path).map_err(|why| OpenError::new_err(why.to_string()))
+    let input = if is_url(path) {
+        let file = open_file(path).map_err(open_error)?;
+        Input::copy(&mut Sequential::new(file), shown(path))
+    } else {
+        Input::open(path)
+    };
+    input.and_then(TraceFile::from_input).map_err(open_error)
 }
 
 /// Returns the reclaim report of a recording, a `trace.dat` or a text trace, as JSON.
 #[pyfunction]
-pub(crate) fn _reclaim_json(py: Python<'_>, path: PathBuf, label: &str) -> PyResult<String> {
+pub(crate) fn _reclaim_json(py: Python<'_>, path: PathBuf, label: Option<String>) -> PyResult<String> {
     py.detach(|| {
-        let name = path.display().to_string();
-        let report = analyse(&mut open(&path)?, &name, label);
+        let shown = shown(&path);
+        let stem = || shown.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let label = label.unwrap_or_else(stem);
+        let report = analyse(&mut open(&path)?, &shown.display().to_string(), &label);
         json(&report.map_err(|why| TraceError::new_err(why.to_string()))?)
     })
 }
@@ -60,7 +70,7 @@ pub(crate) fn _latency_json(
                 trace_file::measure_functions(&mut trace, (&functions, symbols), &options, all, take)
             }
         };
-        measured.map_err(|why| TraceError::new_err(format!("{}: {why}", path.display())))?;
+        measured.map_err(|why| TraceError::new_err(format!("{}: {why}", shown(&path).display())))?;
         json(&found)
     })
 }

@@ -24,6 +24,7 @@ import pagehaul.facts
 import pagehaul.latency
 import pagehaul.reclaim
 import pagehaul.triage
+from serving import dumps, serving
 
 DUMPS = pathlib.Path(os.environ["PAGEHAUL_DUMPS"])
 CRATES = pathlib.Path(__file__).parents[2]
@@ -369,11 +370,12 @@ class Documented(unittest.TestCase):
         previous = os.getcwd()
         os.chdir(DUMPS)
         try:
-            for needs, block in blocks:
-                if all(map(importlib.util.find_spec, needs.split())):
-                    with contextlib.redirect_stdout(io.StringIO()) as said:
-                        exec(block, names)
-                    self.assertTrue(said.getvalue(), block)
+            with serving(dumps("dump")) as server:
+                for needs, block in blocks:
+                    if all(map(importlib.util.find_spec, needs.split())):
+                        with contextlib.redirect_stdout(io.StringIO()) as said:
+                            exec(block.replace("https://crashes.example.com", server.url("")), names)
+                        self.assertTrue(said.getvalue(), block)
         finally:
             os.chdir(previous)
 

@@ -29,6 +29,8 @@ Tables go to pyarrow, pandas, polars or DuckDB without copying; `rows()` needs n
 >>> dump.page_map()[0x4A00]
 'slab'
 
+`open()` takes URLs, too: `https://`, `http://` and `s3://BUCKET/KEY`. It fetches what is read, not the whole dump.
+
 A `Dump` can be used by several threads, and after a fork by parent and child.
 """
 
@@ -63,7 +65,7 @@ __all__ = [
 
 
 def open(*paths: Union[str, os.PathLike[str]], cache_bytes: int = 16 << 20) -> Dump:
-    """Opens a dump or a vmcore of any format, or the parts of a split set in any order.
+    """Opens a dump or a vmcore of any format, or the parts of a split set in any order: files, or URLs as strings.
 
     Each thread that reads at the same time as others has a cache of `cache_bytes`.
     """

@@ -5,7 +5,7 @@ PAGE_CLASSES: Tuple[str, ...]
 """Names of the page classes; the bytes of a page map are indexes of it."""
 __version__: str
 
-def _reclaim_json(path: Union[str, os.PathLike[str]], label: str) -> str: ...
+def _reclaim_json(path: Union[str, os.PathLike[str]], label: Optional[str]) -> str: ...
 def _latency_json(
     path: Union[str, os.PathLike[str]],
     functions: List[str],
@@ -47,8 +47,8 @@ class SegmentReader:
 class Dump:
     def __init__(self, *paths: Union[str, os.PathLike[str]], cache_bytes: int = ...) -> None: ...
     @property
-    def paths(self) -> List[os.PathLike[str]]:
-        """The files."""
+    def paths(self) -> List[Union[str, os.PathLike[str]]]:
+        """The files. URLs are strings, without their queries, which may hold signatures."""
     @property
     def format(self) -> str:
         """The format: "elf", "kdump", "flattened" or "split"."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple, Union
 
@@ -173,5 +172,8 @@ class Report:
 
 
 def report(path: Union[str, os.PathLike[str]], label: Optional[str] = None) -> Report:
-    """Reads a recording to its end, and reports on it. Raises TraceError if it holds no events of reclaim."""
-    return build(Report, json.loads(_reclaim_json(path, pathlib.Path(path).stem if label is None else label)))
+    """Reads a recording, a file or a URL, to its end, and reports on it. Its name is the label unless another is given.
+
+    Raises TraceError if it holds no events of reclaim.
+    """
+    return build(Report, json.loads(_reclaim_json(path, label)))
