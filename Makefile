@@ -10,7 +10,7 @@ SECONDS ?= 60
 KDUMP_SUITE ?= all
 
 .PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel \
-	test-wheel test-spark test-packages test-kdump test-kdump-utils test-arm64 test-arm64-emulator test-store test-upload static man \
+	test-wheel test-spark test-packages test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
@@ -26,7 +26,7 @@ help:
 	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
-	@echo "make test-kdump-utils   crash a guest with Fedora's kdump-utils, whose sources PAGEHAUL_KDUMP_UTILS names"
+	@echo "make test-kdump-dracut  crash guests with Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
 	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
 	@echo "make test-arm64         the binary for arm64 in an emulator, and crashes of every arm64 kernel with both CPU models"
@@ -156,10 +156,12 @@ test-kdump: setup
 	cargo build --release --locked -p pagehaul -p lab
 	deb=$$(scripts/packages.sh | sed -n 3p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) --deb "$$deb"
 
-# A Debian 13 guest whose kdump is Fedora's kdump-utils, from the directory PAGEHAUL_KDUMP_UTILS with its sources.
-test-kdump-utils: setup
+# Debian 13 guests whose kdump is Fedora's and openSUSE's, from directories with their sources.
+test-kdump-dracut: setup
 	cargo build --release --locked -p pagehaul -p lab
-	rpm=$$(scripts/packages.sh | sed -n 4p) && $(TARGET)/release/lab kdump-utils --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm"
+	rpm=$$(scripts/packages.sh | sed -n 4p) && \
+	$(TARGET)/release/lab kdump-dracut --distribution fedora --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm" && \
+	$(TARGET)/release/lab kdump-dracut --distribution suse --sources "$(PAGEHAUL_SUSE_KDUMP)" --rpm "$$rpm"
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man

@@ -6,8 +6,8 @@ mod workload;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use lab::{
-    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_measure, kdump_plan, kdump_tools,
-    kdump_upload, kdump_utils, kernels, oracle, power, smp, tools::Tools, validate,
+    Accelerator, benchmark, capture_kernel, criu, debuginfo, kdump_dracut, kdump_measure, kdump_plan,
+    kdump_tools, kdump_upload, kernels, oracle, power, smp, tools::Tools, validate,
 };
 use std::path::PathBuf;
 
@@ -160,9 +160,12 @@ enum Command {
         #[arg(long)]
         pagehaul: Option<PathBuf>,
     },
-    /// Crash a guest whose kdump is Fedora's kdump-utils, with pagehaul-kdump in its initramfs. Needs root or sudo.
-    KdumpUtils {
-        /// Directory with the sources of kdump-utils.
+    /// Crash a guest whose kdump is Fedora's or openSUSE's, with pagehaul-kdump in its initramfs. Needs root or sudo.
+    KdumpDracut {
+        /// Whose kdump.
+        #[arg(long, value_enum)]
+        distribution: kdump_dracut::Distribution,
+        /// Directory with the sources of its scripts.
         #[arg(long)]
         sources: PathBuf,
         /// The .rpm of pagehaul-kdump, as scripts/packages.sh builds it.
@@ -272,8 +275,8 @@ pub fn run() -> Result<()> {
         Command::KdumpTools { suite, target, deb, pagehaul } => {
             kdump_tools::validate(&suite, target, &deb, &release_build(pagehaul)?)
         }
-        Command::KdumpUtils { sources, rpm, pagehaul } => {
-            kdump_utils::validate(&sources, &rpm, &release_build(pagehaul)?)
+        Command::KdumpDracut { distribution, sources, rpm, pagehaul } => {
+            kdump_dracut::validate(distribution, &sources, &rpm, &release_build(pagehaul)?)
         }
         Command::KdumpMeasure { deb } => {
             print!("{}", kdump_measure::table(&deb)?);

@@ -1,0 +1,130 @@
+//! Fedora's and openSUSE's kdump: a guest crashes whose capture kernel boots into an initramfs by dracut, in which pagehaul-kdump
+//! has put pagehaul in makedumpfile's place.
+//!
+//! Their scripts are GPL and not part of this tree: the sources are given, and used as they are. The system around them is Debian 13.
+
+use crate::kdump_tools::{Boot, Guest, RELEASES, prepared};
+use crate::tools::Tools;
+use crate::validate::process::as_root;
+use crate::{cache, disk};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const CRASH: &str = include_str!("../kdump-dracut/crash.sh");
+/// pagehaul in the initramfs.
+const IN_IMAGE: &str = "usr/lib/pagehaul/makedumpfile";
+
+/// Whose scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Distribution {
+    /// kdump-utils.
+    Fedora,
+    /// openSUSE's kdump.
+    Suse,
+}
+
+impl Distribution {
+    /// Its name in image.sh.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fedora => "fedora",
+            Self::Suse => "suse",
+        }
+    }
+
+    /// The reservation: Fedora's default for a machine of 2 to 64 GiB, and enough for openSUSE's, which computes it.
+    fn crashkernel(self) -> &'static str {
+        match self {
+            Self::Fedora => "256M",
+            Self::Suse => "320M",
+        }
+    }
+
+    /// The log's name next to the dump.
+    fn log(self) -> &'static str {
+        match self {
+            Self::Fedora => "vmcore-dmesg.txt",
+            Self::Suse => "dmesg",
+        }
+    }
+}
+
+/// Crashes a guest with the scripts in `sources` and the package `rpm`.
+pub fn validate(distribution: Distribution, sources: &Path, rpm: &Path, pagehaul: &Path) -> Result<()> {
+    let release = RELEASES.iter().find(|release| release.suite == "trixie").context("no trixie")?;
+    let tools = Tools::get()?;
+    let prepared = prepared(release, &tools)?;
+    let scratch = cache::directory()?.join(format!("kdump-dracut-{}", std::process::id()));
+    cache::make(&scratch)?;
+    let disk = scratch.join("root.disk");
+    let guest = Guest { release, tools: &tools, directory: &prepared, disk };
+    let result = make_disk(distribution, &guest, sources, rpm, &scratch)
+        .and_then(|()| crash(distribution, &guest, pagehaul, &scratch));
+    // Kept on failure, to look at.
+    if result.is_ok() {
+        fs::remove_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+    }
+    result.with_context(|| format!("the guest's disk and logs are kept in {}", scratch.display()))
+}
+
+fn make_disk(
+    distribution: Distribution,
+    guest: &Guest<'_>,
+    sources: &Path,
+    rpm: &Path,
+    scratch: &Path,
+) -> Result<()> {
+    let name = distribution.name();
+    eprintln!("making a Debian 13 system with kdump of {name}");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kdump-dracut/image.sh");
+    let kernel = fs::read_to_string(guest.directory.join("release")).context("the guest's kernel release")?;
+    let meta = fs::metadata(scratch).with_context(|| scratch.display().to_string())?;
+    let output = as_root("sh")
+        .arg(script)
+        .arg(name)
+        .args([&guest.directory.join("root.disk"), sources, rpm])
+        .arg(kernel.trim())
+        .arg(scratch)
+        .arg(format!("{}:{}", meta.uid(), meta.gid()))
+        .output()
+        .context("running image.sh")?;
+    fs::write(scratch.join("image.log"), [output.stdout, output.stderr].concat())
+        .context("writing image.log")?;
+    ensure!(output.status.success(), "image.sh failed; its messages are in image.log");
+    let files = fs::read_to_string(scratch.join("initramfs.list")).context("the initramfs' files")?;
+    ensure!(files.contains(IN_IMAGE), "the initramfs lacks {IN_IMAGE}; its files are in initramfs.list");
+    println!("ok   kdump of {name}: with the .rpm installed, its mkdumprd makes an initramfs with pagehaul");
+    Ok(())
+}
+
+fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch: &Path) -> Result<()> {
+    guest.put(&[("run.sh", CRASH.as_bytes())])?;
+    let crashkernel = distribution.crashkernel();
+    let said = guest.run(Boot { crashkernel, crashes: true, network: false, clock: None })?;
+    ensure!(
+        said.iter().any(|(what, detail)| what == "loaded" && detail.trim() == "1"),
+        "the scripts loaded no capture kernel: {said:?}"
+    );
+    disk::recover(guest.tools, &guest.disk)?;
+    let request = format!("rdump /var/crash {}", scratch.display());
+    guest.tools.run("debugfs", &["-R", &request, &guest.disk.display().to_string()])?;
+    let dump = saved(&scratch.join("crash"))?;
+    let log = dump.with_file_name(distribution.log());
+    let text = fs::read_to_string(&log).with_context(|| log.display().to_string())?;
+    ensure!(text.contains("sysrq"), "{} lacks the crash", log.display());
+    let mib = guest.check_dump(&dump, pagehaul)?;
+    println!(
+        "ok   kdump of {}: crashkernel={crashkernel}: {mib} MiB, complete, opened by drgn",
+        distribution.name()
+    );
+    Ok(())
+}
+
+/// Returns the dump that the scripts left: Fedora's has this name once it is complete.
+fn saved(crash: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(crash).with_context(|| crash.display().to_string())?;
+    let mut dumps = entries.flatten().map(|entry| entry.path().join("vmcore"));
+    dumps.find(|path| path.is_file()).context("no vmcore was saved; the console's log shows why")
+}
