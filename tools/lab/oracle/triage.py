@@ -216,7 +216,9 @@ def on_per_cpu_lists(prog, pagehaul, core, scratch):
         kept.append(Dump(dump).kept)
     report = json.loads(printed.stdout)
     excluded = set(numpy.flatnonzero(kept[0] & ~kept[1]).tolist())
-    compare("free pages on per-CPU lists", excluded, per_cpu_pages(prog))
+    # CPUs of arm64 may make their stores visible in another order, so that no list can be trusted.
+    ordered = prog.platform.arch == drgn.Architecture.X86_64
+    compare("free pages on per-CPU lists", excluded, per_cpu_pages(prog) if ordered else set())
     row("their number in the report", int(report["per_cpu_free"] == len(excluded)), 1)
     row("all other pages are kept", int(not (kept[1] & ~kept[0]).any()), 1)
     for warning in report["warnings"]:
