@@ -29,7 +29,7 @@ help:
 	@echo "make test-kdump-dracut  crash guests with Fedora's and openSUSE's kdump: PAGEHAUL_KDUMP_UTILS, PAGEHAUL_SUSE_KDUMP"
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
 	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
-	@echo "make test-arm64         the binary for arm64 in an emulator, and crashes of every arm64 kernel with both CPU models"
+	@echo "make test-arm64         the binary for arm64 in an emulator, crashes of every arm64 kernel, packages installed in a guest"
 	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
@@ -113,7 +113,9 @@ test-arm64-emulator:
 test-arm64: setup test-arm64-emulator
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate --kernel arm64
+	$(TARGET)/release/lab validate-triage --kernel 6.12-arm64
 	$(TARGET)/release/lab validate-process --kernel 6.12-arm64
+	scripts/test_packages_arm64.sh
 
 # The second program: Parquet tables of many crashes, and reports.
 fleet: setup-build
