@@ -42,6 +42,8 @@ fn main() -> std::io::Result<()> {
     save("split", "patched", &[0b11_10_01_00, 0, 16, 16, 0, 1, 1, 80, 16, 0, 2])?;
     save("rank", "runs", &[0, 0, 9, 0xff, 0xff, 200, 1, 0, 1, 1, 0, 1, 0xf0, 0xff, 64, 0, 0x80, 255])?;
     save("sums", "of-a-dump", Checksums::of(&MemoryFile::new(&dump))?.encode().as_bytes())?;
+    let calls = [9, 2, 1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 2, 0, 3, 5, 0, 4, 0, 0, 4, 0, 0];
+    save("frame_records", "calls", &calls)?;
     save("log", "ring", &[8, 0, 4, 1, 2, 3, 4, 5, 6, 7, 8])?;
     save("log", "records", &[0, 0, 16, 1, 2, 3, 4, 5, 6, 7, 8])?;
     save("flattened", "ascending", &flatten(&dump, 4096, Records::Ascending))?;

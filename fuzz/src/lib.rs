@@ -258,6 +258,11 @@ impl Simulation {
         })
     }
 
+    /// Returns an intact arm64 machine with pages of 4 KiB and addresses of 52 bits.
+    pub fn arm64() -> Self {
+        Self::on(Base::of_layout(2))
+    }
+
     /// The block whose struct pages [`with_struct_pages`](Self::with_struct_pages) overwrites, and another one.
     pub fn blocks(&self) -> [u64; 2] {
         self.base.blocks
