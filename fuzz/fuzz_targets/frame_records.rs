@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::Simulation;
 use pagehaul_kernel::{AddressSpace, ReadVirtual, TranslateError, VmcoreInfo};
 use pagehaul_symbols::{Kallsyms, Symbols};
-use pagehaul_synth::kallsyms;
+use pagehaul_synth::numbered_functions;
 use pagehaul_unwind::{End, FrameRecords, Registers, Unwinder};
 
 const CODE: u64 = 0xffff_8000_8000_0000;
@@ -29,20 +29,7 @@ impl ReadVirtual for Memory {
 }
 
 static SYMBOLS: LazyLock<Symbols> = LazyLock::new(|| {
-    let mut symbols: Vec<(u64, String)> =
-        (0..TEXT / 0x100).map(|number| (CODE + number * 0x100, format!("function_{number}"))).collect();
-    symbols
-        .extend([("_stext", 0), ("_etext", TEXT), ("_end", TEXT)].map(|(name, at)| (CODE + at, name.into())));
-    symbols.sort();
-    let mut keys = format!("SYMBOL(_stext)={CODE:x}\n");
-    let mut image = vec![0; TEXT as usize];
-    for (name, bytes) in kallsyms(&symbols) {
-        keys += &format!("SYMBOL({name})={:x}\n", CODE + image.len() as u64);
-        image.extend(bytes);
-        image.resize(image.len().next_multiple_of(8), 0);
-    }
-    // Tables are read by pages.
-    image.resize(image.len() + 0x2_0000, 0);
+    let (image, keys) = numbered_functions(CODE, TEXT / 0x100);
     let info = VmcoreInfo::parse(keys.as_bytes());
     Symbols::new(Kallsyms::read(&info, &Memory(CODE, image)).expect("all tables are there"))
 });

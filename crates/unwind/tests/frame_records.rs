@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use pagehaul_kernel::{AddressSpace, ReadVirtual, TranslateError, VmcoreInfo};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_symbols::{Kallsyms, Symbols};
-use pagehaul_synth::{Arm64, Era, Machine, kallsyms};
+use pagehaul_synth::{Arm64, Era, Machine, numbered_functions};
 use pagehaul_unwind::{End, FrameRecords, Registers, Stack, Unwinder};
 use pagehaul_vmcore::Source;
 use proptest::collection::vec;
@@ -77,21 +77,7 @@ impl ReadVirtual for Image {
 }
 
 static SYMBOLS: LazyLock<Symbols> = LazyLock::new(|| {
-    let mut symbols: Vec<(u64, String)> =
-        (0..FUNCTIONS).map(|number| (CODE + number * FUNCTION, format!("function_{number}"))).collect();
-    for (at, name) in [(CODE, "_stext"), (CODE + TEXT, "_etext"), (CODE + 2 * TEXT, "_end")] {
-        symbols.push((at, name.into()));
-    }
-    symbols.sort();
-    let mut keys = format!("SYMBOL(_stext)={CODE:x}\n");
-    let mut image = vec![0; TEXT as usize];
-    for (name, bytes) in kallsyms(&symbols) {
-        keys += &format!("SYMBOL({name})={:x}\n", CODE + image.len() as u64);
-        image.extend(bytes);
-        image.resize(image.len().next_multiple_of(8), 0);
-    }
-    // Tables are read by pages.
-    image.resize(image.len() + 0x2_0000, 0);
+    let (image, keys) = numbered_functions(CODE, FUNCTIONS);
     Symbols::new(Kallsyms::read(&VmcoreInfo::parse(keys.as_bytes()), &Image(image)).unwrap())
 });
 

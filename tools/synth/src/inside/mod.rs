@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::content::{Content, PAGE, PageBytes};
 use crate::{Machine, image_offset};
 use btf::{RECORDS, RUN_QUEUE_BYTES, member};
-pub use tables::kallsyms;
+pub use tables::numbered_functions;
 
 /// A task.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 pub(super) const FUNCTION: u64 = 0x100;
 
 /// Returns the tables of kallsyms for symbols in ascending order, with the names that VMCOREINFO gives their addresses.
-pub fn kallsyms(symbols: &[(u64, String)]) -> Vec<(&'static str, Vec<u8>)> {
+pub(super) fn kallsyms(symbols: &[(u64, String)]) -> Vec<(&'static str, Vec<u8>)> {
     let mut names = Vec::new();
     for (_, name) in symbols {
         assert!(name.len() < 127, "{name}");
@@ -27,6 +27,28 @@ pub fn kallsyms(symbols: &[(u64, String)]) -> Vec<(&'static str, Vec<u8>)> {
         ("kallsyms_token_table", table),
         ("kallsyms_token_index", index),
     ]
+}
+
+/// Returns a kernel image at `code`, of this many functions of 256 bytes called `function_0` and so on, with the tables of kallsyms
+/// behind them; and the lines of VMCOREINFO that a reader of these tables needs.
+pub fn numbered_functions(code: u64, functions: u64) -> (Vec<u8>, String) {
+    let text = FUNCTION * functions;
+    let mut symbols: Vec<(u64, String)> =
+        (0..functions).map(|number| (code + FUNCTION * number, format!("function_{number}"))).collect();
+    symbols.extend(
+        [("_stext", 0), ("_etext", text), ("_end", 2 * text)].map(|(name, at)| (code + at, name.into())),
+    );
+    symbols.sort();
+    let mut keys = format!("SYMBOL(_stext)={code:x}\n");
+    let mut image = vec![0; text as usize];
+    for (name, bytes) in kallsyms(&symbols) {
+        keys += &format!("SYMBOL({name})={:x}\n", code + image.len() as u64);
+        image.extend(bytes);
+        image.resize(image.len().next_multiple_of(8), 0);
+    }
+    // Readers read the tables by pages.
+    image.resize(image.len() + 0x2_0000, 0);
+    (image, keys)
 }
 
 /// The first bytes of `.orc_header` (6.4).
