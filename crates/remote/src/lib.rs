@@ -3,7 +3,7 @@
 //! [`RemoteFile`] is a [`ReadAt`](pagehaul_physmem::file::ReadAt): readers of dumps take it as they take a file. It keeps up to
 //! 64 MiB of what it fetched, fetches in larger ranges where reads follow each other, and tries again what can succeed later.
 //! Every response is checked against the object that was opened, so that one that is replaced meanwhile is an error.
-//! A process that is forked from the one that opened a file can read it, with connections of its own.
+//! After a fork, the child can read the files that its parent opened. It makes new connections.
 
 mod cache;
 mod call;

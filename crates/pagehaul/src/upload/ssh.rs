@@ -1,8 +1,7 @@
 //! Dumps over ssh, by the system's client and a shell, `dd` and `sha256sum` on the other host.
 //!
-//! The stream goes to `PATH.incomplete`, which gets its name once it is complete. Another upload sends what is missing: it
-//! compares the checksum of the unfinished file with the checksum of the same number of bytes of its own stream. If they are
-//! equal, it skips these bytes.
+//! The stream goes to `PATH.incomplete`, which gets its name once it is complete. Another upload sends what is missing: if
+//! the unfinished file has the checksum of as many bytes at the start of the stream, the upload skips these bytes.
 
 use std::io::{self, Read, Write};
 use std::path::Path;

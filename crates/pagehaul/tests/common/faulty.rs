@@ -337,7 +337,7 @@ impl Faulty {
         self.state.lock().unwrap().files.iter_mut().for_each(|file| *file = (None, Vec::new()));
     }
 
-    /// Sets when it fails from now on. Returns the numbers of writes and flushes so far.
+    /// Chooses which later operations fail. Returns the numbers of writes and flushes so far.
     pub fn fail(&self, plan: Plan) -> (usize, usize) {
         let mut state = self.state.lock().unwrap();
         state.plan = plan;

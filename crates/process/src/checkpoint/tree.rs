@@ -72,7 +72,7 @@ impl Process {
         if self.is_dead() { Ok(()) } else { pidfd_send_signal(&process, signal) }
     }
 
-    /// Sends a stopped process a signal: by its PID where there is no descriptor (EMFILE, ENOMEM). No other process can have
+    /// Sends a signal to a stopped process. Uses its PID if there is no descriptor (EMFILE, ENOMEM). No other process can have
     /// the PID: the process does not end until it is continued, and if it is killed, its parent has to wait for it first.
     fn signal_by_any_means(&self, signal: Signal) {
         if self.signal(signal).is_err()
