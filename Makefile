@@ -156,12 +156,12 @@ test-upload: setup
 # Debian 12 and 13 guests with their own kdump-tools: with pagehaul-kdump installed, to the disk and over ssh, and with it removed.
 test-kdump: setup
 	cargo build --release --locked -p pagehaul -p lab
-	deb=$$(scripts/packages.sh | sed -n 3p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) --deb "$$deb"
+	deb=$$(scripts/packages.sh pagehaul-kdump | sed -n 1p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) --deb "$$deb"
 
 # Debian 13 guests whose kdump is Fedora's and openSUSE's, from directories with their sources.
 test-kdump-dracut: setup
 	cargo build --release --locked -p pagehaul -p lab
-	rpm=$$(scripts/packages.sh | sed -n 4p) && \
+	rpm=$$(scripts/packages.sh pagehaul-kdump | sed -n 2p) && \
 	$(TARGET)/release/lab kdump-dracut --distribution fedora --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm" && \
 	$(TARGET)/release/lab kdump-dracut --distribution suse --sources "$(PAGEHAUL_SUSE_KDUMP)" --rpm "$$rpm"
 
