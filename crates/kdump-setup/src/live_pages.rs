@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::release::Release;
 use crate::root::Root;
 
 /// Bits of a page's flags.
@@ -177,8 +178,16 @@ impl LivePages {
         let uses = uses
             .map(|(used_for, sampler)| UsedPages { used_for, pages: sampler.pages, sample: sampler.sample })
             .collect();
-        let (per_cpu_free, per_cpu_most) = per_cpu(&root.text("/proc/zoneinfo").unwrap_or_default());
+        let (per_cpu_free, per_cpu_most) = per_cpu(root);
         Ok(Self { uses, max_pfn, per_cpu_free, per_cpu_most })
+    }
+
+    /// Counts the per-CPU lists again: pages come from them and go to them all the time.
+    pub fn update_per_cpu(&mut self, root: &Root) {
+        let (free, most) = per_cpu(root);
+        let kernel = &mut self.uses[PageUse::Kernel as usize].pages;
+        *kernel = kernel.saturating_sub(self.per_cpu_free).saturating_add(free);
+        (self.per_cpu_free, self.per_cpu_most) = (free, most);
     }
 
     /// Pages of all uses.
@@ -230,18 +239,26 @@ fn resource(line: &str) -> Option<(Range<u64>, &str)> {
     Some((first.div_ceil(4096)..end / 4096, name))
 }
 
-/// Pages in all per-CPU lists of `/proc/zoneinfo`, and how many they may hold. 90b41691b988 (6.7) lets the kernel move `high` up to
-/// `high_max`.
-fn per_cpu(text: &str) -> (u64, u64) {
-    let (mut pages, mut most, mut high) = (0u64, 0u64, 0);
-    for (name, value) in text.lines().filter_map(|line| line.trim().split_once(':')) {
-        let Ok(value) = value.trim().parse::<u64>() else { continue };
-        match name {
-            "count" => pages = pages.saturating_add(value),
-            "high" => (most, high) = (most.saturating_add(value), value),
-            "high_max" => most = most.saturating_add(value.saturating_sub(high)),
-            _ => {}
-        }
+/// Since 90b41691b988 (6.7) the kernel lets a zone's per-CPU lists grow to this part of it (`MIN_PERCPU_PAGELIST_HIGH_FRACTION`).
+const ZONE_SHARE: u64 = 8;
+
+/// Pages in all per-CPU lists of `/proc/zoneinfo`, and how many they may hold.
+fn per_cpu(root: &Root) -> (u64, u64) {
+    let lists_grow =
+        root.text("/proc/sys/kernel/osrelease").is_some_and(|release| Release(release).is_at_least(6, 7));
+    let (mut pages, mut most) = (0u64, 0u64);
+    for zone in root.text("/proc/zoneinfo").unwrap_or_default().split("Node ") {
+        let sum = |wanted: &str| {
+            let values = zone.lines().filter_map(|line| {
+                let mut words = line.split_whitespace();
+                words.next().filter(|name| *name == wanted)?;
+                words.next()?.parse::<u64>().ok()
+            });
+            values.fold(0, u64::saturating_add)
+        };
+        pages = pages.saturating_add(sum("count:"));
+        let share = if lists_grow { sum("managed") / ZONE_SHARE } else { 0 };
+        most = most.saturating_add(sum("high:").max(share));
     }
     (pages, most)
 }
@@ -307,21 +324,37 @@ mod tests {
         flags[0x244] = flag::HUGE;
         flags[0x245] = flag::COMPOUND_TAIL;
         flags[0x246] = flag::SLAB | flag::ANON;
-        let zones = "Node 0, zone DMA\n        high     70\n  pagesets\n    cpu: 0\n              count:    7\n              high:     9\n              batch:    1\n    cpu: 1\n              count:    5\n              high:     8\n              high_min: 8\n              high_max: 20\n";
-        std::fs::write(directory.path().join("proc/zoneinfo"), zones).unwrap();
+        let zoneinfo = |counts: [u32; 2]| {
+            let [first, second] = counts;
+            let text = format!(
+                "Node 0, zone DMA\n  pages free 9\n        high     70\n        managed  80\n  pagesets\n    cpu: 0\n              count:    {first}\n              high:     9\n    cpu: 1\n              count: {second}\n              high:  8\nNode 0, zone Normal\n        managed  160\n    cpu: 0\n              high: 2\n"
+            );
+            std::fs::write(directory.path().join("proc/zoneinfo"), text).unwrap();
+        };
+        zoneinfo([7, 5]);
         let bytes: Vec<u8> = flags.iter().flat_map(|word| word.to_ne_bytes()).collect();
         std::fs::write(directory.path().join("proc/kpageflags"), bytes).unwrap();
-        let live = LivePages::read(&Root::new(directory.path())).unwrap();
+        let root = Root::new(directory.path());
+        let mut live = LivePages::read(&root).unwrap();
         let pages: Vec<u64> = live.uses.iter().map(|used| used.pages).collect();
         assert_eq!(pages, [0x10000 - 0x100 - 64 - 5, 1, 64, 2, 256]);
         assert_eq!((live.total(), live.max_pfn), (0x10000 - 2, 0x10000));
-        assert_eq!((live.per_cpu_free, live.per_cpu_most), (12, 9 + 20));
+        assert_eq!((live.per_cpu_free, live.per_cpu_most), (12, 17 + 2));
         let kernel = &live.uses[0].sample;
         assert!((SAMPLE..=2 * SAMPLE).contains(&kernel.len()), "{}", kernel.len());
         assert!(kernel.is_sorted() && *kernel.last().unwrap() > 0xff00);
         let first_of_eight = kernel.iter().filter(|pfn| **pfn % 8 == 0).count();
         assert!((kernel.len() / 9..kernel.len() / 7).contains(&first_of_eight), "{first_of_eight}");
         assert_eq!(live.uses[2].sample, (0x200..0x240).collect::<Vec<u64>>());
+
+        std::fs::create_dir_all(directory.path().join("proc/sys/kernel")).unwrap();
+        std::fs::write(directory.path().join("proc/sys/kernel/osrelease"), "6.12.107+deb13-amd64\n").unwrap();
+        zoneinfo([6, 3]);
+        let kernel = live.uses[0].pages;
+        live.update_per_cpu(&root);
+        // A zone of 80 pages lets its lists have 10, less than they have; one of 160 lets them have 20.
+        assert_eq!((live.per_cpu_free, live.per_cpu_most), (9, 17 + 20));
+        assert_eq!(live.uses[0].pages, kernel - 3);
     }
 
     #[test]

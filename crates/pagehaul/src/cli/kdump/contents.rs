@@ -5,7 +5,7 @@ use std::time::Duration;
 use pagehaul_bench::live::{self, Contents, ScanRate};
 use pagehaul_codec::Method;
 use pagehaul_kdump::{Layout, PageDesc};
-use pagehaul_kdump_setup::{LivePages, PageUse};
+use pagehaul_kdump_setup::{LivePages, PageUse, Root};
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageSize};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
@@ -78,7 +78,11 @@ const ASSUMED_READ: f64 = 1e-6;
 
 impl Memory {
     /// Examines the running kernel, as far as it lets itself be read.
-    pub(super) fn of_running_kernel(live: &LivePages, method: Method) -> anyhow::Result<Self> {
+    pub(super) fn of_running_kernel(
+        root: &Root,
+        mut live: LivePages,
+        method: Method,
+    ) -> anyhow::Result<Self> {
         let mut notes = Vec::new();
         let source = match Source::open(KCORE.as_ref(), MapPolicy::default()) {
             Ok(source) => Some(source),
@@ -89,13 +93,12 @@ impl Memory {
         };
         let pfns: Vec<u64> = live.uses.iter().flat_map(|used| used.sample.iter().copied()).collect();
         let read = source.as_ref().map_or(ASSUMED_READ, |source| live::read(source, &pfns));
-        let mut classes = Vec::new();
+        let mut measured = Vec::new();
         for used in &live.uses {
-            let measured = match &source {
+            measured.push(match &source {
                 Some(source) => live::contents(source, &used.sample, method)?,
                 None => Contents::default(),
-            };
-            classes.push(Class::new(used.used_for, used.pages, measured));
+            });
         }
         let scan = source.as_ref().and_then(|source| live::scan(source, live.max_pfn, SCAN_TIME));
         if source.is_some() && scan.is_none() {
@@ -103,6 +106,10 @@ impl Memory {
         }
         let rates = if scan.is_some() { Origin::Measured } else { Origin::Assumed };
         let ScanRate { start, pages } = scan.unwrap_or(ASSUMED_SCAN);
+        // All this took memory, first of all from the per-CPU lists.
+        live.update_per_cpu(root);
+        let uses = live.uses.iter().zip(measured);
+        let classes = uses.map(|(used, measured)| Class::new(used.used_for, used.pages, measured)).collect();
         Ok(Self {
             classes,
             pages: Origin::Measured,

@@ -273,7 +273,7 @@ fn memory(planned: &Planned, method: Method, root: &Root, facts: &Facts) -> anyh
         ));
     }
     match LivePages::read(root) {
-        Ok(live) => Memory::of_running_kernel(&live, method),
+        Ok(live) => Memory::of_running_kernel(root, live, method),
         Err(error) => {
             Ok(Memory::assumed(facts.memory, format!("what memory is used for is assumed: {error}")))
         }
