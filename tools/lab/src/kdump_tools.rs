@@ -4,8 +4,9 @@
 use crate::debuginfo;
 use crate::disk::{self, Disk};
 use crate::kernels::Kernel;
+use crate::server::inbox;
 use crate::socket_directory::SocketDirectory;
-use crate::sshd::{self, Sshd};
+use crate::sshd::Sshd;
 use crate::tools::Tools;
 use crate::validate::process::as_root;
 use crate::vm::{Accelerator, Machine, Vm};
@@ -223,9 +224,9 @@ impl<'a> Guest<'a> {
             disk::recover(self.tools, &self.disk)?;
             let dump = match receiver {
                 None => self.take_dump(&directory)?,
-                Some((sshd, received)) => {
-                    self.newest_dump(&received).with_context(|| format!("sshd's log: {}", sshd.log()))?
-                }
+                Some((sshd, received)) => self
+                    .newest_dump(&received)
+                    .with_context(|| format!("sshd's log: {}", sshd.server.log()))?,
             };
             self.check(&dump, verb, crashkernel, pagehaul)?;
             before = Some(verb);
@@ -236,7 +237,7 @@ impl<'a> Guest<'a> {
     /// Starts an ssh server for the dump, and has the guest send it there. Returns the directory that gets it as well.
     fn receiver(&self, directory: &Path) -> Result<(Sshd, PathBuf)> {
         let sshd = Sshd::start(directory)?;
-        let received = sshd::inbox(directory)?;
+        let received = inbox(directory)?;
         let settings = format!("SSH={}\nKDUMP_COREDIR={}\n", Sshd::target(), received.display());
         self.put(&[("ssh.settings", settings.as_bytes())])?;
         for (name, content) in sshd.client_files()? {

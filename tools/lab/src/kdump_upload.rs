@@ -1,17 +1,16 @@
 //! Captures that leave the machine: a guest whose hardware clock is years behind sends its dump from the capture kernel to the host, to
 //! an S3 server with TLS and over ssh.
 
-use crate::child::end_with_parent;
 use crate::kdump_tools::{Boot, CRASH, Guest, RELEASES, prepared};
-use crate::sshd::{self, Sshd};
+use crate::server::{self, HOST, Server, free_port};
+use crate::sshd::Sshd;
 use crate::tools::Tools;
 use crate::{build, cache};
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs in the capture kernel.
 const UPLOAD: &str = include_str!("../kdump-tools/upload.sh");
@@ -19,12 +18,8 @@ const CERTIFICATE: &str = include_str!("../kdump-tools/certificate.sh");
 const CRASHKERNEL: &str = "256M";
 /// The hardware clock of a machine whose battery is empty.
 const CLOCK: &str = "1990-01-01T00:00:00";
-/// The host's loopback interface, as guests see it.
-const HOST: &str = "10.0.2.2";
 const KEY: &str = "host7/dump.flat";
 const ACCESS: [&str; 2] = ["AKIDGUEST", "secret-of-the-guest"];
-/// How long the server may take to listen.
-const START: Duration = Duration::from_secs(60);
 
 /// Crashes a guest, and checks what arrives on the host.
 pub fn validate(server: &Path, pagehaul: Option<PathBuf>) -> Result<()> {
@@ -45,7 +40,7 @@ pub fn validate(server: &Path, pagehaul: Option<PathBuf>) -> Result<()> {
 fn upload(guest: &Guest<'_>, server: &Path, pagehaul: &Path, scratch: &Path) -> Result<()> {
     let store = Store::start(server, &scratch.join("store"))?;
     let sshd = Sshd::start(&scratch.join("ssh"))?;
-    let received = sshd::inbox(&scratch.join("ssh"))?;
+    let received = server::inbox(&scratch.join("ssh"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the host's clock")?.as_secs();
     let read = |path: &Path| fs::read(path).with_context(|| path.display().to_string());
     let [id, secret] = ACCESS;
@@ -83,7 +78,7 @@ fn upload(guest: &Guest<'_>, server: &Path, pagehaul: &Path, scratch: &Path) -> 
         ensure!(
             told.starts_with(status) && told.contains(text),
             "the run {run} ended with {told:?}; sshd's log: {}",
-            sshd.log()
+            sshd.server.log()
         );
         println!("ok   {run}: {told}");
     }
@@ -111,7 +106,8 @@ fn upload(guest: &Guest<'_>, server: &Path, pagehaul: &Path, scratch: &Path) -> 
 
 /// An S3 server with TLS on the loopback interface, until it is dropped.
 struct Store {
-    child: Child,
+    /// Runs as long as this.
+    _server: Server,
     directory: PathBuf,
     port: u16,
 }
@@ -127,10 +123,7 @@ impl Store {
             .stderr(Stdio::null())
             .status();
         ensure!(made.context("running openssl")?.success(), "openssl made no certificate");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
-        let port = listener.local_addr().context("finding a free port")?.port();
-        drop(listener);
-        let log = fs::File::create(directory.join("log")).context("making the log of the server")?;
+        let port = free_port()?;
         let [id, secret] = ACCESS;
         let mut command = Command::new(server);
         command
@@ -141,31 +134,12 @@ impl Store {
             .arg("--key")
             .arg(directory.join("server.key"))
             .args(["posix", "--sidecar"])
-            .args([directory.join("attributes"), directory.join("objects")])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().context("the log of the server")?)
-            .stderr(log);
-        end_with_parent(&mut command, libc::SIGKILL);
-        let child = command.spawn().with_context(|| server.display().to_string())?;
-        let mut store = Store { child, directory: directory.to_owned(), port };
-        let start = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            let ended = store.child.try_wait().context("waiting for the server")?.is_some();
-            let log = fs::read_to_string(directory.join("log")).unwrap_or_default();
-            ensure!(!ended && start.elapsed() < START, "the S3 server does not listen: {log}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(store)
+            .args([directory.join("attributes"), directory.join("objects")]);
+        let server = Server::start(&mut command, &directory.join("log"), port, libc::SIGKILL)?;
+        Ok(Store { _server: server, directory: directory.to_owned(), port })
     }
 
     fn object(&self, suffix: &str) -> PathBuf {
         self.directory.join("objects/crashes").join(format!("{KEY}.{suffix}"))
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

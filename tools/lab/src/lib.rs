@@ -38,6 +38,7 @@ pub mod oracle;
 pub mod power;
 mod qmp;
 pub mod scenarios;
+mod server;
 pub mod smp;
 mod socket_directory;
 mod sshd;

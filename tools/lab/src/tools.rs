@@ -36,11 +36,6 @@ pub struct Tools {
 pub(crate) struct Tree(PathBuf);
 
 impl Tree {
-    /// The tree in a directory.
-    pub(crate) fn new(directory: PathBuf) -> Tree {
-        Tree(directory)
-    }
-
     /// Returns a command that runs a program of the tree with the tree's loader.
     pub(crate) fn command(&self, program: &str) -> Result<Command> {
         let path = PROGRAM_DIRECTORIES
@@ -65,10 +60,10 @@ impl Tools {
 
     /// Fetches and unpacks the programs and QEMU for guests of this architecture, unless the cache has them.
     pub fn with_qemu_for(architecture: Architecture) -> Result<Tools> {
-        let tree = unpacked(&PACKAGES)?;
+        let tree = unpacked(&SUITES, &PACKAGES)?;
         let qemu = match architecture {
             Architecture::X86_64 => tree.clone(),
-            Architecture::Arm64 => unpacked(&ARM64_PACKAGES)?,
+            Architecture::Arm64 => unpacked(&SUITES, &ARM64_PACKAGES)?,
         };
         Ok(Tools { tree, qemu, architecture })
     }
@@ -131,13 +126,13 @@ impl Tools {
     }
 }
 
-/// Returns the tree with these packages, from the cache or the mirror.
-fn unpacked(packages: &[&str]) -> Result<Tree> {
-    let key = Key::default().with(SUITES.join(" ")).with(packages.join(" ")).short();
+/// Returns the tree with these packages of Debian suites, from the cache or the mirror.
+pub(crate) fn unpacked(suites: &[&str], packages: &[&str]) -> Result<Tree> {
+    let key = Key::default().with(suites.join(" ")).with(packages.join(" ")).short();
     let tree = cache::directory()?.join("tools").join(key);
-    cache::once(&tree, |draft| Apt::new(&SUITES, false)?.unpack_closure(packages, draft).map(drop))
-        .context("setting up QEMU and the other host programs")?;
-    Ok(Tree::new(tree))
+    cache::once(&tree, |draft| Apt::new(suites, false)?.unpack_closure(packages, draft).map(drop))
+        .with_context(|| format!("setting up the host programs {}", packages.join(", ")))?;
+    Ok(Tree(tree))
 }
 
 /// Runs a program and returns its output. Its standard error becomes the error.
