@@ -8,6 +8,8 @@ ARCH ?= $(shell uname -m)
 SECONDS ?= 60
 # Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
 KDUMP_SUITE ?= all
+# Where their dumps go: local, ssh, nfs, or all, which leaves out nfs.
+KDUMP_TARGET ?= all
 
 .PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel \
 	test-wheel test-spark test-packages test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-store test-upload static man \
@@ -84,6 +86,7 @@ test: setup check guide static
 test-full: test test-spark test-store test-upload
 	$(MAKE) test-arm64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie
+	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
 	# Crashes up to four times, until tasks reclaim memory at that moment.
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
 	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
@@ -154,9 +157,11 @@ test-upload: setup
 	server=$$(scripts/versitygw.sh) && $(TARGET)/release/lab kdump-upload --server "$$server"
 
 # Debian 12 and 13 guests with their own kdump-tools: with pagehaul-kdump installed, to the disk and over ssh, and with it removed.
+# KDUMP_TARGET=nfs: to an NFS server, with the package installed.
 test-kdump: setup
 	cargo build --release --locked -p pagehaul -p lab
-	deb=$$(scripts/packages.sh pagehaul-kdump | sed -n 1p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) --deb "$$deb"
+	deb=$$(scripts/packages.sh pagehaul-kdump | sed -n 1p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) \
+	--target $(KDUMP_TARGET) --deb "$$deb"
 
 # Debian 13 guests whose kdump is Fedora's and openSUSE's, from directories with their sources.
 test-kdump-dracut: setup

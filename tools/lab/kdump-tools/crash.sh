@@ -1,7 +1,14 @@
-# Installs or removes pagehaul's package, and crashes. /lab/verb says which. ssh: installs it and sends the dump to the
+# Installs or removes pagehaul's package, and crashes. /lab/verb says which. ssh, nfs: installs it and sends the dump to the
 # host; measure: installs it, and has the capture kernel run measure.sh; upload: has it run upload.sh.
 say() {
     echo "PHLAB $*"
+}
+# Has kdump-tools send the dump to the host, over a network that the capture kernel configures as well.
+to_host() {
+    cp -a $settings /lab/settings.local
+    cat /lab/target.settings >>$settings
+    printf '[Match]\nType=ether\n[Network]\nAddress=10.0.2.15/24\n' >/etc/systemd/network/lab.network
+    systemctl -q enable --now systemd-networkd systemd-networkd-wait-online
 }
 read -r verb </lab/verb
 chmod 755 /lab/pagehaul
@@ -15,15 +22,21 @@ fi
 case $verb in
 ssh)
     dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed"
-    cp -a $settings /lab/settings.local
-    cat /lab/ssh.settings >>$settings
     mkdir -p -m 700 /root/.ssh
     for file in kdump_id_rsa known_hosts config; do
         install -m 600 /lab/$file /root/.ssh/
     done
-    printf '[Match]\nType=ether\n[Network]\nAddress=10.0.2.15/24\n' >/etc/systemd/network/lab.network
-    systemctl -q enable --now systemd-networkd systemd-networkd-wait-online
+    to_host
     ssh -i /root/.ssh/kdump_id_rsa "$(. $settings && echo "$SSH")" true || say error "the host does not answer"
+    ;;
+nfs)
+    dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed"
+    # Not configured: the daemons need packages that are not there, mount.nfs does not.
+    dpkg --unpack /lab/nfs-common.deb || say error "dpkg --unpack failed"
+    cp /lab/nfsmount.conf /etc/
+    to_host
+    mount -t nfs -o nolock,tcp,soft "$(. $settings && echo "$NFS")" /mnt || say error "the host does not answer"
+    umount /mnt
     ;;
 measure)
     dpkg -i /lab/pagehaul-kdump.deb || say error "dpkg -i failed"
@@ -50,7 +63,10 @@ for second in $(seq 900); do
     [ "$(cat /sys/kernel/kexec_crash_loaded)" = 1 ] && break
     sleep 1
 done
-[ "$verb" != install ] || sh /lab/check.sh
+case $verb in
+install) sh /lab/check.sh ;;
+nfs) sh /lab/check.sh good ;;
+esac
 say status "$(kdump-config status)"
 say version "$(makedumpfile -v | head -n 1)"
 # A line for each file that dpkg does not know as it is.

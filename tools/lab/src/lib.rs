@@ -33,6 +33,7 @@ pub mod kernels;
 mod kexec;
 pub mod kmodule;
 mod modules;
+mod nfs;
 pub mod oracle;
 
 pub mod power;

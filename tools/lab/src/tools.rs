@@ -16,7 +16,8 @@ use std::process::{Command, Stdio};
 
 const SUITES: [&str; 2] = ["bookworm", "bookworm-backports"];
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "e2fsprogs", "xz-utils", "zstd"];
-const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+/// The last one is that of the NFS server.
+const LIBRARIES: [&str; 3] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib/ganesha"];
 const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
 
 /// QEMU for arm64 guests.
@@ -36,6 +37,11 @@ pub struct Tools {
 pub(crate) struct Tree(PathBuf);
 
 impl Tree {
+    /// Returns where a file of the packages is.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
     /// Returns a command that runs a program of the tree with the tree's loader.
     pub(crate) fn command(&self, program: &str) -> Result<Command> {
         let path = PROGRAM_DIRECTORIES
