@@ -74,3 +74,33 @@ pub(crate) fn inbox(directory: &Path) -> Result<PathBuf> {
         .with_context(|| path.display().to_string())?;
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_is_reported_with_its_log() {
+        let place = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such option >&2; exit 2"]);
+        // Nothing can listen on port 0.
+        let started = Server::start(&mut command, &place.path().join("log"), 0, libc::SIGKILL);
+        let error = started.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("does not listen: no such option"), "{error}");
+    }
+
+    #[test]
+    fn a_server_ends_when_it_is_dropped() {
+        let place = tempfile::tempdir().unwrap();
+        // Its port is this test's.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for signal in [libc::SIGTERM, libc::SIGKILL] {
+            let mut command = Command::new("sleep");
+            let log = place.path().join("log");
+            // Without its end, the drop would wait for an hour.
+            drop(Server::start(command.arg("3600"), &log, port, signal).unwrap());
+        }
+    }
+}
