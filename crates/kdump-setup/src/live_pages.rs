@@ -182,12 +182,14 @@ impl LivePages {
         Ok(Self { uses, max_pfn, per_cpu_free, per_cpu_most })
     }
 
-    /// Counts the per-CPU lists again: pages come from them and go to them all the time.
-    pub fn update_per_cpu(&mut self, root: &Root) {
-        let (free, most) = per_cpu(root);
+    /// Counts the per-CPU lists again, after work that took pages from them. Pages that were added to them are what that work freed,
+    /// and do not count.
+    pub fn recount_per_cpu(&mut self, root: &Root) {
+        let (free, _) = per_cpu(root);
+        let taken = self.per_cpu_free.saturating_sub(free);
         let kernel = &mut self.uses[PageUse::Kernel as usize].pages;
-        *kernel = kernel.saturating_sub(self.per_cpu_free).saturating_add(free);
-        (self.per_cpu_free, self.per_cpu_most) = (free, most);
+        *kernel = kernel.saturating_sub(taken);
+        self.per_cpu_free -= taken;
     }
 
     /// Pages of all uses.
@@ -351,10 +353,14 @@ mod tests {
         std::fs::write(directory.path().join("proc/sys/kernel/osrelease"), "6.12.107+deb13-amd64\n").unwrap();
         zoneinfo([6, 3]);
         let kernel = live.uses[0].pages;
-        live.update_per_cpu(&root);
+        live.recount_per_cpu(&root);
+        assert_eq!((live.per_cpu_free, live.uses[0].pages), (9, kernel - 3));
+        // What this process frees is not counted.
+        zoneinfo([60, 3]);
+        live.recount_per_cpu(&root);
+        assert_eq!((live.per_cpu_free, live.uses[0].pages), (9, kernel - 3));
         // A zone of 80 pages lets its lists have 10, less than they have; one of 160 lets them have 20.
-        assert_eq!((live.per_cpu_free, live.per_cpu_most), (9, 17 + 20));
-        assert_eq!(live.uses[0].pages, kernel - 3);
+        assert_eq!(LivePages::read(&root).unwrap().per_cpu_most, 17 + 20);
     }
 
     #[test]

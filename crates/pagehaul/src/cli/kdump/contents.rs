@@ -106,8 +106,8 @@ impl Memory {
         }
         let rates = if scan.is_some() { Origin::Measured } else { Origin::Assumed };
         let ScanRate { start, pages } = scan.unwrap_or(ASSUMED_SCAN);
-        // All this took memory, first of all from the per-CPU lists.
-        live.update_per_cpu(root);
+        // All this took memory from the per-CPU lists.
+        live.recount_per_cpu(root);
         let uses = live.uses.iter().zip(measured);
         let classes = uses.map(|(used, measured)| Class::new(used.used_for, used.pages, measured)).collect();
         Ok(Self {
