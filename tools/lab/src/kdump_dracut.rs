@@ -3,11 +3,12 @@
 //!
 //! Their scripts are GPL and not part of this tree: the sources are given, and used as they are. The system around them is Debian 13.
 
-use crate::kdump_tools::{Boot, Guest, RELEASES, prepared};
+use crate::kdump_tools::{Boot, Guest, RELEASES, check_planned, prepared};
 use crate::tools::Tools;
 use crate::validate::process::as_root;
-use crate::{cache, disk};
+use crate::{build, cache, disk};
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,9 @@ fn make_disk(
 }
 
 fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch: &Path) -> Result<()> {
-    guest.put(&[("run.sh", CRASH.as_bytes())])?;
+    let checker = build::pagehaul_for_plan()?;
+    let checker = fs::read(&checker).with_context(|| checker.display().to_string())?;
+    guest.put(&[("run.sh", CRASH.as_bytes()), ("pagehaul", checker.as_slice())])?;
     let crashkernel = distribution.crashkernel();
     let said = guest.run(Boot { crashkernel, crashes: true, network: false, clock: None })?;
     ensure!(
@@ -114,12 +117,24 @@ fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch
     let log = dump.with_file_name(distribution.log());
     let text = fs::read_to_string(&log).with_context(|| log.display().to_string())?;
     ensure!(text.contains("sysrq"), "{} lacks the crash", log.display());
-    let mib = guest.check_dump(&dump, pagehaul)?;
+    guest.check_dump(&dump, pagehaul)?;
+    let bytes = fs::metadata(&dump).with_context(|| dump.display().to_string())?.len();
+    let planned = planned(guest)?;
+    check_planned(planned, bytes)?;
     println!(
-        "ok   kdump of {}: crashkernel={crashkernel}: {mib} MiB, complete, opened by drgn",
+        "ok   kdump of {}: crashkernel={crashkernel}: {bytes} bytes, {planned} planned, complete, opened by drgn",
         distribution.name()
     );
     Ok(())
+}
+
+/// Returns the bytes that `kdump test` expected before it crashed the guest.
+fn planned(guest: &Guest<'_>) -> Result<u64> {
+    let request = "cat /var/lib/pagehaul/kdump/test.json";
+    let text = guest.tools.run("debugfs", &["-R", request, &guest.disk.display().to_string()])?;
+    let test: Value =
+        serde_json::from_str(&text).with_context(|| format!("what kdump test left: {text:?}"))?;
+    test["dump_bytes"].as_u64().context("kdump test left no size")
 }
 
 /// Returns the dump that the scripts left: Fedora's has this name once it is complete.
