@@ -1,6 +1,7 @@
 //! A dump as a plain file: an ELF64 vmcore laid out as `/proc/vmcore` is, served through FUSE to whatever reads, maps or
 //! copies it.
 
+mod device;
 mod fs;
 mod layout;
 mod options;

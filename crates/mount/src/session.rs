@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
+use crate::device::device_of;
 use crate::fs::{DumpFs, READ_AHEAD};
 use crate::layout::CoreFile;
 use crate::options::Options;
@@ -51,11 +52,10 @@ pub fn mount(
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     let session = Session::new(fs, path, &config).and_then(Session::spawn).map_err(fail)?;
-    let mounted = Mounted { session: Some(session), path: path.to_owned() };
-    // Answered by the threads that serve: from here on, so is whatever else is asked.
-    let status = rustix::fs::stat(path.join("vmcore")).map_err(|error| fail(error.into()))?;
-    read_further_ahead(status.st_dev);
-    Ok(mounted)
+    if let Some(device) = device_of(path) {
+        read_further_ahead(&device);
+    }
+    Ok(Mounted { session: Some(session), path: path.to_owned() })
 }
 
 impl Mounted {
@@ -92,8 +92,7 @@ impl Drop for Mounted {
 
 /// Raises the kernel's read-ahead of 128 KiB, which applies whatever the file system allows. Only root may; without it,
 /// reading works as well.
-fn read_further_ahead(device: u64) {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+fn read_further_ahead(device: &str) {
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
     let _ = std::fs::write(setting, (READ_AHEAD / 1024).to_string());
 }

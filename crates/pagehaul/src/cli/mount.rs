@@ -1,7 +1,7 @@
 //! `pagehaul mount`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
         bail!("{} is not a directory to mount on", directory.display());
     }
     if arguments.background && !arguments.in_background {
-        return in_background();
+        return in_background(directory);
     }
     // For as long as the process lives: the file system's threads use it.
     let source: &'static Source = Box::leak(Box::new(Source::open_all(dumps, MapPolicy::default())?));
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts this program again and waits until it has mounted.
-fn in_background() -> anyhow::Result<ExitCode> {
+fn in_background(directory: &Path) -> anyhow::Result<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     // Right behind `mount`: --background may be written in many ways, and options may have ended.
@@ -132,6 +132,9 @@ fn in_background() -> anyhow::Result<ExitCode> {
         BufReader::new(out).read_line(&mut line)?;
     }
     if line.starts_with(MOUNTED) {
+        // Answered by the threads that serve: from here on, so is whatever else is asked. They must not ask themselves.
+        let file = directory.join("vmcore");
+        std::fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?;
         printed::unless_closed(printed::text(&line))?;
         return Ok(ExitCode::SUCCESS);
     }
