@@ -132,7 +132,7 @@ fn in_background(directory: &Path) -> anyhow::Result<ExitCode> {
         BufReader::new(out).read_line(&mut line)?;
     }
     if line.starts_with(MOUNTED) {
-        // Answered by the threads that serve: from here on, so is whatever else is asked. They must not ask themselves.
+        // The mount answers once this does. The serving process must not ask: killed meanwhile, it would wait for itself.
         let file = directory.join("vmcore");
         std::fs::metadata(&file).with_context(|| format!("cannot read {}", file.display()))?;
         printed::unless_closed(printed::text(&line))?;
