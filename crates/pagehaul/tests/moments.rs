@@ -166,10 +166,12 @@ fn at_any_moment_the_process_stays_as_it_was() {
         // The number of calls varies: a late moment may never come.
         *counts.entry((words.join(" "), what)).or_default() += usize::from(trace.at.is_some());
         if words == ["checkpoint"] && path.exists() {
-            // It is on the disk: they are ended.
-            assert!(subject.has_ended(), "{told}");
-            (subject, before) = started();
-            continue;
+            // It is on the disk: they are ended, unless the command was killed or failed before it could end them.
+            if subject.has_ended() {
+                (subject, before) = started();
+                continue;
+            }
+            assert_ne!(trace.code, Some(0), "{told}");
         }
         assert!(!subject.has_ended(), "{told}");
         assert_eq!(state_of(&subject.pid()), before, "{told}");
@@ -244,6 +246,25 @@ fn a_failed_call_leaves_the_process_as_it_was() {
             }
         }
     }
+}
+
+/// `checkpoint` is killed when its file has its name, before it ends the process: both are whole.
+#[test]
+fn a_checkpoint_that_is_killed_before_it_ends_the_process_leaves_both() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempdir().unwrap();
+    let mut subject = Subject::start(&SUBJECT);
+    let before = state_of(&subject.pid());
+    let fault = Fault::KillAt(libc::SYS_pidfd_send_signal);
+    let trace = run(&mut command(&["checkpoint"], &subject, directory.path()), 1, fault);
+    assert_eq!((trace.at, trace.code), (Some(libc::SYS_pidfd_send_signal), None), "{trace:?}");
+    assert!(!subject.has_ended());
+    assert_eq!(state_of(&subject.pid()), before);
+    subject.goes_on();
+    fs::rename(directory.path().join("checkpoint"), directory.path().join("saved")).unwrap();
+    let trace = run(&mut command(&["restart"], &subject, directory.path()), 0, Fault::None);
+    assert_eq!(trace.code, Some(0));
+    assert_eq!(fs::read_to_string(directory.path().join("restarted")).unwrap(), "whole");
 }
 
 /// `checkpoint` without its script: CRIU takes one that was killed for one that succeeded, and leaves the processes stopped.

@@ -30,6 +30,8 @@ pub enum Fault {
     Error(i32),
     /// The system call with this number fails with this error number. Only these calls of the command's own program count.
     Call(i64, i32),
+    /// The command gets SIGKILL before the system call with this number. Only these calls of the command's own program count.
+    KillAt(i64),
     /// The first write of so many bytes fails with EIO. The moment does not matter.
     FailWrite(u64),
 }
@@ -144,13 +146,14 @@ fn follow(main: i32, moment: usize, fault: Fault, known: &Mutex<HashSet<i32>>) -
                 let counts = match fault {
                     Fault::KillHelper => helper.is_some(),
                     Fault::Call(number, _) => number == call && is_wait(&registers) && is_own(main, tid),
+                    Fault::KillAt(number) => number == call && is_own(main, tid),
                     _ => true,
                 };
                 trace.calls += usize::from(counts);
                 if counts && trace.calls >= moment && trace.at.is_none() {
                     let acts = match fault {
                         Fault::None => false,
-                        Fault::KillHelper | Fault::Signal(_) | Fault::Call(..) => true,
+                        Fault::KillHelper | Fault::Signal(_) | Fault::Call(..) | Fault::KillAt(_) => true,
                         Fault::Error(_) => can_fail(call) && !is_exec_report(&registers) && is_own(main, tid),
                         Fault::FailWrite(bytes) => call == libc::SYS_write && registers.rdx == bytes,
                     };
@@ -159,6 +162,8 @@ fn follow(main: i32, moment: usize, fault: Fault, known: &Mutex<HashSet<i32>>) -
                         _ if !acts => {}
                         // SAFETY: numbers only.
                         Fault::KillHelper => drop(unsafe { libc::kill(helper.unwrap(), libc::SIGKILL) }),
+                        // SAFETY: numbers only.
+                        Fault::KillAt(_) => drop(unsafe { libc::kill(main, libc::SIGKILL) }),
                         // SAFETY: numbers only.
                         Fault::Signal(signal) => drop(unsafe { libc::kill(main, signal) }),
                         _ => {
