@@ -1,5 +1,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread::{Builder, JoinHandle};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
@@ -8,7 +9,7 @@ use crate::fs::{DumpFs, READ_AHEAD};
 use crate::layout::CoreFile;
 use crate::options::Options;
 
-/// Why it cannot be mounted, or unmounted.
+/// Why it cannot be mounted, served, or unmounted.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The system refused.
@@ -25,7 +26,8 @@ pub enum MountError {
 
 /// A mounted dump. It is unmounted when this is dropped.
 pub struct Mounted {
-    session: Option<BackgroundSession>,
+    /// With a thread that has ended, to put in the place of the session's.
+    session: Option<(BackgroundSession, JoinHandle<io::Result<()>>)>,
     path: PathBuf,
 }
 
@@ -38,6 +40,7 @@ pub fn mount(
 ) -> Result<Mounted, MountError> {
     let fail = |source| MountError::Io { path: path.to_owned(), action: "mount on", source };
     let fs = DumpFs::new(core, files, options);
+    let ended = Builder::new().spawn(|| Ok(())).map_err(fail)?;
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::RO,
@@ -55,31 +58,37 @@ pub fn mount(
     if let Some(device) = device_of(path) {
         read_further_ahead(&device);
     }
-    Ok(Mounted { session: Some(session), path: path.to_owned() })
+    Ok(Mounted { session: Some((session, ended)), path: path.to_owned() })
 }
 
 impl Mounted {
-    /// Whether it was unmounted from outside.
+    /// Whether it was unmounted from outside, or cannot be served.
     pub fn is_over(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.session.as_ref().is_none_or(|(session, _)| session.guard.is_finished())
     }
 
-    /// Unmounts it.
+    /// Unmounts it. Fails if it could not be served until now.
     pub fn unmount(mut self) -> Result<(), MountError> {
-        self.end().map_err(|source| MountError::Io { path: self.path.clone(), action: "unmount", source })
+        self.end()
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        match self.session.take() {
+    fn end(&mut self) -> Result<(), MountError> {
+        let Some((mut session, ended)) = self.session.take() else { return Ok(()) };
+        let fail = |action| move |source| MountError::Io { path: self.path.clone(), action, source };
+        if !session.guard.is_finished() {
+            return session.umount_and_join().map_err(fail("unmount"));
+        }
+        // A session gives its thread away only together with its mount.
+        let thread = std::mem::replace(&mut session.guard, ended);
+        let served = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        match served {
             // It was unmounted from outside, and something else may be mounted there by now. fuser would unmount that: it
             // takes the POLLERR of a device whose mount is gone for a sign that it is still there (`is_mounted`, 0.18.0).
-            Some(session) if session.guard.is_finished() => {
-                std::mem::forget(session);
-                Ok(())
-            }
-            Some(session) => session.umount_and_join(),
-            None => Ok(()),
+            Ok(()) => std::mem::forget(session),
+            // It is still mounted, and dropping the session unmounts it.
+            Err(source) => return Err(fail("serve")(source)),
         }
+        Ok(())
     }
 }
 
