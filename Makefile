@@ -6,7 +6,7 @@ KERNEL ?= 6.12
 # What `make static` builds for: x86_64 or aarch64.
 ARCH ?= $(shell uname -m)
 SECONDS ?= 60
-# Debian releases whose kdump-tools are tried: bookworm, trixie or all. `make test` leaves out trixie, the slower one.
+# Debian releases whose kdump-tools are tried: bookworm, trixie or all.
 KDUMP_SUITE ?= all
 # Where their dumps go: local, ssh, nfs, or all, which leaves out nfs.
 KDUMP_TARGET ?= all
@@ -82,10 +82,12 @@ test: setup check guide static
 	$(TARGET)/release/lab validate-process
 	scripts/test_packages.sh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm
+	# The slower of the two; `make test-full` adds ssh.
+	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=local
 
 test-full: test test-spark test-store test-upload
 	$(MAKE) test-arm64
-	$(MAKE) test-kdump KDUMP_SUITE=trixie
+	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
 	# Crashes up to four times, until tasks reclaim memory at that moment.
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
