@@ -8,7 +8,7 @@ use crate::translate::{Step, Translator};
 
 /// Keeps the table of level 1 it read last. Where single pages map struct pages (HugeTLB's vmemmap optimisation, small
 /// machines, arm64 since 7.2), a section takes 512 of them: walking from the top for each would cost more than reading the
-/// struct pages.
+/// struct pages. Keeps the last large page, too, which may take more than one read.
 pub(crate) struct Walker<'a> {
     tables: &'a Translator,
     /// What the bits of an address above those that `entries` translates must be.
@@ -16,11 +16,13 @@ pub(crate) struct Walker<'a> {
     /// Physical address of `entries`.
     table: u64,
     entries: Vec<u64>,
+    /// The last large page, from a virtual address on.
+    large: Option<(u64, Extent)>,
 }
 
 impl<'a> Walker<'a> {
     pub(crate) fn new(tables: &'a Translator) -> Self {
-        Self { tables, region: None, table: 0, entries: vec![0; tables.tables().entries(1)] }
+        Self { tables, region: None, table: 0, entries: vec![0; tables.tables().entries(1)], large: None }
     }
 
     /// Where `vaddr` lies, and how many of the `want` bytes from there on lie together.
@@ -30,10 +32,16 @@ impl<'a> Walker<'a> {
         vaddr: u64,
         want: u64,
     ) -> Result<Extent, TranslateError> {
+        if let Some(extent) = self.large.and_then(|(start, extent)| rest(extent, vaddr.checked_sub(start)?)) {
+            return Ok(Extent { len: extent.len.min(want).max(1), ..extent });
+        }
         let region = vaddr >> self.tables.tables().shift(2);
         if self.region != Some(region) {
             match self.tables.walk(view, vaddr)? {
-                Step::Leaf(extent) => return Ok(Extent { len: extent.len.min(want).max(1), ..extent }),
+                Step::Leaf(extent) => {
+                    self.large = Some((vaddr, extent));
+                    return Ok(Extent { len: extent.len.min(want).max(1), ..extent });
+                }
                 Step::Table(table) => self.load(view, vaddr, table)?,
             }
             self.region = Some(region);
@@ -75,5 +83,49 @@ impl<'a> Walker<'a> {
         }
         self.table = table;
         Ok(())
+    }
+}
+
+/// What is left of memory after `skipped` bytes; none if nothing is.
+fn rest(extent: Extent, skipped: u64) -> Option<Extent> {
+    let len = extent.len.checked_sub(skipped).filter(|len| *len > 0)?;
+    Some(Extent { paddr: extent.paddr.checked_add(skipped)?, len })
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_physmem::{MapPolicy, PageSize, PhysMemory, Recorder};
+    use pagehaul_synth::{Era, Machine};
+
+    use super::*;
+    use crate::VmcoreInfo;
+
+    /// Where the vmemmap is without KASLR, in pages of 2 MiB.
+    const VMEMMAP: u64 = 0xffff_ea00_0000_0000;
+
+    #[test]
+    fn page_tables_are_read_once_for_a_large_page() {
+        let image = Machine::new(Era::V6_12).build();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmcore");
+        image.elf().write(&path).unwrap();
+        let source = pagehaul_vmcore::Source::open(&path, MapPolicy::default()).unwrap();
+        let memory = source.memory();
+        let tables = Translator::discover(&VmcoreInfo::parse(image.vmcoreinfo().as_bytes()), memory).unwrap();
+
+        let mut walker = Walker::new(&tables);
+        let first = walker.extent(memory.view().as_mut(), VMEMMAP, 1 << 17).unwrap();
+        let recorder = Recorder::new(memory);
+        let mut view = recorder.view();
+        let next = walker.extent(view.as_mut(), VMEMMAP + (1 << 17), 1 << 30).unwrap();
+        let expected = Extent { paddr: first.paddr + (1 << 17), len: (1 << 21) - (1 << 17) };
+        assert_eq!((first.len, next), (1 << 17, expected));
+        assert_eq!(recorder.runs(PageSize::KIB_4), []);
+
+        let anew = Walker::new(&tables).extent(memory.view().as_mut(), VMEMMAP + (1 << 17), 1 << 30);
+        assert_eq!(anew.unwrap(), next);
+        // The next large page, mapped or not.
+        let _ = walker.extent(view.as_mut(), VMEMMAP + (1 << 21), 1);
+        assert_ne!(recorder.runs(PageSize::KIB_4), []);
     }
 }

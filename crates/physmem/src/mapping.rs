@@ -242,11 +242,14 @@ impl Window<'_> {
             let last = (self.buffered.end - self.buffered.start) as usize;
             let asked = (end - offset) as usize;
             let size = if sequential { (last * 2).max(asked) } else { asked }.min(MOST);
-            self.buffer.resize(size, 0);
+            // It never shrinks: growing fills it with zeros.
+            if self.buffer.len() < size {
+                self.buffer.resize(size, 0);
+            }
             self.buffered = 0..0;
             let mut done = 0;
             while done < asked.min(size) {
-                match file.read_at(offset + done as u64, &mut self.buffer[done..]) {
+                match file.read_at(offset + done as u64, &mut self.buffer[done..size]) {
                     Ok(0) => break,
                     Ok(count) => done += count,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
