@@ -55,6 +55,26 @@ impl PageClass {
         Self::Undecided,
     ];
 
+    /// Returns the class with a number, [`Undecided`](Self::Undecided) for the others. Written out, so that it becomes a
+    /// comparison of many numbers at once.
+    pub(crate) const fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Absent,
+            1 => Self::Kernel,
+            2 => Self::PageTable,
+            3 => Self::Slab,
+            4 => Self::Cache,
+            5 => Self::CachePrivate,
+            6 => Self::Anon,
+            7 => Self::HugeTlb,
+            8 => Self::Free,
+            9 => Self::Unaccepted,
+            10 => Self::HwPoison,
+            11 => Self::Offline,
+            _ => Self::Undecided,
+        }
+    }
+
     /// Returns the name in reports and tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,6 +98,14 @@ impl PageClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_class_has_its_number() {
+        for class in PageClass::ALL {
+            assert_eq!(PageClass::from_number(class as u8), class);
+        }
+        assert_eq!(PageClass::from_number(PageClass::COUNT as u8), PageClass::Undecided);
+    }
 
     #[test]
     fn classes_are_numbered_from_zero() {

@@ -37,17 +37,6 @@ pub(super) struct PageKinds {
 impl PageKinds {
     /// The class of each page by its own struct page.
     pub(super) fn classes(&self) -> [PageClass; GROUP] {
-        self.bytes.map(|kind| CLASSES[usize::from(kind & CLASS)])
+        self.bytes.map(|kind| PageClass::from_number(kind & CLASS))
     }
 }
-
-/// Classes by number; the last three do not exist.
-const CLASSES: [PageClass; 16] = {
-    let mut classes = [PageClass::Undecided; 16];
-    let mut number = 0;
-    while number < PageClass::COUNT {
-        classes[number] = PageClass::ALL[number];
-        number += 1;
-    }
-    classes
-};

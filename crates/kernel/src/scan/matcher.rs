@@ -4,6 +4,9 @@ use super::kinds::{CONTINUES, FREE, GROUP, HEAD, POISONED, PageKinds, SIZE, Stru
 use crate::PageClass;
 use crate::rules::{PageLayout, Rules};
 
+/// Bytes that are loaded from the start of a field on, at most.
+pub(super) const LOADED: usize = 16;
+
 /// A test of some bits of a word.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bits {
@@ -50,11 +53,17 @@ pub(super) struct PageMatcher {
 }
 
 impl PageMatcher {
-    /// Returns `None` if struct pages have another size or their fields are not words.
+    /// Returns `None` if struct pages have another size, a field is not a word or begins in the last bytes, or a flag is in the
+    /// upper half of its word. No kernel has such a field or flag.
     pub(super) fn new(rules: &Rules) -> Option<Self> {
         let layout = &rules.layout;
         let word = |offset: usize| offset.is_multiple_of(8).then_some(offset / 8);
-        if layout.size != SIZE || !layout.mapcount.is_multiple_of(4) {
+        let last = layout.flags.max(layout.compound).max(layout.mapping).max(layout.mapcount);
+        if layout.size != SIZE || !layout.mapcount.is_multiple_of(4) || last > SIZE - LOADED {
+            return None;
+        }
+        let cache = rules.cache.lru() | rules.cache.swap() | rules.cache.private();
+        if rules.head | rules.poison.flag() | rules.slab.flag() | cache > u32::MAX.into() {
             return None;
         }
         Some(Self {
