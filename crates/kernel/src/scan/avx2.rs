@@ -60,8 +60,9 @@ fn half_kinds(matcher: &PageMatcher, structs: &HalfStructs, ahead: &[[u8; SIZE]]
             let part = |lane: usize| {
                 structs.get(lane * VECTORS + k).map_or(_mm_setzero_si128(), |page| part(page, at))
             };
-            // Lanes j and j + 4.
-            let pair = |j: usize| _mm256_set_m128i(part(j + 4), part(j));
+            // Later pages in the lower half: the upper is loaded by VINSERTI128, for which QEMU's emulation reads 32 bytes instead
+            // of 16 before 10.1 (feea87cd6b), and nothing may follow the last page.
+            let pair = |j: usize| _mm256_set_m128i(part(j), part(j + 4));
             let (low, high) =
                 (_mm256_unpacklo_epi32(pair(0), pair(1)), _mm256_unpacklo_epi32(pair(2), pair(3)));
             _mm256_unpacklo_epi64(low, high)
@@ -81,7 +82,8 @@ fn half_kinds(matcher: &PageMatcher, structs: &HalfStructs, ahead: &[[u8; SIZE]]
         let place = _mm_cvtsi32_si128(k as i32 * 8);
         kinds = _mm256_or_si256(kinds, _mm256_sll_epi32(_mm256_or_si256(kind, harm), place));
     }
-    kinds
+    // Swaps the halves.
+    _mm256_permute4x64_epi64::<0b01_00_11_10>(kinds)
 }
 
 /// Returns which of 32 pages are tails whose head is that of the page before, or that page, a byte each; and the head
