@@ -16,7 +16,7 @@ pub(crate) struct Walker<'a> {
     /// Physical address of `entries`.
     table: u64,
     entries: Vec<u64>,
-    /// The last large page, from a virtual address on.
+    /// The last large page: a virtual address in it, and its memory from there to its end.
     large: Option<(u64, Extent)>,
 }
 
@@ -32,15 +32,21 @@ impl<'a> Walker<'a> {
         vaddr: u64,
         want: u64,
     ) -> Result<Extent, TranslateError> {
+        let extent = self.mapped(view, vaddr, want)?;
+        Ok(Extent { len: extent.len.min(want).max(1), ..extent })
+    }
+
+    /// The same, perhaps with more bytes than wanted.
+    fn mapped(&mut self, view: &mut dyn View, vaddr: u64, want: u64) -> Result<Extent, TranslateError> {
         if let Some(extent) = self.large.and_then(|(start, extent)| rest(extent, vaddr.checked_sub(start)?)) {
-            return Ok(Extent { len: extent.len.min(want).max(1), ..extent });
+            return Ok(extent);
         }
         let region = vaddr >> self.tables.tables().shift(2);
         if self.region != Some(region) {
             match self.tables.walk(view, vaddr)? {
                 Step::Leaf(extent) => {
                     self.large = Some((vaddr, extent));
-                    return Ok(Extent { len: extent.len.min(want).max(1), ..extent });
+                    return Ok(extent);
                 }
                 Step::Table(table) => self.load(view, vaddr, table)?,
             }
@@ -65,7 +71,6 @@ impl<'a> Walker<'a> {
                 _ => break,
             }
         }
-        extent.len = extent.len.min(want).max(1);
         Ok(extent)
     }
 

@@ -1,4 +1,4 @@
-//! Mounts whose process gets no threads, or is killed: nothing may stay mounted that nobody serves, and nothing hang.
+//! The process of a mount gets no threads, or is killed. It must not leave a mount that nobody serves, and it must end.
 #![cfg(feature = "mount")]
 
 mod common {

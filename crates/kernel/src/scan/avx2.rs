@@ -60,8 +60,8 @@ fn half_kinds(matcher: &PageMatcher, structs: &HalfStructs, ahead: &[[u8; SIZE]]
             let part = |lane: usize| {
                 structs.get(lane * VECTORS + k).map_or(_mm_setzero_si128(), |page| part(page, at))
             };
-            // Later pages in the lower half: the upper is loaded by VINSERTI128, for which QEMU's emulation reads 32 bytes instead
-            // of 16 before 10.1 (feea87cd6b), and nothing may follow the last page.
+            // Later pages in the lower half: the upper is loaded by VINSERTI128, and QEMU before 10.1 (feea87cd6b) emulates
+            // it with a read of 32 bytes instead of 16. After the last page there may be nothing to read.
             let pair = |j: usize| _mm256_set_m128i(part(j), part(j + 4));
             let (low, high) =
                 (_mm256_unpacklo_epi32(pair(0), pair(1)), _mm256_unpacklo_epi32(pair(2), pair(3)));
@@ -177,7 +177,7 @@ fn from_words([a, b, c, d]: [u64; 4]) -> __m256i {
     _mm256_setr_epi64x(a.cast_signed(), b.cast_signed(), c.cast_signed(), d.cast_signed())
 }
 
-/// The bytes of a struct page from a field on.
+/// Loads the bytes of a struct page that start at byte `at`.
 #[target_feature(enable = "avx2")]
 fn part(page: &[u8; SIZE], at: usize) -> __m128i {
     // No field is beyond: `PageMatcher::new`.

@@ -4,7 +4,7 @@ use super::kinds::{CONTINUES, FREE, GROUP, HEAD, POISONED, PageKinds, SIZE, Stru
 use crate::PageClass;
 use crate::rules::{PageLayout, Rules};
 
-/// Bytes that are loaded from the start of a field on, at most.
+/// Bytes that are loaded at once for a field, which is at their start.
 pub(super) const LOADED: usize = 16;
 
 /// A test of some bits of a word.
