@@ -71,19 +71,27 @@ guide:
 # Everything is built once: incremental builds would take 6 GB more.
 test test-full: export CARGO_INCREMENTAL := 0
 
-test: setup check guide static
-	cd fuzz && cargo check --locked --quiet --bins
-	scripts/test_wheel.sh
-	PAGEHAUL_LAB=1 cargo test --locked -p lab -- --test-threads 1
-	cargo build --release --locked -p pagehaul -p lab
-	$(MAKE) test-arm64-emulator
-	$(TARGET)/release/lab validate --kernel all
-	$(TARGET)/release/lab validate-triage --kernel all
-	$(TARGET)/release/lab validate-process
-	scripts/test_packages.sh
-	$(MAKE) test-kdump KDUMP_SUITE=bookworm
+# Records how long a step takes: $(STEP) NAME COMMAND.
+STEP := scripts/step.sh
+
+test: setup
+	$(STEP) --begin
+	$(STEP) check $(MAKE) check
+	$(STEP) guide $(MAKE) guide
+	$(STEP) static $(MAKE) static
+	cd fuzz && ../$(STEP) "fuzz targets" cargo check --locked --quiet --bins
+	$(STEP) wheel scripts/test_wheel.sh
+	PAGEHAUL_LAB=1 $(STEP) "tests of the lab" cargo test --locked -p lab -- --test-threads 1
+	$(STEP) "release build" cargo build --release --locked -p pagehaul -p lab
+	$(STEP) "arm64 emulator" $(MAKE) test-arm64-emulator
+	$(STEP) validate $(TARGET)/release/lab validate --kernel all
+	$(STEP) validate-triage $(TARGET)/release/lab validate-triage --kernel all
+	$(STEP) validate-process $(TARGET)/release/lab validate-process
+	$(STEP) packages scripts/test_packages.sh
+	$(STEP) "kdump-tools of Debian 12" $(MAKE) test-kdump KDUMP_SUITE=bookworm
 	# The slower of the two; `make test-full` adds ssh.
-	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=local
+	$(STEP) "kdump-tools of Debian 13" $(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=local
+	$(STEP) --report
 
 test-full: test test-spark test-store test-upload
 	$(MAKE) test-arm64
