@@ -316,7 +316,7 @@ fn backlog(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-/// Several tasks reclaim at once, with a zone below its low watermark. kswapd alone is everyday life.
+/// Several tasks reclaim at once, with a zone below its low watermark. kswapd alone is normal operation.
 fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
     const SEVERAL: usize = 2;
     let memory = facts.memory;

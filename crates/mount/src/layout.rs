@@ -110,8 +110,8 @@ impl<'a> CoreFile<'a> {
         Ok(self.head.len() as u64 + pages * PAGE)
     }
 
-    /// Fills `buf` from `offset` on, which is not past the end, and says how many bytes there are. Fails with what is the
-    /// matter with the first page that cannot be read.
+    /// Fills `buf` from `offset`, which is at most the size, and returns how many bytes there are. Fails with the error of the
+    /// first page that cannot be read.
     pub fn read(&self, view: &mut dyn View, offset: u64, buf: &mut [u8]) -> Result<usize, ReadError> {
         let wanted = buf.len().min(self.size.saturating_sub(offset) as usize);
         let mut done = 0;

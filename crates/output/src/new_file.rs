@@ -71,7 +71,7 @@ pub struct CreateOptions<'a> {
     pub overwrite: bool,
     /// Which outputs other than regular files are accepted.
     pub special: Special,
-    /// Whether only the owner may read it, as is due to what holds the contents of memory.
+    /// Whether only the owner may read it: files that hold the contents of memory.
     pub private: bool,
     /// Device and inode of the files that are being read, which are never replaced.
     pub sources: &'a [(u64, u64)],

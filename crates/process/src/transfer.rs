@@ -38,7 +38,7 @@ struct Waiting<'a, 'b> {
 }
 
 impl Waiting<'_, '_> {
-    /// They have got all they wait for.
+    /// Disarms the guard: the threads have the memory and the tiler that they wait for.
     fn finish(self) {
         std::mem::forget(self);
     }

@@ -18,7 +18,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of some values; none of none.
+    /// Summarizes `values`; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {

@@ -126,7 +126,7 @@ impl<'a> Dispatcher<'a> {
         });
     }
 
-    /// Ends closing a part: what is in its file stays, or is lost too.
+    /// Ends the closing of a part. Without `kept` the pages in its file are lost as well, and other parts take them.
     pub(super) fn closed(&self, part: usize, kept: bool) {
         self.change(|state| {
             if !kept {

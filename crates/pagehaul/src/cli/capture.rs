@@ -168,7 +168,7 @@ impl CaptureArguments {
                 selection.known.first = report.pages;
             }
             (Err(error), true) => selection.warnings.push(format!("no triage report: {error:#}")),
-            // A dump that may end early is the better for it, no more.
+            // No report was requested: without it, only the order of pages in a dump that ends early is worse.
             (Err(_), false) => {}
         }
     }

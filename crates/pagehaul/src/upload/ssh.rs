@@ -166,7 +166,7 @@ impl Session {
                     self.ask(ASIDE, "")?;
                     first = bytes;
                 }
-                // The bytes are gone: they are made again.
+                // The stream cannot be rewound: the capture has to produce it again.
                 Skipped::Other => {
                     self.ask(ASIDE, "")?;
                     return Err(self.lost("what is there differs from the dump, which is sent again", true));
