@@ -16,7 +16,7 @@ KDUMP_TARGET ?= all
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
-	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn"
+	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn, explain the crash"
 	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
 	@echo "make test               check, validation on real crashes of all x86_64 kernels and two of arm64, on processes, packages"
 	@echo "make test-full          test, test-arm64, and 1,000 rounds of faults at any moment of commands on processes"

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Builds pagehaul or pagehaul-fleet as one static file and prints its path.
-# Usage: scripts/static.sh [capture|network|full|fleet] [x86_64|aarch64]
+# Usage: scripts/static.sh [capture|network|full|fleet|demo] [x86_64|aarch64]
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   network  the same, and dumps on web servers and in object stores by URL
 #   full     every command
 #   fleet    pagehaul-fleet
+#   demo     what `make demo` shows, built in half of the time, with Cargo's progress
 # The architecture is this machine's by default.
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,14 +14,16 @@ host=$(uname -m)
 arch=${2:-$host}
 target=${CARGO_TARGET_DIR:-target}
 usage() {
-    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet] [x86_64|aarch64]" >&2
+    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet|demo] [x86_64|aarch64]" >&2
     exit 2
 }
 program=pagehaul
+quiet=--quiet
 case $kind in
 capture) set -- --profile capture --no-default-features; directory=capture; limit=10000000 ;;
 network) set -- --profile capture --no-default-features --features remote; directory=capture; limit=10000000 ;;
 full) set -- --release; directory=release; limit=100000000 ;;
+demo) set -- --profile demo --no-default-features --features html,mount,census,process; directory=demo; limit=100000000; quiet= ;;
 fleet) set -- --release; directory=release; limit=100000000; program=pagehaul-fleet ;;
 *) usage "kind $kind" ;;
 esac
@@ -51,7 +54,7 @@ if [ "$arch" != "$host" ]; then
     export "CC_$name=$compiler" "AR_$name=$arch-linux-gnu-ar"
     export "CARGO_TARGET_$(echo "$name" | tr '[:lower:]' '[:upper:]')_LINKER=$linker"
 fi
-cargo build --locked --quiet --target "$triple" -p $program --bin $program "$@" >&2
+cargo build --locked $quiet --target "$triple" -p $program --bin $program "$@" >&2
 binary=$target/$triple/$directory/$program
 size=$(stat -c %s "$binary")
 [ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }

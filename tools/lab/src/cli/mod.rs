@@ -80,7 +80,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         record: Option<PathBuf>,
     },
-    /// Show a dump made in a capture kernel, with pagehaul and drgn.
+    /// Show a dump made in a capture kernel: pagehaul info, drgn, triage, and what to try next.
     Show {
         /// Kernel series, see `lab kernels`.
         #[arg(long, default_value = "6.12")]

@@ -12,6 +12,7 @@ pub use guests::{Guest, guests};
 
 use crate::{Architecture, Config, Crash, build, crash, kernels, oracle};
 use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -138,7 +139,7 @@ fn compare_with_capture_kernel(crash: &Crash, pagehaul: &Path, scratch: &Path) -
     Ok(())
 }
 
-/// Shows a dump made in the capture kernel, with pagehaul and drgn.
+/// Shows a dump made in the capture kernel: as pagehaul and drgn describe it, why the kernel crashed, and what to try next.
 pub fn show(kernel: &str, pagehaul: Option<PathBuf>) -> Result<()> {
     let pagehaul = match pagehaul {
         Some(path) => path,
@@ -155,14 +156,32 @@ pub fn show(kernel: &str, pagehaul: Option<PathBuf>) -> Result<()> {
     for line in dump.stdout.lines() {
         println!("{line}");
     }
-    let status = Command::new(&pagehaul).arg("info").arg(&dump.path).status().context("running pagehaul")?;
-    if !status.success() {
-        bail!("pagehaul info failed");
-    }
+    let page = dump.path.with_extension("html");
+    // A page of an earlier run would be refused.
+    let _ = fs::remove_file(&page);
+    run(&pagehaul, &["info".as_ref(), dump.path.as_os_str()])?;
+    println!("\n== drgn, with debug symbols");
     let mut command = oracle::script("show.py")?;
     command.args([&dump.path, &crash.vmlinux()?]);
     if !command.status().context("running show.py")?.success() {
         bail!("drgn cannot open {}", dump.path.display());
+    }
+    println!("\n== pagehaul triage, from the dump alone");
+    run(&pagehaul, &["triage".as_ref(), dump.path.as_os_str()])?;
+    run(&pagehaul, &["triage".as_ref(), "--html".as_ref(), page.as_os_str(), dump.path.as_os_str()])?;
+    println!("\n== next");
+    println!("the same report as a web page: {}", page.display());
+    for arguments in ["pages", "dmesg", "triage --section tasks"] {
+        println!("  {} {arguments} {}", pagehaul.display(), dump.path.display());
+    }
+    Ok(())
+}
+
+/// Runs pagehaul, which prints to this process's standard output.
+fn run(pagehaul: &Path, arguments: &[&OsStr]) -> Result<()> {
+    let status = Command::new(pagehaul).args(arguments).status().context("running pagehaul")?;
+    if !status.success() {
+        bail!("pagehaul {} failed", arguments.join(" ".as_ref()).display());
     }
     Ok(())
 }
