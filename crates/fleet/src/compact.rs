@@ -79,6 +79,57 @@ pub(crate) fn all(tables: &Path) -> anyhow::Result<Done> {
     Ok(all)
 }
 
+/// Compacts the directories in which a crash counts twice: its rows are in a file of many crashes, and it was extracted again. Does
+/// nothing while another run has the tables; the last one to end does it.
+///
+/// # Errors
+/// Fails if files cannot be read or written.
+pub(crate) fn again(tables: &Path) -> anyhow::Result<()> {
+    let Some(_lock) = Lock::try_exclusive(tables) else { return Ok(()) };
+    for table in directories(tables)? {
+        let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for month in directories(&table.join(format!("v={SCHEMA_VERSION}")))? {
+            if counts_twice(&month, key_column(&name))? {
+                compact(&month, &name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a crash of the directory has a file of its name, and rows in a file of many crashes.
+fn counts_twice(directory: &Path, key: &str) -> anyhow::Result<bool> {
+    let paths = parquet_files(directory)?;
+    let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let (many, single): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| name(path).starts_with(MANY));
+    let single: BTreeSet<String> = single.iter().map(name).collect();
+    if single.is_empty() {
+        return Ok(false);
+    }
+    for path in many {
+        // `compact` names a file that cannot be read; so do readers.
+        let Ok(file) = TableFile::open(&path) else { continue };
+        for group in 0..file.groups() {
+            let Ok([ids]) = file.read(group, [key]) else { continue };
+            if (0..ids.len()).filter_map(|row| ids.text_at(row)).any(|id| single.contains(id)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the Parquet files of a directory, by name.
+fn parquet_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let context = || format!("cannot read {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(context)?;
+    let mut paths =
+        entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().with_context(context)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
+    paths.sort_unstable();
+    Ok(paths)
+}
+
 fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let context = || format!("cannot read {}", parent.display());
     if !parent.exists() {
@@ -112,14 +163,7 @@ struct Plan {
 
 fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
     let context = || format!("cannot read {}", directory.display());
-    let entries = fs::read_dir(directory).with_context(context)?;
-    let paths =
-        entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().with_context(context)?;
-    let mut paths: Vec<_> = paths
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
-        .collect();
-    paths.sort_unstable();
+    let paths = parquet_files(directory)?;
     let mut done = Done { before: paths.len(), after: paths.len(), left: Vec::new() };
     if paths.len() < 2 {
         return Ok(done);

@@ -12,6 +12,7 @@ use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
 use pagehaul_run::{ChildOutput, output_within};
 
+use crate::compact;
 use crate::lock::Lock;
 use crate::one::{Row, Stage, is_facts, put};
 use crate::redact::Redaction;
@@ -23,7 +24,8 @@ const MOST_OUTPUT: u64 = 1 << 20;
 ///
 /// DUMP is a dump or vmcore of any format, or the facts that `capture --facts` wrote: a file, or a URL (http://, https://,
 /// s3://BUCKET/KEY). It can also be a recording (.pht) of `reclaim` or `latency`, or a trace.dat. Tables are
-/// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm.
+/// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm. A
+/// crash whose rows `compact` has put into a file of many crashes is merged into it again, unless another run goes on: the last one does it.
 /// DIR/manifest has a file per DUMP, with what could not be made and why. Other processes read each dump, with a time limit and
 /// 1 GiB of memory: a bad dump is a failed row.
 ///
@@ -67,7 +69,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
         Redaction::from_file(key)?;
     }
     // Shared: `compact` waits until no dump is extracted.
-    let _lock = Lock::shared(&arguments.to)?;
+    let lock = Lock::shared(&arguments.to)?;
     let dumps: Vec<&[PathBuf]> =
         if arguments.split { vec![&arguments.dumps] } else { arguments.dumps.chunks(1).collect() };
     let jobs =
@@ -83,6 +85,8 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
         },
     );
     let rows = rows.into_iter().collect::<anyhow::Result<Vec<Row>>>()?;
+    drop(lock);
+    compact::again(&arguments.to)?;
     let failed = rows.iter().filter(|row| row.error.is_some()).count();
     for row in &rows {
         if let Some(error) = &row.error {

@@ -35,4 +35,11 @@ impl Lock {
         flock(&file, FlockOperation::LockExclusive).with_context(context)?;
         Ok(Self { _directory: Some(file) })
     }
+
+    /// Takes the directory alone if no other run has it. `None` if one has, and on a file system without locks.
+    pub(crate) fn try_exclusive(directory: &Path) -> Option<Self> {
+        let file = File::open(directory).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Self { _directory: Some(file) })
+    }
 }

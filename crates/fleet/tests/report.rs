@@ -151,7 +151,10 @@ fn a_crash_that_is_extracted_again_replaces_its_compacted_rows() {
     succeeds(directory.path(), &["compact", "tables"]);
     fs::write(directory.path().join("0.json"), facts(0, "6.1.90", "web1", NOVEMBER, "tcp_ack_renamed"))
         .unwrap();
+    let before = rows(&directory.path().join("tables"), "dumps").len();
     succeeds(directory.path(), &["extract", "0.json", "--to", "tables"]);
+    // Also for readers that know nothing of the names of files.
+    assert_eq!(rows(&directory.path().join("tables"), "dumps").len(), before);
     let check = || {
         let all = report(directory.path(), &[]);
         assert_eq!(all["crashes"], 15);
