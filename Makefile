@@ -127,6 +127,7 @@ test-arm64: setup test-arm64-emulator
 	cargo build --release --locked -p pagehaul -p lab
 	$(TARGET)/release/lab validate --kernel arm64
 	$(TARGET)/release/lab validate-triage --kernel 6.12-arm64
+	$(TARGET)/release/lab validate-triage --kernel 6.12-arm64-16k
 	$(TARGET)/release/lab validate-process --kernel 6.12-arm64
 	scripts/test_packages_arm64.sh
 

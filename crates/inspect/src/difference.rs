@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+use crate::memory::is_kib;
 use crate::{Report, StackGroup};
 
 /// A number that changed.
@@ -48,7 +49,7 @@ pub struct Difference {
     pub tasks: Vec<Change>,
     /// Stacks of blocked tasks (D), by their functions.
     pub stacks: Sides<StackGroup>,
-    /// Memory in pages.
+    /// Memory in bytes.
     pub memory: Vec<Change>,
     /// Slab caches in bytes.
     pub slab: Vec<Change>,
@@ -97,11 +98,17 @@ fn memory(report: &Report) -> Rows {
     for zone in &report.memory.zones {
         for (name, pages) in [("free", zone.free), ("per-CPU lists", zone.per_cpu), ("managed", zone.managed)]
         {
-            rows.push((format!("node {} {} {name}", zone.node, zone.name), pages));
+            rows.push((format!("node {} {} {name}", zone.node, zone.name), report.system.bytes(pages)));
         }
     }
-    rows.extend(report.memory.counters.iter().map(|(name, pages)| ((*name).to_owned(), *pages)));
-    rows.extend(report.memory.swap.map(|(_, free)| ("swap free".to_owned(), free)));
+    rows.extend(report.memory.counters.iter().map(|(name, value)| {
+        let bytes = match is_kib(name) {
+            true => value.saturating_mul(1024),
+            false => report.system.bytes(*value),
+        };
+        ((*name).to_owned(), bytes)
+    }));
+    rows.extend(report.memory.swap.map(|(_, free)| ("swap free".to_owned(), report.system.bytes(free))));
     rows
 }
 
@@ -112,7 +119,7 @@ fn slab(report: &Report) -> Rows {
 fn vmalloc(report: &Report) -> Rows {
     let Some(vmalloc) = &report.vmalloc else { return Vec::new() };
     let backlog =
-        vmalloc.backlog_pages.map(|pages| ("freed but not purged".to_owned(), pages.saturating_mul(4096)));
+        vmalloc.backlog_pages.map(|pages| ("freed but not purged".to_owned(), report.system.bytes(pages)));
     vmalloc.callers.iter().map(|caller| (caller.caller.clone(), caller.bytes)).chain(backlog).collect()
 }
 

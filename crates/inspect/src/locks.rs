@@ -377,8 +377,9 @@ fn file_system(block: &Object<'_>) -> String {
 fn slab_cache(machine: &Machine<'_>, address: u64) -> Result<String, Fault> {
     let space = machine.space();
     let physical = address.wrapping_sub(machine.u64("page_offset_base")?);
+    let shift = machine.page_size().shift();
     let page_size = space.size_of("page")?;
-    let page = machine.u64("vmemmap_base")?.wrapping_add((physical >> 12).wrapping_mul(page_size));
+    let page = machine.u64("vmemmap_base")?.wrapping_add((physical >> shift).wrapping_mul(page_size));
     let page_object = space.object(page, "page")?;
     // 8c846c879e22 (7.1): compound_info holds a mask instead of the head's address.
     let head = match page_object.get("compound_head") {
@@ -392,6 +393,6 @@ fn slab_cache(machine: &Machine<'_>, address: u64) -> Result<String, Fault> {
     let cache = slab.get("slab_cache")?.target()?;
     let size = cache.number("size")?.max(1);
     let pages = head.wrapping_sub(machine.u64("vmemmap_base")?) / page_size.max(1);
-    let start = machine.u64("page_offset_base")?.wrapping_add(pages << 12);
+    let start = machine.u64("page_offset_base")?.wrapping_add(pages << shift);
     Ok(format!("{}+{:#x}", cache.get("name")?.text()?, address.wrapping_sub(start) % size))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pagehaul_btf::{Btf, Fault, Object, Space};
 use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
+use pagehaul_physmem::PageSize;
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
 use pagehaul_unwind::{FrameRecords, Table, Unwinder, Version};
 
@@ -155,6 +156,11 @@ impl<'a> Machine<'a> {
     /// Returns what VMCOREINFO and the page tables say.
     pub fn kernel(&self) -> &'a AddressSpace {
         self.kernel
+    }
+
+    /// Returns the size of the machine's pages.
+    pub fn page_size(&self) -> PageSize {
+        self.kernel.page_size()
     }
 
     pub(crate) fn arch(&self) -> &'static dyn Arch {

@@ -65,7 +65,8 @@ impl Process {
 pub struct Memory {
     /// Zones that have memory.
     pub zones: Vec<Zone>,
-    /// Counters that the kernel has, by the names of `/proc/vmstat`, with the per-CPU parts.
+    /// Counters that the kernel has, by the names of `/proc/vmstat`, with the per-CPU parts: pages, or KiB where the name
+    /// [says so](is_kib).
     pub counters: Vec<(&'static str, u64)>,
     /// Managed pages that no counter explains: allocated by drivers and the kernel itself.
     pub unaccounted: Option<i64>,
@@ -115,6 +116,11 @@ const COUNTERS: [(&str, &str); 18] = [
     ("NR_ISOLATED_FILE", "nr_isolated_file"),
     ("NR_VMALLOC", "nr_vmalloc"),
 ];
+
+/// Whether a counter of `/proc/vmstat` counts KiB in place of pages.
+pub fn is_kib(counter: &str) -> bool {
+    counter.ends_with("_kb")
+}
 
 /// Reads everything about memory.
 pub fn memory(machine: &Machine<'_>, tasks: &Tasks) -> Memory {

@@ -61,6 +61,6 @@ fn cache(machine: &Machine<'_>, object: &Object<'_>, nodes: u64) -> Result<Cache
         object_size: object.number("object_size")?,
         objects,
         slabs,
-        bytes: slabs.saturating_mul(4096 << order.min(16)),
+        bytes: machine.page_size().bytes_of(slabs.saturating_mul(1 << order.min(16))),
     })
 }

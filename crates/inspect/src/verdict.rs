@@ -23,7 +23,6 @@ const STUCK_REQUEST: f64 = 10.0;
 const STUCK_QUEUE: f64 = 5.0;
 /// Functions of a stack in one line.
 const FRAMES: usize = 6;
-const PAGE: u64 = 4096;
 /// Seconds from which a blocked task is worth a finding.
 const LONG_WAIT: f64 = 5.0;
 
@@ -164,11 +163,11 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Kind::OomPanic => {
             let (managed, free) = facts.memory.total();
-            let [managed, free] = [managed, free].map(|pages| bytes(pages.saturating_mul(PAGE)));
+            let [managed, free] = [managed, free].map(|pages| bytes(facts.system.bytes(pages)));
             let kills = counted(death.oom_kills as u64, "OOM kill");
             evidence.push(format!("{free} of {managed} free, {kills} in the log"));
             if let Some(largest) = facts.memory.processes.first() {
-                let size = bytes(largest.rss().saturating_mul(PAGE));
+                let size = bytes(facts.system.bytes(largest.rss()));
                 evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
             }
             ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory".to_owned())
@@ -296,16 +295,17 @@ fn suspended(facts: &Facts<'_>) -> Option<Finding> {
 
 /// More areas wait for a purge than the kernel lets wait (`lazy_max_pages()`: 32 MiB for each power of two of CPUs).
 fn backlog(facts: &Facts<'_>) -> Option<Finding> {
-    const STEP_PAGES: u64 = (32 << 20) / 4096;
+    const STEP: u64 = 32 << 20;
     let pages = facts.vmalloc?.backlog_pages?;
-    let most = u64::from((facts.system.cpus as u64).checked_ilog2()? + 1) * STEP_PAGES;
-    let mib = |pages: u64| pages / 256;
-    (pages > most).then(|| {
+    let backlog = facts.system.bytes(pages);
+    let most = u64::from((facts.system.cpus as u64).checked_ilog2()? + 1) * STEP;
+    let mib = |bytes: u64| bytes >> 20;
+    (backlog > most).then(|| {
         finding(
             68,
             format!(
                 "{} MiB of vmalloc areas are freed but not purged, more than the limit of {} MiB",
-                mib(pages),
+                mib(backlog),
                 mib(most)
             ),
             vec![format!(
@@ -346,8 +346,8 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
                 "node {} {}: {} free, low watermark {}",
                 low.node,
                 low.name,
-                bytes(low.free.saturating_mul(PAGE)),
-                bytes(low.watermarks[1].saturating_mul(PAGE))
+                bytes(facts.system.bytes(low.free)),
+                bytes(facts.system.bytes(low.watermarks[1]))
             ),
         ],
         "pagehaul triage DUMP --section memory",
@@ -362,7 +362,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
         .iter()
         .filter(|zone| zone.free < zone.watermarks[0])
         .map(|zone| {
-            let [free, min] = [zone.free, zone.watermarks[0]].map(|pages| bytes(pages.saturating_mul(PAGE)));
+            let [free, min] = [zone.free, zone.watermarks[0]].map(|pages| bytes(facts.system.bytes(pages)));
             format!("node {} {}: {free} free, min watermark {min}", zone.node, zone.name)
         })
         .collect();

@@ -8,7 +8,9 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use pagehaul_synth::{Era, Inside, Machine, Message, Noise, Task};
+use pagehaul_present::number::bytes;
+use pagehaul_synth::{Arm64, Era, Inside, Machine, Message, Noise, Task};
+use serde_json::Value;
 use setup::{BINARY, Setup};
 
 fn task(pid: u32, comm: &str, state: u32, ran: u64, stack: &[&'static str]) -> Task {
@@ -135,6 +137,83 @@ fn a_backlog_of_vmalloc_areas_is_a_finding() {
         "{said}"
     );
     assert!(said.contains("free memory is below the min watermark in every zone"), "{said}");
+}
+
+/// An arm64 machine with free blocks of 48 pages, which its zone counts.
+fn with_pages_of(layout: Arm64, inside: &mut Inside) -> Setup {
+    let mut machine = Machine::arm64(Era::V6_12, layout);
+    let pfn = |paddr: u64| paddr >> layout.page_shift;
+    machine.buddy(pfn(0x4300_0000), 5).buddy(pfn(0x4380_0000), 4);
+    inside.free = 48;
+    machine.inside(pfn(0x4400_0000), inside);
+    Setup::new(&mut machine)
+}
+
+#[test]
+fn pages_of_every_size_count_with_their_bytes() {
+    for layout in [Arm64::V48, Arm64::K16_V47, Arm64::K64_V48] {
+        let page = 1_u64 << layout.page_shift;
+        let mut inside = inside();
+        // As much as the kernel lets wait on 2 CPUs.
+        inside.backlog = (64 << 20) / page;
+        let setup = with_pages_of(layout, &mut inside);
+        let json = |arguments: &[&str]| -> Value { serde_json::from_str(&setup.succeeds(arguments)).unwrap() };
+        let report = json(&["triage", "--json", "vmcore"]);
+        // `pages` counts struct pages.
+        let pages = json(&["pages", "--json", "vmcore"]);
+        let classes = pages["classes"].as_array().unwrap();
+        let free = classes.iter().find(|of| of["class"] == "free").unwrap()["pages"].as_u64().unwrap();
+        assert_eq!((pages["page_size"].as_u64(), free), (Some(page), 48));
+        let zone = &report["memory"]["zones"][0];
+        assert_eq!(zone["free"], free);
+
+        let said = setup.succeeds(&["triage", "--section", "memory", "--section", "verdict", "vmcore"]);
+        for expected in [
+            format!("{} managed, {} free,", bytes(page << 18), bytes(48 * page)),
+            format!("{} anonymous, {} file,", bytes(10_000 * page), bytes(20_000 * page)),
+            format!("{} freed but not purged", bytes(64 << 20)),
+            format!("node 0 DMA32: {} free, min watermark {}", bytes(48 * page), bytes(1000 * page)),
+        ] {
+            assert!(said.contains(&expected), "{expected}: {said}");
+        }
+        assert!(!said.contains("more than the limit"), "{said}");
+        assert_eq!(report["slab"][0]["bytes"], 900 * page);
+        let html = setup.succeeds(&["triage", "--html", "report.html", "vmcore"]);
+        assert_eq!(html, "report.html: written\n");
+        let html = fs::read_to_string(setup.path("report.html")).unwrap();
+        assert!(html.contains(&format!("free of {}", bytes(page << 18))), "{html}");
+
+        // 64 MiB more than the limit, and processes have grown.
+        inside.backlog *= 2;
+        inside.tasks[0].pages = Some(5000);
+        let later = with_pages_of(layout, &mut inside);
+        let said = later.succeeds(&["triage", "vmcore"]);
+        let expected = "128 MiB of vmalloc areas are freed but not purged, more than the limit of 64 MiB";
+        assert!(said.contains(expected), "{said}");
+        assert!(said.contains(&format!("init/1 {}", bytes(5000 * page))), "{said}");
+        assert_eq!(report["system"]["page_size"], page);
+    }
+}
+
+#[test]
+fn dumps_with_pages_of_other_sizes_are_compared_in_bytes() {
+    let setup = with_pages_of(Arm64::V48, &mut inside());
+    let after = with_pages_of(Arm64::K16_V47, &mut inside());
+    fs::copy(after.path("vmcore"), setup.path("after")).unwrap();
+    let changes: Value =
+        serde_json::from_str(&setup.succeeds(&["triage", "diff", "--json", "vmcore", "after"])).unwrap();
+    let of = |section: &str, name: &str| {
+        let rows = changes[section].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name);
+        let row = row.unwrap_or_else(|| panic!("{section}: {name} in {changes}"));
+        [&row["before"], &row["after"]].map(|value| value.as_u64().unwrap())
+    };
+    assert_eq!(of("memory", "node 0 DMA32 free"), [48 << 12, 48 << 14]);
+    assert_eq!(of("memory", "nr_inactive_anon"), [10_000 << 12, 10_000 << 14]);
+    assert_eq!(of("slab", "dentry"), [400 << 12, 400 << 14]);
+    assert_eq!(of("vmalloc", "freed but not purged"), [12 << 12, 12 << 14]);
+    let said = setup.succeeds(&["triage", "diff", "vmcore", "after"]);
+    assert!(said.contains(&bytes(10_000 << 14)), "{said}");
 }
 
 /// Runs `triage` with at most so many KiB of memory and a minute of CPU. It has to end by itself, with a report or an error.

@@ -29,9 +29,9 @@ impl PageSize {
         1 << self.shift
     }
 
-    /// Bytes of `pages` pages.
+    /// Bytes of `pages` pages; more than 2^64 count as the largest number.
     pub const fn bytes_of(self, pages: u64) -> u64 {
-        pages << self.shift
+        pages.saturating_mul(1 << self.shift)
     }
 
     /// How many pages of [`PAGE_SIZE`] a page consists of: 1, 2, 4, 8 or 16.

@@ -45,10 +45,19 @@ pub struct MachineInfo {
     pub big_endian: bool,
     /// Number of CPUs.
     pub cpus: Option<u32>,
+    /// Bytes of a page. Text does not say.
+    pub page_size: Option<u32>,
     /// The recorded command line; empty if there was none.
     pub command: Vec<String>,
     /// Kernel settings that affect reclaim, by file name.
     pub settings: BTreeMap<String, String>,
+}
+
+impl MachineInfo {
+    /// Returns the bytes of `pages` pages; of 4 KiB where the trace does not say how large they are.
+    pub fn bytes(&self, pages: u64) -> u64 {
+        pages.saturating_mul(self.page_size.map_or(4096, u64::from))
+    }
 }
 
 /// Origin of a trace.

@@ -23,6 +23,8 @@ const EVENTS: [&str; 3] = ["alloc_vmap_area", "free_vmap_area_noflush", "purge_v
 pub struct Interval {
     /// Length of the interval.
     pub seconds: f64,
+    /// Bytes of a page.
+    pub page_size: u64,
     /// Counts of events.
     #[serde(flatten)]
     pub counts: Counts,
@@ -122,6 +124,7 @@ impl Monitor {
         let lost_events = lost - std::mem::replace(&mut self.lost, lost);
         Ok(Interval {
             seconds,
+            page_size: rustix::param::page_size() as u64,
             counts,
             purge_sizes,
             purge_times,
@@ -176,13 +179,14 @@ pub fn record(
     Ok(Recorder::start(instance, (file, path), &options)?.into())
 }
 
-/// Reads a trace up to `intervals.duration`, split into `intervals.interval` if given.
+/// Reads a trace of a machine with pages of `page_size` bytes, up to `intervals.duration`, split into `intervals.interval` if given.
 ///
 /// # Errors
 /// [`VmallocError`] if the trace cannot be read or has no vmalloc events.
 pub fn read_trace(
     source: &mut dyn EventSource,
     symbols: Symbols,
+    page_size: u64,
     intervals: Intervals,
 ) -> Result<Vec<Interval>, VmallocError> {
     let mut activity = Activity::new(symbols);
@@ -196,6 +200,7 @@ pub fn read_trace(
         let seconds = to.saturating_sub(from) as f64 / 1e9;
         all.push(Interval {
             seconds,
+            page_size,
             counts,
             purge_sizes,
             purge_times: None,

@@ -10,7 +10,6 @@ use crate::usage::{NamedTotal, Usage};
 
 /// Callers and tasks shown.
 const TOP: usize = 10;
-const PAGE: u64 = 4096;
 
 impl Usage {
     /// Formats the usage.
@@ -34,7 +33,9 @@ impl Usage {
         );
         let mut nodes = Table::new(["node", "pages", "size"]);
         nodes.rows(
-            self.nodes.iter().map(|(node, pages)| [node.to_string(), pages.to_string(), page_bytes(*pages)]),
+            self.nodes.iter().map(|(node, pages)| {
+                [node.to_string(), pages.to_string(), page_bytes(*pages, self.page_size)]
+            }),
         );
         let nodes = if self.nodes.len() > 1 { format!("\n{nodes}") } else { String::new() };
         let mut callers = Table::new(["size", "areas", "caller"]).left([2]);
@@ -87,8 +88,8 @@ pub fn interval_row(interval: &Interval) -> String {
         bytes_short(counts.allocated.bytes),
         per_second(counts.freed),
         counts.failed.areas,
-        or_dash(counts.lazy_pages.map(page_bytes)),
-        page_bytes(counts.lazy_peak_pages),
+        or_dash(counts.lazy_pages.map(|pages| page_bytes(pages, interval.page_size))),
+        page_bytes(counts.lazy_peak_pages, interval.page_size),
         or_dash(limit.map(|limit| format!("{:.0}", counts.lazy_peak_pages as f64 / limit as f64 * 100.0))),
         per_second(counts.purges),
         or_dash(counts.purged.checked_div(counts.purges).map(|mean| mean.to_string())),
@@ -104,6 +105,7 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
     let mut times: Option<Histogram> = None;
     let mut sizes: Option<Histogram> = None;
     let (mut callers, mut tasks) = (Vec::new(), Vec::new());
+    let page_size = intervals.first().map_or(0, |interval| interval.page_size);
     let (mut seconds, mut lost, mut peak, mut limit, mut failed) = (0.0, 0, 0, None, 0);
     let merge = |all: &mut Option<Histogram>, one: &Histogram| match all {
         Some(all) => all.merge(one),
@@ -123,8 +125,8 @@ pub fn summary(intervals: &[Interval], purge_function: Option<&str>) -> String {
         failed += interval.counts.failed.areas;
     }
     let mut line = |text: String| out.push_str(&(text + "\n"));
-    let of_limit = limit.map_or_else(String::new, |limit| format!(" of {}", page_bytes(limit)));
-    line(format!("\nbacklog peak {}{of_limit}", page_bytes(peak)));
+    let of_limit = limit.map_or_else(String::new, |limit| format!(" of {}", page_bytes(limit, page_size)));
+    line(format!("\nbacklog peak {}{of_limit}", page_bytes(peak, page_size)));
     if let Some((first, end)) = intervals.iter().rev().find_map(|interval| interval.counts.range) {
         let size = bytes_short(end.saturating_sub(first));
         line(format!("areas are allocated from {first:#x} to {end:#x} ({size})"));
@@ -190,6 +192,35 @@ fn kib(kib: u64) -> String {
     bytes_short(kib.saturating_mul(1024))
 }
 
-fn page_bytes(pages: u64) -> String {
-    bytes_short(pages.saturating_mul(PAGE))
+fn page_bytes(pages: u64, page_size: u64) -> String {
+    bytes_short(pages.saturating_mul(page_size))
+}
+
+#[cfg(test)]
+mod tests {
+    use pagehaul_latency::Unit;
+
+    use super::*;
+    use crate::{Areas, Counts};
+
+    #[test]
+    fn bytes_follow_from_the_size_of_pages() {
+        for (page_size, backlog, of_node) in [(4 << 10, "1.0M", "12.0K"), (64 << 10, "16.0M", "192.0K")] {
+            let counts = Counts { lazy_pages: Some(256), lazy_peak_pages: 256, ..Counts::default() };
+            let interval = Interval {
+                seconds: 1.0,
+                page_size,
+                counts,
+                purge_sizes: Histogram::new(Unit::Microseconds, None),
+                purge_times: None,
+                used_kib: None,
+                lost_events: 0,
+            };
+            let summary = summary(&[interval], None);
+            assert!(summary.contains(&format!("backlog peak {backlog}")), "{summary}");
+            let areas = "0x0000000000001000-0x0000000000042000 266240 a+0x1/0x2 pages=4 vmalloc N0=3 N1=1\n";
+            let text = Usage::new(&Areas::parse(areas).unwrap(), "", page_size).text();
+            assert!(text.contains(of_node), "{text}");
+        }
+    }
 }

@@ -20,6 +20,8 @@ pub struct Usage {
     pub kinds: BTreeMap<&'static str, AreaTotal>,
     /// By allocating function, largest first.
     pub callers: Vec<NamedTotal>,
+    /// Bytes of a page.
+    pub page_size: u64,
     /// Pages by NUMA node.
     pub nodes: BTreeMap<u32, u64>,
     /// The address range in use, unless the kernel hashes addresses.
@@ -76,13 +78,14 @@ impl Usage {
             }
             other => other?,
         };
-        Ok(Self::new(&Areas::parse(&info)?, &read("/proc/meminfo", "")?))
+        let page_size = rustix::param::page_size() as u64;
+        Ok(Self::new(&Areas::parse(&info)?, &read("/proc/meminfo", "")?, page_size))
     }
 
-    /// Evaluates a list of areas and the text of `/proc/meminfo`.
-    pub fn new(areas: &Areas, meminfo: &str) -> Self {
+    /// Evaluates a list of areas and the text of `/proc/meminfo` of a machine with pages of `page_size` bytes.
+    pub fn new(areas: &Areas, meminfo: &str, page_size: u64) -> Self {
         let total_kib = field(meminfo, "VmallocTotal");
-        let mut usage = Self { total_kib, used_kib: field(meminfo, "VmallocUsed"), ..Self::default() };
+        let mut usage = Self { total_kib, page_size, used_kib: field(meminfo, "VmallocUsed"), ..Self::default() };
         let mut callers: BTreeMap<&str, AreaTotal> = BTreeMap::new();
         for area in &areas.list {
             usage.kinds.entry(area.kind.name()).or_default().add(area.size);
@@ -161,7 +164,7 @@ mod tests {
 0xffffffffc0000000-0xffffffffc0002000 8192 c+0x9/0xa pages=1 vmalloc N0=1
 ";
         let meminfo = "MemTotal: 1 kB\nVmallocTotal:   1024 kB\nVmallocUsed:  32 kB\nVmallocChunk: 0 kB\n";
-        let usage = Usage::new(&Areas::parse(text).unwrap(), meminfo);
+        let usage = Usage::new(&Areas::parse(text).unwrap(), meminfo, 4096);
         assert_eq!((usage.total_kib, usage.used_kib), (1024, 32));
         assert_eq!(usage.callers[0].name, "a");
         assert_eq!(usage.callers[0].total, AreaTotal { areas: 2, bytes: 40_960 });
@@ -177,7 +180,7 @@ mod tests {
         let text = include_str!("../tests/data/vmallocinfo-6.12.txt");
         let areas = Areas::parse(text).unwrap();
         assert!(!areas.hashed);
-        let usage = Usage::new(&areas, include_str!("../tests/data/meminfo-6.12.txt"));
+        let usage = Usage::new(&areas, include_str!("../tests/data/meminfo-6.12.txt"), 4096);
         let count = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u64;
         assert_eq!(usage.kind(AreaKind::Vmalloc).areas, count(" vmalloc"));
         assert_eq!(usage.kind(AreaKind::Ioremap).areas, count(" ioremap"));
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn nothing_is_not_an_error() {
-        let usage = Usage::new(&Areas::parse("").unwrap(), "");
+        let usage = Usage::new(&Areas::parse("").unwrap(), "", 4096);
         assert!(usage.space.is_none() && usage.callers.is_empty());
     }
 }

@@ -80,6 +80,7 @@ def with_drgn(pagehaul, core, vmlinux, report):
             {m.name.string_().decode() for m in for_each_module(prog)})
     slab(prog, report)
     zones(prog, report)
+    in_bytes(prog, pagehaul, core, report)
     areas = sum(1 for _ in for_each_vmap_area(prog))
     row("vmalloc areas", min(areas, report["vmalloc"]["areas"]), max(areas, report["vmalloc"]["areas"]))
     network(prog, report)
@@ -262,6 +263,29 @@ def zones(prog, report):
             {z["name"]: (z["managed"], *z["watermarks"]) for z in report["memory"]["zones"]}, theirs)
     sums = {z["name"]: sum(free << order for order, free in enumerate(z["orders"])) for z in report["memory"]["zones"]}
     compare("zones (free = free lists)", {z["name"]: z["free"] for z in report["memory"]["zones"]}, sums)
+
+
+def in_bytes(prog, pagehaul, core, report):
+    """Compares bytes with those of drgn's page size, and free memory with what `pages` says of the same dump."""
+    page_size = prog["PAGE_SIZE"].value_()
+    row("page size", int(report["system"]["page_size"] == page_size), 1)
+    pages = json.loads(subprocess.run([pagehaul, "pages", "--json", core], check=True, capture_output=True).stdout)
+    counted = sum(of["pages"] for of in pages["classes"] if of["class"] == "free") * pages["page_size"]
+    printed = subprocess.run([pagehaul, "triage", "--section", "memory", core], check=True, capture_output=True, text=True).stdout
+    units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+    def printed_bytes(name):
+        number, unit = re.search(rf"([0-9.]+) ([KMG]?i?B) {name}[,\n]", printed).groups()
+        return float(number) * units[unit]
+
+    # One decimal place is printed; pages on per-CPU lists are free in zones only.
+    row("free bytes as pages counts them", int(abs(printed_bytes("free") - counted) < 0.02 * counted), 1)
+    managed = sum(zone["managed"] for zone in report["memory"]["zones"]) * page_size
+    row("managed bytes", int(abs(printed_bytes("managed") - managed) < 0.01 * managed), 1)
+    orders = {cache.name.string_().decode(): cache.oo.x.value_() >> 16
+              for cache in list_for_each_entry("struct kmem_cache", prog["slab_caches"].address_of_(), "list")}
+    compare("slab caches (bytes)", {c["name"]: c["bytes"] for c in report["slab"]},
+            {c["name"]: c["slabs"] * (page_size << orders.get(c["name"], 0)) for c in report["slab"]})
 
 
 def filtered(pagehaul, core, report, scratch):

@@ -61,7 +61,7 @@ fn memory_state(memory: &Memory, vmalloc: Option<&Vmalloc>, key: &Key) -> Table 
     }
     let mut all = |item, value, unit| rows.push((-1, None, item, value, unit));
     for (item, value) in &memory.counters {
-        all(item, long(*value), if item.ends_with("_kb") { "KiB" } else { "pages" });
+        all(item, long(*value), if pagehaul_inspect::is_kib(item) { "KiB" } else { "pages" });
     }
     if let Some(pages) = memory.unaccounted {
         all("unaccounted", pages, "pages");

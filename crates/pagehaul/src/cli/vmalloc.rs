@@ -98,7 +98,8 @@ fn show_trace(tracing: &TracingArguments, path: &Path) -> anyhow::Result<()> {
     Sandbox::default().enter();
     let mut trace = TraceFile::from_input(input)?;
     let symbols = trace.info().symbols.clone();
-    let intervals = read_trace(&mut trace, symbols, tracing.intervals());
+    let page_size = trace.info().machine.bytes(1);
+    let intervals = read_trace(&mut trace, symbols, page_size, tracing.intervals());
     let intervals = intervals.with_context(|| path.display().to_string())?;
     for (at, interval) in intervals.iter().enumerate() {
         print(tracing, interval, at == 0, None)?;

@@ -19,6 +19,8 @@ class System:
     """The machine."""
 
     release: str
+    page_size: int
+    """Bytes of a page, of which the report counts memory."""
     cpus: int
     taints: List[Taint]
     version: Optional[str] = None

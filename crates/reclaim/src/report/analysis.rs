@@ -1,6 +1,6 @@
 //! From a recording to models, and from models to a report.
 
-use pagehaul_trace::{Event, EventSource, Origin, Run, TraceError, TraceFile, TraceInfo};
+use pagehaul_trace::{Event, EventSource, MachineInfo, Origin, Run, TraceError, TraceFile, TraceInfo};
 
 use super::context::{Context, Sample, ms};
 use super::document::{CommandResult, LostReport, Report, SourceInfo, Stalls, TimelineReport};
@@ -87,7 +87,7 @@ fn read(
         sections: rows::sections(&context, &samples),
         stalls: stalls(&whole),
         tables: tables::all(&whole, &context, info),
-        timeline: timeline(&whole, timed_runs),
+        timeline: timeline(&whole, &info.machine, timed_runs),
         checks: check::all(&whole, &context, vmstat.as_ref(), pressure),
         pressure,
         lost: LostReport {
@@ -199,10 +199,10 @@ fn stalls(model: &Model) -> Vec<Stalls> {
     stalls.collect()
 }
 
-fn timeline(model: &Model, runs: &[Run]) -> TimelineReport {
+fn timeline(model: &Model, machine: &MachineInfo, runs: &[Run]) -> TimelineReport {
     let slice = model.timeline.slice_ns.max(1) as f64;
     let share = |ns: u64| ns as f64 / slice;
-    let mib_s = |pages: u64| pages as f64 * 4096.0 / (1 << 20) as f64 / (slice / 1e9);
+    let mib_s = |pages: u64| machine.bytes(pages) as f64 / (1 << 20) as f64 / (slice / 1e9);
     let slices = &model.timeline.slices;
     let since = |ns: u64| ns.saturating_sub(model.begin_ns) as f64 / 1e9;
     TimelineReport {
@@ -247,4 +247,26 @@ fn warnings(report: &Report, whole: &Model, context: &Context, runs: &[Run], tim
         warnings.push(format!("{failed} of {} runs of the command failed", runs.len()));
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TimeSlice;
+
+    #[test]
+    fn reclaimed_bytes_follow_from_the_size_of_pages() {
+        let mut model = Model::default();
+        model.timeline.slice_ns = 1_000_000_000;
+        model.timeline.slices =
+            vec![TimeSlice { kswapd_reclaimed: 512, task_reclaimed: 256, ..TimeSlice::default() }];
+        let rates = |page_size| {
+            let found = timeline(&model, &MachineInfo { page_size, ..MachineInfo::default() }, &[]);
+            [found.kswapd_mib_s, found.task_mib_s].concat()
+        };
+        assert_eq!(rates(Some(4 << 10)), [2.0, 1.0]);
+        assert_eq!(rates(Some(16 << 10)), [8.0, 4.0]);
+        assert_eq!(rates(Some(64 << 10)), [32.0, 16.0]);
+        assert_eq!(rates(None), [2.0, 1.0]);
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) fn open(input: Input) -> Result<BinaryTrace<CpuData>, TraceError> {
     let big_endian = cursor.u8("the byte order")? != 0;
     cursor.set_big_endian(big_endian);
     cursor.u8("the size of long")?;
-    cursor.u32("the page size")?;
+    let page_size = cursor.u32("the page size")?;
     let (mut metadata, codec, number) = match version.as_str() {
         "6" => (v6::read(&input, &mut cursor, big_endian)?, Codec::None, 6),
         "7" => {
@@ -31,6 +31,7 @@ pub(crate) fn open(input: Input) -> Result<BinaryTrace<CpuData>, TraceError> {
         }
     };
     metadata.info.origin = Origin::TraceDat(number);
+    metadata.info.machine.page_size = Some(page_size).filter(|size| size.is_power_of_two());
     let Some(mut layout) = metadata.layout else {
         return Err(input.format_error(0, "it has no header_page: the file is truncated or damaged"));
     };

@@ -121,7 +121,7 @@ impl Machine {
     /// Puts `inside` into pages from `pfn`. Returns how many.
     pub fn inside(&mut self, pfn: u64, inside: &Inside) -> u64 {
         let base = self.setup.page_offset();
-        let start = pfn * PAGE as u64;
+        let start = pfn * self.setup.page_bytes();
         let mut arena = Arena { base, next: start, pages: BTreeMap::new() };
         let text = self.setup.text();
         let mut functions: Vec<&str> = FUNCTIONS[..3].to_vec();
@@ -237,12 +237,17 @@ impl Machine {
             let at = put(bytes);
             self.setup.info_edits.push((format!("SYMBOL({name})"), Some(format!("{at:x}"))));
         }
-        assert!(place <= template, "too many symbols");
+        let end = if self.setup.page_shift() == 12 { template } else { text + image_offset::LARGE_PGD };
+        assert!(place <= end, "too many symbols");
 
-        for (at, page) in arena.pages {
-            self.kernel(at).fill(at, Content::Bytes(Box::new(page)));
+        let end = arena.next.div_ceil(self.setup.page_bytes());
+        for pfn in pfn..end {
+            self.kernel(pfn);
         }
-        arena.next.div_ceil(PAGE as u64) - pfn
+        for (frame, bytes) in arena.pages {
+            self.frames.insert(frame, Content::Bytes(Box::new(bytes)));
+        }
+        end - pfn
     }
 }
 

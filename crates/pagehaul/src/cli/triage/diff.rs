@@ -8,7 +8,6 @@ use pagehaul_present::{Cell, Table, Tone};
 
 use super::text::{INNERMOST, stack_lines};
 
-const PAGE: u64 = 4096;
 /// Rows of each table, and stacks, that are shown; JSON has all.
 const FEW: usize = 15;
 
@@ -42,8 +41,7 @@ pub(super) fn text(difference: &Difference, [before, after]: [&str; 2]) -> Strin
             }
         }
     }
-    let of_pages = |pages: u64| bytes(pages.saturating_mul(PAGE));
-    changes("Memory", "counter", &difference.memory, of_pages, &mut out);
+    changes("Memory", "counter", &difference.memory, bytes, &mut out);
     changes("Slab", "cache", &difference.slab, bytes, &mut out);
     changes("vmalloc", "caller", &difference.vmalloc, bytes, &mut out);
     list("Modules", &difference.modules, &mut out);

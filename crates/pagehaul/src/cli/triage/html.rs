@@ -9,7 +9,6 @@ use pagehaul_present::time::{seconds, utc};
 
 use super::{Section, printable, text};
 
-const PAGE: u64 = 4096;
 const STYLE: &str = "pre { overflow-x: auto; margin: 0; font: 12.5px/1.45 ui-monospace, Menlo, \"DejaVu Sans Mono\", monospace; } \
                      ol { margin: 0; padding-left: 22px; } li { margin: 0 0 10px; } li b { font-size: 15px; }";
 
@@ -36,6 +35,7 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
     let (managed, free) = report.memory.total();
+    let size = |pages: u64| bytes(system.bytes(pages));
     let in_state = |letter| {
         let found = report.states.iter().find(|(state, _)| *state == letter);
         found.map_or(0, |(_, tasks)| *tasks as u64)
@@ -51,7 +51,7 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
             count(report.locks.cycles.len() as u64),
             "deadlocks".into(),
         ),
-        (Tone::Plain, bytes(free * PAGE), format!("free of {}", bytes(managed * PAGE))),
+        (Tone::Plain, size(free), format!("free of {}", size(managed))),
         (Tone::Plain, count(report.requests.len() as u64), "block requests in flight".into()),
     ];
     figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Detail, FrameName, NetDevice, Report, StackTrace, Task, TaskStack, Timers, chain};
+use pagehaul_inspect::{
+    Detail, FrameName, NetDevice, Report, StackTrace, Task, TaskStack, Timers, chain, is_kib,
+};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, counted};
 use pagehaul_present::time::{seconds, utc};
@@ -18,7 +20,6 @@ const ROWS: usize = 10;
 const MAPPINGS: usize = 32;
 /// Frames of a stack in one line.
 pub(super) const INNERMOST: usize = 4;
-const PAGE: u64 = 4096;
 
 /// Writing to a string does not fail.
 macro_rules! put {
@@ -253,11 +254,11 @@ fn holder_place(report: &Report, pid: u32) -> Option<String> {
 
 fn memory(report: &Report, out: &mut String, full: bool) {
     let memory = &report.memory;
+    let size = |pages: u64| bytes(report.system.bytes(pages));
     let (managed, free) = memory.total();
-    let mut facts =
-        vec![format!("{} managed", bytes(managed * PAGE)), format!("{} free", bytes(free * PAGE))];
+    let mut facts = vec![format!("{} managed", size(managed)), format!("{} free", size(free))];
     let per_cpu: u64 = memory.zones.iter().map(|zone| zone.per_cpu).sum();
-    facts.push(format!("{} on per-CPU lists", bytes(per_cpu * PAGE)));
+    facts.push(format!("{} on per-CPU lists", size(per_cpu)));
     let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).sum::<u64>();
     for (name, counters) in [
         ("anonymous", &["nr_inactive_anon", "nr_active_anon"][..]),
@@ -267,10 +268,10 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         ("dirty", &["nr_dirty"]),
         ("writeback", &["nr_writeback"]),
     ] {
-        facts.push(format!("{} {name}", bytes(sum(counters) * PAGE)));
+        facts.push(format!("{} {name}", size(sum(counters))));
     }
     if let Some(unaccounted) = memory.unaccounted.filter(|pages| *pages > 0) {
-        facts.push(format!("{} unaccounted", bytes(unaccounted as u64 * PAGE)));
+        facts.push(format!("{} unaccounted", size(unaccounted as u64)));
     }
     put!(out, "\nMemory: {}", facts.join(", "));
     let mut table = Table::new(["zone (pages)", "managed", "free", "per-CPU lists", "min", "low", "high"]);
@@ -287,7 +288,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     if !full {
         let largest = memory.processes.iter().take(3);
         let largest: Vec<String> =
-            largest.map(|it| format!("{}/{} {}", it.comm, it.pid, bytes(it.rss() * PAGE))).collect();
+            largest.map(|it| format!("{}/{} {}", it.comm, it.pid, size(it.rss()))).collect();
         if !largest.is_empty() {
             put!(out, "  largest processes: {}", largest.join(", "));
         }
@@ -303,7 +304,10 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     }
     put!(out, "\n{}", table.to_string().trim_end());
     let mut table = Table::new(["counter", "pages"]);
-    table.rows(memory.counters.iter().map(|(name, value)| [(*name).to_owned(), count(*value)]));
+    table.rows(memory.counters.iter().map(|(name, value)| {
+        let unit = if is_kib(name) { " KiB" } else { "" };
+        [(*name).to_owned(), count(*value) + unit]
+    }));
     if let Some((total, free)) = memory.swap {
         table.row(["swap total".to_owned(), count(total)]);
         table.row(["swap free".to_owned(), count(free)]);
@@ -312,7 +316,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     let mut table = Table::new(["process", "pid", "resident", "anonymous", "file", "shared memory", "swap"]);
     for process in &memory.processes {
         let sizes = [process.rss(), process.anon, process.file, process.shmem, process.swap];
-        let sizes = sizes.map(|pages| bytes(pages * PAGE));
+        let sizes = sizes.map(|pages| size(pages));
         table.row([vec![process.comm.clone(), process.pid.to_string()], sizes.to_vec()].concat());
     }
     put!(out, "\n{}", table.to_string().trim_end());
@@ -330,7 +334,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     if let Some(vmalloc) = &report.vmalloc {
         let backlog = vmalloc.backlog_pages.map_or_else(
             || "unknown backlog".to_owned(),
-            |pages| format!("{} freed but not purged", bytes(pages * PAGE)),
+            |pages| format!("{} freed but not purged", size(pages)),
         );
         put!(out, "\nvmalloc: {} areas, {}, {backlog}", count(vmalloc.areas), bytes(vmalloc.bytes));
         let mut table = Table::new(["caller", "bytes", "areas"]);
