@@ -49,9 +49,15 @@ impl Store {
             }
             ("POST", _) if query.contains("uploadId=") => {
                 self.objects.insert(path.to_owned(), self.parts.remove(path).unwrap());
-                Response::status(200, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+                Response::status(
+                    200,
+                    "<CompleteMultipartUploadResult><ETag>e-1</ETag></CompleteMultipartUploadResult>",
+                )
             }
-            ("POST", _) => Response::status(200, "<UploadId>u1</UploadId>"),
+            ("POST", _) => Response::status(
+                200,
+                "<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>",
+            ),
             (other, _) => panic!("{other}"),
         }
     }

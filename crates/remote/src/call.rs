@@ -2,6 +2,8 @@
 
 use rusty_s3::Method;
 
+use crate::answer::Expected;
+
 /// Bytes of an answer that is not part of an object.
 const MOST_ANSWER: u64 = 4 << 20;
 
@@ -16,6 +18,8 @@ pub(crate) struct Call<'a> {
     /// Names in lower case and values, by name.
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: Option<&'a [u8]>,
+    /// Which answer is a yes.
+    pub(crate) expected: Expected,
     /// How much of the answer is read.
     pub(crate) most: u64,
     /// Whether the caller can use an answer that is cut.
@@ -26,9 +30,10 @@ pub(crate) struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// A request for the object without a body.
-    pub(crate) fn new(method: Method, query: &'a [(&'a str, &'a str)]) -> Self {
+    pub(crate) fn new(method: Method, expected: Expected, query: &'a [(&'a str, &'a str)]) -> Self {
         Self {
             method,
+            expected,
             for_bucket: false,
             query,
             headers: &[],

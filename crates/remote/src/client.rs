@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use rusty_s3::Method;
-use ureq::http::{HeaderMap, Request, StatusCode};
+use ureq::http::{Request, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
+use crate::answer::{Expected, Reply};
 use crate::call::Call;
 use crate::location::Location;
 use crate::s3::S3Object;
-use crate::xml::element;
+use crate::xml::Element;
 use crate::{RemoteError, settings};
 
 /// Wait before the second try; each further one waits twice as long, up to the most.
@@ -30,8 +31,14 @@ const MOST_ERROR: u64 = 64 << 10;
 /// A clock that differs by less is not the reason why a request is refused.
 const SKEW: i64 = 60;
 
+/// How long a request is tried again whose answers are none that the protocol defines.
+const UNDEFINED: Duration = Duration::from_secs(20);
+
 /// How long requests are tried again after the last byte that came.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Root of the answer that lists parts.
+pub(crate) const LIST_OF_PARTS: &str = "ListPartsResult";
 
 /// What requests are for.
 pub(crate) enum Target {
@@ -50,26 +57,12 @@ pub(crate) struct Client {
     given_up: OnceLock<RemoteError>,
 }
 
-/// A response.
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Vec<u8>,
-    /// Why the body ended early, if it did.
-    pub(crate) cut: Option<String>,
-}
-
-impl Reply {
-    /// The value of a header; empty if there is none.
-    pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
-    }
-}
-
 /// Why one try failed.
-enum Failure {
+pub(crate) enum Failure {
     /// Another try may succeed, after some time.
     Transient(String, Duration),
+    /// The answer is none that the protocol defines. Another try may get one, for a short time only.
+    Undefined(String),
     /// The credentials are not valid.
     Credentials(RemoteError),
     Final(RemoteError),
@@ -114,42 +107,30 @@ impl Client {
             headers: &headers,
             most: end - start,
             takes_cut: true,
-            ..Call::new(Method::Get, &[])
+            ..Call::new(Method::Get, Expected::Range, &[])
         })
     }
 
     /// Sends a request until the server answers it.
     pub(crate) fn send(&self, call: Call<'_>) -> Result<Reply, RemoteError> {
-        let begin = Instant::now();
-        let mut wait = FIRST_WAIT;
-        let mut tries = 0;
+        let mut tries = self.tries();
         loop {
-            if let Some(error) = self.given_up.get() {
-                return Err(error.clone());
-            }
-            tries += 1;
             match self.try_once(call) {
                 Ok(reply) => return Ok(reply),
-                Err(Failure::Final(error) | Failure::Credentials(error)) => return Err(error),
-                Err(Failure::Transient(why, _)) if begin.elapsed() >= self.patience => {
-                    let error = RemoteError::Unreachable(format!("{why}; gave up at try {tries}"));
-                    return Err(self.given_up.get_or_init(|| error).clone());
-                }
-                Err(Failure::Transient(_, least)) => {
-                    if let Some(error) = call.check.and_then(|query| self.refusal(query)) {
-                        return Err(error);
-                    }
-                    thread::sleep(wait.max(least).min(MOST_WAIT));
-                    wait = (wait * 2).min(MOST_WAIT);
-                }
+                Err(failure) => tries.wait(failure, call.check)?,
             }
         }
+    }
+
+    /// Begins to try a request.
+    pub(crate) fn tries(&self) -> Tries<'_> {
+        Tries { client: self, begin: Instant::now(), wait: FIRST_WAIT, count: 0 }
     }
 
     /// Returns why the store refuses all further requests. A store that refuses a body closes the connection while the body is
     /// sent, and its answer is lost.
     fn refusal(&self, query: &[(&str, &str)]) -> Option<RemoteError> {
-        match self.try_once(Call::new(Method::Get, query)) {
+        match self.try_once(Call::new(Method::Get, Expected::List(LIST_OF_PARTS), query)) {
             Err(Failure::Credentials(error) | Failure::Final(error @ RemoteError::NotFound(_))) => {
                 Some(error)
             }
@@ -157,7 +138,11 @@ impl Client {
         }
     }
 
-    fn try_once(&self, call: Call<'_>) -> Result<Reply, Failure> {
+    /// Sends a request once.
+    pub(crate) fn try_once(&self, call: Call<'_>) -> Result<Reply, Failure> {
+        if let Some(error) = self.given_up.get() {
+            return Err(Failure::Final(error.clone()));
+        }
         let url = match &self.target {
             Target::Web(url) => url.clone(),
             Target::S3(object) => {
@@ -180,65 +165,68 @@ impl Client {
         let (parts, body) = sent.map_err(|error| failure(&error))?.into_parts();
         let limit = if parts.status.is_success() { call.most } else { MOST_ERROR };
         let (body, cut) = read(body, limit);
-        let reply = Reply { status: parts.status, headers: parts.headers, body, cut };
+        let is_object = call.expected == Expected::Range && parts.status.is_success();
+        let document = if is_object { None } else { Element::parse(&body) };
+        let reply = Reply { status: parts.status, headers: parts.headers, body, cut, document };
         match &reply.cut {
             Some(why) if reply.status.is_success() && !call.takes_cut => {
                 Err(Failure::Transient(why.clone(), Duration::ZERO))
             }
-            _ => self.judge(reply),
+            _ if call.expected.accepts(&reply) => Ok(reply),
+            _ => Err(self.judge(&reply, call.expected)),
         }
     }
 
-    /// Decides whether a response is an answer.
-    fn judge(&self, reply: Reply) -> Result<Reply, Failure> {
+    /// Decides what an answer means that is not a yes.
+    fn judge(&self, reply: &Reply, expected: Expected) -> Failure {
         let status = reply.status;
-        // An answer for callers, too: an empty object has no range.
-        if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
-            return Ok(reply);
-        }
-        let text = String::from_utf8_lossy(&reply.body);
-        let code = error_code(&text);
-        let code = code.as_str();
+        let code = reply.error_code();
         let answer = match code {
             "" => format!("the server answers {status}"),
             code => format!("the server answers {status}, {code}"),
         };
-        // A part that changed on its way is sent again.
-        let passes = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
-        if passes || matches!(status.as_u16(), 408 | 429) || matches!(code, "BadDigest" | "RequestTimeout") {
+        let is_transient = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        if is_transient || matches!(status.as_u16(), 408 | 429) || is_transient_code(code) {
             let after = reply.header("retry-after").parse().map_or(Duration::ZERO, Duration::from_secs);
-            return Err(Failure::Transient(answer, after));
+            return Failure::Transient(answer, after);
         }
         if let Target::S3(object) = &self.target {
             // Stores that find a signed URL too old or not valid yet answer AccessDenied; an answer to HEAD has no code.
             let may_be_clock = matches!(code, "RequestTimeTooSkewed" | "AccessDenied" | "");
             if may_be_clock && status == StatusCode::FORBIDDEN && self.set_clock(reply.header("date")) {
-                return Err(Failure::Transient(answer, Duration::ZERO));
+                return Failure::Transient(answer, Duration::ZERO);
             }
             if (is_about_credentials(code) || code == "AccessDenied") && object.renew() {
-                return Err(Failure::Transient(answer, Duration::ZERO));
+                return Failure::Transient(answer, Duration::ZERO);
             }
             // Some stores answer these with 400 or 404.
             if is_about_credentials(code) {
-                return Err(Failure::Credentials(RemoteError::Denied(format!(
+                return Failure::Credentials(RemoteError::Denied(format!(
                     "{answer}: {}",
                     advice(code, &self.target)
-                ))));
+                )));
             }
             let region = reply.header("x-amz-bucket-region");
             if !region.is_empty() && region != object.region() {
-                return Err(Failure::Final(RemoteError::Settings(format!(
+                return Failure::Final(RemoteError::Settings(format!(
                     "the bucket is in another region; set AWS_REGION={region}"
-                ))));
+                )));
             }
         }
-        Err(Failure::Final(match status {
-            StatusCode::NOT_FOUND | StatusCode::GONE => RemoteError::NotFound(answer),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+        Failure::Final(match (status, code) {
+            (StatusCode::NOT_FOUND | StatusCode::GONE, _) | (_, "NoSuchUpload" | "NoSuchBucket") => {
+                RemoteError::NotFound(answer)
+            }
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) | (_, "AccessDenied") => {
                 RemoteError::Denied(format!("{answer}: {}", advice(code, &self.target)))
             }
+            (StatusCode::PRECONDITION_FAILED, _) => RemoteError::exists(),
+            // Of success, but none that the protocol defines: from a proxy or a portal, or a failure that began late.
+            _ if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE => {
+                return Failure::Undefined(format!("{answer}; expected {}", expected.wanted()));
+            }
             _ => RemoteError::Unsupported(answer),
-        }))
+        })
     }
 
     fn now(&self) -> Timestamp {
@@ -254,9 +242,63 @@ impl Client {
     }
 }
 
+/// A request that is tried.
+pub(crate) struct Tries<'a> {
+    client: &'a Client,
+    begin: Instant,
+    wait: Duration,
+    count: u32,
+}
+
+impl Tries<'_> {
+    /// Waits for the next try. Fails if there is to be none: another one cannot succeed, or they took too long. A request without
+    /// a body, whose query is `check`, tells what the store refuses.
+    pub(crate) fn wait(
+        &mut self,
+        failure: Failure,
+        check: Option<&[(&str, &str)]>,
+    ) -> Result<(), RemoteError> {
+        self.count += 1;
+        let gave_up = |why| format!("{why}; gave up at try {}", self.count);
+        let least = match failure {
+            Failure::Final(error) | Failure::Credentials(error) => return Err(error),
+            Failure::Undefined(why) if self.begin.elapsed() >= self.client.patience.min(UNDEFINED) => {
+                return Err(RemoteError::Undefined(gave_up(why)));
+            }
+            Failure::Transient(why, _) if self.begin.elapsed() >= self.client.patience => {
+                let error = RemoteError::Unreachable(gave_up(why));
+                return Err(self.client.given_up.get_or_init(|| error).clone());
+            }
+            Failure::Undefined(_) => Duration::ZERO,
+            Failure::Transient(_, least) => least,
+        };
+        if let Some(error) = check.and_then(|query| self.client.refusal(query)) {
+            return Err(error);
+        }
+        thread::sleep(self.wait.max(least).min(MOST_WAIT));
+        self.wait = (self.wait * 2).min(MOST_WAIT);
+        Ok(())
+    }
+}
+
 /// Parses the value of a Date header: `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn http_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
+}
+
+/// Whether a store answers this code, with whatever status, where another try can succeed. A part that changed on its way is a bad
+/// digest; two requests for one object at a time are a conflict.
+fn is_transient_code(code: &str) -> bool {
+    matches!(
+        code,
+        "BadDigest"
+            | "ConditionalRequestConflict"
+            | "InternalError"
+            | "OperationAborted"
+            | "RequestTimeout"
+            | "ServiceUnavailable"
+            | "SlowDown"
+    )
 }
 
 /// Whether a store answers this code because of the credentials, whatever the request is.
@@ -275,14 +317,6 @@ fn advice(code: &str, target: &Target) -> &'static str {
         // Stores answer so for objects that do not exist, unless the credentials may list the bucket.
         _ => "there is no such object, or the credentials may not read it (s3:GetObject)",
     }
-}
-
-/// Returns the code of an error; empty if there is none.
-fn error_code(xml: &str) -> String {
-    // It becomes part of a message.
-    element(xml, "Code")
-        .filter(|code| code.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-        .unwrap_or_default()
 }
 
 fn read(body: Body, most: u64) -> (Vec<u8>, Option<String>) {
@@ -368,13 +402,5 @@ mod tests {
     fn dates_of_servers_are_understood() {
         assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT").map(Timestamp::as_second), Some(784_111_777));
         assert_eq!(http_date("yesterday"), None);
-    }
-
-    #[test]
-    fn codes_of_errors_are_found() {
-        let xml = "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>no</Message></Error>";
-        assert_eq!(error_code(xml), "AccessDenied");
-        assert_eq!(error_code("<Code>\x1b[31m</Code>"), "");
-        assert_eq!(error_code("<Code>"), "");
     }
 }

@@ -15,12 +15,22 @@ pub enum RemoteError {
     /// The server cannot do what is needed.
     #[error("{0}")]
     Unsupported(String),
+    /// The server answers, but nothing that the protocol defines.
+    #[error("{0}")]
+    Undefined(String),
     /// Another object has taken the place of the one that was opened.
     #[error("the object was replaced while it was read; start again")]
     Changed,
     /// The server cannot be reached, or fails again and again.
     #[error("{0}")]
     Unreachable(String),
+}
+
+impl RemoteError {
+    /// An upload whose object exists.
+    pub(crate) fn exists() -> Self {
+        Self::Denied("there is an object of this name, and none is replaced; choose another".to_owned())
+    }
 }
 
 impl From<RemoteError> for io::Error {
@@ -30,7 +40,7 @@ impl From<RemoteError> for io::Error {
             RemoteError::NotFound(_) => io::ErrorKind::NotFound,
             RemoteError::Denied(_) => io::ErrorKind::PermissionDenied,
             RemoteError::Unsupported(_) => io::ErrorKind::Unsupported,
-            RemoteError::Changed => io::ErrorKind::InvalidData,
+            RemoteError::Undefined(_) | RemoteError::Changed => io::ErrorKind::InvalidData,
             RemoteError::Unreachable(_) => io::ErrorKind::ConnectionAborted,
         };
         Self::new(kind, error)

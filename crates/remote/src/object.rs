@@ -4,7 +4,8 @@ use std::time::Duration;
 use ureq::http::StatusCode;
 
 use crate::RemoteError;
-use crate::client::{Client, PATIENCE, Reply};
+use crate::answer::Reply;
+use crate::client::{Client, PATIENCE};
 use crate::location::Location;
 
 /// Bytes that opening an object fetches: headers of a dump are in them.

@@ -121,6 +121,7 @@ fn respond(connection: &mut UnixStream, response: Result<Vec<u8>, RemoteError>) 
                 RemoteError::Unsupported(_) => 4,
                 RemoteError::Changed => 5,
                 RemoteError::Unreachable(_) => 6,
+                RemoteError::Undefined(_) => 7,
             };
             (kind, error.to_string().into_bytes())
         }
@@ -188,6 +189,7 @@ impl Fetcher {
             3 => RemoteError::Denied(text()),
             4 => RemoteError::Unsupported(text()),
             5 => RemoteError::Changed,
+            7 => RemoteError::Undefined(text()),
             _ => RemoteError::Unreachable(text()),
         })
     }

@@ -12,10 +12,11 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 use rusty_s3::Method;
 
 use crate::RemoteError;
+use crate::answer::Expected;
 use crate::call::Call;
-use crate::client::{Client, Reply};
+use crate::client::{Client, Failure, LIST_OF_PARTS};
 use crate::location::Location;
-use crate::xml::{element, elements};
+use crate::xml::Element;
 
 /// How long requests are tried again: a network that comes back, or a store that is restarted, does not cost the dump.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -80,14 +81,15 @@ impl Upload {
     fn with(client: Client, key: &str, part_size: u64) -> Result<Self, RemoteError> {
         // First, because an answer to HEAD cannot say that the clock is wrong.
         let query = [("prefix", key), ("uploads", "")];
-        let unfinished = match client.send(Call { for_bucket: true, ..Call::new(Method::Get, &query) }) {
-            Ok(reply) => unfinished(&text(&reply), key),
+        let list = Call::new(Method::Get, Expected::List("ListMultipartUploadsResult"), &query);
+        let unfinished = match client.send(Call { for_bucket: true, ..list }) {
+            Ok(reply) => reply.document.and_then(|document| unfinished(&document, key)),
             // Credentials that may only write: nothing is resumed.
             Err(RemoteError::Denied(_) | RemoteError::Unsupported(_)) => None,
             Err(error) => return Err(error),
         };
-        match client.send(Call { most: 0, ..Call::new(Method::Head, &[]) }) {
-            Ok(_) => return Err(exists()),
+        match client.send(Call::new(Method::Head, Expected::Head, &[])) {
+            Ok(_) => return Err(RemoteError::exists()),
             // Credentials that may only write cannot tell.
             Err(RemoteError::NotFound(_) | RemoteError::Denied(_)) => {}
             Err(error) => return Err(error),
@@ -101,11 +103,10 @@ impl Upload {
                 let headers =
                     [("x-amz-checksum-algorithm", "CRC64NVME"), ("x-amz-checksum-type", "FULL_OBJECT")];
                 let query = [("uploads", "")];
-                let call = Call { headers: &headers, body: Some(&[]), ..Call::new(Method::Post, &query) };
-                let reply = client.send(call)?;
-                let text = text(&reply);
-                let id = element(&text, "UploadId").ok_or_else(|| unexpected("names no upload"))?;
-                (id, BTreeMap::new())
+                let expected = Expected::Result("InitiateMultipartUploadResult", "UploadId");
+                let call =
+                    Call { headers: &headers, body: Some(&[]), ..Call::new(Method::Post, expected, &query) };
+                (client.send(call)?.text("UploadId").to_owned(), BTreeMap::new())
             }
         };
         Ok(Self { client, id, there, part_size })
@@ -125,7 +126,7 @@ impl Upload {
             let read = reader.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
             let (list, whole, uploaded) = sent?;
             read.map_err(|error| RemoteError::Unreachable(format!("the dump cannot be read: {error}")))?;
-            self.complete(&list, whole)?;
+            self.complete(&list, uploaded.bytes, &encode(whole))?;
             Ok(uploaded)
         })
     }
@@ -152,6 +153,7 @@ impl Upload {
                 }
                 None => self.put(number, &bytes, &sum)?,
             };
+            let etag = escape(&etag);
             list += &format!(
                 "<Part><ChecksumCRC64NVME>{sum}</ChecksumCRC64NVME><ETag>{etag}</ETag><PartNumber>{number}</PartNumber></Part>"
             );
@@ -167,45 +169,57 @@ impl Upload {
         let call = Call {
             headers: &headers,
             body: Some(bytes),
-            most: 0,
             check: Some(&[("max-parts", "1"), ("uploadId", &self.id)]),
-            ..Call::new(Method::Put, &query)
+            ..Call::new(Method::Put, Expected::Stored, &query)
         };
-        let reply = self.client.send(call)?;
-        match reply.header("etag") {
-            "" => Err(unexpected("has no ETag")),
-            etag => Ok(etag.replace('"', "&quot;")),
-        }
+        Ok(self.client.send(call)?.header("etag").to_owned())
     }
 
-    fn complete(&self, list: &str, whole: u64) -> Result<(), RemoteError> {
-        let sum = encode(whole);
+    /// Puts the parts together. Only the store's own word that the object is there is success.
+    fn complete(&self, list: &str, size: u64, sum: &str) -> Result<(), RemoteError> {
         let body = format!(
             "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{list}</CompleteMultipartUpload>"
         );
         let headers = [
             ("if-none-match", "*"),
-            ("x-amz-checksum-crc64nvme", sum.as_str()),
+            ("x-amz-checksum-crc64nvme", sum),
             ("x-amz-checksum-type", "FULL_OBJECT"),
         ];
         let query = [("uploadId", self.id.as_str())];
-        let call = Call { headers: &headers, body: Some(body.as_bytes()), ..Call::new(Method::Post, &query) };
-        let failed = match self.client.send(call) {
-            // A store may find only after its first bytes that it cannot.
-            Ok(reply) => match element(&text(&reply), "Code") {
-                None => return Ok(()),
-                Some(code) => {
-                    RemoteError::Unreachable(format!("the store cannot put the parts together: {code}"))
-                }
-            },
-            Err(error) => error,
+        let expected = Expected::Result("CompleteMultipartUploadResult", "ETag");
+        let call = Call {
+            headers: &headers,
+            body: Some(body.as_bytes()),
+            ..Call::new(Method::Post, expected, &query)
         };
-        // The answer to an earlier try may have been lost.
+        let mut tries = self.client.tries();
+        loop {
+            let failure = match self.client.try_once(call) {
+                Ok(reply) if ["", sum].contains(&reply.text("ChecksumCRC64NVME")) => return Ok(()),
+                Ok(_) => return Err(RemoteError::Undefined("the object has another checksum".to_owned())),
+                Err(failure) => failure,
+            };
+            // The answer to this try or to an earlier one may be lost.
+            if self.is_there(size, sum, matches!(failure, Failure::Final(_)))? {
+                return Ok(());
+            }
+            tries.wait(failure, None)?;
+        }
+    }
+
+    /// Whether the store says that the object is there. Fails if it is another one. `is_last` is whether no other try follows.
+    fn is_there(&self, size: u64, sum: &str, is_last: bool) -> Result<bool, RemoteError> {
         let headers = [("x-amz-checksum-mode", "ENABLED")];
-        match self.client.send(Call { headers: &headers, most: 0, ..Call::new(Method::Head, &[]) }) {
-            Ok(reply) if reply.header("x-amz-checksum-crc64nvme") == sum => Ok(()),
-            Ok(_) => Err(exists()),
-            Err(_) => Err(failed),
+        let call = Call { headers: &headers, ..Call::new(Method::Head, Expected::Head, &[]) };
+        let reply = if is_last { self.client.send(call).ok() } else { self.client.try_once(call).ok() };
+        let Some(reply) = reply else { return Ok(false) };
+        let has_size = reply.header("content-length").parse() == Ok(size);
+        match reply.header("x-amz-checksum-crc64nvme") {
+            there if there == sum && has_size => Ok(true),
+            "" if has_size => Err(RemoteError::Undefined(
+                "the store does not confirm the object, but has one of its size; verify it".to_owned(),
+            )),
+            _ => Err(RemoteError::exists()),
         }
     }
 }
@@ -233,11 +247,11 @@ fn part_size(most_bytes: u64, memory: u64) -> u64 {
 }
 
 /// Returns the ID of the newest unfinished upload of a key, out of the list of those whose keys begin with it.
-fn unfinished(xml: &str, key: &str) -> Option<String> {
-    let uploads = elements(xml, "Upload").filter(|upload| element(upload, "Key").as_deref() == Some(key));
+fn unfinished(list: &Element, key: &str) -> Option<String> {
+    let uploads = list.all("Upload").filter(|upload| upload.text("Key") == Some(key));
     // Times as ISO 8601: sorted as text.
-    let newest = uploads.max_by_key(|upload| element(upload, "Initiated"))?;
-    element(newest, "UploadId")
+    let newest = uploads.max_by_key(|upload| upload.text("Initiated"))?;
+    newest.text("UploadId").map(str::to_owned)
 }
 
 /// Lists the parts of an upload that are in the store.
@@ -246,43 +260,40 @@ fn parts(client: &Client, id: &str) -> Result<BTreeMap<u64, Part>, RemoteError> 
     let mut after = String::from("0");
     loop {
         let query = [("part-number-marker", after.as_str()), ("uploadId", id)];
-        let answer = text(&client.send(Call::new(Method::Get, &query))?);
+        let reply = client.send(Call::new(Method::Get, Expected::List(LIST_OF_PARTS), &query))?;
         let before = there.len();
-        there.extend(elements(&answer, "Part").filter_map(|part| {
-            // A store that counts on forever ends the list.
-            let number = element(part, "PartNumber")?.parse().ok().filter(|number| *number <= MOST_PARTS)?;
-            let (size, checksum) =
-                (element(part, "Size")?.parse().ok()?, element(part, "ChecksumCRC64NVME")?);
-            Some((number, Part { size, checksum, etag: element(part, "ETag")?.replace('"', "&quot;") }))
-        }));
-        let next = element(&answer, "NextPartNumberMarker")
-            .filter(|_| element(&answer, "IsTruncated").as_deref() == Some("true"));
-        match next {
-            Some(next) if there.len() > before => after = next,
-            _ => return Ok(there),
+        there.extend(reply.document.iter().flat_map(|list| list.all("Part")).filter_map(part));
+        let next = reply.text("NextPartNumberMarker");
+        if reply.text("IsTruncated") != "true" || there.len() == before || next.is_empty() {
+            return Ok(there);
         }
+        after = next.to_owned();
     }
+}
+
+/// Returns the number of a part in a list, and the part.
+fn part(part: &Element) -> Option<(u64, Part)> {
+    // A store that counts on forever ends the list.
+    let number = part.text("PartNumber")?.parse().ok().filter(|number| *number <= MOST_PARTS)?;
+    let size = part.text("Size")?.parse().ok()?;
+    let (checksum, etag) = (part.text("ChecksumCRC64NVME")?.to_owned(), part.text("ETag")?.to_owned());
+    Some((number, Part { size, checksum, etag }))
 }
 
 fn encode(sum: u64) -> String {
     STANDARD.encode(sum.to_be_bytes())
 }
 
-fn text(reply: &Reply) -> String {
-    String::from_utf8_lossy(&reply.body).into_owned()
-}
-
-fn exists() -> RemoteError {
-    RemoteError::Denied("there is an object of this name, and none is replaced; choose another".to_owned())
-}
-
-fn unexpected(what: &str) -> RemoteError {
-    RemoteError::Unsupported(format!("the answer of the store {what}"))
+/// Escapes text of an element.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+
+    use proptest::prelude::*;
 
     use super::*;
     use crate::client::Target;
@@ -309,15 +320,29 @@ mod tests {
         Response::status(status, &format!("<Error><Code>{code}</Code></Error>"))
     }
 
+    /// A document as stores send it.
+    fn document(root: &str, inside: &str) -> String {
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <{root} xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{inside}</{root}>"
+        )
+    }
+
+    fn completed() -> String {
+        document("CompleteMultipartUploadResult", "<Key>dump</Key><ETag>&quot;e-4&quot;</ETag>")
+    }
+
     impl Store {
         fn answer(&mut self, request: &Request) -> Response {
             let query = request.query();
             let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
+            let ok = |root, inside: &str| Response::status(200, &document(root, inside));
             match request.method.as_str() {
                 "HEAD" => match &self.object {
                     Some(object) => Response {
                         status: 200,
                         headers: vec![("x-amz-checksum-crc64nvme".into(), sum(object))],
+                        body: object.clone(),
                         ..Response::default()
                     },
                     None => Response::status(404, ""),
@@ -325,7 +350,7 @@ mod tests {
                 "GET" if query.contains_key("uploads") => {
                     let upload =
                         "<Upload><Key>dump</Key><UploadId>u1</UploadId><Initiated>2026</Initiated></Upload>";
-                    Response::status(200, if self.has_upload { upload } else { "<X></X>" })
+                    ok("ListMultipartUploadsResult", if self.has_upload { upload } else { "" })
                 }
                 "GET" => {
                     let parts = self.parts.iter().map(|(number, part)| {
@@ -336,11 +361,11 @@ mod tests {
                             sum(part)
                         )
                     });
-                    Response::status(200, &parts.collect::<String>())
+                    ok("ListPartsResult", &parts.collect::<String>())
                 }
                 "POST" if query.contains_key("uploads") => {
                     self.has_upload = true;
-                    Response::status(200, "<UploadId>u1</UploadId>")
+                    ok("InitiateMultipartUploadResult", "<UploadId>u1</UploadId>")
                 }
                 "PUT" => {
                     self.puts += 1;
@@ -358,15 +383,15 @@ mod tests {
                 "POST" if !self.has_upload => error(404, "NoSuchUpload"),
                 "POST" => {
                     let object = self.parts.values().flatten().copied().collect::<Vec<_>>();
-                    assert_eq!(
-                        (header("if-none-match"), header("x-amz-checksum-crc64nvme")),
-                        ("*", sum(&object).as_str())
-                    );
+                    assert_eq!(header("if-none-match"), "*");
+                    if header("x-amz-checksum-crc64nvme") != sum(&object) {
+                        return error(400, "InvalidPart");
+                    }
                     if self.object.is_some() {
                         return error(412, "PreconditionFailed");
                     }
                     (self.object, self.has_upload) = (Some(object), false);
-                    Response::status(200, "<ETag>e</ETag>")
+                    Response::status(200, &completed())
                 }
                 other => panic!("{other}"),
             }
@@ -387,10 +412,14 @@ mod tests {
     }
 
     fn upload(server: &Server, bytes: &[u8]) -> Result<Uploaded, RemoteError> {
+        upload_within(server, Duration::from_secs(60), bytes)
+    }
+
+    fn upload_within(server: &Server, patience: Duration, bytes: &[u8]) -> Result<Uploaded, RemoteError> {
         let credentials = Credentials { key: "A".into(), secret: "B".into(), token: None };
         let settings = Settings { credentials, endpoint: Some(server.url("")), region: "r".into() };
         let object = S3Object::with(settings, "bucket", "dump")?;
-        let client = Client::with(Target::S3(Box::new(object)), Duration::from_secs(60))?;
+        let client = Client::with(Target::S3(Box::new(object)), patience)?;
         Upload::with(client, "dump", PART)?.send(bytes)
     }
 
@@ -458,7 +487,8 @@ mod tests {
             };
             let parts: String = (after + 1..=after + 4000).map(part).collect();
             let next = format!("<NextPartNumberMarker>{}</NextPartNumberMarker>", after + 4000);
-            Some(Response::status(200, &format!("{parts}{next}<IsTruncated>true</IsTruncated>")))
+            let list = document("ListPartsResult", &format!("{parts}{next}<IsTruncated>true</IsTruncated>"));
+            Some(Response::status(200, &list))
         });
         store.lock().unwrap().has_upload = true;
         upload(&server, &sample(10)).unwrap();
@@ -485,6 +515,145 @@ mod tests {
         let stream = (&[7; 2500][..]).chain(Broken);
         assert!(Upload::with(client, "dump", PART).unwrap().send(stream).is_err());
         assert!(store.lock().unwrap().object.is_none());
+    }
+
+    /// Which requests a store answers wrongly.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Kind {
+        ListUploads,
+        Head,
+        Initiate,
+        Put,
+        Complete,
+    }
+
+    fn kind(request: &Request) -> Kind {
+        let query = request.query();
+        match request.method.as_str() {
+            "GET" => Kind::ListUploads,
+            "HEAD" => Kind::Head,
+            "PUT" => Kind::Put,
+            _ if query.contains_key("uploads") => Kind::Initiate,
+            _ => Kind::Complete,
+        }
+    }
+
+    /// Uploads to a store that answers requests of a kind with `answer`, and does what they ask for if `does_it`.
+    fn upload_with(wrong: Kind, answer: &Response, does_it: bool) -> (Result<Uploaded, RemoteError>, bool) {
+        let answer = answer.clone();
+        let (store, server) = store(move |request, proper| {
+            (kind(request) == wrong).then(|| {
+                if does_it {
+                    proper();
+                }
+                answer.clone()
+            })
+        });
+        let bytes = sample(2500);
+        let result = upload_within(&server, Duration::ZERO, &bytes);
+        let is_there = store.lock().unwrap().object.as_ref() == Some(&bytes);
+        (result, is_there)
+    }
+
+    #[test]
+    fn an_upload_without_an_object_fails() {
+        let yes = completed();
+        for (status, body) in [
+            (200, ""),
+            (200, "<html><body>Welcome</body></html>"),
+            (200, &yes[..yes.len() - 1]),
+            (200, "<Error><Code xml:lang=\"en\">InternalError</Code></Error>"),
+            (200, "<Error><Message>We encountered an internal error</Message></Error>"),
+            (200, "<Error><Code>InternalError</Code></Error>"),
+            (200, "<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>"),
+            (201, &yes),
+            (204, ""),
+            (206, &yes),
+            (304, ""),
+            (416, ""),
+        ] {
+            let answer = Response::status(status, body);
+            let (result, _) = upload_with(Kind::Complete, &answer, false);
+            let error = result.expect_err(&format!("{status} {body}")).to_string();
+            assert!(error.contains(&status.to_string()), "{error}");
+            // The object itself is an answer, too.
+            assert_eq!(upload_with(Kind::Complete, &answer, true).0.ok().map(|sent| sent.bytes), Some(2500));
+        }
+        // What the store says of another object is none.
+        let other =
+            completed().replace("</Key>", "</Key><ChecksumCRC64NVME>AAAAAAAAAAA=</ChecksumCRC64NVME>");
+        assert!(upload_with(Kind::Complete, &Response::status(200, &other), false).0.is_err());
+    }
+
+    #[test]
+    fn a_store_that_answers_wrongly_for_a_while_gets_the_object() {
+        for (status, body) in [
+            (409, "<Error><Code>ConditionalRequestConflict</Code></Error>"),
+            (409, "<Error><Code>OperationAborted</Code></Error>"),
+            (200, "<Error><Code>InternalError</Code></Error>"),
+            (200, ""),
+        ] {
+            let times = std::sync::atomic::AtomicUsize::new(0);
+            let (store, server) = store(move |request, _| {
+                let is_wrong = kind(request) == Kind::Complete
+                    && times.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
+                is_wrong.then(|| Response::status(status, body))
+            });
+            upload(&server, &sample(2500)).unwrap();
+            assert_eq!(store.lock().unwrap().object, Some(sample(2500)), "{status} {body}");
+        }
+    }
+
+    fn any_answer() -> impl Strategy<Value = Response> {
+        let documents = [
+            completed(),
+            document("InitiateMultipartUploadResult", "<UploadId>u2</UploadId>"),
+            document("ListMultipartUploadsResult", "<Upload><Key>dump</Key><UploadId>u3</UploadId></Upload>"),
+            document("ListPartsResult", ""),
+            document("Error", "<Code a=\"b\">SlowDown</Code>"),
+            document("Error", "<Code/>"),
+            "<!DOCTYPE html><html><p>It works!</html>".to_owned(),
+            "{\"ok\":true}".to_owned(),
+            String::new(),
+        ];
+        let statuses = [200, 201, 202, 204, 206, 207, 301, 304, 307, 400, 403, 404, 409, 412, 416, 500, 503];
+        let cut = prop_oneof![3 => Just(None), 1 => (0..300usize).prop_map(Some)];
+        let etag = prop::option::of(Just(("ETag".to_owned(), "\"e\"".to_owned())));
+        let status = prop::sample::select(statuses.to_vec());
+        (status, prop::sample::select(documents.to_vec()), 0..300usize, cut, etag).prop_map(
+            |(status, document, end, cut, etag)| Response {
+                status,
+                headers: etag.into_iter().collect(),
+                // Half of them are whole.
+                body: document.as_bytes()[..document.len().min(end * 2)].to_vec(),
+                cut,
+            },
+        )
+    }
+
+    proptest! {
+        /// Whatever a store answers to one kind of request: if the upload succeeds, the object is there, unless the store lies in
+        /// the very answer that the protocol defines.
+        #[test]
+        fn any_answer_of_success_comes_with_an_object(
+            wrong in prop::sample::select(vec![
+                Kind::ListUploads, Kind::Head, Kind::Initiate, Kind::Put, Kind::Complete,
+            ]),
+            answer in any_answer(),
+            does_it: bool,
+        ) {
+            let is_lie = answer.status == 200
+                && answer.cut.is_none_or(|cut| cut >= answer.body.len())
+                && match wrong {
+                    Kind::Complete => answer.body == completed().into_bytes(),
+                    _ => false,
+                };
+            let (result, is_there) = upload_with(wrong, &answer, does_it);
+            prop_assert!(result.is_err() || is_there || is_lie, "{result:?}");
+            if wrong == Kind::Complete && does_it {
+                prop_assert!(result.is_ok(), "{result:?}");
+            }
+        }
     }
 
     #[test]
