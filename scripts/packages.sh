@@ -108,7 +108,7 @@ pagehaul() {
         install -D -m 644 "$file" "$doc/$file"
     done
     finish_tree "$root"
-    make_deb pagehaul "$root" packaging/control
+    make_deb pagehaul "$root" packaging/control packaging/debian/postrm
     (cd "$root" && find usr/bin/pagehaul usr/lib/pagehaul usr/share/man usr/share/bash-completion usr/share/zsh usr/share/fish \
         -type f) | sed 's|^|/|' >"$trees/files"
     make_rpm pagehaul "$root" packaging/pagehaul.spec

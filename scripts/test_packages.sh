@@ -95,6 +95,8 @@ paths >"$scratch/before"
 
 in_root dpkg -i "/test/$(basename "$deb")" >"$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "dpkg -i failed"; }
 check_installed
+# What `kdump apply` keeps goes when the package is purged.
+in_root sh -c 'mkdir -p /var/lib/pagehaul/kdump && echo "[]" >/var/lib/pagehaul/kdump/apply.json'
 in_root dpkg -P pagehaul >/dev/null
 check_removed .deb
 echo "ok   $(basename "$deb"): installs, runs and uninstalls in Debian 12"
@@ -146,6 +148,24 @@ in_root dpkg -r pagehaul-kdump >/dev/null
 in_root dpkg -P pagehaul-kdump >/dev/null
 check_removed "pagehaul-kdump's .deb"
 echo "ok   $(basename "$kdump_deb"): diverts makedumpfile, captures and restores"
+
+# A program that does not run on the machine.
+dpkg-deb -R "$kdump_deb" "$scratch/broken"
+printf '#!/bin/sh\nexit 1\n' >"$scratch/broken/usr/lib/pagehaul/makedumpfile"
+dpkg-deb --root-owner-group --build "$scratch/broken" "$scratch/broken.deb" >/dev/null
+as_root cp "$scratch/broken.deb" "$root/test/"
+in_root dpkg -i /test/broken.deb >"$scratch/log" 2>&1 && fail "a program that does not run is installed without an error"
+grep -q "does not run on this machine" "$scratch/log" || { cat "$scratch/log" >&2; fail "dpkg does not say what is wrong"; }
+[ "$(in_root /usr/bin/makedumpfile)" = distribution ] || fail "a program that does not run is in makedumpfile's place"
+# The next version runs.
+in_root dpkg -i "/test/$(basename "$kdump_deb")" >/dev/null
+is_ours "$root" /usr/bin/makedumpfile || fail "the version that runs is not in makedumpfile's place"
+in_root dpkg -i /test/broken.deb >/dev/null 2>&1 || :
+in_root dpkg -P pagehaul-kdump >/dev/null
+[ "$(in_root /usr/bin/makedumpfile)" = distribution ] || fail "removal of a broken package does not restore makedumpfile"
+as_root rm "$root/test/broken.deb"
+check_removed "a broken .deb"
+echo "ok   $(basename "$kdump_deb"): leaves makedumpfile alone where its own program does not run"
 
 # The root's rpm knows no package that has /bin/sh, which the scriptlets run.
 on_root -i --nodeps --force-debian "$kdump_rpm"
