@@ -86,7 +86,7 @@ impl Row {
     /// Returns the row of a dump without tables.
     pub(crate) fn new(path: &Path, error: Option<String>) -> Self {
         Self {
-            path: shown(path).to_owned(),
+            path: shown(path),
             error,
             crash_id: None,
             run_id: None,
@@ -166,7 +166,8 @@ fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
 
 /// Whether a file holds facts, by its name.
 pub(crate) fn is_facts(path: &Path) -> bool {
-    let name = shown(path).as_os_str().to_string_lossy();
+    let path = shown(path);
+    let name = path.as_os_str().to_string_lossy();
     name.ends_with(".json") || name.ends_with(".json.zst")
 }
 
@@ -266,7 +267,7 @@ fn open_recording(path: &Path) -> anyhow::Result<Option<Input>> {
     }
     // A server's is read several times, and small.
     Ok(Some(if is_url(path) {
-        Input::copy(&mut Sequential::new(file), shown(path))?
+        Input::copy(&mut Sequential::new(file), &shown(path))?
     } else {
         Input::open(path)?
     }))

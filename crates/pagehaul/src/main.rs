@@ -55,6 +55,8 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     #[cfg(feature = "remote")]
+    pagehaul_remote::print_notices(|notice| tell!("pagehaul: {notice}"));
+    #[cfg(feature = "remote")]
     let tells_fetched = arguments.command.tells_fetched();
     let result = match arguments.command {
         Command::Bench(arguments) => cli::bench::run(&arguments),

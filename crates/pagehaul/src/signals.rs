@@ -1,10 +1,10 @@
 //! Signals that ask a run to end.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use pagehaul_run::CancelToken;
+use pagehaul_run::{CancelToken, Stop};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level;
 
@@ -12,23 +12,25 @@ use signal_hook::low_level;
 /// SIGHUP, and an impatient user presses Ctrl-C twice: none of them asks to lose the dump.
 const GRACE_MILLIS: u64 = 3000;
 
-static CANCELLED: AtomicBool = AtomicBool::new(false);
+/// Cancelled by the first signal, whichever run it is for.
+static CANCELLED: LazyLock<CancelToken> = LazyLock::new(CancelToken::default);
 
-/// Whether a signal has cancelled a run of this process.
-pub(crate) fn was_cancelled() -> bool {
-    CANCELLED.load(Ordering::Relaxed)
+/// The end of what a signal cancels.
+pub(crate) fn stop() -> Stop {
+    Stop::new(CANCELLED.clone())
 }
 
 /// Makes the first SIGINT, SIGTERM or SIGHUP cancel the run. Later ones end the program at once, but not within
 /// [`GRACE_MILLIS`].
 pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
     let first = Arc::new(AtomicU64::new(0));
+    let all = CANCELLED.clone();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let (cancel, first) = (cancel.clone(), Arc::clone(&first));
+        let (cancel, all, first) = (cancel.clone(), all.clone(), Arc::clone(&first));
         let handler = move || {
             let now = monotonic_millis();
             cancel.cancel();
-            CANCELLED.store(true, Ordering::Relaxed);
+            all.cancel();
             let earlier = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             // Another thread may have handled the first signal after this one read the clock.
             if earlier.is_err_and(|first| now.saturating_sub(first) > GRACE_MILLIS) {

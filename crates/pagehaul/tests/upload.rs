@@ -8,8 +8,11 @@ mod guide;
 mod server;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use pagehaul_synth::{Era, Machine, Message};
@@ -65,6 +68,13 @@ impl Store {
 
 /// Runs a command that knows the store.
 fn run(directory: &Path, store: &Server, arguments: &[&str]) -> Output {
+    let output = command(directory, store, arguments).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!told.contains(SECRET) && !told.contains("Signature="), "{told}");
+    output
+}
+
+fn command(directory: &Path, store: &Server, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command
         .args(arguments)
@@ -73,11 +83,8 @@ fn run(directory: &Path, store: &Server, arguments: &[&str]) -> Output {
         .env("HOME", directory)
         .env("NO_PROXY", "127.0.0.1");
     command.env("AWS_EC2_METADATA_DISABLED", "true").env("AWS_ENDPOINT_URL", store.url(""));
-    let output =
-        command.env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", SECRET).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!told.contains(SECRET) && !told.contains("Signature="), "{told}");
-    output
+    command.env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", SECRET);
+    command
 }
 
 #[test]
@@ -128,6 +135,78 @@ fn a_capture_to_a_store_is_the_stream_that_a_pipe_gets() {
         assert!(!output.status.success(), "{refused:?}");
     }
     assert_eq!(run(&["convert", "vmcore", "s3://crashes/x"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_signal_ends_an_upload_that_cannot_be_completed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut machine = Machine::new(Era::V6_12);
+    machine.sampler(0x4000);
+    machine.build().elf().write(&directory.path().join("vmcore")).unwrap();
+    let (arrive, arrived) = channel();
+    let store = Mutex::new(Store::default());
+    let server = Server::start(move |request| {
+        if request.method == "POST" && request.target.contains("uploadId=") {
+            let _ = arrive.send(());
+            return Response::status(503, "<Error><Code>SlowDown</Code></Error>");
+        }
+        store.lock().unwrap().answer(request)
+    });
+    let mut capture = command(directory.path(), &server, &["capture", "-d", "0", "vmcore", "s3://b/dump"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    arrived.recv().unwrap();
+    assert!(Command::new("kill").args(["-INT", &capture.id().to_string()]).status().unwrap().success());
+    assert_eq!(capture.wait().unwrap().code(), Some(1));
+    let mut told = String::new();
+    capture.stderr.unwrap().read_to_string(&mut told).unwrap();
+    assert!(
+        told.contains("SlowDown; it is tried again") && told.contains("the same command continues there"),
+        "{told}"
+    );
+}
+
+#[test]
+fn secrets_in_urls_are_not_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("vmcore"), "none").unwrap();
+    for url in [
+        "https://user:hunter2@127.0.0.1:1/dump",
+        "s3://KEY:hunter2@bucket/dump",
+        "ssh://user:hunter2@host/dump",
+    ] {
+        for arguments in [
+            &["info", url][..],
+            &["info", "--json", url],
+            &["verify", url],
+            &["verify", "--json", url],
+            &["triage", url],
+            &["triage", "--json", url],
+            &["dmesg", url],
+            &["facts", url],
+            &["pages", url],
+            &["read", url, "--phys", "0"],
+            &["convert", url, "out"],
+            &["convert", "vmcore", url],
+            &["capture", "vmcore", url],
+            &["capture", "--json", "vmcore", url],
+            &["capture", url, "out"],
+            &["mount", url, "mount"],
+            &["triage", "--diff", url, url],
+        ] {
+            let output = Command::new(BINARY)
+                .args(arguments)
+                .env_clear()
+                .env("HOME", directory.path())
+                .current_dir(directory.path())
+                .output()
+                .unwrap();
+            let told = [output.stdout, output.stderr].concat();
+            let told = String::from_utf8_lossy(&told);
+            assert!(!output.status.success() && !told.contains("hunter2"), "{arguments:?}: {told}");
+        }
+    }
 }
 
 #[test]

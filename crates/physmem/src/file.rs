@@ -95,14 +95,26 @@ pub fn is_url(path: &Path) -> bool {
     [&b"https://"[..], b"http://", b"s3://"].iter().any(|scheme| path.starts_with(scheme))
 }
 
-/// Returns a path as messages show it: of an `http` URL, without the query, which may hold a signature.
-pub fn shown(path: &Path) -> &Path {
-    match path.to_str() {
-        Some(url) if is_url(path) && !url.starts_with("s3://") => {
-            Path::new(url.split(['?', '#']).next().unwrap_or(url))
-        }
-        _ => path,
+/// Returns a path as messages show it: a URL without its user and password, and without the query, which may hold a signature.
+pub fn shown(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let Some((scheme, rest)) = path.to_str().and_then(|text| text.split_once("://")) else {
+        // A URL that is not UTF-8 is refused, and does not have to be found.
+        return if is_url(path) { PathBuf::from("the URL") } else { path.to_owned() };
+    };
+    if !is_url(path) && !bytes.starts_with(b"ssh://") {
+        return path.to_owned();
     }
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, rest) = rest.split_at(end);
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    // The user of ssh is part of the address; a password is not.
+    let user = user.filter(|user| scheme == "ssh" && !user.contains(':'));
+    let user = user.map_or_else(String::new, |user| format!("{user}@"));
+    // Keys of S3 and paths of ssh have no query.
+    let query = if scheme.starts_with("http") { rest.find(['?', '#']) } else { None };
+    format!("{scheme}://{user}{host}{}", &rest[..query.unwrap_or(rest.len())]).into()
 }
 
 /// A file of the system.
@@ -202,11 +214,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_of_urls_are_not_shown() {
-        let shown = |path| shown(Path::new(path)).to_str().unwrap();
-        assert_eq!(shown("https://host/dump?X-Amz-Signature=1"), "https://host/dump");
-        assert_eq!(shown("s3://bucket/a?b"), "s3://bucket/a?b");
-        assert_eq!(shown("./https://a?b"), "./https://a?b");
+    fn secrets_of_urls_are_not_shown() {
+        for (path, expected) in [
+            ("https://host/dump?X-Amz-Signature=1", "https://host/dump"),
+            ("https://user:secret@host:80/dump#1", "https://host:80/dump"),
+            ("http://user:a@b@host?x=/", "http://host"),
+            ("s3://KEY:SECRET@bucket/a?b", "s3://bucket/a?b"),
+            ("s3://bucket/a@b", "s3://bucket/a@b"),
+            ("ssh://user:secret@host/dump", "ssh://host/dump"),
+            ("ssh://user@host:2/dump@x", "ssh://user@host:2/dump@x"),
+            ("./https://a@b?c", "./https://a@b?c"),
+            ("ftp://a@b", "ftp://a@b"),
+        ] {
+            assert_eq!(shown(Path::new(path)), Path::new(expected), "{path}");
+        }
     }
 
     #[test]

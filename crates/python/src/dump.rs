@@ -76,7 +76,7 @@ impl Dump {
     fn paths<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let object = |path: &PathBuf| match is_url(path) {
             // pathlib would join the slashes of a URL.
-            true => shown(path).as_os_str().into_bound_py_any(py),
+            true => shown(path).into_os_string().into_bound_py_any(py),
             false => path.into_bound_py_any(py),
         };
         self.shared.opened.source.paths().iter().map(object).collect()

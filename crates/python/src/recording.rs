@@ -16,7 +16,7 @@ use crate::explain::json;
 fn open(path: &Path) -> PyResult<TraceFile> {
     let input = if is_url(path) {
         let file = open_file(path).map_err(open_error)?;
-        Input::copy(&mut Sequential::new(file), shown(path))
+        Input::copy(&mut Sequential::new(file), &shown(path))
     } else {
         Input::open(path)
     };

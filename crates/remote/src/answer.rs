@@ -49,6 +49,14 @@ impl Reply {
         if is_code(code) { code } else { "" }
     }
 
+    /// The coding of the body, if it is not that of the file: bytes of a compressed copy have other places.
+    pub(crate) fn coding(&self) -> Option<&str> {
+        // The second is how some stores sent what they stored.
+        let is_plain = |coding: &str| ["", "identity", "aws-chunked"].contains(&coding.trim());
+        let coding = self.headers.get("content-encoding")?.to_str().unwrap_or("unknown");
+        (!coding.split(',').all(is_plain)).then_some(coding)
+    }
+
     /// Whether the document is an error, which stores send after a status of success, too.
     pub(crate) fn is_error(&self) -> bool {
         self.document.as_ref().is_some_and(|document| document.name == "Error")

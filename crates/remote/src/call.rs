@@ -1,11 +1,15 @@
 //! One request, as a client sends it.
 
+use std::time::Duration;
+
 use rusty_s3::Method;
 
 use crate::answer::Expected;
 
 /// Bytes of an answer that is not part of an object.
 const MOST_ANSWER: u64 = 4 << 20;
+/// How long an answer to a body may take.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// A request.
 #[derive(Clone, Copy)]
@@ -18,6 +22,8 @@ pub(crate) struct Call<'a> {
     /// Names in lower case and values, by name.
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: Option<&'a [u8]>,
+    /// How long the answer to a body may take.
+    pub(crate) answer: Duration,
     /// Which answer is a yes.
     pub(crate) expected: Expected,
     /// How much of the answer is read.
@@ -38,6 +44,7 @@ impl<'a> Call<'a> {
             query,
             headers: &[],
             body: None,
+            answer: ANSWER,
             most: MOST_ANSWER,
             takes_cut: false,
             check: None,

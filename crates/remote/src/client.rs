@@ -3,39 +3,43 @@
 use std::fs;
 use std::io::{self, Read};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use pagehaul_physmem::file::shown;
+use pagehaul_run::{Moved, Pace, Patience, Retry, Stop};
 use rusty_s3::Method;
 use ureq::http::{Request, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body};
+use ureq::unversioned::transport::DefaultConnector;
+use ureq::{Agent, Body, SendBody};
 
 use crate::answer::{Expected, Reply};
 use crate::call::Call;
+use crate::failure::Failure;
 use crate::location::Location;
+use crate::redirect::{self, Addresses};
 use crate::s3::S3Object;
 use crate::xml::Element;
-use crate::{RemoteError, settings};
+use crate::{RemoteError, notice, settings};
 
-/// Wait before the second try; each further one waits twice as long, up to the most.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const MOST_WAIT: Duration = Duration::from_secs(5);
 /// Limits of one request: to connect, and until the next byte.
 const CONNECT: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(30);
+/// The body of a request brings 1 KiB per second at least, taken over this time.
+const SEND_WINDOW: Duration = Duration::from_secs(60);
+/// Bytes of a request's body that are sent between two looks at the time.
+const PIECE: usize = 16 << 10;
 /// Bytes of an error's body that are read.
 const MOST_ERROR: u64 = 64 << 10;
+const MOST_REDIRECTS: usize = 10;
 /// A clock that differs by less is not the reason why a request is refused.
 const SKEW: i64 = 60;
-
 /// How long a request is tried again whose answers are none that the protocol defines.
 const UNDEFINED: Duration = Duration::from_secs(20);
-
-/// How long requests are tried again after the last byte that came.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Failures that pass earlier are not worth a notice.
+const NOTICE: Duration = Duration::from_secs(1);
 
 /// Root of the answer that lists parts.
 pub(crate) const LIST_OF_PARTS: &str = "ListPartsResult";
@@ -50,87 +54,145 @@ pub(crate) enum Target {
 pub(crate) struct Client {
     agent: Agent,
     target: Target,
-    patience: Duration,
+    patience: Patience,
+    stop: Stop,
+    /// Whether the server has ever answered.
+    was_reached: AtomicBool,
+    moved: Moved,
+    /// Whether a notice about the present failure is out.
+    is_told: AtomicBool,
+    follows_any: bool,
     /// Seconds to add to this machine's clock.
     clock: AtomicI64,
     /// Why the server is given up: later requests fail at once.
     given_up: OnceLock<RemoteError>,
 }
 
-/// Why one try failed.
-pub(crate) enum Failure {
-    /// Another try may succeed, after some time.
-    Transient(String, Duration),
-    /// The answer is none that the protocol defines. Another try may get one, for a short time only.
-    Undefined(String),
-    /// The credentials are not valid.
-    Credentials(RemoteError),
-    Final(RemoteError),
-}
-
 impl Client {
-    pub(crate) fn new(location: &Location, patience: Duration) -> Result<Self, RemoteError> {
+    pub(crate) fn new(location: &Location, patience: Patience, stop: Stop) -> Result<Self, RemoteError> {
         let target = match location {
             Location::Web(url) => Target::Web(url.clone()),
             Location::Bucket { bucket, key } => Target::S3(Box::new(S3Object::new(bucket, key)?)),
         };
-        Self::with(target, patience)
+        Self::with(target, patience, stop)
     }
 
     /// A client of an object whose settings are known.
-    pub(crate) fn with(target: Target, patience: Duration) -> Result<Self, RemoteError> {
+    pub(crate) fn with(target: Target, patience: Patience, stop: Stop) -> Result<Self, RemoteError> {
         let tls = TlsConfig::builder().root_certs(root_certificates()?).build();
-        let agent = Agent::config_builder()
+        let config = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
+            // They are followed here.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
             .user_agent(concat!("pagehaul/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
+            .output_buffer_size(PIECE)
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(STALL))
             .timeout_per_read(Some(STALL))
             .timeout_per_write(Some(STALL))
             .build();
+        let follows_any = redirect::any_is_allowed();
+        let addresses = match &target {
+            Target::Web(url) => Addresses::of(url, follows_any),
+            // A store does not redirect.
+            Target::S3(_) => Addresses::of("", true),
+        };
         Ok(Self {
-            agent: agent.into(),
+            agent: Agent::with_parts(config, DefaultConnector::default(), addresses),
             target,
             patience,
+            stop,
+            was_reached: AtomicBool::new(false),
+            moved: Moved::default(),
+            is_told: AtomicBool::new(false),
+            follows_any,
             clock: AtomicI64::new(0),
             given_up: OnceLock::new(),
         })
     }
 
     /// Gets bytes `start` to `end`, or fewer if the body is cut.
-    pub(crate) fn get(&self, start: u64, end: u64) -> Result<Reply, RemoteError> {
+    pub(crate) fn get(&self, start: u64, end: u64, retry: &mut Retry) -> Result<Reply, RemoteError> {
         let range = format!("bytes={start}-{}", end - 1);
         let headers = [("range", range.as_str())];
-        self.send(Call {
+        let call = Call {
             headers: &headers,
             most: end - start,
             takes_cut: true,
             ..Call::new(Method::Get, Expected::Range, &[])
-        })
+        };
+        self.send_within(call, retry)
     }
 
     /// Sends a request until the server answers it.
     pub(crate) fn send(&self, call: Call<'_>) -> Result<Reply, RemoteError> {
-        let mut tries = self.tries();
+        self.send_within(call, &mut self.retry())
+    }
+
+    fn send_within(&self, call: Call<'_>, retry: &mut Retry) -> Result<Reply, RemoteError> {
         loop {
-            match self.try_once(call) {
+            match self.try_once(call, retry) {
                 Ok(reply) => return Ok(reply),
-                Err(failure) => tries.wait(failure, call.check)?,
+                Err(failure) => self.wait(failure, retry, call.check)?,
             }
         }
     }
 
     /// Begins to try a request.
-    pub(crate) fn tries(&self) -> Tries<'_> {
-        Tries { client: self, begin: Instant::now(), wait: FIRST_WAIT, count: 0 }
+    pub(crate) fn retry(&self) -> Retry {
+        Retry::new(self.patience.limit(self.was_reached.load(Ordering::Relaxed)), &self.stop)
+    }
+
+    /// Waits for the next try. Fails if there is to be none: another one cannot succeed, or they took too long. A request without
+    /// a body, whose query is `check`, tells what the store refuses.
+    pub(crate) fn wait(
+        &self,
+        failure: Failure,
+        retry: &mut Retry,
+        check: Option<&[(&str, &str)]>,
+    ) -> Result<(), RemoteError> {
+        let tries = retry.tries();
+        let gave_up = |why: &str| format!("{why}; gave up at try {tries}");
+        let (why, least) = match &failure {
+            Failure::Final(error) | Failure::Credentials(error) => return Err(error.clone()),
+            Failure::Undefined(why) if retry.idle() >= retry.limit().min(UNDEFINED) => {
+                return Err(RemoteError::Undefined(gave_up(why)));
+            }
+            Failure::Undefined(why) => (why, Duration::ZERO),
+            Failure::Transient(why, least) => (why, *least),
+        };
+        if retry.idle() >= NOTICE && !self.is_told.swap(true, Ordering::Relaxed) {
+            let limit = retry.limit().as_secs();
+            notice::tell(&format!("{}: {why}; it is tried again for {limit} s", self.target.name()));
+        }
+        if !retry.is_over()
+            && let Some(error) = check.and_then(|query| self.refusal(query, retry))
+        {
+            return Err(error);
+        }
+        if retry.wait(least) {
+            return Ok(());
+        }
+        let error = match failure {
+            Failure::Undefined(_) => return Err(RemoteError::Undefined(gave_up(why))),
+            _ => RemoteError::Unreachable(gave_up(why)),
+        };
+        Err(self.given_up.get_or_init(|| error).clone())
+    }
+
+    /// Runs `work`, whose requests end soon once the run was cancelled.
+    pub(crate) fn until_stopped<T>(&self, work: impl FnOnce() -> T) -> T {
+        let agent = self.agent.clone();
+        self.stop.end_if_stuck(&self.moved, || agent.shutdown(), work)
     }
 
     /// Returns why the store refuses all further requests. A store that refuses a body closes the connection while the body is
     /// sent, and its answer is lost.
-    fn refusal(&self, query: &[(&str, &str)]) -> Option<RemoteError> {
-        match self.try_once(Call::new(Method::Get, Expected::List(LIST_OF_PARTS), query)) {
+    fn refusal(&self, query: &[(&str, &str)], retry: &mut Retry) -> Option<RemoteError> {
+        match self.try_once(Call::new(Method::Get, Expected::List(LIST_OF_PARTS), query), retry) {
             Err(Failure::Credentials(error) | Failure::Final(error @ RemoteError::NotFound(_))) => {
                 Some(error)
             }
@@ -139,11 +201,11 @@ impl Client {
     }
 
     /// Sends a request once.
-    pub(crate) fn try_once(&self, call: Call<'_>) -> Result<Reply, Failure> {
+    pub(crate) fn try_once(&self, call: Call<'_>, retry: &mut Retry) -> Result<Reply, Failure> {
         if let Some(error) = self.given_up.get() {
             return Err(Failure::Final(error.clone()));
         }
-        let url = match &self.target {
+        let mut url = match &self.target {
             Target::Web(url) => url.clone(),
             Target::S3(object) => {
                 // Stores want these signed; others, such as Range, need not be.
@@ -153,32 +215,89 @@ impl Client {
                 object.sign(self.now(), &call, &signed)
             }
         };
+        let mut redirects = 0;
+        let reply = loop {
+            self.moved.now();
+            let exchanged = self.exchange(&url, call, retry);
+            self.moved.idle();
+            let reply = exchanged?;
+            let location = reply.header("location");
+            let is_redirect = matches!(reply.status.as_u16(), 301 | 302 | 303 | 307 | 308);
+            if !is_redirect || location.is_empty() || matches!(self.target, Target::S3(_)) {
+                break reply;
+            }
+            let refused = |why| Failure::Final(RemoteError::Unsupported(why));
+            if redirects == MOST_REDIRECTS {
+                return Err(refused("too many redirects".to_owned()));
+            }
+            redirects += 1;
+            url = redirect::follow(&url, location, self.follows_any).map_err(refused)?;
+        };
+        self.was_reached.store(true, Ordering::Relaxed);
+        match &reply.cut {
+            Some(why) if reply.status.is_success() && !call.takes_cut => {
+                return Err(Failure::Transient(why.clone(), Duration::ZERO));
+            }
+            _ if !call.expected.accepts(&reply) => return Err(self.judge(&reply, call.expected)),
+            _ => self.is_told.store(false, Ordering::Relaxed),
+        }
+        if call.expected == Expected::Range
+            && let Some(coding) = reply.coding()
+        {
+            return Err(Failure::Final(RemoteError::Unsupported(format!(
+                "the server sends the file in another coding (Content-Encoding: {coding}); download it, then name the copy"
+            ))));
+        }
+        Ok(reply)
+    }
+
+    /// Sends a request to a URL, and reads the answer.
+    fn exchange(&self, url: &str, call: Call<'_>, retry: &mut Retry) -> Result<Reply, Failure> {
         let mut request = Request::builder().method(call.method.to_str()).uri(url);
         for (name, value) in call.headers {
             request = request.header(*name, *value);
         }
         let wrong = |_| Failure::Final(RemoteError::Settings("the URL is not valid".to_owned()));
         let sent = match call.body {
-            Some(body) => self.agent.run(request.body(body).map_err(wrong)?),
+            Some(bytes) => {
+                let mut body = Sending { bytes, moved: &self.moved, pace: Pace::new(SEND_WINDOW) };
+                let request = request.header("content-length", bytes.len());
+                let request = request.body(SendBody::from_reader(&mut body)).map_err(wrong)?;
+                let patient = self.agent.configure_request(request).timeout_recv_response(Some(call.answer));
+                self.agent.run(patient.build())
+            }
             None => self.agent.run(request.body(()).map_err(wrong)?),
         };
-        let (parts, body) = sent.map_err(|error| failure(&error))?.into_parts();
-        let limit = if parts.status.is_success() { call.most } else { MOST_ERROR };
-        let (body, cut) = read(body, limit);
-        let is_object = call.expected == Expected::Range && parts.status.is_success();
+        let (parts, body) = sent.map_err(|error| Failure::of(&error))?.into_parts();
+        let is_success = parts.status.is_success();
+        let (body, cut) = self.read(body, if is_success { call.most } else { MOST_ERROR }, retry);
+        let is_object = call.expected == Expected::Range && is_success;
         let document = if is_object { None } else { Element::parse(&body) };
-        let reply = Reply { status: parts.status, headers: parts.headers, body, cut, document };
-        match &reply.cut {
-            Some(why) if reply.status.is_success() && !call.takes_cut => {
-                Err(Failure::Transient(why.clone(), Duration::ZERO))
+        Ok(Reply { status: parts.status, headers: parts.headers, body, cut, document })
+    }
+
+    /// Reads up to `most` bytes of a body. Returns why it ended early, too, if it did.
+    fn read(&self, body: Body, most: u64, retry: &mut Retry) -> (Vec<u8>, Option<String>) {
+        let (mut bytes, mut piece) = (Vec::new(), vec![0; PIECE]);
+        // A limit of its own would be an error: what is left is of no interest.
+        let mut reader = body.into_with_config().limit(u64::MAX).reader().take(most);
+        loop {
+            let count = match reader.read(&mut piece) {
+                Ok(0) => return (bytes, None),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return (bytes, Some(error.to_string())),
+            };
+            bytes.extend_from_slice(&piece[..count]);
+            self.moved.now();
+            if !retry.moved(count as u64) && retry.is_over() {
+                return (bytes, Some("the server sends less than 1 KiB per second".to_owned()));
             }
-            _ if call.expected.accepts(&reply) => Ok(reply),
-            _ => Err(self.judge(&reply, call.expected)),
         }
     }
 
     /// Decides what an answer means that is not a yes.
-    fn judge(&self, reply: &Reply, expected: Expected) -> Failure {
+    pub(crate) fn judge(&self, reply: &Reply, expected: Expected) -> Failure {
         let status = reply.status;
         let code = reply.error_code();
         let answer = match code {
@@ -242,47 +361,40 @@ impl Client {
     }
 }
 
-/// A request that is tried.
-pub(crate) struct Tries<'a> {
-    client: &'a Client,
-    begin: Instant,
-    wait: Duration,
-    count: u32,
+impl Target {
+    /// What is requested, as messages show it.
+    fn name(&self) -> String {
+        match self {
+            Self::Web(url) => shown(url.as_ref()).display().to_string(),
+            Self::S3(object) => object.name(),
+        }
+    }
 }
 
-impl Tries<'_> {
-    /// Waits for the next try. Fails if there is to be none: another one cannot succeed, or they took too long. A request without
-    /// a body, whose query is `check`, tells what the store refuses.
-    pub(crate) fn wait(
-        &mut self,
-        failure: Failure,
-        check: Option<&[(&str, &str)]>,
-    ) -> Result<(), RemoteError> {
-        self.count += 1;
-        let gave_up = |why| format!("{why}; gave up at try {}", self.count);
-        let least = match failure {
-            Failure::Final(error) | Failure::Credentials(error) => return Err(error),
-            Failure::Undefined(why) if self.begin.elapsed() >= self.client.patience.min(UNDEFINED) => {
-                return Err(RemoteError::Undefined(gave_up(why)));
-            }
-            Failure::Transient(why, _) if self.begin.elapsed() >= self.client.patience => {
-                let error = RemoteError::Unreachable(gave_up(why));
-                return Err(self.client.given_up.get_or_init(|| error).clone());
-            }
-            Failure::Undefined(_) => Duration::ZERO,
-            Failure::Transient(_, least) => least,
-        };
-        if let Some(error) = check.and_then(|query| self.client.refusal(query)) {
-            return Err(error);
+/// The body of a request while it is sent.
+struct Sending<'a> {
+    bytes: &'a [u8],
+    moved: &'a Moved,
+    pace: Pace,
+}
+
+impl Read for Sending<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        // The piece before is on its way.
+        self.moved.now();
+        if self.pace.is_slow() {
+            return Err(io::Error::other("the server takes less than 1 KiB per second"));
         }
-        thread::sleep(self.wait.max(least).min(MOST_WAIT));
-        self.wait = (self.wait * 2).min(MOST_WAIT);
-        Ok(())
+        let (piece, rest) = self.bytes.split_at(buf.len().min(PIECE).min(self.bytes.len()));
+        buf[..piece.len()].copy_from_slice(piece);
+        self.bytes = rest;
+        self.pace.moved(piece.len() as u64);
+        Ok(piece.len())
     }
 }
 
 /// Parses the value of a Date header: `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn http_date(text: &str) -> Option<Timestamp> {
+pub(crate) fn http_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
@@ -319,62 +431,6 @@ fn advice(code: &str, target: &Target) -> &'static str {
     }
 }
 
-fn read(body: Body, most: u64) -> (Vec<u8>, Option<String>) {
-    let mut bytes = Vec::new();
-    // A limit of its own would be an error: what is left is of no interest.
-    let mut reader = body.into_with_config().limit(u64::MAX).reader().take(most);
-    let cut = reader.read_to_end(&mut bytes).err();
-    (bytes, cut.map(|error| error.to_string()))
-}
-
-/// Messages leave out the URL, which is signed.
-fn failure(error: &ureq::Error) -> Failure {
-    let transient = |why: &str| Failure::Transient(why.to_owned(), Duration::ZERO);
-    let certificate = |why: String| Failure::Final(RemoteError::Settings(format!("TLS: {why}")));
-    match error {
-        // What the certificate check finds comes as invalid data.
-        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
-            match error.get_ref().and_then(|error| error.downcast_ref()) {
-                Some(error) => certificate(tls_failure(error)),
-                None => certificate(error.to_string()),
-            }
-        }
-        ureq::Error::Rustls(error) => certificate(tls_failure(error)),
-        ureq::Error::Tls(why) => certificate((*why).to_owned()),
-        ureq::Error::Io(error) => transient(&error.to_string()),
-        ureq::Error::Timeout(what) => transient(&format!("no answer in time ({what})")),
-        ureq::Error::HostNotFound => transient("the name of the host is not known"),
-        ureq::Error::ConnectionFailed => transient("the server cannot be reached"),
-        ureq::Error::Protocol(_) => transient("the answer is not valid HTTP"),
-        ureq::Error::InvalidProxyUrl => {
-            Failure::Final(RemoteError::Settings("the proxy in the environment is not a URL".to_owned()))
-        }
-        ureq::Error::TooManyRedirects => {
-            Failure::Final(RemoteError::Unsupported("too many redirects".to_owned()))
-        }
-        _ => Failure::Final(RemoteError::Settings("the URL is not valid".to_owned())),
-    }
-}
-
-fn tls_failure(error: &rustls::Error) -> String {
-    use rustls::{CertificateError as Reason, Error};
-    let clock = || Timestamp::now().strftime("%F %T UTC").to_string();
-    match error {
-        Error::InvalidCertificate(Reason::NotValidYet | Reason::NotValidYetContext { .. }) => {
-            format!(
-                "the server's certificate is not valid yet by this machine's clock ({}); set the clock",
-                clock()
-            )
-        }
-        Error::InvalidCertificate(Reason::Expired | Reason::ExpiredContext { .. }) => {
-            format!("the server's certificate has expired by this machine's clock ({})", clock())
-        }
-        error => {
-            format!("{error}; for a private certificate authority, set SSL_CERT_FILE to its certificate")
-        }
-    }
-}
-
 /// The certificates that are trusted: those of a file, else those compiled in.
 fn root_certificates() -> Result<RootCerts, RemoteError> {
     let Some(path) = settings::ca_file()? else { return Ok(RootCerts::WebPki) };
@@ -396,7 +452,29 @@ fn root_certificates() -> Result<RootCerts, RemoteError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_worth_a_notice() {
+        // Nothing listens at the port of a listener that is gone.
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let shared = notices.clone();
+        notice::send_to(move |text| shared.lock().unwrap().push(text.to_owned()));
+        let target = Target::Web(format!("http://{gone}/dump?X-Amz-Signature=hidden"));
+        let client =
+            Client::with(target, Patience::of(Duration::from_millis(2500)), Stop::default()).unwrap();
+        for _ in 0..2 {
+            let failed = client.send(Call::new(Method::Get, Expected::Range, &[]));
+            assert!(matches!(failed, Err(RemoteError::Unreachable(_))));
+        }
+        let notices = notices.lock().unwrap();
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert!(notices[0].starts_with(&format!("http://{gone}/dump: ")), "{notices:?}");
+        assert!(notices[0].contains("it is tried again for") && !notices[0].contains("hidden"));
+    }
 
     #[test]
     fn dates_of_servers_are_understood() {

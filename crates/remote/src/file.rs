@@ -21,10 +21,10 @@ pub struct RemoteFile {
 impl RemoteFile {
     /// Opens an object by its URL: `http://`, `https://` or `s3://BUCKET/KEY`.
     pub fn open(url: &Path) -> Result<Self, OpenError> {
-        let text = url.to_string_lossy();
-        let shown = shown(url).to_owned();
-        match Self::connect(&text) {
-            Ok((cache, size)) => {
+        let shown = shown(url);
+        let text = url.to_str().ok_or_else(|| RemoteError::Settings("the URL is not UTF-8".to_owned()));
+        match text.and_then(|text| Ok((text, Self::connect(text)?))) {
+            Ok((text, (cache, size))) => {
                 // No file has this device number.
                 let identity = (u64::MAX, twox_hash::XxHash3_64::oneshot(text.as_bytes()));
                 Ok(Self { cache: PerProcess::new(cache), size, path: shown, identity })

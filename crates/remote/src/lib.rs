@@ -28,11 +28,14 @@ mod cache;
 mod call;
 mod client;
 mod error;
+mod failure;
 mod file;
 mod forks;
 mod location;
+mod notice;
 mod object;
 mod process;
+mod redirect;
 mod s3;
 #[cfg(test)]
 #[path = "../tests/server/mod.rs"]
@@ -44,5 +47,6 @@ mod xml;
 pub use cache::{Fetched, fetched};
 pub use error::RemoteError;
 pub use file::RemoteFile;
+pub use notice::print_notices;
 pub use process::fetch_in_another_process;
 pub use upload::{Upload, Uploaded};

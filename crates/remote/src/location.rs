@@ -21,13 +21,13 @@ impl Location {
         let Some((scheme, rest)) = url.split_once("://") else {
             return wrong("this is not a URL");
         };
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, path) = rest.split_once(['/', '?', '#']).unwrap_or((rest, ""));
+        // They would be in process lists.
+        if host.contains('@') {
+            return wrong("a URL with a user name is refused; use s3:// or a presigned URL");
+        }
         match scheme {
             "http" | "https" => {
-                // They would be in process lists and in messages.
-                if host.contains('@') {
-                    return wrong("a URL with a user name is refused; use s3:// or a presigned URL");
-                }
                 if host.is_empty() {
                     return wrong("the URL has no host");
                 }
@@ -66,6 +66,8 @@ mod tests {
             "s3:///key",
             "s3://b/a/../c",
             "https://user:secret@host/",
+            "https://user:secret@host?x",
+            "s3://KEY:secret@bucket/key",
             "https:///x",
             "ftp://host/x",
         ] {

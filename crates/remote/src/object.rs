@@ -1,11 +1,13 @@
 use std::ops::Range;
-use std::time::Duration;
 
+use pagehaul_run::{Patience, Retry, Stop};
+use twox_hash::XxHash3_64;
 use ureq::http::StatusCode;
 
 use crate::RemoteError;
 use crate::answer::Reply;
-use crate::client::{Client, PATIENCE};
+use crate::client::Client;
+use crate::failure::Failure;
 use crate::location::Location;
 
 /// Bytes that opening an object fetches: headers of a dump are in them.
@@ -26,34 +28,38 @@ pub(crate) type Opened = Result<(Object, Vec<u8>), RemoteError>;
 /// An object of a server.
 pub(crate) struct Object {
     location: Location,
-    patience: Duration,
+    patience: Patience,
     client: Client,
     size: u64,
     /// What identifies the contents: ETag, or time of modification.
     version: String,
+    /// Checksum of the first bytes, which identifies the contents if nothing else does.
+    first: Option<u64>,
 }
 
 impl Object {
     /// Opens an object. Returns its first bytes, too.
     pub(crate) fn open(url: &str) -> Opened {
-        Self::open_within(url, PATIENCE)
+        Self::open_within(url, Patience::READ)
     }
 
     /// As [`open`](Self::open). Requests are tried again for `patience`.
-    fn open_within(url: &str, patience: Duration) -> Opened {
+    fn open_within(url: &str, patience: Patience) -> Opened {
         let location = Location::parse(url)?;
-        let client = Client::new(&location, patience)?;
-        let reply = client.get(0, FIRST)?;
+        let client = Client::new(&location, patience, Stop::default())?;
+        let mut retry = client.retry();
+        let reply = client.get(0, FIRST, &mut retry)?;
         let version = version(&reply).to_owned();
         let size = match content_range(&reply) {
             Some((0, size)) if reply.status == StatusCode::PARTIAL_CONTENT => size,
-            _ if reply.status == StatusCode::RANGE_NOT_SATISFIABLE => 0,
+            _ if reply.status == StatusCode::RANGE_NOT_SATISFIABLE && may_be_empty(&reply) => 0,
             _ if reply.status == StatusCode::OK && reply.body.is_empty() => 0,
             _ => return Err(no_ranges()),
         };
-        let object = Self { location, patience, client, size, version };
+        let mut object = Self { location, patience, client, size, version, first: None };
         let mut first = reply.body;
-        object.complete(0..FIRST.min(size), &mut first)?;
+        object.complete(0..FIRST.min(size), &mut first, &mut retry)?;
+        object.first = object.version.is_empty().then(|| XxHash3_64::oneshot(&first));
         Ok((object, first))
     }
 
@@ -62,41 +68,56 @@ impl Object {
     }
 
     /// Fetches what `bytes` lacks of a range.
-    fn complete(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> Result<(), RemoteError> {
-        let mut stalls = 0;
+    fn complete(&self, range: Range<u64>, bytes: &mut Vec<u8>, retry: &mut Retry) -> Result<(), RemoteError> {
         while (bytes.len() as u64) < range.end - range.start {
             let start = range.start + bytes.len() as u64;
-            let reply = self.client.get(start, range.end)?;
+            let reply = self.client.get(start, range.end, retry)?;
             if reply.status != StatusCode::PARTIAL_CONTENT {
                 return Err(if reply.status == StatusCode::OK { no_ranges() } else { RemoteError::Changed });
             }
             if content_range(&reply) != Some((start, self.size)) || version(&reply) != self.version {
                 return Err(RemoteError::Changed);
             }
-            // A body that is cut again and again, but each time further on, is only slow.
-            stalls = if reply.body.is_empty() { stalls + 1 } else { 0 };
-            if stalls == 5 {
-                let why = reply.cut.unwrap_or_else(|| "it is empty".to_owned());
-                return Err(RemoteError::Unreachable(format!("the answer breaks off: {why}")));
-            }
             bytes.extend_from_slice(&reply.body);
+            // A body that is cut again and again, but each time further on, is only slow.
+            let is_stuck = reply.body.is_empty() || retry.is_over();
+            if is_stuck && (bytes.len() as u64) < range.end - range.start {
+                let why = reply.cut.unwrap_or_else(|| "it is empty".to_owned());
+                self.client.wait(Failure::transient(format!("the answer breaks off: {why}")), retry, None)?;
+            }
         }
         Ok(())
+    }
+
+    /// Fails if the object is another one by its first bytes, where the server does not say which version it is.
+    fn check(&self) -> Result<(), RemoteError> {
+        let Some(first) = self.first else { return Ok(()) };
+        let mut bytes = Vec::new();
+        self.complete(0..FIRST.min(self.size), &mut bytes, &mut self.client.retry())?;
+        if XxHash3_64::oneshot(&bytes) == first { Ok(()) } else { Err(RemoteError::Changed) }
     }
 }
 
 impl Ranges for Object {
     fn fetch(&self, range: Range<u64>) -> Result<Vec<u8>, RemoteError> {
         let mut bytes = Vec::new();
-        self.complete(range, &mut bytes)?;
+        self.complete(range, &mut bytes, &mut self.client.retry())?;
+        // Afterwards: what was there before may have gone meanwhile.
+        self.check()?;
         Ok(bytes)
     }
 
     fn renew(&self) -> Result<Box<dyn Ranges>, RemoteError> {
         let (location, patience) = (self.location.clone(), self.patience);
-        let client = Client::new(&location, patience)?;
-        Ok(Box::new(Self { location, patience, client, size: self.size, version: self.version.clone() }))
+        let client = Client::new(&location, patience, Stop::default())?;
+        let (size, version, first) = (self.size, self.version.clone(), self.first);
+        Ok(Box::new(Self { location, patience, client, size, version, first }))
     }
+}
+
+/// Whether an answer without a range says nothing else about the size than that it is 0.
+fn may_be_empty(reply: &Reply) -> bool {
+    ["", "bytes */0"].contains(&reply.header("content-range"))
 }
 
 fn no_ranges() -> RemoteError {
@@ -117,7 +138,7 @@ fn content_range(reply: &Reply) -> Option<(u64, u64)> {
     parse_content_range(reply.header("content-range"))
 }
 
-fn parse_content_range(text: &str) -> Option<(u64, u64)> {
+pub(crate) fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let (first, last, size) = (first.parse().ok()?, last.parse::<u64>().ok()?, size.parse().ok()?);
@@ -127,6 +148,8 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -138,7 +161,7 @@ mod tests {
 
     /// Opens the one object of a server, and fetches all of it.
     fn fetch_all(server: &Server, patience: Duration) -> Result<Vec<u8>, RemoteError> {
-        let (object, first) = Object::open_within(&server.url("/dump"), patience)?;
+        let (object, first) = Object::open_within(&server.url("/dump"), Patience::of(patience))?;
         if object.size() == 0 {
             return Ok(first);
         }
@@ -206,11 +229,117 @@ mod tests {
             0 => Response::range(request, &bytes, "v1"),
             _ => Response::status(500, ""),
         });
-        let (object, _) = Object::open_within(&server.url("/dump"), Duration::ZERO).unwrap();
+        let (object, _) = Object::open_within(&server.url("/dump"), Patience::of(Duration::ZERO)).unwrap();
         for _ in 0..3 {
             assert!(matches!(object.fetch(20_000..30_000), Err(RemoteError::Unreachable(_))));
         }
         assert_eq!(server.requests().len(), 2);
+    }
+
+    #[test]
+    fn an_object_without_a_version_is_known_by_its_first_bytes() {
+        for is_replaced in [false, true] {
+            let server = Server::start(move |request| {
+                let mut bytes = sample(100_000);
+                bytes[10] ^= u8::from(is_replaced && request.number > 0);
+                Response::range(request, &bytes, "")
+            });
+            let expected = if is_replaced { Err(RemoteError::Changed) } else { Ok(sample(100_000)) };
+            assert_eq!(fetch_all(&server, Duration::ZERO), expected);
+        }
+    }
+
+    #[test]
+    fn a_body_that_drips_is_given_up() {
+        let server = Server::start(|request| Response {
+            drip: Some(Duration::from_millis(10)),
+            ..Response::range(request, &sample(100_000), "v1")
+        });
+        let error = fetch_all(&server, Duration::from_millis(300)).unwrap_err().to_string();
+        assert!(error.contains("less than 1 KiB per second"), "{error}");
+    }
+
+    #[test]
+    fn empty_answers_are_tried_again_for_as_long_as_others() {
+        let bytes = sample(100_000);
+        let expected = bytes.clone();
+        let server = Server::start(move |request| {
+            let is_empty = (1..=5).contains(&request.number);
+            Response { cut: is_empty.then_some(0), ..Response::range(request, &bytes, "v1") }
+        });
+        assert!(fetch_all(&server, Duration::from_secs(20)).unwrap() == expected);
+    }
+
+    #[test]
+    fn only_bytes_of_the_file_are_taken() {
+        for (coding, is_taken) in
+            [("identity", true), ("aws-chunked", true), ("gzip", false), ("identity, zstd", false)]
+        {
+            let server = Server::start(move |request| {
+                let mut response = Response::range(request, &sample(1000), "v1");
+                response.headers.push(("Content-Encoding".into(), coding.into()));
+                response
+            });
+            match fetch_all(&server, Duration::ZERO) {
+                Ok(bytes) => assert!(is_taken && bytes == sample(1000), "{coding}"),
+                Err(error) => assert!(!is_taken && error.to_string().contains(coding), "{error}"),
+            }
+            assert!(server.requests().iter().all(|request| request.headers["accept-encoding"] == "identity"));
+        }
+    }
+
+    #[test]
+    fn redirects_are_followed_a_few_times() {
+        let server = Server::start(|request| match request.target.as_str() {
+            "/end" => Response::range(request, &sample(100_000), "v1"),
+            target => Response {
+                status: 302,
+                headers: vec![("Location".into(), if target == "/dump" { "/end" } else { target }.into())],
+                ..Response::default()
+            },
+        });
+        assert_eq!(fetch_all(&server, Duration::ZERO), Ok(sample(100_000)));
+        let looping = Server::start(|request| Response {
+            status: 307,
+            headers: vec![("Location".into(), request.target.clone())],
+            ..Response::default()
+        });
+        let error = fetch_all(&looping, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("too many redirects") && looping.requests().len() == 11, "{error}");
+    }
+
+    #[test]
+    fn redirects_to_other_networks_are_refused() {
+        for (location, reason) in [
+            ("http://169.254.169.254/latest/meta-data/", "an address of a private network"),
+            ("file:///etc/passwd", "not a web server"),
+            ("http://user:secret@127.0.0.1/", "with a user name"),
+        ] {
+            // The server seems to be elsewhere: its own address is local.
+            let refused = crate::redirect::follow("http://a.example/dump", location, false).unwrap_err();
+            assert!(refused.contains(reason) && !refused.contains("secret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn headers_without_end_are_explained() {
+        let server = Server::start(|_| Response {
+            status: 206,
+            headers: vec![("X-Bomb".into(), "x".repeat(1 << 20))],
+            ..Response::default()
+        });
+        let error = fetch_all(&server, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("the headers of the answer take more than"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_without_a_range_is_no_empty_object() {
+        let server = Server::start(|_| Response {
+            status: 416,
+            headers: vec![("Content-Range".into(), "bytes */1000".into())],
+            ..Response::default()
+        });
+        assert!(fetch_all(&server, Duration::ZERO).is_err());
     }
 
     #[test]

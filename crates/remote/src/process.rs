@@ -1,7 +1,8 @@
 //! Fetching by another process, so that the one that parses a dump needs neither network nor credentials.
 //!
 //! The process is forked before its parent confines itself, serves the URLs named then and no others, and ends with its parent.
-//! A request is the number of a URL and a range; a response is a kind of error or 0, a length, and that many bytes.
+//! A request is the number of a URL and a range; a response is a kind, a length, and that many bytes: those of the range, why there
+//! are none, or a notice, which another response follows.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -12,10 +13,14 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use crate::RemoteError;
+use crate::notice;
 use crate::object::{Object, Opened, Ranges};
 
 /// Requests at a time.
 const CONNECTIONS: usize = 8;
+/// Kinds of responses; the others are errors.
+const BYTES: u8 = 0;
+const NOTICE: u8 = 255;
 /// Bytes of a response at most: more than any range that is asked for.
 const MOST_RESPONSE: u64 = 256 << 20;
 
@@ -36,7 +41,7 @@ pub fn fetch_in_another_process(paths: &[PathBuf]) -> io::Result<()> {
     let urls: Vec<String> = paths
         .iter()
         .filter(|path| pagehaul_physmem::file::is_url(path))
-        .map(|path| path.to_string_lossy().into_owned())
+        .filter_map(|path| path.to_str().map(str::to_owned))
         .collect();
     if urls.is_empty() || FETCHER.get().is_some() {
         return Ok(());
@@ -84,6 +89,9 @@ fn serve(urls: &[String], connections: Vec<UnixStream>, parent: u32) {
         for mut connection in connections {
             let objects = &objects;
             let _ = thread::Builder::new().spawn_scoped(scope, move || {
+                if let Ok(mut parent) = connection.try_clone() {
+                    notice::send_to(move |text| drop(send(&mut parent, NOTICE, text.as_bytes())));
+                }
                 while let Ok((index, range)) = receive(&mut connection) {
                     let Some((url, object)) = urls.get(index).zip(objects.get(index)) else { return };
                     let opened =
@@ -112,7 +120,7 @@ fn receive(connection: &mut UnixStream) -> io::Result<(usize, Range<u64>)> {
 
 fn respond(connection: &mut UnixStream, response: Result<Vec<u8>, RemoteError>) -> io::Result<()> {
     let (kind, bytes) = match response {
-        Ok(bytes) => (0, bytes),
+        Ok(bytes) => (BYTES, bytes),
         Err(error) => {
             let kind = match &error {
                 RemoteError::Settings(_) => 1,
@@ -126,11 +134,15 @@ fn respond(connection: &mut UnixStream, response: Result<Vec<u8>, RemoteError>) 
             (kind, error.to_string().into_bytes())
         }
     };
+    send(connection, kind, &bytes)
+}
+
+fn send(connection: &mut UnixStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
     let mut head = [0; 9];
     head[0] = kind;
     head[1..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
     connection.write_all(&head)?;
-    connection.write_all(&bytes)
+    connection.write_all(bytes)
 }
 
 /// An object that the other process fetches.
@@ -183,7 +195,7 @@ impl Fetcher {
         let (kind, bytes) = response.map_err(|_| ended())?;
         let text = || String::from_utf8_lossy(&bytes).into_owned();
         Err(match kind {
-            0 => return Ok(bytes),
+            BYTES => return Ok(bytes),
             1 => RemoteError::Settings(text()),
             2 => RemoteError::NotFound(text()),
             3 => RemoteError::Denied(text()),
@@ -198,6 +210,15 @@ impl Fetcher {
 fn exchange(connection: &mut UnixStream, index: usize, range: Range<u64>) -> io::Result<(u8, Vec<u8>)> {
     let request = [index as u64, range.start, range.end].map(u64::to_le_bytes).concat();
     connection.write_all(&request)?;
+    loop {
+        match receive_response(connection)? {
+            (NOTICE, text) => notice::tell(&String::from_utf8_lossy(&text)),
+            response => return Ok(response),
+        }
+    }
+}
+
+fn receive_response(connection: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 9];
     connection.read_exact(&mut head)?;
     let [kind, length @ ..] = head;

@@ -42,6 +42,11 @@ impl S3Object {
         Ok(Self { bucket, key: key.to_owned(), credentials: Mutex::new(settings.credentials) })
     }
 
+    /// Returns its URL, as messages show it.
+    pub(crate) fn name(&self) -> String {
+        format!("s3://{}/{}", self.bucket.name(), self.key)
+    }
+
     /// Returns the region that requests are signed for.
     pub(crate) fn region(&self) -> &str {
         self.bucket.region()

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use ureq::Agent;
+use ureq::http::{Response, StatusCode};
+use ureq::{Agent, Body};
 
 use crate::RemoteError;
 
@@ -18,6 +19,9 @@ use crate::RemoteError;
 const FILE: &str = "/etc/pagehaul/s3";
 /// Address of the metadata service: link-local, so that neither DNS nor TLS is needed.
 const METADATA: &str = "http://169.254.169.254";
+
+/// Bytes of an answer of the metadata service.
+const MOST_METADATA: u64 = 64 << 10;
 
 /// Credentials of an object store.
 #[derive(Clone, PartialEq, Eq)]
@@ -122,7 +126,7 @@ fn own_file() -> Result<Section, RemoteError> {
 }
 
 /// Returns the values of the sections of these names.
-fn section(text: &str, names: &[&str]) -> Section {
+pub(crate) fn section(text: &str, names: &[&str]) -> Section {
     let mut inside = false;
     lines(text)
         .filter_map(|line| match line {
@@ -186,26 +190,23 @@ fn of_instance() -> Option<Credentials> {
     let base = env("AWS_EC2_METADATA_SERVICE_ENDPOINT").unwrap_or_else(|| METADATA.to_owned());
     let base = base.trim_end_matches('/');
     // A machine that is not an instance has nothing at this address.
-    let agent: Agent =
-        Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).proxy(None).build().into();
-    let token = agent
-        .put(format!("{base}/latest/api/token"))
-        .header("x-aws-ec2-metadata-token-ttl-seconds", "21600")
-        .send_empty()
-        .ok()?
-        .body_mut()
-        .read_to_string()
-        .ok()?;
-    let get = |path: &str| {
-        let url = format!("{base}/latest/meta-data/iam/security-credentials/{path}");
-        agent
-            .get(url)
-            .header("x-aws-ec2-metadata-token", &token)
-            .call()
-            .ok()?
+    let config = Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).proxy(None);
+    let agent: Agent = config.max_redirects(0).max_redirects_will_error(false).build().into();
+    let text = |reply: Result<Response<Body>, ureq::Error>| {
+        let mut reply = reply.ok().filter(|reply| reply.status() == StatusCode::OK)?;
+        reply
             .body_mut()
+            .with_config()
+            .limit(MOST_METADATA)
             .read_to_string()
             .ok()
+            .filter(|text| !text.is_empty())
+    };
+    let token = agent.put(format!("{base}/latest/api/token"));
+    let token = text(token.header("x-aws-ec2-metadata-token-ttl-seconds", "21600").send_empty())?;
+    let get = |path: &str| {
+        let url = format!("{base}/latest/meta-data/iam/security-credentials/{path}");
+        text(agent.get(url).header("x-aws-ec2-metadata-token", &token).call())
     };
     let roles = get("")?;
     let found: InstanceCredentials = serde_json::from_str(&get(roles.lines().next()?.trim())?).ok()?;

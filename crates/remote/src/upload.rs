@@ -9,17 +9,19 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::{CrcAlgorithm, Digest, checksum};
+use pagehaul_run::{Patience, Retry, Stop};
 use rusty_s3::Method;
 
 use crate::RemoteError;
 use crate::answer::Expected;
 use crate::call::Call;
-use crate::client::{Client, Failure, LIST_OF_PARTS};
+use crate::client::{Client, LIST_OF_PARTS};
+use crate::failure::Failure;
 use crate::location::Location;
 use crate::xml::Element;
 
-/// How long requests are tried again: a network that comes back, or a store that is restarted, does not cost the dump.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// How long a store may take to put the parts together.
+const COMPLETE: Duration = Duration::from_secs(300);
 /// Bytes of a part, at least.
 const PART: u64 = 8 << 20;
 /// Parts in memory: one is uploaded while the next one is read.
@@ -49,7 +51,7 @@ pub struct Upload {
 
 /// A part in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Part {
+pub(crate) struct Part {
     size: u64,
     checksum: String,
     etag: String,
@@ -60,12 +62,14 @@ impl Upload {
     /// [room](Self::room) for `most_bytes`, as far as they fit into `memory` bytes.
     ///
     /// Fails if there is an object of this name: none is replaced.
-    pub fn begin(url: &str, most_bytes: u64, memory: u64) -> Result<Self, RemoteError> {
+    ///
+    /// Once the run was cancelled, of which `stop` knows, it ends soon.
+    pub fn begin(url: &str, most_bytes: u64, memory: u64, stop: Stop) -> Result<Self, RemoteError> {
         let location = Location::parse(url)?;
         let Location::Bucket { key, .. } = &location else {
             return Err(RemoteError::Settings("only s3:// can be written".to_owned()));
         };
-        Self::with(Client::new(&location, PATIENCE)?, key, part_size(most_bytes, memory))
+        Self::with(Client::new(&location, Patience::UPLOAD, stop)?, key, part_size(most_bytes, memory))
     }
 
     /// Returns how many bytes the object can have.
@@ -120,13 +124,13 @@ impl Upload {
         let part_size = self.part_size;
         thread::scope(|scope| {
             let reader = scope.spawn(move || read_parts(stream, part_size, &full));
-            let sent = self.send_parts(&parts);
+            let sent = self.client.until_stopped(|| self.send_parts(&parts));
             // Ends the reader, which otherwise waits for room.
             drop(parts);
             let read = reader.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
             let (list, whole, uploaded) = sent?;
             read.map_err(|error| RemoteError::Unreachable(format!("the dump cannot be read: {error}")))?;
-            self.complete(&list, uploaded.bytes, &encode(whole))?;
+            self.client.until_stopped(|| self.complete(&list, uploaded.bytes, &encode(whole)))?;
             Ok(uploaded)
         })
     }
@@ -190,28 +194,34 @@ impl Upload {
         let call = Call {
             headers: &headers,
             body: Some(body.as_bytes()),
+            answer: COMPLETE,
             ..Call::new(Method::Post, expected, &query)
         };
-        let mut tries = self.client.tries();
+        let mut retry = self.client.retry();
         loop {
-            let failure = match self.client.try_once(call) {
+            let failure = match self.client.try_once(call, &mut retry) {
                 Ok(reply) if ["", sum].contains(&reply.text("ChecksumCRC64NVME")) => return Ok(()),
                 Ok(_) => return Err(RemoteError::Undefined("the object has another checksum".to_owned())),
                 Err(failure) => failure,
             };
             // The answer to this try or to an earlier one may be lost.
-            if self.is_there(size, sum, matches!(failure, Failure::Final(_)))? {
+            let is_last = matches!(failure, Failure::Final(_));
+            if self.is_there(size, sum, (!is_last).then_some(&mut retry))? {
                 return Ok(());
             }
-            tries.wait(failure, None)?;
+            self.client.wait(failure, &mut retry, None)?;
         }
     }
 
-    /// Whether the store says that the object is there. Fails if it is another one. `is_last` is whether no other try follows.
-    fn is_there(&self, size: u64, sum: &str, is_last: bool) -> Result<bool, RemoteError> {
+    /// Whether the store says that the object is there. Fails if it is another one. Asks once, as a part of `retry`, if there is
+    /// one.
+    fn is_there(&self, size: u64, sum: &str, retry: Option<&mut Retry>) -> Result<bool, RemoteError> {
         let headers = [("x-amz-checksum-mode", "ENABLED")];
         let call = Call { headers: &headers, ..Call::new(Method::Head, Expected::Head, &[]) };
-        let reply = if is_last { self.client.send(call).ok() } else { self.client.try_once(call).ok() };
+        let reply = match retry {
+            Some(retry) => self.client.try_once(call, retry).ok(),
+            None => self.client.send(call).ok(),
+        };
         let Some(reply) = reply else { return Ok(false) };
         let has_size = reply.header("content-length").parse() == Ok(size);
         match reply.header("x-amz-checksum-crc64nvme") {
@@ -247,7 +257,7 @@ fn part_size(most_bytes: u64, memory: u64) -> u64 {
 }
 
 /// Returns the ID of the newest unfinished upload of a key, out of the list of those whose keys begin with it.
-fn unfinished(list: &Element, key: &str) -> Option<String> {
+pub(crate) fn unfinished(list: &Element, key: &str) -> Option<String> {
     let uploads = list.all("Upload").filter(|upload| upload.text("Key") == Some(key));
     // Times as ISO 8601: sorted as text.
     let newest = uploads.max_by_key(|upload| upload.text("Initiated"))?;
@@ -272,7 +282,7 @@ fn parts(client: &Client, id: &str) -> Result<BTreeMap<u64, Part>, RemoteError> 
 }
 
 /// Returns the number of a part in a list, and the part.
-fn part(part: &Element) -> Option<(u64, Part)> {
+pub(crate) fn part(part: &Element) -> Option<(u64, Part)> {
     // A store that counts on forever ends the list.
     let number = part.text("PartNumber")?.parse().ok().filter(|number| *number <= MOST_PARTS)?;
     let size = part.text("Size")?.parse().ok()?;
@@ -419,7 +429,7 @@ mod tests {
         let credentials = Credentials { key: "A".into(), secret: "B".into(), token: None };
         let settings = Settings { credentials, endpoint: Some(server.url("")), region: "r".into() };
         let object = S3Object::with(settings, "bucket", "dump")?;
-        let client = Client::with(Target::S3(Box::new(object)), patience)?;
+        let client = Client::with(Target::S3(Box::new(object)), Patience::of(patience), Stop::default())?;
         Upload::with(client, "dump", PART)?.send(bytes)
     }
 
@@ -509,7 +519,8 @@ mod tests {
         let settings = Settings { credentials, endpoint: Some(server.url("")), region: "r".into() };
         let client = Client::with(
             Target::S3(Box::new(S3Object::with(settings, "bucket", "dump").unwrap())),
-            Duration::ZERO,
+            Patience::of(Duration::ZERO),
+            Stop::default(),
         )
         .unwrap();
         let stream = (&[7; 2500][..]).chain(Broken);
@@ -624,9 +635,13 @@ mod tests {
             |(status, document, end, cut, etag)| Response {
                 status,
                 headers: etag.into_iter().collect(),
-                // Half of them are whole.
-                body: document.as_bytes()[..document.len().min(end * 2)].to_vec(),
+                // Half of them are whole. These statuses have none: its bytes would be the next answer.
+                body: match status {
+                    204 | 304 => Vec::new(),
+                    _ => document.as_bytes()[..document.len().min(end * 2)].to_vec(),
+                },
                 cut,
+                drip: None,
             },
         )
     }

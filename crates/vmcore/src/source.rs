@@ -25,6 +25,8 @@ pub enum SourceKind {
 
 /// Memory of one machine, in one file or several.
 pub struct Source {
+    /// The path of the first, as messages show it.
+    shown: PathBuf,
     paths: Vec<PathBuf>,
     kind: SourceKind,
 }
@@ -51,12 +53,12 @@ pub enum SourceError {
 impl Source {
     /// Opens a file of any format.
     pub fn open(path: &Path, policy: MapPolicy) -> Result<Self, OpenError> {
-        Ok(Self { paths: vec![path.to_owned()], kind: open_kind(path, policy)? })
+        Ok(Self::new(vec![path.to_owned()], open_kind(path, policy)?))
     }
 
     /// Returns a source of memory that is in no file, called `name` in messages.
     pub fn simulated(name: &Path, memory: Box<dyn PhysMemory>) -> Self {
-        Self { paths: vec![name.to_owned()], kind: SourceKind::Simulated(memory) }
+        Self::new(vec![name.to_owned()], SourceKind::Simulated(memory))
     }
 
     /// Opens one file, or the parts of a split set in any order, flattened or not.
@@ -67,16 +69,20 @@ impl Source {
         let part = |path: &PathBuf| match open_kind(path, policy)? {
             SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
             SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
-                Err(SourceError::Alone { path: shown(path).to_owned(), kind: "an ELF file" })
+                Err(SourceError::Alone { path: shown(path), kind: "an ELF file" })
             }
         };
         let parts = paths.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { paths: paths.to_vec(), kind: SourceKind::Split(SplitSet::new(parts)?) })
+        Ok(Self::new(paths.to_vec(), SourceKind::Split(SplitSet::new(parts)?)))
+    }
+
+    fn new(paths: Vec<PathBuf>, kind: SourceKind) -> Self {
+        Self { shown: paths.first().map(|path| shown(path)).unwrap_or_default(), paths, kind }
     }
 
     /// Returns its path, as messages show it; of several files, the first.
     pub fn path(&self) -> &Path {
-        self.paths.first().map_or(Path::new(""), |path| shown(path))
+        &self.shown
     }
 
     /// Returns all its files.
@@ -144,7 +150,7 @@ fn open_url(url: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
     let what =
         "this build of pagehaul reads no URLs; take one with the feature `remote`, or download the file"
             .into();
-    Err(OpenError::Unsupported { path: shown(url).to_owned(), what })
+    Err(OpenError::Unsupported { path: shown(url), what })
 }
 
 fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {

@@ -137,7 +137,7 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
         };
         let file = open_file(path)?;
         let path = shown(path);
-        findings.summed.push(path.to_owned());
+        findings.summed.push(path.clone());
         if file.size() != sums.size {
             findings.faults.push(format!(
                 "{}: {} bytes, but {} when its checksums were taken",
@@ -147,7 +147,7 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
             ));
         }
         for bytes in changes(&*file, &sums, threads) {
-            findings.changed.push(describe(source, index, path.to_owned(), bytes)?);
+            findings.changed.push(describe(source, index, path.clone(), bytes)?);
         }
     }
     Ok(findings)

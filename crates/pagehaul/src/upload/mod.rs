@@ -204,9 +204,9 @@ impl Retries {
         let patience = if self.reached { PATIENCE } else { FIRST_PATIENCE };
         let until = Instant::now() + self.wait;
         self.wait = (self.wait * 2).min(MOST_WAIT);
-        while Instant::now() < until && !signals::was_cancelled() {
+        while Instant::now() < until && !signals::stop().is_cancelled() {
             std::thread::sleep(Duration::from_millis(50));
         }
-        self.progress.elapsed() < patience && !signals::was_cancelled()
+        self.progress.elapsed() < patience && !signals::stop().is_cancelled()
     }
 }

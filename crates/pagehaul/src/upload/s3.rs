@@ -11,7 +11,7 @@ use pagehaul_vmcore::Source;
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 
 use super::{Opened, Stream, Uploaded};
-use crate::memory_use;
+use crate::{memory_use, signals};
 
 /// The memory of the crashed kernel, in its capture kernel only.
 const VMCORE: &str = "/proc/vmcore";
@@ -25,7 +25,7 @@ pub(super) fn open(url: String, most_bytes: u64, source: Option<&Source>) -> any
     }
     // The rest is the capture's and the kernel's.
     let memory = memory_use::available() / 4;
-    let upload = Upload::begin(&url, most_bytes, memory).with_context(|| format!("cannot write {url}"))?;
+    let upload = Upload::begin(&url, most_bytes, memory, signals::stop()).with_context(|| format!("cannot write {url}"))?;
     if upload.room() < most_bytes {
         let (room, most) = (number::bytes(upload.room()), number::bytes(most_bytes));
         tell!(

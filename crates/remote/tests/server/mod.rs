@@ -38,6 +38,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Bytes of the body after which the connection is closed.
     pub cut: Option<usize>,
+    /// Time between two bytes of the body.
+    pub drip: Option<Duration>,
 }
 
 impl Response {
@@ -57,12 +59,11 @@ impl Response {
         }
         let last = last.min(bytes.len() - 1);
         let content_range = format!("bytes {first}-{last}/{}", bytes.len());
-        Self {
-            status: 206,
-            headers: vec![("Content-Range".into(), content_range), ("ETag".into(), etag.into())],
-            body: bytes[first..=last].to_vec(),
-            cut: None,
+        let mut headers = vec![("Content-Range".into(), content_range)];
+        if !etag.is_empty() {
+            headers.push(("ETag".into(), etag.into()));
         }
+        Self { status: 206, headers, body: bytes[first..=last].to_vec(), ..Self::default() }
     }
 }
 
@@ -156,7 +157,14 @@ fn serve(
         head += "\r\n";
         let body: &[u8] = if request.method == "HEAD" { &[] } else { &response.body };
         let sent = &body[..response.cut.unwrap_or(body.len()).min(body.len())];
-        if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(sent)).is_err()
+        let send = |writer: &mut TcpStream| match response.drip {
+            None => writer.write_all(sent),
+            Some(wait) => sent.iter().try_for_each(|byte| {
+                thread::sleep(wait);
+                writer.write_all(&[*byte])
+            }),
+        };
+        if writer.write_all(head.as_bytes()).and_then(|()| send(&mut writer)).is_err()
             || response.cut.is_some()
         {
             return;
