@@ -18,6 +18,7 @@ macro_rules! say {
 }
 
 mod cli;
+mod clock;
 mod crash_report;
 mod exit;
 mod files;
@@ -32,7 +33,6 @@ mod sandbox;
 mod signals;
 mod standard_output;
 mod summary;
-mod upload;
 mod usage;
 
 use std::process::ExitCode;

@@ -5,10 +5,13 @@ mod common {
     pub mod setup;
 }
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use common::setup::Setup;
 
@@ -156,6 +159,66 @@ fn what_another_dump_left_is_kept() {
 }
 
 #[test]
+fn what_others_left_there_is_not_written_to() {
+    let scene = Scene::new();
+    // A file that others may have open.
+    for (name, left) in [("open", &b"theirs"[..]), ("empty", b"")] {
+        let there = scene.far(&format!("{name}.incomplete"));
+        fs::write(&there, left).unwrap();
+        fs::set_permissions(&there, fs::Permissions::from_mode(0o666)).unwrap();
+        let output = scene.capture(&[], name);
+        scene.assert_whole(&output, name);
+        assert_eq!(fs::metadata(scene.far(name)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read(scene.far(&format!("{name}.incomplete.1"))).unwrap(), left);
+    }
+    // What is not a file.
+    symlink(scene.far("elsewhere"), scene.far("link.incomplete")).unwrap();
+    symlink(scene.far("open"), scene.far("taken.incomplete")).unwrap();
+    fs::create_dir(scene.far("directory.incomplete")).unwrap();
+    let made = Command::new("mkfifo").arg(scene.far("pipe.incomplete")).status().unwrap();
+    assert!(made.success());
+    for name in ["link", "taken", "directory", "pipe"] {
+        let output = scene.capture(&[], name);
+        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+        assert!(told(&output).contains(".incomplete there is not a file; remove it"), "{}", told(&output));
+        assert!(!scene.far(name).exists(), "{name}");
+    }
+    assert!(!scene.far("elsewhere").exists());
+    assert!(fs::read(scene.far("open")).unwrap() == scene.stream);
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_refused() {
+    let scene = Scene::new();
+    let name = OsStr::from_bytes(b"/dump-\xff");
+    let mut url = OsString::from(scene.url(""));
+    url.push(name);
+    let mut command = scene.setup.command(&["capture", "-d", "0", "vmcore"]);
+    let output = command.arg(&url).env("PAGEHAUL_SSH", scene.setup.path("client/ssh")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains("the name is not UTF-8"), "{}", told(&output));
+    assert!(fs::read_dir(scene.setup.path("far")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_host_that_is_not_there_has_nothing() {
+    let scene = Scene::new();
+    let path = scene.setup.path("client/other");
+    let script =
+        "#!/bin/sh\necho 'ssh: Could not resolve hostname hots: Name or service not known' >&2\nexit 255\n";
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = scene.command(&[], "dump");
+    let mut child = command.env("PAGEHAUL_SSH", path).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.contains("Could not resolve hostname") && line.contains("trying again"), "{line}");
+    assert!(!line.contains("what was sent"), "{line}");
+}
+
+#[test]
 fn what_cannot_be_sent_is_explained() {
     let scene = Scene::new();
     let fails = |output: Output, reason: &str| {
@@ -179,6 +242,7 @@ fn what_cannot_be_sent_is_explained() {
     fails(none, "cannot run the ssh client");
     for url in ["ssh://-oProxyCommand=id/dump", "ssh://host/", "ssh://user:secret@host/dump"] {
         let output = scene.setup.run(&["capture", "vmcore", url]);
+        assert!(!told(&output).contains("secret"), "{}", told(&output));
         fails(output, "cannot write ssh://");
     }
     for arguments in [&["vmcore", &scene.url("a"), "other"][..], &["--checksums", "vmcore", &scene.url("a")]]

@@ -12,10 +12,11 @@ use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_present::number::parse_bytes;
 use pagehaul_present::time::parse_duration;
+use pagehaul_upload::is_remote;
 use pagehaul_vmcore::Source;
 
-use crate::cli::dump_output::{DumpOutput, PageSelection};
-use crate::{crash_report, files, printed, upload, usage};
+use crate::cli::dump_output::{DumpOutput, PageSelection, means};
+use crate::{clock, crash_report, files, printed, usage};
 
 /// Time for the report that finds the pages to write first.
 const TRIAGE_TIME: Duration = Duration::from_secs(5);
@@ -102,6 +103,9 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
         known: KnownPages::default(),
         warnings: Vec::new(),
     };
+    if outputs.iter().any(|output| is_remote(output)) {
+        clock::correct(&source);
+    }
     let start = Instant::now();
     if !outputs.is_empty() {
         arguments.write_facts(&source, &mut selection);
@@ -214,10 +218,10 @@ impl CaptureArguments {
     /// Writes a file next to the first output.
     fn put(&self, source: &Source, suffix: &str, text: &[u8]) -> anyhow::Result<()> {
         let Some(output) = self.output.first().filter(|path| path.as_os_str() != "-") else { return Ok(()) };
-        if upload::is_remote(output) {
+        if is_remote(output) {
             let mut url = output.clone().into_os_string();
             url.push(suffix);
-            return upload::put(url.as_ref(), text);
+            return Ok(pagehaul_upload::put(url.as_ref(), text, means())?);
         }
         write_report(output, suffix, text, self.dump.may_overwrite(), &source.memory().files())
     }

@@ -8,11 +8,11 @@ use clap::Args;
 use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::MapPolicy;
+use pagehaul_upload::is_remote;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
 use crate::sandbox::Sandbox;
-use crate::upload::is_remote;
 use crate::usage;
 
 /// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage

@@ -11,14 +11,14 @@ use pagehaul_capture::{
 };
 use pagehaul_kernel::DumpLevel;
 use pagehaul_present::number;
-use pagehaul_run::Progress;
+use pagehaul_run::{Patience, Progress, Retry};
+use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Overwrite, Reporting, Threads};
-use crate::memory_use::threads_that_fit;
+use crate::memory_use::{self, threads_that_fit};
 use crate::printed::print;
-use crate::upload::{Retries, Uploading, is_remote};
-use crate::{exit, run, standard_output, summary, usage};
+use crate::{exit, run, signals, standard_output, summary, usage};
 
 /// How a dump is written.
 #[derive(Debug, Args)]
@@ -111,26 +111,38 @@ impl DumpOutput {
         if self.checksums {
             return Err(usage::wrong("--checksums are for files; name a file"));
         }
-        let mut retries = Retries::new();
+        let means = means();
+        let mut retry = Retry::new(Patience::UPLOAD.first, &means.stop);
         loop {
             let start = Instant::now();
-            match self.upload_once(source, url, selection.clone()) {
-                Err(error) if retries.wait(&error) => {
-                    if !self.reporting.is_quiet() {
-                        tell!("pagehaul: {error:#}; trying again");
-                    }
-                }
-                ended => return ended,
+            let ended = self.upload_once(source, url, selection.clone(), means.clone());
+            let lost = ended.as_ref().err().and_then(|error| error.downcast_ref::<UploadError>());
+            let Some(lost) = lost else { return ended };
+            if !lost.wait(&mut retry, &means.stop) {
+                return ended;
+            }
+            if !self.reporting.is_quiet() {
+                tell!("pagehaul: {lost}; trying again");
             }
             selection.limits.time = selection.limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
         }
     }
 
-    fn upload_once(&self, source: &Source, url: &Path, selection: PageSelection) -> anyhow::Result<ExitCode> {
+    fn upload_once(
+        &self,
+        source: &Source,
+        url: &Path,
+        selection: PageSelection,
+        means: Means,
+    ) -> anyhow::Result<ExitCode> {
         let format = self.format.map_or(Format::Flattened, FormatArgument::format);
         let mut options = self.options(&selection, format)?;
         let kept = || about(source, kept_bytes(source, &options, &Progress::default()));
-        let uploading = Uploading::begin(url, source, kept)?;
+        let most_bytes = || anyhow::Ok(most_bytes(source, kept()?));
+        let uploading = Uploading::begin(url, most_bytes, means)?;
+        if let Some(warning) = uploading.warning() {
+            tell!("pagehaul: {warning}");
+        }
         options.threads = threads_that_fit(self.threads.count(), uploading.memory());
         let target = Target::Pipe { name: url.to_owned(), pipe: uploading.pipe() };
         self.write_to(source, Some(target), &options, selection, |is_whole| {
@@ -244,6 +256,17 @@ impl DumpOutput {
             (compression, None) => Ok(compression),
         }
     }
+}
+
+/// What an upload may use: a quarter of the memory, since the rest is the capture's and the kernel's.
+pub(crate) fn means() -> Means {
+    Means { memory: memory_use::available() / 4, stop: signals::stop() }
+}
+
+/// The most bytes that a dump with `kept` bytes of the memory of `source` can have: they do not compress, and have descriptors.
+fn most_bytes(source: &Source, kept: u64) -> u64 {
+    let bitmaps = source.memory().ranges().end() >> 14;
+    kept + kept / 64 + bitmaps + (64 << 20)
 }
 
 /// Names the source in an error about it; one about the output names that.

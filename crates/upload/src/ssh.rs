@@ -6,13 +6,15 @@
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use pagehaul_physmem::file::shown;
+use pagehaul_run::{Moved, Patience, Retry, Stop};
 use sha2::{Digest, Sha256};
 
-use super::{ConnectionLost, PATIENCE, Stream, Uploaded};
+use crate::{Stream, UploadError, Uploaded};
 
 const SCHEME: &str = "ssh://";
 /// Bytes whose checksum tells a stream of another crash, or with other options, before more is skipped.
@@ -23,16 +25,30 @@ const MOST_MESSAGE: u64 = 64 << 10;
 const CONNECTION: i32 = 255;
 
 // The scripts are single lines: a login shell such as csh takes no others.
-/// Prints what is there: `exists`, or the size of the unfinished file with the checksums of its first bytes and of all.
+/// Prints what is there: `exists`; of the unfinished file `other` if it is not a file, `foreign` if others could have opened it, or
+/// its size with the checksums of its first bytes and of all.
 const LOOK: &str = concat!(
     r#"p=$1.incomplete; "#,
     r#"if [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; "#,
+    r#"elif [ -L "$p" ]; then echo pagehaul other; "#,
+    r#"elif [ -f "$p" ]; then "#,
+    r#"case $(ls -ld "$p") in -rw-------*) [ -O "$p" ] && own=1;; esac; "#,
+    r#"if [ -z "$own" ]; then echo pagehaul foreign; "#,
     r#"elif [ -s "$p" ]; then n=$(wc -c <"$p"); "#,
     r#"echo pagehaul $n $(head -c 1048576 "$p" | head -c $n | sha256sum) $(head -c $n "$p" | sha256sum); "#,
+    r#"else echo pagehaul 0; fi; "#,
+    r#"elif [ -e "$p" ]; then echo pagehaul other; "#,
     r#"else echo pagehaul 0; fi"#,
 );
-/// Writes at an offset: bytes of an earlier connection that arrive late are the same, and go to the same place.
-const APPEND: &str = r#"umask 077; exec dd of="$1.incomplete" bs=1048576 seek="$2" oflag=seek_bytes iflag=fullblock conv=notrunc,fsync status=none"#;
+/// Writes at an offset: bytes of an earlier connection that arrive late are the same, and go to the same place. A new file is one that
+/// nobody else has open.
+const APPEND: &str = concat!(
+    r#"umask 077; p=$1.incomplete; "#,
+    r#"[ -e "$p" ] || [ -L "$p" ] || (set -C; : >"$p") || exit 1; "#,
+    r#"if [ -L "$p" ]; then :; elif [ -f "$p" ] && [ -O "$p" ]; then "#,
+    r#"exec dd of="$p" bs=1048576 seek="$2" oflag=seek_bytes iflag=fullblock conv=notrunc,fsync status=none; fi; "#,
+    r#"echo "$p is not a file of this user" >&2; exit 1"#,
+);
 /// Keeps the unfinished file of another stream.
 const ASIDE: &str =
     r#"n=1; while [ -e "$1.incomplete.$n" ]; do n=$((n+1)); done; mv "$1.incomplete" "$1.incomplete.$n""#;
@@ -48,21 +64,21 @@ const FINISH: &str = concat!(
     r#"sync "$1" "${1%/*}/" 2>/dev/null || sync; echo pagehaul done"#,
 );
 
-/// Returns whether a dump of this name goes over ssh.
-pub(super) fn is_ssh(path: &Path) -> bool {
+/// Returns whether a file of this name is reached over ssh.
+pub(crate) fn is_ssh(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().starts_with(SCHEME.as_bytes())
 }
 
 /// A file of another host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Target {
+struct RemotePath {
     /// `HOST` or `USER@HOST`.
     host: String,
     port: Option<u16>,
     path: String,
 }
 
-impl Target {
+impl RemotePath {
     fn parse(url: &str) -> Result<Self, &'static str> {
         let rest = url.strip_prefix(SCHEME).unwrap_or(url);
         let (authority, path) = rest.split_once('/').ok_or("expected ssh://[USER@]HOST[:PORT]/PATH")?;
@@ -121,55 +137,77 @@ fn quote(word: &str) -> String {
 
 /// The unfinished file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Unfinished {
-    size: u64,
-    first: String,
-    whole: String,
+enum Unfinished {
+    /// There is none, or an empty one.
+    None,
+    /// Others could have opened it.
+    Foreign,
+    Own {
+        size: u64,
+        first: String,
+        whole: String,
+    },
 }
 
 /// An upload that has begun.
-pub(super) struct Session {
-    target: Target,
+pub(crate) struct Session {
+    file: RemotePath,
+    /// As messages show it.
     url: String,
-    there: Option<Unfinished>,
+    there: Unfinished,
+    stop: Stop,
+    moved: Moved,
 }
 
 impl Session {
     /// Begins an upload, or continues an earlier one. Fails if there is a file of this name: none is replaced.
-    pub(super) fn begin(url: &str) -> anyhow::Result<Self> {
-        let target = Target::parse(url).map_err(|why| anyhow!("cannot write {url}: {why}"))?;
-        let mut session = Self { target, url: url.to_owned(), there: None };
-        let answer = session.ask(LOOK, "")?;
+    pub(crate) fn begin(url: &str, stop: Stop) -> Result<Self, UploadError> {
+        let name = shown(url.as_ref()).display().to_string();
+        let file = RemotePath::parse(url)
+            .map_err(|why| UploadError::refused(format!("cannot write {name}: {why}")))?;
+        let moved = Moved::default();
+        let mut session = Self { file, url: name, there: Unfinished::None, stop, moved };
+        let answer = session.ask(LOOK, "", false)?;
         let words: Vec<_> = answer.iter().map(String::as_str).collect();
         session.there = match words.as_slice() {
-            ["exists"] => bail!(session.exists()),
-            ["0"] => None,
+            ["exists"] => return Err(session.exists()),
+            ["other"] => {
+                let path = &session.file.path;
+                return Err(session.refused(&format!("{path}.incomplete there is not a file; remove it")));
+            }
+            ["foreign"] => Unfinished::Foreign,
+            ["0"] => Unfinished::None,
             // Without sha256sum there are no sums.
-            [size, rest @ ..] => Some(Unfinished {
+            [size, rest @ ..] => Unfinished::Own {
                 size: size.parse().map_err(|_| session.odd(&answer))?,
                 first: rest.first().copied().unwrap_or_default().to_owned(),
                 whole: rest.get(2).copied().unwrap_or_default().to_owned(),
-            }),
+            },
             [] => return Err(session.odd(&answer)),
         };
         Ok(session)
     }
 
     /// Uploads all that `stream` has. The file exists once this returns.
-    pub(super) fn send(&self, stream: &mut Stream) -> anyhow::Result<Uploaded> {
+    pub(crate) fn send(&self, stream: &mut Stream) -> Result<Uploaded, UploadError> {
         let mut first = Vec::new();
         let mut resumed = 0;
-        if let Some(there) = &self.there {
-            match skip(stream, there).context("the dump cannot be read")? {
-                Skipped::Same => resumed = there.size,
-                Skipped::OtherFromStart(bytes) => {
-                    self.ask(ASIDE, "")?;
-                    first = bytes;
-                }
-                // The stream cannot be rewound: the capture has to produce it again.
-                Skipped::Other => {
-                    self.ask(ASIDE, "")?;
-                    return Err(self.lost("what is there differs from the dump, which is sent again", true));
+        match &self.there {
+            Unfinished::None => {}
+            Unfinished::Foreign => drop(self.ask(ASIDE, "", false)?),
+            Unfinished::Own { size, first: sum, whole } => {
+                match skip(stream, *size, sum, whole).map_err(|error| self.unreadable(&error))? {
+                    Skipped::Same => resumed = *size,
+                    Skipped::OtherFromStart(bytes) => {
+                        self.ask(ASIDE, "", false)?;
+                        first = bytes;
+                    }
+                    // The stream cannot be rewound: the capture has to produce it again.
+                    Skipped::Other => {
+                        self.ask(ASIDE, "", false)?;
+                        let why = "what is there differs from the dump, which is sent again";
+                        return Err(UploadError::lost(self.message(why, false), true));
+                    }
                 }
             }
         }
@@ -179,105 +217,137 @@ impl Session {
     }
 
     /// Writes a stream at `offset`. Returns how many bytes it had.
-    fn append(&self, stream: &mut impl Read, offset: u64) -> anyhow::Result<u64> {
-        let mut command = self.target.command(APPEND, &offset.to_string());
+    fn append(&self, stream: &mut impl Read, offset: u64) -> Result<u64, UploadError> {
+        let mut command = self.file.command(APPEND, &offset.to_string());
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| self.no_client(&error))?;
-        let mut input = child.stdin.take().context("the client's input is a pipe")?;
         let mut sent = 0;
-        let mut buffer = vec![0; 256 << 10];
-        let copied = loop {
-            let count = match stream.read(&mut buffer) {
-                Ok(0) => break Ok(()),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => break Err(error),
-            };
-            // Why it took no more is in its messages.
-            if input.write_all(&buffer[..count]).is_err() {
-                break Ok(());
+        let mut copied = Ok(());
+        let input = child.stdin.take();
+        let copy = || {
+            let mut input = input?;
+            let mut buffer = vec![0; 256 << 10];
+            loop {
+                self.moved.idle();
+                let count = match stream.read(&mut buffer) {
+                    Ok(0) => return None,
+                    Ok(count) => count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => {
+                        copied = Err(error);
+                        return None;
+                    }
+                };
+                // Why it took no more is in its messages.
+                self.moved.now();
+                input.write_all(&buffer[..count]).ok()?;
+                sent += count as u64;
             }
-            sent += count as u64;
         };
-        drop(input);
-        let (_, status, message) = wait(child).map_err(|error| self.no_client(&error))?;
-        copied.context("the dump cannot be read")?;
-        if status.success() { Ok(sent) } else { Err(self.failed(status, &message, sent > 0)) }
+        let (_, status, message) = self.run(child, copy).map_err(|error| self.no_client(&error))?;
+        copied.map_err(|error| self.unreadable(&error))?;
+        if status.success() {
+            Ok(sent)
+        } else {
+            Err(self.failed(status, &message, sent + offset > 0, sent > 0))
+        }
     }
 
-    fn finish(&self, size: u64) -> anyhow::Result<()> {
-        let start = Instant::now();
+    fn finish(&self, size: u64) -> Result<(), UploadError> {
+        let mut retry = Retry::new(Patience::UPLOAD.later, &self.stop);
         loop {
-            match self.ask(FINISH, &size.to_string()) {
+            match self.ask(FINISH, &size.to_string(), true) {
                 Ok(answer) => {
                     return match answer.first().map(String::as_str) {
                         Some("done") => Ok(()),
                         Some("exists") => Err(self.exists()),
-                        Some("size") => Err(self.lost("not all that was sent is there", true)),
+                        Some("size") => {
+                            Err(UploadError::lost(self.message("not all that was sent is there", true), true))
+                        }
                         _ => Err(self.odd(&answer)),
                     };
                 }
-                Err(error) if error.is::<ConnectionLost>() && start.elapsed() < PATIENCE => {
-                    thread::sleep(Duration::from_secs(1));
-                }
+                Err(error) if error.is_lost() && retry.wait(Duration::ZERO) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Runs a script on the host, and returns the words of its answer.
-    fn ask(&self, script: &str, argument: &str) -> anyhow::Result<Vec<String>> {
-        let spawned =
-            self.target.command(script, argument).spawn().map_err(|error| self.no_client(&error))?;
-        let (output, status, message) = wait(spawned).map_err(|error| self.no_client(&error))?;
+    /// Runs a script on the host, and returns the words of its answer. `is_sent` is whether the host has something of the stream.
+    fn ask(&self, script: &str, argument: &str, is_sent: bool) -> Result<Vec<String>, UploadError> {
+        self.moved.now();
+        let spawned = self.file.command(script, argument).spawn().map_err(|error| self.no_client(&error))?;
+        let (output, status, message) = self.run(spawned, || None).map_err(|error| self.no_client(&error))?;
         if !status.success() {
-            return Err(self.failed(status, &message, false));
+            return Err(self.failed(status, &message, is_sent, false));
         }
         // A login shell may print more.
         let words = output.lines().rev().find_map(|line| line.strip_prefix("pagehaul "));
         Ok(words.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect())
     }
 
-    fn failed(&self, status: ExitStatus, message: &str, progress: bool) -> anyhow::Error {
+    /// Waits for the client, which `feed` gives its input. Returns its output, status and messages. The client is killed if it
+    /// hangs after the run was cancelled.
+    fn run(
+        &self,
+        mut child: Child,
+        feed: impl FnOnce() -> Option<()>,
+    ) -> io::Result<(String, ExitStatus, String)> {
+        let (messages, output) = (child.stderr.take(), child.stdout.take());
+        let child = Mutex::new(child);
+        let lock = || child.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stop.end_if_stuck(
+            &self.moved,
+            || drop(lock().kill()),
+            || {
+                let reader = thread::spawn(move || messages.map_or_else(String::new, text));
+                feed();
+                self.moved.now();
+                let output = output.map_or_else(String::new, text);
+                let message = reader.join().unwrap_or_default();
+                Ok((output, lock().wait()?, message))
+            },
+        )
+    }
+
+    fn failed(&self, status: ExitStatus, message: &str, is_sent: bool, progress: bool) -> UploadError {
         let why = last_line(message).unwrap_or_else(|| format!("the ssh client ended with {status}"));
         // The client is not let in, now or later.
         let refused =
             ["Permission denied (", "Host key verification failed"].iter().any(|text| message.contains(text));
+        let message = self.message(&why, is_sent);
         match status.code() {
-            Some(CONNECTION) | None if !refused => self.lost(&why, progress),
-            _ => self.error(&why),
+            Some(CONNECTION) | None if !refused => UploadError::lost(message, progress),
+            _ => UploadError::refused(message),
         }
     }
 
-    fn lost(&self, why: &str, progress: bool) -> anyhow::Error {
-        let error = self.error(why).to_string();
-        ConnectionLost { why: error, progress }.into()
+    fn message(&self, why: &str, is_sent: bool) -> String {
+        let (url, path) = (&self.url, &self.file.path);
+        let kept = format!("; what was sent is in {path}.incomplete, and the same command continues there");
+        format!("cannot write {url}: {why}{}", if is_sent { &kept } else { "" })
     }
 
-    fn error(&self, why: &str) -> anyhow::Error {
-        let url = &self.url;
-        anyhow!(
-            "cannot write {url}: {why}; what was sent is in {}.incomplete, and the same command continues there",
-            self.target.path
-        )
+    fn refused(&self, why: &str) -> UploadError {
+        UploadError::refused(self.message(why, false))
     }
 
-    fn exists(&self) -> anyhow::Error {
-        anyhow!(
-            "cannot write {}: there is a file of this name, and none is replaced; choose another",
-            self.url
-        )
+    fn exists(&self) -> UploadError {
+        self.refused("there is a file of this name, and none is replaced; choose another")
     }
 
-    fn odd(&self, answer: &[String]) -> anyhow::Error {
+    fn odd(&self, answer: &[String]) -> UploadError {
         let answer = answer.join(" ").escape_debug().to_string();
-        anyhow!(
-            "cannot write {}: expected a shell with wc, head, dd and sha256sum there; it answers \"{answer}\"",
-            self.url
-        )
+        self.refused(&format!(
+            "expected a shell with wc, head, dd and sha256sum there; it answers \"{answer}\""
+        ))
     }
 
-    fn no_client(&self, error: &io::Error) -> anyhow::Error {
-        anyhow!("cannot write {}: cannot run the ssh client (PAGEHAUL_SSH names another): {error}", self.url)
+    fn unreadable(&self, error: &io::Error) -> UploadError {
+        self.refused(&format!("the dump cannot be read: {error}"))
+    }
+
+    fn no_client(&self, error: &io::Error) -> UploadError {
+        self.refused(&format!("cannot run the ssh client (PAGEHAUL_SSH names another): {error}"))
     }
 }
 
@@ -289,15 +359,15 @@ enum Skipped {
     Other,
 }
 
-/// Reads as many bytes as are there, and compares them.
-fn skip(stream: &mut impl Read, there: &Unfinished) -> io::Result<Skipped> {
+/// Reads as many bytes as are there, and compares them by the checksums of the first ones and of all.
+fn skip(stream: &mut impl Read, size: u64, sum: &str, whole_sum: &str) -> io::Result<Skipped> {
     let mut first = Vec::new();
-    stream.take(there.size.min(FIRST)).read_to_end(&mut first)?;
-    if hex(Sha256::digest(&first).as_slice()) != there.first {
+    stream.take(size.min(FIRST)).read_to_end(&mut first)?;
+    if hex(Sha256::digest(&first).as_slice()) != sum {
         return Ok(Skipped::OtherFromStart(first));
     }
     let mut whole = Sha256::new_with_prefix(&first);
-    let mut left = there.size - first.len() as u64;
+    let mut left = size - first.len() as u64;
     let mut buffer = vec![0; 256 << 10];
     while left > 0 {
         let room = left.min(buffer.len() as u64) as usize;
@@ -308,20 +378,11 @@ fn skip(stream: &mut impl Read, there: &Unfinished) -> io::Result<Skipped> {
         whole.update(&buffer[..count]);
         left -= count as u64;
     }
-    Ok(if hex(whole.finalize().as_slice()) == there.whole { Skipped::Same } else { Skipped::Other })
+    Ok(if hex(whole.finalize().as_slice()) == whole_sum { Skipped::Same } else { Skipped::Other })
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Waits for the client. Returns its output, status and messages.
-fn wait(mut child: Child) -> io::Result<(String, ExitStatus, String)> {
-    let messages = child.stderr.take();
-    let reader = thread::spawn(move || messages.map_or_else(String::new, text));
-    let output = child.stdout.take().map_or_else(String::new, text);
-    let status = child.wait()?;
-    Ok((output, status, reader.join().unwrap_or_default()))
 }
 
 /// Reads all, and keeps the first bytes.
@@ -346,10 +407,11 @@ mod tests {
 
     #[test]
     fn urls_are_parsed_or_refused() {
-        let target = |host: &str, port, path: &str| Ok(Target { host: host.into(), port, path: path.into() });
-        assert_eq!(Target::parse("ssh://host/a b/c'd"), target("host", None, "/a b/c'd"));
-        assert_eq!(Target::parse("ssh://root@10.0.2.2:2222/x"), target("root@10.0.2.2", Some(2222), "/x"));
-        assert_eq!(Target::parse("ssh://[fe80::1%eth0]:22/x"), target("fe80::1%eth0", Some(22), "/x"));
+        let file =
+            |host: &str, port, path: &str| Ok(RemotePath { host: host.into(), port, path: path.into() });
+        assert_eq!(RemotePath::parse("ssh://host/a b/c'd"), file("host", None, "/a b/c'd"));
+        assert_eq!(RemotePath::parse("ssh://root@10.0.2.2:2222/x"), file("root@10.0.2.2", Some(2222), "/x"));
+        assert_eq!(RemotePath::parse("ssh://[fe80::1%eth0]:22/x"), file("fe80::1%eth0", Some(22), "/x"));
         for url in [
             "ssh://host",
             "ssh://host/",
@@ -363,7 +425,7 @@ mod tests {
             "ssh://[::1]22/x",
             "ssh://host/a\nb",
         ] {
-            assert!(Target::parse(url).is_err(), "{url}");
+            assert!(RemotePath::parse(url).is_err(), "{url}");
         }
     }
 
@@ -371,21 +433,18 @@ mod tests {
     fn what_is_there_is_compared() {
         let stream: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8).collect();
         let sum = |bytes: &[u8]| hex(Sha256::digest(bytes).as_slice());
-        let there = |bytes: &[u8]| Unfinished {
-            size: bytes.len() as u64,
-            first: sum(&bytes[..bytes.len().min(FIRST as usize)]),
-            whole: sum(bytes),
+        let compare = |mut stream: &[u8], there: &[u8]| {
+            let first = sum(&there[..there.len().min(FIRST as usize)]);
+            let skipped = skip(&mut stream, there.len() as u64, &first, &sum(there)).unwrap();
+            (skipped, stream.len())
         };
         for size in [1, 1000, 1 << 20, 2_000_000, 3_000_000] {
-            let mut rest = stream.as_slice();
-            assert!(matches!(skip(&mut rest, &there(&stream[..size])).unwrap(), Skipped::Same), "{size}");
-            assert_eq!(rest, &stream[size..]);
+            let (skipped, left) = compare(&stream, &stream[..size]);
+            assert!(matches!(skipped, Skipped::Same) && left == stream.len() - size, "{size}");
         }
         let mut other = stream.clone();
         other[10] ^= 1;
-        let Skipped::OtherFromStart(first) =
-            skip(&mut stream.as_slice(), &there(&other[..2_000_000])).unwrap()
-        else {
+        let (Skipped::OtherFromStart(first), _) = compare(&stream, &other[..2_000_000]) else {
             panic!("the first bytes differ");
         };
         assert_eq!(first, &stream[..FIRST as usize]);
@@ -393,7 +452,7 @@ mod tests {
         other[1_500_000] ^= 1;
         let longer = [&stream[..], b"more"].concat();
         for other in [&other[..2_000_000], &longer] {
-            assert!(matches!(skip(&mut stream.as_slice(), &there(other)).unwrap(), Skipped::Other));
+            assert!(matches!(compare(&stream, other).0, Skipped::Other));
         }
     }
 
@@ -415,8 +474,8 @@ mod tests {
 
         #[test]
         fn any_text_is_parsed_or_refused(text in ".{0,40}") {
-            if let Ok(target) = Target::parse(&format!("ssh://{text}")) {
-                prop_assert!(!target.host.starts_with('-') && target.path.starts_with('/'));
+            if let Ok(file) = RemotePath::parse(&format!("ssh://{text}")) {
+                prop_assert!(!file.host.starts_with('-') && file.path.starts_with('/'));
             }
         }
     }

@@ -1,49 +1,20 @@
-//! Dumps to object stores.
+//! The clock of a capture kernel.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
 use pagehaul_elfcore::notes;
-use pagehaul_present::number;
-use pagehaul_remote::Upload;
 use pagehaul_vmcore::Source;
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
-
-use super::{Opened, Stream, Uploaded};
-use crate::{memory_use, signals};
 
 /// The memory of the crashed kernel, in its capture kernel only.
 const VMCORE: &str = "/proc/vmcore";
 /// A clock that is behind by less is left alone.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// Begins an upload to an object, or continues an earlier one.
-pub(super) fn open(url: String, most_bytes: u64, source: Option<&Source>) -> anyhow::Result<Opened> {
-    if let Some(source) = source {
-        correct_clock(source);
-    }
-    // The rest is the capture's and the kernel's.
-    let memory = memory_use::available() / 4;
-    let upload = Upload::begin(&url, most_bytes, memory, signals::stop()).with_context(|| format!("cannot write {url}"))?;
-    if upload.room() < most_bytes {
-        let (room, most) = (number::bytes(upload.room()), number::bytes(most_bytes));
-        tell!(
-            "pagehaul: the upload has room for {room}, but the dump may have {most}: there is not enough memory for larger parts"
-        );
-    }
-    let memory = upload.memory();
-    let send = Box::new(move |stream: &mut Stream| {
-        let again = "what was uploaded stays in the store; the same command continues there";
-        let sent = upload.send(stream).with_context(|| format!("cannot write {url}; {again}"))?;
-        Ok(Uploaded { resumed: sent.resumed })
-    });
-    Ok(Opened { memory, send })
-}
-
 /// Sets the clock of a capture kernel that is behind the crash, which the clock of the crashed kernel dates: certificates of
 /// servers are not valid yet in 1970, where a machine without a battery begins.
-fn correct_clock(source: &Source) {
+pub(crate) fn correct(source: &Source) {
     if source.path() != Path::new(VMCORE) {
         return;
     }
