@@ -31,6 +31,8 @@ mod error;
 mod failure;
 mod file;
 mod forks;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod location;
 mod notice;
 mod object;
