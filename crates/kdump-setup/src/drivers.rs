@@ -1,7 +1,6 @@
 //! Which modules the disk of a directory needs, and whether an initramfs has them.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,18 +26,16 @@ pub(crate) fn needed(root: &Root, path: &Path) -> BTreeSet<String> {
 
 /// Adds the modules of the drivers of a block device, of all that it is connected through, and of the disks that it is made of.
 fn disk(root: &Root, device: &Path, deepest: usize, modules: &mut BTreeSet<String>) {
-    let Ok(directory) = fs::canonicalize(root.path(device)) else { return };
-    let Ok(top) = fs::canonicalize(root.path("/sys/devices")) else { return };
-    for above in directory.ancestors().take_while(|above| above.starts_with(&top)) {
-        let module = fs::canonicalize(above.join("driver/module")).ok();
+    let Some(directory) = root.canonical(device) else { return };
+    for above in directory.ancestors().take_while(|above| above.starts_with("/sys/devices/")) {
+        let module = root.canonical(above.join("driver/module"));
         modules.extend(module.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())));
-        if above.join("dm").exists() {
+        if root.exists(above.join("dm")) {
             modules.insert("dm_mod".into());
         }
     }
-    let parts = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
-    for part in parts.take_while(|_| deepest > 0) {
-        let path = Path::new("/sys/class/block").join(part.file_name());
+    for part in root.names(directory.join("slaves")).into_iter().take_while(|_| deepest > 0) {
+        let path = Path::new("/sys/class/block").join(part);
         disk(root, &path, deepest - 1, modules);
     }
 }
@@ -58,7 +55,7 @@ pub(crate) fn lacking(needed: &BTreeSet<String>, files: &str) -> Vec<String> {
 /// machine's, or its files are in a further image.
 pub(crate) fn files(root: &Root, stack: Stack, image: &Path) -> Option<String> {
     // Programs of another machine's files are not run.
-    if root.path("/") != Path::new("/") {
+    if !root.is_this_machine() {
         return None;
     }
     let program = match stack {
@@ -73,6 +70,7 @@ pub(crate) fn files(root: &Root, stack: Stack, image: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -84,8 +82,9 @@ mod tests {
         let (driver, of) = (root.join("sys/drivers").join(module), root.join("sys/module").join(module));
         fs::create_dir_all(&driver).unwrap();
         fs::create_dir_all(&of).unwrap();
-        symlink(of, driver.join("module")).unwrap();
-        symlink(driver, root.join("sys/devices").join(path).join("driver")).unwrap();
+        let within = |path: &Path| Path::new("/").join(path.strip_prefix(root).unwrap());
+        symlink(within(&of), driver.join("module")).unwrap();
+        symlink(within(&driver), root.join("sys/devices").join(path).join("driver")).unwrap();
     }
 
     #[test]
@@ -116,7 +115,7 @@ mod tests {
         )
         .unwrap();
         // virtio_pci is built in; nvme belongs to another disk.
-        let needed = needed(&Root::new(root), Path::new("/var/crash"));
+        let needed = needed(&Root::open(root).unwrap(), Path::new("/var/crash"));
         assert_eq!(needed.iter().map(String::as_str).collect::<Vec<_>>(), ["dm_mod", "virtio_blk", "xfs"]);
         let files = "usr/lib/modules/6.1/kernel/drivers/block/virtio-blk.ko.xz\n-rw-r--r-- 1 root root 9 Jan  1 1970 usr/lib/modules/6.1/fs/xfs/xfs.ko\n";
         assert_eq!(lacking(&needed, files), ["dm_mod"]);
@@ -126,6 +125,9 @@ mod tests {
     #[test]
     fn the_initramfs_of_another_machine_is_not_listed() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(files(&Root::new(directory.path()), Stack::KdumpTools, Path::new("/boot/initrd")), None);
+        assert_eq!(
+            files(&Root::open(directory.path()).unwrap(), Stack::KdumpTools, Path::new("/boot/initrd")),
+            None
+        );
     }
 }

@@ -1,6 +1,5 @@
 //! What a machine's files say about its kdump set-up.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -212,7 +211,10 @@ impl Facts {
                 let mounted = mounts::mounted(root);
                 (!mounted.iter().any(|mount| mount.point == *wanted)).then(|| wanted.clone())
             }),
-            target_free: directory.as_ref().and_then(|path| root.free(path)),
+            target_free: directory.as_ref().and_then(|path| {
+                let system = root.file_system(path)?;
+                system.f_bavail.checked_mul(system.f_frsize)
+            }),
             has_key: ssh.as_ref().is_some_and(|(_, key)| root.exists(key)),
             host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host)),
             missing_drivers: config
@@ -282,9 +284,12 @@ fn find(root: &Root, program: &str) -> Option<PathBuf> {
 
 fn collector(root: &Root, config: &Config) -> Option<Collector> {
     let path = find(root, config.collector.first()?)?;
-    let file = root.resolve(&path)?;
     let replaced = config.stack != Stack::KdumpTools && root.exists(DRACUT_MODULE);
-    Some(Collector { is_pagehaul: replaced || is_pagehaul(&file), modified: root.modified(&path), path })
+    Some(Collector {
+        is_pagehaul: replaced || is_pagehaul(root, &path),
+        modified: root.modified(&path),
+        path,
+    })
 }
 
 /// The dracut module of pagehaul-kdump, which puts pagehaul in makedumpfile's place in the initramfs only.
@@ -294,11 +299,11 @@ const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/99pagehaul-kdump/module-s
 const IN_IMAGE: &str = "usr/lib/pagehaul/makedumpfile";
 
 /// Whether a program is pagehaul, or a script that calls it: makedumpfile's own binary does not have the word.
-fn is_pagehaul(file: &Path) -> bool {
+fn is_pagehaul(root: &Root, program: &Path) -> bool {
     /// More than any build of either takes.
     const MOST: u64 = 64 << 20;
     let mut bytes = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    let read = root.file(program).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
     read.is_ok() && memchr::memmem::find(&bytes, b"pagehaul").is_some()
 }
 

@@ -1,9 +1,10 @@
 //! Reads how a machine is set up for kdump (kernel, reservation, configuration, initramfs, target) and finds what would keep a
 //! crash from being dumped.
 //!
-//! [`Facts::read`] collects, [`check`] judges, [`plan`] lists what brings the files to a plan. All files are read below a root
-//! directory, so that a machine's files can be examined elsewhere.
+//! [`Facts::read`] collects, [`check`] judges, [`plan`] lists what brings the files to a plan, [`apply`] writes it. All files are read
+//! and written below a root directory ([`Root`]), so that a machine's files can be examined elsewhere.
 
+pub mod apply;
 mod checks;
 mod config;
 mod crashkernel;
@@ -15,6 +16,8 @@ mod mounts;
 pub mod plan;
 mod release;
 mod root;
+mod shell;
+pub mod state;
 
 pub use checks::{Expected, check};
 pub use config::{Config, Stack, Target};

@@ -146,7 +146,7 @@ impl LivePages {
         let max_pfn = ranges.iter().map(|range| range.end).max().ok_or(LivePagesError::NoAddresses)?;
         let path = root.path("/proc/kpageflags");
         let failed = |source| LivePagesError::Io { path: path.clone(), source };
-        let file = File::open(&path).map_err(failed)?;
+        let file = root.file("/proc/kpageflags").map_err(failed)?;
         let mut samplers = PageUse::ALL.map(|_| Sampler::default());
         let mut bytes = vec![0; BLOCK as usize * 8];
         for range in ranges {
@@ -336,7 +336,7 @@ mod tests {
         zoneinfo([7, 5]);
         let bytes: Vec<u8> = flags.iter().flat_map(|word| word.to_ne_bytes()).collect();
         std::fs::write(directory.path().join("proc/kpageflags"), bytes).unwrap();
-        let root = Root::new(directory.path());
+        let root = Root::open(directory.path()).unwrap();
         let mut live = LivePages::read(&root).unwrap();
         let pages: Vec<u64> = live.uses.iter().map(|used| used.pages).collect();
         assert_eq!(pages, [0x10000 - 0x100 - 64 - 5, 1, 64, 2, 256]);

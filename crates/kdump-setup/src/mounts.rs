@@ -77,7 +77,7 @@ mod tests {
         std::fs::write(directory.path().join("proc/self/mountinfo"), info).unwrap();
         std::fs::write(directory.path().join("etc/fstab"), "# comment\nUUID=1 /var ext4 defaults 0 2\n")
             .unwrap();
-        let root = Root::new(directory.path());
+        let root = Root::open(directory.path()).unwrap();
         let mounts = mounted(&root);
         assert_eq!(mounts.len(), 2);
         assert_eq!(holding(&mounts, Path::new("/var/cr ash/x")).unwrap().device, "/dev/sdb1");

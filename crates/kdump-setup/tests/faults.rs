@@ -260,6 +260,6 @@ fn problems_come_first() {
 #[test]
 fn a_machine_without_any_file_is_checked() {
     let directory = tempfile::tempdir().unwrap();
-    let found = check(&Facts::read(&Root::new(directory.path())), &Expected::default());
+    let found = check(&Facts::read(&Root::open(directory.path()).unwrap()), &Expected::default());
     assert!(found.iter().any(|finding| finding.id == "no-kdump"));
 }

@@ -3,20 +3,20 @@
 mod machine;
 
 use machine::Machine;
-use pagehaul_kdump_setup::plan::{Changes, Wanted, changes};
+use pagehaul_kdump_setup::plan::{Changes, Settings, changes};
 use pagehaul_kdump_setup::{Expected, Root};
 
 const GRUB: &str = "/etc/default/grub";
 
-fn wanted(cpus: u32) -> Wanted {
+fn wanted(cpus: u32) -> Settings {
     let crashkernel = vec!["crashkernel=224M".to_owned()];
-    Wanted { crashkernel, cpus, level: 31, codec: Some("-z") }
+    Settings { crashkernel, cpus, level: 31, codec: Some("-z") }
 }
 
 fn planned(machine: &Machine, cpus: u32) -> Changes {
     let facts = machine.facts();
     let config = facts.config.clone().unwrap();
-    changes(&Root::new(machine.path("/")), &facts, &config, &wanted(cpus))
+    changes(&Root::open(machine.path("/")).unwrap(), &facts, &config, &wanted(cpus))
 }
 
 /// Each file with its new lines.
@@ -29,7 +29,7 @@ fn lines(changes: &Changes) -> Vec<(String, String)> {
 
 fn apply(machine: &Machine, changes: &Changes) {
     for change in &changes.files {
-        machine.write(change.path.to_str().unwrap(), &change.after);
+        machine.write(change.path.to_str().unwrap(), str::from_utf8(&change.after).unwrap());
     }
 }
 
@@ -51,7 +51,7 @@ fn debian_gets_its_lines() {
         "/etc/default/grub.d/kdump-tools.cfg",
         "# why\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=512M-:192M\"\n",
     );
-    let append = "reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=4 irqpoll usbcore.nousb disable_cpu_apicid=0";
+    let append = "reset_devices systemd.unit=kdump-tools-dump.service nr_cpus=4 disable_cpu_apicid=0 irqpoll usbcore.nousb";
     expect(
         &machine,
         4,
@@ -62,7 +62,7 @@ fn debian_gets_its_lines() {
             ),
             (
                 "/etc/default/kdump-tools",
-                &format!("USE_KDUMP=\"1\"\nKDUMP_CMDLINE_APPEND=\"{append}\"\nMAKEDUMP_ARGS=\"-F -z -d 31\""),
+                &format!("KDUMP_CMDLINE_APPEND=\"{append}\"\nMAKEDUMP_ARGS=\"-F -z -d 31\""),
             ),
             ("/etc/sysctl.d/60-pagehaul-kdump.conf", "kernel.panic_on_oops=1"),
         ],
@@ -95,7 +95,7 @@ fn fedora_gets_its_lines() {
         &machine,
         4,
         &[
-            (GRUB, "GRUB_CMDLINE_LINUX=\"rhgb quiet crashkernel=224M\""),
+            (GRUB, "GRUB_CMDLINE_LINUX='rhgb crashkernel=224M quiet'"),
             ("/etc/sysconfig/kdump", "KDUMP_COMMANDLINE_APPEND=\"irqpoll nr_cpus=4 numa=off\""),
             ("/etc/kdump.conf", "core_collector makedumpfile --message-level 7 -z -d 31"),
         ],
@@ -134,4 +134,42 @@ fn suse_gets_its_lines() {
         ],
         &["grub2-mkconfig -o /boot/grub2/grub.cfg", "mkdumprd -f && systemctl restart kdump", "reboot"],
     );
+}
+
+#[test]
+fn what_is_not_understood_is_left_to_be_changed_by_hand() {
+    let machine = Machine::fedora();
+    let grub = "GRUB_CMDLINE_LINUX=\"rhgb\nGRUB_TIMEOUT=5\n";
+    machine.write(GRUB, grub);
+    machine.write("/etc/kdump.conf", "path /var/crash\r\n");
+    let found = planned(&machine, 4);
+    assert_eq!(lines(&found).into_iter().map(|(path, _)| path).collect::<Vec<_>>(), ["/etc/sysconfig/kdump"]);
+    let left: Vec<_> = found.by_hand.iter().map(|left| (left.path.to_str().unwrap(), &*left.line)).collect();
+    let grub = "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX crashkernel=224M\"";
+    let collector = "core_collector makedumpfile --message-level 7 -z -d 31";
+    assert_eq!(left, [(GRUB, grub), ("/etc/kdump.conf", collector)]);
+    assert_eq!(found.by_hand[0].reason, "line 1: a quotation mark (\") without its end");
+    assert!(found.commands.iter().any(|command| command.starts_with("grubby")), "{found:?}");
+    // Nor are pipes, which would wait.
+    machine.remove(GRUB);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, machine.path(GRUB), mode).unwrap();
+    assert_eq!(planned(&machine, 4).by_hand[0].reason, "it is not a regular file");
+}
+
+#[test]
+fn a_value_over_several_lines_keeps_its_lines() {
+    let machine = Machine::debian();
+    machine.write(
+        "/etc/default/kdump-tools",
+        "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"reset_devices \\\n  nr_cpus=1 \\\n  irqpoll\"\nMAKEDUMP_ARGS=\"-F -z -d 31\"\n",
+    );
+    machine.write(
+        "/etc/default/grub.d/kdump-tools.cfg",
+        "GRUB_CMDLINE_LINUX_DEFAULT=\"a\\\"b $(c \"d\") \n crashkernel=1M\"\n",
+    );
+    let found = planned(&machine, 2);
+    let lines = lines(&found);
+    assert_eq!(lines[0].1, " crashkernel=224M\"");
+    assert_eq!(lines[1].1, "  nr_cpus=2 disable_cpu_apicid=0 \\");
 }

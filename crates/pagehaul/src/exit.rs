@@ -10,5 +10,8 @@ pub(crate) const KDUMP_PROBLEM: u8 = 3;
 /// `kdump check`: only warnings.
 #[cfg(feature = "kdump-setup")]
 pub(crate) const KDUMP_WARNING: u8 = 4;
+/// `kdump apply`: lines are left to be added by hand.
+#[cfg(feature = "kdump-setup")]
+pub(crate) const BY_HAND: u8 = 3;
 /// The file that was verified is damaged or incomplete.
 pub(crate) const DAMAGED: u8 = 3;

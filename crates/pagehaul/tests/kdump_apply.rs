@@ -37,7 +37,7 @@ fn kdump(command: &str, root: &Path, arguments: &[&str]) -> (Option<i32>, String
 }
 
 /// All files below /etc, with their contents.
-fn configuration(root: &Path) -> Vec<(String, String)> {
+fn configuration(root: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut directories = vec![root.join("etc")];
     while let Some(directory) = directories.pop() {
@@ -46,7 +46,7 @@ fn configuration(root: &Path) -> Vec<(String, String)> {
             if path.is_dir() {
                 directories.push(path);
             } else {
-                found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+                found.push((path.display().to_string(), fs::read(&path).unwrap()));
             }
         }
     }
@@ -77,7 +77,7 @@ fn a_plan_is_applied_once_and_undone() {
     let after = configuration(root);
     assert_eq!(after.len(), before.len() + 2, "{after:?}");
     let text = fs::read_to_string(&settings).unwrap();
-    assert!(text.starts_with("# mine\nUSE_KDUMP=\"1\"\n") && text.contains("disable_cpu_apicid=0"), "{text}");
+    assert!(text.starts_with("# mine\nUSE_KDUMP=1\n") && text.contains("disable_cpu_apicid=0"), "{text}");
     assert_eq!(fs::metadata(&settings).unwrap().permissions().mode() & 0o777, 0o640);
 
     let (_, again, _) = kdump("apply", root, &apply);
@@ -123,7 +123,132 @@ fn a_symbolic_link_stays_one() {
     symlink("../site/kdump", &link).unwrap();
     assert_eq!(kdump("apply", root, &["--disk", "10G", "--yes"]).0, Some(0));
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    assert!(fs::read_to_string(&file).unwrap().contains("USE_KDUMP=\"1\""));
+    assert!(fs::read_to_string(&file).unwrap().contains("USE_KDUMP=1"));
+}
+
+#[test]
+fn files_of_any_bytes_and_size_are_restored() {
+    let directory = machine();
+    let root = directory.path();
+    let settings = root.join("etc/default/kdump-tools");
+    let mut text = b"USE_KDUMP=0\n# caf\xe9 \xff\xfe\r\n".to_vec();
+    text.extend(b"# a long line\n".repeat(200_000));
+    text.extend(b"KDUMP_COREDIR='/var/\xe9'");
+    fs::write(&settings, &text).unwrap();
+    let before = configuration(root);
+    assert_eq!(kdump("apply", root, &["--disk", "10G", "--yes"]).0, Some(0));
+    let after = fs::read(&settings).unwrap();
+    assert!(after.starts_with(&[b"USE_KDUMP=1", &text[11..]].concat()), "only the value changes");
+    let (code, _, stderr) = kdump("apply", root, &["--undo"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(configuration(root) == before, "restored byte for byte");
+}
+
+#[test]
+fn what_is_not_understood_is_left_alone_and_said() {
+    let directory = machine();
+    let root = directory.path();
+    let settings = root.join("etc/default/kdump-tools");
+    for (text, reason) in [
+        ("USE_KDUMP=0\nSSH_KEY=\"/root/a\n", "line 2: a quotation mark (\") without its end"),
+        ("USE_KDUMP=0\r\n", "line 1: a line that ends in CR and LF"),
+        ("if :; then USE_KDUMP=0; fi\n", "line 1: USE_KDUMP is assigned on a condition"),
+    ] {
+        fs::write(&settings, text).unwrap();
+        let (code, out, stderr) = kdump("apply", root, &["--disk", "10G", "--yes"]);
+        assert_eq!(code, Some(3), "{out}{stderr}");
+        assert!(out.contains(reason) && out.contains("add by hand:  USE_KDUMP=\"1\""), "{out}");
+        assert!(fs::read_to_string(&settings).unwrap().starts_with(text));
+    }
+}
+
+/// A machine next to files that are not the machine's, which look like its own.
+fn machine_and_others() -> (TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    for (name, text) in FILES {
+        for top in [root.as_path(), directory.path()] {
+            let path = top.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+    (directory, root)
+}
+
+#[test]
+fn no_link_leads_out_of_the_root() {
+    let up = "../../../../../../../../../../../../..";
+    type Link = (&'static str, fn(&str, &Path) -> String);
+    let links: [Link; 6] = [
+        ("etc/default/kdump-tools", |up, of| format!("{up}{}", of.join("etc/default/kdump-tools").display())),
+        ("etc/default/kdump-tools", |_, of| of.join("etc/default/kdump-tools").display().to_string()),
+        ("etc/default", |up, of| format!("{up}{}", of.join("etc/default").display())),
+        ("etc/default", |_, of| of.join("etc/default").display().to_string()),
+        ("var", |up, of| format!("{up}{}", of.join("var").display())),
+        ("var", |_, of| of.join("var").display().to_string()),
+    ];
+    for (name, target) in links {
+        let (directory, root) = machine_and_others();
+        fs::create_dir(directory.path().join("var")).unwrap();
+        let link = root.join(name);
+        let _ = fs::remove_file(&link).or_else(|_| fs::remove_dir_all(&link));
+        symlink(target(up, directory.path()), &link).unwrap();
+        let others = configuration(directory.path());
+        let (_, out, stderr) = kdump("apply", &root, &["--distribution", "debian", "--disk", "10G", "--yes"]);
+        kdump("apply", &root, &["--undo"]);
+        let outside = |all: Vec<(String, Vec<u8>)>| -> Vec<_> {
+            all.into_iter().filter(|(path, _)| !path.starts_with(root.to_str().unwrap())).collect()
+        };
+        assert_eq!(outside(configuration(directory.path())), outside(others), "{name}: {out}{stderr}");
+        assert_eq!(fs::read_dir(directory.path().join("var")).unwrap().count(), 0, "{name}: {out}{stderr}");
+    }
+}
+
+#[test]
+fn a_crafted_record_restores_nothing_else() {
+    let (directory, root) = machine_and_others();
+    let state = root.join("var/lib/pagehaul/kdump/apply.json");
+    fs::create_dir_all(state.parent().unwrap()).unwrap();
+    let victim = directory.path().join("victim");
+    fs::write(&victim, "1").unwrap();
+    fs::write(root.join("victim"), "1").unwrap();
+    for path in
+        ["/../victim", "/victim", "victim", "/etc/default/../../victim", "/etc/default/../../../victim"]
+    {
+        for before in ["null", "\"2\""] {
+            let record = format!(r#"[{{"path": "{path}", "before": {before}, "after": "1"}}]"#);
+            fs::write(&state, record).unwrap();
+            let (code, _, stderr) = kdump("apply", &root, &["--undo"]);
+            assert_eq!(code, Some(1), "{stderr}");
+            assert!(stderr.contains("which `kdump apply` does not change"), "{stderr}");
+            assert_eq!(fs::read(&victim).unwrap(), b"1");
+            assert_eq!(fs::read(root.join("victim")).unwrap(), b"1");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_does_not_hang() {
+    for name in
+        ["etc/default/kdump-tools", "etc/default/grub.d/kdump-tools.cfg", "proc/cmdline", "proc/meminfo"]
+    {
+        let directory = machine();
+        let path = directory.path().join(name);
+        let _ = fs::remove_file(&path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        for (command, arguments) in
+            [("check", &[][..]), ("apply", &["--disk", "10G", "--yes"]), ("report", &[])]
+        {
+            let mut run = Command::new("timeout");
+            run.args(["60", env!("CARGO_BIN_EXE_pagehaul"), "kdump", command, "--root"])
+                .arg(directory.path());
+            let output = run.args(arguments).output().unwrap();
+            assert_ne!(output.status.code(), Some(124), "{command} with {name} hangs");
+            assert!(!said(&output).contains("panicked"), "{}", said(&output));
+        }
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! `/etc/default/kdump-tools`, as `/usr/sbin/kdump-config` reads it (kdump-tools 1.8.1 to 1.10.9).
 
-use super::{Config, Stack, Target, shell, words};
+use super::{Config, Stack, Target, words};
+use crate::shell;
 
 pub(super) fn parse(text: &str) -> Config {
     let stack = Stack::KdumpTools;
-    let set = shell::assignments(text);
+    let set = shell::assignments(text.as_bytes()).0;
     let or = |key: &str, default: &str| {
         set.get(key).filter(|value| !value.is_empty()).cloned().unwrap_or_else(|| default.to_owned())
     };

@@ -1,9 +1,10 @@
 //! `/etc/kdump.conf` and `/etc/sysconfig/kdump`, as kdumpctl and kdump.sh read them (kdump-utils 1.0.61).
 
-use super::{Config, Stack, Target, shell, words};
+use super::{Config, Stack, Target, words};
 use crate::mounts;
 use crate::release::Release;
 use crate::root::Root;
+use crate::shell;
 
 pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
     let stack = Stack::KdumpUtils;
@@ -46,7 +47,7 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
             "makedumpfile -l --message-level 7 -d 31"
         })
     });
-    let set = shell::assignments(&root.text("/etc/sysconfig/kdump").unwrap_or_default());
+    let set = shell::assignments(root.text("/etc/sysconfig/kdump").unwrap_or_default().as_bytes()).0;
     let append =
         set.get("KDUMP_COMMANDLINE_APPEND").map_or("irqpoll nr_cpus=1 reset_devices", String::as_str);
     Config {

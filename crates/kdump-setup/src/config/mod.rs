@@ -2,7 +2,6 @@
 
 mod debian;
 mod fedora;
-mod shell;
 mod suse;
 
 use std::path::PathBuf;
@@ -35,7 +34,7 @@ impl Stack {
     }
 
     /// Its configuration file.
-    pub fn file(self) -> &'static str {
+    pub const fn file(self) -> &'static str {
         match self {
             Self::KdumpTools => "/etc/default/kdump-tools",
             Self::KdumpUtils => "/etc/kdump.conf",

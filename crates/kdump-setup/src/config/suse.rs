@@ -1,10 +1,11 @@
 //! `/etc/sysconfig/kdump`, as mkdumprd and kdump-save read it (openSUSE kdump 2.1.9).
 
-use super::{Config, Stack, Target, shell, words};
+use super::{Config, Stack, Target, words};
+use crate::shell;
 
 pub(super) fn parse(text: &str) -> Config {
     let stack = Stack::Suse;
-    let set = shell::assignments(text);
+    let set = shell::assignments(text.as_bytes()).0;
     let or = |key: &str, default: &str| set.get(key).cloned().unwrap_or_else(|| default.to_owned());
     let url = or("KDUMP_SAVEDIR", "/var/crash");
     let target = match url.split_once("://") {

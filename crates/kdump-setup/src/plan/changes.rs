@@ -1,17 +1,19 @@
 //! A plan as lines of the distribution's files.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{collector, edit};
+use super::collector;
+use super::edit::{self, Refused, Wanted, Wanted::Words};
 use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;
 use crate::root::Root;
 
 /// What the lines are to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Settings {
     /// `crashkernel=` parameters.
     pub crashkernel: Vec<String>,
     /// CPUs of the capture kernel.
@@ -31,12 +33,25 @@ pub struct Change {
     pub lines: Vec<String>,
     /// What they are for.
     pub why: &'static str,
-    /// Its text today; `None` if it does not exist.
+    /// Its bytes today; `None` if it does not exist.
     #[serde(skip)]
-    pub before: Option<String>,
-    /// Its text then.
+    pub before: Option<Vec<u8>>,
+    /// Its bytes then.
     #[serde(skip)]
-    pub after: String,
+    pub after: Vec<u8>,
+}
+
+/// A file that is not changed, because it is not understood.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ByHand {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it is not changed.
+    pub reason: String,
+    /// The line to add by hand.
+    pub line: String,
+    /// What it is for.
+    pub why: &'static str,
 }
 
 /// All that a plan changes.
@@ -44,9 +59,26 @@ pub struct Change {
 pub struct Changes {
     /// The files that differ from the plan.
     pub files: Vec<Change>,
+    /// What is left to be changed by hand.
+    pub by_hand: Vec<ByHand>,
     /// Commands that make the changes take effect, to be run afterwards.
     pub commands: Vec<String>,
 }
+
+const GRUB: &str = "/etc/default/grub";
+const GRUB_KDUMP_TOOLS: &str = "/etc/default/grub.d/kdump-tools.cfg";
+const SYSCTL: &str = "/etc/sysctl.d/60-pagehaul-kdump.conf";
+
+/// All files that a plan may change.
+pub(crate) const FILES: [&str; 6] = [
+    GRUB,
+    GRUB_KDUMP_TOOLS,
+    SYSCTL,
+    Stack::KdumpTools.file(),
+    Stack::KdumpUtils.file(),
+    // Fedora's settings of the capture kernel's command line have the same name.
+    Stack::Suse.file(),
+];
 
 const RESERVE: &str = "memory for the capture kernel";
 const CPUS: &str = "CPUs of the capture kernel";
@@ -54,38 +86,33 @@ const COLLECT: &str = "pages and codec of the dump";
 const OOPS: &str = "an oops is dumped, too";
 
 /// Lists the changes that bring a distribution's files to the plan. None of them changes a file that is as planned.
-pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Wanted) -> Changes {
-    let mut files = Files { root, changes: Vec::new() };
+pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Settings) -> Changes {
+    let mut files = Files { root, changes: Vec::new(), by_hand: Vec::new() };
     let collector = collector::planned(&config.collector, wanted.codec, wanted.level);
     let append = append(config, facts, wanted);
+    let cpus = Words { old: &["nr_cpus=", "disable_cpu_apicid="], new: &append.new, absent: &append.all };
+    let changes_cpus = append.all != config.append.join(" ");
     let crashkernel = &*wanted.crashkernel;
     match config.stack {
         Stack::KdumpTools => {
-            files.edit("/etc/default/grub.d/kdump-tools.cfg", RESERVE, |text| {
-                edit::parameters(text, "GRUB_CMDLINE_LINUX_DEFAULT", "crashkernel=", crashkernel)
-            });
+            files.reserve(GRUB_KDUMP_TOOLS, "GRUB_CMDLINE_LINUX_DEFAULT", crashkernel);
             let file = config.stack.file();
-            files.edit(file, "kdump is started", |text| edit::assign(text, "USE_KDUMP", "1"));
-            if append != config.append {
-                files.edit(file, CPUS, |text| edit::assign(text, "KDUMP_CMDLINE_APPEND", &append.join(" ")));
+            files.assign(file, "kdump is started", "USE_KDUMP", Wanted::Value("1"));
+            if changes_cpus {
+                files.assign(file, CPUS, "KDUMP_CMDLINE_APPEND", cpus);
             }
             if let Some(words) = collector.filter(|words| *words != config.collector) {
                 // Without the program. It begins with -F, or kdump-config adds it at the end.
                 let mut options: Vec<&str> = words[1..].iter().map(String::as_str).collect();
                 options.retain(|word| *word != "-F");
                 let options = format!("-F {}", options.join(" "));
-                files.edit(file, COLLECT, |text| edit::assign(text, "MAKEDUMP_ARGS", &options));
+                files.assign(file, COLLECT, "MAKEDUMP_ARGS", Wanted::Value(&options));
             }
         }
         Stack::KdumpUtils => {
-            files.edit("/etc/default/grub", RESERVE, |text| {
-                edit::parameters(text, "GRUB_CMDLINE_LINUX", "crashkernel=", crashkernel)
-            });
-            if append != config.append {
-                let line = append.join(" ");
-                files.edit("/etc/sysconfig/kdump", CPUS, |text| {
-                    edit::assign(text, "KDUMP_COMMANDLINE_APPEND", &line)
-                });
+            files.reserve(GRUB, "GRUB_CMDLINE_LINUX", crashkernel);
+            if changes_cpus {
+                files.assign("/etc/sysconfig/kdump", CPUS, "KDUMP_COMMANDLINE_APPEND", cpus);
             }
             if let Some(mut words) = collector {
                 // mkdumprd makes no initramfs without it.
@@ -94,40 +121,41 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Wanted) -> 
                     words.insert(1, "-F".into());
                 }
                 if words != config.collector {
-                    files.edit(config.stack.file(), COLLECT, |text| {
-                        edit::directive(text, "core_collector", &words.join(" "))
+                    let value = words.join(" ");
+                    let line = format!("core_collector {value}");
+                    files.edit(config.stack.file(), COLLECT, line, |text| {
+                        edit::directive(text, "core_collector", &value)
                     });
                 }
             }
         }
         Stack::Suse => {
-            files.edit("/etc/default/grub", RESERVE, |text| {
-                edit::parameters(text, "GRUB_CMDLINE_LINUX_DEFAULT", "crashkernel=", crashkernel)
-            });
+            files.reserve(GRUB, "GRUB_CMDLINE_LINUX_DEFAULT", crashkernel);
             let file = config.stack.file();
             if config.capture_cpus() != Some(wanted.cpus) {
-                files.edit(file, CPUS, |text| edit::assign(text, "KDUMP_CPUS", &wanted.cpus.to_string()));
+                files.assign(file, CPUS, "KDUMP_CPUS", Wanted::Value(&wanted.cpus.to_string()));
             }
             if collector.is_some_and(|words| words != config.collector) {
-                files.edit(file, COLLECT, |text| {
-                    edit::assign(text, "KDUMP_DUMPLEVEL", &wanted.level.to_string())
-                });
+                let level = wanted.level.to_string();
+                files.assign(file, COLLECT, "KDUMP_DUMPLEVEL", Wanted::Value(&level));
                 if let Some(format) = wanted.codec.and_then(suse_format) {
-                    files.edit(file, COLLECT, |text| edit::assign(text, "KDUMP_DUMPFORMAT", format));
+                    files.assign(file, COLLECT, "KDUMP_DUMPFORMAT", Wanted::Value(format));
                 }
             }
         }
     }
     // kdump-config sets it itself when it loads the capture kernel; kdumpctl and openSUSE's scripts do not.
     if facts.panic_on_oops == Some(0) {
-        files.edit("/etc/sysctl.d/60-pagehaul-kdump.conf", OOPS, |text| {
-            let line = "kernel.panic_on_oops=1";
-            if text.lines().any(|found| found == line) { text.to_owned() } else { format!("{text}{line}\n") }
+        let line = "kernel.panic_on_oops=1";
+        files.edit(SYSCTL, OOPS, line.into(), |text| {
+            let has_it = text.split(|byte| *byte == b'\n').any(|found| found == line.as_bytes());
+            Ok(if has_it { text.to_vec() } else { [text, line.as_bytes(), b"\n"].concat() })
         });
     }
-    let reserves = files.changes.iter().any(|change| change.why.contains(RESERVE));
+    let reserves = files.changes.iter().any(|change| change.why == RESERVE)
+        || files.by_hand.iter().any(|left| left.why == RESERVE);
     let mut commands = Vec::new();
-    if !files.changes.is_empty() {
+    if !files.changes.is_empty() || !files.by_hand.is_empty() {
         if reserves {
             commands.extend(boot_loader(config.stack, crashkernel));
         }
@@ -139,31 +167,39 @@ pub fn changes(root: &Root, facts: &Facts, config: &Config, wanted: &Wanted) -> 
             commands.push("reboot".into());
         }
     }
-    Changes { files: files.changes, commands }
+    Changes { files: files.changes, by_hand: files.by_hand, commands }
 }
 
 /// The parameters of the capture kernel with the planned number of CPUs.
-fn append(config: &Config, facts: &Facts, wanted: &Wanted) -> Vec<String> {
-    let cpus = format!("nr_cpus={}", wanted.cpus);
-    let mut words: Vec<String> = Vec::new();
-    for word in &config.append {
-        match word.split_once('=') {
-            Some(("nr_cpus", _)) if words.contains(&cpus) => {}
-            Some(("nr_cpus", _)) => words.push(cpus.clone()),
-            // Set below where it is needed.
-            Some(("disable_cpu_apicid", _)) if config.stack == Stack::KdumpTools => {}
-            _ => words.push(word.clone()),
-        }
-    }
-    if !words.contains(&cpus) {
-        words.push(cpus);
-    }
+struct Append {
+    /// Those that are set.
+    new: Vec<String>,
+    /// These and all others.
+    all: String,
+}
+
+fn append(config: &Config, facts: &Facts, wanted: &Settings) -> Append {
+    let mut new = vec![format!("nr_cpus={}", wanted.cpus)];
     // Fedora's and openSUSE's scripts append it themselves; Linux 6.9 (5c5682b9f87a) has no use for it.
     let needs_id = config.stack == Stack::KdumpTools && wanted.cpus > 1 && !facts.release.is_at_least(6, 9);
-    if let Some(id) = facts.boot_apic_id.filter(|_| needs_id) {
-        words.push(format!("disable_cpu_apicid={id}"));
+    let given = config.append.iter().rfind(|word| word.starts_with("disable_cpu_apicid=")).cloned();
+    let id = facts.boot_apic_id.filter(|_| needs_id).map(|id| format!("disable_cpu_apicid={id}"));
+    new.extend(id.or(given.filter(|_| config.stack != Stack::KdumpTools)));
+    let is_set = |word: &&String| word.starts_with("nr_cpus=") || word.starts_with("disable_cpu_apicid=");
+    let mut all: Vec<&str> = Vec::new();
+    let at = config.append.iter().position(|word| is_set(&word)).unwrap_or(config.append.len());
+    for (number, word) in config.append.iter().enumerate() {
+        if number == at {
+            all.extend(new.iter().map(String::as_str));
+        }
+        if !is_set(&word) {
+            all.push(word);
+        }
     }
-    words
+    if at == config.append.len() {
+        all.extend(new.iter().map(String::as_str));
+    }
+    Append { all: all.join(" "), new }
 }
 
 fn suse_format(codec: &'static str) -> Option<&'static str> {
@@ -195,20 +231,54 @@ fn boot_loader(stack: Stack, crashkernel: &[String]) -> Vec<String> {
 struct Files<'a> {
     root: &'a Root,
     changes: Vec<Change>,
+    by_hand: Vec<ByHand>,
 }
 
 impl Files<'_> {
-    fn edit(&mut self, path: &str, why: &'static str, edit: impl Fn(&str) -> String) {
-        if let Some(change) = self.changes.iter_mut().find(|change| change.path.as_os_str() == path) {
-            change.after = edit(&change.after);
-            change.lines = edit::new_lines(change.before.as_deref().unwrap_or_default(), &change.after);
-            return;
-        }
-        let before = self.root.text(path);
-        let old = before.as_deref().unwrap_or_default();
-        let after = edit(old);
-        if old != after {
-            let lines = edit::new_lines(old, &after);
+    /// Puts `crashkernel=` into a variable of the boot loader's settings.
+    fn reserve(&mut self, path: &str, key: &str, crashkernel: &[String]) {
+        let absent = format!("${key} {}", crashkernel.join(" "));
+        let wanted = Words { old: &["crashkernel="], new: crashkernel, absent: &absent };
+        self.assign(path, RESERVE, key, wanted);
+    }
+
+    fn assign(&mut self, path: &str, why: &'static str, key: &str, wanted: Wanted<'_>) {
+        let value = match wanted {
+            Wanted::Value(value) => value,
+            Words { absent, .. } => absent,
+        };
+        self.edit(path, why, format!("{key}=\"{value}\""), |text| edit::assign(text, key, wanted));
+    }
+
+    fn edit(
+        &mut self,
+        path: &str,
+        why: &'static str,
+        line: String,
+        edit: impl Fn(&[u8]) -> Result<Vec<u8>, Refused>,
+    ) {
+        let planned = self.changes.iter().position(|change| change.path.as_os_str() == path);
+        let before = match planned.and_then(|at| self.changes.get(at)) {
+            Some(change) => Ok(Some(change.after.clone())),
+            None => match self.root.read(path) {
+                Ok(text) => Ok(Some(text)),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        let edited = before.and_then(|before| {
+            let after = edit(before.as_deref().unwrap_or_default()).map_err(|refused| refused.to_string())?;
+            Ok((before, after))
+        });
+        let (before, after) = match edited {
+            Ok(edited) => edited,
+            Err(reason) => return self.by_hand.push(ByHand { path: path.into(), reason, line, why }),
+        };
+        if let Some(change) = planned.and_then(|at| self.changes.get_mut(at)) {
+            change.lines = edit::new_lines(change.before.as_deref().unwrap_or_default(), &after);
+            change.after = after;
+        } else if before.as_deref().unwrap_or_default() != after {
+            let lines = edit::new_lines(before.as_deref().unwrap_or_default(), &after);
             self.changes.push(Change { path: path.into(), lines, why, before, after });
         }
     }

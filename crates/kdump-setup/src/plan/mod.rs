@@ -5,5 +5,6 @@ mod collector;
 mod edit;
 mod reserve;
 
-pub use changes::{Change, Changes, Wanted, changes};
+pub(crate) use changes::FILES;
+pub use changes::{ByHand, Change, Changes, Settings, changes};
 pub use reserve::{Reserve, reserve};

@@ -101,7 +101,7 @@ impl Machine {
     }
 
     pub fn facts(&self) -> Facts {
-        Facts::read(&Root::new(self.0.path()))
+        Facts::read(&Root::open(self.0.path()).unwrap())
     }
 
     pub fn findings(&self, expected: Expected) -> Vec<&'static str> {

@@ -182,6 +182,13 @@ pub(crate) struct RootDirectory {
 
 #[cfg(feature = "kdump-setup")]
 impl RootDirectory {
+    /// Opens the directory.
+    pub(crate) fn open(&self) -> anyhow::Result<pagehaul_kdump_setup::Root> {
+        use anyhow::Context;
+        let opened = pagehaul_kdump_setup::Root::open(&self.root);
+        opened.with_context(|| format!("cannot open the directory {}", self.root.display()))
+    }
+
     /// Whether the files are those of this machine.
     pub(crate) fn is_this_machine(&self) -> bool {
         self.root == Path::new("/")

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use pagehaul_kdump_setup::{Expected, Facts, Finding, Root, Severity, Target, check};
+use pagehaul_kdump_setup::{Expected, Facts, Finding, Severity, Target, check};
 use pagehaul_present::number::{bytes, parse_bytes};
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub(crate) struct CheckArguments {
 
 pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
     let CheckArguments { capture_cpus, disk, root, json } = arguments;
-    let mut facts = super::facts(&Root::new(&root.root));
+    let mut facts = super::facts(&root.open()?);
     if let (Some(_), Some(Target::Directory(path))) =
         (disk, facts.config.as_ref().map(|config| &config.target))
     {

@@ -5,7 +5,6 @@ mod check;
 mod contents;
 mod plan;
 mod report;
-mod state;
 mod test;
 
 use std::process::ExitCode;

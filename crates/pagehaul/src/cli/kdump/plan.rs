@@ -11,7 +11,7 @@ use pagehaul_bench::disk;
 use pagehaul_bench::predict::{self, Limit, PLACE, Prediction, Rates};
 use pagehaul_bench::stages::Measured;
 use pagehaul_codec::{Codec, Method};
-use pagehaul_kdump_setup::plan::{Changes, Reserve, Wanted, changes, reserve};
+use pagehaul_kdump_setup::plan::{Changes, Reserve, Settings, changes, reserve};
 use pagehaul_kdump_setup::{Config, Facts, LivePages, Release, Root, Stack, Target};
 use pagehaul_kernel::DumpLevel;
 use pagehaul_physmem::PAGE_SIZE;
@@ -182,11 +182,11 @@ pub(super) struct Plan {
 
 pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
     let described = planned.memory.is_some() && planned.root.is_this_machine();
-    // The files of another machine are not known: nothing is below a file.
-    let root = Root::new(if described { Path::new("/dev/null") } else { &planned.root.root });
+    // The files of another machine are not known.
+    let root = if described { Root::absent() } else { planned.root.open()? };
     let mut facts = Facts::read(&root);
     if described {
-        facts.release = Facts::read(&Root::new("/")).release;
+        facts.release = Facts::read(&planned.root.open()?).release;
     }
     if let Some(release) = &planned.kernel {
         facts.release = Release(release.clone());
@@ -231,7 +231,7 @@ pub(super) fn make(planned: &Planned, basis: Basis) -> anyhow::Result<Plan> {
                 .into(),
         );
     }
-    let wanted = Wanted {
+    let wanted = Settings {
         crashkernel: reserve.parameters.clone(),
         cpus: chosen.cpus,
         level,
@@ -452,7 +452,7 @@ fn write_text(out: &mut String, plan: &Plan) -> std::fmt::Result {
 
 /// The lines of each file, and the commands to run afterwards.
 pub(super) fn write_changes(out: &mut String, changes: &Changes) -> std::fmt::Result {
-    if changes.files.is_empty() {
+    if changes.files.is_empty() && changes.by_hand.is_empty() {
         return writeln!(out, "\nThe files are as planned.");
     }
     for change in &changes.files {
@@ -460,6 +460,10 @@ pub(super) fn write_changes(out: &mut String, changes: &Changes) -> std::fmt::Re
         for line in &change.lines {
             writeln!(out, "  {line}")?;
         }
+    }
+    for left in &changes.by_hand {
+        writeln!(out, "\n{}  ({}): not changed, {}", left.path.display(), left.why, left.reason)?;
+        writeln!(out, "  add by hand:  {}", left.line)?;
     }
     writeln!(out, "\nthen")?;
     for command in &changes.commands {

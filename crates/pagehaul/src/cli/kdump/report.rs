@@ -52,7 +52,7 @@ struct Report {
 }
 
 pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
-    let root = Root::new(&arguments.root.root);
+    let root = arguments.root.open()?;
     let facts = Facts::read(&root);
     let Some(config) = &facts.config else { bail!("no kdump of a distribution is installed") };
     let Target::Directory(directory) = &config.target else {
@@ -60,11 +60,12 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     };
     let planned = Test::last(&root)?;
     let since = planned.as_ref().map_or(0, |test| test.time);
-    let Some((dump, ended)) = newest(&root.path(directory), since) else {
+    let Some((dump, ended)) = newest(&root, directory, since) else {
         let after = if since > 0 { format!(" since `kdump test` at {}", utc(since)) } else { String::new() };
         bail!("no dump in {}{after}; the console's log shows why", directory.display());
     };
-    let booted = fs::read_to_string(root.path("/proc/stat")).unwrap_or_default();
+    let booted = root.read("/proc/stat").unwrap_or_default();
+    let booted = String::from_utf8_lossy(&booted);
     let booted = booted.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
     let meta = fs::metadata(&dump).ok();
     let began = created(&dump);
@@ -92,20 +93,21 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The newest dump in a directory or one below it, with the time of its last change, as the distributions' scripts name dumps.
-fn newest(directory: &Path, since: u64) -> Option<(PathBuf, u64)> {
-    let files = |directory: &Path| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+fn newest(root: &Root, directory: &Path, since: u64) -> Option<(PathBuf, u64)> {
+    let paths = |directory: &Path| {
+        let names = root.names(directory).into_iter();
+        names.map(|name| directory.join(name)).collect::<Vec<_>>()
     };
-    let below = files(directory).into_iter().filter(|path| path.is_dir()).flat_map(|path| files(&path));
-    let dumps = files(directory).into_iter().chain(below).filter(|path| {
+    let below = paths(directory).into_iter().flat_map(|path| paths(&path));
+    let dumps = paths(directory).into_iter().chain(below).filter(|path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_log = name.starts_with("vmcore-dmesg");
         ["dump.", "dump-", "vmcore"].iter().any(|prefix| name.starts_with(prefix)) && !is_log
     });
     let dated = dumps.filter_map(|path| {
-        let modified = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?.modified().ok();
-        Some((path, unix(modified?)?))
+        let modified = root.file(&path).and_then(|file| file.metadata()?.modified()).ok();
+        // The path without links does not lead out of the root.
+        Some((root.path(root.canonical(&path)?), unix(modified?)?))
     });
     dated.filter(|(_, time)| *time >= since).max_by_key(|(_, time)| *time)
 }

@@ -8,13 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use pagehaul_kdump_setup::{Expected, Root, Severity, check};
+use pagehaul_kdump_setup::{Expected, Root, Severity, check, state};
 use pagehaul_present::number::bytes;
 use pagehaul_present::time::seconds;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{self, Basis, Planned};
-use super::state;
 use crate::{printed, usage};
 
 /// What was expected of a crash, for `kdump report`.
@@ -52,7 +51,7 @@ pub(super) struct Test {
 
 impl Test {
     pub(super) fn last(root: &Root) -> anyhow::Result<Option<Self>> {
-        state::read(root, STATE)
+        Ok(state::read(root, STATE)?)
     }
 }
 
@@ -65,7 +64,7 @@ pub(super) fn run(arguments: &TestArguments) -> anyhow::Result<ExitCode> {
             "kdump test asks before it crashes the machine; run it in a terminal, or add --yes",
         ));
     }
-    let root = Root::new("/");
+    let root = arguments.planned.root.open()?;
     let facts = super::facts(&root);
     let findings = check(&facts, &Expected::default());
     let problems = findings.iter().filter(|finding| finding.severity == Severity::Problem).count();
