@@ -11,6 +11,8 @@ use crate::BenchError;
 
 /// Bytes per write, as a capture writes.
 const CHUNK: usize = 2 << 20;
+/// Writes that show how fast a disk is, at least.
+const LEAST_WRITES: u32 = 4;
 
 /// A bare write.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,16 +21,18 @@ pub struct Written {
     pub bytes: u64,
     /// Seconds until they were on the disk.
     pub seconds: f64,
+    /// Seconds by which the slowest write was slower than the mean of the others.
+    pub stalled: f64,
 }
 
 impl Written {
-    /// Bytes per second.
+    /// Bytes per second. A single write that stalls, as the first one may, does not make a slow disk.
     pub fn rate(self) -> f64 {
-        self.bytes as f64 / self.seconds.max(1e-6)
+        self.bytes as f64 / (self.seconds - self.stalled).max(1e-6)
     }
 }
 
-/// Writes `bytes`, or as many as `time` allows, to a temporary file in `directory`, as a capture writes (O_DIRECT where the file
+/// Writes `bytes`, or as many as `time` and four writes allow, to a temporary file in `directory`, as a capture writes (O_DIRECT where the file
 /// system has it), and waits until they are on the disk.
 pub fn write(directory: &Path, bytes: u64, time: Duration) -> Result<Written, BenchError> {
     let scratch = temporary(directory)?;
@@ -44,18 +48,25 @@ pub fn write(directory: &Path, bytes: u64, time: Duration) -> Result<Written, Be
         BenchError::Wrong(format!("cannot write to {}: {error}", directory.display()))
     };
     let start = Instant::now();
-    let mut written = 0;
-    while written < bytes && start.elapsed() < time {
+    let (mut written, mut writes, mut slowest) = (0, 0, Duration::ZERO);
+    let mut all = Duration::ZERO;
+    while written < bytes && (start.elapsed() < time || (1..LEAST_WRITES).contains(&writes)) {
         let len = (bytes - written).min(CHUNK as u64);
+        let before = start.elapsed();
         file.write(written, &buffer.bytes()[..len as usize]).map_err(failed)?;
+        let took = start.elapsed() - before;
+        (all, slowest) = (all + took, slowest.max(took));
         written += len;
+        writes += 1;
     }
     file.sync().map_err(failed)?;
     let seconds = start.elapsed().as_secs_f64();
+    let others = (all - slowest) / writes.saturating_sub(1).max(1);
+    let stalled = if writes < LEAST_WRITES { 0.0 } else { slowest.saturating_sub(others).as_secs_f64() };
     // The kernel keeps what it frees on per-CPU lists, which a dump has: these bytes would make it larger.
     buffer.bytes_mut().fill(0);
     black_box(buffer.bytes());
-    Ok(Written { bytes: written, seconds })
+    Ok(Written { bytes: written, seconds, stalled })
 }
 
 /// A directory in `directory`, which is removed with its files at the end.
@@ -70,6 +81,12 @@ pub(crate) fn temporary(directory: &Path) -> Result<tempfile::TempDir, BenchErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_stalls_is_not_the_speed_of_the_disk() {
+        let written = Written { bytes: 100 << 20, seconds: 1.1, stalled: 0.6 };
+        assert!((written.rate() - 200.0 * (1 << 20) as f64).abs() < 1.0);
+    }
 
     #[test]
     fn as_many_bytes_are_written_as_asked_for_and_nothing_stays() {

@@ -1,17 +1,24 @@
 //! Rates and contents of a running machine, through `/proc/kcore`: what a prediction for its capture kernel needs.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pagehaul_codec::{Compressor, Method, is_zero};
 use pagehaul_kernel::{Kernel, PageClass, PageScanner};
 use pagehaul_physmem::{PAGE_SIZE, PageBuf};
 use pagehaul_vmcore::Source;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::BenchError;
 
 /// Pages compressed between two readings of the clock: 1 MiB, which fits caches.
 const BATCH: usize = 256;
+
+/// Returns the time that a processor worked for this thread. Other programs run next to a measurement, but not in the capture
+/// kernel that it is for.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
 
 /// The result of packing a sample of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -46,7 +53,7 @@ impl Contents {
     /// Packs pages and discards them.
     pub(crate) fn pack(&mut self, compressor: &mut Compressor, pages: &[PageBuf]) {
         let mut out = [0; PAGE_SIZE];
-        let start = Instant::now();
+        let start = cpu_time();
         for page in pages {
             if is_zero(page) {
                 self.zero += 1;
@@ -54,7 +61,7 @@ impl Contents {
                 self.stored += compressor.compress(page, &mut out).unwrap_or(PAGE_SIZE) as u64;
             }
         }
-        self.seconds += start.elapsed().as_secs_f64();
+        self.seconds += (cpu_time() - start).as_secs_f64();
         self.pages += pages.len() as u64;
     }
 }
@@ -69,7 +76,7 @@ pub fn read(source: &Source, pfns: &[u64]) -> f64 {
     let mut scratch = [0; PAGE_SIZE];
     let (mut pages, mut spent) = (0u64, Duration::ZERO);
     for &first in pfns.iter().step_by(pfns.len().div_ceil(ROWS).max(1)) {
-        let start = Instant::now();
+        let start = cpu_time();
         for pfn in first..first.saturating_add(ROW) {
             if view.page(pfn, &mut scratch).is_err() {
                 break;
@@ -77,7 +84,7 @@ pub fn read(source: &Source, pfns: &[u64]) -> f64 {
             black_box(&scratch);
             pages += 1;
         }
-        spent += start.elapsed();
+        spent += cpu_time() - start;
     }
     if pages == 0 { 0.0 } else { spent.as_secs_f64() / pages as f64 }
 }
@@ -94,19 +101,19 @@ pub struct ScanRate {
 /// Classifies pages in blocks spread over the memory of a running kernel for about `time`. `None` if the kernel is not found.
 pub fn scan(source: &Source, max_pfn: u64, time: Duration) -> Option<ScanRate> {
     let memory = source.memory();
-    let start = Instant::now();
+    let start = cpu_time();
     let kernel = Kernel::discover(memory).ok()?;
     black_box(kernel.kernel_mapped_pages(memory));
-    let found = start.elapsed().as_secs_f64();
+    let found = (cpu_time() - start).as_secs_f64();
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let blocks = kernel.blocks(max_pfn);
     let (mut pages, mut spent) = (0, Duration::ZERO);
     // Every 61st block, then every 61st from the second: the ends of memory are not typical.
     for block in (0..61).flat_map(|first| (first..blocks).step_by(61)) {
-        let start = Instant::now();
+        let start = cpu_time();
         if scanner.scan(block, &mut classes).is_ok() {
-            spent += start.elapsed();
+            spent += cpu_time() - start;
             pages += classes.iter().filter(|class| **class != PageClass::Absent).count();
         }
         if spent >= time {

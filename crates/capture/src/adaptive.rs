@@ -212,6 +212,14 @@ mod tests {
     }
 
     #[test]
+    fn one_stall_of_the_disk_costs_less_than_a_rung_and_for_one_window() {
+        // Packing is slower than the disk, whose first write took 0.6 s.
+        let first = next(0, 3, SECOND, SECOND.mul_f64(0.6), SECOND.mul_f64(0.2));
+        assert!(first < STEPS, "{first}");
+        assert_eq!(next(first, 3, SECOND.mul_f64(0.4), Duration::ZERO, SECOND.mul_f64(0.2)), 0);
+    }
+
+    #[test]
     fn regions_that_do_not_shrink_are_remembered() {
         let regions = IncompressibleRegions::new();
         regions.saw(0x1000, 32, 30);

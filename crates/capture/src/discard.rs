@@ -1,6 +1,8 @@
 //! An output that keeps nothing.
 
-use pagehaul_output::{DumpWriter, PageBatch, Recorded, WriteError};
+use std::time::Instant;
+
+use pagehaul_output::{DumpWriter, FinishBound, PageBatch, Recorded, WriteCosts, WriteError};
 
 /// Counts pages and bytes, and drops them.
 #[derive(Default)]
@@ -24,7 +26,7 @@ impl DumpWriter for Discard {
         Ok(())
     }
 
-    fn abandon(&mut self) -> Recorded {
+    fn abandon(&mut self, _until: Option<Instant>) -> Recorded {
         Recorded::pages(self.pages)
     }
 
@@ -32,8 +34,12 @@ impl DumpWriter for Discard {
         self.bytes + batch.data.len() as u64
     }
 
-    fn finish_bytes(&self) -> u64 {
-        0
+    fn finish_bound(&self) -> FinishBound {
+        FinishBound::default()
+    }
+
+    fn costs(&self) -> WriteCosts {
+        WriteCosts::default()
     }
 
     fn size(&self) -> u64 {

@@ -35,6 +35,8 @@ pub(crate) struct Job<'a> {
     /// Free pages on per-CPU lists; none if they are kept.
     free: Option<&'a [Range<u64>]>,
     warnings: Vec<String>,
+    /// Bytes that whatever reads the output may hold, and has to send on.
+    pub(crate) buffered: u64,
 }
 
 impl<'a> Job<'a> {
@@ -70,7 +72,17 @@ impl<'a> Job<'a> {
         let classified = kernel.iter().filter(|_| !options.keep_all);
         let gaps = classified.flat_map(Kernel::undecidable).filter(|gap| gap.class != PageClass::Unaccepted);
         warnings.extend(gaps.map(Undecidable::to_string));
-        Ok(Self { source, options, progress, kernel, page_size, ordered: None, free: None, warnings })
+        Ok(Self {
+            source,
+            options,
+            progress,
+            kernel,
+            page_size,
+            ordered: None,
+            free: None,
+            warnings,
+            buffered: 0,
+        })
     }
 
     /// Enables ordering pages by priority, those of `first` before all others.

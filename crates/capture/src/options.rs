@@ -58,6 +58,8 @@ pub enum Target {
         name: PathBuf,
         /// The end that is written to.
         pipe: Arc<File>,
+        /// Bytes that the other end may hold, for a limit of time: what is written last has to get where it goes.
+        buffered: u64,
     },
     /// Nowhere: pages are packed and dropped, to measure that.
     Discard,
@@ -110,7 +112,8 @@ pub struct KnownPages {
 /// Limits at which a capture ends early, with a dump of the pages written until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Time from start to end, including writing the tables.
+    /// Time from start to end, including what is written at the end. A disk that becomes slower than it was measured, or one
+    /// write that does not return, may exceed it.
     pub time: Option<Duration>,
     /// Bytes of disk that the dump, or each part of a split set, may take.
     pub size: Option<u64>,

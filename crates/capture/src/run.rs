@@ -16,6 +16,7 @@ use crate::batch::{KeptPages, Pass};
 use crate::discard::Discard;
 use crate::error::output_error;
 use crate::job::Job;
+use crate::limits::check_size;
 use crate::priority_bitmaps::PriorityBitmaps;
 use crate::report::Clock;
 use crate::scan::scan;
@@ -57,12 +58,17 @@ pub fn capture_with(
     }
     let mut job = Job::prepare(source, options, progress)?;
     job.exclude_free(known.free.as_deref());
+    if matches!(options.format, Format::Kdump | Format::Flattened) {
+        // Before anything is replaced.
+        check_size(options.limits, &job.layout()?)?;
+    }
     clock.lap(Phase::Prepare);
     let (path, overwrite) = match target {
         Target::File { path, overwrite } => (path.as_path(), *overwrite),
         Target::Parts { paths, overwrite } => return split::capture(&job, paths, *overwrite, &mut clock),
         Target::Discard => return discard(&job, &mut clock),
-        Target::Pipe { name, pipe } => {
+        Target::Pipe { name, pipe, buffered } => {
+            job.buffered = *buffered;
             return match options.format {
                 Format::FlattenedElf => elf_stream(&job, pipe, name, &mut clock),
                 Format::Kdump | Format::Elf | Format::Flattened => stream(&job, pipe, name, &mut clock),
@@ -247,7 +253,8 @@ fn pack<'a>(
 ) -> Result<WriteStats, CaptureError> {
     let Options { threads, limits, .. } = *job.options;
     let (source, compression) = (job.source, job.compression());
-    let work = PageWork { source, selection, kept, pages, compression, threads, limits };
+    let buffered = job.buffered;
+    let work = PageWork { source, selection, kept, pages, compression, threads, limits, buffered };
     write_pages(work, dump, &path.display().to_string(), job.progress, clock)
 }
 

@@ -14,7 +14,7 @@ use pagehaul_vmcore::Source;
 use crate::adaptive::{AdaptiveLevel, LevelController};
 use crate::batch::{Batcher, KeptPages};
 use crate::error::output_error;
-use crate::limits::Deadline;
+use crate::limits::{Deadline, check_size_of};
 use crate::pack::{Batch, Packer};
 use crate::priority::Priority;
 use crate::report::{Clock, outcome_at_end};
@@ -113,6 +113,8 @@ pub(crate) struct PageWork<'a> {
     pub(crate) compression: Compression,
     pub(crate) threads: usize,
     pub(crate) limits: Limits,
+    /// Bytes that whatever reads the output may hold, and has to send on.
+    pub(crate) buffered: u64,
 }
 
 /// Packs all of `work` and writes it to `dump`, which messages call `name`.
@@ -126,14 +128,15 @@ pub(crate) fn write_pages(
     let level = AdaptiveLevel::new(work.compression.ladder());
     // Fails here rather than in the threads if a codec cannot be set up.
     Packer::new(work.selection.memory, work.selection.page_size, &level)?;
+    check_size_of(work.limits, dump, work.selection.page_size)?;
     progress.begin(Phase::Pack, work.selection.page_size.bytes_of(work.pages));
     let priorities = work.kept.priorities();
     let source = work.source;
-    let (pages, deadline) = (work.pages, Deadline::new(work.limits, clock, progress));
+    let (pages, mut deadline) = (work.pages, Deadline::new(work.limits, work.buffered, clock));
     let mut stats = WriteStats::new(Outcome::Complete);
     // A dump without its beginning has no tables to end early with; on a disk, an older dump's may still be there.
     dump.begin().map_err(|error| output_error(Path::new(name), error))?;
-    let result = write_batches(work, &level, dump, &mut stats, &deadline, progress);
+    let result = write_batches(work, &level, dump, &mut stats, &mut deadline, progress);
     clock.lap(Phase::Pack);
     progress.begin(Phase::Finish, 0);
     stats.outcome = match result {
@@ -155,7 +158,11 @@ pub(crate) fn write_pages(
     if stats.outcome.is_at_end() {
         stats.written = pages - stats.unreadable_pages;
     } else {
-        let recorded = dump.abandon();
+        let until = match stats.outcome {
+            Outcome::TimeLimit => deadline.data_until(dump.finish_bound(), dump.costs()),
+            _ => None,
+        };
+        let recorded = dump.abandon(until);
         stats.written = recorded.pages;
         stats.by_priority = recorded.per_pass.and_then(|counts| by_priority(&priorities, &counts));
     }
@@ -226,7 +233,7 @@ fn write_batches(
     level: &AdaptiveLevel,
     dump: &mut dyn DumpWriter,
     stats: &mut WriteStats,
-    deadline: &Deadline<'_>,
+    deadline: &mut Deadline,
     progress: &Progress,
 ) -> Result<(u64, Option<Outcome>), Failure> {
     let PageWork { selection, kept, pages: most, threads, .. } = work;
@@ -250,7 +257,7 @@ fn write_batches(
             if pages > most {
                 return Ok((pages, None));
             }
-            if let Some(limit) = deadline.reached(dump, batch.pages()) {
+            if let Some(limit) = deadline.reached(dump, batch.pages()).map_err(Failure::Write)? {
                 return Ok((pages, Some(limit)));
             }
             dump.write_batch(batch.pages()).map_err(Failure::Write)?;

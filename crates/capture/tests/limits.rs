@@ -120,6 +120,40 @@ fn no_time_at_all_leaves_a_dump_of_nothing() {
 }
 
 #[test]
+fn a_size_without_room_for_a_page_is_refused_with_the_smallest_that_has() {
+    let bench = noisy();
+    for format in [Format::Kdump, Format::Flattened, Format::Elf] {
+        let path = bench.path(format.name());
+        let run = |size| {
+            let options = Options { format, ..limited(size) };
+            let target = Target::File { path: path.clone(), overwrite: true };
+            capture(&bench.source(), &target, &options, &Progress::default())
+        };
+        std::fs::write(&path, "another dump").unwrap();
+        let refused = run(1024).unwrap_err().to_string();
+        let known_before = format != Format::Elf;
+        assert_eq!(
+            std::fs::read(&path).is_ok_and(|bytes| bytes == b"another dump"),
+            known_before,
+            "{refused}"
+        );
+        // An ELF dump and a stream know their tables after the scan only.
+        let least = (0..2).fold(1024, |size, _| match run(size) {
+            Err(error) => {
+                let (_, named) =
+                    error.to_string().rsplit_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+                named.strip_suffix('K').unwrap().parse::<u64>().unwrap() << 10
+            }
+            Ok(_) => size,
+        });
+        let report = run(least).unwrap();
+        assert_eq!(report.outcome, Outcome::SizeLimit, "{}", format.name());
+        assert!(report.pages_written > 0, "{}", format.name());
+        assert!(run(least - 1024).is_err(), "{}", format.name());
+    }
+}
+
+#[test]
 fn a_limit_that_is_never_reached_changes_nothing() {
     let bench = Bench::new(machine().build());
     let plain = options("31", "zstd", Format::Kdump);

@@ -1,11 +1,12 @@
 //! The interface between the policy that selects pages and the formats that store them.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use pagehaul_codec::Method;
 use pagehaul_physmem::PageSize;
 
-use crate::WriteError;
+use crate::{WriteCosts, WriteError};
 
 /// How one page is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,14 +81,22 @@ pub trait DumpWriter {
 
     /// Ends the dump early, after an error or a limit: records the pages that were written, and leaves the incomplete
     /// mark, or restores it if [`finish`](Self::finish) failed after clearing it. Further errors only reduce the number
-    /// of pages.
-    fn abandon(&mut self) -> Recorded;
+    /// of pages. Pages in flight to a disk may be dropped once it is `until`.
+    fn abandon(&mut self, until: Option<Instant>) -> Recorded;
+
+    /// Puts what was written on the disk, in a format that does not do so by itself from time to time.
+    fn save(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
 
     /// Bytes of disk the dump would take, were it to end after `batch`.
     fn size_with(&self, batch: PageBatch<'_>) -> u64;
 
-    /// Bytes that remain to be written, were the dump to end now.
-    fn finish_bytes(&self) -> u64;
+    /// Returns what has to be written, were the dump to end now.
+    fn finish_bound(&self) -> FinishBound;
+
+    /// Returns what writing costs at present, where it is measured.
+    fn costs(&self) -> WriteCosts;
 
     /// Returns whether the disk is busy although no batch is being added.
     fn is_writing(&mut self) -> bool {
@@ -96,6 +105,15 @@ pub trait DumpWriter {
 
     /// Bytes of the file.
     fn size(&self) -> u64;
+}
+
+/// What the end of a dump writes, at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FinishBound {
+    /// Bytes of tables that are written, or read again to be written, and of data that cannot be dropped any more.
+    pub bytes: u64,
+    /// Times that the disk is synced.
+    pub syncs: u64,
 }
 
 /// The pages that an incomplete dump holds.

@@ -11,7 +11,7 @@ use pagehaul_run::BytesWritten;
 
 use crate::checksums::{self, ChecksumError, Checksums, RunningChecksums};
 use crate::new_file::{CreateOptions, Naming, NewFile, OutputError, Special};
-use crate::{Output, WriteError};
+use crate::{Output, WriteCosts, WriteError, WriteMeter};
 
 /// Direct writes are multiples of this: enough for every disk in use.
 const DIRECT_IO_ALIGNMENT: usize = 4096;
@@ -31,6 +31,7 @@ pub struct OutputFile {
     /// Bytes of a disk. `None`: a file, which was empty at first, can have holes, and can be truncated.
     capacity: Option<u64>,
     bytes_written: BytesWritten,
+    meter: WriteMeter,
 }
 
 /// How the file of a dump is created.
@@ -88,7 +89,8 @@ impl OutputFile {
         let direct = open_direct(path, file.file());
         let checksums = options.checksums.then(Arc::default);
         let overwrite = options.overwrite;
-        Ok(Self { file: Arc::new(file), direct, checksums, overwrite, capacity, bytes_written })
+        let meter = WriteMeter::default();
+        Ok(Self { file: Arc::new(file), direct, checksums, overwrite, capacity, bytes_written, meter })
     }
 
     /// Creates an unnamed temporary file in the directory of `path`.
@@ -100,6 +102,7 @@ impl OutputFile {
             overwrite: false,
             capacity: None,
             bytes_written: BytesWritten::default(),
+            meter: WriteMeter::default(),
         })
     }
 
@@ -161,7 +164,8 @@ impl OutputFile {
         self.file().set_len(size)
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+    /// Writes `bytes`. Also returns how many of them went to the page cache.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> (Result<(), WriteError>, usize) {
         let aligned = offset.is_multiple_of(DIRECT_IO_ALIGNMENT as u64)
             && bytes.as_ptr().addr().is_multiple_of(DIRECT_IO_ALIGNMENT);
         let whole = if aligned { bytes.len() / DIRECT_IO_ALIGNMENT * DIRECT_IO_ALIGNMENT } else { 0 };
@@ -174,11 +178,12 @@ impl OutputFile {
                     done = written;
                     self.direct = None;
                 }
-                Err((written, source)) => return Err(WriteError::Write { written, source }),
+                Err((written, source)) => return (Err(WriteError::Write { written, source }), 0),
             }
         }
-        write_all(self.file(), offset + done as u64, &bytes[done..])
-            .map_err(|(written, source)| WriteError::Write { written: written + done, source })
+        let result = write_all(self.file(), offset + done as u64, &bytes[done..])
+            .map_err(|(written, source)| WriteError::Write { written: written + done, source });
+        (result, bytes.len() - done)
     }
 
     /// Zeroes a range of a disk.
@@ -249,7 +254,8 @@ fn write_all(file: &File, offset: u64, bytes: &[u8]) -> Result<(), (usize, io::E
 
 impl Output for OutputFile {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-        let result = self.write_at(offset, bytes);
+        let meter = self.meter.clone();
+        let result = meter.measure_write(bytes.len(), || self.write_at(offset, bytes));
         if let Some(checksums) = &self.checksums {
             checksums.lock().unwrap_or_else(PoisonError::into_inner).wrote(offset, bytes, result.is_ok());
         }
@@ -282,7 +288,7 @@ impl Output for OutputFile {
     }
 
     fn sync(&mut self) -> Result<(), WriteError> {
-        self.file().sync_data().map_err(WriteError::from)
+        self.meter.measure_sync(|| self.file().sync_data()).map_err(WriteError::from)
     }
 
     fn is_sparse(&self) -> bool {
@@ -291,6 +297,10 @@ impl Output for OutputFile {
 
     fn can_rewrite(&self) -> bool {
         true
+    }
+
+    fn costs(&self) -> WriteCosts {
+        self.meter.costs()
     }
 }
 

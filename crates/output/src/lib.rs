@@ -16,6 +16,7 @@ mod new_file;
 #[cfg(test)]
 mod test_disk;
 mod write_behind;
+mod write_meter;
 
 use std::io;
 
@@ -24,10 +25,11 @@ use pagehaul_run::Outcome;
 pub use aligned::AlignedBuffer;
 pub use bitmap::StoredBitmap;
 pub use chunk_writer::ChunkWriter;
-pub use dump::{DumpWriter, PageBatch, Recorded, StoredPage};
+pub use dump::{DumpWriter, FinishBound, PageBatch, Recorded, StoredPage};
 pub use file::{DumpFileOptions, OutputFile};
 pub use new_file::{CreateOptions, Naming, NewFile, OutputError, Special, names_open_file};
 pub use write_behind::WriteBehind;
+pub use write_meter::{WriteCosts, WriteMeter};
 
 /// A failure to write a dump.
 #[derive(Debug, thiserror::Error)]
@@ -110,4 +112,9 @@ pub trait Output {
 
     /// Returns whether bytes can be written twice.
     fn can_rewrite(&self) -> bool;
+
+    /// Returns what writing costs at present, where it is measured.
+    fn costs(&self) -> WriteCosts {
+        WriteCosts::default()
+    }
 }

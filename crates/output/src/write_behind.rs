@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::{AlignedBuffer, Output, WriteError};
 
@@ -23,6 +25,8 @@ pub struct WriteBehind {
     in_flight: VecDeque<usize>,
     /// File offset up to which everything is written.
     flushed: u64,
+    /// Asks the thread to write no further chunk.
+    is_late: Arc<AtomicBool>,
     /// A failed write that the caller does not know of yet.
     failure: Option<WriteError>,
     /// `None` once the thread is to end.
@@ -53,12 +57,18 @@ impl WriteBehind {
         // Shared until the thread takes it, so that it is not lost with a thread that cannot be created.
         let shared = Arc::new(Mutex::new(Some(output)));
         let taken = Arc::clone(&shared);
+        let is_late = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_late);
         let write = move || {
             let Some(mut output) = taken.lock().unwrap_or_else(PoisonError::into_inner).take() else {
                 return;
             };
             for Chunk { buffer, used, offset } in chunks {
-                let result = output.write(offset, &buffer.bytes()[..used]);
+                let result = if stop.load(Ordering::Relaxed) {
+                    Err(io::Error::from(io::ErrorKind::TimedOut).into())
+                } else {
+                    output.write(offset, &buffer.bytes()[..used])
+                };
                 let failed = result.is_err();
                 // Nothing is written behind a failed write: no bytes may follow a gap, and the tables need the room.
                 if finished.send(Done { buffer, result }).is_err() || failed {
@@ -79,6 +89,7 @@ impl WriteBehind {
             free: (1..CHUNKS).map(|_| AlignedBuffer::new(chunk)).collect(),
             in_flight: VecDeque::new(),
             flushed: offset,
+            is_late,
             failure: None,
             work: Some(work),
             done,
@@ -131,6 +142,27 @@ impl WriteBehind {
         while !self.in_flight.is_empty() {
             self.wait()?;
         }
+        Ok(())
+    }
+
+    /// Blocks until everything that was pushed is written, or until the write that is in progress at `until` has ended. What
+    /// is not written then is dropped, and later writes fail.
+    pub fn flush_until(&mut self, until: Instant) -> Result<(), WriteError> {
+        self.report_failure()?;
+        while !self.in_flight.is_empty() {
+            match self.done.recv_deadline(until) {
+                Ok(done) => self.retire(done)?,
+                Err(RecvTimeoutError::Disconnected) => self.wait()?,
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        if Instant::now() < until {
+            return self.flush();
+        }
+        self.is_late.store(true, Ordering::Relaxed);
+        // Its error says that the rest was dropped.
+        while !self.in_flight.is_empty() && self.wait().is_ok() {}
+        self.drop_unwritten();
         Ok(())
     }
 
@@ -255,6 +287,43 @@ mod tests {
             assert!(reported.unwrap_err().is_full());
             assert_eq!((writer.flushed(), writer.end()), (80, 80));
         }
+    }
+
+    #[test]
+    fn a_flush_ends_with_the_write_in_progress_once_it_is_late() {
+        let (disk, turn, file) = TestDisk::in_turns(u64::MAX);
+        let mut writer = WriteBehind::new(disk, 0, 64);
+        writer.push(&[7; 64 * 3 + 10]).unwrap();
+        // The disk takes one write; the writer is late at once.
+        turn.send(()).unwrap();
+        while writer.flushed() < 64 {
+            writer.collect_finished().unwrap();
+            std::thread::yield_now();
+        }
+        let is_late = Arc::clone(&writer.is_late);
+        let late = Instant::now();
+        let flush = std::thread::spawn(move || {
+            writer.flush_until(late).unwrap();
+            writer
+        });
+        while !is_late.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        drop(turn);
+        let mut writer = flush.join().unwrap();
+        let flushed = writer.flushed();
+        assert!(flushed <= 128 && flushed == writer.end(), "{flushed}");
+        assert_eq!(file.lock().unwrap().bytes.len() as u64, flushed);
+        assert!(writer.push(&[7; 64]).and_then(|()| writer.flush()).is_err());
+    }
+
+    #[test]
+    fn a_flush_in_time_writes_everything() {
+        let (disk, file) = TestDisk::new(u64::MAX);
+        let mut writer = WriteBehind::new(disk, 0, 64);
+        writer.push(&[7; 64 * 3 + 10]).unwrap();
+        writer.flush_until(Instant::now() + std::time::Duration::from_secs(3600)).unwrap();
+        assert_eq!(file.lock().unwrap().bytes, [7; 64 * 3 + 10]);
     }
 
     #[test]

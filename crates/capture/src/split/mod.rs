@@ -205,7 +205,6 @@ fn write_parts<'a>(
     };
     let shared = Shared {
         dispatcher,
-        deadline: Deadline::new(job.options.limits, clock, job.progress),
         progress: job.progress,
         controller: Mutex::new(LevelController::new(level, threads)),
         parts: parts.len() as u32,
@@ -220,7 +219,8 @@ fn write_parts<'a>(
             let mut writers = Vec::new();
             let mut failure = None;
             for ((part, (index, file)), lane) in parts.into_iter().enumerate().zip(lanes) {
-                let writer = PartWriter::new(part, file, shared);
+                let deadline = Deadline::new(job.options.limits, 0, clock);
+                let writer = PartWriter::new(part, file, deadline, shared);
                 match Builder::new().name("write".into()).spawn_scoped(scope, move || writer.run(lane)) {
                     Ok(writer) => writers.push((index, writer)),
                     Err(error) => {

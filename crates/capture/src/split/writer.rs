@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use pagehaul_kdump::write::{SplitPartWriter, SplitUnit};
-use pagehaul_output::WriteError;
+use pagehaul_output::{Output, WriteError};
 use pagehaul_pool::Lane;
 use pagehaul_run::{Phase, Progress};
 
@@ -21,6 +21,7 @@ use crate::{CaptureError, Outcome};
 pub(super) struct PartWriter<'a, 'b> {
     part: usize,
     file: SplitPartWriter<'a>,
+    deadline: Deadline,
     shared: &'b Shared<'b>,
     /// Whether the time is over: batches that still come are not written.
     over: bool,
@@ -33,7 +34,6 @@ pub(super) struct PartWriter<'a, 'b> {
 /// What the writers of all parts share.
 pub(super) struct Shared<'a> {
     pub(super) dispatcher: &'a Dispatcher<'a>,
-    pub(super) deadline: Deadline<'a>,
     pub(super) progress: &'a Progress,
     /// Chooses one level for all parts.
     pub(super) controller: Mutex<LevelController<'a>>,
@@ -69,9 +69,14 @@ pub(super) struct Written<'a> {
 }
 
 impl<'a, 'b> PartWriter<'a, 'b> {
-    pub(super) fn new(part: usize, file: SplitPartWriter<'a>, shared: &'b Shared<'b>) -> Self {
+    pub(super) fn new(
+        part: usize,
+        file: SplitPartWriter<'a>,
+        deadline: Deadline,
+        shared: &'b Shared<'b>,
+    ) -> Self {
         let stats = WriteStats::new(Outcome::Complete);
-        Self { part, file, shared, over: false, units: VecDeque::new(), stats }
+        Self { part, file, deadline, shared, over: false, units: VecDeque::new(), stats }
     }
 
     /// Writes batches until there are no more.
@@ -104,13 +109,13 @@ impl<'a, 'b> PartWriter<'a, 'b> {
     }
 
     fn write(&mut self, unit: SplitUnit, batch: &Batch) -> Result<(), Failure> {
-        let deadline = &self.shared.deadline;
-        self.over |= deadline.no_time(self.file.table_bytes(), self.file.data_bytes());
+        let finish = self.file.finish_bound();
+        self.over |= self.deadline.no_time(Instant::now(), finish, self.file.output().costs());
         if self.over {
             self.shared.dispatcher.stop(Outcome::TimeLimit);
             return Ok(());
         }
-        if deadline.no_room(self.file.size_with(batch.pages())) {
+        if self.deadline.no_room(self.file.size_with(batch.pages())) {
             return Err(Failure::Limit(Outcome::SizeLimit));
         }
         if self.units.back().is_none_or(|(known, _)| known.rank != unit.rank) {

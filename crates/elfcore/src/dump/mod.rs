@@ -2,7 +2,11 @@
 
 mod segments;
 
-use pagehaul_output::{ChunkWriter, DumpWriter, Output, PageBatch, Recorded, StoredPage, WriteError};
+use std::time::Instant;
+
+use pagehaul_output::{
+    ChunkWriter, DumpWriter, FinishBound, Output, PageBatch, Recorded, StoredPage, WriteCosts, WriteError,
+};
 
 use crate::write::set_incomplete;
 
@@ -125,7 +129,7 @@ impl<S: Output> DumpWriter for ElfDump<'_, S> {
         self.output.sync()
     }
 
-    fn abandon(&mut self) -> Recorded {
+    fn abandon(&mut self, _until: Option<Instant>) -> Recorded {
         let _ = self.stream.flush(&mut self.output);
         let (data, page) = (self.data, self.segments.page_size);
         let pages_until = |end: u64| end.saturating_sub(data) >> page.shift();
@@ -144,8 +148,16 @@ impl<S: Output> DumpWriter for ElfDump<'_, S> {
         self.stream.end() + self.bytes_of(batch.len() as u64)
     }
 
-    fn finish_bytes(&self) -> u64 {
-        self.data
+    fn save(&mut self) -> Result<(), WriteError> {
+        self.output.sync()
+    }
+
+    fn finish_bound(&self) -> FinishBound {
+        FinishBound { bytes: self.data + (self.stream.end() - self.stream.flushed()), syncs: 2 }
+    }
+
+    fn costs(&self) -> WriteCosts {
+        self.output.costs()
     }
 
     fn size(&self) -> u64 {

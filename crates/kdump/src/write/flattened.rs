@@ -1,8 +1,11 @@
 //! Dumps as flattened streams, in PFN order: a stream cannot be read back.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
-use pagehaul_output::{ChunkWriter, DumpWriter, Output, PageBatch, Recorded, StoredPage, WriteError};
+use pagehaul_output::{
+    ChunkWriter, DumpWriter, FinishBound, Output, PageBatch, Recorded, StoredPage, WriteCosts, WriteError,
+};
 use zerocopy::IntoBytes;
 
 use super::{MAX_PENDING, descriptor};
@@ -127,7 +130,7 @@ impl DumpWriter for FlattenedWriter<'_> {
         self.write_status(!complete)
     }
 
-    fn abandon(&mut self) -> Recorded {
+    fn abandon(&mut self, _until: Option<Instant>) -> Recorded {
         let _ = self.data.flush(self.output);
         let _ = self.gather_descriptors().and_then(|()| self.write_descriptors());
         let _ = self.fill_descriptors();
@@ -141,8 +144,17 @@ impl DumpWriter for FlattenedWriter<'_> {
         self.data.end() + batch.data.len() as u64
     }
 
-    fn finish_bytes(&self) -> u64 {
-        (self.announced - self.recorded.min(self.announced)) * PageDesc::SIZE as u64
+    fn save(&mut self) -> Result<(), WriteError> {
+        self.output.sync()
+    }
+
+    fn finish_bound(&self) -> FinishBound {
+        let descriptors = (self.announced - self.recorded.min(self.announced)) * PageDesc::SIZE as u64;
+        FinishBound { bytes: descriptors + (self.data.end() - self.data.flushed()), syncs: 2 }
+    }
+
+    fn costs(&self) -> WriteCosts {
+        self.output.costs()
     }
 
     fn size(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 
-use pagehaul_output::{Output, WriteError};
+use pagehaul_output::{Output, WriteCosts, WriteError, WriteMeter};
 use pagehaul_run::BytesWritten;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -89,6 +89,7 @@ pub struct FlattenedOutput<W> {
     out: W,
     bytes: u64,
     bytes_written: BytesWritten,
+    meter: WriteMeter,
     /// The last record is in the stream in part: whatever follows would be taken for the rest of it.
     is_broken: bool,
     /// The record that was to be the last, with the mark of the dump, is not in the stream.
@@ -107,7 +108,8 @@ impl<W: StreamTarget> FlattenedOutput<W> {
         header.kind = 1.into();
         header.version = 1.into();
         out.append(header.as_bytes(), &[])?;
-        Ok(Self { out, bytes: 0, bytes_written, is_broken: false, last_failed: false })
+        let meter = WriteMeter::default();
+        Ok(Self { out, bytes: 0, bytes_written, meter, is_broken: false, last_failed: false })
     }
 
     /// Writes the record of `bytes` at `offset`. Writes nothing for no bytes: readers take a record of size 0 for
@@ -162,7 +164,9 @@ impl<W: StreamTarget> FlattenedOutput<W> {
 
 impl<W: StreamTarget> Output for FlattenedOutput<W> {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-        Ok(self.record(offset, bytes)?)
+        let meter = self.meter.clone();
+        // A pipe has no page cache, but its sync takes no time either.
+        Ok(meter.measure_write(bytes.len(), || (self.record(offset, bytes), bytes.len()))?)
     }
 
     fn reserve(&mut self, _offset: u64, _length: u64) -> Result<(), WriteError> {
@@ -175,7 +179,7 @@ impl<W: StreamTarget> Output for FlattenedOutput<W> {
 
     fn sync(&mut self) -> Result<(), WriteError> {
         self.out.flush()?;
-        Ok(self.out.sync()?)
+        Ok(self.meter.measure_sync(|| self.out.sync())?)
     }
 
     fn is_sparse(&self) -> bool {
@@ -184,6 +188,10 @@ impl<W: StreamTarget> Output for FlattenedOutput<W> {
 
     fn can_rewrite(&self) -> bool {
         false
+    }
+
+    fn costs(&self) -> WriteCosts {
+        self.meter.costs()
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use pagehaul_output::{
-    DumpWriter, Output, OutputError, OutputFile, PageBatch, Recorded, StoredBitmap, WriteBehind, WriteError,
+    DumpWriter, FinishBound, Output, OutputError, OutputFile, PageBatch, Recorded, StoredBitmap, WriteBehind,
+    WriteCosts, WriteError,
 };
 
 use super::rank::RankIndex;
@@ -18,6 +19,8 @@ const DATA_CHUNK: usize = 2 << 20;
 /// Data between two writes of descriptors, each of which waits for the disk: what a killed capture or a power cut loses at most,
 /// and 2 MiB for each chunk on its way.
 const SAVED_BYTES: u64 = 32 << 20;
+/// Syncs at the end of a dump that ended early: of the table, the new tables, the header that points to them, and all.
+const SYNCS_AT_END: u64 = 4;
 /// Time between two writes of descriptors.
 const SAVED_TIME: Duration = Duration::from_secs(1);
 
@@ -168,9 +171,12 @@ impl DumpWriter for SingleFileWriter<'_> {
         self.output.sync()
     }
 
-    fn abandon(&mut self) -> Recorded {
+    fn abandon(&mut self, until: Option<Instant>) -> Recorded {
         let _ = self.output.write(STATUS_OFFSET, &self.header.status(true));
-        let _ = self.data.flush();
+        let _ = match until {
+            Some(until) => self.data.flush_until(until),
+            None => self.data.flush(),
+        };
         let _ = self.write_pending();
         let _ = self.table.flush(self.output);
         let recorded = self.relocate_tables();
@@ -185,8 +191,27 @@ impl DumpWriter for SingleFileWriter<'_> {
         self.data.end() + batch.data.len() as u64 + self.relocated_table_bytes(pages) - freed
     }
 
-    fn finish_bytes(&self) -> u64 {
-        self.relocated_table_bytes(self.pages) + (self.data.end() - self.data.flushed())
+    fn finish_bound(&self) -> FinishBound {
+        let in_progress = (self.data.end() - self.data.flushed()).min(DATA_CHUNK as u64);
+        // Pages are counted by priority from the bitmaps of all passes.
+        let counted = self.passes.len() as u64 * self.layout.bitmap_len();
+        // Each segment of the table that is left is synced and written, and the new tables are synced four times in all.
+        let segments: u64 = self
+            .pending
+            .iter()
+            .map(|pending| match (pending.descriptors.first(), pending.descriptors.last()) {
+                (Some((first, _)), Some((last, _))) => DescriptorTable::segments(*first, *last),
+                _ => 0,
+            })
+            .sum();
+        FinishBound {
+            bytes: self.relocated_table_bytes(self.pages) + counted + in_progress,
+            syncs: segments + SYNCS_AT_END,
+        }
+    }
+
+    fn costs(&self) -> WriteCosts {
+        self.output.costs()
     }
 
     fn is_writing(&mut self) -> bool {

@@ -8,13 +8,17 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use pagehaul_output::{AlignedBuffer, ChunkWriter, Output, OutputFile, PageBatch, StoredBitmap, WriteError};
+use pagehaul_output::{
+    AlignedBuffer, ChunkWriter, FinishBound, Output, OutputFile, PageBatch, StoredBitmap, WriteError,
+};
 use pagehaul_physmem::file::ReadAt;
 use zerocopy::IntoBytes;
 
 use super::{MAX_PENDING, descriptor, write_descriptors};
 use crate::format::{Header, Layout, LayoutError, PageDesc, STATUS_OFFSET};
 
+/// Syncs at the end of a part: of its pages, its range twice, its table and its status.
+const SYNCS_AT_END: u64 = 5;
 /// Bytes moved at a time when the table moves.
 const MOVE_CHUNK: usize = 1 << 20;
 
@@ -193,13 +197,14 @@ impl<'a> SplitPartWriter<'a> {
         self.size() + batch.data.len() as u64 + (batch.len() * PageDesc::SIZE) as u64
     }
 
-    /// Bytes of page data in the file.
-    pub fn data_bytes(&self) -> u64 {
-        self.data.flushed() - self.zero_page
+    /// Returns what has to be written, were the part to end now: the descriptors are moved.
+    pub fn finish_bound(&self) -> FinishBound {
+        let gathered = self.data.end() - self.data.flushed();
+        FinishBound { bytes: self.table_bytes() + gathered, syncs: self.pending.len() as u64 + SYNCS_AT_END }
     }
 
-    /// Bytes of descriptors, which are written once more at the end.
-    pub fn table_bytes(&self) -> u64 {
+    /// Bytes of descriptors.
+    fn table_bytes(&self) -> u64 {
         (self.recorded + self.pending_descriptors as u64) * PageDesc::SIZE as u64
     }
 

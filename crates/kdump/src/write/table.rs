@@ -52,6 +52,11 @@ impl DescriptorTable {
         }
     }
 
+    /// Returns how often the table changes segments for ascending ranks from `first` to `last`, at most.
+    pub(super) fn segments(first: u64, last: u64) -> u64 {
+        last / SEGMENT - first / SEGMENT
+    }
+
     /// Sets the descriptor of the page with `rank` dumped pages before it.
     pub(super) fn set(
         &mut self,

@@ -55,11 +55,13 @@ pub(crate) struct CaptureArguments {
     dump: DumpOutput,
     /// Finish within this time, with the most important pages: 90s, 10m, 1h30m. Pages are written by priority: kernel data,
     /// stacks and page tables; slab; kernel text; struct pages; other kernel memory; page cache; processes; free memory.
-    /// Streams, ELF dumps, split sets and raw disks are written in order of PFN
+    /// Streams, ELF dumps, split sets and raw disks are written in order of PFN. Pages are written until 2 seconds or a fifth of
+    /// the time before its end, whichever is longer, or until later; until half of it where the output was measured to be so
+    /// slow that the tables take as long
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     time_limit: Option<Duration>,
     /// Take no more disk space than this, for the most important pages: 500M, 20G. Until the end, 24 bytes more per page
-    /// kept. With several outputs, the limit is per output
+    /// kept. With several outputs, the limit is per output. A size without room for a page is refused with the smallest that has
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     size_limit: Option<u64>,
     /// Explain the crash first: write what `triage` prints to OUTPUT.triage and to standard error, within this time [default:
