@@ -316,7 +316,7 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     let mut table = Table::new(["process", "pid", "resident", "anonymous", "file", "shared memory", "swap"]);
     for process in &memory.processes {
         let sizes = [process.rss(), process.anon, process.file, process.shmem, process.swap];
-        let sizes = sizes.map(|pages| size(pages));
+        let sizes = sizes.map(&size);
         table.row([vec![process.comm.clone(), process.pid.to_string()], sizes.to_vec()].concat());
     }
     put!(out, "\n{}", table.to_string().trim_end());
