@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::Simulation;
+use pagehaul_inspect::unwind::{End, FrameRecords, Registers, Unwinder};
 use pagehaul_kernel::{AddressSpace, ReadVirtual, TranslateError, VmcoreInfo};
 use pagehaul_symbols::{Kallsyms, Symbols};
 use pagehaul_synth::numbered_functions;
-use pagehaul_unwind::{End, FrameRecords, Registers, Unwinder};
 
 const CODE: u64 = 0xffff_8000_8000_0000;
 const TEXT: u64 = 0x4000;

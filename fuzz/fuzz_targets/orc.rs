@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use pagehaul_inspect::unwind::{Table, Version};
 use pagehaul_kernel::{ReadVirtual, TranslateError};
-use pagehaul_unwind::{Table, Version};
 
 const START: u64 = 0xffff_ffff_8200_0000;
 

@@ -8,10 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use pagehaul_capture::{Compression, Format, Limits, Options, Report, Target, capture};
 use pagehaul_codec::{Codec, Method};
+use pagehaul_machine::KernelMapping;
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_physmem::{
-    KernelMapping, MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View,
-};
+use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_run::Progress;
 use pagehaul_synth::{Arm64, Era, Image, Inside, LOG_PAGES, Machine, Message, Task, note};
 use pagehaul_vmcore::{Source, sweep};

@@ -29,7 +29,7 @@ pub struct Offsets {
 pub(crate) fn check(path: &Path) -> Result<Offsets, BenchError> {
     let file = PlainFile::open(path)?;
     let dump = KdumpFile::open(Box::new(PlainFile::open(path)?))?;
-    let layout = Layout::new(dump.arch().page_size, dump.info().max_mapnr, dump.notes().len() as u64)
+    let layout = Layout::new(dump.platform().page_size, dump.info().max_mapnr, dump.notes().len() as u64)
         .map_err(|error| BenchError::Wrong(error.to_string()))?;
     let pages = dump.info().dumped_pages;
     let wrong = |what: String| BenchError::Wrong(format!("{}: {what}", path.display()));

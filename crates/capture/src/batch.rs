@@ -1,7 +1,7 @@
 //! Kept pages, cut into batches.
 
+use pagehaul_machine::PageSize;
 use pagehaul_output::StoredBitmap;
-use pagehaul_physmem::PageSize;
 
 use crate::CaptureError;
 use crate::priority::Priority;

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use pagehaul_codec::Method;
 use pagehaul_elfcore::dump::{SHORTEST_HOLE, Segments};
-use pagehaul_elfcore::{EM_AARCH64, EM_X86_64, notes};
+use pagehaul_elfcore::notes;
 use pagehaul_kdump::write::codec_flag;
 use pagehaul_kdump::{Header, Layout};
 use pagehaul_kernel::{AddressSpace, Kernel, PageClass, Undecidable};
+use pagehaul_machine::{PageSize, Platform, arch};
 use pagehaul_output::StoredBitmap;
-use pagehaul_physmem::{Arch, PageSize};
 
 use crate::priority::OrderedPages;
 use crate::report::{Clock, class_counts};
@@ -48,8 +48,8 @@ impl<'a> Job<'a> {
     ) -> Result<Self, CaptureError> {
         progress.begin(Phase::Prepare, 0);
         let memory = source.memory();
-        let arch = memory.arch();
-        check_machine(arch)?;
+        let platform = memory.platform();
+        check_machine(platform)?;
         let mut warnings = source.warnings();
         let kernel = match Kernel::discover(memory) {
             Ok(kernel) => Some(kernel),
@@ -62,7 +62,7 @@ impl<'a> Job<'a> {
             }
             Err(error) => return Err(error.into()),
         };
-        let page_size = kernel.as_ref().map_or(arch.page_size, Kernel::page_size);
+        let page_size = kernel.as_ref().map_or(platform.page_size, Kernel::page_size);
         let pages = memory.ranges().partly_stored(page_size.shift()).count();
         if pages > 0 {
             warnings.push(format!(
@@ -234,19 +234,20 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Refuses machines other than x86_64 and arm64.
-fn check_machine(arch: Arch) -> Result<(), CaptureError> {
+/// Refuses machines whose kernels are unknown.
+fn check_machine(platform: Platform) -> Result<(), CaptureError> {
     // Hypervisors may leave the machine field empty.
-    let known = matches!(arch.machine, 0 | EM_X86_64 | EM_AARCH64);
-    if known && arch.wide && !arch.big_endian {
+    let known = platform.machine == 0 || arch::of_elf_machine(platform.machine).is_some();
+    if known && platform.wide && !platform.big_endian {
         return Ok(());
     }
     Err(CaptureError::Refused(format!(
-        "the source's machine is {} ({} bits, {}-endian): its memory can be read, but only dumps of x86_64 and arm64 machines can \
+        "the source's machine is {} ({} bits, {}-endian): its memory can be read, but only dumps of {} machines can \
          be written",
-        arch.name(),
-        if arch.wide { 64 } else { 32 },
-        if arch.big_endian { "big" } else { "little" },
+        platform.name(),
+        if platform.wide { 64 } else { 32 },
+        if platform.big_endian { "big" } else { "little" },
+        arch::names(),
     )))
 }
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use pagehaul_codec::{Compressor, is_zero};
+use pagehaul_machine::PageSize;
 use pagehaul_output::{PageBatch, StoredPage};
-use pagehaul_physmem::{PageSize, PageState, PhysMemory, View};
+use pagehaul_physmem::{PageState, PhysMemory, View};
 
 use crate::CaptureError;
 use crate::adaptive::AdaptiveLevel;

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, PageClass, PageScanner};
-use pagehaul_physmem::{PageSize, PhysMemory, bits};
+use pagehaul_machine::PageSize;
+use pagehaul_physmem::{PhysMemory, bits};
 
 use crate::CaptureError;
 use crate::priority::{OrderedPages, Priority, overlaps};

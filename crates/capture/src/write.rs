@@ -5,8 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pagehaul_codec::Method;
+use pagehaul_machine::PageSize;
 use pagehaul_output::{DumpWriter, StoredPage, WriteError};
-use pagehaul_physmem::{PageSize, PhysMemory};
+use pagehaul_physmem::PhysMemory;
 use pagehaul_pool::{Ticket, Work, ordered};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_vmcore::Source;

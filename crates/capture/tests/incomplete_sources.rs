@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use common::{Bench, machine, options};
 use pagehaul_capture::{Format, Outcome, Report, Target, capture};
-use pagehaul_physmem::{
-    KernelMapping, MapPolicy, PAGE_SHIFT, PAGE_SIZE, PhysMemory, RangeMap, ReadError, View,
-};
+use pagehaul_machine::KernelMapping;
+use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PhysMemory, RangeMap, ReadError, View};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Era, Machine};
 use pagehaul_vmcore::Source;

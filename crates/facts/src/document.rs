@@ -127,7 +127,7 @@ impl Facts {
             release: key("OSRELEASE"),
             version: name(3),
             build_id: key("BUILD-ID"),
-            arch: memory.arch().name().to_owned(),
+            arch: memory.platform().name().to_owned(),
             cpus: notes::cpu_count(memory.notes()),
             memory_bytes: pages(memory) << PAGE_SHIFT,
             page_size: number("PAGESIZE"),

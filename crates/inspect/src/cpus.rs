@@ -2,13 +2,12 @@
 
 use pagehaul_btf::Fault;
 use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
-use pagehaul_unwind::Unwinder;
 use serde::Serialize;
 
-use crate::arch;
 use crate::crash_notes::{saved_status, until_crash};
 use crate::tasks::task_at;
-use crate::{Hex, Machine, StackTrace, Task};
+use crate::unwind::Unwinder;
+use crate::{Hex, Machine, StackTrace, Task, registers};
 
 /// A CPU.
 #[derive(Debug, Clone, Serialize)]
@@ -81,8 +80,8 @@ fn read(
     let current = queue.as_ref().ok().and_then(|queue| queue.get("curr").ok()?.pointer().ok());
     let idle = queue.as_ref().ok().and_then(|queue| queue.get("idle").ok()?.pointer().ok());
     let runnable = queue.ok().and_then(|queue| queue.number("nr_running").ok());
-    let saved = status.and_then(|status| arch::saved(machine.arch(), status));
-    let stack = saved.as_ref().filter(|saved| !saved.user_mode).map(|saved| {
+    let saved = status.and_then(|status| registers::saved(machine, status));
+    let stack = saved.as_ref().filter(|saved| !saved.mode.user).map(|saved| {
         let stack = unwinder.unwind(saved.registers);
         StackTrace::new(machine, &stack)
     });
@@ -91,8 +90,8 @@ fn read(
         task: current.and_then(|current| task_at(machine, current).ok()),
         runnable,
         saved_registers: saved.is_some(),
-        user_mode: saved.as_ref().is_some_and(|saved| saved.user_mode),
-        interrupts_on: saved.as_ref().map(|saved| saved.interrupts_on),
+        user_mode: saved.as_ref().is_some_and(|saved| saved.mode.user),
+        interrupts_on: saved.as_ref().and_then(|saved| saved.mode.interrupts_on),
         idle: current.is_some() && current == idle,
         crashed,
         registers: saved.map_or_else(Vec::new, |saved| saved.named),

@@ -25,7 +25,7 @@ pub(crate) fn saved_status(machine: &Machine<'_>, cpu: u64) -> Option<Vec<u8>> {
     let area = machine.on_cpu(machine.u64("crash_notes").ok()?, cpu).ok()?;
     let memory = machine.memory();
     let (name, size) = (memory.u32(area).ok()?, memory.u32(area.wrapping_add(4)).ok()?);
-    let expected = machine.arch().status_bytes();
+    let expected = machine.arch().registers().status_bytes;
     if name != 5 || size as usize != expected {
         return None;
     }

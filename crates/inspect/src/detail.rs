@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::paths::file_name;
 use crate::tasks::stack_bounds;
 use crate::vmas::{Vma, vmas};
-use crate::{Cpu, Hex, Machine, Task};
+use crate::{Cpu, Hex, Machine, Task, registers};
 
 /// Open files whose names are read.
 const MOST_NAMES: usize = 32;
@@ -84,7 +84,7 @@ pub fn detail(machine: &Machine<'_>, cpus: &[Cpu], task: &Task) -> Detail {
         vmas_broken,
         open_files,
         files,
-        registers: registers(machine, task).unwrap_or_default(),
+        registers: entry_registers(machine, task).unwrap_or_default(),
         kernel_registers: kernel_registers(machine, cpus, task).unwrap_or_default(),
     }
 }
@@ -133,13 +133,13 @@ fn kernel_registers(
         let saved = cpu.registers.iter().filter(|_| !cpu.user_mode);
         return Ok(saved.copied().collect());
     }
-    machine.arch().preserved(machine, task.address.0)
+    registers::preserved(machine, task.address.0)
 }
 
 /// The `struct pt_regs` at the start of the stack, where entries from user mode put it.
-fn registers(machine: &Machine<'_>, task: &Task) -> Result<Vec<(&'static str, Hex)>, Fault> {
+fn entry_registers(machine: &Machine<'_>, task: &Task) -> Result<Vec<(&'static str, Hex)>, Fault> {
     if task.mm.0 == 0 {
         return Ok(Vec::new());
     }
-    machine.arch().at_entry(machine, stack_bounds(machine, task.address.0)?.end)
+    registers::at_entry(machine, stack_bounds(machine, task.address.0)?.end)
 }

@@ -4,7 +4,6 @@
 //!
 //! Nothing needs debug symbols. If a kernel lacks a field, the report leaves the fact out and names the reason.
 
-mod arch;
 mod block;
 mod cause;
 mod cpus;
@@ -20,12 +19,14 @@ mod modules;
 mod net;
 mod paths;
 mod per_cpu_lists;
+mod registers;
 mod report;
 mod slab;
 mod stacks;
 mod system;
 mod tasks;
 mod timers;
+pub mod unwind;
 mod verdict;
 mod vmalloc;
 mod vmas;

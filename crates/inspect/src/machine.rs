@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use pagehaul_btf::{Btf, Fault, Object, Space};
 use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
-use pagehaul_physmem::PageSize;
+use pagehaul_machine::{Arch, PageSize, Unwinding};
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
-use pagehaul_unwind::{FrameRecords, Table, Unwinder, Version};
 
-use crate::arch::{self, Arch};
 use crate::modules::{self, Module};
+use crate::unwind::{FrameRecords, Table, Unwinder, Version};
 
 /// Bytes of BTF. Distribution kernels have 5 MB.
 const MOST_BTF: u64 = 64 << 20;
@@ -25,18 +24,11 @@ pub enum OpenError {
     /// There are no symbols, which everything else needs.
     #[error(transparent)]
     Symbols(#[from] SymbolError),
-    /// Stacks and registers are understood on x86_64 and arm64 only.
-    #[error("this kernel is for {machine}; only crashes of x86_64 and arm64 kernels are explained")]
-    Machine {
-        /// `uname -m`.
-        machine: &'static str,
-    },
 }
 
 /// A crashed kernel, ready to be inspected.
 pub struct Machine<'a> {
     kernel: &'a AddressSpace,
-    arch: &'static dyn Arch,
     notes: &'a [u8],
     space: Space<'a>,
     symbols: Symbols,
@@ -59,8 +51,7 @@ impl<'a> Machine<'a> {
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
     ) -> Result<Self, OpenError> {
-        let arch = architecture(kernel)?;
-        Ok(Self::with_symbols(kernel, arch, memory, notes, Kallsyms::read(kernel.info(), memory)?))
+        Ok(Self::with_symbols(kernel, memory, notes, Kallsyms::read(kernel.info(), memory)?))
     }
 
     /// As [`open`](Self::open), for memory that records what is read. Symbols are searched in `unrecorded`, the same
@@ -71,18 +62,16 @@ impl<'a> Machine<'a> {
         unrecorded: &dyn ReadVirtual,
         notes: &'a [u8],
     ) -> Result<Self, OpenError> {
-        let arch = architecture(kernel)?;
         let symbols = Kallsyms::read(kernel.info(), unrecorded)?;
         let tables = symbols.extent();
         let len = tables.end.saturating_sub(tables.start).min(MOST_SYMBOL_TABLES);
         memory.readable_bytes(tables.start, len as usize);
-        Ok(Self::with_symbols(kernel, arch, memory, notes, symbols))
+        Ok(Self::with_symbols(kernel, memory, notes, symbols))
     }
 
     /// Reads types, modules and unwind tables of a kernel whose symbols are known.
     fn with_symbols(
         kernel: &'a AddressSpace,
-        arch: &'static dyn Arch,
         memory: &'a VirtualMemory<'_>,
         notes: &'a [u8],
         symbols: Kallsyms,
@@ -99,7 +88,7 @@ impl<'a> Machine<'a> {
             warnings.push(format!("{why}: only the log, symbols and stacks of CPUs can be shown"));
             Btf::default()
         });
-        let records = arch.has_frame_records().then(|| frame_records(&btf));
+        let records = (kernel.arch().unwinding() == Unwinding::FrameRecords).then(|| frame_records(&btf));
         let mut table = None;
         if records.is_none() {
             table = Table::of_kernel(&symbols, memory, orc_layout(&btf))
@@ -108,7 +97,6 @@ impl<'a> Machine<'a> {
         }
         let mut machine = Self {
             kernel,
-            arch,
             records,
             notes,
             space: Space::new(memory, btf),
@@ -164,7 +152,7 @@ impl<'a> Machine<'a> {
     }
 
     pub(crate) fn arch(&self) -> &'static dyn Arch {
-        self.arch
+        self.kernel.arch()
     }
 
     /// Returns the ELF notes of the source.
@@ -310,10 +298,6 @@ impl<'a> Machine<'a> {
         let offsets = cpus.into_iter().map(|cpu| self.on_cpu(0, cpu)).collect::<Result<Vec<u64>, Fault>>()?;
         Ok(self.possible.get_or_init(|| offsets))
     }
-}
-
-fn architecture(kernel: &AddressSpace) -> Result<&'static dyn Arch, OpenError> {
-    arch::of(kernel.machine()).ok_or(OpenError::Machine { machine: kernel.machine() })
 }
 
 /// What a kernel's frame records look like. Without its types, exceptions end a stack.

@@ -35,7 +35,7 @@ pub struct PerCpuFree {
 pub fn per_cpu_free(machine: &Machine<'_>) -> Result<PerCpuFree, Fault> {
     let mut found = PerCpuFree::default();
     // The argument above needs stores in order, which other processors do not guarantee.
-    if machine.kernel().machine() != "x86_64" {
+    if !machine.arch().stores_in_order() {
         found.skipped.push("free pages on per-CPU lists are found on x86_64 only".into());
         return Ok(found);
     }

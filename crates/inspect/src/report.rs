@@ -3,7 +3,6 @@
 use pagehaul_btf::Fault;
 use pagehaul_facts::{Kind, Signature};
 use pagehaul_kernel::KernelLog;
-use pagehaul_unwind::Unwinder;
 use serde::Serialize;
 
 use crate::block::{self, Request, Suspended};
@@ -17,6 +16,7 @@ use crate::slab::{Cache, caches};
 use crate::stacks::{FrameName, StackGroup, StackTrace, group, task_stack};
 use crate::system::{System, system};
 use crate::timers::{Timers, timers};
+use crate::unwind::Unwinder;
 use crate::verdict::{Facts, Finding, findings};
 use crate::vmalloc::{Vmalloc, vmalloc};
 use crate::{Machine, Module, Task, Tasks, tasks};

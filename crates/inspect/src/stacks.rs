@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use pagehaul_btf::Fault;
-use pagehaul_unwind::{Stack, Unwinder};
 use serde::Serialize;
 
 use crate::tasks::{sleeping_stack, stack_bounds};
-use crate::{Hex, Machine, Task};
+use crate::unwind::{Stack, Unwinder};
+use crate::{Hex, Machine, Task, registers};
 
 /// A frame with its name.
 #[derive(Debug, Clone, Serialize)]
@@ -98,7 +98,7 @@ pub fn task_stack(machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: &Task) -
 /// Returns the words of a task's stack above its saved stack pointer, or all if that is invalid, and the first one's address.
 pub(crate) fn stack_words(machine: &Machine<'_>, task: u64) -> Result<(u64, Vec<u64>), Fault> {
     let bounds = stack_bounds(machine, task)?;
-    let saved = machine.arch().stack_pointer(machine, task)?;
+    let saved = registers::stack_pointer(machine, task)?;
     let start = if bounds.contains(&saved) { saved & !7 } else { bounds.start };
     let len = (bounds.end - start) as usize;
     let (bytes, _) = machine.memory().readable_bytes(start, len);

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use pagehaul_btf::{Fault, Object};
-use pagehaul_unwind::{Stack, Unwinder};
 use serde::Serialize;
 
 use crate::crash_notes::until_crash;
-use crate::{Hex, Machine};
+use crate::unwind::{Stack, Unwinder};
+use crate::{Hex, Machine, registers};
 
 /// `PF_KTHREAD` (include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -193,13 +193,13 @@ pub(crate) fn sleeping_stack(
     unwinder: &Unwinder<'_>,
     task: u64,
 ) -> Result<Stack, Fault> {
-    Ok(unwinder.unwind(machine.arch().sleeping(machine, task)?))
+    Ok(unwinder.unwind(registers::sleeping(machine, task)?))
 }
 
 /// Returns the bounds of a task's stack.
 pub(crate) fn stack_bounds(machine: &Machine<'_>, task: u64) -> Result<std::ops::Range<u64>, Fault> {
     let start = machine.space().object(task, "task_struct")?.get("stack")?.pointer()?;
-    Ok(start..start.saturating_add(machine.arch().stack_bytes(machine)))
+    Ok(start..start.saturating_add(machine.arch().stack_bytes(machine.page_size())))
 }
 
 #[cfg(test)]

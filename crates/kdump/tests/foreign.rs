@@ -16,7 +16,7 @@ fn every_layout_reads_page_by_page() {
             (0x100..0x170).step_by(3).chain([2, 39]).map(|pfn| (pfn, machine.page(pfn))).collect();
         let notes = machine.vmcoreinfo("OSRELEASE=6.1.0\n");
         let dump = common::open(machine.kdump(&ram, &pages, &notes)).unwrap();
-        let arch = dump.arch();
+        let arch = dump.platform();
         assert_eq!(
             (arch.machine, arch.wide, arch.big_endian, arch.page_size.bytes()),
             (machine.elf_machine, machine.wide, machine.big_endian, machine.page_size)

@@ -5,7 +5,8 @@ mod common;
 use common::open;
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{Header, Layout, LayoutError, PageDesc, STATUS_OFFSET, UtsName};
-use pagehaul_physmem::{PageSize, PhysMemory};
+use pagehaul_machine::PageSize;
+use pagehaul_physmem::PhysMemory;
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -1,6 +1,7 @@
 //! The kernel's virtual address space, without struct pages.
 
-use pagehaul_physmem::{PageSize, PhysMemory};
+use pagehaul_machine::{Arch, PageSize};
+use pagehaul_physmem::PhysMemory;
 
 use crate::sections::Sections;
 use crate::{KernelError, Translator, VmcoreInfo, machine};
@@ -34,7 +35,7 @@ impl AddressSpace {
 
     /// Finds the direct map: from VMCOREINFO, else from the source, else by the address of a root of sections.
     pub(crate) fn with_direct_map(mut self, memory: &dyn PhysMemory, sections: Option<&Sections>) -> Self {
-        let known = self.translator.arch().direct_map().or_else(|| memory.direct_map());
+        let known = self.translator.layout().direct_map().or_else(|| memory.direct_map());
         self.direct_map = known.or_else(|| sections?.direct_map(&self.translator, memory.view().as_mut()));
         self
     }
@@ -59,9 +60,14 @@ impl AddressSpace {
         self.direct_map
     }
 
+    /// Returns the architecture.
+    pub fn arch(&self) -> &'static dyn Arch {
+        self.translator.arch()
+    }
+
     /// Returns `uname -m` of the machine.
     pub fn machine(&self) -> &'static str {
-        self.translator.arch().name()
+        self.arch().uname()
     }
 
     /// Returns `uname -r` of the kernel.
@@ -92,12 +98,12 @@ impl AddressSpace {
     /// Returns a return address of kernel code, found on a stack or in a register, without the signature of pointer
     /// authentication (arm64).
     pub fn return_address(&self, word: u64) -> u64 {
-        self.translator.arch().return_address(word)
+        self.translator.layout().return_address(word)
     }
 
     /// Returns `phys_base` of dump headers, modulo 2^64: how far the kernel image was moved in physical memory; on arm64 the
     /// physical address at which the linear map starts.
     pub fn phys_base(&self) -> u64 {
-        self.translator.arch().phys_base()
+        self.translator.layout().phys_base()
     }
 }

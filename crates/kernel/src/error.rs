@@ -1,5 +1,6 @@
 //! Errors of reading a kernel's memory.
 
+use pagehaul_machine::InfoError;
 use pagehaul_physmem::{PageState, ReadError};
 
 /// A kernel that cannot be read.
@@ -11,31 +12,9 @@ pub enum KernelError {
          `-device vmcoreinfo`; otherwise capture at level 0 or 1"
     )]
     NoVmcoreInfo,
-    /// VMCOREINFO lacks a key that classification needs.
-    #[error("VMCOREINFO has no {key}, needed for {purpose}: {advice}")]
-    MissingKey {
-        /// The key as it stands in VMCOREINFO, such as `SIZE(page)`.
-        key: &'static str,
-        /// What it is needed for.
-        purpose: &'static str,
-        /// What the user can do.
-        advice: &'static str,
-    },
-    /// A key has an impossible value.
-    #[error(
-        "VMCOREINFO says {key}={value}, but {expected}: the notes are damaged, or the kernel is unknown to this version"
-    )]
-    BadValue {
-        /// The key as it stands in VMCOREINFO.
-        key: String,
-        /// The value as it stands there.
-        value: String,
-        /// The expected value.
-        expected: &'static str,
-    },
-    /// The machine or memory model is not supported.
-    #[error("{0}")]
-    Unsupported(String),
+    /// VMCOREINFO lacks a key, contradicts itself, or is of a machine without support.
+    #[error(transparent)]
+    Info(#[from] InfoError),
     /// A block is beyond all physical addresses.
     #[error("block {block} of physical memory is beyond physical addresses of 52 bits")]
     NoSuchBlock {

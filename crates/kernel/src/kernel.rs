@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use pagehaul_physmem::{PageSize, PhysMemory};
+use pagehaul_machine::PageSize;
+use pagehaul_physmem::PhysMemory;
 
 use crate::rules::Rules;
 use crate::sections::Sections;

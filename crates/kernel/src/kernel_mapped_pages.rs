@@ -7,10 +7,10 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use pagehaul_physmem::{PageSize, PhysMemory, View};
+use pagehaul_machine::{Entry, PageSize};
+use pagehaul_physmem::{PhysMemory, View};
 
 use crate::Kernel;
-use crate::arch::tables::Entry;
 
 /// Page tables that are read at most: damage, or KASAN's shadow with its many tables, must not delay a capture.
 const MOST_TABLES: usize = 1 << 17;
@@ -107,7 +107,7 @@ impl Search<'_> {
             if self.direct_map.contains(&vaddr) && self.direct_map.contains(&last) {
                 continue;
             }
-            match self.kernel.space().translator().arch().decode(u64::from_le_bytes(*entry), level) {
+            match self.kernel.space().translator().layout().decode(u64::from_le_bytes(*entry), level) {
                 Entry::Table(paddr) => self.table(paddr, level - 1, vaddr),
                 Entry::Page { paddr, text } => self.page(vaddr, paddr, 1 << shift, text),
                 Entry::Nothing | Entry::Bad => {}
@@ -139,7 +139,7 @@ impl Search<'_> {
             // What is left of the map of all memory where it shares a table with something else.
         } else if self.struct_pages.contains(&vaddr) {
             add(&mut self.found.struct_pages, page_size, paddr, bytes);
-        } else if self.kernel.space().translator().arch().maps_per_cpu_pages(vaddr) {
+        } else if self.kernel.space().translator().layout().maps_per_cpu_pages(vaddr) {
             // It maps a few pages of a CPU's data; the others are next to them, in the direct map.
             self.data(paddr & !(PER_CPU_CHUNK - 1), PER_CPU_CHUNK);
         } else if text {

@@ -5,16 +5,14 @@
 //! [`pagehaul_physmem`] and does not trust it, since a crashed kernel left it behind: no contents cause a panic, an endless
 //! loop or gigabytes of allocations. Pages whose records contradict each other are kept.
 //!
-//! Supports kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 (`arch/`). The keys in VMCOREINFO decide between
+//! Supports kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 ([`pagehaul_machine::arch`]). The keys in VMCOREINFO decide between
 //! kernels, not the release; each rule names the commit that made it necessary.
 
 mod address_space;
-mod arch;
 mod class;
 mod detail;
 mod early_allocations;
 mod error;
-mod extent;
 mod kernel;
 mod kernel_mapped_pages;
 mod level;
@@ -25,19 +23,17 @@ mod scan;
 mod sections;
 mod translate;
 mod virtual_memory;
-mod vmcoreinfo;
 mod walker;
 
 pub use address_space::AddressSpace;
 pub use class::PageClass;
 pub use detail::{Details, Zones};
 pub use error::{KernelError, TranslateError};
-pub use extent::Extent;
 pub use kernel::{Kernel, Undecidable};
 pub use kernel_mapped_pages::KernelMappedPages;
 pub use level::{DumpLevel, LevelError};
 pub use log::{Caller, KernelLog, Record};
+pub use pagehaul_machine::{Extent, InfoError, VmcoreInfo};
 pub use scan::{BlockReport, Inconsistency, PageScanner};
 pub use translate::Translator;
 pub use virtual_memory::{ReadVirtual, VirtualMemory};
-pub use vmcoreinfo::VmcoreInfo;

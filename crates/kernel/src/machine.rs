@@ -2,8 +2,9 @@
 
 use pagehaul_physmem::PhysMemory;
 
-use crate::arch::Arch;
-use crate::{KernelError, VmcoreInfo};
+use pagehaul_machine::arch;
+
+use crate::{InfoError, KernelError, VmcoreInfo};
 
 /// Returns the VMCOREINFO of a kernel that can be read.
 pub(crate) fn info(memory: &dyn PhysMemory) -> Result<VmcoreInfo, KernelError> {
@@ -14,9 +15,9 @@ pub(crate) fn info(memory: &dyn PhysMemory) -> Result<VmcoreInfo, KernelError> {
 }
 
 /// Passes kernels of a known architecture with SPARSEMEM.
-fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
-    Arch::check(info)?;
-    let unsupported = |what: String| Err(KernelError::Unsupported(what));
+fn check(info: &VmcoreInfo) -> Result<(), InfoError> {
+    arch::of_kernel(info)?;
+    let unsupported = |what: String| Err(InfoError::Unsupported(what));
     if info.symbol("mem_section").is_some() {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pagehaul_physmem::View;
 
-use crate::{KernelError, TranslateError, Translator, VmcoreInfo};
+use crate::{InfoError, KernelError, TranslateError, Translator, VmcoreInfo};
 
 /// Flags in the low bits of `section_mem_map`.
 const PRESENT: u64 = 1 << 0;
@@ -57,7 +57,7 @@ impl Sections {
             return Err(bad("SIZE(mem_section)", entry_size, "it must hold a pointer and fit a page"));
         }
         // 4f5aecdff25f (5.13) exports the first, 1d50e5d0c505 (5.8) the second.
-        let (section_bits, memory_bits) = tables.arch().default_section_bits();
+        let (section_bits, memory_bits) = tables.layout().default_section_bits();
         let section_bits = info.number("SECTION_SIZE_BITS").unwrap_or(section_bits);
         let memory_bits = info.number("MAX_PHYSMEM_BITS").unwrap_or(memory_bits);
         let (Ok(section_bits), Ok(memory_bits)) = (u32::try_from(section_bits), u32::try_from(memory_bits))
@@ -184,7 +184,7 @@ impl Sections {
     /// Returns the virtual address of physical address 0 in the direct map: from VMCOREINFO, or from a root of sections, whose
     /// allocation is known by its address there. `None` if the roots hold no kernel pointers.
     pub(crate) fn direct_map(&self, tables: &Translator, view: &mut dyn View) -> Option<u64> {
-        if let Some(known) = tables.arch().direct_map() {
+        if let Some(known) = tables.layout().direct_map() {
             return Some(known);
         }
         let root = self.roots(self.per_root?, tables, view).into_iter().next()?;
@@ -238,5 +238,5 @@ fn is_kernels(address: u64) -> bool {
 }
 
 fn bad(key: &str, value: impl std::fmt::Display, expected: &'static str) -> KernelError {
-    KernelError::BadValue { key: key.to_owned(), value: value.to_string(), expected }
+    InfoError::BadValue { key: key.to_owned(), value: value.to_string(), expected }.into()
 }

@@ -1,15 +1,17 @@
 //! Virtual to physical addresses.
 
+use std::sync::Arc;
+
+use pagehaul_machine::{AddressLayout, Arch, Entry, ImageSource, KernelMapping, Tables, arch};
 use pagehaul_physmem::{PhysMemory, ReadError, View};
 
-use crate::arch::Arch;
-use crate::arch::tables::{Entry, Tables};
 use crate::{Extent, KernelError, TranslateError, VmcoreInfo};
 
 /// The kernel's own page tables.
 #[derive(Debug, Clone)]
 pub struct Translator {
-    arch: Arch,
+    arch: &'static dyn Arch,
+    layout: Arc<dyn AddressLayout>,
     tables: Tables,
 }
 
@@ -24,9 +26,9 @@ pub(crate) enum Step {
 impl Translator {
     /// Finds the page tables by the keys of VMCOREINFO.
     pub fn discover(info: &VmcoreInfo, memory: &dyn PhysMemory) -> Result<Self, KernelError> {
-        Arch::check(info)?;
-        let arch = Arch::discover(info, memory)?;
-        Ok(Self { tables: arch.tables(), arch })
+        let arch = arch::of_kernel(info)?;
+        let layout = arch.discover(info, &mut Searched { memory, view: memory.view() })?;
+        Ok(Self { arch, tables: layout.tables(), layout })
     }
 
     /// Levels of page tables: 2 to 5.
@@ -37,7 +39,7 @@ impl Translator {
     /// Where the kernel's virtual address `vaddr` lies. The image itself is one piece of physical memory and needs no
     /// page table, which helps where these were destroyed.
     pub fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<Extent, TranslateError> {
-        if let Some(extent) = self.arch.in_image(vaddr) {
+        if let Some(extent) = self.layout.in_image(vaddr) {
             return Ok(extent);
         }
         match self.walk(view, vaddr)? {
@@ -80,8 +82,12 @@ impl Translator {
         Ok(u64::from_le_bytes(word))
     }
 
-    pub(crate) fn arch(&self) -> &Arch {
-        &self.arch
+    pub(crate) fn arch(&self) -> &'static dyn Arch {
+        self.arch
+    }
+
+    pub(crate) fn layout(&self) -> &dyn AddressLayout {
+        self.layout.as_ref()
     }
 
     pub(crate) fn tables(&self) -> Tables {
@@ -90,7 +96,7 @@ impl Translator {
 
     /// Down to a leaf above level 1, or to the table of level 1.
     pub(crate) fn walk(&self, view: &mut dyn View, vaddr: u64) -> Result<Step, TranslateError> {
-        let Some(inner) = self.arch.canonical(vaddr) else {
+        let Some(inner) = self.layout.canonical(vaddr) else {
             return Err(TranslateError::NotCanonical { vaddr });
         };
         let mut table = self.tables.root;
@@ -98,7 +104,7 @@ impl Translator {
         while level > 1 {
             let entry_at = table + self.tables.index(inner, level) * 8;
             let entry = read_entry(view, vaddr, level, entry_at)?;
-            table = match self.arch.decode(entry, level) {
+            table = match self.layout.decode(entry, level) {
                 Entry::Table(table) => table,
                 Entry::Page { paddr, .. } => {
                     let inside = (1 << self.tables.shift(level)) - 1;
@@ -116,10 +122,30 @@ impl Translator {
     /// The page an entry of level 1 maps.
     #[inline]
     pub(crate) fn page_of(&self, entry: u64, vaddr: u64) -> Option<Extent> {
-        let Entry::Page { paddr, .. } = self.arch.decode(entry, 1) else { return None };
+        let Entry::Page { paddr, .. } = self.layout.decode(entry, 1) else { return None };
         let page = self.tables.page_size.bytes() as u64;
         let inside = vaddr & (page - 1);
         Some(Extent { paddr: paddr | inside, len: page - inside })
+    }
+}
+
+/// Memory that the image is searched in.
+struct Searched<'a> {
+    memory: &'a dyn PhysMemory,
+    view: Box<dyn View + 'a>,
+}
+
+impl ImageSource for Searched<'_> {
+    fn kernel_mapping(&self) -> Option<KernelMapping> {
+        self.memory.kernel_mapping()
+    }
+
+    fn end(&self) -> u64 {
+        self.memory.ranges().end()
+    }
+
+    fn read(&mut self, paddr: u64, buf: &mut [u8]) -> bool {
+        self.view.read(paddr, buf).is_ok()
     }
 }
 

@@ -117,7 +117,7 @@ impl<'a> VirtualMemory<'a> {
     /// Sets where the direct map starts, for a kernel whose memory sections do not tell.
     pub fn set_direct_map(&self, start: u64) {
         *self.direct_map.borrow_mut() =
-            start..start.saturating_add(self.end).min(self.translator.arch().end_of_direct_map());
+            start..start.saturating_add(self.end).min(self.translator.layout().end_of_direct_map());
     }
 
     /// Returns the virtual addresses of the direct map; empty if its start is unknown.

@@ -99,7 +99,8 @@ fn rest(extent: Extent, skipped: u64) -> Option<Extent> {
 
 #[cfg(test)]
 mod tests {
-    use pagehaul_physmem::{MapPolicy, PageSize, PhysMemory, Recorder};
+    use pagehaul_machine::PageSize;
+    use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
     use pagehaul_synth::{Era, Machine};
 
     use super::*;

@@ -4,7 +4,8 @@ mod machine;
 
 use machine::{KernelMemory, machine};
 use pagehaul_kernel::{Kernel, KernelError, PageClass, PageScanner, TranslateError};
-use pagehaul_physmem::{KernelMapping, PhysMemory};
+use pagehaul_machine::KernelMapping;
+use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::{Era, Machine};
 
 fn discover(memory: &mut KernelMemory) -> Result<Kernel, KernelError> {
@@ -49,7 +50,10 @@ fn refuses_what_it_does_not_know_in_one_sentence() {
             },
             "VMCOREINFO has no NUMBER(VA_BITS), needed for the kernel's page tables",
         ),
-        (&|memory| memory.remove_lines(&["init_top_pgt"]), "neither SYMBOL(init_top_pgt) nor"),
+        (
+            &|memory| memory.remove_lines(&["init_top_pgt"]),
+            "VMCOREINFO lacks SYMBOL(init_top_pgt) or SYMBOL(init_level4_pgt), which x86_64 kernels export",
+        ),
         (
             &|memory| {
                 memory.remove_lines(&["mem_section"]);

@@ -68,7 +68,7 @@ impl<'a> CoreFile<'a> {
             extents.push(extent);
         }
         let count = 1 + loads.len() as u64;
-        let layout = VmcoreHead { machine: memory.arch().machine, room: count, notes: memory.notes() };
+        let layout = VmcoreHead { machine: memory.platform().machine, room: count, notes: memory.notes() };
         let data = layout.data_offset();
         let mut head = Vec::with_capacity(data as usize);
         let mut put = |bytes: &[u8]| -> Result<(), Infallible> {
@@ -217,7 +217,7 @@ mod tests {
                 core.read(core.view().as_mut(), 0, &mut bytes).unwrap();
                 std::fs::write(file.path(), bytes).unwrap();
                 let shown = Source::open(file.path(), MapPolicy::default()).unwrap();
-                let arch = shown.memory().arch();
+                let arch = shown.memory().platform();
                 assert_eq!((arch.machine, arch.wide, arch.big_endian), (machine.elf_machine, true, false));
                 assert_eq!(vmcoreinfo(shown.memory().notes()).unwrap().1, b"A=1\n", "{}", machine.machine);
                 let mut page = vec![0; machine.page_size];

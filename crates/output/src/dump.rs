@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use pagehaul_codec::Method;
-use pagehaul_physmem::PageSize;
+use pagehaul_machine::PageSize;
 
 use crate::{WriteCosts, WriteError};
 

@@ -54,7 +54,7 @@ impl Setup {
     /// Asserts that the file holds the pages `expected`, as they are in the machine, and no others.
     fn holds(&self, name: &str, expected: &[u64]) {
         let source = Source::open(&self.path(name), MapPolicy::default()).unwrap();
-        assert_eq!(source.memory().arch().name(), "aarch64", "{name}");
+        assert_eq!(source.memory().platform().name(), "aarch64", "{name}");
         let mut view = source.memory().view();
         let size = self.image.page_size();
         let mut scratch = vec![0; size];

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use common::setup::{BINARY, Setup};
 use pagehaul_kdump::{Header, Layout, UtsName};
-use pagehaul_physmem::PageSize;
+use pagehaul_machine::PageSize;
 use pagehaul_synth::{Era, Foreign, Machine, Message};
 
 /// Runs the program with these arguments in `setup`'s directory. Fails the test if it takes more than 20 s of processor

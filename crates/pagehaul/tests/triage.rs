@@ -157,7 +157,8 @@ fn pages_of_every_size_count_with_their_bytes() {
         // As much as the kernel lets wait on 2 CPUs.
         inside.backlog = (64 << 20) / page;
         let setup = with_pages_of(layout, &mut inside);
-        let json = |arguments: &[&str]| -> Value { serde_json::from_str(&setup.succeeds(arguments)).unwrap() };
+        let json =
+            |arguments: &[&str]| -> Value { serde_json::from_str(&setup.succeeds(arguments)).unwrap() };
         let report = json(&["triage", "--json", "vmcore"]);
         // `pages` counts struct pages.
         let pages = json(&["pages", "--json", "vmcore"]);

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Arch, KernelMapping, PAGE_SHIFT, PageSize, PageState, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_machine::{KernelMapping, PageSize, Platform};
+
+use crate::{PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
 
 /// Pages that are recorded at most: 4 GiB of memory.
 const MOST_PAGES: usize = 1 << 20;
@@ -76,8 +78,8 @@ impl PhysMemory for Recorder<'_> {
         self.memory.notes()
     }
 
-    fn arch(&self) -> Arch {
-        self.memory.arch()
+    fn platform(&self) -> Platform {
+        self.memory.platform()
     }
 
     fn faults(&self) -> Vec<String> {

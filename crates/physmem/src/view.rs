@@ -1,4 +1,6 @@
-use crate::{Arch, PAGE_SHIFT, PAGE_SIZE, PageSize, PageState, RangeMap, ReadError, bits};
+use pagehaul_machine::{KernelMapping, PageSize, Platform};
+
+use crate::{PAGE_SHIFT, PAGE_SIZE, PageState, RangeMap, ReadError, bits};
 
 /// Physical memory of one machine. Shared by all threads; the state of a thread is in its [`View`].
 pub trait PhysMemory: Send + Sync {
@@ -45,9 +47,9 @@ pub trait PhysMemory: Send + Sync {
     /// Returns the ELF notes of the source, as in its PT_NOTE: registers, VMCOREINFO and others.
     fn notes(&self) -> &[u8];
 
-    /// Returns the kind of machine.
-    fn arch(&self) -> Arch {
-        Arch::X86_64
+    /// Returns the machine that it is of.
+    fn platform(&self) -> Platform {
+        Platform::X86_64
     }
 
     /// Returns the faults of the source as a whole, one sentence each: it is truncated, marked incomplete, or lacks parts.
@@ -68,17 +70,6 @@ pub trait PhysMemory: Send + Sync {
     fn direct_map(&self) -> Option<u64> {
         None
     }
-}
-
-/// A range of physical memory at addresses of the kernel image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KernelMapping {
-    /// First virtual address.
-    pub vaddr: u64,
-    /// First physical address.
-    pub paddr: u64,
-    /// Bytes.
-    pub size: u64,
 }
 
 /// Buffer for a page that no window holds whole.

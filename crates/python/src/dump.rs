@@ -103,25 +103,25 @@ impl Dump {
     /// What `uname -m` calls the machine.
     #[getter]
     fn machine(&self) -> String {
-        self.memory().arch().name()
+        self.memory().platform().name()
     }
 
     /// Bytes of a page.
     #[getter]
     fn page_size(&self) -> usize {
-        self.memory().arch().page_size.bytes()
+        self.memory().platform().page_size.bytes()
     }
 
     /// Bytes of a pointer.
     #[getter]
     fn pointer_size(&self) -> u32 {
-        if self.memory().arch().wide { 8 } else { 4 }
+        if self.memory().platform().wide { 8 } else { 4 }
     }
 
     /// "little" or "big".
     #[getter]
     fn byte_order(&self) -> &'static str {
-        if self.memory().arch().big_endian { "big" } else { "little" }
+        if self.memory().platform().big_endian { "big" } else { "little" }
     }
 
     /// What is wrong with the dump as a whole, one sentence each: it is truncated, incomplete, or lacks parts.
@@ -164,7 +164,7 @@ impl Dump {
     }
 
     fn _registers(&self) -> Vec<(usize, u32, Vec<Register>)> {
-        let cpus = registers_of(self.memory().notes(), self.memory().arch());
+        let cpus = registers_of(self.memory().notes(), self.memory().platform());
         cpus.into_iter().map(|cpu| (cpu.cpu, cpu.pid, cpu.registers)).collect()
     }
 

@@ -85,7 +85,8 @@ impl Usage {
     /// Evaluates a list of areas and the text of `/proc/meminfo` of a machine with pages of `page_size` bytes.
     pub fn new(areas: &Areas, meminfo: &str, page_size: u64) -> Self {
         let total_kib = field(meminfo, "VmallocTotal");
-        let mut usage = Self { total_kib, page_size, used_kib: field(meminfo, "VmallocUsed"), ..Self::default() };
+        let mut usage =
+            Self { total_kib, page_size, used_kib: field(meminfo, "VmallocUsed"), ..Self::default() };
         let mut callers: BTreeMap<&str, AreaTotal> = BTreeMap::new();
         for area in &areas.list {
             usage.kinds.entry(area.kind.name()).or_default().add(area.size);

@@ -4,16 +4,16 @@
 use std::io;
 use std::path::Path;
 
-use pagehaul_elfcore::{EM_AARCH64, ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
+use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
 use pagehaul_kdump::Flattened;
+use pagehaul_machine::arch::{self, x86_64::X86_64};
+use pagehaul_machine::{KernelMapping, PageSize, Platform, VmcoreInfo};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{
-    Arch, KernelMapping, MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageSize, PageState,
-    PhysMemory, Piece, RangeMap, ReadError, View, Window,
+    MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap,
+    ReadError, View, Window,
 };
 
-/// Start of the kernel text mapping on x86_64 (`__START_KERNEL_map`).
-const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 /// More bytes of notes mean a damaged header: 8,192 CPUs leave 12 MiB.
 const MOST_NOTES: u64 = 256 << 20;
 
@@ -36,7 +36,7 @@ pub struct ElfVmcore {
     flattened: bool,
     ranges: RangeMap,
     notes: Vec<u8>,
-    arch: Arch,
+    platform: Platform,
     faults: Vec<String>,
     marked_incomplete: bool,
     kernel_mapping: Option<KernelMapping>,
@@ -121,8 +121,11 @@ impl ElfVmcore {
         // A value that is no page size is damage of VMCOREINFO.
         let page_size = notes::vmcoreinfo_value(&notes, "PAGESIZE").and_then(|size| size.parse().ok());
         let page_size = page_size.and_then(PageSize::new).unwrap_or(PageSize::KIB_4);
-        let arch = Arch { machine, wide, big_endian, page_size };
-        let is_image = image_test(machine, &notes);
+        let platform = Platform { machine, wide, big_endian, page_size };
+        let info = notes::vmcoreinfo(&notes).map(|(_, text)| VmcoreInfo::parse(text)).unwrap_or_default();
+        // Hypervisors may leave the machine open.
+        let arch = arch::of_elf_machine(machine).unwrap_or(&X86_64);
+        let is_image = |mapping: &KernelMapping| arch.is_image(&info, mapping);
         // QEMU leaves virtual addresses at zero.
         let mut mappings =
             pieces.iter().map(|(_, mapping)| *mapping).filter(|mapping| mapping.vaddr >> 63 == 1);
@@ -142,7 +145,7 @@ impl ElfVmcore {
             flattened: false,
             ranges,
             notes,
-            arch,
+            platform,
             faults,
             marked_incomplete,
             kernel_mapping,
@@ -216,8 +219,8 @@ impl PhysMemory for ElfVmcore {
         &self.notes
     }
 
-    fn arch(&self) -> Arch {
-        self.arch
+    fn platform(&self) -> Platform {
+        self.platform
     }
 
     fn faults(&self) -> Vec<String> {
@@ -300,18 +303,6 @@ fn absurd(segment: &ProgramHeader) -> String {
          the start of the kernel image; load the capture kernel where /proc/kallsyms has `_text` (CONFIG_KALLSYMS_ALL)",
         segment.file_size, segment.paddr
     )
-}
-
-/// Returns how to distinguish mappings of the kernel image from those of the direct map.
-fn image_test(machine: u16, notes: &[u8]) -> impl Fn(&KernelMapping) -> bool + use<> {
-    // The image of arm64 lies anywhere in the vmalloc area; VMCOREINFO has the difference of its addresses.
-    let offset = notes::vmcoreinfo_value(notes, "NUMBER(kimage_voffset)")
-        .filter(|_| machine == EM_AARCH64)
-        .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
-    move |mapping| match offset {
-        Some(offset) => mapping.vaddr.wrapping_sub(mapping.paddr) == offset,
-        None => mapping.vaddr >= START_KERNEL_MAP,
-    }
 }
 
 /// Returns the memory of a PT_LOAD, or its fault.

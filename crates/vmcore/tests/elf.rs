@@ -120,7 +120,7 @@ fn cores_of_other_machines_read_alike() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
-        let arch = memory.arch();
+        let arch = memory.platform();
         assert_eq!(
             (arch.machine, arch.wide, arch.big_endian),
             (machine.elf_machine, machine.wide, machine.big_endian)

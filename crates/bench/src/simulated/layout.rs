@@ -3,8 +3,7 @@
 /// Release of the simulated kernel.
 pub(super) const RELEASE: &str = "7.1.0-simulated";
 
-/// Virtual address that the kernel image is mapped at.
-const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
+use pagehaul_machine::arch::x86_64::START_KERNEL_MAP;
 
 /// Physical address of `mem_section`; like the others within the image's mapping and section 0, which belongs to the
 /// kernel.

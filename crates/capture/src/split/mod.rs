@@ -19,9 +19,9 @@ use std::sync::Mutex;
 use std::thread::{self, Builder, ScopedJoinHandle};
 
 use pagehaul_kdump::write::SplitPartWriter;
+use pagehaul_machine::PageSize;
 use pagehaul_output::checksums::Checksums;
 use pagehaul_output::{DumpFileOptions, OutputError, OutputFile};
-use pagehaul_physmem::PageSize;
 use pagehaul_physmem::file::ReadAt;
 
 use crate::adaptive::{AdaptiveLevel, LevelController};

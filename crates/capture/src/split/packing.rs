@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use pagehaul_machine::PageSize;
 use pagehaul_output::StoredBitmap;
-use pagehaul_physmem::{PageSize, PhysMemory, bits};
+use pagehaul_physmem::{PhysMemory, bits};
 use pagehaul_pool::{Ticket, Work};
 
 use super::dispatch::{BatchTask, Dispatcher, Task};

@@ -1,7 +1,8 @@
 //! The program headers of an ELF dump: the file offset of each range of memory, and which ranges are excluded.
 
+use pagehaul_machine::PageSize;
 use pagehaul_output::{StoredBitmap, WriteError};
-use pagehaul_physmem::{PageSize, PhysMemory, bits};
+use pagehaul_physmem::{PhysMemory, bits};
 
 use crate::{ProgramHeader, VmcoreHead};
 
@@ -30,7 +31,7 @@ impl Segments<'_> {
     }
 
     fn head(&self, room: u64) -> VmcoreHead<'_> {
-        VmcoreHead { machine: self.memory.arch().machine, room, notes: self.memory.notes() }
+        VmcoreHead { machine: self.memory.platform().machine, room, notes: self.memory.notes() }
     }
 
     /// File offset of the first page, with room for `room` program headers.

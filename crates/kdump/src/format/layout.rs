@@ -1,6 +1,6 @@
 //! The offsets of the blocks in a kdump-compressed file that is being written.
 
-use pagehaul_physmem::PageSize;
+use pagehaul_machine::PageSize;
 
 use super::{KdumpSubHeader, MAX_NOTES, MAX_PFNS, PageDesc};
 

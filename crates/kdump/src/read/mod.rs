@@ -16,10 +16,9 @@ mod walk;
 
 use std::path::Path;
 
+use pagehaul_machine::{KernelMapping, Platform};
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_physmem::{
-    Arch, KernelMapping, OpenError, PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View,
-};
+use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
 
 use crate::format::PageDesc;
 use crate::format::byte_layout::ByteLayout;
@@ -38,7 +37,7 @@ pub use walk::Structure;
 pub struct KdumpFile {
     file: Box<dyn ReadAt>,
     info: Info,
-    arch: Arch,
+    platform: Platform,
     byte_layout: ByteLayout,
     sections: Sections,
     index: BitmapIndex,
@@ -108,9 +107,19 @@ impl KdumpFile {
                 index.contradictions
             ));
         }
-        let (arch, byte_layout) = (parsed.arch, parsed.byte_layout);
-        let mut dump =
-            Self { file, info, arch, byte_layout, sections, index, notes, faults, doubt: None, cut_stream };
+        let (platform, byte_layout) = (parsed.platform, parsed.byte_layout);
+        let mut dump = Self {
+            file,
+            info,
+            platform,
+            byte_layout,
+            sections,
+            index,
+            notes,
+            faults,
+            doubt: None,
+            cut_stream,
+        };
         dump.doubt = check::descriptors_do_not_fit_bitmap(&dump);
         Ok(dump)
     }
@@ -251,8 +260,8 @@ impl PhysMemory for KdumpFile {
         &self.notes
     }
 
-    fn arch(&self) -> Arch {
-        self.arch
+    fn platform(&self) -> Platform {
+        self.platform
     }
 
     fn faults(&self) -> Vec<String> {
@@ -278,19 +287,6 @@ impl PhysMemory for KdumpFile {
     }
 
     fn kernel_mapping(&self) -> Option<KernelMapping> {
-        /// `__START_KERNEL_map`, and the room for the image from there with KASLR (`KERNEL_IMAGE_SIZE`).
-        const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
-        const KERNEL_IMAGE_SIZE: u64 = 1 << 30;
-        if self.info.uts.machine != "x86_64" {
-            return None;
-        }
-        // With KASLR phys_base may be negative: the physical offset of the image is then below its virtual one.
-        let negative = (self.info.phys_base as i64) < 0;
-        let skipped = if negative { self.info.phys_base.wrapping_neg() } else { 0 };
-        Some(KernelMapping {
-            vaddr: START_KERNEL_MAP.checked_add(skipped)?,
-            paddr: if negative { 0 } else { self.info.phys_base },
-            size: KERNEL_IMAGE_SIZE.checked_sub(skipped)?,
-        })
+        self.platform.arch()?.image_by_header(self.info.phys_base)
     }
 }

@@ -1,7 +1,8 @@
 use std::ops::Range;
 
+use pagehaul_machine::{PageSize, Platform};
+use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_physmem::{Arch, OpenError, PageSize};
 
 use crate::UtsName;
 use crate::format::byte_layout::{ByteLayout, LARGEST_SUB_HEADER};
@@ -50,7 +51,7 @@ impl Info {
 
 /// The headers, and the offsets of everything else.
 pub(super) struct Parsed {
-    pub arch: Arch,
+    pub platform: Platform,
     pub byte_layout: ByteLayout,
     pub info: Info,
     /// The end of headers and notes; the offset of bitmap 1 in versions that do not say.
@@ -150,8 +151,8 @@ pub(super) fn parse(file: &dyn ReadAt) -> Result<Parsed, OpenError> {
         .filter(|end| (2 * block..bitmap1).contains(end))
         .unwrap_or(bitmap1);
     Ok(Parsed {
-        arch: Arch {
-            machine: Arch::machine_of(&uts.machine),
+        platform: Platform {
+            machine: Platform::machine_of(&uts.machine),
             wide: byte_layout.wide,
             big_endian: byte_layout.big_endian,
             page_size: PageSize::new(block).unwrap_or(PageSize::KIB_4),

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use pagehaul_physmem::{Arch, KernelMapping, PageState, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_machine::{KernelMapping, Platform};
+use pagehaul_physmem::{PageState, PhysMemory, RangeMap, ReadError, View};
 
 use super::KdumpFile;
 use super::set_view::SetView;
@@ -189,8 +190,8 @@ impl PhysMemory for SplitSet {
         self.first().notes()
     }
 
-    fn arch(&self) -> Arch {
-        self.first().arch()
+    fn platform(&self) -> Platform {
+        self.first().platform()
     }
 
     fn faults(&self) -> Vec<String> {

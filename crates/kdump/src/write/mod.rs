@@ -33,8 +33,8 @@ mod split;
 mod table;
 
 use pagehaul_codec::Codec;
+use pagehaul_machine::PageSize;
 use pagehaul_output::{Output, OutputError, StoredPage, WriteError};
-use pagehaul_physmem::PageSize;
 
 use crate::LayoutError;
 use crate::format::{PageDesc, flags};

@@ -9,8 +9,9 @@ use std::path::Path;
 use pagehaul_codec::{Codec, Compressor};
 use pagehaul_kdump::format::{VERSION, flags};
 use pagehaul_kdump::{Header, KdumpFile, Layout, PageDesc, UtsName};
+use pagehaul_machine::PageSize;
+use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::ReadAt;
-use pagehaul_physmem::{OpenError, PageSize};
 use zerocopy::IntoBytes;
 
 pub const PAGE: usize = 4096;

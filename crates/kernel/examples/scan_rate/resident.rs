@@ -59,7 +59,7 @@ macro_rules! as_the_vmcore {
             self.vmcore.files()
         }
 
-        fn kernel_mapping(&self) -> Option<pagehaul_physmem::KernelMapping> {
+        fn kernel_mapping(&self) -> Option<pagehaul_machine::KernelMapping> {
             self.vmcore.kernel_mapping()
         }
     };

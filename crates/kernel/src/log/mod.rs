@@ -9,7 +9,7 @@ mod ring;
 
 use pagehaul_physmem::{PhysMemory, View};
 
-use crate::{AddressSpace, KernelError, TranslateError, Translator, VmcoreInfo, machine};
+use crate::{AddressSpace, InfoError, KernelError, TranslateError, Translator, VmcoreInfo, machine};
 
 /// Bytes of text that a record can have (`LOG_LINE_MAX` is 1,024; more than this is damage).
 const MOST_TEXT: u64 = 1 << 16;
@@ -116,16 +116,18 @@ impl Reader<'_> {
         if (1..=4096).contains(&size) {
             return Ok(size);
         }
-        Err(KernelError::BadValue {
+        Err(InfoError::BadValue {
             key: format!("SIZE({name})"),
             value: size.to_string(),
             expected: "a structure of the log has at most a page",
-        })
+        }
+        .into())
     }
 
     fn needed(&self, value: Option<u64>, key: &'static str) -> Result<u64, KernelError> {
         let advice = "the dump has no log that can be found";
-        value.ok_or(KernelError::MissingKey { key, purpose: "finding the kernel's log", advice })
+        let missing = InfoError::MissingKey { key, purpose: "finding the kernel's log", advice };
+        value.ok_or(missing.into())
     }
 }
 

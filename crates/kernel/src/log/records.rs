@@ -1,7 +1,7 @@
 //! The log buffer of kernels before 5.10: one record after the other, each with its length, in a ring.
 
 use super::{Caller, KernelLog, Reader, Record, decoded, field, structure};
-use crate::KernelError;
+use crate::{InfoError, KernelError};
 
 /// The largest possible buffer (`LOG_BUF_LEN_MAX`).
 const MOST: u32 = 1 << 31;
@@ -13,11 +13,12 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
     const WHAT: &str = "log buffer";
     let header = source.size("printk_log")?;
     if header < LEAST_HEADER {
-        return Err(KernelError::BadValue {
+        return Err(InfoError::BadValue {
             key: "SIZE(printk_log)".into(),
             value: header.to_string(),
             expected: "the header of a record has at least 16 bytes",
-        });
+        }
+        .into());
     }
     let (nanoseconds, length) = (source.offset("printk_log.ts_nsec")?, source.offset("printk_log.len")?);
     let (text_len, dict_len) = (source.offset("printk_log.text_len")?, source.offset("printk_log.dict_len")?);

@@ -2,7 +2,7 @@
 //! `struct printk_info`, and a ring of text blocks.
 
 use super::{Caller, KernelLog, MOST_TEXT, Reader, Record, decoded, field, structure, text};
-use crate::{KernelError, TranslateError};
+use crate::{InfoError, KernelError, TranslateError};
 
 /// The highest two bits of a descriptor's state variable are its state, the others its ID.
 const STATE_SHIFT: u32 = 62;
@@ -92,18 +92,18 @@ fn find(source: &mut Reader<'_>) -> Result<(Ring, u64, u64), KernelError> {
     let data_at = ring_at.wrapping_add(source.offset("printk_ringbuffer.text_data_ring")?);
     let count_bits_at = descs_at.wrapping_add(source.offset("prb_desc_ring.count_bits")?);
     let size_bits_at = data_at.wrapping_add(source.offset("prb_data_ring.size_bits")?);
-    let bad = |key: &str, value: u32| KernelError::BadValue {
+    let bad = |key: &str, value: u32| InfoError::BadValue {
         key: key.into(),
         value: value.to_string(),
         expected: "the kernel's log has no such size",
     };
     let count_bits = source.u32(count_bits_at).map_err(structure("printk ring buffer"))?;
     if count_bits > MOST_COUNT_BITS {
-        return Err(bad("prb_desc_ring.count_bits", count_bits));
+        return Err(bad("prb_desc_ring.count_bits", count_bits).into());
     }
     let size_bits = source.u32(size_bits_at).map_err(structure("printk ring buffer"))?;
     if size_bits > MOST_SIZE_BITS {
-        return Err(bad("prb_data_ring.size_bits", size_bits));
+        return Err(bad("prb_data_ring.size_bits", size_bits).into());
     }
     let mut pointer = |base: u64, name: &'static str, extra: u64| {
         let at = base.wrapping_add(source.offset(name)?).wrapping_add(extra);

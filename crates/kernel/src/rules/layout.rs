@@ -1,6 +1,6 @@
 //! Offsets of the fields of `struct page`.
 
-use crate::{KernelError, VmcoreInfo};
+use crate::{InfoError, VmcoreInfo};
 
 /// Virtual addresses from here on hold the kernel image, modules and fixed mappings, never struct pages: x86_64 has none in
 /// the last 2 GiB, arm64 none in the last 1 GiB (`VMEMMAP_END`).
@@ -21,11 +21,11 @@ pub(crate) struct PageLayout {
 }
 
 impl PageLayout {
-    pub(crate) fn new(info: &VmcoreInfo) -> Result<Self, KernelError> {
+    pub(crate) fn new(info: &VmcoreInfo) -> Result<Self, InfoError> {
         const PURPOSE: &str = "reading struct pages";
         let size = info.required(info.size("page"), "SIZE(page)", PURPOSE)?;
         if !(32..=512).contains(&size) || size % 8 != 0 {
-            return Err(KernelError::BadValue {
+            return Err(InfoError::BadValue {
                 key: "SIZE(page)".into(),
                 value: size.to_string(),
                 expected: "a struct page has 32 to 512 bytes, in whole words",
@@ -34,7 +34,7 @@ impl PageLayout {
         let field = |offset: Option<u64>, key: &'static str, bytes: u64| {
             let offset = info.required(offset, key, PURPOSE)?;
             if offset > size - bytes {
-                return Err(KernelError::BadValue {
+                return Err(InfoError::BadValue {
                     key: key.to_owned(),
                     value: offset.to_string(),
                     expected: "the field lies within the struct page",

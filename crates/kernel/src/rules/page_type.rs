@@ -1,6 +1,7 @@
 //! Page types: the contents of `_mapcount` in pages that no process maps.
 
-use crate::arch::Arch;
+use pagehaul_machine::arch;
+
 use crate::{PageClass, Undecidable, VmcoreInfo};
 
 /// The top byte of a page table's type in kernels that keep types there (`PGTY_table`, 4ffca5a96678, 6.12). Not
@@ -59,7 +60,8 @@ impl PageTypes {
                 consequence: "pages given back to the hypervisor are read and kept",
             });
         }
-        if types.top_byte && types.unaccepted.is_none() && Arch::has_unaccepted_memory(info) {
+        let can_be_unaccepted = arch::of_kernel(info).is_ok_and(|arch| arch.has_unaccepted_memory());
+        if types.top_byte && types.unaccepted.is_none() && can_be_unaccepted {
             gaps.push(Undecidable {
                 class: PageClass::Unaccepted,
                 missing: "NUMBER(PAGE_UNACCEPTED_MAPCOUNT_VALUE)",

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pagehaul_physmem::{KernelMapping, PhysMemory, Piece, RangeMap, ReadError, View};
+use pagehaul_machine::KernelMapping;
+use pagehaul_physmem::{PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_synth::{Era, Image, Machine, note};
 
 pub const SECTION_PAGES: u64 = 1 << 15;

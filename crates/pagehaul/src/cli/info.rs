@@ -144,7 +144,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let info = notes::vmcoreinfo(memory.notes()).map(|(_, text)| VmcoreInfo::parse(text));
     let key = |name| info.as_ref().and_then(|info| info.get(name)).map(str::to_owned);
     let pieces = memory.ranges().pieces();
-    let arch = memory.arch();
+    let arch = memory.platform();
     // What has no log that can be read may still be a dump.
     let log = KernelLog::read(memory).unwrap_or_default();
     let lines = lines_of(&log);
@@ -276,7 +276,7 @@ fn describe_set(set: &SplitSet, description: &mut Description) -> anyhow::Result
 fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
     let (mut words, mut parts) = ([0; 512], Vec::new());
     let mut pages = 0;
-    let page_size = memory.arch().page_size;
+    let page_size = memory.platform().page_size;
     for first in (0..memory.ranges().end().div_ceil(page_size.bytes() as u64)).step_by(words.len() * 64) {
         memory.mark_stored_pages(page_size, first, &mut words, &mut parts)?;
         pages += bits::count(&words);
@@ -285,11 +285,11 @@ fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
 }
 
 fn describe_elf(vmcore: &ElfVmcore, description: &mut Description) {
-    let class = if vmcore.arch().wide { "ELF64" } else { "ELF32" };
+    let class = if vmcore.platform().wide { "ELF64" } else { "ELF32" };
     description.format = if vmcore.is_flattened() { format!("flattened {class}") } else { class.into() };
     let stored = vmcore.ranges().pieces().iter().filter(|piece| piece.stored > 0);
     // A page of which two pieces have a part counts once.
-    let (mut end, shift) = (0, vmcore.arch().page_size.shift());
+    let (mut end, shift) = (0, vmcore.platform().page_size.shift());
     for piece in stored {
         let first = (piece.start >> shift).max(end);
         end = piece.end.div_ceil(1 << shift).max(first);

@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
         tell!("pagehaul: {warning}");
     }
     let memory = source.memory();
-    let arch = memory.arch();
+    let arch = memory.platform();
     if arch.big_endian || !arch.wide {
         bail!(
             "{}: this dump is of a {}-bit {} machine ({}), and only little-endian 64-bit ones can be mounted; use read",

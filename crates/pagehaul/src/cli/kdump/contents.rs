@@ -6,7 +6,8 @@ use pagehaul_bench::live::{self, Contents, ScanRate};
 use pagehaul_codec::Method;
 use pagehaul_kdump::{Layout, PageDesc};
 use pagehaul_kdump_setup::{LivePages, PageUse, Root};
-use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageSize};
+use pagehaul_machine::PageSize;
+use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 

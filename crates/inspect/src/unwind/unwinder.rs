@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use pagehaul_kernel::{AddressSpace, ReadVirtual};
 use pagehaul_symbols::Symbols;
 
-use crate::frame_records::{self, FrameRecords};
-use crate::guess;
-use crate::orc::Entry;
-use crate::step::{Outcome, Registers, step};
-use crate::table::Table;
+use super::frame_records::{self, FrameRecords};
+use super::guess;
+use super::orc::Entry;
+use super::step::{Outcome, Registers, step};
+use super::table::Table;
 
 /// Frames of one stack. 16 KiB have room for more only with frames of a few words.
 const MOST_FRAMES: usize = 96;

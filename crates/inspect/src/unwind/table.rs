@@ -5,7 +5,7 @@ use std::ops::Range;
 use pagehaul_kernel::{ReadVirtual, TranslateError};
 use pagehaul_symbols::Symbols;
 
-use crate::orc::{Entry, Version};
+use super::orc::{Entry, Version};
 
 /// Entries of one table. Distribution kernels have 480,000.
 const MOST_ENTRIES: u64 = 8 << 20;

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::sync::LazyLock;
 
+use pagehaul_inspect::unwind::{End, FrameRecords, Registers, Stack, Unwinder};
 use pagehaul_kernel::{AddressSpace, ReadVirtual, TranslateError, VmcoreInfo};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_symbols::{Kallsyms, Symbols};
 use pagehaul_synth::{Arm64, Era, Machine, numbered_functions};
-use pagehaul_unwind::{End, FrameRecords, Registers, Stack, Unwinder};
 use pagehaul_vmcore::Source;
 use proptest::collection::vec;
 use proptest::option;

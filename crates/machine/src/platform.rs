@@ -1,16 +1,15 @@
-use crate::PageSize;
+use crate::{Arch, PageSize, arch};
 
-/// The machine that a source is of: layout of integers, size of pages.
+/// The machine that a source is of, as its header says: architecture, layout of integers, size of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arch {
+pub struct Platform {
     /// `e_machine` of ELF files (`include/uapi/linux/elf-em.h`); 0 if the source does not say.
     pub machine: u16,
     /// Whether `long` has 8 bytes.
     pub wide: bool,
     /// Whether integers are big-endian.
     pub big_endian: bool,
-    /// The size of its pages; 4 KiB if the source does not say. [`PhysMemory`](crate::PhysMemory) counts pages of
-    /// [`PAGE_SIZE`](crate::PAGE_SIZE): a larger page is several of these, stored or excluded together.
+    /// The size of its pages; 4 KiB if the source does not say.
     pub page_size: PageSize,
 }
 
@@ -31,13 +30,18 @@ const NAMES: [(u16, &str); 13] = [
     (15, "parisc"),
 ];
 
-impl Arch {
+impl Platform {
     /// x86_64.
     pub const X86_64: Self = Self { machine: 62, wide: true, big_endian: false, page_size: PageSize::KIB_4 };
 
     /// Returns `e_machine` of machines that `uname -m` calls `name`; 0 for unknown ones.
     pub fn machine_of(name: &str) -> u16 {
         NAMES.iter().find(|(_, prefix)| name.starts_with(prefix)).map_or(0, |(machine, _)| *machine)
+    }
+
+    /// Returns the architecture, if its kernels can be read. A header may leave the machine open.
+    pub fn arch(&self) -> Option<&'static dyn Arch> {
+        arch::of_elf_machine(self.machine).filter(|_| self.wide && !self.big_endian)
     }
 
     /// Returns what `uname -m` calls it, or its ELF number.
@@ -67,20 +71,23 @@ mod tests {
 
     #[test]
     fn machines_have_names() {
-        assert_eq!(Arch::machine_of("x86_64"), 62);
-        assert_eq!(Arch::machine_of("i686"), 3);
-        assert_eq!(Arch::machine_of("ppc64le"), 21);
-        assert_eq!(Arch::machine_of("Unknown"), 0);
-        assert_eq!(Arch::X86_64.name(), "x86_64");
-        assert_eq!(Arch { machine: 21, ..Arch::X86_64 }.name(), "ppc64le");
+        assert_eq!(Platform::machine_of("x86_64"), 62);
+        assert_eq!(Platform::machine_of("i686"), 3);
+        assert_eq!(Platform::machine_of("ppc64le"), 21);
+        assert_eq!(Platform::machine_of("Unknown"), 0);
+        assert_eq!(Platform::X86_64.name(), "x86_64");
+        assert_eq!(Platform { machine: 21, ..Platform::X86_64 }.name(), "ppc64le");
         for name in
             ["aarch64", "s390x", "riscv64", "loongarch64", "mips64", "sparc64", "parisc64", "x86_64", "ppc64"]
         {
             let big_endian = name == "ppc64";
-            assert_eq!(Arch { machine: Arch::machine_of(name), big_endian, ..Arch::X86_64 }.name(), name);
+            assert_eq!(
+                Platform { machine: Platform::machine_of(name), big_endian, ..Platform::X86_64 }.name(),
+                name
+            );
         }
-        let narrow = |machine| Arch { machine, wide: false, ..Arch::X86_64 }.name();
+        let narrow = |machine| Platform { machine, wide: false, ..Platform::X86_64 }.name();
         assert_eq!([22, 243, 8, 20].map(narrow), ["s390", "riscv32", "mips", "ppc"]);
-        assert_eq!(Arch { machine: 4711, ..Arch::X86_64 }.name(), "ELF machine 4711");
+        assert_eq!(Platform { machine: 4711, ..Platform::X86_64 }.name(), "ELF machine 4711");
     }
 }

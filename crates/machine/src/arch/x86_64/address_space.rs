@@ -1,19 +1,14 @@
-//! x86_64: page tables of 4 and 5 levels (Intel SDM volume 3, chapter 5), with an image near the end of the address space.
-
-mod phys_base;
+//! Page tables of 4 and 5 levels (Intel SDM volume 3, chapter 5), with an image near the end of the address space.
 
 use std::ops::Range;
 
-use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageSize, PhysMemory};
+use super::START_KERNEL_MAP;
+use super::phys_base::phys_base;
+use crate::{AddressLayout, Entry, Extent, ImageSource, InfoError, PageSize, Tables, VmcoreInfo};
 
-use super::tables::{Entry, Tables};
-use crate::{Extent, KernelError, VmcoreInfo};
-
-/// Where the kernel image is mapped (`__START_KERNEL_map`, the same since 2.6).
-pub(crate) const START_KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 /// The per-CPU mappings that are the same for every CPU (`CPU_ENTRY_AREA_PGD`; 92a0f81d8957, 4.15 and stable 4.14): 512
 /// GiB, behind which other mappings follow.
-pub(super) const CPU_ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
+const CPU_ENTRY_AREA: Range<u64> = 0xffff_fe00_0000_0000..0xffff_fe80_0000_0000;
 /// Bytes of the image's mapping where `NUMBER(KERNEL_IMAGE_SIZE)` is missing (exported since 4.10): without KASLR it
 /// is 512 MiB, and the modules' mapping follows.
 const DEFAULT_IMAGE_SIZE: u64 = 512 << 20;
@@ -28,34 +23,30 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// log2 of the entries in a table.
 const INDEX_BITS: u32 = 9;
 
-#[derive(Debug, Clone)]
-pub(crate) struct X86_64 {
-    pub(super) tables: Tables,
+#[derive(Debug)]
+pub(super) struct Layout {
+    tables: Tables,
     /// Bits of an entry that are an address.
     address: u64,
     /// What the image was moved by; wraps, as it may be negative.
-    pub(super) phys_base: u64,
+    phys_base: u64,
     image_size: u64,
 }
 
-impl X86_64 {
-    pub(super) fn is_of(info: &VmcoreInfo) -> bool {
-        top_table(info).is_some()
+pub(super) fn check(info: &VmcoreInfo) -> Result<(), InfoError> {
+    match info.unsigned("PAGESIZE").filter(|size| *size != PageSize::KIB_4.bytes() as u64) {
+        None => Ok(()),
+        Some(size) => Err(InfoError::BadValue {
+            key: "PAGESIZE".into(),
+            value: size.to_string(),
+            expected: "x86_64 has pages of 4096 bytes",
+        }),
     }
+}
 
-    pub(super) fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
-        match info.unsigned("PAGESIZE").filter(|size| *size != PAGE_SIZE as u64) {
-            None => Ok(()),
-            Some(size) => Err(KernelError::BadValue {
-                key: "PAGESIZE".into(),
-                value: size.to_string(),
-                expected: "x86_64 has pages of 4096 bytes",
-            }),
-        }
-    }
-
-    pub(super) fn discover(info: &VmcoreInfo, memory: &dyn PhysMemory) -> Result<Self, KernelError> {
-        let phys_base = phys_base::phys_base(info, memory)?;
+impl Layout {
+    pub(super) fn discover(info: &VmcoreInfo, source: &mut dyn ImageSource) -> Result<Self, InfoError> {
+        let phys_base = phys_base(info, source)?;
         let top = info.required(top_table(info), "SYMBOL(init_top_pgt)", "the kernel's page tables")?;
         // Exported since 4.17, when the number of levels became a matter of the machine; 4 where it is missing.
         let levels = if info.number("pgtable_l5_enabled").unwrap_or(0) != 0 { 5 } else { 4 };
@@ -73,27 +64,31 @@ impl X86_64 {
             // The lower half is the user's.
             first_kernel_entry: 256,
         };
-        let mut arch = Self { tables, address: ADDRESS & !sme_mask, phys_base, image_size };
-        let Some(root) = arch.in_image(top) else {
-            return Err(KernelError::BadValue {
+        let mut layout = Self { tables, address: ADDRESS & !sme_mask, phys_base, image_size };
+        let Some(root) = layout.in_image(top) else {
+            return Err(InfoError::BadValue {
                 key: "SYMBOL(init_top_pgt)".into(),
                 value: format!("{top:x}"),
                 expected: "the top page table is part of the kernel image, above ffffffff80000000",
             });
         };
-        arch.tables.root = root.paddr & ADDRESS;
-        Ok(arch)
+        layout.tables.root = root.paddr & ADDRESS;
+        Ok(layout)
+    }
+}
+
+impl AddressLayout for Layout {
+    fn tables(&self) -> Tables {
+        self.tables
     }
 
-    #[inline]
-    pub(super) fn canonical(&self, vaddr: u64) -> Option<u64> {
-        let bits = PAGE_SHIFT + u32::from(self.tables.levels) * INDEX_BITS;
+    fn canonical(&self, vaddr: u64) -> Option<u64> {
+        let bits = self.tables.page_size.shift() + u32::from(self.tables.levels) * INDEX_BITS;
         let sign = vaddr as i64 >> (bits - 1);
         (sign == 0 || sign == -1).then_some(vaddr)
     }
 
-    #[inline]
-    pub(super) fn decode(&self, entry: u64, level: u8) -> Entry {
+    fn decode(&self, entry: u64, level: u8) -> Entry {
         let address = entry & self.address;
         let text = entry & (WRITABLE | NO_EXECUTE) == 0;
         match level {
@@ -110,14 +105,30 @@ impl X86_64 {
         }
     }
 
-    #[inline]
-    pub(super) fn in_image(&self, vaddr: u64) -> Option<Extent> {
+    fn in_image(&self, vaddr: u64) -> Option<Extent> {
         let offset = vaddr.checked_sub(START_KERNEL_MAP)?;
         // The mapping is made of 2 MiB pages.
         (offset < self.image_size).then(|| Extent {
             paddr: offset.wrapping_add(self.phys_base),
             len: (2 << 20) - (offset & 0x1f_ffff),
         })
+    }
+
+    fn phys_base(&self) -> u64 {
+        self.phys_base
+    }
+
+    fn end_of_direct_map(&self) -> u64 {
+        START_KERNEL_MAP
+    }
+
+    fn default_section_bits(&self) -> (i64, i64) {
+        // The same since 2.6, until they were exported.
+        (27, if self.tables.levels == 5 { 52 } else { 46 })
+    }
+
+    fn maps_per_cpu_pages(&self, vaddr: u64) -> bool {
+        CPU_ENTRY_AREA.contains(&vaddr)
     }
 }
 

@@ -1,4 +1,5 @@
-use crate::{PAGE_SHIFT, PAGE_SIZE};
+/// log2 of the bytes in the smallest page of any current machine.
+const SMALLEST: u32 = 12;
 
 /// The size of a machine's pages: 4, 8, 16, 32 or 64 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,13 +10,13 @@ pub struct PageSize {
 
 impl PageSize {
     /// 4 KiB, as on x86_64.
-    pub const KIB_4: Self = Self { shift: PAGE_SHIFT };
+    pub const KIB_4: Self = Self { shift: SMALLEST };
     /// The largest: arm64 and ppc64 have pages of 64 KiB.
     const LARGEST: u64 = 64 << 10;
 
     /// Returns the size of `bytes` bytes, if there are such pages.
     pub const fn new(bytes: u64) -> Option<Self> {
-        let known = bytes.is_power_of_two() && bytes >= PAGE_SIZE as u64 && bytes <= Self::LARGEST;
+        let known = bytes.is_power_of_two() && bytes >= 1 << SMALLEST && bytes <= Self::LARGEST;
         if known { Some(Self { shift: bytes.trailing_zeros() }) } else { None }
     }
 
@@ -34,9 +35,9 @@ impl PageSize {
         pages.saturating_mul(1 << self.shift)
     }
 
-    /// How many pages of [`PAGE_SIZE`] a page consists of: 1, 2, 4, 8 or 16.
+    /// How many pages of 4 KiB a page consists of: 1, 2, 4, 8 or 16.
     pub const fn parts(self) -> u64 {
-        1 << (self.shift - PAGE_SHIFT)
+        1 << (self.shift - SMALLEST)
     }
 }
 

@@ -1,11 +1,8 @@
-//! arm64: page tables of 2 to 5 levels with pages of 4, 16 and 64 KiB (Arm ARM, D8; `arch/arm64/include/asm/pgtable-hwdef.h`).
+//! Page tables of 2 to 5 levels with pages of 4, 16 and 64 KiB (Arm ARM, D8; `arch/arm64/include/asm/pgtable-hwdef.h`).
 //! The image lies anywhere in the vmalloc area; the linear map is the lower half of the kernel's address space since
 //! 14c127c957c1 (5.4), and was the upper half before.
 
-use pagehaul_physmem::PageSize;
-
-use super::tables::{Entry, Tables};
-use crate::{Extent, KernelError, VmcoreInfo};
+use crate::{AddressLayout, Entry, Extent, InfoError, PageSize, Tables, VmcoreInfo};
 
 const VALID: u64 = 1;
 /// With VALID: a table, or at level 1 a page. Without it a block.
@@ -32,9 +29,9 @@ enum Format {
     Lpa2,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct Arm64 {
-    pub(super) tables: Tables,
+#[derive(Debug)]
+pub(super) struct Layout {
+    tables: Tables,
     format: Format,
     /// Bits of a virtual address that tables translate; those above are ones.
     width: u32,
@@ -45,24 +42,19 @@ pub(crate) struct Arm64 {
     /// Addresses that are certainly the image's: between two of its symbols.
     image: std::ops::Range<u64>,
     /// Physical address of the first byte that the linear map has room for, modulo 2^64.
-    pub(super) phys_offset: u64,
-    pub(super) direct_map: u64,
-    pub(super) end_of_direct_map: u64,
+    phys_offset: u64,
+    direct_map: u64,
+    end_of_direct_map: u64,
     /// Bits of the kernel's addresses that hold a signature (ARM64_PTR_AUTH_KERNEL); 0 without pointer authentication.
     signature: u64,
 }
 
-impl Arm64 {
-    /// 20a166243328 (4.12) exports the key.
-    pub(super) fn is_of(info: &VmcoreInfo) -> bool {
-        info.number("kimage_voffset").is_some()
-    }
+pub(super) fn check(info: &VmcoreInfo) -> Result<(), InfoError> {
+    page_size(info).map(drop)
+}
 
-    pub(super) fn check(info: &VmcoreInfo) -> Result<(), KernelError> {
-        page_size(info).map(drop)
-    }
-
-    pub(super) fn discover(info: &VmcoreInfo) -> Result<Self, KernelError> {
+impl Layout {
+    pub(super) fn discover(info: &VmcoreInfo) -> Result<Self, InfoError> {
         const PURPOSE: &str = "the kernel's page tables";
         let page_size = page_size(info)?;
         let page_shift = page_size.shift();
@@ -117,39 +109,6 @@ impl Arm64 {
         })
     }
 
-    #[inline]
-    pub(super) fn canonical(&self, vaddr: u64) -> Option<u64> {
-        // Bits 63 to 56 may be a tag; bit 55 chooses the tables.
-        let untagged = (vaddr << 8) as i64 >> 8;
-        (untagged >> self.width == -1).then_some(untagged as u64)
-    }
-
-    /// As `xpac` does it: the bits of a signature become ones in an address of the kernel.
-    pub(super) fn return_address(&self, word: u64) -> u64 {
-        if word & KERNEL == 0 { word } else { word | self.signature }
-    }
-
-    #[inline]
-    pub(super) fn decode(&self, entry: u64, level: u8) -> Entry {
-        if entry & VALID == 0 {
-            return Entry::Nothing;
-        }
-        let text = entry & (READ_ONLY | PXN) == READ_ONLY;
-        match entry & TABLE != 0 {
-            true if level == 1 => Entry::Page { paddr: self.address(entry, level), text },
-            true => Entry::Table(self.address(entry, 1)),
-            false if level == 1 || level > self.most_block_level => Entry::Bad,
-            false => Entry::Page { paddr: self.address(entry, level), text },
-        }
-    }
-
-    #[inline]
-    pub(super) fn in_image(&self, vaddr: u64) -> Option<Extent> {
-        self.image
-            .contains(&vaddr)
-            .then(|| Extent { paddr: vaddr.wrapping_sub(self.image_offset), len: self.image.end - vaddr })
-    }
-
     /// The address in an entry that maps as much as one of `level`. Bit 52 says that neighbouring entries lie together: a
     /// hint, since each has its own address.
     #[inline]
@@ -163,11 +122,65 @@ impl Arm64 {
     }
 }
 
+impl AddressLayout for Layout {
+    fn tables(&self) -> Tables {
+        self.tables
+    }
+
+    fn canonical(&self, vaddr: u64) -> Option<u64> {
+        // Bits 63 to 56 may be a tag; bit 55 chooses the tables.
+        let untagged = (vaddr << 8) as i64 >> 8;
+        (untagged >> self.width == -1).then_some(untagged as u64)
+    }
+
+    /// As `xpac` does it: the bits of a signature become ones in an address of the kernel.
+    fn return_address(&self, word: u64) -> u64 {
+        if word & KERNEL == 0 { word } else { word | self.signature }
+    }
+
+    fn decode(&self, entry: u64, level: u8) -> Entry {
+        if entry & VALID == 0 {
+            return Entry::Nothing;
+        }
+        let text = entry & (READ_ONLY | PXN) == READ_ONLY;
+        match entry & TABLE != 0 {
+            true if level == 1 => Entry::Page { paddr: self.address(entry, level), text },
+            true => Entry::Table(self.address(entry, 1)),
+            false if level == 1 || level > self.most_block_level => Entry::Bad,
+            false => Entry::Page { paddr: self.address(entry, level), text },
+        }
+    }
+
+    fn in_image(&self, vaddr: u64) -> Option<Extent> {
+        self.image
+            .contains(&vaddr)
+            .then(|| Extent { paddr: vaddr.wrapping_sub(self.image_offset), len: self.image.end - vaddr })
+    }
+
+    /// crash takes it for the start of the linear map.
+    fn phys_base(&self) -> u64 {
+        self.phys_offset
+    }
+
+    fn direct_map(&self) -> Option<u64> {
+        Some(self.direct_map)
+    }
+
+    fn end_of_direct_map(&self) -> u64 {
+        self.end_of_direct_map
+    }
+
+    fn default_section_bits(&self) -> (i64, i64) {
+        // f0b13ee23241 (5.12) made sections smaller; such kernels export the key.
+        (30, 48)
+    }
+}
+
 /// PAGESIZE.
-fn page_size(info: &VmcoreInfo) -> Result<PageSize, KernelError> {
+fn page_size(info: &VmcoreInfo) -> Result<PageSize, InfoError> {
     let bytes = info.required(info.unsigned("PAGESIZE"), "PAGESIZE", "the kernel's page tables")?;
     let of_arm64 = |size: &PageSize| matches!(size.bytes(), 4096 | 16384 | 65536);
-    PageSize::new(bytes).filter(of_arm64).ok_or_else(|| KernelError::BadValue {
+    PageSize::new(bytes).filter(of_arm64).ok_or_else(|| InfoError::BadValue {
         key: "PAGESIZE".into(),
         value: bytes.to_string(),
         expected: "arm64 has pages of 4096, 16384 or 65536 bytes",
@@ -175,10 +188,10 @@ fn page_size(info: &VmcoreInfo) -> Result<PageSize, KernelError> {
 }
 
 /// Returns the number of bits in a virtual address, told by `key`.
-fn bits(key: &str, value: i64, bits: i64, page_shift: u32) -> Result<u32, KernelError> {
+fn bits(key: &str, value: i64, bits: i64, page_shift: u32) -> Result<u32, InfoError> {
     // VA_BITS of 36 (16 KiB) is the smallest that can be configured.
     u32::try_from(bits).ok().filter(|bits| (36..=MOST_BITS).contains(bits) && *bits > page_shift).ok_or_else(
-        || KernelError::BadValue {
+        || InfoError::BadValue {
             key: key.into(),
             value: value.to_string(),
             expected: "kernel addresses have 36 to 52 bits",

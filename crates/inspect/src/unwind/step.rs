@@ -2,7 +2,7 @@
 
 use pagehaul_kernel::{ReadVirtual, TranslateError};
 
-use crate::orc::{Entry, EntryKind, Register};
+use super::orc::{Entry, EntryKind, Register};
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h), the same since 2.6.
 mod pt_regs {

@@ -8,7 +8,7 @@
 use pagehaul_kernel::{ReadVirtual, TranslateError};
 use pagehaul_symbols::Symbols;
 
-use crate::step::{Outcome, Registers};
+use super::step::{Outcome, Registers};
 
 /// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`.
 mod pt_regs {

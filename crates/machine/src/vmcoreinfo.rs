@@ -3,7 +3,35 @@
 
 use std::collections::BTreeMap;
 
-use crate::KernelError;
+/// What VMCOREINFO lacks, or contradicts.
+#[derive(Debug, thiserror::Error)]
+pub enum InfoError {
+    /// It lacks a key.
+    #[error("VMCOREINFO has no {key}, needed for {purpose}: {advice}")]
+    MissingKey {
+        /// The key as it stands in VMCOREINFO, such as `SIZE(page)`.
+        key: &'static str,
+        /// What it is needed for.
+        purpose: &'static str,
+        /// What the user can do.
+        advice: &'static str,
+    },
+    /// A key has an impossible value.
+    #[error(
+        "VMCOREINFO says {key}={value}, but {expected}: the notes are damaged, or the kernel is unknown to this version"
+    )]
+    BadValue {
+        /// The key as it stands in VMCOREINFO.
+        key: String,
+        /// The value as it stands there.
+        value: String,
+        /// The expected value.
+        expected: &'static str,
+    },
+    /// The machine or memory model is not supported.
+    #[error("{0}")]
+    Unsupported(String),
+}
 
 /// The lines `KEY=value` of VMCOREINFO. From any bytes: what is not such a line is passed over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,22 +99,22 @@ impl VmcoreInfo {
     }
 
     /// The value of a key that has to be there.
-    pub(crate) fn required<T>(
+    pub fn required<T>(
         &self,
         value: Option<T>,
         key: &'static str,
         purpose: &'static str,
-    ) -> Result<T, KernelError> {
+    ) -> Result<T, InfoError> {
         if let Some(value) = value {
             return Ok(value);
         }
         Err(match self.get(key) {
-            Some(text) => KernelError::BadValue {
+            Some(text) => InfoError::BadValue {
                 key: key.to_owned(),
                 value: text.to_owned(),
                 expected: "that is not a number in range",
             },
-            None => KernelError::MissingKey { key, purpose, advice: ADVICE },
+            None => InfoError::MissingKey { key, purpose, advice: ADVICE },
         })
     }
 }

@@ -1,0 +1,208 @@
+//! Architectures: one directory each. VMCOREINFO or the header of a dump chooses, never the machine that this code runs on.
+
+mod arm64;
+pub mod x86_64;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::registers::{self, StatusRegisters};
+use crate::{
+    CpuMode, Entry, Extent, ImageSource, InfoError, KernelMapping, PageSize, Registers, SwitchedOut, Tables,
+    Unwinding, VmcoreInfo, Word,
+};
+
+/// All architectures whose kernels can be read.
+pub static ALL: [&dyn Arch; 2] = [&x86_64::X86_64, &arm64::Arm64];
+
+/// Keys that only kernels of one architecture export (`arch/*/kernel/*vmcore_info*.c` and their forebears), of those that are
+/// not among [`ALL`].
+const OTHERS: [(&str, &str); 5] = [
+    ("SYMBOL(lowcore_ptr)", "s390"),
+    ("NUMBER(satp)", "riscv64"),
+    ("NUMBER(phys_ram_base)", "riscv64"),
+    ("SYMBOL(vmemmap_list)", "ppc64"),
+    ("CONFIG_X86_PAE", "32-bit x86"),
+];
+
+/// An architecture.
+pub trait Arch: fmt::Debug + Sync {
+    /// Returns its name in the kernel's `arch/` and in texts.
+    fn name(&self) -> &'static str;
+
+    /// Returns what `uname -m` calls such machines.
+    fn uname(&self) -> &'static str;
+
+    /// Returns `e_machine` of ELF files (`include/uapi/linux/elf-em.h`).
+    fn elf_machine(&self) -> u16;
+
+    /// Returns the keys of VMCOREINFO, one of which all of its kernels export and no others.
+    fn marks(&self) -> &'static [&'static str];
+
+    /// Checks what VMCOREINFO of one of its kernels says of the machine.
+    fn check(&self, info: &VmcoreInfo) -> Result<(), InfoError>;
+
+    /// Finds the address space, from VMCOREINFO that [`check`](Self::check) accepts.
+    fn discover(
+        &self,
+        info: &VmcoreInfo,
+        source: &mut dyn ImageSource,
+    ) -> Result<Arc<dyn AddressLayout>, InfoError>;
+
+    /// Returns whether a program header of a vmcore is the kernel image's, not the direct map's.
+    fn is_image(&self, info: &VmcoreInfo, mapping: &KernelMapping) -> bool;
+
+    /// Returns where the image is by `phys_base` of a kdump-compressed header, if that says so.
+    fn image_by_header(&self, _phys_base: u64) -> Option<KernelMapping> {
+        None
+    }
+
+    /// Returns whether confidential guests accept memory piecemeal (CONFIG_UNACCEPTED_MEMORY).
+    fn has_unaccepted_memory(&self) -> bool {
+        false
+    }
+
+    /// Returns whether other CPUs see the stores of a CPU in order.
+    fn stores_in_order(&self) -> bool {
+        false
+    }
+
+    /// Returns the registers that CPUs save at a crash.
+    fn registers(&self) -> &'static Registers;
+
+    /// Returns what a CPU with these registers was doing.
+    fn mode(&self, word: Word<'_>) -> Option<CpuMode>;
+
+    /// Returns whether these words are a `struct pt_regs` of an entry from user mode.
+    fn is_entry_from_user(&self, word: Word<'_>) -> bool;
+
+    /// Returns the bytes that may lie between the `struct pt_regs` of such an entry and the end of the stack.
+    fn paddings(&self) -> &'static [u64] {
+        &[0]
+    }
+
+    /// Returns where the scheduler leaves the registers of a task that does not run.
+    fn switched_out(&self) -> &'static SwitchedOut;
+
+    /// Returns how stacks are unwound.
+    fn unwinding(&self) -> Unwinding;
+
+    /// Returns the bytes of a kernel stack.
+    fn stack_bytes(&self, page: PageSize) -> u64;
+}
+
+/// The address space of one kernel.
+pub trait AddressLayout: fmt::Debug + Send + Sync {
+    /// Returns the shape of the page tables.
+    fn tables(&self) -> Tables;
+
+    /// Returns `vaddr` as page tables have it, without the tags that some architectures ignore. `None` for addresses that
+    /// are not the kernel's or not in any table.
+    fn canonical(&self, vaddr: u64) -> Option<u64>;
+
+    /// Returns what `entry` of a table of `level` says.
+    fn decode(&self, entry: u64, level: u8) -> Entry;
+
+    /// Returns where an address of the kernel image lies. The image is one piece of physical memory and needs no page table.
+    fn in_image(&self, vaddr: u64) -> Option<Extent>;
+
+    /// Returns a return address without the signature of pointer authentication.
+    fn return_address(&self, word: u64) -> u64 {
+        word
+    }
+
+    /// Returns what the header of a kdump-compressed dump has as `phys_base`.
+    fn phys_base(&self) -> u64;
+
+    /// Returns the virtual address at which the kernel sees physical address 0, modulo 2^64, where VMCOREINFO says it.
+    fn direct_map(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the address at which the direct map ends at the latest.
+    fn end_of_direct_map(&self) -> u64;
+
+    /// Returns SECTION_SIZE_BITS and MAX_PHYSMEM_BITS of kernels that do not export them.
+    fn default_section_bits(&self) -> (i64, i64);
+
+    /// Returns whether `vaddr` is in a mapping of some pages of each CPU's memory, whose other pages lie next to them.
+    fn maps_per_cpu_pages(&self, _vaddr: u64) -> bool {
+        false
+    }
+}
+
+/// Returns the architecture of the kernel with this VMCOREINFO, checked.
+///
+/// # Errors
+/// [`InfoError`] if it is another, or contradicts itself.
+pub fn of_kernel(info: &VmcoreInfo) -> Result<&'static dyn Arch, InfoError> {
+    let exports = |key: &&str| info.get(key).is_some();
+    if let Some(arch) = ALL.into_iter().find(|arch| arch.marks().iter().any(exports)) {
+        return arch.check(info).map(|()| arch);
+    }
+    Err(InfoError::Unsupported(match OTHERS.iter().find(|(key, _)| exports(key)) {
+        Some((_, machine)) => {
+            format!("this kernel is for {machine}; only {} kernels are supported", names())
+        }
+        None => {
+            let marks = ALL
+                .map(|arch| format!("{}, which {} kernels export", arch.marks().join(" or "), arch.name()));
+            format!("VMCOREINFO lacks {}; only these are supported", marks.join(", and "))
+        }
+    }))
+}
+
+/// Returns the architecture of machines with this `e_machine`.
+pub fn of_elf_machine(elf_machine: u16) -> Option<&'static dyn Arch> {
+    ALL.into_iter().find(|arch| arch.elf_machine() == elf_machine)
+}
+
+/// Returns the names of all architectures: `x86_64 and arm64`.
+pub fn names() -> String {
+    let names = ALL.map(Arch::name);
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// Returns the words of `pr_reg` of 64-bit machines with this `e_machine`, if they are known.
+pub fn status_registers(elf_machine: u16) -> Option<&'static StatusRegisters> {
+    match of_elf_machine(elf_machine) {
+        Some(arch) => Some(&arch.registers().status),
+        None => registers::of_others(elf_machine),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_are_told_apart() {
+        for arch in ALL {
+            for mark in arch.marks() {
+                assert!(ALL.iter().filter(|other| other.marks().contains(mark)).count() == 1, "{mark}");
+                assert!(OTHERS.iter().all(|(key, _)| key != mark), "{mark}");
+            }
+            assert_eq!(of_elf_machine(arch.elf_machine()).unwrap().name(), arch.name());
+            let registers = arch.registers();
+            assert!(registers.status.names.contains(&registers.status.summary[0]));
+            let words = registers.status.names.len();
+            assert!(crate::PR_REG + 8 * words <= registers.status_bytes, "{}", arch.name());
+            assert!(registers.printed.iter().all(|(_, word)| *word < words), "{}", arch.name());
+        }
+        assert_eq!(names(), "x86_64 and arm64");
+    }
+
+    #[test]
+    fn other_kernels_are_named() {
+        let refused = |text: &str| of_kernel(&VmcoreInfo::parse(text.as_bytes())).unwrap_err().to_string();
+        assert_eq!(
+            refused("SYMBOL(lowcore_ptr)=1\n"),
+            "this kernel is for s390; only x86_64 and arm64 kernels are supported"
+        );
+        let unknown = refused("SYMBOL(swapper_pg_dir)=1\n");
+        assert!(unknown.contains("NUMBER(kimage_voffset), which arm64 kernels export"), "{unknown}");
+    }
+}
