@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use libfuzzer_sys::fuzz_target;
 use pagehaul_elfcore::notes;
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory};
 use pagehaul_vmcore::ElfVmcore;
@@ -37,8 +38,8 @@ fuzz_target!(|data: &[u8]| {
             let mut bits = [0; 4];
             for piece in pieces.iter().take(16) {
                 for pfn in [piece.start >> 12, (piece.end - 1) >> 12] {
-                    let _ = view.page(pfn, &mut scratch);
-                    let _ = memory.mark_stored(pfn, &mut bits);
+                    let _ = view.page(PhysAddr::of_4k_page(pfn), &mut scratch);
+                    let _ = memory.mark_stored(PhysAddr::of_4k_page(pfn), &mut bits);
                 }
             }
             view.take_fault();

@@ -4,6 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::KdumpFile;
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 
 fuzz_target!(|data: &[u8]| {
@@ -17,8 +18,8 @@ fuzz_target!(|data: &[u8]| {
     let mut bits = [0; 4];
     for piece in pieces.iter().take(32) {
         for pfn in [piece.start >> 12, (piece.end - 1) >> 12] {
-            let _ = view.page(pfn, &mut scratch);
-            let _ = dump.mark_stored(pfn, &mut bits);
+            let _ = view.page(PhysAddr::of_4k_page(pfn), &mut scratch);
+            let _ = dump.mark_stored(PhysAddr::of_4k_page(pfn), &mut bits);
         }
     }
 });

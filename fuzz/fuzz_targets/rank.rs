@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::KdumpFile;
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError};
 
 /// Page frames: more than three of the reader's chunks.
@@ -37,11 +38,11 @@ fuzz_target!(|data: &[u8]| {
         // Of excluded pages, only the neighbours.
         let near = |at: usize| kept.get(at).copied().unwrap_or(false);
         if *is_kept {
-            view.copy_page(pfn as u64, &mut page).unwrap();
+            view.copy_page(PhysAddr::of_4k_page(pfn as u64), &mut page).unwrap();
             assert_eq!(u64::from_le_bytes(*page.first_chunk().unwrap()), rank, "PFN {pfn}");
             rank += 1;
         } else if near(pfn.wrapping_sub(1)) || near(pfn + 1) {
-            assert!(matches!(view.copy_page(pfn as u64, &mut page), Err(ReadError::NotInDump { .. })));
+            assert!(matches!(view.copy_page(PhysAddr::of_4k_page(pfn as u64), &mut page), Err(ReadError::NotInDump { .. })));
         }
     }
 });

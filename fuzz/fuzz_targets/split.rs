@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use libfuzzer_sys::fuzz_target;
 use pagehaul_fuzz::MemoryFile;
 use pagehaul_kdump::{KdumpFile, SplitSet};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory};
 use pagehaul_synth::{Era, Machine};
 
@@ -33,8 +34,8 @@ fuzz_target!(|data: &[u8]| {
     let mut view = set.view();
     let mut page = [0; PAGE_SIZE];
     for pfn in 0x3ff8..0x4018 {
-        let _ = view.copy_page(pfn, &mut page);
-        let _ = set.mark_stored(pfn, &mut [0; 2]);
+        let _ = view.copy_page(PhysAddr::of_4k_page(pfn), &mut page);
+        let _ = set.mark_stored(PhysAddr::of_4k_page(pfn), &mut [0; 2]);
     }
     let _ = (set.faults(), set.is_incomplete());
 });

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use pagehaul_capture::{Compression, Format, Limits, Options, Report, Target, capture};
 use pagehaul_codec::{Codec, Method};
-use pagehaul_machine::KernelMapping;
+use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, VirtAddr};
 use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_run::Progress;
@@ -62,7 +62,7 @@ pub fn write_and_read_back(source: &Source, choice: u8, level: Option<u8>) -> Op
     let (mut expected, mut pages, mut view) = ([0; PAGE_SIZE], 0, source.memory().view());
     let none: Option<()> = sweep::sweep(dump.memory(), 0..u64::MAX, 1, |batch| {
         for (pfn, _, bytes) in batch.pages().filter(|(_, state, _)| *state == PageState::Present) {
-            match view.copy_page(pfn, &mut expected) {
+            match view.copy_page(PhysAddr::of_4k_page(pfn), &mut expected) {
                 Ok(()) => pages += 1,
                 // The segments of ELF are written before the pages: those that could not be read are holes of a dump that
                 // is marked.
@@ -319,8 +319,8 @@ impl PhysMemory for Simulation {
         &self.base.ranges
     }
 
-    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.base.ranges.mark_pages(first_pfn, 12, true, bits);
+    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.base.ranges.mark_pages(from.pfn(PageSize::KIB_4), PageSize::KIB_4, true, bits);
         Ok(())
     }
 
@@ -338,7 +338,7 @@ impl PhysMemory for Simulation {
 
     fn kernel_mapping(&self) -> Option<KernelMapping> {
         let (vaddr, paddr) = self.base.image.text();
-        Some(KernelMapping { vaddr, paddr, size: 0x20_0000 })
+        Some(KernelMapping { vaddr: VirtAddr::new(vaddr), paddr: PhysAddr::new(paddr), size: 0x20_0000 })
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pagehaul_codec::{Compressor, Method, is_zero};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PageBuf, bits};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
@@ -79,21 +80,21 @@ pub fn sample(path: &Path, count: usize) -> Result<Vec<PageBuf>, BenchError> {
     let mut words = vec![0; BLOCK / 64];
     let mut held = 0;
     for first in (0..last).step_by(BLOCK) {
-        memory.mark_stored(first, &mut words)?;
+        memory.mark_stored(PhysAddr::of_4k_page(first), &mut words)?;
         held += bits::count(&words);
     }
     let step = (held / count.max(1) as u64).max(1);
     let (mut seen, mut sample) = (0, Vec::new());
     let (mut view, mut scratch) = (memory.view(), [0; PAGE_SIZE]);
     for first in (0..last).step_by(BLOCK) {
-        memory.mark_stored(first, &mut words)?;
+        memory.mark_stored(PhysAddr::of_4k_page(first), &mut words)?;
         for index in bits::ones(&words) {
             seen += 1;
             if seen % step != 0 {
                 continue;
             }
             // Unreadable pages are not part of the sample.
-            if let Ok(page) = view.page(first + index as u64, &mut scratch)
+            if let Ok(page) = view.page(PhysAddr::of_4k_page(first + index as u64), &mut scratch)
                 && !is_zero(page)
             {
                 sample.push(*page);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pagehaul_codec::{Compressor, Method, is_zero};
 use pagehaul_kernel::{Kernel, PageClass, PageScanner};
+use pagehaul_machine::{Pfn, PhysAddr};
 use pagehaul_physmem::{PAGE_SIZE, PageBuf};
 use pagehaul_vmcore::Source;
 use rustix::time::{ClockId, clock_gettime};
@@ -43,7 +44,9 @@ pub fn contents(source: &Source, pfns: &[u64], method: Method) -> Result<Content
     for pfns in pfns.chunks(BATCH) {
         pages.clear();
         // Reading is measured separately: a capture reads long runs of pages.
-        pages.extend(pfns.iter().filter_map(|&pfn| view.page(pfn, &mut scratch).ok().copied()));
+        pages.extend(
+            pfns.iter().filter_map(|&pfn| view.page(PhysAddr::of_4k_page(pfn), &mut scratch).ok().copied()),
+        );
         found.pack(&mut compressor, &pages);
     }
     Ok(found)
@@ -78,7 +81,7 @@ pub fn read(source: &Source, pfns: &[u64]) -> f64 {
     for &first in pfns.iter().step_by(pfns.len().div_ceil(ROWS).max(1)) {
         let start = cpu_time();
         for pfn in first..first.saturating_add(ROW) {
-            if view.page(pfn, &mut scratch).is_err() {
+            if view.page(PhysAddr::of_4k_page(pfn), &mut scratch).is_err() {
                 break;
             }
             black_box(&scratch);
@@ -107,7 +110,7 @@ pub fn scan(source: &Source, max_pfn: u64, time: Duration) -> Option<ScanRate> {
     let found = (cpu_time() - start).as_secs_f64();
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
     let mut scanner = PageScanner::new(&kernel, memory.view());
-    let blocks = kernel.blocks(max_pfn);
+    let blocks = kernel.blocks(Pfn::new(max_pfn));
     let (mut pages, mut spent) = (0, Duration::ZERO);
     // Every 61st block, then every 61st from the second: the ends of memory are not typical.
     for block in (0..61).flat_map(|first| (first..blocks).step_by(61)) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pagehaul_capture::{NextPages, Options, Report, Target, capture, with_kept_pages};
 use pagehaul_codec::{Compressor, Method};
 use pagehaul_kernel::{DumpLevel, Kernel, PageScanner};
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageSize, PhysAddr};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{MapPolicy, MappedFile, PAGE_SHIFT, PAGE_SIZE, PageBuf, View};
 use pagehaul_run::Progress;
@@ -261,7 +261,7 @@ fn done(report: Report) -> Result<Report, BenchError> {
 /// Reads all struct pages once. Returns their bytes and the seconds.
 fn struct_pages(source: &Source, kernel: &Kernel, threads: usize) -> Result<(u64, f64), BenchError> {
     let memory = source.memory();
-    let blocks = kernel.blocks(memory.ranges().end().div_ceil(1 << PAGE_SHIFT));
+    let blocks = kernel.blocks(memory.ranges().end_pfn(kernel.page_size()));
     let next = AtomicU64::new(0);
     let start = Instant::now();
     let bytes = on_threads(threads, || {
@@ -327,7 +327,7 @@ fn read_run(
     }
     // Unreadable pages are not packed.
     let mut page = [0; PAGE_SIZE];
-    if view.copy_page(first, &mut page).is_ok() {
+    if view.copy_page(PhysAddr::of_4k_page(first), &mut page).is_ok() {
         *seconds += start.elapsed().as_secs_f64();
         batch.push(page);
     }

@@ -63,7 +63,7 @@ impl<'a> Job<'a> {
             Err(error) => return Err(error.into()),
         };
         let page_size = kernel.as_ref().map_or(platform.page_size, Kernel::page_size);
-        let pages = memory.ranges().partly_stored(page_size.shift()).count();
+        let pages = memory.ranges().partly_stored(page_size).count();
         if pages > 0 {
             warnings.push(format!(
                 "{pages} pages are in the source in part only: their excluded bytes are written as zeros"

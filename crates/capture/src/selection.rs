@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pagehaul_kernel::{DumpLevel, Inconsistency, Kernel, PageClass, PageScanner};
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageSize, Pfn};
 use pagehaul_physmem::{PhysMemory, bits};
 
 use crate::CaptureError;
@@ -94,7 +94,7 @@ impl<'a> Selection<'a> {
     }
 
     pub(crate) fn max_pfn(&self) -> u64 {
-        self.memory.ranges().end().div_ceil(self.page_size.bytes() as u64)
+        self.memory.ranges().end_pfn(self.page_size).number()
     }
 
     pub(crate) fn blocks(&self) -> u64 {
@@ -103,7 +103,7 @@ impl<'a> Selection<'a> {
 
     /// Sets in `bits` every page from `first` that exists.
     pub(crate) fn mark_existing(&self, first: u64, bits: &mut [u64]) {
-        self.memory.ranges().mark_pages(first, self.page_size.shift(), false, bits);
+        self.memory.ranges().mark_pages(Pfn::new(first), self.page_size, false, bits);
     }
 
     pub(crate) fn selector(&self) -> Selector<'a> {
@@ -144,14 +144,14 @@ impl Selector<'_> {
         let BlockSelection { kept, by_priority } = block;
         let mut tally = Tally::default();
         let first = index * self.classes.len() as u64;
-        self.memory.ranges().mark_pages(first, self.page_size.shift(), false, &mut self.exists);
+        self.memory.ranges().mark_pages(Pfn::new(first), self.page_size, false, &mut self.exists);
         if self.exists.iter().all(|&word| word == 0) {
             kept.fill(0);
             by_priority.iter_mut().for_each(|bits| bits.fill(0));
             return Ok(tally);
         }
         // `kept` starts with all stored pages; excluded ones are cleared.
-        self.memory.mark_stored_pages(self.page_size, first, kept, &mut self.parts)?;
+        self.memory.mark_stored_pages(self.page_size, Pfn::new(first), kept, &mut self.parts)?;
         tally.missing = bits::count(&self.exists) - bits::count(kept);
         match &mut self.scanner {
             Some(scanner) => tally.inconsistency = scanner.scan(index, &mut self.classes)?.inconsistency,
@@ -198,7 +198,7 @@ impl Selector<'_> {
         tally: &mut Tally,
     ) -> Result<(), CaptureError> {
         let mut droppable = vec![0; kept.len()];
-        self.memory.mark_stored_pages(self.page_size, first, &mut droppable, &mut self.parts)?;
+        self.memory.mark_stored_pages(self.page_size, Pfn::new(first), &mut droppable, &mut self.parts)?;
         for (index, word) in droppable.iter_mut().enumerate() {
             *word &= !kept[index];
         }

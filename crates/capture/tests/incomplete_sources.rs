@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{Bench, machine, options};
 use pagehaul_capture::{Format, Outcome, Report, Target, capture};
-use pagehaul_machine::KernelMapping;
+use pagehaul_machine::{KernelMapping, PhysAddr};
 use pagehaul_physmem::{MapPolicy, PAGE_SHIFT, PAGE_SIZE, PhysMemory, RangeMap, ReadError, View};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Era, Machine};
@@ -25,8 +25,8 @@ impl PhysMemory for Failing {
         self.source.memory().ranges()
     }
 
-    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.source.memory().mark_stored(first_pfn, bits)
+    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.source.memory().mark_stored(from, bits)
     }
 
     fn view(&self) -> Box<dyn View + '_> {
@@ -120,7 +120,7 @@ fn pages_held(paths: &[PathBuf], bench: &Bench) -> u64 {
     let mut scratch = [0; PAGE_SIZE];
     let mut held = 0;
     for pfn in bench.image.pfns() {
-        if let Ok(page) = view.page(pfn, &mut scratch) {
+        if let Ok(page) = view.page(PhysAddr::of_4k_page(pfn), &mut scratch) {
             assert!(*page == bench.image.page(pfn), "PFN {pfn:#x} has other contents");
             held += 1;
         }

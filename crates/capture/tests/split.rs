@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::{Bench, assert_complete, machine, options};
 use pagehaul_capture::{CaptureError, Format, Limits, Options, Outcome, Report, Target, capture};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::{Phase, Progress};
 use pagehaul_synth::{Content, Era, Image, Machine};
@@ -29,7 +30,7 @@ fn held(paths: &[PathBuf], image: &Image) -> (Vec<u64>, Vec<u64>) {
     let mut scratch = [0; PAGE_SIZE];
     let (mut held, mut lost) = (Vec::new(), Vec::new());
     for pfn in image.pfns() {
-        match view.page(pfn, &mut scratch) {
+        match view.page(PhysAddr::of_4k_page(pfn), &mut scratch) {
             Ok(page) => {
                 assert!(*page == image.page(pfn), "PFN {pfn:#x} has other contents");
                 held.push(pfn);

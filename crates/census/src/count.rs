@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::census::{Census, ClassCount, Heading, Usage, ZoneCount};
 use crate::map::Map;
 use pagehaul_kernel::{Details, Kernel, KernelError, PageClass, PageScanner, Zones};
+use pagehaul_machine::{PageCount, Pfn};
 use pagehaul_physmem::{PhysMemory, ReadError, bits};
 
 /// What a page is counted as.
@@ -41,10 +42,10 @@ pub fn count(
 ) -> Result<Census, KernelError> {
     let zones = Zones::discover(kernel);
     let page_size = kernel.page_size();
-    let blocks = kernel.blocks(memory.ranges().end().div_ceil(page_size.bytes() as u64));
+    let blocks = kernel.blocks(memory.ranges().end_pfn(page_size));
     let worker = || Worker::new(memory, kernel, zones);
     let parts = map_numbers("census", threads, blocks, worker, Worker::count);
-    let mut total = Total::new(memory.ranges().bytes() >> page_size.shift());
+    let mut total = Total::new(PageCount::of_bytes(memory.ranges().bytes(), page_size).get());
     for part in parts {
         total.add(part?);
     }
@@ -81,21 +82,22 @@ impl<'a> Worker<'a> {
             exists: vec![0; pages.div_ceil(64)],
             stored: vec![0; pages.div_ceil(64)],
             parts: Vec::new(),
-            cell_pages: Map::new(memory.ranges().bytes() >> kernel.page_size().shift()).cell_pages,
+            cell_pages: Map::new(PageCount::of_bytes(memory.ranges().bytes(), kernel.page_size()).get())
+                .cell_pages,
         }
     }
 
     /// Counts a block; returns none if it has no memory.
     fn count(&mut self, block: u64) -> Option<Result<BlockCounts, KernelError>> {
         let first = self.kernel.block_pfns(block).start;
-        self.memory.ranges().mark_pages(first, self.kernel.page_size().shift(), false, &mut self.exists);
+        self.memory.ranges().mark_pages(first, self.kernel.page_size(), false, &mut self.exists);
         if self.exists.iter().all(|word| *word == 0) {
             return None;
         }
         Some(self.count_existing(block, first))
     }
 
-    fn count_existing(&mut self, block: u64, first: u64) -> Result<BlockCounts, KernelError> {
+    fn count_existing(&mut self, block: u64, first: Pfn) -> Result<BlockCounts, KernelError> {
         let unreadable =
             |source: ReadError| KernelError::Read { what: "which pages are in the dump", source };
         self.memory
@@ -119,7 +121,7 @@ impl<'a> Worker<'a> {
             let class = self.classes[index];
             let number = class as usize;
             let stored = u64::from(bits::get(&self.stored, index));
-            let cell = (first + index as u64) / self.cell_pages;
+            let cell = (first.number() + index as u64) / self.cell_pages;
             part.cells.entry(cell).or_insert([0; PageClass::COUNT])[number] += 1;
             let mut place = None;
             if class != PageClass::Absent {

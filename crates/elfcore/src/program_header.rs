@@ -1,6 +1,7 @@
 use object::elf::{self, ProgramFlags, ProgramHeader64, ProgramType};
 use object::pod::bytes_of;
 use object::{LittleEndian, U32, U64};
+use pagehaul_machine::KernelMapping;
 
 use crate::PROGRAM_HEADER;
 
@@ -49,17 +50,17 @@ impl ProgramHeader {
         Self { kind: PT_LOAD, flags, offset, paddr, file_size, memory_size, ..Self::default() }
     }
 
-    /// Returns the part of a PT_LOAD at `size` bytes of physical memory from `paddr`, with `vaddr` as the virtual address
-    /// of `paddr`. None if it has no byte there.
+    /// Returns the part of a PT_LOAD that `mapping` maps, at its virtual address. None if it has no byte there.
     ///
     /// Vmcores describe the kernel image twice: as a part of the direct map, and where the kernel text is mapped.
-    pub fn mapped_at(&self, vaddr: u64, paddr: u64, size: u64) -> Option<Self> {
+    pub fn mapped_at(&self, mapping: &KernelMapping) -> Option<Self> {
+        let paddr = mapping.paddr.get();
         let start = self.paddr.max(paddr);
-        let end = self.paddr.saturating_add(self.memory_size).min(paddr.saturating_add(size));
+        let end = self.paddr.saturating_add(self.memory_size).min(paddr.saturating_add(mapping.size));
         let skipped = start - self.paddr;
         (start < end).then(|| Self {
             offset: self.offset + skipped,
-            vaddr: vaddr.wrapping_add(start - paddr),
+            vaddr: start.wrapping_add(mapping.offset()),
             paddr: start,
             file_size: self.file_size.saturating_sub(skipped).min(end - start),
             memory_size: end - start,
@@ -88,19 +89,25 @@ impl ProgramHeader {
 
 #[cfg(test)]
 mod tests {
+    use pagehaul_machine::{PhysAddr, VirtAddr};
+
     use super::*;
+
+    fn mapping(vaddr: u64, paddr: u64, size: u64) -> KernelMapping {
+        KernelMapping { vaddr: VirtAddr::new(vaddr), paddr: PhysAddr::new(paddr), size }
+    }
 
     #[test]
     fn a_part_keeps_the_hole_at_the_end() {
         let load = ProgramHeader::load(0x1000, 0x4000, 0x100, 0x2000);
-        let part = load.mapped_at(0xf000, 0x2000, 0x2000).unwrap();
+        let part = load.mapped_at(&mapping(0xf000, 0x2000, 0x2000)).unwrap();
         assert_eq!((part.paddr, part.memory_size), (0x2000, 0x2000));
         assert_eq!((part.offset, part.file_size, part.vaddr), (0x1100, 0x1000, 0xf000));
-        let part = load.mapped_at(0xf000, 0x4000, u64::MAX).unwrap();
+        let part = load.mapped_at(&mapping(0xf000, 0x4000, u64::MAX)).unwrap();
         assert_eq!((part.paddr, part.memory_size, part.file_size, part.vaddr), (0x4000, 0x1000, 0, 0xf000));
-        let direct = load.mapped_at(0xffff_8880_0000_0000, 0, u64::MAX).unwrap();
+        let direct = load.mapped_at(&mapping(0xffff_8880_0000_0000, 0, u64::MAX)).unwrap();
         assert_eq!(direct, ProgramHeader { vaddr: 0xffff_8880_0000_1000, ..load });
-        assert_eq!(load.mapped_at(0, 0x5000, 0x1000), None);
-        assert_eq!(load.mapped_at(0, 0, 0x1000), None);
+        assert_eq!(load.mapped_at(&mapping(0, 0x5000, 0x1000)), None);
+        assert_eq!(load.mapped_at(&mapping(0, 0, 0x1000)), None);
     }
 }

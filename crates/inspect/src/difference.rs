@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::memory::is_kib;
+use crate::memory::counter_bytes;
 use crate::{Report, StackGroup};
 
 /// A number that changed.
@@ -94,21 +94,18 @@ fn states(report: &Report) -> Rows {
 }
 
 fn memory(report: &Report) -> Rows {
+    let size = report.system.page_size;
     let mut rows: Rows = Vec::new();
     for zone in &report.memory.zones {
         for (name, pages) in [("free", zone.free), ("per-CPU lists", zone.per_cpu), ("managed", zone.managed)]
         {
-            rows.push((format!("node {} {} {name}", zone.node, zone.name), report.system.bytes(pages)));
+            rows.push((format!("node {} {} {name}", zone.node, zone.name), pages.bytes(size)));
         }
     }
-    rows.extend(report.memory.counters.iter().map(|(name, value)| {
-        let bytes = match is_kib(name) {
-            true => value.saturating_mul(1024),
-            false => report.system.bytes(*value),
-        };
-        ((*name).to_owned(), bytes)
-    }));
-    rows.extend(report.memory.swap.map(|(_, free)| ("swap free".to_owned(), report.system.bytes(free))));
+    rows.extend(
+        report.memory.counters.iter().map(|counter| (counter.0.to_owned(), counter_bytes(*counter, size))),
+    );
+    rows.extend(report.memory.swap.map(|(_, free)| ("swap free".to_owned(), free.bytes(size))));
     rows
 }
 
@@ -118,8 +115,8 @@ fn slab(report: &Report) -> Rows {
 
 fn vmalloc(report: &Report) -> Rows {
     let Some(vmalloc) = &report.vmalloc else { return Vec::new() };
-    let backlog =
-        vmalloc.backlog_pages.map(|pages| ("freed but not purged".to_owned(), report.system.bytes(pages)));
+    let size = report.system.page_size;
+    let backlog = vmalloc.backlog_pages.map(|pages| ("freed but not purged".to_owned(), pages.bytes(size)));
     vmalloc.callers.iter().map(|caller| (caller.caller.clone(), caller.bytes)).chain(backlog).collect()
 }
 

@@ -40,7 +40,7 @@ pub use difference::{Change, Difference, Sides, difference};
 pub use hex::Hex;
 pub use locks::{Held, Locks, Wait, locks};
 pub use machine::{Machine, OpenError};
-pub use memory::{Memory, Process, Zone, is_kib, memory};
+pub use memory::{Counter, Memory, Process, Zone, is_kib, memory};
 pub use modules::Module;
 pub use net::{Backlog, Net, NetDevice, TransmitQueue};
 pub use per_cpu_lists::{PerCpuFree, per_cpu_free};

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use pagehaul_btf::{Fault, Object};
+use pagehaul_machine::{PageCount, PageSize};
 use serde::Serialize;
 
 use crate::crash_notes::until_crash;
@@ -25,13 +26,13 @@ pub struct Zone {
     /// Name.
     pub name: String,
     /// Pages that the allocator manages.
-    pub managed: u64,
+    pub managed: PageCount,
     /// Free pages, without those on per-CPU lists.
-    pub free: u64,
+    pub free: PageCount,
     /// Free pages on per-CPU lists, which no counter of `free` has.
-    pub per_cpu: u64,
+    pub per_cpu: PageCount,
     /// Watermarks: min, low, high.
-    pub watermarks: [u64; 3],
+    pub watermarks: [PageCount; 3],
     /// Free blocks of each order.
     pub orders: Vec<u64>,
 }
@@ -44,18 +45,18 @@ pub struct Process {
     /// Name.
     pub comm: String,
     /// Anonymous pages.
-    pub anon: u64,
+    pub anon: PageCount,
     /// Pages of files.
-    pub file: u64,
+    pub file: PageCount,
     /// Pages of shared memory.
-    pub shmem: u64,
+    pub shmem: PageCount,
     /// Pages in swap.
-    pub swap: u64,
+    pub swap: PageCount,
 }
 
 impl Process {
     /// Returns the resident pages.
-    pub fn rss(&self) -> u64 {
+    pub fn rss(&self) -> PageCount {
         self.anon + self.file + self.shmem
     }
 }
@@ -67,13 +68,13 @@ pub struct Memory {
     pub zones: Vec<Zone>,
     /// Counters that the kernel has, by the names of `/proc/vmstat`, with the per-CPU parts: pages, or KiB where the name
     /// [says so](is_kib).
-    pub counters: Vec<(&'static str, u64)>,
+    pub counters: Vec<Counter>,
     /// Managed pages that no counter explains: allocated by drivers and the kernel itself.
     pub unaccounted: Option<i64>,
     /// Highest number of times in a row that kswapd of a node failed to free anything; at 16 it gives up.
     pub kswapd_failures: u64,
     /// Swap: total and free pages.
-    pub swap: Option<(u64, u64)>,
+    pub swap: Option<(PageCount, PageCount)>,
     /// Tasks that reclaim memory, kswapd among them.
     pub reclaimers: Vec<String>,
     /// The largest processes by resident pages.
@@ -83,14 +84,16 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns a counter.
-    pub fn counter(&self, name: &str) -> Option<u64> {
-        self.counters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    /// Returns a counter of pages.
+    pub fn counter(&self, name: &str) -> Option<PageCount> {
+        let (_, count) = self.counters.iter().find(|(known, _)| *known == name && !is_kib(known))?;
+        Some(PageCount::new(*count))
     }
 
     /// Returns managed and free pages of all zones.
-    pub fn total(&self) -> (u64, u64) {
-        self.zones.iter().fold((0, 0), |(managed, free), zone| (managed + zone.managed, free + zone.free))
+    pub fn total(&self) -> (PageCount, PageCount) {
+        let none = (PageCount::ZERO, PageCount::ZERO);
+        self.zones.iter().fold(none, |(managed, free), zone| (managed + zone.managed, free + zone.free))
     }
 }
 
@@ -117,7 +120,15 @@ const COUNTERS: [(&str, &str); 18] = [
     ("NR_VMALLOC", "nr_vmalloc"),
 ];
 
-/// Whether a counter of `/proc/vmstat` counts KiB in place of pages.
+/// A counter by its name in `/proc/vmstat`.
+pub type Counter = (&'static str, u64);
+
+/// Returns the bytes that a counter counts.
+pub(crate) fn counter_bytes((name, count): Counter, size: PageSize) -> u64 {
+    if is_kib(name) { count.saturating_mul(1024) } else { PageCount::new(count).bytes(size) }
+}
+
+/// Returns whether a counter of `/proc/vmstat` counts KiB in place of pages.
 pub fn is_kib(counter: &str) -> bool {
     counter.ends_with("_kb")
 }
@@ -166,17 +177,18 @@ pub(crate) fn nodes<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fau
 fn zones(machine: &Machine<'_>, number: u64, node: &Object<'_>, found: &mut Vec<Zone>) -> Result<(), Fault> {
     let free_item = machine.space().btf().enumerator("NR_FREE_PAGES").unwrap_or(0) as u64;
     for zone in zones_of(node)? {
-        let managed = zone.number("managed_pages")?;
-        let mut watermarks = [0; 3];
+        let managed = PageCount::new(zone.number("managed_pages")?);
+        let mut watermarks = [PageCount::ZERO; 3];
         // a921444382b4 (5.0) renamed watermark.
         let marks = zone.any(&["_watermark", "watermark"])?;
         for (at, mark) in watermarks.iter_mut().enumerate() {
-            *mark = marks.index(at as u64)?.unsigned()?;
+            *mark = PageCount::new(marks.index(at as u64)?.unsigned()?);
         }
         let areas = zone.get("free_area")?;
         let orders = (0..areas.len().min(32)).map(|order| areas.index(order)?.number("nr_free"));
         let (per_cpu, diff) = per_cpu_counts(machine, &zone, free_item);
         let free = zone.get("vm_stat")?.index(free_item)?.signed()?.saturating_add(diff).max(0) as u64;
+        let (free, per_cpu) = (PageCount::new(free), PageCount::new(per_cpu));
         found.push(Zone {
             node: number,
             name: zone.get("name")?.text()?,
@@ -273,10 +285,10 @@ fn counters(machine: &Machine<'_>, nodes: &[Object<'_>]) -> Vec<(&'static str, u
     found
 }
 
-fn swap(machine: &Machine<'_>) -> Result<(u64, u64), Fault> {
+fn swap(machine: &Machine<'_>) -> Result<(PageCount, PageCount), Fault> {
     let total = machine.u64("total_swap_pages")?;
     let free = machine.u64("nr_swap_pages")? as i64;
-    Ok((total, free.max(0) as u64))
+    Ok((PageCount::new(total), PageCount::new(free.max(0) as u64)))
 }
 
 fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault> {
@@ -324,7 +336,7 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
     let mut found: Vec<Process> = Vec::new();
     for (sum, task) in candidates {
         let smallest = found.last().filter(|_| found.len() == LARGEST);
-        if smallest.is_some_and(|smallest| smallest.rss() > (sum + error) as u64) {
+        if smallest.is_some_and(|smallest| smallest.rss().get() > (sum + error) as u64) {
             break;
         }
         let counters = counters(task.mm.0)?;
@@ -336,7 +348,7 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
             let part = parts.get(&(task.mm.0, index)).copied().unwrap_or(0);
             Ok(value.saturating_add(part).clamp(0, MOST_PAGES) as u64)
         };
-        let [anon, file, shmem, swap] = indices.map(|index| count(index).unwrap_or(0));
+        let [anon, file, shmem, swap] = indices.map(|index| PageCount::new(count(index).unwrap_or(0)));
         found.push(Process { pid: task.tgid, comm: task.comm.clone(), anon, file, shmem, swap });
         found.sort_by(|a, b| b.rss().cmp(&a.rss()).then(a.pid.cmp(&b.pid)));
         found.truncate(LARGEST);
@@ -347,7 +359,7 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
 /// Managed pages less everything that is counted.
 fn unaccounted(machine: &Machine<'_>, memory: &Memory) -> Option<i64> {
     let (managed, free) = memory.total();
-    let per_cpu: u64 = memory.zones.iter().map(|zone| zone.per_cpu).sum();
+    let per_cpu: PageCount = memory.zones.iter().map(|zone| zone.per_cpu).sum();
     let counted = [
         "nr_inactive_anon",
         "nr_active_anon",
@@ -361,22 +373,22 @@ fn unaccounted(machine: &Machine<'_>, memory: &Memory) -> Option<i64> {
         "nr_page_table_pages",
         "nr_vmalloc",
     ];
-    let known: Option<u64> = counted.iter().map(|name| memory.counter(name)).sum();
+    let known: Option<PageCount> = counted.iter().map(|name| memory.counter(name)).sum();
     // Kernel stacks are in the vmalloc space since 4.9, and counted there.
-    let known = known? + free + per_cpu + hugetlb(machine).unwrap_or(0);
-    Some(managed as i64 - known as i64)
+    let known = known? + free + per_cpu + hugetlb(machine).unwrap_or_default();
+    Some((managed.get() as i64).saturating_sub(known.get() as i64))
 }
 
 /// Pages in the pools of HugeTLB.
-fn hugetlb(machine: &Machine<'_>) -> Result<u64, Fault> {
+fn hugetlb(machine: &Machine<'_>) -> Result<PageCount, Fault> {
     let states = machine.symbol("hstates")?;
     let count = u64::from(machine.u32("hugetlb_max_hstate")?).min(8);
     let size = machine.space().size_of("hstate")?;
-    let mut pages = 0;
+    let mut pages = PageCount::ZERO;
     for index in 0..count {
         let state = machine.space().object(states.wrapping_add(index * size), "hstate")?;
         let order = state.number("order")?.min(32);
-        pages += state.number("nr_huge_pages")? << order;
+        pages += PageCount::new(state.number("nr_huge_pages")?.saturating_mul(1 << order));
     }
     Ok(pages)
 }

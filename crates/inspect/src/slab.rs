@@ -1,6 +1,7 @@
 //! Slab caches (SLUB).
 
 use pagehaul_btf::{Fault, Object};
+use pagehaul_machine::PageCount;
 use serde::Serialize;
 
 use crate::Machine;
@@ -61,6 +62,6 @@ fn cache(machine: &Machine<'_>, object: &Object<'_>, nodes: u64) -> Result<Cache
         object_size: object.number("object_size")?,
         objects,
         slabs,
-        bytes: machine.page_size().bytes_of(slabs.saturating_mul(1 << order.min(16))),
+        bytes: PageCount::new(slabs.saturating_mul(1 << order.min(16))).bytes(machine.page_size()),
     })
 }

@@ -1,6 +1,7 @@
 //! The machine as a whole.
 
 use pagehaul_btf::Fault;
+use pagehaul_machine::PageSize;
 use serde::Serialize;
 
 use crate::Machine;
@@ -61,7 +62,7 @@ pub struct System {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<[f64; 3]>,
     /// Bytes of a page. All numbers of pages in the report count such pages.
-    pub page_size: u64,
+    pub page_size: PageSize,
     /// CPUs that ran until the crash.
     pub cpus: usize,
     /// The kernel's command line.
@@ -69,13 +70,6 @@ pub struct System {
     pub command_line: Option<String>,
     /// Taints.
     pub taints: Vec<Taint>,
-}
-
-impl System {
-    /// Returns the bytes of `pages` pages.
-    pub fn bytes(&self, pages: u64) -> u64 {
-        pages.saturating_mul(self.page_size)
-    }
 }
 
 /// Reads facts of the whole machine. Those that cannot be read are skipped.
@@ -101,7 +95,7 @@ pub fn system(machine: &Machine<'_>) -> System {
         crash_time: machine.kernel().crash_time(),
         uptime: scheduler_clock(machine).ok().map(|clock| clock as f64 / 1e9),
         load: load().ok(),
-        page_size: machine.page_size().bytes() as u64,
+        page_size: machine.page_size(),
         cpus: until_crash(machine).map_or(0, |cpus| cpus.len()),
         command_line: command_line().ok(),
         taints: taints(machine.u64("tainted_mask").unwrap_or(0)),

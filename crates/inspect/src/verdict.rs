@@ -1,6 +1,7 @@
 //! The verdict: at most five findings, the weightiest first, each with its evidence and what to look at next.
 
 use pagehaul_facts::Kind;
+use pagehaul_machine::PageCount;
 use pagehaul_present::number::{bytes, counted};
 use serde::Serialize;
 
@@ -163,11 +164,11 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Kind::OomPanic => {
             let (managed, free) = facts.memory.total();
-            let [managed, free] = [managed, free].map(|pages| bytes(facts.system.bytes(pages)));
+            let [managed, free] = [managed, free].map(|pages| bytes(pages.bytes(facts.system.page_size)));
             let kills = counted(death.oom_kills as u64, "OOM kill");
             evidence.push(format!("{free} of {managed} free, {kills} in the log"));
             if let Some(largest) = facts.memory.processes.first() {
-                let size = bytes(facts.system.bytes(largest.rss()));
+                let size = bytes(largest.rss().bytes(facts.system.page_size));
                 evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
             }
             ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory".to_owned())
@@ -297,7 +298,7 @@ fn suspended(facts: &Facts<'_>) -> Option<Finding> {
 fn backlog(facts: &Facts<'_>) -> Option<Finding> {
     const STEP: u64 = 32 << 20;
     let pages = facts.vmalloc?.backlog_pages?;
-    let backlog = facts.system.bytes(pages);
+    let backlog = pages.bytes(facts.system.page_size);
     let most = u64::from((facts.system.cpus as u64).checked_ilog2()? + 1) * STEP;
     let mib = |bytes: u64| bytes >> 20;
     (backlog > most).then(|| {
@@ -309,7 +310,8 @@ fn backlog(facts: &Facts<'_>) -> Option<Finding> {
                 mib(most)
             ),
             vec![format!(
-                "vmap_lazy_nr {pages} pages: purges do not keep up, and all CPUs pay for their TLB flushes"
+                "vmap_lazy_nr {} pages: purges do not keep up, and all CPUs pay for their TLB flushes",
+                pages.get()
             )],
             "pagehaul triage DUMP --section memory",
         )
@@ -326,10 +328,11 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let (managed, _) = memory.total();
-    let file: u64 =
+    let file: PageCount =
         ["nr_active_file", "nr_inactive_file"].iter().filter_map(|name| memory.counter(name)).sum();
-    let anon: u64 =
+    let anon: PageCount =
         ["nr_active_anon", "nr_inactive_anon"].iter().filter_map(|name| memory.counter(name)).sum();
+    let percent = |part: PageCount| part.get().saturating_mul(100) / managed.get().max(1);
     let kswapd =
         if reclaimers.iter().any(|name| name.starts_with("kswapd")) { ", kswapd among them" } else { "" };
     Some(finding(
@@ -337,8 +340,8 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
         format!(
             "{} tasks reclaim memory{kswapd}: {} % of memory is file pages, {} % is anonymous",
             reclaimers.len(),
-            100 * file / managed.max(1),
-            100 * anon / managed.max(1)
+            percent(file),
+            percent(anon)
         ),
         vec![
             format!("in reclaim: {}", reclaimers.iter().take(8).cloned().collect::<Vec<_>>().join(", ")),
@@ -346,8 +349,8 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
                 "node {} {}: {} free, low watermark {}",
                 low.node,
                 low.name,
-                bytes(facts.system.bytes(low.free)),
-                bytes(facts.system.bytes(low.watermarks[1]))
+                bytes(low.free.bytes(facts.system.page_size)),
+                bytes(low.watermarks[1].bytes(facts.system.page_size))
             ),
         ],
         "pagehaul triage DUMP --section memory",
@@ -362,7 +365,8 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
         .iter()
         .filter(|zone| zone.free < zone.watermarks[0])
         .map(|zone| {
-            let [free, min] = [zone.free, zone.watermarks[0]].map(|pages| bytes(facts.system.bytes(pages)));
+            let [free, min] =
+                [zone.free, zone.watermarks[0]].map(|pages| bytes(pages.bytes(facts.system.page_size)));
             format!("node {} {}: {free} free, min watermark {min}", zone.node, zone.name)
         })
         .collect();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use pagehaul_btf::Fault;
+use pagehaul_machine::PageCount;
 use serde::Serialize;
 
 use crate::Machine;
@@ -30,7 +31,7 @@ pub struct Vmalloc {
     pub bytes: u64,
     /// Pages of areas that are freed but not purged (`vmap_lazy_nr`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub backlog_pages: Option<u64>,
+    pub backlog_pages: Option<PageCount>,
     /// Callers, the largest first.
     pub callers: Vec<VmallocCaller>,
     /// Why some may be missing.
@@ -74,7 +75,7 @@ pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
             *entry = (entry.0 + 1, entry.1.saturating_add(bytes));
         }
     }
-    result.backlog_pages = machine.u64("vmap_lazy_nr").ok();
+    result.backlog_pages = machine.u64("vmap_lazy_nr").ok().map(PageCount::new);
     let mut by_name: HashMap<String, (u64, u64)> = HashMap::new();
     for (address, (areas, bytes)) in callers {
         let name = match machine.symbols().name(address) {

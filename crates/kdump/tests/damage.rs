@@ -8,6 +8,7 @@ use common::{PAGE, Spec, downgrade, mixed, noise, open, page};
 use pagehaul_codec::Codec;
 use pagehaul_kdump::PageDesc;
 use pagehaul_kdump::format::{DiskDumpHeader, KdumpSubHeader, flags};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{OpenError, PageState, PhysMemory, ReadError};
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
@@ -225,7 +226,7 @@ proptest! {
         let _ = dump.census();
         let _ = dump.eraseinfo();
         let mut marked = [0; 8];
-        let _ = dump.mark_stored(3, &mut marked);
+        let _ = dump.mark_stored(PhysAddr::of_4k_page(3), &mut marked);
         let mut view = dump.view();
         for pfn in 0..310 {
             let Ok(found) = view.window(pfn << 12, PAGE) else { continue };

@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use pagehaul_elfcore::notes;
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SIZE, PageState, PhysMemory, bits};
 use pagehaul_synth::Foreign;
 
@@ -33,10 +34,10 @@ fn every_layout_reads_page_by_page() {
         let per_page = (machine.page_size / PAGE_SIZE) as u64;
         let mut marked = vec![0; 0x180 * per_page as usize / 64];
         // From a page that is none of the larger ones' first.
-        dump.mark_stored(3, &mut marked).unwrap();
+        dump.mark_stored(PhysAddr::of_4k_page(3), &mut marked).unwrap();
         for small in 0..0x180 * per_page {
             let (pfn, part) = (small / per_page, (small % per_page) as usize * PAGE_SIZE);
-            let state = match view.page(small, &mut scratch) {
+            let state = match view.page(PhysAddr::of_4k_page(small), &mut scratch) {
                 Ok(page) => {
                     assert_eq!(page[..], pages[&pfn][part..part + PAGE_SIZE], "{machine:?}: {pfn:#x}");
                     PageState::Present

@@ -6,6 +6,7 @@ use common::{MemFile, PAGE, Spec, downgrade, mixed, noise, open, page};
 use pagehaul_codec::Codec;
 use pagehaul_elfcore::notes;
 use pagehaul_kdump::{Census, KdumpFile, STATUS_OFFSET};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PhysMemory, ReadError, bits};
 use proptest::prelude::*;
 
@@ -121,7 +122,7 @@ fn a_part_of_a_split_dump_has_its_own_pages_only() {
             assert_eq!(dump.info().split, Some(split.clone()));
             assert_same(&dump, &spec);
             let mut marked = vec![0; 40_000usize.div_ceil(64)];
-            dump.mark_stored(0, &mut marked).unwrap();
+            dump.mark_stored(PhysAddr::of_4k_page(0), &mut marked).unwrap();
             assert_eq!(bits::count(&marked), dump.info().dumped_pages);
         }
     }
@@ -144,11 +145,11 @@ fn the_incomplete_flag_is_one_small_write_away() {
 fn phys_base_tells_where_the_kernel_is() {
     let mut bytes = Spec::new(8).build();
     let mapping = open(bytes.clone()).unwrap().kernel_mapping().unwrap();
-    assert_eq!((mapping.vaddr, mapping.paddr), (0xffff_ffff_8000_0000, 0x100_0000));
+    assert_eq!((mapping.vaddr.get(), mapping.paddr.get()), (0xffff_ffff_8000_0000, 0x100_0000));
     // Virtual addresses moved further by KASLR than physical ones.
     bytes[PAGE..PAGE + 8].copy_from_slice(&(-0x200_0000i64).to_le_bytes());
     let mapping = open(bytes).unwrap().kernel_mapping().unwrap();
-    assert_eq!((mapping.vaddr, mapping.paddr), (0xffff_ffff_8200_0000, 0));
+    assert_eq!((mapping.vaddr.get(), mapping.paddr.get()), (0xffff_ffff_8200_0000, 0));
 }
 
 #[test]
@@ -189,7 +190,7 @@ proptest! {
             prop_assert_eq!(dump.ranges().find(pfn << 12).is_some(), exists(pfn));
         }
         let mut marked = [!0; 100];
-        dump.mark_stored(first, &mut marked).unwrap();
+        dump.mark_stored(PhysAddr::of_4k_page(first), &mut marked).unwrap();
         let expected: Vec<u64> = pfns.range(first..first + 6400).copied().collect();
         prop_assert_eq!(bits::ones(&marked).map(|bit| first + bit as u64).collect::<Vec<_>>(), expected);
     }

@@ -4,6 +4,7 @@ mod common;
 
 use common::{PAGE, Spec, mixed, open};
 use pagehaul_kdump::{KdumpFile, PageDesc, SplitError, SplitSet};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PageState, PhysMemory, bits};
 
 const PARTS: [std::ops::Range<u64>; 3] = [0..0x300, 0x300..0x500, 0x500..40_000];
@@ -15,7 +16,7 @@ fn part(spec: &Spec, pfns: std::ops::Range<u64>) -> KdumpFile {
 fn states(spec: &Spec, set: &SplitSet, given: impl Fn(u64) -> bool) {
     let mut view = set.view();
     let mut marked = vec![0; 40_000usize.div_ceil(64)];
-    set.mark_stored(0, &mut marked).unwrap();
+    set.mark_stored(PhysAddr::of_4k_page(0), &mut marked).unwrap();
     for pfn in 0..40_000 {
         let dumped = spec.pages.get(&pfn);
         let expected = match dumped {
@@ -104,7 +105,7 @@ fn check_unfinished(spec: &Spec, set: &SplitSet, has: impl Fn(u64) -> bool) {
     assert!(set.faults().iter().all(|fault| fault.contains("marked incomplete")), "{:?}", set.faults());
     let (mut view, mut copy) = (set.view(), [0; PAGE]);
     for (&pfn, (_, contents)) in &spec.pages {
-        let copied = view.copy_page(pfn, &mut copy).map(|()| copy.to_vec());
+        let copied = view.copy_page(PhysAddr::of_4k_page(pfn), &mut copy).map(|()| copy.to_vec());
         let shown = view.window(pfn << 12, PAGE).map(<[u8]>::to_vec);
         for found in [copied, shown] {
             match found {

@@ -5,6 +5,7 @@ use std::io::Write;
 use pagehaul_elfcore::notes;
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::KdumpFile;
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError, bits};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Records, flatten};
@@ -34,7 +35,7 @@ fn check(image: &Image, dump: &KdumpFile, kept: &[u64]) {
     let mut scratch = [0; PAGE_SIZE];
     let mut expected = kept.iter().peekable();
     for pfn in image.pfns() {
-        match view.page(pfn, &mut scratch) {
+        match view.page(PhysAddr::of_4k_page(pfn), &mut scratch) {
             Ok(page) => {
                 assert_eq!(expected.next(), Some(&pfn));
                 assert!(page == &image.page(pfn), "PFN {pfn:#x}");
@@ -49,10 +50,13 @@ fn check(image: &Image, dump: &KdumpFile, kept: &[u64]) {
     }
     assert_eq!(expected.next(), None);
     for pfn in [0, 0x7000, 0xff_ffff] {
-        assert!(matches!(view.page(pfn, &mut scratch), Err(ReadError::NotPresent { .. })), "PFN {pfn:#x}");
+        assert!(
+            matches!(view.page(PhysAddr::of_4k_page(pfn), &mut scratch), Err(ReadError::NotPresent { .. })),
+            "PFN {pfn:#x}"
+        );
     }
     let mut stored = vec![0; 0x9900 / 64];
-    dump.mark_stored(0, &mut stored).unwrap();
+    dump.mark_stored(PhysAddr::of_4k_page(0), &mut stored).unwrap();
     assert!(bits::ones(&stored).map(|pfn| pfn as u64).eq(kept.iter().copied()));
     assert_eq!(dump.ranges().bytes(), image.pfns().len() as u64 * PAGE_SIZE as u64);
 }
@@ -128,7 +132,7 @@ fn an_incomplete_dump_says_so_and_gives_what_it_has() {
     let mut view = dump.view();
     let mut scratch = [0; PAGE_SIZE];
     for (index, &pfn) in all.iter().enumerate() {
-        match view.page(pfn, &mut scratch) {
+        match view.page(PhysAddr::of_4k_page(pfn), &mut scratch) {
             Ok(page) => assert!(index < 1000 && page == &image.page(pfn), "PFN {pfn:#x}"),
             Err(error) => assert!(index >= 1000, "PFN {pfn:#x}: {error}"),
         }
@@ -147,7 +151,10 @@ fn a_dump_with_high_memory() {
     let dump = open(&image.kdump().level(8).bytes());
     let mut view = dump.view();
     let mut scratch = [0; PAGE_SIZE];
-    assert!(matches!(view.page(0x5000_0001, &mut scratch), Err(ReadError::NotInDump { .. })));
-    assert!(view.page(0x5000_0002, &mut scratch).unwrap() == &image.page(0x5000_0002));
+    assert!(matches!(
+        view.page(PhysAddr::of_4k_page(0x5000_0001), &mut scratch),
+        Err(ReadError::NotInDump { .. })
+    ));
+    assert!(view.page(PhysAddr::of_4k_page(0x5000_0002), &mut scratch).unwrap() == &image.page(0x5000_0002));
     assert_eq!(dump.ranges().end(), 0x500_0100_0000);
 }

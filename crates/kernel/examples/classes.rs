@@ -31,11 +31,12 @@ fn show(path: &Path) -> Result<(), Box<dyn Error>> {
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
     let mut there = vec![0; classes.len() / 64];
     let mut pages = [0u64; PageClass::COUNT];
-    for block in 0..kernel.blocks(memory.ranges().end().div_ceil(4096)) {
+    for block in 0..kernel.blocks(memory.ranges().end_pfn(kernel.page_size())) {
         if let Some(inconsistency) = scanner.scan(block, &mut classes)?.inconsistency {
             println!("  page {:#x}: {}", inconsistency.pfn, inconsistency.what);
         }
-        memory.mark_stored(kernel.block_pfns(block).start, &mut there)?;
+        let first = kernel.block_pfns(block).start;
+        memory.mark_stored_pages(kernel.page_size(), first, &mut there, &mut Vec::new())?;
         for page in bits::ones(&there) {
             pages[classes[page] as usize] += 1;
         }

@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Every thread scans all blocks, beginning at another one. Nanoseconds per page of one thread.
 fn round(kernel: &Kernel, memory: &dyn PhysMemory, threads: usize, way: Way) -> Result<f64, Box<dyn Error>> {
-    let blocks = kernel.blocks(memory.ranges().end().div_ceil(4096));
+    let blocks = kernel.blocks(memory.ranges().end_pfn(kernel.page_size()));
     let counters = Counters::default();
     let barrier = Barrier::new(threads + 1);
     let pages_per_block = kernel.pages_per_block();

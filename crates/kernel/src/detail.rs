@@ -93,7 +93,7 @@ impl Kernel {
         out.orders.resize(classes.len(), NONE);
         let map = self.sections().map(self.space().translator(), view, block, size as u64);
         let Ok(Some(map)) = map else { return };
-        let first_pfn = self.block_pfns(block).start;
+        let first_pfn = self.block_pfns(block).start.number();
         // As many as fit a page, and the one after: the second struct page of a compound page has its order.
         let batch = (4096 / size).max(1);
         let mut bytes = vec![0; (batch + 1) * size];

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pagehaul_machine::PageSize;
+use pagehaul_machine::{PageCount, PageSize, Pfn};
 use pagehaul_physmem::PhysMemory;
 
 use crate::rules::Rules;
@@ -71,15 +71,15 @@ impl Kernel {
         self.sections.pages() as usize
     }
 
-    /// Returns the number of blocks that cover the PFNs below `max_pfn`.
-    pub fn blocks(&self, max_pfn: u64) -> u64 {
-        max_pfn.div_ceil(self.sections.pages())
+    /// Returns the number of blocks that cover the pages below `end`.
+    pub fn blocks(&self, end: Pfn) -> u64 {
+        end.number().div_ceil(self.sections.pages())
     }
 
     /// Returns the PFNs of a block.
-    pub fn block_pfns(&self, block: u64) -> Range<u64> {
-        let first = block.saturating_mul(self.sections.pages());
-        first..first.saturating_add(self.sections.pages())
+    pub fn block_pfns(&self, block: u64) -> Range<Pfn> {
+        let first = Pfn::new(block.saturating_mul(self.sections.pages()));
+        first..first + PageCount::new(self.sections.pages())
     }
 
     /// Returns the classes that cannot be determined. Their pages are kept.

@@ -4,7 +4,7 @@ mod machine;
 
 use machine::{KernelMemory, machine};
 use pagehaul_kernel::{Kernel, KernelError, PageClass, PageScanner, TranslateError};
-use pagehaul_machine::KernelMapping;
+use pagehaul_machine::{KernelMapping, Pfn, PhysAddr, VirtAddr};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::{Era, Machine};
 
@@ -22,8 +22,8 @@ fn says_what_the_kernel_is() {
     assert_eq!(kernel.space().build_id(), Some("f7d846d4c163e61fd14ad203"));
     let load = (1 << 27) - 0x100_0000;
     assert_eq!((kernel.pages_per_block(), kernel.space().phys_base()), (32768, load));
-    assert_eq!((kernel.blocks(0), kernel.blocks(1), kernel.blocks(32769)), (0, 1, 2));
-    assert_eq!(kernel.block_pfns(2), 65536..98304);
+    assert_eq!([0, 1, 32769].map(|end| kernel.blocks(Pfn::new(end))), [0, 1, 2]);
+    assert_eq!(kernel.block_pfns(2), Pfn::new(65536)..Pfn::new(98304));
     assert!(kernel.undecidable().is_empty());
 }
 
@@ -181,7 +181,8 @@ fn old_kernels_do_not_say_where_they_are() {
     memory.put(names, &[0; 512]);
     let error = discover(&mut memory).unwrap_err().to_string();
     assert!(error.contains("no NUMBER(phys_base)"), "{error}");
-    memory.kernel_mapping = Some(KernelMapping { vaddr: text, paddr: load, size: 2 << 20 });
+    memory.kernel_mapping =
+        Some(KernelMapping { vaddr: VirtAddr::new(text), paddr: PhysAddr::new(load), size: 2 << 20 });
     let kernel = discover(&mut memory).unwrap();
     assert_eq!(kernel.space().phys_base(), base);
 }

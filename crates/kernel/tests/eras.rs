@@ -1,6 +1,7 @@
 //! Every era × every use of a page × every memory model, on machines made to order.
 
 use pagehaul_kernel::{DumpLevel, Kernel, PageClass, PageScanner};
+use pagehaul_machine::Pfn;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_synth::{Arm64, Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
@@ -34,7 +35,8 @@ fn scan(elf: &Elf, what: &str) -> Vec<PageClass> {
     let kernel = Kernel::discover(&memory).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let max_pfn = memory.ranges().end().div_ceil(kernel.page_size().bytes() as u64);
-    let mut classes = vec![PageClass::Absent; kernel.blocks(max_pfn) as usize * kernel.pages_per_block()];
+    let mut classes =
+        vec![PageClass::Absent; kernel.blocks(Pfn::new(max_pfn)) as usize * kernel.pages_per_block()];
     for (block, out) in classes.chunks_mut(kernel.pages_per_block()).enumerate() {
         let report = scanner.scan(block as u64, out).unwrap();
         assert_eq!(report.inconsistency, None, "{what}, block {block}");

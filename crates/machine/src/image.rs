@@ -1,14 +1,23 @@
 //! Where the kernel image lies in physical memory, as far as a source knows.
 
+use crate::{PhysAddr, VirtAddr};
+
 /// A range of physical memory at addresses of the kernel image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelMapping {
     /// First virtual address.
-    pub vaddr: u64,
+    pub vaddr: VirtAddr,
     /// First physical address.
-    pub paddr: u64,
+    pub paddr: PhysAddr,
     /// Bytes.
     pub size: u64,
+}
+
+impl KernelMapping {
+    /// Returns a virtual address less its physical address, modulo 2^64.
+    pub fn offset(&self) -> u64 {
+        self.vaddr.get().wrapping_sub(self.paddr.get())
+    }
 }
 
 /// The memory that an architecture searches where VMCOREINFO does not say where the image is.

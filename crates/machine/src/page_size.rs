@@ -8,6 +8,13 @@ pub struct PageSize {
     shift: u32,
 }
 
+impl serde::Serialize for PageSize {
+    /// Its bytes.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.bytes() as u64)
+    }
+}
+
 impl PageSize {
     /// 4 KiB, as on x86_64.
     pub const KIB_4: Self = Self { shift: SMALLEST };

@@ -1,16 +1,20 @@
 //! Units of memory. Each has its own type, so that a number of one kind does not pass for one of another.
 
 use std::fmt;
-use std::ops::{Add, AddAssign, Sub};
+use std::ops::{Add, AddAssign};
+
+use serde::Serialize;
 
 use crate::PageSize;
 
 /// Page frame number: the number of a page of the machine, which is as large as its [`PageSize`] says.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(transparent)]
 pub struct Pfn(u64);
 
 /// A number of pages of the machine.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(transparent)]
 pub struct PageCount(u64);
 
 /// A physical address.
@@ -90,14 +94,6 @@ impl AddAssign for PageCount {
     }
 }
 
-impl Sub for PageCount {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
 impl std::iter::Sum for PageCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::ZERO, Add::add)
@@ -113,6 +109,11 @@ impl PhysAddr {
     /// Returns the address as a number.
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// Returns the address of the 4 KiB with this number, in the units in which sources know what they hold.
+    pub const fn of_4k_page(number: u64) -> Self {
+        Pfn(number).start(PageSize::KIB_4)
     }
 
     /// Returns the page that it is in.

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use pagehaul_elfcore::{ProgramHeader, VmcoreHead};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -60,7 +61,7 @@ impl<'a> CoreFile<'a> {
             let pfns = range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE);
             let size = range.end - range.start;
             let load = ProgramHeader::load(range.start, size, at + range.start % PAGE, size);
-            loads.extend(text.and_then(|text| load.mapped_at(text.vaddr, text.paddr, text.size)));
+            loads.extend(text.and_then(|text| load.mapped_at(&text)));
             let vaddr = direct_map.map_or(0, |start| start.wrapping_add(range.start));
             loads.push(ProgramHeader { vaddr, ..load });
             let extent = Extent { pfns, offset: at };
@@ -101,7 +102,7 @@ impl<'a> CoreFile<'a> {
         let mut pages = 0;
         for extent in &self.extents {
             for first in (extent.pfns.start..extent.pfns.end).step_by(words.len() * 64) {
-                self.memory.mark_stored(first, &mut words)?;
+                self.memory.mark_stored(PhysAddr::of_4k_page(first), &mut words)?;
                 let here = (extent.pfns.end - first).min(words.len() as u64 * 64) as usize;
                 bits::clear_range(&mut words, here, 512 * 64);
                 pages += bits::count(&words);
@@ -128,10 +129,10 @@ impl<'a> CoreFile<'a> {
             let skip = (within % PAGE) as usize;
             let part = &mut buf[done..wanted.min(done + PAGE_SIZE - skip)];
             let result = match <&mut PageBuf>::try_from(&mut *part).ok() {
-                Some(whole) => view.copy_page(pfn, whole),
-                None => {
-                    view.page(pfn, &mut scratch).map(|page| part.copy_from_slice(&page[skip..][..part.len()]))
-                }
+                Some(whole) => view.copy_page(PhysAddr::of_4k_page(pfn), whole),
+                None => view
+                    .page(PhysAddr::of_4k_page(pfn), &mut scratch)
+                    .map(|page| part.copy_from_slice(&page[skip..][..part.len()])),
             };
             match result {
                 Ok(()) => {}
@@ -159,7 +160,7 @@ impl<'a> CoreFile<'a> {
         let mut words = [0; 64];
         while let Some(extent) = self.extent_at(at) {
             let first = extent.pfns.start + (at - extent.offset) / PAGE;
-            self.memory.mark_stored(first, &mut words)?;
+            self.memory.mark_stored(PhysAddr::of_4k_page(first), &mut words)?;
             let room = (extent.pfns.end - first).min(words.len() as u64 * 64) as usize;
             match bits::next(&words, 0, wanted).filter(|page| *page < room) {
                 Some(0) => return Ok(Some(at)),

@@ -51,6 +51,16 @@ impl Setup {
         String::from_utf8(self.ends(arguments, 0).0).unwrap()
     }
 
+    /// Asserts that `verify` and `info` count this many pages of the machine.
+    fn counts(&self, name: &str, pages: usize) {
+        let json = |command| -> serde_json::Value {
+            serde_json::from_str(&self.text(&[command, "--json", name])).unwrap()
+        };
+        let (verified, described) = (json("verify"), json("info"));
+        assert_eq!(verified["page_size"], self.image.page_size(), "{name}");
+        assert_eq!((&verified["present"], &described["pages"]), (&pages.into(), &pages.into()), "{name}");
+    }
+
     /// Asserts that the file holds the pages `expected`, as they are in the machine, and no others.
     fn holds(&self, name: &str, expected: &[u64]) {
         let source = Source::open(&self.path(name), MapPolicy::default()).unwrap();
@@ -162,6 +172,9 @@ fn pages_that_are_ram_in_part() {
         setup.text(&["capture", "-q", "-d", "0", "-f", "elf", "vmcore", "elf"]);
         setup.text(&["convert", "-q", "-d", "31", "elf", "converted"]);
         setup.holds("converted", &setup.image.expected(30));
+        setup.counts("vmcore", setup.image.pfns().len());
+        setup.counts("dump", setup.image.pfns().len());
+        setup.counts("converted", setup.image.expected(30).len());
     }
 }
 

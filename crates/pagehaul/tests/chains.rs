@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE};
 use pagehaul_synth::{Content, Era, Image, Machine, Records, flatten};
 use pagehaul_vmcore::Source;
@@ -54,7 +55,7 @@ fn wrong(image: &Image, dump: &Path, kept: &[u64], more_may_be: bool) -> Vec<u64
     let source = Source::open(dump, MapPolicy::default()).unwrap();
     let mut view = source.memory().view();
     let mut page = [0; PAGE_SIZE];
-    let mut is_wrong = |pfn: &u64| match view.copy_page(*pfn, &mut page) {
+    let mut is_wrong = |pfn: &u64| match view.copy_page(PhysAddr::of_4k_page(*pfn), &mut page) {
         Ok(()) if kept.binary_search(pfn).is_ok() => page != image.page(*pfn),
         // An ELF file has no short holes: what its source excludes reads as zeros there.
         Ok(()) => !more_may_be || page != [0; PAGE_SIZE],

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_synth::{Content, Era, Image, Machine, Message};
 use server::{Response, Server};
 
@@ -65,7 +66,7 @@ impl Setup {
             .image
             .pfns()
             .into_iter()
-            .filter(|pfn| match view.page(*pfn, &mut scratch) {
+            .filter(|pfn| match view.page(PhysAddr::of_4k_page(*pfn), &mut scratch) {
                 Ok(page) => {
                     assert!(*page == self.image.page(*pfn), "{name}: PFN {pfn:#x} has other contents");
                     true

@@ -1,5 +1,7 @@
 use std::ops::Range;
 
+use pagehaul_machine::{PageSize, Pfn, PhysAddr};
+
 /// A range of physical memory and the location of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
@@ -87,6 +89,11 @@ impl RangeMap {
         self.pieces.last().map_or(0, |piece| piece.end)
     }
 
+    /// Returns the number of the first page of `size` after the last piece; 0 if there is none.
+    pub fn end_pfn(&self, size: PageSize) -> Pfn {
+        PhysAddr::new(self.end()).next_pfn(size)
+    }
+
     /// Returns the bytes in all pieces.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.end - piece.start).sum()
@@ -104,8 +111,8 @@ impl RangeMap {
     }
 
     /// Returns the pages, ascending, of which some bytes are stored and others were excluded.
-    pub fn partly_stored(&self, page_shift: u32) -> impl Iterator<Item = u64> + '_ {
-        let mut next = 0;
+    pub fn partly_stored(&self, size: PageSize) -> impl Iterator<Item = Pfn> + '_ {
+        let (mut next, page_shift) = (0, size.shift());
         self.pieces.iter().filter(|piece| piece.stored > 0).flat_map(move |piece| {
             let first = piece.start >> page_shift;
             let last = (piece.end - 1) >> page_shift;
@@ -115,13 +122,14 @@ impl RangeMap {
             };
             let found = [Some(first), (last > first).then_some(last)].map(|pfn| pfn.filter(partly));
             next = last + 1;
-            found.into_iter().flatten()
+            found.into_iter().flatten().map(Pfn::new)
         })
     }
 
-    /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page that a piece overlaps, even in part;
+    /// Sets in `bits` (bit *i* = PFN `first + i` of pages of `size`) every page that a piece overlaps, even in part;
     /// with `stored_only`, only pieces whose bytes are held. Other bits are cleared.
-    pub fn mark_pages(&self, first_pfn: u64, page_shift: u32, stored_only: bool, bits: &mut [u64]) {
+    pub fn mark_pages(&self, first: Pfn, size: PageSize, stored_only: bool, bits: &mut [u64]) {
+        let (first_pfn, page_shift) = (first.number(), size.shift());
         bits.fill(0);
         let count = bits.len() as u64 * 64;
         let from = first_pfn << page_shift;
@@ -237,7 +245,8 @@ mod tests {
             stored(0x20_0900, 0x20_3000, 0),
             excluded(0x20_3000, 0x20_4000),
         ]);
-        assert_eq!(map.partly_stored(12).collect::<Vec<_>>(), [0x101, 0x200]);
+        assert_eq!(map.partly_stored(PageSize::KIB_4).collect::<Vec<_>>(), [0x101, 0x200].map(Pfn::new));
+        assert_eq!(map.end_pfn(PageSize::KIB_4), Pfn::new(0x204));
         assert!(!map.divides(0x10_0000..0x10_1000) && map.divides(0x10_1000..0x10_2000));
         assert!(map.divides(0x9f000..0xa0000) && map.divides(0xa0000..0xa1000));
     }
@@ -246,9 +255,9 @@ mod tests {
     fn fractional_pages_are_marked() {
         let map = RangeMap::new([stored(0x1000, 0x9f800, 0), stored(0x100800, 0x102000, 0x100000)]);
         let mut bits = [0; 5];
-        map.mark_pages(0, 12, true, &mut bits);
+        map.mark_pages(Pfn::new(0), PageSize::KIB_4, true, &mut bits);
         assert_eq!(crate::bits::runs(&bits).collect::<Vec<_>>(), [1..0xa0, 0x100..0x102]);
-        map.mark_pages(0x80, 12, true, &mut bits);
+        map.mark_pages(Pfn::new(0x80), PageSize::KIB_4, true, &mut bits);
         assert_eq!(crate::bits::runs(&bits).collect::<Vec<_>>(), [0..0x20, 0x80..0x82]);
     }
 }

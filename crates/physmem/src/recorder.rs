@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pagehaul_machine::{KernelMapping, PageSize, Platform};
+use pagehaul_machine::{KernelMapping, PageCount, PageSize, Pfn, PhysAddr, Platform};
 
 use crate::{PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
 
@@ -14,8 +14,8 @@ const MOST_PAGES: usize = 1 << 20;
 /// Memory that records which of its pages are read, so that a dump can have them first.
 pub struct Recorder<'a> {
     memory: &'a dyn PhysMemory,
-    /// PFNs of pages of 4 KiB.
-    pages: Mutex<BTreeSet<u64>>,
+    /// Addresses of pages of 4 KiB.
+    pages: Mutex<BTreeSet<PhysAddr>>,
 }
 
 impl<'a> Recorder<'a> {
@@ -25,20 +25,21 @@ impl<'a> Recorder<'a> {
     }
 
     /// Returns the PFNs of the pages of `size` of which a part was read so far, ascending, without duplicates.
-    pub fn runs(&self, size: PageSize) -> Vec<Range<u64>> {
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for part in self.pages().iter() {
-            let pfn = part / size.parts();
+    pub fn runs(&self, size: PageSize) -> Vec<Range<Pfn>> {
+        let mut runs: Vec<Range<Pfn>> = Vec::new();
+        for page in self.pages().iter() {
+            let pfn = page.pfn(size);
+            let next = pfn + PageCount::new(1);
             match runs.last_mut() {
                 Some(last) if last.end > pfn => {}
-                Some(last) if last.end == pfn => last.end += 1,
-                _ => runs.push(pfn..pfn + 1),
+                Some(last) if last.end == pfn => last.end = next,
+                _ => runs.push(pfn..next),
             }
         }
         runs
     }
 
-    fn pages(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+    fn pages(&self) -> MutexGuard<'_, BTreeSet<PhysAddr>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,7 +48,7 @@ impl<'a> Recorder<'a> {
         let last = paddr.saturating_add((len as u64).saturating_sub(1)) >> PAGE_SHIFT;
         for pfn in paddr >> PAGE_SHIFT..=last {
             if pages.len() < MOST_PAGES {
-                pages.insert(pfn);
+                pages.insert(PhysAddr::new(pfn << PAGE_SHIFT));
             }
         }
     }
@@ -58,8 +59,8 @@ impl PhysMemory for Recorder<'_> {
         self.memory.ranges()
     }
 
-    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.memory.mark_stored(first_pfn, bits)
+    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.memory.mark_stored(from, bits)
     }
 
     fn held_bytes(&self) -> u64 {
@@ -132,7 +133,7 @@ mod tests {
             &self.0
         }
 
-        fn mark_stored(&self, _: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+        fn mark_stored(&self, _: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
             bits.fill(u64::MAX);
             Ok(())
         }
@@ -169,8 +170,12 @@ mod tests {
         view.read(0x5ff8, &mut [0; 16]).unwrap();
         view.read(0x9000, &mut [0; 4096]).unwrap();
         assert!(view.read(1 << 20, &mut [0; 8]).is_err());
-        assert_eq!(recorder.runs(PageSize::KIB_4), [5..7, 9..10]);
+        let runs = |size| {
+            let runs = recorder.runs(size).into_iter();
+            runs.map(|run| run.start.number()..run.end.number()).collect::<Vec<_>>()
+        };
+        assert_eq!(runs(PageSize::KIB_4), [5..7, 9..10]);
         view.read(0x1_0000, &mut [0; 8]).unwrap();
-        assert_eq!(recorder.runs(PageSize::new(16 << 10).unwrap()), [1..3, 4..5]);
+        assert_eq!(runs(PageSize::new(16 << 10).unwrap()), [1..3, 4..5]);
     }
 }

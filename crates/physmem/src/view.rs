@@ -1,30 +1,30 @@
-use pagehaul_machine::{KernelMapping, PageSize, Platform};
+use pagehaul_machine::{KernelMapping, PageSize, Pfn, PhysAddr, Platform};
 
-use crate::{PAGE_SHIFT, PAGE_SIZE, PageState, RangeMap, ReadError, bits};
+use crate::{PAGE_SIZE, PageState, RangeMap, ReadError, bits};
 
 /// Physical memory of one machine. Shared by all threads; the state of a thread is in its [`View`].
 pub trait PhysMemory: Send + Sync {
     /// Returns the memory of the machine, by physical address. Includes pages that a dump excludes.
     fn ranges(&self) -> &RangeMap;
 
-    /// Sets in `bits` (bit *i* = PFN `first_pfn + i`) every page whose contents this source holds: those in
-    /// [`ranges`](Self::ranges), less those that an earlier dump excluded. Bits of other pages are cleared.
-    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError>;
+    /// Sets in `bits` (bit *i* = the 4 KiB at `from` + 4096 *i*) all memory whose contents this source holds: that in
+    /// [`ranges`](Self::ranges), less what an earlier dump excluded. Other bits are cleared. `from` is a multiple of 4 KiB.
+    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError>;
 
-    /// As [`mark_stored`](Self::mark_stored), counting pages of `size`: one is stored if a part of it is. `parts` is memory that
-    /// is reused.
+    /// As [`mark_stored`](Self::mark_stored) for pages of `size` (bit *i* = PFN `first + i`): one is stored if a part of it is.
+    /// `parts` is memory that is reused.
     fn mark_stored_pages(
         &self,
         size: PageSize,
-        first_pfn: u64,
+        first: Pfn,
         bits: &mut [u64],
         parts: &mut Vec<u64>,
     ) -> Result<(), ReadError> {
         if size == PageSize::KIB_4 {
-            return self.mark_stored(first_pfn, bits);
+            return self.mark_stored(first.start(size), bits);
         }
         parts.resize(bits.len() * size.parts() as usize, 0);
-        self.mark_stored(first_pfn * size.parts(), parts)?;
+        self.mark_stored(first.start(size), parts)?;
         bits::any_of_each(parts, size.parts() as usize, bits);
         Ok(())
     }
@@ -111,12 +111,11 @@ pub trait View: Send {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// Returns page `pfn`, from a window that holds it whole, else gathered in `scratch`. Of a page that the source holds
+    /// Returns the 4 KiB at `at`, from a window that holds it whole, else gathered in `scratch`. Of a page that the source holds
     /// in part, bytes outside every segment read as zero (PFN 0x9f, below the EBDA, is such a page), and so do bytes that
     /// were excluded.
-    fn page<'a>(&'a mut self, pfn: u64, scratch: &'a mut PageBuf) -> Result<&'a PageBuf, ReadError> {
-        let paddr = pfn << PAGE_SHIFT;
-        self.block(paddr, scratch)?.try_into().map_err(|_| changed(paddr))
+    fn page<'a>(&'a mut self, at: PhysAddr, scratch: &'a mut PageBuf) -> Result<&'a PageBuf, ReadError> {
+        self.block(at.get(), scratch)?.try_into().map_err(|_| changed(at.get()))
     }
 
     /// The bytes from `paddr`, as many as `scratch` has, as [`page`](Self::page) shows them: a page of any size.
@@ -132,12 +131,11 @@ pub trait View: Send {
         Ok(scratch)
     }
 
-    /// Copies page `pfn` to `page`, with the contents of [`page`](Self::page) and without an intermediate buffer. On error
+    /// Copies the 4 KiB at `at` to `page`, with the contents of [`page`](Self::page) and without an intermediate buffer. On error
     /// `page` is undefined.
-    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
-        let paddr = pfn << PAGE_SHIFT;
-        match self.read(paddr, page) {
-            Err(ReadError::NotPresent { .. } | ReadError::NotInDump { .. }) => gather(self, paddr, page),
+    fn copy_page(&mut self, at: PhysAddr, page: &mut PageBuf) -> Result<(), ReadError> {
+        match self.read(at.get(), page) {
+            Err(ReadError::NotPresent { .. } | ReadError::NotInDump { .. }) => gather(self, at.get(), page),
             done => done,
         }
     }

@@ -24,13 +24,12 @@ impl PageMap {
     /// Reads the struct pages of `memory` with `threads` threads. Runs without the GIL.
     pub(crate) fn read(memory: &dyn PhysMemory, threads: usize) -> PyResult<Self> {
         let kernel = Kernel::discover(memory).map_err(kernel_error)?;
-        let shift = kernel.page_size().shift();
-        let end = memory.ranges().end().div_ceil(1 << shift);
+        let end = memory.ranges().end_pfn(kernel.page_size());
         // Headers of a damaged dump may claim more than there is.
         let fits = |pages: &usize| Vec::<u8>::new().try_reserve_exact(*pages).is_ok();
-        let pages = usize::try_from(end).ok().filter(fits);
+        let pages = usize::try_from(end.number()).ok().filter(fits);
         let pages = pages.ok_or_else(|| {
-            PyMemoryError::new_err(format!("the map of {end} pages does not fit into memory"))
+            PyMemoryError::new_err(format!("the map of {} pages does not fit into memory", end.number()))
         })?;
         // Zeros, so that holes cost address space only.
         let mut classes = vec![PageClass::Absent as u8; pages];
@@ -49,7 +48,7 @@ impl PageMap {
             worker,
             |(scanner, found, exists), block| {
                 let first = kernel.block_pfns(block).start;
-                memory.ranges().mark_pages(first, shift, false, exists);
+                memory.ranges().mark_pages(first, kernel.page_size(), false, exists);
                 if exists.iter().all(|word| *word == 0) {
                     return None;
                 }
@@ -67,7 +66,7 @@ impl PageMap {
         );
         for block in blocks {
             let (first, bytes) = block.map_err(kernel_error)?;
-            let rest = classes.get_mut(first as usize..).unwrap_or_default();
+            let rest = classes.get_mut(first.number() as usize..).unwrap_or_default();
             rest.iter_mut().zip(bytes).for_each(|(class, byte)| *class = byte);
         }
         Ok(Self { classes: classes.into() })

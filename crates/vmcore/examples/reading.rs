@@ -15,6 +15,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState};
 use pagehaul_vmcore::Source;
 use pagehaul_vmcore::sweep::sweep;
@@ -89,7 +90,7 @@ fn read(source: &Source, threads: usize, pfns: &[u64]) -> Result<Seen, Box<dyn E
         let mut scratch = [0; PAGE_SIZE];
         let mut seen = Seen::default();
         for pfn in pfns {
-            if let Ok(page) = view.page(*pfn, &mut scratch) {
+            if let Ok(page) = view.page(PhysAddr::of_4k_page(*pfn), &mut scratch) {
                 seen.add(page);
             }
         }

@@ -9,6 +9,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState};
 use pagehaul_vmcore::Source;
 
@@ -21,8 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut right, mut wrong, mut excluded, mut missing, mut damaged) = (0, 0, 0, 0, 0);
     for piece in truth.memory().ranges().pieces() {
         for pfn in piece.start >> 12..piece.end.div_ceil(PAGE_SIZE as u64) {
-            *match view.copy_page(pfn, &mut page).map_err(|error| error.state()) {
-                Ok(()) => match truth_view.copy_page(pfn, &mut expected) {
+            *match view.copy_page(PhysAddr::of_4k_page(pfn), &mut page).map_err(|error| error.state()) {
+                Ok(()) => match truth_view.copy_page(PhysAddr::of_4k_page(pfn), &mut expected) {
                     Ok(()) if page == expected => &mut right,
                     _ => &mut wrong,
                 },

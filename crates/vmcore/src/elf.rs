@@ -7,11 +7,11 @@ use std::path::Path;
 use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
 use pagehaul_kdump::Flattened;
 use pagehaul_machine::arch::{self, x86_64::X86_64};
-use pagehaul_machine::{KernelMapping, PageSize, Platform, VmcoreInfo};
+use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, Platform, VirtAddr, VmcoreInfo};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
 use pagehaul_physmem::{
-    MapPolicy, MappedFile, OpenError, PAGE_SHIFT, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap,
-    ReadError, View, Window,
+    MapPolicy, MappedFile, OpenError, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View,
+    Window,
 };
 
 /// More bytes of notes mean a damaged header: 8,192 CPUs leave 12 MiB.
@@ -92,8 +92,8 @@ impl ElfVmcore {
                     }
                     PT_LOAD => match piece(at, &segment, file.size(), &mut claim, &mut faults) {
                         Ok(piece) => {
-                            let ProgramHeader { vaddr, paddr, memory_size: size, .. } = segment;
-                            pieces.push((piece, KernelMapping { vaddr, paddr, size }));
+                            let (vaddr, paddr) = (VirtAddr::new(segment.vaddr), PhysAddr::new(segment.paddr));
+                            pieces.push((piece, KernelMapping { vaddr, paddr, size: segment.memory_size }));
                         }
                         Err(fault) => faults.push(fault),
                     },
@@ -128,10 +128,10 @@ impl ElfVmcore {
         let is_image = |mapping: &KernelMapping| arch.is_image(&info, mapping);
         // QEMU leaves virtual addresses at zero.
         let mut mappings =
-            pieces.iter().map(|(_, mapping)| *mapping).filter(|mapping| mapping.vaddr >> 63 == 1);
+            pieces.iter().map(|(_, mapping)| *mapping).filter(|mapping| mapping.vaddr.get() >> 63 == 1);
         let kernel_mapping = mappings.clone().find(&is_image);
         let direct_map = mappings.find(|mapping| !is_image(mapping));
-        let direct_map = direct_map.map(|mapping| mapping.vaddr.wrapping_sub(mapping.paddr));
+        let direct_map = direct_map.map(|mapping| mapping.offset());
         let marked_incomplete = headers.incomplete;
         if is_kcore {
             // Of segments that overlap, the first counts, which has to be the direct map. With page table isolation, the
@@ -182,8 +182,8 @@ impl PhysMemory for ElfVmcore {
         &self.ranges
     }
 
-    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.ranges.mark_pages(first_pfn, PAGE_SHIFT, true, bits);
+    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.ranges.mark_pages(from.pfn(PageSize::KIB_4), PageSize::KIB_4, true, bits);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::iter::Enumerate;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PageState, PhysMemory, ReadError, View, bits};
 use pagehaul_pool::{Ticket, Work, ordered};
 
@@ -57,7 +58,7 @@ impl Batch {
         self.states.clear();
         self.failures.clear();
         let mut stored = [0; BATCH / 64];
-        if memory.mark_stored(self.pfns.start, &mut stored).is_err() {
+        if memory.mark_stored(PhysAddr::of_4k_page(self.pfns.start), &mut stored).is_err() {
             // Reading page by page finds the reason.
             stored.fill(!0);
         }
@@ -87,7 +88,7 @@ impl Batch {
 }
 
 fn read(view: &mut dyn View, pfn: u64, out: &mut PageBuf) -> Result<(), ReadError> {
-    view.copy_page(pfn, out)?;
+    view.copy_page(PhysAddr::of_4k_page(pfn), out)?;
     if view.take_fault() {
         let reason = "the file failed while it was read".into();
         return Err(ReadError::Damaged { paddr: pfn << PAGE_SHIFT, reason });
@@ -193,8 +194,8 @@ pub(crate) fn known_runs(
     })
 }
 
-fn bytes_of(pfns: &Range<u64>) -> Range<u64> {
-    pfns.start.saturating_mul(1 << PAGE_SHIFT)..pfns.end.saturating_mul(1 << PAGE_SHIFT)
+fn bytes_of(pages: &Range<u64>) -> Range<u64> {
+    PhysAddr::of_4k_page(pages.start).get()..PhysAddr::of_4k_page(pages.end).get()
 }
 
 /// Divides a run of pages into batches, which end on multiples of their size, wherever the first begins.
@@ -263,7 +264,7 @@ mod tests {
             for (run, state) in known_runs(source.memory()) {
                 for pfn in run.clone().filter(|_| state.is_some()) {
                     known += 1;
-                    match (view.page(pfn, &mut scratch), state) {
+                    match (view.page(PhysAddr::of_4k_page(pfn), &mut scratch), state) {
                         (Ok(page), Some(PageState::Present)) => assert_eq!(*page, [0; PAGE_SIZE], "{pfn:#x}"),
                         (Err(error), state) => assert_eq!(Some(error.state()), state, "PFN {pfn:#x}"),
                         (Ok(_), state) => panic!("PFN {pfn:#x} is {state:?}"),

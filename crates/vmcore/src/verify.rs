@@ -1,10 +1,12 @@
 //! Verifies a dump: structure, contents and checksums.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use pagehaul_kdump::{KdumpFile, Structure};
+use pagehaul_machine::{PageCount, PageSize, Pfn, PhysAddr};
 use pagehaul_physmem::file::{ReadAt, is_url, shown};
 use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, ReadError};
 
@@ -12,7 +14,7 @@ use pagehaul_output::checksums::{self, ChecksumError, Checksums};
 use pagehaul_pool::map_numbers;
 use pagehaul_run::{Phase, Progress};
 
-use crate::sweep::{known_runs, sweep_runs};
+use crate::sweep::{Batch, known_runs, sweep_runs};
 use crate::{Source, SourceKind, open_file};
 
 /// Failures that are named; the others are counted.
@@ -22,21 +24,23 @@ const COMPARED: u64 = 1 << 24;
 /// Least bytes of a page, to estimate the number of ranges: zstd's shortest frame of 4 KiB.
 const LEAST_DATA: u64 = 16;
 
-/// The result of a verification.
-#[derive(Debug, Default)]
+/// The result of a verification, in pages of the machine.
+#[derive(Debug)]
 pub struct Findings {
+    /// Size of the machine's pages.
+    pub page_size: PageSize,
     /// Faults of the dump as a whole.
     pub faults: Vec<String>,
     /// Pages that can be read.
-    pub present: u64,
+    pub present: PageCount,
     /// Excluded pages.
-    pub excluded: u64,
+    pub excluded: PageCount,
     /// Missing pages.
-    pub missing: u64,
+    pub missing: PageCount,
     /// Damaged pages: their data does not decode, or their descriptors are impossible.
-    pub damaged: u64,
+    pub damaged: PageCount,
     /// The first of those that are missing or damaged, by PFN, and why.
-    pub failures: Vec<(u64, PageState, String)>,
+    pub failures: Vec<(Pfn, PageState, String)>,
     /// Files whose checksums were found.
     pub summed: Vec<PathBuf>,
     /// Ranges of files that have changed since their checksums were taken.
@@ -53,7 +57,7 @@ pub struct Changed {
     /// What the format has there, if known.
     pub holds: Vec<&'static str>,
     /// PFNs of the pages there: the first and the last, and how many.
-    pub pages: Option<(u64, u64, u64)>,
+    pub pages: Option<(Pfn, Pfn, PageCount)>,
 }
 
 /// Why a dump cannot be verified.
@@ -73,7 +77,24 @@ pub enum VerifyError {
 impl Findings {
     /// Returns whether no damage was found.
     pub fn is_intact(&self) -> bool {
-        self.faults.is_empty() && self.missing == 0 && self.damaged == 0 && self.changed.is_empty()
+        self.faults.is_empty()
+            && self.missing == PageCount::ZERO
+            && self.damaged == PageCount::ZERO
+            && self.changed.is_empty()
+    }
+
+    fn new(page_size: PageSize, faults: Vec<String>) -> Self {
+        Self {
+            page_size,
+            faults,
+            present: PageCount::ZERO,
+            excluded: PageCount::ZERO,
+            missing: PageCount::ZERO,
+            damaged: PageCount::ZERO,
+            failures: Vec::new(),
+            summed: Vec::new(),
+            changed: Vec::new(),
+        }
     }
 
     fn count(&mut self, state: PageState, pages: u64) {
@@ -83,52 +104,119 @@ impl Findings {
             PageState::Missing => &mut self.missing,
             PageState::Damaged => &mut self.damaged,
             PageState::Absent => return,
-        } += pages;
+        } += PageCount::new(pages);
+    }
+}
+
+/// Counts pages of the machine, from the states of their parts of 4 KiB.
+struct Counter {
+    findings: Findings,
+    /// Parts of a page.
+    parts: u64,
+    /// Pages whose parts came in several runs, with the worst state.
+    mixed: BTreeMap<u64, PageState>,
+    /// The first parts that are missing or damaged, by number, and why.
+    failures: Vec<(u64, PageState, String)>,
+}
+
+impl Counter {
+    fn new(findings: Findings) -> Self {
+        let parts = findings.page_size.parts();
+        Self { findings, parts, mixed: BTreeMap::new(), failures: Vec::new() }
     }
 
-    /// Counts pages whose state is known, and records the first missing ones.
-    fn count_run(&mut self, memory: &dyn PhysMemory, pages: Range<u64>, state: PageState) {
-        self.count(state, pages.end - pages.start);
+    /// Counts a run of parts.
+    fn run(&mut self, run: Range<u64>, state: PageState) {
+        let (first, end) = (run.start.div_ceil(self.parts), run.end / self.parts);
+        if first <= end {
+            self.findings.count(state, end - first);
+        }
+        let ends = [run.start..run.end.min(first * self.parts), run.start.max(end * self.parts)..run.end];
+        for part in ends.into_iter().filter(|part| !part.is_empty()) {
+            let known = self.mixed.entry(part.start / self.parts).or_insert(state);
+            *known = worse(*known, state);
+        }
+    }
+
+    /// Counts parts whose state is known, and records the first missing ones.
+    fn known_run(&mut self, memory: &dyn PhysMemory, run: Range<u64>, state: PageState) {
+        self.run(run.clone(), state);
         if state == PageState::Missing {
             let mut view = memory.view();
             let room = NAMED - self.failures.len();
-            self.failures.extend(pages.take(room).filter_map(|pfn| {
-                let error = view.window(pfn << PAGE_SHIFT, 1).err()?;
-                Some((pfn, error.state(), error.to_string()))
+            self.failures.extend(run.take(room).filter_map(|part| {
+                let error = view.window(part << PAGE_SHIFT, 1).err()?;
+                Some((part, error.state(), error.to_string()))
             }));
         }
     }
+
+    /// Counts the parts of a batch.
+    fn batch(&mut self, batch: &Batch) {
+        let mut run: Option<(Range<u64>, PageState)> = None;
+        for (part, state, _) in batch.pages() {
+            match &mut run {
+                Some((known, of)) if *of == state => known.end = part + 1,
+                _ => {
+                    let before = run.replace((part..part + 1, state));
+                    before.into_iter().for_each(|(run, state)| self.run(run, state));
+                }
+            }
+        }
+        run.into_iter().for_each(|(run, state)| self.run(run, state));
+        // Those of known runs may be behind them, and be cut off in the end.
+        let room = (2 * NAMED).saturating_sub(self.failures.len());
+        let named = batch.failures.iter().take(room);
+        self.failures.extend(named.map(|(part, error)| (*part, error.state(), error.to_string())));
+    }
+
+    fn finish(self) -> Findings {
+        let Self { mut findings, parts, mixed, mut failures } = self;
+        mixed.into_values().for_each(|state| findings.count(state, 1));
+        failures.sort_by_key(|(part, _, _)| *part);
+        failures.dedup_by_key(|(part, _, _)| *part / parts);
+        failures.truncate(NAMED);
+        let pages = failures.into_iter().map(|(part, state, why)| (Pfn::new(part / parts), state, why));
+        findings.failures = pages.collect();
+        findings
+    }
+}
+
+/// The state of a page of which two parts have these. It is present, excluded or damaged as a whole, but RAM may have a part only.
+fn worse(one: PageState, other: PageState) -> PageState {
+    let rank = |state: PageState| match state {
+        PageState::Absent => 0,
+        PageState::Excluded => 1,
+        PageState::Present => 2,
+        PageState::Missing => 3,
+        PageState::Damaged => 4,
+    };
+    if rank(one) >= rank(other) { one } else { other }
 }
 
 /// Verifies structure, contents and, if there are any, checksums, with `threads` threads.
 pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Findings, VerifyError> {
-    let mut findings = Findings { faults: source.warnings(), ..Findings::default() };
+    let memory = source.memory();
+    let mut findings = Findings::new(memory.platform().page_size, source.warnings());
     for dump in source.dumps() {
         findings.faults.extend(overlaps(dump)?);
     }
-    progress.begin(Phase::Pack, source.memory().ranges().bytes());
-    let memory = source.memory();
-    for (pages, state) in known_runs(memory) {
+    progress.begin(Phase::Pack, memory.ranges().bytes());
+    let mut counter = Counter::new(findings);
+    for (run, state) in known_runs(memory) {
         if let Some(state) = state {
-            progress.advance(Phase::Pack, (pages.end - pages.start) << PAGE_SHIFT);
-            findings.count_run(memory, pages, state);
+            progress.advance(Phase::Pack, (run.end - run.start) << PAGE_SHIFT);
+            counter.known_run(memory, run, state);
         }
     }
-    let unknown = known_runs(memory).filter(|(_, state)| state.is_none()).map(|(pages, _)| pages);
+    let unknown = known_runs(memory).filter(|(_, state)| state.is_none()).map(|(run, _)| run);
     let none: Option<()> = sweep_runs(memory, unknown, threads, |batch| {
-        for (_, state, _) in batch.pages() {
-            findings.count(state, 1);
-        }
-        // Those of known runs may be behind them, and be cut off in the end.
-        let room = (2 * NAMED).saturating_sub(findings.failures.len());
-        let named = batch.failures.iter().take(room);
-        findings.failures.extend(named.map(|(pfn, error)| (*pfn, error.state(), error.to_string())));
+        counter.batch(batch);
         progress.advance(Phase::Pack, batch.bytes().len() as u64);
         ControlFlow::Continue(())
     });
     debug_assert!(none.is_none());
-    findings.failures.sort_by_key(|(pfn, _, _)| *pfn);
-    findings.failures.truncate(NAMED);
+    let mut findings = counter.finish();
     for (index, path) in source.paths().iter().enumerate() {
         let sums = match open_file(&Checksums::path_of(path)) {
             Ok(sums) => Checksums::read(&*sums)?,
@@ -185,13 +273,17 @@ fn changes(file: &dyn ReadAt, sums: &Checksums, threads: usize) -> Vec<Range<u64
 /// Describes the contents of `bytes` of file number `index` of the source.
 fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> Result<Changed, ReadError> {
     let mut holds = Vec::new();
-    let mut pages: Option<(u64, u64, u64)> = None;
-    let mut add = |first: u64, last: u64| match &mut pages {
-        None => pages = Some((first, last, last - first + 1)),
-        Some((low, high, count)) => {
-            *low = first.min(*low);
-            *high = last.max(*high);
-            *count += last - first + 1;
+    let size = source.memory().platform().page_size;
+    let mut pages: Option<(Pfn, Pfn, PageCount)> = None;
+    let mut add = |first: Pfn, last: Pfn| {
+        let more = last.since(first) + PageCount::new(1);
+        match &mut pages {
+            None => pages = Some((first, last, more)),
+            Some((low, high, count)) => {
+                *low = first.min(*low);
+                *high = last.max(*high);
+                *count += more;
+            }
         }
     };
     match source.kind() {
@@ -205,8 +297,8 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
                 let start = piece.offset.max(bytes.start);
                 let end = (piece.offset + piece.stored).min(bytes.end);
                 if start < end {
-                    let paddr = |offset: u64| (piece.start + (offset - piece.offset)) >> PAGE_SHIFT;
-                    add(paddr(start), paddr(end - 1));
+                    let page = |offset: u64| PhysAddr::new(piece.start + (offset - piece.offset)).pfn(size);
+                    add(page(start), page(end - 1));
                 }
             }
             holds.push(if pages.is_some() { "page data" } else { "headers" });
@@ -227,11 +319,10 @@ fn describe(source: &Source, index: usize, path: PathBuf, bytes: Range<u64>) -> 
                 Structure::Data,
             ];
             holds.extend(all.into_iter().filter(|at| (first..=last).contains(at)).map(Structure::name));
-            let larger = u64::from(dump.info().block_size >> PAGE_SHIFT);
             dump.for_each_descriptor(|pfn, desc| {
                 let start = desc.offset.get() as u64;
                 if start < bytes.end && start.saturating_add(desc.size.get().into()) > bytes.start {
-                    add(pfn * larger, (pfn + 1) * larger - 1);
+                    add(Pfn::new(pfn), Pfn::new(pfn));
                 }
             })?;
         }
@@ -301,6 +392,32 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_page_count_once() {
+        use PageState::{Damaged, Excluded, Missing, Present};
+
+        let runs =
+            [(0..6, Present), (6..8, Excluded), (9..11, Damaged), (12..40, Missing), (41..42, Present)];
+        let count = |kib: u64| {
+            let size = PageSize::new(kib << 10).unwrap();
+            let mut counter = Counter::new(Findings::new(size, Vec::new()));
+            for (run, state) in runs.clone() {
+                counter.run(run.clone(), state);
+                if state == Damaged {
+                    counter.failures.extend(run.map(|part| (part, state, part.to_string())));
+                }
+            }
+            let found = counter.finish();
+            let failures: Vec<u64> = found.failures.iter().map(|(pfn, ..)| pfn.number()).collect();
+            ([found.present, found.excluded, found.missing, found.damaged].map(PageCount::get), failures)
+        };
+        assert_eq!(count(4), ([7, 2, 28, 2], vec![9, 10]));
+        // Pages 0 and 1 are present, 2 is damaged, 3 to 9 are missing, 10 is present in part.
+        assert_eq!(count(16), ([3, 0, 7, 1], vec![2]));
+        // Page 0 is damaged, 1 and 2 are missing.
+        assert_eq!(count(64), ([0, 0, 2, 1], vec![0]));
+    }
 
     #[test]
     fn places_that_pages_share_take_no_memory() {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState};
 use pagehaul_synth::{Codec, Content, Era, Image, Machine, Noise, Records, flatten};
 use pagehaul_vmcore::Source;
@@ -24,7 +25,7 @@ fn states(image: &Image, files: &[&Path], wrong: &mut u64) -> Option<BTreeMap<u6
     let source = Source::open_all(&paths, MapPolicy::default()).ok()?;
     let mut view = source.memory().view();
     let mut scratch = [0; PAGE_SIZE];
-    let read = |pfn: u64| match view.page(pfn, &mut scratch) {
+    let read = |pfn: u64| match view.page(PhysAddr::of_4k_page(pfn), &mut scratch) {
         Ok(page) => {
             *wrong += u64::from(*page != image.page(pfn));
             (pfn, PageState::Present)

@@ -1,6 +1,7 @@
 //! ELF vmcores of every layout, made by a second implementation of it.
 
 use pagehaul_elfcore::notes;
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits};
 use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine, Records, flatten};
@@ -30,14 +31,17 @@ fn check(image: &Image, memory: &ElfVmcore) {
     let mut scratch = [0; PAGE_SIZE];
     let pfns = image.pfns();
     for &pfn in &pfns {
-        let page = view.page(pfn, &mut scratch).unwrap();
+        let page = view.page(PhysAddr::of_4k_page(pfn), &mut scratch).unwrap();
         assert!(page == &image.page(pfn), "PFN {pfn:#x}");
     }
     for pfn in [0, 0xa0, 0xff, 0x6400, 0x8fff, 0x9801, 1 << 40] {
-        assert!(matches!(view.page(pfn, &mut scratch), Err(ReadError::NotPresent { .. })), "PFN {pfn:#x}");
+        assert!(
+            matches!(view.page(PhysAddr::of_4k_page(pfn), &mut scratch), Err(ReadError::NotPresent { .. })),
+            "PFN {pfn:#x}"
+        );
     }
     let mut stored = vec![0; 0x9900 / 64];
-    memory.mark_stored(0, &mut stored).unwrap();
+    memory.mark_stored(PhysAddr::of_4k_page(0), &mut stored).unwrap();
     assert!(bits::ones(&stored).map(|pfn| pfn as u64).eq(pfns));
     let bytes: u64 = image.ram().iter().map(|(start, end)| end - start).sum();
     assert_eq!(memory.ranges().bytes(), bytes);
@@ -68,7 +72,7 @@ fn the_kernel_is_where_its_segment_says() {
     let image = machine();
     let (_file, memory) = open(&image.elf(), MapPolicy::default());
     let mapping = memory.kernel_mapping().unwrap();
-    assert_eq!((mapping.vaddr, mapping.paddr), image.text());
+    assert_eq!((mapping.vaddr.get(), mapping.paddr.get()), image.text());
     assert_eq!(memory.direct_map(), Some(image.page_offset()));
     let (_file, memory) = open(&image.qemu_elf(), MapPolicy::default());
     assert_eq!(memory.kernel_mapping(), None);
@@ -105,10 +109,13 @@ fn what_a_segment_does_not_store_is_not_in_the_dump() {
     let (_file, memory) = open(&elf, MapPolicy::default());
     let mut view = memory.view();
     let mut scratch = [0; PAGE_SIZE];
-    assert!(view.page(0x9000, &mut scratch).unwrap() == &image.page(0x9000));
-    assert!(matches!(view.page(0x9002, &mut scratch), Err(ReadError::NotInDump { .. })));
+    assert!(view.page(PhysAddr::of_4k_page(0x9000), &mut scratch).unwrap() == &image.page(0x9000));
+    assert!(matches!(
+        view.page(PhysAddr::of_4k_page(0x9002), &mut scratch),
+        Err(ReadError::NotInDump { .. })
+    ));
     let mut stored = [0; 0x9900 / 64];
-    memory.mark_stored(0, &mut stored).unwrap();
+    memory.mark_stored(PhysAddr::of_4k_page(0), &mut stored).unwrap();
     assert!(bits::get(&stored, 0x9000) && !bits::get(&stored, 0x9002));
 }
 
@@ -176,7 +183,7 @@ fn the_direct_map_of_kcore_comes_before_the_kernel_image() {
         let memory = ElfVmcore::open(PlainFile::open(file.path()).unwrap(), MapPolicy::default()).unwrap();
         assert_eq!(memory.view().window(0x100_0000, 4096).unwrap(), [expected; 4096]);
         let mapping = memory.kernel_mapping().unwrap();
-        assert_eq!((mapping.vaddr, mapping.paddr), (0xffff_ffff_8100_0000, 0x100_0000));
+        assert_eq!((mapping.vaddr.get(), mapping.paddr.get()), (0xffff_ffff_8100_0000, 0x100_0000));
         assert_eq!(memory.direct_map(), Some(0xffff_8880_0000_0000));
     }
 }
@@ -222,8 +229,8 @@ fn a_flattened_vmcore_reads_like_the_file() {
     assert!(source.is_incomplete());
     let mut view = source.memory().view();
     let mut scratch = [0; PAGE_SIZE];
-    assert!(view.page(1, &mut scratch).unwrap() == &image.page(1));
-    assert!(matches!(view.page(0x9000, &mut scratch), Err(ReadError::Missing { .. })));
+    assert!(view.page(PhysAddr::of_4k_page(1), &mut scratch).unwrap() == &image.page(1));
+    assert!(matches!(view.page(PhysAddr::of_4k_page(0x9000), &mut scratch), Err(ReadError::Missing { .. })));
 }
 
 /// kexec-tools takes 0 for the address of `_text` where /proc/kallsyms lacks it: the image's size then is near 2^64.

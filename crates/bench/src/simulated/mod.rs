@@ -14,10 +14,9 @@ mod tables;
 use std::io::Write;
 use std::path::Path;
 
+use pagehaul_machine::{PageSize, PhysAddr};
 use pagehaul_physmem::file::{PlainFile, ReadAt};
-use pagehaul_physmem::{
-    PAGE_SHIFT, PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View, WholeFile, bits,
-};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory, Piece, RangeMap, ReadError, View, WholeFile, bits};
 use pagehaul_synth::{Noise, mix};
 
 use crate::BenchError;
@@ -107,8 +106,10 @@ impl PhysMemory for Simulated {
         &self.ranges
     }
 
-    fn mark_stored(&self, first_pfn: u64, words: &mut [u64]) -> Result<(), ReadError> {
-        self.ranges.mark_pages(first_pfn, PAGE_SHIFT, true, words);
+    fn mark_stored(&self, from: PhysAddr, words: &mut [u64]) -> Result<(), ReadError> {
+        let first = from.pfn(PageSize::KIB_4);
+        let first_pfn = first.number();
+        self.ranges.mark_pages(first, PageSize::KIB_4, true, words);
         if self.sample > 1 {
             let count = words.len() as u64 * 64;
             let blocks = first_pfn / SAMPLE_BLOCK..(first_pfn + count).div_ceil(SAMPLE_BLOCK);
@@ -236,7 +237,7 @@ mod tests {
         let mut words = vec![0; 512];
         let mut pages = 0;
         for section in 32..520 {
-            machine.mark_stored(section * 32768, &mut words).unwrap();
+            machine.mark_stored(PhysAddr::of_4k_page(section * 32768), &mut words).unwrap();
             pages += bits::count(&words);
         }
         let share = pages as f64 / (488.0 * 32768.0);

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use pagehaul_capture::{Format, Options, Outcome, Report, Target, capture};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, ReadError};
 use pagehaul_run::Progress;
 use pagehaul_synth::{Content, Era, Image, Machine};
@@ -70,7 +71,7 @@ pub fn read_all(path: &Path, image: &Image) -> Vec<(u64, Page)> {
     let mut view = source.memory().view();
     let mut scratch = [0; PAGE_SIZE];
     let page = |pfn| {
-        let page = match view.page(pfn, &mut scratch) {
+        let page = match view.page(PhysAddr::of_4k_page(pfn), &mut scratch) {
             Ok(page) => Page::Holds(Box::new(*page)),
             Err(ReadError::NotInDump { .. }) => Page::Excluded,
             Err(ReadError::Damaged { .. } | ReadError::Missing { .. }) => Page::Lost,

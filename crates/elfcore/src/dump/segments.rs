@@ -60,7 +60,7 @@ impl Segments<'_> {
     /// The program headers of a segment. The kernel image has two, which point at the same bytes.
     fn mappings(&self, segment: ProgramHeader) -> impl Iterator<Item = ProgramHeader> + use<> {
         let text = self.memory.kernel_mapping();
-        let image = text.and_then(|text| segment.mapped_at(text.vaddr, text.paddr, text.size));
+        let image = text.and_then(|text| segment.mapped_at(&text));
         let vaddr = self.direct_map.map_or(0, |start| start.wrapping_add(segment.paddr));
         image.into_iter().chain([ProgramHeader { vaddr, ..segment }])
     }

@@ -57,7 +57,9 @@ fn memory_state(memory: &Memory, vmalloc: Option<&Vmalloc>, key: &Key) -> Table 
             ("high", high),
         ];
         let node = i32::try_from(zone.node).unwrap_or(i32::MAX);
-        rows.extend(items.map(|(item, pages)| (node, Some(zone.name.as_str()), item, long(pages), "pages")));
+        rows.extend(
+            items.map(|(item, pages)| (node, Some(zone.name.as_str()), item, long(pages.get()), "pages")),
+        );
     }
     let mut all = |item, value, unit| rows.push((-1, None, item, value, unit));
     for (item, value) in &memory.counters {
@@ -67,8 +69,8 @@ fn memory_state(memory: &Memory, vmalloc: Option<&Vmalloc>, key: &Key) -> Table 
         all("unaccounted", pages, "pages");
     }
     if let Some((total, free)) = memory.swap {
-        all("swap_total", long(total), "pages");
-        all("swap_free", long(free), "pages");
+        all("swap_total", long(total.get()), "pages");
+        all("swap_free", long(free.get()), "pages");
     }
     if !memory.zones.is_empty() {
         all("kswapd_failures", long(memory.kswapd_failures), "count");
@@ -77,7 +79,7 @@ fn memory_state(memory: &Memory, vmalloc: Option<&Vmalloc>, key: &Key) -> Table 
         all("vmalloc_areas", long(vmalloc.areas), "count");
         all("vmalloc", long(vmalloc.bytes), "bytes");
         if let Some(pages) = vmalloc.backlog_pages {
-            all("vmalloc_backlog", long(pages), "pages");
+            all("vmalloc_backlog", long(pages.get()), "pages");
         }
     }
     let columns = [

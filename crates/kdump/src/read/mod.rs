@@ -16,7 +16,7 @@ mod walk;
 
 use std::path::Path;
 
-use pagehaul_machine::{KernelMapping, Platform};
+use pagehaul_machine::{KernelMapping, PhysAddr, Platform};
 use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{OpenError, PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
 
@@ -226,7 +226,8 @@ impl PhysMemory for KdumpFile {
         self.index.ranges()
     }
 
-    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
+    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
+        let first_pfn = from.get() >> PAGE_SHIFT;
         self.mark_dumped(first_pfn, bits)?;
         let part = self.part();
         let end = bits.len() * 64;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use pagehaul_machine::{KernelMapping, Platform};
-use pagehaul_physmem::{PageState, PhysMemory, RangeMap, ReadError, View};
+use pagehaul_machine::{KernelMapping, PhysAddr, Platform};
+use pagehaul_physmem::{PAGE_SHIFT, PageState, PhysMemory, RangeMap, ReadError, View};
 
 use super::KdumpFile;
 use super::set_view::SetView;
@@ -159,14 +159,15 @@ impl PhysMemory for SplitSet {
         self.first().ranges()
     }
 
-    fn mark_stored(&self, first_pfn: u64, out: &mut [u64]) -> Result<(), ReadError> {
+    fn mark_stored(&self, from: PhysAddr, out: &mut [u64]) -> Result<(), ReadError> {
         out.fill(0);
+        let first_pfn = from.get() >> PAGE_SHIFT;
         let end = first_pfn + out.len() as u64 * 64;
         let mut own = vec![0; out.len()];
         for part in &self.parts {
             let range = part.part();
             if range.start < end && first_pfn < range.end {
-                part.mark_stored(first_pfn, &mut own)?;
+                part.mark_stored(from, &mut own)?;
                 out.iter_mut().zip(&own).for_each(|(word, own)| *word |= own);
             }
         }

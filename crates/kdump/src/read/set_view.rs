@@ -1,5 +1,6 @@
 //! Reading a split set: each page from the part that has it.
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, ReadError, View, bits};
 
 use super::SplitSet;
@@ -24,12 +25,13 @@ impl View for SetView<'_> {
         self.part(at).window(paddr, len)
     }
 
-    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+    fn copy_page(&mut self, from: PhysAddr, page: &mut PageBuf) -> Result<(), ReadError> {
+        let pfn = from.get() >> PAGE_SHIFT;
         if self.set.disjoint {
             let at = self.only(pfn)?;
-            return self.part(at).copy_page(pfn, page);
+            return self.part(at).copy_page(from, page);
         }
-        self.any(pfn, |view| view.copy_page(pfn, page)).map(drop)
+        self.any(pfn, |view| view.copy_page(from, page)).map(drop)
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {

@@ -1,6 +1,7 @@
 use std::io;
 
 use pagehaul_codec::{Codec, Decompressor};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, ReadError, View, bits};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -181,8 +182,9 @@ impl View for KdumpView<'_> {
         Ok(&page[from..from + len.min(page.len() - from)])
     }
 
-    fn copy_page(&mut self, pfn: u64, page: &mut PageBuf) -> Result<(), ReadError> {
+    fn copy_page(&mut self, from: PhysAddr, page: &mut PageBuf) -> Result<(), ReadError> {
         if self.shift == PAGE_SHIFT {
+            let pfn = from.get() >> PAGE_SHIFT;
             let index = self.descriptor_index(pfn)?;
             let desc = self.descriptor(pfn, index)?;
             if matches!(self.dump.encoding(&desc), Encoding::Stored(codec) if codec != Codec::None) {
@@ -191,7 +193,7 @@ impl View for KdumpView<'_> {
         }
         // A raw page may be the zero page, which is requested so often that it is cached; the next part of a larger page
         // is likely to be requested next.
-        self.read(pfn << PAGE_SHIFT, page)
+        self.read(from.get(), page)
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {

@@ -98,7 +98,7 @@ fn measure<'m>(
     memmap: impl Fn() -> Vec<&'m [u8]>,
 ) -> Result<(), Box<dyn Error>> {
     let kernel = Kernel::discover(memory)?;
-    let blocks = kernel.blocks(memory.ranges().end().div_ceil(4096));
+    let blocks = kernel.blocks(memory.ranges().end_pfn(kernel.page_size()));
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
     let memmap = memmap();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pagehaul_kernel::{Kernel, PageClass, PageScanner};
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PhysMemory, RangeMap, ReadError, View};
 use pagehaul_vmcore::ElfVmcore;
 
@@ -27,7 +28,7 @@ impl Resident {
         let kernel = Kernel::discover(&recorder)?;
         let mut scanner = PageScanner::new(&kernel, recorder.view());
         let mut classes = vec![PageClass::Absent; kernel.pages_per_block()];
-        for block in 0..kernel.blocks(vmcore.ranges().end().div_ceil(4096)) {
+        for block in 0..kernel.blocks(vmcore.ranges().end_pfn(kernel.page_size())) {
             scanner.scan(block, &mut classes)?;
         }
         drop(scanner);
@@ -47,8 +48,8 @@ macro_rules! as_the_vmcore {
             self.vmcore.ranges()
         }
 
-        fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-            self.vmcore.mark_stored(first_pfn, bits)
+        fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
+            self.vmcore.mark_stored(from, bits)
         }
 
         fn notes(&self) -> &[u8] {

@@ -1,5 +1,7 @@
 //! Applies the rules to one block: pure logic over slices of struct pages, without any reading.
 
+use pagehaul_machine::Pfn;
+
 use super::Inconsistency;
 use super::kinds::SIZE;
 use super::matcher::PageMatcher;
@@ -266,7 +268,7 @@ impl<'b> Block<'b> {
 
     /// Records that the struct pages that start at `last` or before are unreadable.
     pub(super) fn give_up(&mut self, last: u64, what: String) {
-        let pfn = self.pfn();
+        let pfn = Pfn::new(self.pfn());
         self.inconsistency.get_or_insert(Inconsistency { pfn, what });
         self.fill_until(last, PageClass::Undecided);
     }
@@ -274,7 +276,7 @@ impl<'b> Block<'b> {
     /// Undoes the classes since the struct page at `from`, whose bytes were not what the source has.
     pub(super) fn distrust(&mut self, from: u64) {
         let first = (from.wrapping_sub(self.map) / self.rules.layout.size as u64) as usize;
-        let pfn = self.first_pfn + first as u64;
+        let pfn = Pfn::new(self.first_pfn + first as u64);
         self.inconsistency.get_or_insert(Inconsistency {
             pfn,
             what: "its struct page could not be read to the end".into(),
@@ -304,7 +306,7 @@ impl<'b> Block<'b> {
     }
 
     fn note(&mut self, what: &str) {
-        let pfn = self.pfn();
+        let pfn = Pfn::new(self.pfn());
         self.inconsistency.get_or_insert_with(|| Inconsistency { pfn, what: what.into() });
     }
 }

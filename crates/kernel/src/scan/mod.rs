@@ -12,6 +12,7 @@ mod resolve;
 #[cfg(test)]
 mod same;
 
+use pagehaul_machine::Pfn;
 use pagehaul_physmem::View;
 
 use self::block::{Block, Stop};
@@ -33,7 +34,7 @@ pub struct BlockReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inconsistency {
     /// The first page concerned.
-    pub pfn: u64,
+    pub pfn: Pfn,
     /// One sentence: what was found.
     pub what: String,
 }
@@ -79,8 +80,10 @@ impl<'a> PageScanner<'a> {
             Ok(None) => classes.fill(PageClass::Absent),
             Err(error) => {
                 classes.fill(PageClass::Undecided);
-                inconsistency =
-                    Some(Inconsistency { pfn: first_pfn, what: format!("its memory section: {error}") });
+                inconsistency = Some(Inconsistency {
+                    pfn: Pfn::new(first_pfn),
+                    what: format!("its memory section: {error}"),
+                });
             }
         }
         Ok(BlockReport { pages: count(out), inconsistency })

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pagehaul_machine::KernelMapping;
+use pagehaul_machine::{KernelMapping, PageSize, PhysAddr};
 use pagehaul_physmem::{PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_synth::{Era, Image, Machine, note};
 
@@ -170,8 +170,8 @@ impl PhysMemory for KernelMemory {
         &self.ranges
     }
 
-    fn mark_stored(&self, first_pfn: u64, bits: &mut [u64]) -> Result<(), ReadError> {
-        self.ranges.mark_pages(first_pfn, 12, true, bits);
+    fn mark_stored(&self, from: PhysAddr, bits: &mut [u64]) -> Result<(), ReadError> {
+        self.ranges.mark_pages(from.pfn(PageSize::KIB_4), PageSize::KIB_4, true, bits);
         Ok(())
     }
 

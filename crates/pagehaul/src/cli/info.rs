@@ -11,6 +11,7 @@ use pagehaul_facts::{CpuRegisters, Crash, CrashId, crash_id, lines_of, registers
 use pagehaul_kdump::format::flags;
 use pagehaul_kdump::{KdumpFile, SplitSet};
 use pagehaul_kernel::{Kernel, KernelLog, PageClass, PageScanner, VmcoreInfo};
+use pagehaul_machine::Pfn;
 use pagehaul_physmem::{MapPolicy, PhysMemory, bits};
 use pagehaul_vmcore::ElfVmcore;
 use pagehaul_vmcore::{Source, SourceKind};
@@ -144,11 +145,11 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
     let info = notes::vmcoreinfo(memory.notes()).map(|(_, text)| VmcoreInfo::parse(text));
     let key = |name| info.as_ref().and_then(|info| info.get(name)).map(str::to_owned);
     let pieces = memory.ranges().pieces();
-    let arch = memory.platform();
+    let platform = memory.platform();
     // What has no log that can be read may still be a dump.
     let log = KernelLog::read(memory).unwrap_or_default();
     let lines = lines_of(&log);
-    let shift = arch.page_size.shift();
+    let shift = platform.page_size.shift();
     let mut description = Description {
         faults: source.warnings(),
         memory_map: ranges(memory),
@@ -159,7 +160,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
                 bytes: note.desc.len(),
             })
             .collect(),
-        cpu_registers: registers_of(memory.notes(), arch),
+        cpu_registers: registers_of(memory.notes(), platform),
         path: source.path().display().to_string(),
         release: key("OSRELEASE"),
         build_id: key("BUILD-ID"),
@@ -167,15 +168,15 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         id: info.as_ref().map(|_| crash_id(memory.notes(), &lines)),
         // `dmesg` and `facts` have its lines.
         crash: Crash::find(&lines).map(|crash| Crash { text: String::new(), ..crash }),
-        machine: arch.name(),
-        byte_order: if arch.big_endian { "big" } else { "little" },
-        pointer_bytes: if arch.wide { 8 } else { 4 },
-        page_size: arch.page_size.bytes() as u32,
+        machine: platform.name(),
+        byte_order: if platform.big_endian { "big" } else { "little" },
+        pointer_bytes: if platform.wide { 8 } else { 4 },
+        page_size: platform.page_size.bytes() as u32,
         kaslr_offset: key("KERNELOFFSET").and_then(|text| u64::from_str_radix(&text, 16).ok()),
         erased: erased(memory.notes()),
         cpus: notes::cpu_count(memory.notes()),
         memory_bytes: memory.ranges().bytes(),
-        partly_stored_pages: memory.ranges().partly_stored(shift).count() as u64,
+        partly_stored_pages: memory.ranges().partly_stored(platform.page_size).count() as u64,
         first_pfn: pieces.first().map_or(0, |piece| piece.start >> shift),
         end_pfn: memory.ranges().end().div_ceil(1 << shift),
         ..Description::default()
@@ -224,9 +225,9 @@ fn classes(source: &Source) -> anyhow::Result<Vec<ClassCount>> {
     let mut exists = vec![0; classes.len().div_ceil(64)];
     let (mut stored, mut parts) = (exists.clone(), Vec::new());
     let page_size = kernel.page_size();
-    for block in 0..kernel.blocks(memory.ranges().end().div_ceil(page_size.bytes() as u64)) {
+    for block in 0..kernel.blocks(memory.ranges().end_pfn(page_size)) {
         let first = kernel.block_pfns(block).start;
-        memory.ranges().mark_pages(first, page_size.shift(), false, &mut exists);
+        memory.ranges().mark_pages(first, page_size, false, &mut exists);
         if exists.iter().all(|word| *word == 0) {
             continue;
         }
@@ -277,8 +278,8 @@ fn stored_pages(memory: &dyn PhysMemory) -> anyhow::Result<u64> {
     let (mut words, mut parts) = ([0; 512], Vec::new());
     let mut pages = 0;
     let page_size = memory.platform().page_size;
-    for first in (0..memory.ranges().end().div_ceil(page_size.bytes() as u64)).step_by(words.len() * 64) {
-        memory.mark_stored_pages(page_size, first, &mut words, &mut parts)?;
+    for first in (0..memory.ranges().end_pfn(page_size).number()).step_by(words.len() * 64) {
+        memory.mark_stored_pages(page_size, Pfn::new(first), &mut words, &mut parts)?;
         pages += bits::count(&words);
     }
     Ok(pages)

@@ -75,14 +75,14 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
         tell!("pagehaul: {warning}");
     }
     let memory = source.memory();
-    let arch = memory.platform();
-    if arch.big_endian || !arch.wide {
+    let platform = memory.platform();
+    if platform.big_endian || !platform.wide {
         bail!(
             "{}: this dump is of a {}-bit {} machine ({}), and only little-endian 64-bit ones can be mounted; use read",
             source.path().display(),
-            if arch.wide { 64 } else { 32 },
-            if arch.big_endian { "big-endian" } else { "little-endian" },
-            arch.name()
+            if platform.wide { 64 } else { 32 },
+            if platform.big_endian { "big-endian" } else { "little-endian" },
+            platform.name()
         );
     }
     let space = AddressSpace::discover(memory).ok();

@@ -266,7 +266,8 @@ fn for_capture(dumps: &[PathBuf]) -> anyhow::Result<CrashReport> {
     let report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
     report.stacks(&machine);
     let text = printable(&text::summary(&report, &source.path().display().to_string()));
-    Ok(CrashReport { text, pages: recorder.runs(kernel.page_size()) })
+    let runs = recorder.runs(kernel.page_size()).into_iter();
+    Ok(CrashReport { text, pages: runs.map(|run| run.start.number()..run.end.number()).collect() })
 }
 
 /// Finds the free pages on per-CPU lists.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pagehaul_kernel::{Kernel, PageClass, PageScanner};
+use pagehaul_machine::{PageCount, PageSize, Pfn};
 use pagehaul_output::checksums::Checksums;
 use pagehaul_physmem::{MapPolicy, PageState};
 use pagehaul_present::number::{bytes, count};
@@ -68,7 +69,7 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Classes of the unreadable pages, where the rest of the dump shows them.
-fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
+fn classes(source: &Source, findings: &Findings) -> BTreeMap<Pfn, PageClass> {
     let mut out = BTreeMap::new();
     let memory = source.memory();
     if findings.failures.is_empty() {
@@ -77,20 +78,20 @@ fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
     let Ok(kernel) = Kernel::discover(memory) else { return out };
     let mut scanner = PageScanner::new(&kernel, memory.view());
     let pages = kernel.pages_per_block();
-    // `verify` counts pages of 4 KiB.
-    let parts = kernel.page_size().parts();
+    if kernel.page_size() != findings.page_size {
+        return out;
+    }
     let mut here = None;
     let mut classes = vec![PageClass::Absent; pages];
     for (pfn, _, _) in &findings.failures {
-        let page = pfn / parts;
-        let block = page / pages as u64;
+        let block = pfn.number() / pages as u64;
         if here != Some(block) {
             if scanner.scan(block, &mut classes).is_err() {
                 continue;
             }
             here = Some(block);
         }
-        out.insert(*pfn, classes[(page % pages as u64) as usize]);
+        out.insert(*pfn, classes[(pfn.number() % pages as u64) as usize]);
     }
     out
 }
@@ -99,10 +100,11 @@ fn classes(source: &Source, findings: &Findings) -> BTreeMap<u64, PageClass> {
 struct Printed {
     intact: bool,
     faults: Vec<String>,
-    present: u64,
-    excluded: u64,
-    missing: u64,
-    damaged: u64,
+    page_size: PageSize,
+    present: PageCount,
+    excluded: PageCount,
+    missing: PageCount,
+    damaged: PageCount,
     /// Missing or damaged pages by class.
     classes: BTreeMap<&'static str, u64>,
     pages: Vec<Page>,
@@ -114,7 +116,7 @@ struct Printed {
 
 #[derive(Serialize)]
 struct Page {
-    pfn: u64,
+    pfn: Pfn,
     state: &'static str,
     class: Option<&'static str>,
     why: String,
@@ -126,13 +128,13 @@ struct Changed {
     start: u64,
     end: u64,
     holds: Vec<&'static str>,
-    first_pfn: Option<u64>,
-    last_pfn: Option<u64>,
-    pages: u64,
+    first_pfn: Option<Pfn>,
+    last_pfn: Option<Pfn>,
+    pages: PageCount,
 }
 
 impl Printed {
-    fn new(findings: &Findings, classes: &BTreeMap<u64, PageClass>, arguments: &VerifyArguments) -> Self {
+    fn new(findings: &Findings, classes: &BTreeMap<Pfn, PageClass>, arguments: &VerifyArguments) -> Self {
         let mut held = BTreeMap::new();
         for class in classes.values() {
             *held.entry(class.name()).or_insert(0) += 1;
@@ -140,6 +142,7 @@ impl Printed {
         Self {
             intact: findings.is_intact(),
             faults: findings.faults.clone(),
+            page_size: findings.page_size,
             present: findings.present,
             excluded: findings.excluded,
             missing: findings.missing,
@@ -166,7 +169,7 @@ impl Printed {
                     holds: changed.holds.clone(),
                     first_pfn: changed.pages.map(|(first, _, _)| first),
                     last_pfn: changed.pages.map(|(_, last, _)| last),
-                    pages: changed.pages.map_or(0, |(_, _, count)| count),
+                    pages: changed.pages.map_or(PageCount::ZERO, |(_, _, count)| count),
                 })
                 .collect(),
             verbose: arguments.verbose,
@@ -177,10 +180,11 @@ impl Printed {
         for fault in &self.faults {
             writeln!(out, "fault: {}", printable(fault))?;
         }
-        let of = |pages: u64| format!("{} ({})", count(pages), bytes(pages << pagehaul_physmem::PAGE_SHIFT));
+        let of =
+            |pages: PageCount| format!("{} ({})", count(pages.get()), bytes(pages.bytes(self.page_size)));
         writeln!(out, "{} pages are readable, {} are excluded", of(self.present), of(self.excluded))?;
         for (name, pages) in [("missing", self.missing), ("damaged", self.damaged)] {
-            if pages > 0 {
+            if pages > PageCount::ZERO {
                 writeln!(out, "{} pages are {name}", of(pages))?;
             }
         }
@@ -194,14 +198,14 @@ impl Printed {
             let held = page.class.map_or(String::new(), |class| format!(" ({class})"));
             writeln!(out, "  PFN {:#x}{held}: {}", page.pfn, printable(&page.why))?;
         }
-        let more = (self.missing + self.damaged).saturating_sub(shown.min(self.pages.len()) as u64);
+        let more = (self.missing + self.damaged).get().saturating_sub(shown.min(self.pages.len()) as u64);
         if more > 0 {
             writeln!(out, "  and {} more", count(more))?;
         }
         for changed in &self.changed {
             let pages = match (changed.first_pfn, changed.last_pfn) {
                 (Some(first), Some(last)) => {
-                    format!(": {} pages, PFNs {first:#x} to {last:#x}", count(changed.pages))
+                    format!(": {} pages, PFNs {first:#x} to {last:#x}", count(changed.pages.get()))
                 }
                 _ => String::new(),
             };

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::MapPolicy;
 use pagehaul_synth::{Content, Era, Image, Machine};
 use pagehaul_vmcore::{Source, SourceError};
@@ -106,7 +107,7 @@ impl Setup {
         let mut scratch = [0; 4096];
         let mut held = 0;
         for pfn in self.image.pfns() {
-            if let Ok(page) = view.page(pfn, &mut scratch) {
+            if let Ok(page) = view.page(PhysAddr::of_4k_page(pfn), &mut scratch) {
                 assert!(*page == self.image.page(pfn), "{names:?}: PFN {pfn:#x} has other contents");
                 held += 1;
             }

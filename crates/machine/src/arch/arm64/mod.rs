@@ -126,8 +126,7 @@ impl Arch for Arm64 {
 
     /// The image lies anywhere in the vmalloc area; VMCOREINFO has the difference of its addresses.
     fn is_image(&self, info: &VmcoreInfo, mapping: &KernelMapping) -> bool {
-        let difference = mapping.vaddr.wrapping_sub(mapping.paddr);
-        info.number("kimage_voffset").is_some_and(|offset| difference == offset as u64)
+        info.number("kimage_voffset").is_some_and(|offset| mapping.offset() == offset as u64)
     }
 
     fn registers(&self) -> &'static Registers {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::registers::stack_of_16_kib;
 use crate::{
-    AddressLayout, Arch, CpuMode, ImageSource, InfoError, KernelMapping, PageSize, Registers,
-    StatusRegisters, SwitchedOut, Unwinding, VmcoreInfo, Word,
+    AddressLayout, Arch, CpuMode, ImageSource, InfoError, KernelMapping, PageSize, PhysAddr, Registers,
+    StatusRegisters, SwitchedOut, Unwinding, VirtAddr, VmcoreInfo, Word,
 };
 
 /// Where the kernel image is mapped (`__START_KERNEL_map`, the same since 2.6).
@@ -102,7 +102,7 @@ impl Arch for X86_64 {
     }
 
     fn is_image(&self, _info: &VmcoreInfo, mapping: &KernelMapping) -> bool {
-        mapping.vaddr >= START_KERNEL_MAP
+        mapping.vaddr.get() >= START_KERNEL_MAP
     }
 
     fn image_by_header(&self, phys_base: u64) -> Option<KernelMapping> {
@@ -110,8 +110,8 @@ impl Arch for X86_64 {
         let negative = (phys_base as i64) < 0;
         let skipped = if negative { phys_base.wrapping_neg() } else { 0 };
         Some(KernelMapping {
-            vaddr: START_KERNEL_MAP.checked_add(skipped)?,
-            paddr: if negative { 0 } else { phys_base },
+            vaddr: VirtAddr::new(START_KERNEL_MAP.checked_add(skipped)?),
+            paddr: PhysAddr::new(if negative { 0 } else { phys_base }),
             size: KERNEL_IMAGE_SIZE.checked_sub(skipped)?,
         })
     }

@@ -11,7 +11,7 @@ pub(super) fn phys_base(info: &VmcoreInfo, source: &mut dyn ImageSource) -> Resu
         return Ok(base as u64);
     }
     if let Some(image) = source.kernel_mapping() {
-        return Ok(image.paddr.wrapping_sub(image.vaddr.wrapping_sub(START_KERNEL_MAP)));
+        return Ok(START_KERNEL_MAP.wrapping_sub(image.offset()));
     }
     search(info, source).ok_or(InfoError::MissingKey {
         key: "NUMBER(phys_base)",

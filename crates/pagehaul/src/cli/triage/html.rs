@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use pagehaul_inspect::{Finding, Report, Timers};
+use pagehaul_machine::PageCount;
 use pagehaul_present::Tone;
 use pagehaul_present::html::{facts, page, section, tiles};
 use pagehaul_present::number::{bytes, count, counted};
@@ -35,7 +36,7 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
     let (managed, free) = report.memory.total();
-    let size = |pages: u64| bytes(system.bytes(pages));
+    let size = |pages: PageCount| bytes(pages.bytes(system.page_size));
     let in_state = |letter| {
         let found = report.states.iter().find(|(state, _)| *state == letter);
         found.map_or(0, |(_, tasks)| *tasks as u64)

@@ -6,6 +6,7 @@ use pagehaul_facts::Kind;
 use pagehaul_inspect::{
     Detail, FrameName, NetDevice, Report, StackTrace, Task, TaskStack, Timers, chain, is_kib,
 };
+use pagehaul_machine::PageCount;
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, counted};
 use pagehaul_present::time::{seconds, utc};
@@ -254,12 +255,12 @@ fn holder_place(report: &Report, pid: u32) -> Option<String> {
 
 fn memory(report: &Report, out: &mut String, full: bool) {
     let memory = &report.memory;
-    let size = |pages: u64| bytes(report.system.bytes(pages));
+    let size = |pages: PageCount| bytes(pages.bytes(report.system.page_size));
     let (managed, free) = memory.total();
     let mut facts = vec![format!("{} managed", size(managed)), format!("{} free", size(free))];
-    let per_cpu: u64 = memory.zones.iter().map(|zone| zone.per_cpu).sum();
+    let per_cpu: PageCount = memory.zones.iter().map(|zone| zone.per_cpu).sum();
     facts.push(format!("{} on per-CPU lists", size(per_cpu)));
-    let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).sum::<u64>();
+    let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).sum::<PageCount>();
     for (name, counters) in [
         ("anonymous", &["nr_inactive_anon", "nr_active_anon"][..]),
         ("file", &["nr_inactive_file", "nr_active_file"]),
@@ -271,13 +272,13 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         facts.push(format!("{} {name}", size(sum(counters))));
     }
     if let Some(unaccounted) = memory.unaccounted.filter(|pages| *pages > 0) {
-        facts.push(format!("{} unaccounted", size(unaccounted as u64)));
+        facts.push(format!("{} unaccounted", size(PageCount::new(unaccounted as u64))));
     }
     put!(out, "\nMemory: {}", facts.join(", "));
     let mut table = Table::new(["zone (pages)", "managed", "free", "per-CPU lists", "min", "low", "high"]);
     for zone in &memory.zones {
         let [min, low, high] = zone.watermarks;
-        let numbers = [zone.managed, zone.free, zone.per_cpu, min, low, high].map(count);
+        let numbers = [zone.managed, zone.free, zone.per_cpu, min, low, high].map(|pages| count(pages.get()));
         table.row([vec![format!("{} {}", zone.node, zone.name)], numbers.to_vec()].concat());
     }
     put!(out, "{}", table.to_string().trim_end());
@@ -309,8 +310,8 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         [(*name).to_owned(), count(*value) + unit]
     }));
     if let Some((total, free)) = memory.swap {
-        table.row(["swap total".to_owned(), count(total)]);
-        table.row(["swap free".to_owned(), count(free)]);
+        table.row(["swap total".to_owned(), count(total.get())]);
+        table.row(["swap free".to_owned(), count(free.get())]);
     }
     put!(out, "\n{}", table.to_string().trim_end());
     let mut table = Table::new(["process", "pid", "resident", "anonymous", "file", "shared memory", "swap"]);
