@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pagehaul_kdump::{Layout, PageDesc};
 use pagehaul_output::{DumpWriter, FinishBound, PageBatch, WriteCosts, WriteError};
-use pagehaul_physmem::PageSize;
+use pagehaul_machine::PageSize;
 
 use crate::batch::batch_pages;
 use crate::report::Clock;
