@@ -8,7 +8,6 @@ mod guide;
 mod server;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -170,7 +169,7 @@ fn a_signal_ends_an_upload_that_cannot_be_completed() {
 #[test]
 fn secrets_in_urls_are_not_printed() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("vmcore"), "none").unwrap();
+    Machine::new(Era::V6_12).build().elf().write(&directory.path().join("vmcore")).unwrap();
     for url in [
         "https://user:hunter2@127.0.0.1:1/dump",
         "s3://KEY:hunter2@bucket/dump",
@@ -193,7 +192,7 @@ fn secrets_in_urls_are_not_printed() {
             &["capture", "--json", "vmcore", url],
             &["capture", url, "out"],
             &["mount", url, "mount"],
-            &["triage", "--diff", url, url],
+            &["triage", "diff", url, url],
         ] {
             let output = Command::new(BINARY)
                 .args(arguments)

@@ -139,7 +139,8 @@ impl PlainFile {
     /// Opens a regular file or a block device for reading. Fails at once for pipes and terminals, whose opening or reading
     /// would wait for another process.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let fail = |action| move |source| OpenError::Io { path: path.to_owned(), action, source };
+        // A URL that nothing here reads may hold a password.
+        let fail = |action| move |source| OpenError::Io { path: shown(path), action, source };
         // O_NONBLOCK keeps the opening of a FIFO without a writer from blocking. It does not matter for files.
         let mut file =
             OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(fail("open"))?;

@@ -19,7 +19,7 @@ use crate::answer::{Expected, Reply};
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::location::Location;
-use crate::redirect::{self, Addresses};
+use crate::redirect::{Addresses, Rules};
 use crate::s3::S3Object;
 use crate::xml::Element;
 use crate::{RemoteError, notice, settings};
@@ -61,7 +61,7 @@ pub(crate) struct Client {
     moved: Moved,
     /// Whether a notice about the present failure is out.
     is_told: AtomicBool,
-    follows_any: bool,
+    redirects: Rules,
     /// Seconds to add to this machine's clock.
     clock: AtomicI64,
     /// Why the server is given up: later requests fail at once.
@@ -94,21 +94,24 @@ impl Client {
             .timeout_per_read(Some(STALL))
             .timeout_per_write(Some(STALL))
             .build();
-        let follows_any = redirect::any_is_allowed();
-        let addresses = match &target {
-            Target::Web(url) => Addresses::of(url, follows_any),
-            // A store does not redirect.
-            Target::S3(_) => Addresses::of("", true),
+        let redirects = Rules::new();
+        let agent = match &target {
+            Target::Web(url) => {
+                let addresses = Addresses::of(url, &redirects);
+                Agent::with_parts(config, DefaultConnector::default(), addresses)
+            }
+            // Redirects of stores are not followed.
+            Target::S3(_) => config.into(),
         };
         Ok(Self {
-            agent: Agent::with_parts(config, DefaultConnector::default(), addresses),
+            agent,
             target,
             patience,
             stop,
             was_reached: AtomicBool::new(false),
             moved: Moved::default(),
             is_told: AtomicBool::new(false),
-            follows_any,
+            redirects,
             clock: AtomicI64::new(0),
             given_up: OnceLock::new(),
         })
@@ -215,7 +218,7 @@ impl Client {
                 object.sign(self.now(), &call, &signed)
             }
         };
-        let mut redirects = 0;
+        let mut count = 0;
         let reply = loop {
             self.moved.now();
             let exchanged = self.exchange(&url, call, retry);
@@ -227,11 +230,11 @@ impl Client {
                 break reply;
             }
             let refused = |why| Failure::Final(RemoteError::Unsupported(why));
-            if redirects == MOST_REDIRECTS {
+            if count == MOST_REDIRECTS {
                 return Err(refused("too many redirects".to_owned()));
             }
-            redirects += 1;
-            url = redirect::follow(&url, location, self.follows_any).map_err(refused)?;
+            count += 1;
+            url = self.redirects.follow(&url, location).map_err(refused)?;
         };
         self.was_reached.store(true, Ordering::Relaxed);
         match &reply.cut {
@@ -263,8 +266,9 @@ impl Client {
                 let mut body = Sending { bytes, moved: &self.moved, pace: Pace::new(SEND_WINDOW) };
                 let request = request.header("content-length", bytes.len());
                 let request = request.body(SendBody::from_reader(&mut body)).map_err(wrong)?;
-                let patient = self.agent.configure_request(request).timeout_recv_response(Some(call.answer));
-                self.agent.run(patient.build())
+                let limit = Some(call.answer);
+                let patient = self.agent.configure_request(request).timeout_recv_response(limit);
+                self.agent.run(patient.timeout_per_read(limit).build())
             }
             None => self.agent.run(request.body(()).map_err(wrong)?),
         };

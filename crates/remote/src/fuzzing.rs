@@ -9,7 +9,7 @@ use crate::answer::{Expected, Reply};
 use crate::client::{Client, LIST_OF_PARTS, Target, http_date};
 use crate::location::Location;
 use crate::object::parse_content_range;
-use crate::redirect;
+use crate::redirect::Rules;
 use crate::s3::S3Object;
 use crate::settings::{Credentials, Settings, section};
 use crate::upload;
@@ -42,7 +42,7 @@ pub fn answer(data: &[u8]) -> bool {
     if let Some((first, size)) = parse_content_range(reply.header("content-range")) {
         assert!(first < size);
     }
-    if let Ok(to) = redirect::follow("https://a.example/x", reply.header("location"), false) {
+    if let Ok(to) = Rules::new().follow("https://a.example/x", reply.header("location")) {
         assert!(to.starts_with("https://"));
     }
     for part in reply.document.iter().flat_map(|list| list.all("Part")) {

@@ -5,12 +5,12 @@
 //! Every response is checked against the object that was opened, so that one that is replaced meanwhile is an error.
 //!
 //! # Which answer is a yes
-//! Each request has one answer that the protocol defines ([`answer`]); every other one is an error, whatever its status. A body that
+//! Each request has one answer that the protocol defines; every other one is an error, whatever its status. A body that
 //! ends before its length is never a yes, except that a range is continued where it ended.
 //!
 //! | request | a yes |
 //! |---|---|
-//! | range of an object | 206, its `Content-Range` with the first byte asked for and the size known, the version that was opened; when opening also 416, or 200 without a byte: the object is empty |
+//! | range of an object | 206, its `Content-Range` with the first byte asked for and the size known, the version that was opened, the coding of the file; when opening also 416, or 200 without a byte: the object is empty |
 //! | HEAD before an upload | 404: there is no object; 403: the credentials cannot tell, and the upload must not replace one (`If-None-Match: *`) |
 //! | list of uploads | 200, a whole `ListMultipartUploadsResult`; where the credentials or the store do not allow it, nothing is resumed |
 //! | list of parts | 200, a whole `ListPartsResult` |

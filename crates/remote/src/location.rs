@@ -21,9 +21,9 @@ impl Location {
         let Some((scheme, rest)) = url.split_once("://") else {
             return wrong("this is not a URL");
         };
-        let (host, path) = rest.split_once(['/', '?', '#']).unwrap_or((rest, ""));
-        // They would be in process lists.
-        if host.contains('@') {
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // They would be in process lists. A query may hold one.
+        if host.split(['?', '#']).next().is_some_and(|host| host.contains('@')) {
             return wrong("a URL with a user name is refused; use s3:// or a presigned URL");
         }
         match scheme {
