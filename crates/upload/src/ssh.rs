@@ -28,7 +28,7 @@ const CONNECTION: i32 = 255;
 /// Prints what is there: `exists`; of the unfinished file `other` if it is not a file, `foreign` if others could have opened it, or
 /// its size with the checksums of its first bytes and of all.
 const LOOK: &str = concat!(
-    r#"p=$1.incomplete; "#,
+    r#"own=; p=$1.incomplete; "#,
     r#"if [ -e "$1" ] || [ -L "$1" ]; then echo pagehaul exists; "#,
     r#"elif [ -L "$p" ]; then echo pagehaul other; "#,
     r#"elif [ -f "$p" ]; then "#,
