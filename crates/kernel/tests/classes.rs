@@ -78,6 +78,28 @@ fn compound_pages_are_wholes() {
     }
 }
 
+/// 6.6 to 6.8 mark hugetlb by one flag of the first tail, which other pages have for other reasons.
+#[test]
+fn reserved_pages_are_kept_whatever_they_look_like() {
+    for era in Era::ALL {
+        let mut image = machine(era, 1);
+        image.hugetlb(2048, 9).anon_thp(4096).cache_folio(8192, 2);
+        let mut memory = KernelMemory::of(&image);
+        let reserved = memory.number("NUMBER(PG_private)") - 1;
+        for pfn in [2048, 4096, 8192] {
+            memory.flag(pfn, reserved);
+        }
+        let (found, inconsistency) = scan(&mut memory, 0);
+        assert!(inconsistency.unwrap().contains("is reserved"), "{era:?}");
+        for pages in [2048..2560, 4096..4608, 8192..8196] {
+            assert!(
+                found[pages.clone()].iter().all(|class| *class == PageClass::Undecided),
+                "{era:?} {pages:?}"
+            );
+        }
+    }
+}
+
 fn first_difference(found: &[PageClass], expected: &[PageClass]) -> Option<(usize, PageClass, PageClass)> {
     let index = found.iter().zip(expected).position(|(found, expected)| found != expected)?;
     Some((index, found[index], expected[index]))

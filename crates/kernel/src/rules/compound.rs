@@ -114,6 +114,13 @@ impl Rules {
         if hugetlb && self.poison.holds(words.flags) {
             class = PageClass::HwPoison;
         }
+        let is_user = matches!(
+            class,
+            PageClass::HugeTlb | PageClass::Anon | PageClass::Cache | PageClass::CachePrivate
+        );
+        if is_user && words.flags & self.reserved != 0 {
+            return Head::Wrong("a compound page of processes or files is reserved, as the kernel image is");
+        }
         if matches!(class, PageClass::Free | PageClass::Unaccepted) {
             return Head::Wrong("a compound page is marked as free");
         }

@@ -32,6 +32,9 @@ pub(crate) struct Rules {
     pub(crate) order: compound::OrderAt,
     /// `PG_head`, as a mask.
     pub(crate) head: u64,
+    /// `PG_reserved`, as a mask; 0 if unknown. The kernel image and what else is allocated at boot have it. Pages that the
+    /// kernel frees, as those of its init sections, lose it.
+    pub(crate) reserved: u64,
 }
 
 /// The words of a `struct page` that rules read.
@@ -57,6 +60,8 @@ impl Rules {
             hugetlb: hugetlb::HugeTlb::new(info, &layout, &types, &mut gaps),
             order: compound::OrderAt::new(info, &layout),
             head: info.required(head, "NUMBER(PG_head_mask)", "telling compound pages")?,
+            // VMCOREINFO does not export it. It precedes PG_private in `enum pageflags` of every kernel from 4.4 to 7.1.
+            reserved: cache::flag(info, "PG_private") >> 1,
             layout,
             types,
             slab,
