@@ -164,7 +164,8 @@ impl NewFile {
 
     /// Sets the mode whatever the directory's default, and locks the file.
     fn protect(&self, private: bool) -> Result<(), OutputError> {
-        if private {
+        // A sandbox may not allow to change modes.
+        if private && !self.file.metadata().is_ok_and(|found| found.mode() & 0o777 == mode(true)) {
             let mode = Permissions::from_mode(mode(true));
             self.file.set_permissions(mode).map_err(OutputError::io(&self.path, "protect"))?;
         }

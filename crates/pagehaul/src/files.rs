@@ -10,30 +10,37 @@ use pagehaul_output::{CreateOptions, NewFile};
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 use pagehaul_output::{Naming, Special};
 
-/// A report replaces an existing file without --force, once it is complete.
+/// A report replaces a file that exists with --force only, once it is complete. It shows contents of memory: names of processes,
+/// their arguments, keys of modules.
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 const REPORT: CreateOptions<'static> = CreateOptions {
     naming: Naming::WhenComplete,
-    overwrite: true,
+    overwrite: false,
     special: Special::Any,
-    private: false,
+    private: true,
     sources: &[],
 };
 
-/// Refuses a report that would overwrite one of its sources, under any name: that may be the only copy of a crash.
-#[cfg(feature = "bench")]
-pub(crate) fn check<'a>(output: &Path, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
-    Ok(NewFile::check(output, CreateOptions { sources: &identities(sources), ..REPORT })?)
+/// Refuses a report that would overwrite one of its sources, under any name, which may be the only copy of a crash, or without
+/// `overwrite` any other file.
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
+pub(crate) fn check<'a>(
+    output: &Path,
+    sources: impl IntoIterator<Item = &'a Path>,
+    overwrite: bool,
+) -> anyhow::Result<()> {
+    Ok(NewFile::check(output, CreateOptions { sources: &identities(sources), overwrite, ..REPORT })?)
 }
 
-/// Writes a report made from `sources`.
+/// Writes a report made from `sources`, where [`check`] allows it.
 #[cfg(any(feature = "census", feature = "stalls", feature = "bench"))]
 pub(crate) fn write<'a>(
     output: &Path,
     contents: impl AsRef<[u8]>,
     sources: impl IntoIterator<Item = &'a Path>,
+    overwrite: bool,
 ) -> anyhow::Result<()> {
-    write_new(output, contents.as_ref(), CreateOptions { sources: &identities(sources), ..REPORT })
+    write_new(output, contents.as_ref(), CreateOptions { sources: &identities(sources), overwrite, ..REPORT })
 }
 
 /// Writes a file, and returns once it is on the disk.
@@ -63,7 +70,7 @@ pub(crate) struct Recording(NewFile);
 impl Recording {
     /// Creates the file, readable by its owner only. One that exists is replaced only with `overwrite`.
     pub(crate) fn create(path: &Path, overwrite: bool) -> anyhow::Result<Self> {
-        let options = CreateOptions { naming: Naming::AtOnceIfNew, overwrite, private: true, ..REPORT };
+        let options = CreateOptions { naming: Naming::AtOnceIfNew, overwrite, ..REPORT };
         Ok(Self(NewFile::create(path, options)?))
     }
 

@@ -2,6 +2,8 @@
 //! run writes to it.
 
 mod common {
+    #[allow(dead_code)]
+    pub mod path_options;
     pub mod setup;
 }
 
@@ -177,7 +179,7 @@ fn standard_output_by_name_is_written_in_place() {
     assert!(dump == fs::read(setup.path("dump")).unwrap());
     assert!(fs::symlink_metadata(setup.path("stdout")).unwrap().is_symlink());
     #[cfg(feature = "census")]
-    assert!(run(&["pages", "--html", "/dev/stdout", "dump"]).starts_with(b"<!DOCTYPE html>"));
+    assert!(run(&["pages", "--force", "--html", "/dev/stdout", "dump"]).starts_with(b"<!DOCTYPE html>"));
 }
 
 #[cfg(feature = "census")]
@@ -188,12 +190,68 @@ fn a_report_replaces_a_link_and_leaves_what_it_leads_to() {
     fs::write(setup.path("other"), "other").unwrap();
     symlink("other", setup.path("page.html")).unwrap();
     for _ in 0..2 {
-        setup.succeeds(&["pages", "--html", "page.html", "dump"]);
+        setup.succeeds(&["pages", "--force", "--html", "page.html", "dump"]);
         assert!(fs::read(setup.path("page.html")).unwrap().starts_with(b"<!DOCTYPE html>"));
     }
     assert_eq!(fs::read(setup.path("other")).unwrap(), b"other");
-    assert!(setup.fails(&["pages", "--html", "dump", "dump"], 1).contains("is the source itself"));
+    assert!(setup.fails(&["pages", "--force", "--html", "dump", "dump"], 1).contains("is the source itself"));
     // A pipe takes a report as well.
     let piped = setup.run(&["pages", "--html", "/dev/stdout", "dump"]);
     assert!(piped.stdout == fs::read(setup.path("page.html")).unwrap());
+}
+
+/// A command line that writes to `there`, and whether it can be run here.
+#[cfg(all(feature = "census", feature = "stalls", feature = "bench", feature = "process", feature = "html"))]
+fn writing(command: &str, pid: &str, trace: &str) -> (Vec<String>, bool) {
+    let (line, runs) = match command {
+        "capture" => ("capture vmcore there".to_owned(), true),
+        "convert" => ("convert dump there".to_owned(), true),
+        "triage" => ("triage --html there dump".to_owned(), false),
+        "pages" => ("pages --html there dump".to_owned(), true),
+        "core" => (format!("core {pid} there"), true),
+        "checkpoint" => (format!("checkpoint {pid} there"), false),
+        "reclaim record" => ("reclaim record -o there -- true".to_owned(), false),
+        "reclaim report" => (format!("reclaim report --html there {trace}"), true),
+        "reclaim compare" => (format!("reclaim compare --html there a={trace} b={trace}"), true),
+        "reclaim export" => (format!("reclaim export {trace} -o there"), true),
+        "latency" => ("latency --function vfs_read -o there -- true".to_owned(), false),
+        "vmalloc" => ("vmalloc -o there -- true".to_owned(), false),
+        "bench codec" => ("bench codec --time 1ms --plot there dump".to_owned(), true),
+        "bench read" => ("bench read --time 1ms --plot there dump".to_owned(), true),
+        "bench scale" => ("bench scale --plot there".to_owned(), false),
+        other => panic!("{other} is an output: how is it called?"),
+    };
+    (line.split(' ').map(str::to_owned).collect(), runs)
+}
+
+#[cfg(all(feature = "census", feature = "stalls", feature = "bench", feature = "process", feature = "html"))]
+#[test]
+fn no_command_replaces_a_file_without_force_and_all_make_files_of_one_user() {
+    let setup = Setup::small();
+    setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../reclaim/tests/data/guest-7.2.pht");
+    let mut target = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = target.id().to_string();
+    for (command, argument) in common::path_options::OUTPUTS {
+        let (mut line, runs) = writing(command, &pid, trace);
+        let there = setup.path("there");
+        fs::write(&there, "another dump").unwrap();
+        fs::set_permissions(&there, Permissions::from_mode(0o644)).unwrap();
+        let arguments: Vec<&str> = line.iter().map(String::as_str).collect();
+        let output = setup.run(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{command} {argument}: {said}");
+        assert_eq!(fs::read(&there).unwrap(), b"another dump", "{command} {argument}: {said}");
+        if !runs {
+            continue;
+        }
+        assert!(said.contains("there exists; remove it, or replace it with --force"), "{command}: {said}");
+        line.insert(1 + command.matches(' ').count(), "--force".to_owned());
+        let arguments: Vec<&str> = line.iter().map(String::as_str).collect();
+        setup.succeeds(&arguments);
+        assert_ne!(fs::read(&there).unwrap(), b"another dump", "{command} {argument}");
+        assert_eq!(mode(&there), 0o600, "{command} {argument}");
+    }
+    target.kill().unwrap();
+    target.wait().unwrap();
 }

@@ -166,7 +166,23 @@ fn verify_finds_what_changed() {
     setup.text(&["capture", "-q", "--checksums", "-d", "31", "-c", "lzo", "vmcore", "own"]);
     let said = setup.text(&["verify", "own"]);
     assert!(said.contains("checksums: no changes") && said.ends_with("intact\n"), "{said}");
-    assert!(setup.text(&["verify", "dump"]).contains("no checksums"));
+    // Bytes of pages that are stored as they are can change unnoticed, so nothing else is claimed.
+    setup.text(&["convert", "-c", "none", "dump", "plain"]);
+    let mut bytes = std::fs::read(setup.path("plain")).unwrap();
+    let at = bytes.len() - 5000;
+    bytes[at..at + 25].fill(0xa5);
+    std::fs::write(setup.path("plain"), bytes).unwrap();
+    for dump in ["dump", "plain"] {
+        let said = setup.text(&["verify", dump]);
+        assert!(
+            said.contains(
+                "\nreadable; without checksums changed bytes can go unnoticed (`capture --checksums`"
+            ),
+            "{said}"
+        );
+        let json = setup.text(&["verify", "--json", dump]);
+        assert!(json.contains("\"verdict\": \"readable\"") && json.contains("\"intact\": null"), "{json}");
+    }
     setup.text(&["verify", "part.1", "part.0", "part.2"]);
     assert!(
         String::from_utf8_lossy(&setup.ends(&["verify", "part.1", "part.0"], 3).0).contains("is missing")
@@ -268,7 +284,8 @@ fn no_page_or_chart_is_written_over_its_source() {
     }
     assert!(std::fs::read(setup.path("dump")).unwrap() == before);
     setup.ends(&["pages", "--html", "page.html", "dump"], 0);
-    setup.ends(&["pages", "--html", "page.html", "dump"], 0);
+    setup.ends(&["pages", "--html", "page.html", "dump"], 1);
+    setup.ends(&["pages", "--html", "page.html", "--force", "dump"], 0);
 }
 
 #[test]

@@ -144,11 +144,8 @@ impl DumpOutput {
             tell!("pagehaul: {warning}");
         }
         options.threads = threads_that_fit(self.threads.count(), uploading.memory());
-        let target = Target::Pipe {
-            name: url.to_owned(),
-            pipe: uploading.pipe(),
-            buffered: uploading.memory(),
-        };
+        let target =
+            Target::Pipe { name: url.to_owned(), pipe: uploading.pipe(), buffered: uploading.memory() };
         self.write_to(source, Some(target), &options, selection, |is_whole| {
             let uploaded = uploading.finish(is_whole)?;
             if uploaded.resumed > 0 && !self.reporting.is_quiet() {

@@ -30,6 +30,7 @@ pub(crate) mod reclaim;
 #[cfg(feature = "stalls")]
 mod tracing;
 pub(crate) mod triage;
+mod verdict;
 pub(crate) mod verify;
 #[cfg(feature = "process")]
 pub(crate) mod verify_process;
@@ -120,4 +121,69 @@ pub(crate) enum Command {
         /// Directory to write them to
         directory: PathBuf,
     },
+}
+
+#[cfg(all(
+    test,
+    feature = "bench",
+    feature = "census",
+    feature = "html",
+    feature = "kdump-setup",
+    feature = "mount",
+    feature = "process",
+    feature = "stalls"
+))]
+#[path = "../../tests/common/path_options.rs"]
+mod path_options;
+
+#[cfg(all(
+    test,
+    feature = "bench",
+    feature = "census",
+    feature = "html",
+    feature = "kdump-setup",
+    feature = "mount",
+    feature = "process",
+    feature = "stalls"
+))]
+mod tests {
+    use std::any::TypeId;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Visits the commands below `command`, which are called `name`.
+    fn visit(command: &clap::Command, name: &str, found: &mut Vec<(String, String)>) {
+        for argument in command.get_arguments() {
+            let takes_path = argument.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+            if takes_path {
+                found.push((name.to_owned(), argument.get_id().to_string()));
+            }
+            let is_output = path_options::OUTPUTS.contains(&(name, argument.get_id().as_str()));
+            let has_force = command.get_arguments().any(|other| other.get_long() == Some("force"));
+            assert!(!is_output || has_force, "{name} has no --force for {}", argument.get_id());
+        }
+        for command in command.get_subcommands() {
+            let name = format!("{name} {}", command.get_name());
+            visit(command, name.trim_start(), found);
+        }
+    }
+
+    #[test]
+    fn every_option_that_names_a_file_is_known_as_an_output_or_not() {
+        let mut found = Vec::new();
+        visit(&Arguments::command(), "", &mut found);
+        let mut known: Vec<(String, String)> = [path_options::OUTPUTS, path_options::OTHERS]
+            .concat()
+            .iter()
+            .map(|(command, argument)| ((*command).to_owned(), (*argument).to_owned()))
+            .collect();
+        found.sort();
+        known.sort();
+        assert_eq!(
+            found, known,
+            "add the new one to tests/common/path_options.rs, and an output to tests/outputs.rs as well"
+        );
+    }
 }

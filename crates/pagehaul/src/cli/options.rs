@@ -1,6 +1,6 @@
 //! Options that several commands share: one spelling, one meaning and one sentence each.
 
-#[cfg(any(feature = "bench", feature = "kdump-setup"))]
+#[cfg(any(feature = "census", feature = "stalls", feature = "bench", feature = "kdump-setup"))]
 use std::path::Path;
 use std::path::PathBuf;
 use std::thread;
@@ -101,6 +101,27 @@ pub(crate) struct Html {
     /// Write one self-contained web page to FILE instead of text
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) html: Option<PathBuf>,
+    /// Replace FILE if it exists
+    #[arg(long, requires = "html")]
+    force: bool,
+}
+
+#[cfg(any(feature = "census", feature = "stalls"))]
+impl Html {
+    /// Refuses a file that the page cannot be written to.
+    pub(crate) fn check<'a>(&self, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
+        self.html.as_ref().map_or(Ok(()), |path| crate::files::check(path, sources, self.force))
+    }
+
+    /// Writes the page, if it is wanted instead of text. Returns whether it is.
+    pub(crate) fn write<'a, Page: AsRef<[u8]>>(
+        &self,
+        page: impl FnOnce() -> anyhow::Result<Page>,
+        sources: impl IntoIterator<Item = &'a Path>,
+    ) -> anyhow::Result<bool> {
+        let Some(path) = &self.html else { return Ok(false) };
+        crate::files::write(path, page()?, sources, self.force).map(|()| true)
+    }
 }
 
 /// `--plot`.
@@ -110,13 +131,16 @@ pub(crate) struct Plot {
     /// Also write charts to FILE as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Replace FILE if it exists
+    #[arg(long, requires = "plot")]
+    force: bool,
 }
 
 #[cfg(feature = "bench")]
 impl Plot {
     /// Refuses a file that charts cannot be written to, before minutes are spent.
     pub(crate) fn check<'a>(&self, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
-        self.plot.as_ref().map_or(Ok(()), |path| crate::files::check(path, sources))
+        self.plot.as_ref().map_or(Ok(()), |path| crate::files::check(path, sources, self.force))
     }
 
     /// Writes the charts, if they are wanted.
@@ -125,7 +149,7 @@ impl Plot {
         charts: impl FnOnce() -> String,
         sources: impl IntoIterator<Item = &'a Path>,
     ) -> anyhow::Result<()> {
-        self.plot.as_ref().map_or(Ok(()), |path| crate::files::write(path, charts(), sources))
+        self.plot.as_ref().map_or(Ok(()), |path| crate::files::write(path, charts(), sources, self.force))
     }
 }
 

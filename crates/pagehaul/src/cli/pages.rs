@@ -11,8 +11,8 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Dumps, Html, Json, Threads, Verbose};
+use crate::printed;
 use crate::sandbox::Sandbox;
-use crate::{files, printed};
 
 /// Show memory usage by page class, node and zone, block size and address
 ///
@@ -38,6 +38,8 @@ pub(crate) struct PagesArguments {
 
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
+    let sources = || dumps.iter().map(PathBuf::as_path);
+    arguments.html.check(sources())?;
     Sandbox::reading(dumps).writing(&arguments.html.html).enter();
     let source = Source::open_all(dumps, MapPolicy::default())?;
     let memory = source.memory();
@@ -52,9 +54,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     };
     let mut census = count(memory, &kernel, heading, threads).with_context(place)?;
     census.warnings.splice(0..0, source.warnings());
-    if let Some(path) = &arguments.html.html {
-        let page = html(&census).context("cannot build the web page")?;
-        files::write(path, &page, dumps.iter().map(PathBuf::as_path))?;
+    if arguments.html.write(|| html(&census).context("cannot build the web page"), sources())? {
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.json.json {

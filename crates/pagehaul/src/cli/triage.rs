@@ -79,6 +79,10 @@ pub(crate) struct TriageArguments {
     #[cfg(feature = "html")]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "tasks", "stacks", "pid", "section"])]
     html: Option<PathBuf>,
+    /// Replace FILE if it exists
+    #[cfg(feature = "html")]
+    #[arg(long, requires = "html")]
+    force: bool,
     /// For `capture --triage`: print the report and the pages that it is made of
     #[arg(long, hide = true)]
     for_capture: bool,
@@ -173,6 +177,10 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         return diff(dumps);
     }
     let dumps = if arguments.live { &[PathBuf::from(LIVE)][..] } else { &arguments.dumps };
+    #[cfg(feature = "html")]
+    if let Some(path) = &arguments.html {
+        files::check(path, arguments.dumps.iter().map(PathBuf::as_path), arguments.force)?;
+    }
     let sandbox = Sandbox::reading(dumps);
     #[cfg(feature = "html")]
     let sandbox = sandbox.writing(&arguments.html);
@@ -215,7 +223,7 @@ fn show(
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
         let page = html::report(&report, &report.timers(machine), name);
-        files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path))?;
+        files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path), arguments.force)?;
         return say!("{}: written", path.display());
     }
     if let Some(pid) = arguments.pid {

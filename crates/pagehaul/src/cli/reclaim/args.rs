@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::options::{Html, Json, LiveTrace, Quiet};
+use crate::cli::options::{Html, Json, LiveTrace, Overwrite, Quiet};
 
 /// Show which tasks stalled in page reclaim, how long and why: record, report, compare kernels and settings
 #[derive(Debug, Args)]
@@ -99,6 +99,8 @@ pub(super) struct ExportArguments {
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
     /// File to write
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long)]
     pub(super) output: PathBuf,
+    #[command(flatten)]
+    pub(super) overwrite: Overwrite,
 }

@@ -6,7 +6,6 @@ use pagehaul_reclaim::{Comparison, render};
 
 use super::args::CompareArguments;
 use super::load::Column;
-use crate::files;
 use crate::sandbox::Sandbox;
 
 pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
@@ -15,9 +14,7 @@ pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let files: Vec<&Path> = columns.iter().flat_map(|column| &column.files).map(|(path, _)| *path).collect();
     let reports = columns.into_iter().map(Column::report).collect::<Result<Vec<_>>>()?;
     let comparison = Comparison::new(&reports);
-    if let Some(path) = &arguments.html.html {
-        let page = render::comparison_page(&comparison, &reports);
-        files::write(path, &page, files)?;
+    if arguments.html.write(|| Ok(render::comparison_page(&comparison, &reports)), files)? {
         return Ok(ExitCode::SUCCESS);
     }
     arguments.json.print(&comparison, render::comparison)?;

@@ -9,10 +9,12 @@ use crate::files;
 use crate::sandbox::Sandbox;
 
 pub(super) fn run(arguments: &ExportArguments) -> Result<ExitCode> {
+    let (sources, overwrite) = ([arguments.file.as_path()], arguments.overwrite.force);
+    files::check(&arguments.output, sources, overwrite)?;
     let input = Input::open(&arguments.file)?;
     Sandbox::default().writing([&arguments.output]).enter();
     let name = arguments.file.display().to_string();
     let (_, intervals) = analyse_all(&mut TraceFile::from_input(input)?, &name, "")?;
-    files::write(&arguments.output, perfetto(intervals), [arguments.file.as_path()])?;
+    files::write(&arguments.output, perfetto(intervals), sources, overwrite)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,10 +7,12 @@ use pagehaul_trace::Input;
 
 use super::args::ReportArguments;
 use super::load;
+use crate::printed;
 use crate::sandbox::Sandbox;
-use crate::{files, printed};
 
 pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
+    let sources = || arguments.files.iter().map(PathBuf::as_path);
+    arguments.html.check(sources())?;
     let inputs = arguments.files.iter().map(|path| Ok(Input::open(path)?)).collect::<Result<Vec<_>>>()?;
     Sandbox::default().writing(&arguments.html.html).enter();
     let report = |(path, input): (&PathBuf, Input)| {
@@ -18,9 +20,8 @@ pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
         load::report(path, input, &label)
     };
     let reports = arguments.files.iter().zip(inputs).map(report).collect::<Result<Vec<_>>>()?;
-    if let Some(path) = &arguments.html.html {
-        let page = render::report_page(&reports);
-        files::write(path, &page, arguments.files.iter().map(PathBuf::as_path))?;
+    if arguments.html.write(|| Ok(render::report_page(&reports)), sources())? {
+        // Nothing else is printed.
     } else if arguments.json.json {
         match &reports[..] {
             [one] => printed::json(one)?,
