@@ -18,6 +18,7 @@ use pagehaul_vmcore::verify::{Findings, verify};
 use serde::Serialize;
 
 use crate::cli::options::{Dumps, Json, Threads};
+use crate::cli::verdict::Verdict;
 use crate::sandbox::Sandbox;
 use crate::{exit, printed, run};
 
@@ -29,6 +30,9 @@ const SHOWN: usize = 10;
 /// `capture --checksums` writes checksums of a dump to FILE.sums, next to it; copy both. Without them, a changed byte is
 /// not detected in a page stored uncompressed, or compressed by a codec without checksums. Cores in zstd frames and
 /// checkpoints contain checksums.
+///
+/// The result is "intact" only if all of it has checksums, and "readable" otherwise; in JSON, `verdict` says so, and `intact` is
+/// null where it cannot be known.
 ///
 /// Exit status: 0, no damage was found; 1, the file cannot be checked; 2, the command line is wrong; 3, pages are missing
 /// or damaged, or bytes have changed.
@@ -61,7 +65,8 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
         run::shown(&Progress::default(), false, |progress| verify(&source, threads, progress));
     let findings = findings?;
     let classes = classes(&source, &findings);
-    let report = Printed::new(&findings, &classes, arguments);
+    let all_summed = findings.summed.len() == source.paths().len();
+    let report = Printed::new(&findings, &classes, all_summed, arguments);
     let written =
         if arguments.json.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
     printed::unless_closed(written)?;
@@ -98,7 +103,9 @@ fn classes(source: &Source, findings: &Findings) -> BTreeMap<Pfn, PageClass> {
 
 #[derive(Serialize)]
 struct Printed {
-    intact: bool,
+    verdict: Verdict,
+    /// Whether nothing has changed, if that can be known.
+    intact: Option<bool>,
     faults: Vec<String>,
     page_size: PageSize,
     present: PageCount,
@@ -134,13 +141,20 @@ struct Changed {
 }
 
 impl Printed {
-    fn new(findings: &Findings, classes: &BTreeMap<Pfn, PageClass>, arguments: &VerifyArguments) -> Self {
+    fn new(
+        findings: &Findings,
+        classes: &BTreeMap<Pfn, PageClass>,
+        all_summed: bool,
+        arguments: &VerifyArguments,
+    ) -> Self {
+        let verdict = Verdict::new(!findings.is_intact(), all_summed);
         let mut held = BTreeMap::new();
         for class in classes.values() {
             *held.entry(class.name()).or_insert(0) += 1;
         }
         Self {
-            intact: findings.is_intact(),
+            verdict,
+            intact: verdict.intact(),
             faults: findings.faults.clone(),
             page_size: findings.page_size,
             present: findings.present,
@@ -214,11 +228,12 @@ impl Printed {
             let file = printable(&changed.file);
             writeln!(out, "{file}: bytes {start:#x} to {end:#x} changed ({holds}){pages}")?;
         }
-        match (self.checksums.is_empty(), self.changed.is_empty()) {
-            (true, _) => writeln!(out, "no checksums: changes that still decompress are not detected")?,
-            (false, true) => writeln!(out, "checksums: no changes")?,
-            (false, false) => {}
+        if self.checksums.is_empty() {
+            writeln!(out, "no checksums: changes that still decompress are not detected")?;
+        } else if self.changed.is_empty() {
+            let some = if self.verdict == Verdict::Readable { " in the files that have them" } else { "" };
+            writeln!(out, "checksums: no changes{some}")?;
         }
-        writeln!(out, "{}", if self.intact { "intact" } else { "DAMAGED OR INCOMPLETE" })
+        writeln!(out, "{}", self.verdict.line("`capture --checksums` writes them, and `verify` reads them"))
     }
 }

@@ -10,11 +10,14 @@ use pagehaul_process::{Verified, verify, verify_checkpoint};
 use pagehaul_run::Progress;
 use serde::Serialize;
 
+use crate::cli::verdict::Verdict;
 use crate::{exit, printed, run};
 
 #[derive(Serialize)]
 struct Printed<'a> {
-    intact: bool,
+    verdict: Verdict,
+    /// Whether nothing has changed, if that can be known.
+    intact: Option<bool>,
     #[serde(flatten)]
     found: &'a Verified,
 }
@@ -32,12 +35,17 @@ pub(crate) fn run(path: &Path, threads: usize, json: bool) -> anyhow::Result<Opt
     let (found, _) = run::shown(&Progress::default(), false, check);
     let Some(found) = found? else { return Ok(None) };
     let written = if json {
-        printed::json(&Printed { intact: found.is_intact(), found: &found })
+        let verdict = verdict(&found);
+        printed::json(&Printed { verdict, intact: verdict.intact(), found: &found })
     } else {
         printed::out(|out| print(out, &found))
     };
     printed::unless_closed(written)?;
     Ok(Some(if found.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(exit::DAMAGED) }))
+}
+
+fn verdict(found: &Verified) -> Verdict {
+    Verdict::new(!found.is_intact(), found.has_checksums)
 }
 
 fn print(out: &mut dyn Write, found: &Verified) -> io::Result<()> {
@@ -57,5 +65,5 @@ fn print(out: &mut dyn Write, found: &Verified) -> io::Result<()> {
     if !found.has_checksums {
         writeln!(out, "no checksums: changes of memory are not detected")?;
     }
-    writeln!(out, "{}", if found.is_intact() { "intact" } else { "DAMAGED OR INCOMPLETE" })
+    writeln!(out, "{}", verdict(found).line("a core with `--compress zstd` has them"))
 }
