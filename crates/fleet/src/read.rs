@@ -9,6 +9,7 @@ use std::sync::Once;
 
 use anyhow::{Context, bail, ensure};
 use pagehaul_facts::SCHEMA_VERSION;
+use pagehaul_physmem::file::open_regular;
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
@@ -63,7 +64,7 @@ impl TableFile {
     /// Fails if it is not a Parquet file, or has columns that no table has.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("cannot read {}", path.display());
-        let file = File::open(path).with_context(context)?;
+        let file = open_regular(path).with_context(context)?;
         let reader = guarded(|| Ok(SerializedFileReader::new(file)?)).with_context(context)?;
         let schema = reader.metadata().file_metadata().schema_descr();
         let columns = schema.columns().iter().map(|column| {

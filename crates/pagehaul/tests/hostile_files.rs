@@ -45,6 +45,10 @@ fn a_pipe_is_refused_without_waiting_for_a_writer() {
         &["convert", "pipe", "out"],
         &["capture", "pipe", "out"],
         &["info", "pipe", "vmcore"],
+        &["triage", "pipe"],
+        &["facts", "pipe"],
+        #[cfg(feature = "process")]
+        &["restart", "pipe"],
     ] {
         let (code, _, said) = run(&setup, arguments);
         assert_eq!(code, Some(1), "{arguments:?}: {said}");

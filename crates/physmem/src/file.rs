@@ -1,6 +1,6 @@
 //! Files read by offset: plain ones here, flattened ones in the crate that knows their format.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -135,15 +135,42 @@ const NO_HOLES: [rustix::fs::FsWord; 2] = [rustix::fs::PROC_SUPER_MAGIC, 0x6573_
 /// Bytes that one seek speaks for. The next hole is not looked for: tmpfs looks at every page on the way.
 const DATA_STEP: u64 = 16 << 20;
 
+/// Opens a regular file for reading. Fails at once for pipes, terminals and other devices, whose opening or reading would wait
+/// for another process.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = open_without_waiting(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{}; name a file", why_not(kind))))
+}
+
+/// Opens a file. O_NONBLOCK keeps the opening of a FIFO without a writer from blocking. It does not matter for files.
+fn open_without_waiting(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// Returns why what is not a file cannot be read.
+fn why_not(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "this is a directory"
+    } else if kind.is_fifo() {
+        "this is a pipe, but it is read in any order"
+    } else if kind.is_block_device() {
+        "this is a disk"
+    } else {
+        "this is neither a file nor a block device"
+    }
+}
+
 impl PlainFile {
     /// Opens a regular file or a block device for reading. Fails at once for pipes and terminals, whose opening or reading
     /// would wait for another process.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         // A URL that nothing here reads may hold a password.
         let fail = |action| move |source| OpenError::Io { path: shown(path), action, source };
-        // O_NONBLOCK keeps the opening of a FIFO without a writer from blocking. It does not matter for files.
-        let mut file =
-            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(fail("open"))?;
+        let mut file = open_without_waiting(path).map_err(fail("open"))?;
         let meta = file.metadata().map_err(fail("examine"))?;
         let kind = meta.file_type();
         let size = if kind.is_file() {
@@ -151,17 +178,8 @@ impl PlainFile {
         } else if kind.is_block_device() {
             file.seek(SeekFrom::End(0)).map_err(fail("find the size of"))?
         } else {
-            let what = if kind.is_dir() {
-                "this is a directory"
-            } else if kind.is_fifo() {
-                "this is a pipe, but dumps are read in any order"
-            } else {
-                "this is neither a file nor a block device"
-            };
-            return Err(OpenError::Unsupported {
-                path: path.to_owned(),
-                what: format!("{what}; name a vmcore or a dump"),
-            });
+            let what = format!("{}; name a vmcore or a dump", why_not(kind));
+            return Err(OpenError::Unsupported { path: path.to_owned(), what });
         };
         let has_holes = rustix::fs::fstatfs(&file).is_ok_and(|system| !NO_HOLES.contains(&system.f_type));
         Ok(Self { file, path: path.to_owned(), size, identity: (meta.dev(), meta.ino()), has_holes })

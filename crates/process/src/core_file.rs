@@ -7,6 +7,7 @@ use std::path::Path;
 
 use pagehaul_codec::{CodecError, FrameDecompressor};
 use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader};
+use pagehaul_physmem::file::open_regular;
 
 use crate::ProcessError;
 use crate::arch;
@@ -53,7 +54,7 @@ pub(crate) struct CoreHeaders {
 
 impl CoreFile {
     pub(crate) fn open(path: &Path) -> Result<Self, ProcessError> {
-        let file = File::open(path).map_err(failed(path, "open"))?;
+        let file = open_regular(path).map_err(failed(path, "open"))?;
         let size = file.metadata().map_err(failed(path, "examine"))?.len();
         let read = |at, len| read_at(&file, at, len);
         let frames = seekable::read_table(size, read).map_err(failed(path, "read"))?;

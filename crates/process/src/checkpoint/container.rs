@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use pagehaul_codec::FrameDecompressor;
+use pagehaul_physmem::file::open_regular;
 use twox_hash::XxHash3_64;
 
 use crate::ProcessError;
@@ -115,7 +116,7 @@ pub(crate) fn container_path(path: &Path) -> PathBuf {
 
 /// Returns whether a file starts, or at least ends, as a container does.
 pub(crate) fn is_container(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
+    let Ok(file) = open_regular(path) else { return false };
     let size = file.metadata().map_or(0, |meta| meta.len());
     [Some(0), size.checked_sub(MAGIC.len() as u64)].into_iter().flatten().any(|at| {
         let mut bytes = [0; 16];
@@ -127,7 +128,7 @@ impl Container {
     /// Opens a container and reads its index. Fails if it is damaged or incomplete.
     pub(crate) fn open(path: &Path) -> Result<Self, ProcessError> {
         let damaged = |what: String| ProcessError::Damaged { path: path.to_owned(), what };
-        let file = File::open(path).map_err(failed(path, "open"))?;
+        let file = open_regular(path).map_err(failed(path, "open"))?;
         let size = file.metadata().map_err(failed(path, "examine"))?.len();
         let mut start = [0; HEADER as usize];
         if size < HEADER + FOOTER || file.read_exact_at(&mut start, 0).is_err() || start[..16] != *MAGIC {
