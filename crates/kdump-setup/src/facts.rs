@@ -6,12 +6,17 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::boot::NextBoot;
 use crate::config::{Config, Stack, Target};
 use crate::drivers;
+use crate::initramfs::Initramfs;
 use crate::live_pages::PageUse;
 use crate::mounts;
 use crate::release::Release;
-use crate::root::Root;
+use crate::root::{self, Root};
+use crate::ssh;
+use crate::storage::Storage;
+use crate::units::Units;
 
 /// Where scripts look for programs: Debian's kdump-config sets this PATH.
 const PATH: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
@@ -57,6 +62,17 @@ pub struct Collector {
     pub is_pagehaul: bool,
     /// When it was installed.
     pub modified: Option<SystemTime>,
+    /// Why it does not run, as far as its file shows.
+    pub fault: Option<String>,
+}
+
+/// What decides which kernels may be loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Firmware {
+    /// Whether UEFI started the machine.
+    pub is_efi: bool,
+    /// Whether it checks signatures; `None` if its variable cannot be read.
+    pub secure_boot: Option<bool>,
 }
 
 /// What memory is used for, in bytes, by `/proc/meminfo`.
@@ -103,6 +119,28 @@ pub struct Facts {
     pub boot_apic_id: Option<u32>,
     /// Whether this kernel can reserve memory with `crashkernel=SIZE,cma`, as far as CONFIG_CMA tells.
     pub has_cma: bool,
+    /// Whether the kernel keeps memory for a kexec handover (`kho=on`, Linux 6.16).
+    pub has_handover: bool,
+    /// What decides which kernels may be loaded.
+    pub firmware: Firmware,
+    /// What the boot loader starts next.
+    pub next_boot: Option<NextBoot>,
+    /// systemd's units.
+    pub units: Option<Units>,
+    /// The capture kernel's file.
+    pub kernel: Option<Image>,
+    /// Whether the program that loads it exists.
+    pub has_kexec: bool,
+    /// Whether the kernel adapts the loaded image itself when CPUs and memory come and go (Linux 6.6): CPUs, memory.
+    pub crash_hotplug: [bool; 2],
+    /// Whether udev's rules load the capture kernel again then.
+    pub has_udev_rules: bool,
+    /// What sets `kernel.panic_on_oops` to 0 at boot.
+    pub panic_on_oops_file: Option<PathBuf>,
+    /// Devices that hold the struct pages of their own memory, which a dump then lacks.
+    pub memmap_devices: Vec<String>,
+    /// The disks that the capture kernel needs.
+    pub storage: Storage,
     /// Bytes reserved for the capture kernel; `None` if the kernel does not say, so it lacks CONFIG_KEXEC_CORE.
     pub reserved: Option<u64>,
     /// Whether a capture kernel is loaded.
@@ -121,8 +159,14 @@ pub struct Facts {
     pub config_modified: Option<SystemTime>,
     /// The capture kernel's initramfs.
     pub initramfs: Option<Image>,
+    /// The files in it.
+    pub contents: Option<Initramfs>,
+    /// Whether the program that makes it exists.
+    pub has_initramfs_maker: bool,
     /// The program that writes the dump.
     pub collector: Option<Collector>,
+    /// Whether the program of the configured command for failures exists.
+    pub has_fail_command: bool,
     /// Why pagehaul refuses the configured options. [`read`](Self::read) leaves it to the caller, who parses makedumpfile's command
     /// line ([`Config::command_line`]).
     pub refused: Option<String>,
@@ -140,15 +184,19 @@ pub struct Facts {
     pub has_mount_nfs: bool,
     /// The file system of /etc/fstab that holds a local target, if it is not mounted.
     pub target_unmounted: Option<PathBuf>,
-    /// Bytes free at a local target.
+    /// Bytes free at a local target, or at the first directory above it that exists.
     pub target_free: Option<u64>,
     /// Whether the private key of an ssh target exists.
     pub has_key: bool,
+    /// Why ssh does not use it.
+    pub key_fault: Option<String>,
+    /// Whether the ssh client exists.
+    pub has_ssh: bool,
     /// Whether the key of an ssh target's host is known.
     pub host_is_known: bool,
     /// Modules that the capture kernel's initramfs lacks, though the disk that it has to mount needs them.
     pub missing_drivers: Vec<String>,
-    /// Whether the program that the dump is piped through exists.
+    /// Whether the program that the dump is piped through exists, and is one that the scripts use.
     pub has_compressor: bool,
 }
 
@@ -173,17 +221,49 @@ impl Facts {
             _ => None,
         };
         let sysctl = |name: &str| root.number(format!("/proc/sys/kernel/{name}"));
-        let files = config.as_ref().and_then(|config| image_files(root, config));
+        let initramfs = config.as_ref().map(|config| image(root, &config.initramfs));
+        let contents = initramfs.as_ref().filter(|image| image.modified.is_some());
+        let contents = contents.map(|image| Initramfs::read(root, &image.path));
+        let command_line: Vec<String> =
+            root.text("/proc/cmdline").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        let load_command = config.as_ref().and_then(|config| root.text(config.load_command.as_ref()?));
+        let capture_line = config.as_ref().and_then(|config| config.command_line.clone());
+        let capture_line = capture_line.unwrap_or_else(|| command_line.clone());
         let (free, user) = (kib("MemFree"), kib("AnonPages"));
         let cache = kib("Cached") + kib("Buffers") + kib("SwapCached");
         let kernel = kib("MemTotal").saturating_sub(free + user + cache);
         Self {
-            command_line: root
-                .text("/proc/cmdline")
-                .unwrap_or_default()
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect(),
+            has_handover: command_line
+                .iter()
+                .any(|word| ["kho=on", "kho=1", "kho=y"].contains(&word.as_str())),
+            firmware: firmware(root),
+            next_boot: NextBoot::read(root),
+            units: config.as_ref().and_then(|config| Units::read(root, config.stack)),
+            kernel: config.as_ref().map(|config| image(root, &config.kernels)),
+            has_kexec: find(root, "kexec").is_some(),
+            crash_hotplug: ["cpu", "memory"]
+                .map(|of| root.number(format!("/sys/devices/system/{of}/crash_hotplug")) == Some(1)),
+            has_udev_rules: config.as_ref().is_some_and(|config| has_udev_rules(root, config.stack)),
+            panic_on_oops_file: panic_on_oops_file(root),
+            memmap_devices: memmap_devices(root),
+            storage: Storage::read(
+                root,
+                directory.as_deref(),
+                config.as_ref().is_some_and(|config| config.stack == Stack::KdumpTools),
+                &capture_line,
+            ),
+            has_initramfs_maker: match config.as_ref().map(|config| config.stack) {
+                Some(Stack::KdumpTools) => find(root, "mkinitramfs").is_some(),
+                Some(Stack::KdumpUtils | Stack::Suse) => find(root, "dracut").is_some(),
+                None => true,
+            },
+            has_fail_command: config
+                .as_ref()
+                .and_then(|config| config.fail_command.as_ref()?.first())
+                .is_none_or(|program| find(root, program).is_some()),
+            key_fault: ssh.as_ref().and_then(|(_, key)| ssh::fault(root, key)),
+            has_ssh: find(root, "ssh").is_some(),
+            command_line,
             memory: kib("MemTotal") + reserved.unwrap_or(0),
             memory_use: MemoryUse { kernel, user, cache, free },
             cpus: online(&root.text("/sys/devices/system/cpu/online").unwrap_or_default()),
@@ -198,7 +278,6 @@ impl Facts {
             panic_on_hang: [sysctl("hung_task_panic"), sysctl("softlockup_panic")],
             load_disabled: sysctl("kexec_load_disabled") == Some(1),
             config_modified: config.as_ref().and_then(|config| root.modified(config.stack.file())),
-            initramfs: config.as_ref().map(|config| image(root, &config.initramfs)),
             collector: config.as_ref().and_then(|config| collector(root, config)),
             target_exists: match config.as_ref().map(|config| &config.target) {
                 Some(Target::Directory(path) | Target::Raw(path)) => root.exists(path),
@@ -212,27 +291,34 @@ impl Facts {
                 (!mounted.iter().any(|mount| mount.point == *wanted)).then(|| wanted.clone())
             }),
             target_free: directory.as_ref().and_then(|path| {
-                let system = root.file_system(path)?;
-                system.f_bavail.checked_mul(system.f_frsize)
+                // Of all that is free: root, who writes the dump, may use what is kept from others.
+                let system = path.ancestors().find_map(|path| root.file_system(path))?;
+                system.f_bfree.checked_mul(system.f_frsize)
             }),
             has_key: ssh.as_ref().is_some_and(|(_, key)| root.exists(key)),
             host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host)),
             missing_drivers: config
                 .as_ref()
-                .zip(files.as_deref())
+                .zip(contents.as_ref())
                 .map(|(config, files)| missing_drivers(root, config, directory.as_deref(), files))
                 .unwrap_or_default(),
-            image_has_pagehaul: files
+            image_has_pagehaul: contents
+                .as_ref()
                 .filter(|_| root.exists(DRACUT_MODULE))
-                .map(|files| files.lines().any(|line| line.ends_with(IN_IMAGE))),
-            load_command: config.as_ref().and_then(|config| root.text(config.load_command.as_ref()?)),
+                .and_then(|files| files.any(|name| name.ends_with(IN_IMAGE))),
+            contents,
+            initramfs,
+            load_command,
             refused: None,
             level: None,
             target_rate: None,
-            has_compressor: config
-                .as_ref()
-                .and_then(|config| config.compressor.as_ref())
-                .is_none_or(|program| find(root, program).is_some()),
+            has_compressor: config.as_ref().and_then(|config| config.compressor.as_ref()).is_none_or(
+                |program| {
+                    // kdump-config ignores all others, and those that are not installed.
+                    ["bzip2", "gzip", "lz4", "xz"].contains(&program.as_str())
+                        && find(root, program).is_some()
+                },
+            ),
             release,
             config,
         }
@@ -285,9 +371,11 @@ fn find(root: &Root, program: &str) -> Option<PathBuf> {
 fn collector(root: &Root, config: &Config) -> Option<Collector> {
     let path = find(root, config.collector.first()?)?;
     let replaced = config.stack != Stack::KdumpTools && root.exists(DRACUT_MODULE);
+    let program = program(root, &path);
     Some(Collector {
-        is_pagehaul: replaced || is_pagehaul(root, &path),
+        is_pagehaul: replaced || program.is_pagehaul,
         modified: root.modified(&path),
+        fault: program.fault,
         path,
     })
 }
@@ -298,13 +386,111 @@ const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/99pagehaul-kdump/module-s
 /// What it puts there.
 const IN_IMAGE: &str = "usr/lib/pagehaul/makedumpfile";
 
-/// Whether a program is pagehaul, or a script that calls it: makedumpfile's own binary does not have the word.
-fn is_pagehaul(root: &Root, program: &Path) -> bool {
+struct Program {
+    is_pagehaul: bool,
+    fault: Option<String>,
+}
+
+/// What a program's file shows. makedumpfile's own binary does not have the word pagehaul; scripts that call it do.
+fn program(root: &Root, path: &Path) -> Program {
     /// More than any build of either takes.
-    const MOST: u64 = 64 << 20;
+    const MAX_BYTES: u64 = 64 << 20;
     let mut bytes = Vec::new();
-    let read = root.file(program).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
-    read.is_ok() && memchr::memmem::find(&bytes, b"pagehaul").is_some()
+    if let Err(error) = root.file(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)) {
+        return Program { is_pagehaul: false, fault: Some(format!("it cannot be read: {error}")) };
+    }
+    let is_executable = root.stat(path).is_some_and(|found| found.st_mode & 0o111 != 0);
+    let fault = match () {
+        () if !is_executable => Some("it is not executable"),
+        () if bytes.is_empty() => Some("it is empty"),
+        () if is_cut(&bytes) => Some("its file is cut"),
+        () => None,
+    };
+    let is_pagehaul = memchr::memmem::find(&bytes, b"pagehaul").is_some();
+    Program { is_pagehaul, fault: fault.map(str::to_owned) }
+}
+
+/// Whether a 64-bit little-endian ELF file ends before what its program or section headers name.
+fn is_cut(bytes: &[u8]) -> bool {
+    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        return b"\x7fELF\x02\x01".starts_with(bytes);
+    }
+    let number = |at: usize, length: usize| -> Option<u64> {
+        let bytes = bytes.get(at..at.checked_add(length)?)?;
+        Some(bytes.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
+    };
+    let end = || -> Option<u64> {
+        // e_phoff, e_shoff; e_phentsize, e_phnum; e_shentsize, e_shnum.
+        let [programs, sections] = [number(0x20, 8)?, number(0x28, 8)?];
+        let (size, count) = (number(0x36, 2)?, number(0x38, 2)?);
+        let mut end = sections.checked_add(number(0x3a, 2)?.checked_mul(number(0x3c, 2)?)?)?;
+        for header in 0..count {
+            let at = usize::try_from(programs.checked_add(header.checked_mul(size)?)?).ok()?;
+            // p_offset, p_filesz.
+            end = end.max(number(at.checked_add(8)?, 8)?.checked_add(number(at.checked_add(32)?, 8)?)?);
+        }
+        Some(end)
+    };
+    end().is_none_or(|end| end > bytes.len() as u64)
+}
+
+/// Reads the variable SecureBoot of UEFI, after its four bytes of attributes.
+fn firmware(root: &Root) -> Firmware {
+    let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    Firmware {
+        is_efi: root.exists("/sys/firmware/efi"),
+        secure_boot: root.read(variable).ok().and_then(|bytes| bytes.get(4).map(|byte| *byte == 1)),
+    }
+}
+
+/// Whether the distribution's udev rules are there, and not replaced by a link to /dev/null.
+fn has_udev_rules(root: &Root, stack: Stack) -> bool {
+    let name = match stack {
+        Stack::KdumpTools => "50-kdump-tools.rules",
+        Stack::KdumpUtils => "98-kexec.rules",
+        Stack::Suse => "70-kdump.rules",
+    };
+    let directories =
+        ["/etc/udev/rules.d", "/run/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d"];
+    let paths = directories.iter().map(|of| Path::new(of).join(name));
+    let first = paths.into_iter().find(|path| root.link(path).is_some() || root.exists(path));
+    let found = first.and_then(|path| root.stat(path));
+    found.is_some_and(|found| root::file_type(&found) == rustix::fs::FileType::RegularFile)
+}
+
+/// The file that sets `kernel.panic_on_oops` to 0 at boot, by the order of `sysctl.d(5)`: of files with the same name that of the
+/// most important directory counts, and the last of all names decides.
+fn panic_on_oops_file(root: &Root) -> Option<PathBuf> {
+    let mut files = std::collections::BTreeMap::new();
+    let directories =
+        ["/usr/lib/sysctl.d", "/lib/sysctl.d", "/usr/local/lib/sysctl.d", "/run/sysctl.d", "/etc/sysctl.d"];
+    for directory in directories {
+        let names = root.names(directory).into_iter();
+        let names = names.filter(|name| name.as_encoded_bytes().ends_with(b".conf"));
+        files.extend(names.map(|name| (name.clone(), Path::new(directory).join(name))));
+    }
+    let mut last = None;
+    for path in files.into_values().chain([PathBuf::from("/etc/sysctl.conf")]) {
+        for line in root.text(&path).unwrap_or_default().lines() {
+            let Some((name, value)) = line.trim().trim_start_matches('-').split_once('=') else { continue };
+            if name.trim().replace('/', ".") == "kernel.panic_on_oops" {
+                last = Some((path.clone(), value.trim() == "0"));
+            }
+        }
+    }
+    last.filter(|(_, is_off)| *is_off).map(|(path, _)| path)
+}
+
+/// Devices whose memory holds its own struct pages: persistent memory (`mode` of a pfn or dax device), and memory of dax devices
+/// that was added with them (`memmap_on_memory`, Linux 6.8).
+fn memmap_devices(root: &Root) -> Vec<String> {
+    let with = |directory: &str, file: &str, value: &str| -> Vec<String> {
+        let names = root.names(directory).into_iter().filter_map(|name| name.into_string().ok());
+        let text = |name: &String| root.text(Path::new(directory).join(name).join(file));
+        names.filter(|name| text(name).is_some_and(|text| text.trim() == value)).collect()
+    };
+    [with("/sys/bus/nd/devices", "mode", "pmem"), with("/sys/bus/dax/devices", "memmap_on_memory", "1")]
+        .concat()
 }
 
 /// Whether a `known_hosts` file of root or the machine has the host. Hashed names cannot be compared, and count.
@@ -319,21 +505,17 @@ fn is_known(root: &Root, host: &str) -> bool {
     )
 }
 
-/// The files of the capture kernel's initramfs, a line each. `None` if they cannot be listed.
-fn image_files(root: &Root, config: &Config) -> Option<String> {
-    let image = image(root, &config.initramfs);
-    image.modified?;
-    drivers::files(root, config.stack, &image.path)
-}
-
 /// Debian's capture kernel mounts the root file system from its initramfs, which mounts the rest; the others mount the target.
-fn missing_drivers(root: &Root, config: &Config, directory: Option<&Path>, files: &str) -> Vec<String> {
+fn missing_drivers(root: &Root, config: &Config, directory: Option<&Path>, files: &Initramfs) -> Vec<String> {
     let mounted = match config.stack {
         Stack::KdumpTools => Some(Path::new("/")),
         Stack::KdumpUtils | Stack::Suse => directory,
     };
     let needed = mounted.map(|path| drivers::needed(root, path)).unwrap_or_default();
-    drivers::lacking(&needed, files)
+    match files {
+        Initramfs::Files(names) => drivers::lacking(&needed, names),
+        _ => Vec::new(),
+    }
 }
 
 /// The host in a name of `known_hosts`: those on another port than 22 are `[host]:port`.

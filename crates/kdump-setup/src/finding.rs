@@ -1,5 +1,7 @@
 use serde::Serialize;
 
+use crate::chain::Link;
+
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -8,6 +10,8 @@ pub enum Severity {
     Problem,
     /// The dump is made, but later, larger or less surely than it could be.
     Warning,
+    /// Nothing is wrong; something may be better.
+    Advice,
 }
 
 /// What is wrong with a set-up.
@@ -17,6 +21,8 @@ pub struct Finding {
     pub id: &'static str,
     /// How much it matters.
     pub severity: Severity,
+    /// What it is about.
+    pub link: Link,
     /// What was found.
     pub what: String,
     /// What it leads to.
@@ -32,7 +38,9 @@ impl Finding {
         why: &'static str,
         fix: impl Into<String>,
     ) -> Self {
-        Self { id, severity: Severity::Problem, what: what.into(), why, fix: fix.into() }
+        // Where it belongs is known to the examination.
+        let (severity, link) = (Severity::Problem, Link::Firmware);
+        Self { id, severity, link, what: what.into(), why, fix: fix.into() }
     }
 
     pub(crate) fn warning(
@@ -42,5 +50,14 @@ impl Finding {
         fix: impl Into<String>,
     ) -> Self {
         Self { severity: Severity::Warning, ..Self::problem(id, what, why, fix) }
+    }
+
+    pub(crate) fn advice(
+        id: &'static str,
+        what: impl Into<String>,
+        why: &'static str,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Advice, ..Self::problem(id, what, why, fix) }
     }
 }

@@ -5,25 +5,36 @@
 //! and written below a root directory ([`Root`]), so that a machine's files can be examined elsewhere.
 
 pub mod apply;
+mod boot;
+mod chain;
 mod checks;
 mod config;
 mod crashkernel;
 mod drivers;
 mod facts;
 mod finding;
+mod initramfs;
 mod live_pages;
 mod mounts;
 pub mod plan;
 mod release;
 mod root;
 mod shell;
+mod ssh;
 pub mod state;
+mod storage;
+mod units;
 
-pub use checks::{Expected, check};
+pub use boot::NextBoot;
+pub use chain::{Chain, Link, Proof, State};
+pub use checks::{Expected, check, examine};
 pub use config::{Config, Stack, Target};
 pub use crashkernel::Reservation;
-pub use facts::{Collector, Facts, Image, Lockdown, MemoryUse};
+pub use facts::{Collector, Facts, Firmware, Image, Lockdown, MemoryUse};
 pub use finding::{Finding, Severity};
+pub use initramfs::Initramfs;
 pub use live_pages::{LivePages, LivePagesError, PageUse, UsedPages};
 pub use release::Release;
 pub use root::Root;
+pub use storage::{Crypt, Missing, Storage};
+pub use units::{Unit, Units};

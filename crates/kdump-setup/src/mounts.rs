@@ -13,6 +13,8 @@ pub(crate) struct Mount {
     pub(crate) kind: String,
     /// Major and minor number of the device, `8:1`; empty where they are not known.
     pub(crate) number: String,
+    /// Its options, and those of its file system.
+    pub(crate) options: Vec<String>,
 }
 
 /// Lists what is mounted, from `/proc/self/mountinfo` (`Documentation/filesystems/proc.rst`).
@@ -23,8 +25,12 @@ pub(crate) fn mounted(root: &Root) -> Vec<Mount> {
         let mut fields = fixed.split(' ').skip(2);
         let number = fields.next()?.to_owned();
         let point = unescape(fields.nth(1)?).into();
+        let mut options = split(fields.next().unwrap_or_default());
         let (kind, rest) = rest.split_once(' ')?;
-        Some(Mount { point, device: unescape(rest.split(' ').next()?), kind: kind.to_owned(), number })
+        let mut fields = rest.split(' ');
+        let device = unescape(fields.next()?);
+        options.extend(split(fields.next().unwrap_or_default()));
+        Some(Mount { point, device, kind: kind.to_owned(), number, options })
     };
     text.lines().filter_map(mount).collect()
 }
@@ -37,9 +43,14 @@ pub(crate) fn configured(root: &Root) -> Vec<Mount> {
         let device = fields.next().filter(|device| !device.starts_with('#'))?;
         let point = unescape(fields.next()?).into();
         let kind = fields.next().unwrap_or_default().to_owned();
-        Some(Mount { point, device: unescape(device), kind, number: String::new() })
+        let options = split(fields.next().unwrap_or_default());
+        Some(Mount { point, device: unescape(device), kind, number: String::new(), options })
     };
     text.lines().filter_map(mount).collect()
+}
+
+fn split(options: &str) -> Vec<String> {
+    options.split(',').map(str::to_owned).collect()
 }
 
 /// The mount that holds `path`: the deepest above it, and the last mounted there.
@@ -88,6 +99,7 @@ mod tests {
             device: "UUID=1".into(),
             kind: "ext4".into(),
             number: String::new(),
+            options: vec!["defaults".into()],
         };
         assert_eq!(configured(&root), [var]);
     }

@@ -20,7 +20,10 @@ const DEBIAN: &[Fault] = &[
     ("no-kexec", |m| m.remove("/sys/kernel/kexec_crash_size")),
     ("no-reservation", |m| m.write("/sys/kernel/kexec_crash_size", "0")),
     ("small-reservation", |m| m.write("/sys/kernel/kexec_crash_size", "134217728")),
-    ("several-crashkernel", |m| m.write("/proc/cmdline", "crashkernel=192M crashkernel=512M-:192M")),
+    ("several-crashkernel", |m| {
+        m.write("/proc/cmdline", "crashkernel=192M crashkernel=512M-:192M");
+        m.write("/boot/grub/grub.cfg", "linux /vmlinuz crashkernel=192M crashkernel=512M-:192M\n");
+    }),
     ("not-loaded", |m| m.write("/sys/kernel/kexec_crash_loaded", "0")),
     ("no-panic-on-oops", |m| m.write("/proc/sys/kernel/panic_on_oops", "0")),
     ("no-panic-on-hang", |m| {
@@ -37,24 +40,31 @@ const DEBIAN: &[Fault] = &[
     ("no-collector", |m| m.remove("/usr/bin/makedumpfile")),
     ("not-pagehaul", |m| {
         m.remove("/usr/bin/makedumpfile");
-        m.write("/usr/bin/makedumpfile", "another program");
+        m.program("/usr/bin/makedumpfile", "another program");
     }),
-    ("no-disable-cpu-apicid", |m| configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=4 irqpoll\"")),
+    ("no-disable-cpu-apicid", |m| {
+        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"systemd.unit=u nr_cpus=4 irqpoll\"")
+    }),
     ("wrong-disable-cpu-apicid", |m| {
-        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=4 disable_cpu_apicid=2\"");
+        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"systemd.unit=u nr_cpus=4 disable_cpu_apicid=2\"");
     }),
     ("reservation-limits-threads", |m| {
-        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=64 disable_cpu_apicid=0\"");
+        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"systemd.unit=u nr_cpus=64 disable_cpu_apicid=0\"");
         m.write("/sys/devices/system/cpu/online", "0-63");
     }),
     ("no-initramfs", |m| m.remove(&format!("/var/lib/kdump/initrd.img-{RELEASE}"))),
     ("old-command-line", |m| {
-        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"nr_cpus=1 irqpoll\"");
-        m.write("/var/crash/kexec_cmd", "kexec -p --command-line=\"root=/dev/sda1 irqpoll\" vmlinuz");
+        configure(m, "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"systemd.unit=u nr_cpus=1 irqpoll\"");
+        m.write(
+            "/var/crash/kexec_cmd",
+            "kexec -p --command-line=\"root=/dev/sda1 systemd.unit=u irqpoll\" vmlinuz",
+        );
     }),
-    ("other-kernel", |m| m.write("/proc/sys/kernel/osrelease", "6.1.0-51-amd64")),
+    ("other-kernel", |m| {
+        m.write("/proc/sys/kernel/osrelease", "6.1.0-51-amd64");
+        m.write("/boot/vmlinuz-6.1.0-51-amd64", "kernel");
+    }),
     ("target-not-mounted", |m| m.write("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw")),
-    ("no-target", |m| m.remove("/var/crash")),
     // The kernel of this machine has more memory than any disk has room.
     ("target-full", |m| m.write("/proc/meminfo", "MemTotal: 9000000000000000 kB\nMemFree: 1000 kB\n")),
     ("no-ssh-key", |m| {
@@ -63,7 +73,7 @@ const DEBIAN: &[Fault] = &[
     }),
     ("unknown-host", |m| {
         configure(m, "USE_KDUMP=1\nSSH=\"kdump@host\"");
-        m.write("/root/.ssh/kdump_id_rsa", "key");
+        ssh_key(m);
         m.write("/root/.ssh/known_hosts", "other,10.0.0.1 ssh-ed25519 AAAA");
     }),
 ];
@@ -72,7 +82,7 @@ const FEDORA: &[Fault] = &[
     ("no-flattened", |m| {
         m.write("/etc/kdump.conf", "ssh kdump@host\ncore_collector makedumpfile -l -d 31\n");
         m.age("/etc/kdump.conf");
-        m.write("/root/.ssh/kdump_id_rsa", "key");
+        ssh_key(m);
         m.write("/root/.ssh/known_hosts", "host ssh-ed25519 AAAA");
     }),
     ("no-mount-nfs", |m| {
@@ -89,9 +99,15 @@ const FEDORA: &[Fault] = &[
     }),
     ("old-collector", |m| {
         m.age(&format!("/boot/initramfs-{RELEASE}kdump.img"));
-        m.write("/usr/bin/pagehaul", "a newer pagehaul");
+        m.write("/usr/bin/pagehaul", "#!/bin/sh\n# a newer pagehaul");
     }),
 ];
+
+fn ssh_key(machine: &Machine) {
+    let path = "/root/.ssh/kdump_id_rsa";
+    machine.write(path, "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n");
+    machine.mode(path, 0o600);
+}
 
 fn configure(machine: &Machine, text: &str) {
     machine.write("/etc/default/kdump-tools", text);
@@ -132,13 +148,15 @@ fn the_initramfs_itself_is_removed_not_the_link_to_it() {
 #[test]
 fn a_change_of_the_settings_is_found_until_the_capture_kernel_is_loaded_again() {
     let machine = Machine::debian();
-    machine
-        .write("/etc/default/kdump-tools", "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"reset_devices nr_cpus=1\"\n");
+    machine.write(
+        "/etc/default/kdump-tools",
+        "USE_KDUMP=1\nKDUMP_CMDLINE_APPEND=\"systemd.unit=u reset_devices nr_cpus=1\"\n",
+    );
     machine.age(&format!("/var/lib/kdump/initrd.img-{RELEASE}"));
     let load = |parameters: &str| {
         machine.write(
             "/var/crash/kexec_cmd",
-            &format!("/sbin/kexec -p --command-line=\"quiet {parameters}\" vmlinuz\n"),
+            &format!("/sbin/kexec -p --command-line=\"quiet systemd.unit=u {parameters}\" vmlinuz\n"),
         );
     };
     load("nr_cpus=2 reset_devices");
@@ -188,7 +206,7 @@ fn a_refused_command_line_is_a_problem() {
 fn a_host_on_another_port_is_known() {
     let machine = Machine::debian();
     configure(&machine, "USE_KDUMP=1\nSSH=\"kdump@10.0.2.2\"");
-    machine.write("/root/.ssh/kdump_id_rsa", "key");
+    ssh_key(&machine);
     machine.write("/root/.ssh/known_hosts", "[10.0.2.2]:2222 ssh-ed25519 AAAA");
     assert_eq!(machine.findings(Expected::default()), Vec::<&str>::new());
 }
@@ -238,7 +256,7 @@ fn a_locked_down_kernel_explains_why_nothing_is_loaded() {
 fn pagehaul_in_the_initramfs_alone_counts_too() {
     let machine = Machine::fedora();
     machine.remove("/usr/bin/makedumpfile");
-    machine.write("/usr/bin/makedumpfile", "another program");
+    machine.program("/usr/bin/makedumpfile", "another program");
     machine.age("/usr/bin/makedumpfile");
     assert_eq!(machine.findings(Expected::default()), ["not-pagehaul"]);
     machine.write("/usr/lib/dracut/modules.d/99pagehaul-kdump/module-setup.sh", "");
@@ -249,7 +267,7 @@ fn pagehaul_in_the_initramfs_alone_counts_too() {
 fn problems_come_first() {
     let machine = Machine::debian();
     machine.write("/proc/sys/kernel/panic_on_oops", "0");
-    machine.remove("/var/crash");
+    machine.remove("/usr/sbin/kexec");
     let found = check(&machine.facts(), &Expected::default());
     assert_eq!(
         found.iter().map(|finding| finding.severity).collect::<Vec<_>>(),

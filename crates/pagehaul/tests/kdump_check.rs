@@ -2,6 +2,7 @@
 #![cfg(feature = "kdump-setup")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -17,7 +18,10 @@ const GOOD: &[(&str, &str)] = &[
     ("sys/devices/system/cpu/online", "0-3"),
     ("etc/default/kdump-tools", "USE_KDUMP=1\n"),
     ("usr/bin/makedumpfile", "#!/bin/sh\nexec pagehaul makedumpfile \"$@\"\n"),
-    ("var/lib/kdump/initrd.img", "image"),
+    ("usr/sbin/kexec", ""),
+    ("usr/sbin/mkinitramfs", ""),
+    ("boot/vmlinuz-6.12.107+deb13-amd64", "kernel"),
+    ("usr/lib/udev/rules.d/50-kdump-tools.rules", ""),
     ("var/crash/README", ""),
 ];
 
@@ -25,6 +29,21 @@ fn write(root: &Path, name: &str, text: &str) {
     let path = root.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
+}
+
+fn good(root: &Path) {
+    for (name, text) in GOOD {
+        write(root, name, text);
+    }
+    fs::set_permissions(root.join("usr/bin/makedumpfile"), fs::Permissions::from_mode(0o755)).unwrap();
+    // An archive with an init, as the kernel unpacks it.
+    let entry = |name: &str| {
+        let fields = (0..13).map(|field| format!("{:08x}", if field == 11 { name.len() + 1 } else { 0 }));
+        let mut entry = format!("070701{}{name}\0", fields.collect::<String>());
+        entry += &"\0".repeat(entry.len().next_multiple_of(4) - entry.len());
+        entry
+    };
+    write(root, "var/lib/kdump/initrd.img", &(entry("init") + &entry("TRAILER!!!")));
 }
 
 fn check(root: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -37,11 +56,10 @@ fn check(root: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 fn the_exit_status_says_how_bad_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    for (name, text) in GOOD {
-        write(root, name, text);
-    }
+    good(root);
     let (code, text) = check(root, &[]);
     assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("\nnot checked: units: no directory of systemd's units is there"), "{text}");
     assert!(text.starts_with("Linux 6.12.107+deb13-amd64, 7.9 GiB, 4 CPUs, kdump-tools"), "{text}");
     let (code, text) = check(root, &["--capture-cpus", "4"]);
     assert_eq!(code, Some(4), "{text}");
@@ -54,15 +72,39 @@ fn the_exit_status_says_how_bad_it_is() {
     assert_eq!(report["findings"][0]["id"], "not-loaded");
     assert_eq!(report["findings"][0]["severity"], "problem");
     assert_eq!(report["findings"][0]["fix"], "kdump-config unload; kdump-config load");
+    assert_eq!(report["findings"][0]["link"], "kernel");
+    assert_eq!(report["chain"].as_array().unwrap().len(), 10);
+    assert_eq!(report["chain"][3]["state"], "broken");
+}
+
+#[test]
+fn each_link_is_printed_with_its_evidence() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    good(root);
+    let (code, text) = check(root, &["-v"]);
+    assert_eq!(code, Some(0), "{text}");
+    for line in [
+        "firmware      ok\n              no UEFI",
+        "reservation   ok\n              256M are reserved",
+        "initramfs     ok\n              /var/lib/kdump/initrd.img has 1 files, and an init",
+        "units         not checked\n",
+        "not checked: the next boot: no configuration of GRUB",
+        "program       ok\n              /usr/bin/makedumpfile is executable and whole",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    fs::write(root.join("var/lib/kdump/initrd.img"), "cut").unwrap();
+    let (code, text) = check(root, &["-v"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("\ninitramfs     BROKEN\n"), "{text}");
 }
 
 #[test]
 fn options_are_refused_as_in_a_crash() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    for (name, text) in GOOD {
-        write(root, name, text);
-    }
+    good(root);
     for (options, reason) in [
         ("-c -d 31 --conf /etc/erase", "--config is refused: data cannot be erased"),
         ("-c -d 32", "Dump_level(32) is invalid."),

@@ -1,8 +1,9 @@
+use crate::chain::Examination;
 use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let program = config.collector.first().map_or("makedumpfile", String::as_str);
     let Some(collector) = &facts.collector else {
         found.push(Finding::problem(
@@ -13,9 +14,20 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
         ));
         return;
     };
+    let path = collector.path.display();
+    if let Some(fault) = &collector.fault {
+        found.push(Finding::problem(
+            "broken-collector",
+            format!("{path}, which writes the dump, does not run: {fault}"),
+            "kdump-tools copies the whole memory instead, which may not fit; the others write no dump",
+            "install its package again",
+        ));
+        return;
+    }
+    found.saw(format!("{path} is executable and whole"));
+    check_level(config, found);
     if !collector.is_pagehaul {
-        let path = collector.path.display();
-        found.push(Finding::warning(
+        found.push(Finding::advice(
             "not-pagehaul",
             format!("{path} is not pagehaul"),
             "the dump is written by makedumpfile: by one CPU, and if it is older than the kernel (Debian 13: 1.7.6 on \
@@ -40,5 +52,24 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
             "pagehaul refuses this command line, and no dump is written: an option that erases data is never ignored",
             format!("correct {setting} in {file}, or remove pagehaul-kdump"),
         ));
+    }
+}
+
+/// makedumpfile reads the level as `atoi` does.
+fn check_level(config: &Config, found: &mut Examination) {
+    let mut words = config.collector.iter();
+    while let Some(word) = words.next() {
+        let level = match word.as_str() {
+            "-d" => words.next().map(String::as_str),
+            word => word.strip_prefix("-d").filter(|_| !word.starts_with("--")),
+        };
+        if let Some(level) = level.filter(|level| !level.starts_with(|first: char| first.is_ascii_digit())) {
+            found.push(Finding::problem(
+                "no-level",
+                format!("the dump level is {level}, which is not a number"),
+                "makedumpfile takes it for 0: the dump has all memory",
+                format!("set -d 31 in {} of {}", config.stack.options(), config.stack.file()),
+            ));
+        }
     }
 }

@@ -1,8 +1,9 @@
+use crate::chain::Examination;
 use crate::config::{Config, Stack};
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-pub(super) fn absent(found: &mut Vec<Finding>) {
+pub(super) fn absent(found: &mut Examination) {
     found.push(Finding::problem(
         "no-kdump",
         "no kdump is installed: none of /etc/default/kdump-tools, /etc/kdump.conf, /etc/sysconfig/kdump exists",
@@ -11,7 +12,55 @@ pub(super) fn absent(found: &mut Vec<Finding>) {
     ));
 }
 
-pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
+    let file = config.stack.file();
+    if let Some(fault) = &config.fault {
+        found.push(Finding::problem(
+            "broken-configuration",
+            fault.clone(),
+            "a shell refuses the file, and with it the scripts that load the capture kernel and write the dump",
+            format!("correct it: sh -n {file}"),
+        ));
+    } else if let Some(reason) = &config.not_understood {
+        found.not_checked(reason.clone());
+    } else {
+        found.saw(format!("{file} is understood"));
+    }
+    match &config.command_line {
+        Some(line)
+            if !line.iter().any(|word| word.starts_with("root=")) && config.stack == Stack::KdumpTools =>
+        {
+            found.push(Finding::problem(
+                "no-root-parameter",
+                format!("KDUMP_CMDLINE in {file} has no root="),
+                "the capture kernel finds no root file system",
+                format!(
+                    "add root= as in /proc/cmdline, or remove KDUMP_CMDLINE, then {}",
+                    config.stack.reload()
+                ),
+            ));
+        }
+        Some(_) => found.saw("the capture kernel's command line is configured as a whole"),
+        None => found.saw("the capture kernel's command line is that of /proc/cmdline with additions"),
+    }
+    let names_unit = |word: &String| word.starts_with("systemd.unit=");
+    if config.stack == Stack::KdumpTools && config.is_append_set && !config.append.iter().any(names_unit) {
+        found.push(Finding::warning(
+            "no-dump-unit",
+            format!("KDUMP_CMDLINE_APPEND in {file} has no systemd.unit=kdump-tools-dump.service"),
+            "the capture kernel starts all services of the machine in the reserved memory, and writes the dump among them",
+            "append systemd.unit=kdump-tools-dump.service",
+        ));
+    }
+    if !facts.has_fail_command {
+        let command = config.fail_command.as_deref().unwrap_or_default().join(" ");
+        found.push(Finding::warning(
+            "no-fail-command",
+            format!("KDUMP_FAIL_CMD is `{command}`, whose program does not exist"),
+            "a capture that fails leaves the machine in the capture kernel",
+            format!("correct KDUMP_FAIL_CMD in {file}"),
+        ));
+    }
     if !config.enabled {
         found.push(Finding::problem(
             "disabled",
@@ -22,10 +71,12 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
     }
     if !facts.has_compressor {
         let program = config.compressor.as_deref().unwrap_or_default();
-        found.push(Finding::problem(
+        found.push(Finding::warning(
             "no-compressor",
-            format!("KDUMP_COMPRESSION is {program}, which is not installed"),
-            "the dump is piped through it, and is lost",
+            format!(
+                "KDUMP_COMPRESSION is {program}, which kdump-tools does not know, or which is not installed"
+            ),
+            "kdump-tools ignores it: the dump is compressed by makedumpfile alone",
             format!("remove KDUMP_COMPRESSION (pagehaul compresses the dump itself), or install {program}"),
         ));
     } else if config.compressor.is_some() && config.stack == Stack::KdumpTools {

@@ -1,4 +1,5 @@
 use super::{Expected, mib};
+use crate::chain::Examination;
 use crate::config::Config;
 use crate::crashkernel::THREAD;
 use crate::facts::Facts;
@@ -9,7 +10,7 @@ const BASE: u64 = 32 << 20;
 /// What a capture kernel and its initramfs take of the reservation: 6.12 at 192M has 126 MiB available at boot.
 const KERNEL: u64 = 80 << 20;
 
-pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: &mut Vec<Finding>) {
+pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: &mut Examination) {
     let cpus = config.capture_cpus().unwrap_or(facts.cpus).min(facts.cpus.max(1));
     if let Some(wanted) = expected.cpus.filter(|wanted| *wanted > cpus) {
         found.push(Finding::warning(
@@ -39,7 +40,7 @@ pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: 
     }
 }
 
-fn check_boot_cpu(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+fn check_boot_cpu(config: &Config, facts: &Facts, found: &mut Examination) {
     let given = config.append.iter().rev().find_map(|word| word.strip_prefix("disable_cpu_apicid="));
     let why = "a crash on another CPU than the boot CPU resets the machine when the capture kernel starts the boot CPU";
     let id = facts.boot_apic_id.map_or("ID".to_owned(), |id| id.to_string());

@@ -1,16 +1,40 @@
+use crate::chain::Examination;
 use crate::config::{Config, Stack};
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::initramfs::Initramfs;
 
-pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
     let Some(image) = &facts.initramfs else { return };
     let path = image.path.display();
     let reload = config.stack.reload();
     let Some(made) = image.modified else {
         let why = "the capture kernel cannot be loaded, or finds no root file system and no target";
         found.push(Finding::problem("no-initramfs", format!("{path} does not exist"), why, reload));
+        check_maker(config, facts, found);
         return;
     };
+    let again = format!("rm {}; {reload}", image.file().display());
+    match &facts.contents {
+        Some(Initramfs::Files(names)) if names.iter().any(|name| name == "init") => {
+            found.saw(format!("{path} has {} files, and an init", names.len()));
+        }
+        Some(Initramfs::Files(names)) => found.push(Finding::problem(
+            "no-init",
+            format!("{path} has {} files, but no init", names.len()),
+            "the capture kernel has nothing to start, and panics",
+            again.clone(),
+        )),
+        Some(Initramfs::Damaged(reason)) => found.push(Finding::problem(
+            "damaged-initramfs",
+            format!("{path} is damaged: {reason}"),
+            "the capture kernel has nothing to start, or not what it needs",
+            again.clone(),
+        )),
+        Some(Initramfs::Unknown(reason)) => found.not_checked(format!("the files in {path}: {reason}")),
+        None => found.not_checked(format!("the files in {path}")),
+    }
+    check_maker(config, facts, found);
     // kdump-tools' initramfs does not depend on its settings.
     if config.stack != Stack::KdumpTools && facts.config_modified.is_some_and(|changed| changed > made) {
         found.push(Finding::warning(
@@ -47,7 +71,7 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
             ),
             "the capture kernel does not find the disk that it has to mount, and nothing is dumped",
             // kdump-config makes it again only if it is missing.
-            format!("rm {}; {reload}", image.file().display()),
+            again,
         ));
     }
     let name = image.file().to_string_lossy().into_owned();
@@ -59,4 +83,24 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
             reload,
         ));
     }
+}
+
+/// Whether what makes the initramfs is installed.
+fn check_maker(config: &Config, facts: &Facts, found: &mut Examination) {
+    if facts.has_initramfs_maker {
+        return;
+    }
+    let (program, fix) = match config.stack {
+        // Its kernel hook calls it, whatever else the system uses (kdump-tools 1.8.1 to 1.10.9).
+        Stack::KdumpTools => {
+            ("mkinitramfs", "apt install initramfs-tools, next to dracut if that makes the system's own")
+        }
+        Stack::KdumpUtils | Stack::Suse => ("dracut", "install dracut"),
+    };
+    found.push(Finding::warning(
+        "no-initramfs-maker",
+        format!("{program}, which makes the capture kernel's initramfs, is not installed"),
+        "the initramfs is not made for the next kernel, and no capture kernel is loaded then",
+        fix,
+    ));
 }

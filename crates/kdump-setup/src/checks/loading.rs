@@ -1,8 +1,12 @@
+use crate::chain::Examination;
 use crate::config::Config;
 use crate::facts::{Facts, Lockdown};
 use crate::finding::Finding;
 
-pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
+pub(super) fn check(facts: &Facts, found: &mut Examination) {
+    if facts.loaded {
+        found.saw("a capture kernel is loaded (/sys/kernel/kexec_crash_loaded)");
+    }
     if let (true, Some(config), Some(command)) = (facts.loaded, &facts.config, &facts.load_command) {
         old_command_line(config, command, found);
     }
@@ -23,8 +27,35 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     found.push(Finding::problem("not-loaded", what, "a crash does not start the capture kernel", fix));
 }
 
+/// Checks what loads a capture kernel the next time.
+pub(super) fn check_kernel(config: &Config, facts: &Facts, found: &mut Examination) {
+    if !facts.has_kexec {
+        found.push(Finding::problem(
+            "no-kexec-program",
+            "kexec, which loads the capture kernel, is not in /usr/bin, /bin, /usr/sbin or /sbin",
+            "no capture kernel can be loaded, at the next boot at the latest",
+            "install kexec-tools",
+        ));
+    }
+    let Some(kernel) = &facts.kernel else { return };
+    let path = kernel.path.display();
+    match kernel.modified {
+        Some(_) => found.saw(format!("{path} exists")),
+        None => found.push(Finding::problem(
+            "no-kernel",
+            format!("{path}, the kernel to load, does not exist, or is a link that leads nowhere"),
+            "no capture kernel can be loaded, at the next boot at the latest",
+            format!(
+                "correct it in {}, or install the kernel again; then {}",
+                config.stack.file(),
+                config.stack.reload()
+            ),
+        )),
+    }
+}
+
 /// Compares the configured parameters with those that the capture kernel was loaded with.
-fn old_command_line(config: &Config, command: &str, found: &mut Vec<Finding>) {
+fn old_command_line(config: &Config, command: &str, found: &mut Examination) {
     let loaded: Vec<&str> = command.split(|c: char| c.is_whitespace() || c == '"').collect();
     let words = config.append.iter().map(String::as_str);
     // Expansions are not evaluated.

@@ -1,14 +1,20 @@
 //! What is wrong with a set-up: one file per subject.
 
+mod boot;
 mod collector;
 mod configuration;
 mod cpus;
+mod firmware;
 mod image;
 mod loading;
 mod reservation;
+mod ssh;
+mod storage;
 mod target;
 mod triggers;
+mod units;
 
+use crate::chain::{Chain, Examination, Link};
 use crate::facts::Facts;
 use crate::finding::Finding;
 
@@ -21,24 +27,33 @@ pub struct Expected {
     pub disk: Option<u64>,
 }
 
-/// Checks a set-up. Problems come first.
-pub fn check(facts: &Facts, expected: &Expected) -> Vec<Finding> {
-    let mut found = Vec::new();
-    reservation::check(facts, &mut found);
-    loading::check(facts, &mut found);
-    triggers::check(facts, &mut found);
+/// Examines a set-up link by link.
+pub fn examine(facts: &Facts, expected: &Expected) -> Chain {
+    let mut found = Examination::new();
+    firmware::check(facts, found.link(Link::Firmware));
+    boot::check(facts, found.link(Link::CommandLine));
+    reservation::check(facts, found.link(Link::Reservation));
+    loading::check(facts, found.link(Link::Kernel));
+    triggers::check(facts, found.link(Link::Trigger));
     match &facts.config {
-        None => configuration::absent(&mut found),
+        None => configuration::absent(found.link(Link::Units)),
         Some(config) => {
-            configuration::check(config, facts, &mut found);
-            collector::check(config, facts, &mut found);
+            configuration::check(config, facts, found.link(Link::CommandLine));
             cpus::check(config, facts, expected, &mut found);
-            image::check(config, facts, &mut found);
-            target::check(config, facts, expected, &mut found);
+            loading::check_kernel(config, facts, found.link(Link::Kernel));
+            image::check(config, facts, found.link(Link::Initramfs));
+            units::check(config, facts, found.link(Link::Units));
+            storage::check(config, facts, found.link(Link::Mounts));
+            target::check(config, facts, expected, found.link(Link::Target));
+            collector::check(config, facts, found.link(Link::Program));
         }
     }
-    found.sort_by_key(|finding| finding.severity);
-    found
+    found.chain()
+}
+
+/// What is wrong with a set-up. Problems come first.
+pub fn check(facts: &Facts, expected: &Expected) -> Vec<Finding> {
+    examine(facts, expected).findings
 }
 
 /// A size in MiB, as `crashkernel=` and distributions write it.

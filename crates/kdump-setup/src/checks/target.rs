@@ -1,21 +1,24 @@
 use std::path::Path;
 
 use super::{Expected, mib};
-use crate::config::{Config, Target};
+use crate::chain::Examination;
+use crate::config::{Config, Stack, Target};
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: &mut Vec<Finding>) {
+pub(super) fn check(config: &Config, facts: &Facts, expected: &Expected, found: &mut Examination) {
     match &config.target {
-        Target::Directory(path) => directory(path, facts, expected, found),
-        Target::Ssh { host, key } => ssh(host, key, config, facts, found),
+        Target::Directory(path) => directory(path, config, facts, expected, found),
+        Target::Ssh { host, key } => super::ssh::check(host, key, config, facts, found),
         Target::Raw(device) => raw(device, config, facts, found),
         Target::Nfs(export) => nfs(export, facts, found),
-        Target::Other(_) => {}
+        Target::Other(target) => {
+            found.not_checked(format!("{target}: targets of this kind are not examined"))
+        }
     }
 }
 
-fn directory(path: &Path, facts: &Facts, expected: &Expected, found: &mut Vec<Finding>) {
+fn directory(path: &Path, config: &Config, facts: &Facts, expected: &Expected, found: &mut Examination) {
     let path = path.display();
     if let Some(unmounted) = &facts.target_unmounted {
         let point = unmounted.display();
@@ -27,15 +30,21 @@ fn directory(path: &Path, facts: &Facts, expected: &Expected, found: &mut Vec<Fi
         ));
         return;
     }
-    if !facts.target_exists {
+    // The others' scripts create it.
+    if !facts.target_exists && config.stack == Stack::KdumpUtils {
         let what = format!("{path} does not exist");
-        let why = "the dump has nowhere to go; some scripts create the directory, others stop";
+        let why = "mkdumprd makes no initramfs, and kdump does not start";
         found.push(Finding::problem("no-target", what, why, format!("mkdir -p {path}")));
         return;
     }
     // What the kernel itself has, uncompressed, is more than a level-31 dump takes.
     let (kernel, level) = (facts.memory_use.kernel, facts.level.unwrap_or(31));
     let most = facts.memory_use.kept(level);
+    if let Some(free) = facts.target_free {
+        found.saw(format!("{path}: {} are free, the kernel has {}", mib(free), mib(kernel)));
+    } else {
+        found.not_checked(format!("how much is free at {path}"));
+    }
     match facts.target_free {
         Some(free) if free < kernel => found.push(Finding::problem(
             "target-full",
@@ -67,7 +76,11 @@ fn directory(path: &Path, facts: &Facts, expected: &Expected, found: &mut Vec<Fi
     }
 }
 
-fn raw(device: &Path, config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
+fn raw(device: &Path, config: &Config, facts: &Facts, found: &mut Examination) {
+    if facts.target_exists {
+        found.saw(format!("{} exists", device.display()));
+        found.not_checked(format!("the size of {}", device.display()));
+    }
     if !facts.target_exists {
         let device = device.display();
         found.push(Finding::problem(
@@ -83,7 +96,8 @@ fn raw(device: &Path, config: &Config, facts: &Facts, found: &mut Vec<Finding>) 
     }
 }
 
-fn nfs(export: &str, facts: &Facts, found: &mut Vec<Finding>) {
+fn nfs(export: &str, facts: &Facts, found: &mut Examination) {
+    found.not_checked(format!("whether {export} answers and can be written to"));
     if !facts.has_mount_nfs {
         found.push(Finding::problem(
             "no-mount-nfs",
@@ -91,24 +105,5 @@ fn nfs(export: &str, facts: &Facts, found: &mut Vec<Finding>) {
             "the capture kernel cannot mount the target, and nothing is dumped",
             "install nfs-common (Debian, Ubuntu), nfs-utils (Fedora, RHEL) or nfs-client (openSUSE)",
         ));
-    }
-}
-
-fn ssh(host: &str, key: &Path, config: &Config, facts: &Facts, found: &mut Vec<Finding>) {
-    let propagate = match config.stack {
-        crate::config::Stack::KdumpTools => "kdump-config propagate",
-        _ => "kdumpctl propagate",
-    };
-    let why =
-        "in a capture kernel ssh cannot ask for a password or confirmation: it fails, and nothing is sent";
-    if !facts.has_key {
-        let what = format!("the key {} for {host} does not exist", key.display());
-        found.push(Finding::problem("no-ssh-key", what, why, propagate));
-    }
-    if !facts.host_is_known {
-        let what = format!(
-            "the host key of {host} is in neither /root/.ssh/known_hosts nor /etc/ssh/ssh_known_hosts"
-        );
-        found.push(Finding::problem("unknown-host", what, why, format!("ssh {host} true, or {propagate}")));
     }
 }

@@ -1,17 +1,23 @@
 //! `/etc/default/kdump-tools`, as `/usr/sbin/kdump-config` reads it (kdump-tools 1.8.1 to 1.10.9).
 
-use super::{Config, Stack, Target, words};
+use std::collections::HashMap;
+
+use super::{Config, Stack, Target, faults, words};
+use crate::release::Release;
+use crate::root::Root;
 use crate::shell;
 
-pub(super) fn parse(text: &str) -> Config {
+pub(super) fn parse(text: &[u8], root: &Root, release: &Release) -> Config {
     let stack = Stack::KdumpTools;
-    let set = shell::assignments(text.as_bytes()).0;
+    let (set, error) = shell::assignments(text);
+    let (fault, not_understood) = faults(stack.file(), error);
     let or = |key: &str, default: &str| {
         set.get(key).filter(|value| !value.is_empty()).cloned().unwrap_or_else(|| default.to_owned())
     };
-    let directory = or("KDUMP_COREDIR", "/var/crash");
+    let directory = expanded(&or("KDUMP_COREDIR", "/var/crash"), &set, root);
     // FTP first, then SSH, then NFS, as savecore tries them.
-    let target = match (set.get("FTP"), set.get("SSH"), set.get("NFS")) {
+    let given = |key: &str| set.get(key).filter(|value| !value.is_empty());
+    let target = match (given("FTP"), given("SSH"), given("NFS")) {
         (Some(server), ..) => Target::Other(format!("FTP server {server}")),
         (_, Some(host), _) => {
             Target::Ssh { host: host.clone(), key: or("SSH_KEY", "/root/.ssh/kdump_id_rsa").into() }
@@ -27,10 +33,36 @@ pub(super) fn parse(text: &str) -> Config {
         enabled: or("USE_KDUMP", "0") != "0",
         target,
         collector,
-        compressor: set.get("KDUMP_COMPRESSION").filter(|program| !program.is_empty()).cloned(),
+        compressor: given("KDUMP_COMPRESSION").cloned(),
+        kernels: given("KDUMP_KERNEL").map_or_else(
+            || vec![format!("/boot/vmlinuz-{release}").into(), format!("/boot/vmlinux-{release}").into()],
+            |kernel| vec![kernel.into()],
+        ),
+        command_line: given("KDUMP_CMDLINE").map(|line| words(line)),
+        is_append_set: given("KDUMP_CMDLINE_APPEND").is_some(),
+        fail_command: given("KDUMP_FAIL_CMD").map(|command| words(command)),
+        fault,
+        not_understood,
         append: words(&or("KDUMP_CMDLINE_APPEND", append)),
         initramfs: vec![or("KDUMP_INITRD", "/var/lib/kdump/initrd.img").into()],
         // The default depends on the machine.
         load_command: set.get("KDUMP_CMDLINE_APPEND").map(|_| format!("{directory}/kexec_cmd").into()),
+    }
+}
+
+/// A directory with what a shell puts in place of variables of the file and of `$(hostname)`. What is computed otherwise ends it:
+/// the directory above it is known.
+fn expanded(directory: &str, set: &HashMap<String, String>, root: &Root) -> String {
+    let host = root.text("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut out = directory.replace("$(hostname)", host.trim()).replace("`hostname`", host.trim());
+    for (name, value) in set {
+        out = out.replace(&format!("${{{name}}}"), value);
+    }
+    match out.find(['$', '`']) {
+        Some(at) => out[..at]
+            .rsplit_once('/')
+            .map_or("/", |(above, _)| if above.is_empty() { "/" } else { above })
+            .to_owned(),
+        None => out,
     }
 }

@@ -1,6 +1,6 @@
 //! `/etc/kdump.conf` and `/etc/sysconfig/kdump`, as kdumpctl and kdump.sh read them (kdump-utils 1.0.61).
 
-use super::{Config, Stack, Target, words};
+use super::{Config, Stack, Target, faults, words};
 use crate::mounts;
 use crate::release::Release;
 use crate::root::Root;
@@ -47,7 +47,8 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
             "makedumpfile -l --message-level 7 -d 31"
         })
     });
-    let set = shell::assignments(root.text("/etc/sysconfig/kdump").unwrap_or_default().as_bytes()).0;
+    let (set, error) = shell::assignments(&root.read("/etc/sysconfig/kdump").unwrap_or_default());
+    let (fault, not_understood) = faults("/etc/sysconfig/kdump", error);
     let append =
         set.get("KDUMP_COMMANDLINE_APPEND").map_or("irqpoll nr_cpus=1 reset_devices", String::as_str);
     Config {
@@ -56,6 +57,12 @@ pub(super) fn parse(text: &str, root: &Root, release: &Release) -> Config {
         target,
         collector,
         compressor: None,
+        kernels: vec![format!("/boot/vmlinuz-{release}").into()],
+        command_line: set.get("KDUMP_COMMANDLINE").filter(|line| !line.is_empty()).map(|line| words(line)),
+        is_append_set: false,
+        fail_command: None,
+        fault,
+        not_understood,
         append: words(append),
         initramfs: vec![
             format!("/boot/initramfs-{release}kdump.img").into(),

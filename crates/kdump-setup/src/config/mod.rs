@@ -98,6 +98,18 @@ pub struct Config {
     pub append: Vec<String>,
     /// The capture kernel's initramfs.
     pub initramfs: Vec<PathBuf>,
+    /// Where the capture kernel may be; the first is taken if none exists.
+    pub kernels: Vec<PathBuf>,
+    /// The whole command line of the capture kernel, if it is configured.
+    pub command_line: Option<Vec<String>>,
+    /// Whether `append` is configured, and not the scripts' default.
+    pub is_append_set: bool,
+    /// The command that runs when no dump was written.
+    pub fail_command: Option<Vec<String>>,
+    /// What is wrong with a file, so that the scripts do not read it.
+    pub fault: Option<String>,
+    /// What of a file is not understood, though the scripts may.
+    pub not_understood: Option<String>,
     /// The file in which the scripts keep the command that loaded the capture kernel, if `append` is configured.
     pub load_command: Option<PathBuf>,
 }
@@ -112,12 +124,21 @@ impl Config {
 
     /// Reads the configuration of one distribution's kdump, with its defaults where files are missing.
     pub fn of(stack: Stack, root: &Root, release: &Release) -> Self {
-        let text = root.text(stack.file()).unwrap_or_default();
-        match stack {
-            Stack::KdumpTools => debian::parse(&text),
-            Stack::KdumpUtils => fedora::parse(&text, root, release),
-            Stack::Suse => suse::parse(&text),
+        let text = match root.read(stack.file()) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        let (text, unread) = text.map_or_else(|error| (Vec::new(), Some(error)), |text| (text, None));
+        let mut config = match stack {
+            Stack::KdumpTools => debian::parse(&text, root, release),
+            Stack::KdumpUtils => fedora::parse(&String::from_utf8_lossy(&text), root, release),
+            Stack::Suse => suse::parse(&text, release),
+        };
+        if let Some(error) = unread {
+            config.not_understood = Some(format!("{} cannot be read: {error}", stack.file()));
         }
+        config
     }
 
     /// The program that writes the dump and its arguments, as the scripts call it or check it when they make the initramfs.
@@ -142,6 +163,15 @@ impl Config {
     /// CPUs of the capture kernel; `None` for all.
     pub fn capture_cpus(&self) -> Option<u32> {
         self.append.iter().rev().find_map(|word| word.strip_prefix("nr_cpus=")?.parse().ok())
+    }
+}
+
+/// Sorts a syntax error into what is wrong with a file and what is not understood of it.
+fn faults(file: &str, error: Option<crate::shell::SyntaxError>) -> (Option<String>, Option<String>) {
+    match error {
+        Some(error) if error.is_fault => (Some(format!("{file}, {error}")), None),
+        Some(error) => (None, Some(format!("{file}, {error}"))),
+        None => (None, None),
     }
 }
 

@@ -1,11 +1,13 @@
 //! `/etc/sysconfig/kdump`, as mkdumprd and kdump-save read it (openSUSE kdump 2.1.9).
 
-use super::{Config, Stack, Target, words};
+use super::{Config, Stack, Target, faults, words};
+use crate::release::Release;
 use crate::shell;
 
-pub(super) fn parse(text: &str) -> Config {
+pub(super) fn parse(text: &[u8], release: &Release) -> Config {
     let stack = Stack::Suse;
-    let set = shell::assignments(text.as_bytes()).0;
+    let (set, error) = shell::assignments(text);
+    let (fault, not_understood) = faults(stack.file(), error);
     let or = |key: &str, default: &str| set.get(key).cloned().unwrap_or_else(|| default.to_owned());
     let url = or("KDUMP_SAVEDIR", "/var/crash");
     let target = match url.split_once("://") {
@@ -33,6 +35,8 @@ pub(super) fn parse(text: &str) -> Config {
     let mut append =
         words("sysrq=yes reset_devices acpi_no_memhotplug cgroup_disable=memory nokaslr numa=off irqpoll");
     match or("KDUMP_CPUS", "32").as_str() {
+        // Empty is the default as well.
+        "" => append.push("nr_cpus=32".into()),
         "0" => {}
         cpus => append.push(format!("nr_cpus={cpus}")),
     }
@@ -43,6 +47,12 @@ pub(super) fn parse(text: &str) -> Config {
         target,
         collector,
         compressor: None,
+        kernels: vec!["/var/lib/kdump/kernel".into(), format!("/boot/vmlinuz-{release}").into()],
+        command_line: set.get("KDUMP_COMMANDLINE").filter(|line| !line.is_empty()).map(|line| words(line)),
+        is_append_set: false,
+        fail_command: None,
+        fault,
+        not_understood,
         append,
         initramfs: vec!["/var/lib/kdump/initrd".into()],
         load_command: None,

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses its own part
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use pagehaul_kdump_setup::{Expected, Facts, Root, check};
@@ -36,17 +36,37 @@ impl Machine {
         machine.write("/sys/kernel/security/lockdown", "[none] integrity confidentiality\n");
         machine.write("/sys/devices/system/cpu/online", "0-7\n");
         machine.write("/etc/fstab", "/dev/sda1 / ext4 defaults 0 1\n/dev/sdb1 /var ext4 defaults 0 2\n");
-        machine.write("/usr/bin/pagehaul", "the word pagehaul is in the binary");
+        machine.write("/proc/sys/kernel/hostname", "web1\n");
+        machine.program("/usr/bin/pagehaul", "#!/bin/sh\n# the word pagehaul is in the binary");
         machine.link("/usr/bin/makedumpfile", "pagehaul");
+        for program in ["/usr/sbin/kexec", "/usr/sbin/mkinitramfs", "/usr/bin/dracut", "/usr/bin/ssh"] {
+            machine.program(program, "#!/bin/sh\n");
+        }
+        for device in ["sda1", "sdb1", "disk/by-uuid/aaaa"] {
+            machine.write(&format!("/dev/{device}"), "");
+        }
+        machine.write("/usr/lib/systemd/system/multi-user.target", "[Unit]\n");
+        machine.write("/usr/lib/systemd/system/rescue.target", "[Unit]\n");
+        machine.link("/usr/lib/systemd/system/default.target", "multi-user.target");
         fs::create_dir_all(machine.path("/var/crash")).unwrap();
         machine
     }
 
     pub fn debian() -> Self {
         let machine = Self::new();
+        machine.unit("kdump-tools.service", Some("basic.target.wants"));
+        machine.unit("kdump-tools-dump.service", None);
+        machine.write("/usr/lib/udev/rules.d/50-kdump-tools.rules", "# rules\n");
+        machine.write(&format!("/boot/vmlinuz-{RELEASE}"), "kernel");
+        let line = "\tlinux\t/boot/vmlinuz root=UUID=aaaa ro quiet crashkernel=512M-:192M\n";
+        let rescue = "\tlinux\t/boot/vmlinuz root=UUID=aaaa ro single\n";
+        machine.write(
+            "/boot/grub/grub.cfg",
+            &format!("menuentry 'Debian' {{\n{line}}}\nmenuentry 'r' {{\n{rescue}}}\n"),
+        );
         machine.write("/etc/default/kdump-tools", "USE_KDUMP=1\nKDUMP_COREDIR=\"/var/crash\"\n");
         machine.age("/etc/default/kdump-tools");
-        machine.write(&format!("/var/lib/kdump/initrd.img-{RELEASE}"), "image");
+        machine.write(&format!("/var/lib/kdump/initrd.img-{RELEASE}"), &cpio(&["init", "usr/bin/sh"]));
         machine.link("/var/lib/kdump/initrd.img", &format!("/var/lib/kdump/initrd.img-{RELEASE}"));
         machine
     }
@@ -61,7 +81,15 @@ impl Machine {
         );
         machine.age("/etc/kdump.conf");
         machine.age("/usr/bin/pagehaul");
-        machine.write(&format!("/boot/initramfs-{RELEASE}kdump.img"), "image");
+        machine.write(&format!("/boot/initramfs-{RELEASE}kdump.img"), &cpio(&["init", "squashfs-root.img"]));
+        machine.write(&format!("/boot/vmlinuz-{RELEASE}"), "kernel");
+        machine.unit("kdump.service", Some("multi-user.target.wants"));
+        machine.write("/usr/lib/udev/rules.d/98-kexec.rules", "# rules\n");
+        for name in [RELEASE, "0-rescue"] {
+            let words = if name == RELEASE { " crashkernel=256M" } else { "" };
+            let text = format!("title Fedora\nlinux /vmlinuz\noptions root=UUID=aaaa ro{words}\n");
+            machine.write(&format!("/boot/loader/entries/id-{name}.conf"), &text);
+        }
         machine
     }
 
@@ -71,7 +99,14 @@ impl Machine {
         machine.write("/etc/sysconfig/kdump", "KDUMP_SAVEDIR=\"file:///var/crash\"\nKDUMP_CPUS=\"8\"\n");
         machine.age("/etc/sysconfig/kdump");
         machine.age("/usr/bin/pagehaul");
-        machine.write("/var/lib/kdump/initrd", "image");
+        machine.write("/var/lib/kdump/initrd", &cpio(&["init", "kdump/root"]));
+        machine.write("/var/lib/kdump/kernel", "kernel");
+        machine.unit("kdump.service", Some("multi-user.target.wants"));
+        machine.write("/usr/lib/udev/rules.d/70-kdump.rules", "# rules\n");
+        machine.write(
+            "/boot/grub2/grub.cfg",
+            "  linux /boot/vmlinuz root=UUID=aaaa crashkernel=512M-:192M quiet\n",
+        );
         machine
     }
 
@@ -83,6 +118,25 @@ impl Machine {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+
+    pub fn program(&self, path: &str, text: &str) {
+        self.write(path, text);
+        self.mode(path, 0o755);
+    }
+
+    pub fn mode(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// A unit, started by a target.
+    fn unit(&self, name: &str, wants: Option<&str>) {
+        let file = format!("/usr/lib/systemd/system/{name}");
+        self.write(&file, "[Service]\n");
+        if let Some(wants) = wants {
+            fs::create_dir_all(self.path(&format!("/etc/systemd/system/{wants}"))).unwrap();
+            self.link(&format!("/etc/systemd/system/{wants}/{name}"), &file);
+        }
     }
 
     pub fn link(&self, path: &str, target: &str) {
@@ -107,4 +161,19 @@ impl Machine {
     pub fn findings(&self, expected: Expected) -> Vec<&'static str> {
         check(&self.facts(), &expected).iter().map(|finding| finding.id).collect()
     }
+}
+
+/// An archive of empty files, as the kernel unpacks it.
+pub fn cpio(names: &[&str]) -> String {
+    let mut out = String::new();
+    for name in names.iter().chain(&["TRAILER!!!"]) {
+        out += "070701";
+        for field in 0..13 {
+            out += &format!("{:08x}", if field == 11 { name.len() + 1 } else { 0 });
+        }
+        out += name;
+        out += "\0";
+        out += &"\0".repeat(out.len().next_multiple_of(4) - out.len());
+    }
+    out
 }

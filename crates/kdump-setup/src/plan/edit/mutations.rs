@@ -49,6 +49,10 @@ fn shell(arguments: &[&str], input: &[u8]) -> (bool, Vec<u8>) {
 
 /// The variables of the files as a shell has them after it has run one. `None` if it does not come to the end.
 fn variables(text: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
+    // The shell's number is another each time.
+    if text.windows(2).any(|bytes| bytes == b"$$") {
+        return None;
+    }
     let mut names: Vec<String> = Vec::new();
     for (file, ..) in EDITS {
         let script = Script::parse(file.as_bytes()).unwrap();

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use pagehaul_kdump_setup::{Expected, Facts, Finding, Severity, Target, check};
+use pagehaul_kdump_setup::{Chain, Expected, Facts, Finding, Proof, Severity, State, Target, examine};
 use pagehaul_present::number::{bytes, parse_bytes};
 use serde::Serialize;
 
@@ -13,15 +13,17 @@ use crate::{exit, usage};
 
 /// Find what would keep the next crash from being dumped
 ///
-/// Examines the reservation, the loaded capture kernel, the configuration of kdump-tools (Debian, Ubuntu), kdump-utils
-/// (Fedora, RHEL) or kdump (openSUSE), the initramfs, the program that writes the dump, and the target. Each finding comes with
-/// its reason and the command that fixes it. Changes nothing, but writes a temporary file with --disk. Some files can be read by root only.
+/// Examines what a dump needs, link by link: firmware, command line, reservation, kernel, initramfs, units, mounts, target,
+/// program and trigger, with kdump-tools (Debian, Ubuntu), kdump-utils (Fedora, RHEL) or kdump (openSUSE). Each finding comes with
+/// its reason and the command that fixes it; what cannot be checked is listed, and -v prints the evidence of each link. Changes
+/// nothing, but writes a temporary file with --disk. Some files can be read by root only.
 ///
-/// Exit status: 0, nothing was found; 2, the command line is wrong; 3, the next crash is likely not dumped; 4, only warnings
-/// were found.
+/// Exit status: 0, nothing was found, or advice only; 2, the command line is wrong; 3, the next crash is likely not dumped; 4, there are
+/// warnings.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul kdump check
+  pagehaul kdump check --verbose
   pagehaul kdump check --capture-cpus 8 --disk 500M --json
   pagehaul kdump check --root sosreport/")]
 pub(crate) struct CheckArguments {
@@ -30,6 +32,9 @@ pub(crate) struct CheckArguments {
     /// Bytes per second that a local target is planned to take: measured by a temporary file of at most 256 MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     disk: Option<u64>,
+    /// Print each link of the chain with its evidence
+    #[arg(short, long, conflicts_with = "json")]
+    verbose: bool,
     #[command(flatten)]
     root: RootDirectory,
     #[command(flatten)]
@@ -37,7 +42,7 @@ pub(crate) struct CheckArguments {
 }
 
 pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
-    let CheckArguments { capture_cpus, disk, root, json } = arguments;
+    let CheckArguments { capture_cpus, disk, verbose, root, json } = arguments;
     let mut facts = super::facts(&root.open()?);
     if let (Some(_), Some(Target::Directory(path))) =
         (disk, facts.config.as_ref().map(|config| &config.target))
@@ -47,10 +52,10 @@ pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
         }
         facts.target_rate = Some(plan::disk_rate(path)?);
     }
-    let findings = check(&facts, &Expected { cpus: capture_cpus.capture_cpus, disk: *disk });
-    json.print(&Report::new(&facts, &findings), |_| text(&facts, &findings))?;
-    Ok(match findings.first().map(|finding| finding.severity) {
-        None => ExitCode::SUCCESS,
+    let chain = examine(&facts, &Expected { cpus: capture_cpus.capture_cpus, disk: *disk });
+    json.print(&Report::new(&facts, &chain), |_| text(&facts, &chain, *verbose))?;
+    Ok(match chain.findings.first().map(|finding| finding.severity) {
+        None | Some(Severity::Advice) => ExitCode::SUCCESS,
         Some(Severity::Problem) => ExitCode::from(exit::KDUMP_PROBLEM),
         Some(Severity::Warning) => ExitCode::from(exit::KDUMP_WARNING),
     })
@@ -64,11 +69,12 @@ struct Report<'a> {
     cpus: u32,
     reserved: Option<u64>,
     loaded: bool,
+    chain: &'a [Proof],
     findings: &'a [Finding],
 }
 
 impl<'a> Report<'a> {
-    fn new(facts: &'a Facts, findings: &'a [Finding]) -> Self {
+    fn new(facts: &'a Facts, chain: &'a Chain) -> Self {
         Self {
             release: &facts.release.0,
             kdump: facts.stack().map(|stack| stack.name()),
@@ -76,12 +82,13 @@ impl<'a> Report<'a> {
             cpus: facts.cpus,
             reserved: facts.reserved,
             loaded: facts.loaded,
-            findings,
+            chain: &chain.proofs,
+            findings: &chain.findings,
         }
     }
 }
 
-fn text(facts: &Facts, findings: &[Finding]) -> String {
+fn text(facts: &Facts, chain: &Chain, verbose: bool) -> String {
     let mut out = format!(
         "Linux {}, {}, {} CPUs, {}\n{} reserved, {}\n",
         facts.release,
@@ -91,15 +98,44 @@ fn text(facts: &Facts, findings: &[Finding]) -> String {
         facts.reserved.map_or_else(|| "nothing".to_owned(), bytes),
         if facts.loaded { "a capture kernel is loaded" } else { "no capture kernel is loaded" },
     );
-    for Finding { id, severity, what, why, fix } in findings {
+    if verbose {
+        out += "\n";
+        for proof in &chain.proofs {
+            out += &link(proof);
+        }
+    }
+    for Finding { id, severity, what, why, fix, .. } in &chain.findings {
         let severity = match severity {
             Severity::Problem => "PROBLEM",
             Severity::Warning => "warning",
+            Severity::Advice => "advice ",
         };
         out += &format!("\n{severity}  {what} [{id}]\n     why  {why}\n     fix  {fix}\n");
     }
-    if findings.is_empty() {
+    if chain.findings.is_empty() {
         out += "\nnothing found that would keep a crash from being dumped\n";
+    }
+    if !verbose {
+        for proof in chain.proofs.iter().filter(|proof| !proof.not_checked.is_empty()) {
+            out += &format!("not checked: {}: {}\n", proof.link.name(), proof.not_checked.join("; "));
+        }
+    }
+    out
+}
+
+/// A link with its evidence.
+fn link(proof: &Proof) -> String {
+    let state = match proof.state {
+        State::Proved => "ok",
+        State::Broken => "BROKEN",
+        State::NotChecked => "not checked",
+    };
+    let mut out = format!("{:<14}{state}\n", proof.link.name());
+    for evidence in &proof.evidence {
+        out += &format!("              {evidence}\n");
+    }
+    for reason in &proof.not_checked {
+        out += &format!("              not checked: {reason}\n");
     }
     out
 }
