@@ -11,6 +11,9 @@ use std::process::{Command, Stdio};
 /// Fills memory and crashes. Returns only on failure.
 pub fn crash(plan: &Plan, percent: u32) -> Result<()> {
     tasks::populate()?;
+    if !plan.whole_iomem {
+        kernel::hide_reserved_memory()?;
+    }
     kernel::load_capture_kernel(plan::CAPTURE_KERNEL, plan::CAPTURE_INITRAMFS, &plan.capture_command_line)?;
     for path in [plan::CAPTURE_KERNEL, plan::CAPTURE_INITRAMFS] {
         // They take 30 MB of memory that stamped pages can use.

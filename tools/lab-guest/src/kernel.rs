@@ -112,3 +112,19 @@ fn provide_text_symbol() -> Result<()> {
     fs::write(COPY, text).map_err(|e| format!("{COPY}: {e}"))?;
     bind(COPY, KALLSYMS)
 }
+
+/// Hides memory called "Reserved" inside System RAM from kexec(8), which leaves it out of the vmcore of a riscv64 machine
+/// (`to_be_excluded` in kexec-riscv.c, kexec-tools 2.0.32). There the kernel allocated it before it had an allocator: its struct
+/// pages, the table of sections, per-CPU memory.
+pub fn hide_reserved_memory() -> Result<()> {
+    const IOMEM: &str = "/proc/iomem";
+    const COPY: &str = "/tmp/iomem";
+    if cfg!(not(target_arch = "riscv64")) {
+        return Ok(());
+    }
+    let resources = fs::read_to_string(IOMEM).map_err(|e| format!("{IOMEM}: {e}"))?;
+    let is_hidden = |line: &&str| line.starts_with(' ') && line.ends_with(": Reserved");
+    let kept: Vec<&str> = resources.lines().filter(|line| !is_hidden(line)).collect();
+    fs::write(COPY, kept.join("\n") + "\n").map_err(|e| format!("{COPY}: {e}"))?;
+    bind(COPY, IOMEM)
+}

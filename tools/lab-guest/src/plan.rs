@@ -79,6 +79,9 @@ pub struct Plan {
     /// Arguments of a run of pagehaul before the crash, with memory as it is then. Its standard output is in the manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
+    /// Whether kexec(8) sees all of /proc/iomem. On riscv64 it leaves memory that is reserved there out of the vmcore.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole_iomem: bool,
 }
 
 // serde passes a reference.

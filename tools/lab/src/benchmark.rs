@@ -48,6 +48,7 @@ pub fn dump_guest(config: &Config) -> Result<PathBuf> {
         scenario: None,
         crash_cpu: 0,
         before: Vec::new(),
+        whole_iomem: false,
     };
     // The key does not include the guest program: other builds fill memory the same way, and large inputs are kept.
     let key = Key::default()

@@ -5,14 +5,14 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const MUSL: &str = Architecture::X86_64.musl();
+const MUSL: &str = Architecture::X86_64.target();
 const GLIBC: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the init of the guests. It is all Rust.
 pub fn guest(architecture: Architecture) -> Result<PathBuf> {
     match architecture {
         Architecture::X86_64 => static_program("lab-guest", "", has_target(Architecture::X86_64)),
-        Architecture::Arm64 => cross_program("lab-guest", ""),
+        Architecture::Arm64 | Architecture::Riscv64 => cross_program(architecture, "lab-guest", ""),
     }
 }
 
@@ -25,31 +25,39 @@ pub fn pagehaul(architecture: Architecture) -> Result<PathBuf> {
             "",
             has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
         ),
-        Architecture::Arm64 => cross_program("pagehaul", ""),
+        Architecture::Arm64 | Architecture::Riscv64 => cross_program(architecture, "pagehaul", ""),
     }
 }
 
-/// Builds a program of this workspace for arm64, with the compiler of Debian's gcc-aarch64-linux-gnu and Rust's own linker, as
-/// scripts/static.sh does.
-fn cross_program(package: &str, features: &str) -> Result<PathBuf> {
-    let target = Architecture::Arm64.musl();
-    if !has_target(Architecture::Arm64) {
-        bail!("Rust has no target {target}: `scripts/setup.sh build aarch64` adds it");
+/// Builds a program of this workspace for another architecture, with the C compiler of Debian's package for it.
+fn cross_program(architecture: Architecture, package: &str, features: &str) -> Result<PathBuf> {
+    let target = architecture.target();
+    if !has_target(architecture) {
+        bail!("Rust has no target {target}: `{}` adds it", set_up(architecture));
     }
-    let mut command = cross_cargo("build");
+    let mut command = cross_cargo(architecture, "build");
     command
         .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
         .args(["--no-default-features", "--features", features]);
     run(command, &format!("{package} for {target}"))
 }
 
-/// Returns a cargo command that compiles C for arm64.
-fn cross_cargo(subcommand: &str) -> Command {
+/// Returns a cargo command that compiles C for another architecture, and links with Rust's own linker to musl (as
+/// scripts/static.sh does) or with the C compiler to glibc.
+fn cross_cargo(architecture: Architecture, subcommand: &str) -> Command {
+    let (target, triplet) = (architecture.target(), architecture.triplet());
+    let compiler = format!("{triplet}-gcc");
+    let name = target.replace('-', "_");
+    let cargo_target = format!("CARGO_TARGET_{}", name.to_uppercase());
     let mut command = cargo(subcommand);
-    command
-        .env("CC_aarch64_unknown_linux_musl", "aarch64-linux-gnu-gcc")
-        .env("AR_aarch64_unknown_linux_musl", "aarch64-linux-gnu-ar")
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+    command.env(format!("CC_{name}"), &compiler).env(format!("AR_{name}"), format!("{triplet}-ar"));
+    if target.ends_with("musl") {
+        command.env(format!("{cargo_target}_LINKER"), "rust-lld");
+    } else {
+        command
+            .env(format!("{cargo_target}_LINKER"), &compiler)
+            .env(format!("{cargo_target}_RUSTFLAGS"), "-C target-feature=+crt-static");
+    }
     command
 }
 
@@ -66,9 +74,9 @@ pub struct ProcessTests {
 /// Builds the test `core` of pagehaul for arm64. Without debug symbols, which would fill the guest's memory.
 pub fn process_tests() -> Result<ProcessTests> {
     let build = |subcommand: &str, what: [&str; 2]| {
-        let mut command = cross_cargo(subcommand);
+        let mut command = cross_cargo(Architecture::Arm64, subcommand);
         command
-            .args(["--target", Architecture::Arm64.musl(), "--package", "pagehaul"])
+            .args(["--target", Architecture::Arm64.target(), "--package", "pagehaul"])
             .args(["--no-default-features", "--features", "process"])
             .args(what)
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
@@ -99,7 +107,7 @@ pub fn pagehaul_for_workload(architecture: Architecture) -> Result<PathBuf> {
             FEATURES,
             has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
         ),
-        Architecture::Arm64 => cross_program("pagehaul", FEATURES),
+        Architecture::Arm64 | Architecture::Riscv64 => cross_program(architecture, "pagehaul", FEATURES),
     }
 }
 
@@ -183,7 +191,17 @@ fn runs(program: &str, arguments: &[&str]) -> bool {
 
 /// Whether Rust can build static programs for an architecture.
 pub fn has_target(architecture: Architecture) -> bool {
-    let target = architecture.musl();
-    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    let target = architecture.target();
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(compiler).args(["--print", "target-libdir", "--target", target]).output();
     output.is_ok_and(|o| Path::new(String::from_utf8_lossy(&o.stdout).trim()).exists())
+}
+
+/// Returns the command that installs what building for an architecture takes.
+pub fn set_up(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "scripts/setup.sh build",
+        Architecture::Arm64 => "scripts/setup.sh build aarch64",
+        Architecture::Riscv64 => "scripts/setup.sh build riscv64",
+    }
 }

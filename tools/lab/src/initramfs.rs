@@ -1,10 +1,10 @@
 //! Builds the guests' initramfs.
 
 use crate::cpio::Archive;
+use crate::kexec;
 use crate::kernels::Kernel;
 use crate::modules::{self, Module};
 use crate::tools::Tools;
-use crate::{Architecture, kexec};
 use anyhow::{Context, Result};
 use lab_guest::plan::{self, Plan};
 use lab_guest::workload::{self, Workload};
@@ -43,10 +43,8 @@ pub fn build(
     if let Some(path) = pagehaul.filter(|_| !plan.before.is_empty()) {
         first.file(plan::PAGEHAUL, &read(path)?);
     }
-    if kernel.architecture == Architecture::Arm64 {
-        for (path, content) in kexec::files()? {
-            first.file(&path, &content);
-        }
+    for (path, content) in kexec::files(kernel.architecture)? {
+        first.file(&path, &content);
     }
     if let Some(path) = scenario {
         first.file(plan::SCENARIO_MODULE, &read(path)?);

@@ -54,8 +54,17 @@ const fn arm64(
     }
 }
 
+const fn riscv64(
+    name: &'static str,
+    suite: &'static str,
+    prefix: &'static str,
+    release: &'static str,
+) -> Series {
+    Series { architecture: Architecture::Riscv64, flavour: "-riscv64", ..amd64(name, suite, prefix, release) }
+}
+
 /// The lab's kernels, oldest first.
-pub const SERIES: [Series; 9] = [
+pub const SERIES: [Series; 11] = [
     amd64("5.10", "bullseye", "5.10.0-", "5.10.0-32"),
     amd64("6.1", "bookworm", "6.1.0-", "6.1.0-50"),
     amd64("6.12", "trixie", "6.12.", "6.12.107+deb13"),
@@ -71,6 +80,8 @@ pub const SERIES: [Series; 9] = [
         ..arm64("6.12-arm64-16k", "trixie", "6.12.", "6.12.107+deb13")
     },
     arm64("7.2-arm64", "trixie-backports", "7.2.", "7.2.12+deb13"),
+    riscv64("6.12-riscv64", "trixie", "6.12.", "6.12.107+deb13"),
+    riscv64("7.2-riscv64", "sid", "7.2.", "7.2.13"),
 ];
 
 /// A kernel in the cache.
@@ -134,10 +145,15 @@ impl Kernel {
 
     /// Returns the bootable image.
     pub fn image(&self) -> Result<PathBuf> {
-        let name = format!("boot/vmlinuz-{}", self.release);
-        let split = format!("usr/lib/modules/{}/vmlinuz", self.release);
-        let path = [name, split].into_iter().map(|name| self.root().join(name)).find(|path| path.exists());
-        path.with_context(|| format!("the packages of {} contain no vmlinuz", self.release))
+        let release = &self.release;
+        let names = [
+            format!("boot/vmlinuz-{release}"),
+            format!("usr/lib/modules/{release}/vmlinuz"),
+            // An Image, whatever its name says: riscv64 to 6.12.
+            format!("boot/vmlinux-{release}"),
+        ];
+        let path = names.into_iter().map(|name| self.root().join(name)).find(|path| path.exists());
+        path.with_context(|| format!("the packages of {release} contain no vmlinuz"))
     }
 
     /// Returns the kernel's configuration.

@@ -1,5 +1,5 @@
-//! kexec(8) for arm64 guests: Debian's arm64 kernels lack kexec_file_load (CONFIG_KEXEC_FILE), and kexec_load takes a program
-//! that edits the device tree.
+//! kexec(8) for arm64 and riscv64 guests: Debian's kernels for them lack kexec_file_load (CONFIG_KEXEC_FILE), and kexec_load takes a
+//! program that edits the device tree.
 
 use crate::apt::Apt;
 use crate::{Architecture, cache};
@@ -9,33 +9,42 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const SUITE: &str = "bookworm";
-const LOADER: &str = "ld-linux-aarch64.so.1";
-/// Directories of libraries in the packages. The loader looks for them in the first.
-const LIBRARIES: [&str; 2] = ["lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu"];
-
-/// Returns the files of the program, each with its path in the guest.
-pub fn files() -> Result<Vec<(String, Vec<u8>)>> {
-    let tree = cache::directory()?.join("tools").join("kexec-arm64");
+/// Returns the files of the program, each with its path in the guest. None where kernels load the capture kernel themselves.
+pub fn files(architecture: Architecture) -> Result<Vec<(String, Vec<u8>)>> {
+    let suite = match architecture {
+        Architecture::X86_64 => return Ok(Vec::new()),
+        Architecture::Arm64 => "bookworm",
+        // The first suite that has kexec-tools for it.
+        Architecture::Riscv64 => "sid",
+    };
+    let tree = cache::directory()?.join("tools").join(format!("kexec-{}", architecture.debian()));
     cache::once(&tree, |draft| {
-        let apt = Apt::with_packages_for(Architecture::Arm64, &[SUITE], false)?;
+        let apt = Apt::with_packages_for(architecture, &[suite], false)?;
         apt.unpack_closure(&["kexec-tools"], draft).map(drop)
     })
     .context("fetching kexec-tools")?;
     let mut libraries = BTreeMap::new();
-    for directory in LIBRARIES {
+    for directory in library_directories(architecture) {
         let Ok(entries) = fs::read_dir(tree.join(directory)) else { continue };
         let names =
             entries.flatten().filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())));
         libraries.extend(names.filter(|(name, _)| name.contains(".so")));
     }
+    let programs = ["sbin/kexec", "usr/sbin/kexec"].map(|path| tree.join(path));
+    let program = programs.iter().find(|path| path.exists()).context("kexec-tools has no kexec")?;
     let mut files = Vec::new();
-    add(plan::KEXEC.to_owned(), &tree.join("sbin/kexec"), &mut libraries, &mut files)?;
+    add(architecture, plan::KEXEC.to_owned(), program, &mut libraries, &mut files)?;
     Ok(files)
+}
+
+/// Returns the directories of libraries in the packages. The loader looks for them in the first.
+fn library_directories(architecture: Architecture) -> [String; 2] {
+    ["lib", "usr/lib"].map(|place| format!("{place}/{}", architecture.triplet()))
 }
 
 /// Adds a file and the libraries that it names, which are taken out of `libraries`.
 fn add(
+    architecture: Architecture,
     to: String,
     from: &Path,
     libraries: &mut BTreeMap<String, PathBuf>,
@@ -46,8 +55,9 @@ fn add(
     files.push((to, content));
     for name in needed {
         let Some(path) = libraries.remove(&name) else { continue };
-        let directory = if name == LOADER { "lib" } else { LIBRARIES[0] };
-        add(format!("/{directory}/{name}"), &path, libraries, files)?;
+        let [libraries_of_guest, _] = library_directories(architecture);
+        let directory = if name == architecture.loader() { "lib" } else { &libraries_of_guest };
+        add(architecture, format!("/{directory}/{name}"), &path, libraries, files)?;
     }
     Ok(())
 }

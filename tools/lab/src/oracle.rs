@@ -56,9 +56,11 @@ pub fn older_makedumpfiles() -> Result<Vec<(&'static str, PathBuf)>> {
 
 /// Returns the makedumpfile of a Debian suite, with its libraries.
 fn makedumpfile_of(suite: &str, architecture: Architecture) -> Result<PathBuf> {
-    let (suffix, emulator, triplet, loader) = match architecture {
-        Architecture::X86_64 => ("", "", "x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
-        Architecture::Arm64 => ("-arm64", EMULATOR, "aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
+    let (triplet, loader) = (architecture.triplet(), architecture.loader());
+    let (suffix, emulator) = match architecture {
+        Architecture::X86_64 => ("", ""),
+        Architecture::Arm64 => ("-arm64", EMULATOR),
+        Architecture::Riscv64 => bail!("the lab has no makedumpfile for riscv64"),
     };
     let directory = cache::directory()?.join("tools").join(format!("makedumpfile-{suite}{suffix}"));
     cache::once(&directory, |draft| {

@@ -22,6 +22,8 @@ const PROGRAM_DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
 
 /// QEMU for arm64 guests.
 const ARM64_PACKAGES: [&str; 1] = ["qemu-system-arm"];
+/// QEMU for riscv64 guests, and their firmware.
+const RISCV64_PACKAGES: [&str; 2] = ["qemu-system-riscv", "opensbi"];
 
 /// The unpacked programs.
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ impl Tools {
         let qemu = match architecture {
             Architecture::X86_64 => tree.clone(),
             Architecture::Arm64 => unpacked(&SUITES, &ARM64_PACKAGES)?,
+            Architecture::Riscv64 => unpacked(&SUITES, &RISCV64_PACKAGES)?,
         };
         Ok(Tools { tree, qemu, architecture })
     }

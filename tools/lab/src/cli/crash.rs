@@ -16,7 +16,7 @@ pub struct CrashArguments {
     /// CPUs of both kernels.
     #[arg(long, default_value_t = 2)]
     cpus: u32,
-    /// CPU model; `max` has 5-level page tables, or on arm64 LPA2 [default: Haswell-noTSX, on arm64 neoverse-n1].
+    /// CPU model; `max` has 5-level page tables, or on arm64 LPA2 [default: Haswell-noTSX, on arm64 neoverse-n1, on riscv64 rv64].
     #[arg(long)]
     cpu: Option<String>,
     /// Additions to the first kernel's command line.
@@ -40,6 +40,9 @@ pub struct CrashArguments {
     /// How to crash, instead of by SysRq c; implies one CPU, because the capture kernel has to start on the boot CPU.
     #[arg(long, value_parser = validate::triage::names())]
     scenario: Option<String>,
+    /// On riscv64, let kexec(8) see all of /proc/iomem: the vmcore lacks the struct pages then.
+    #[arg(long)]
+    whole_iomem: bool,
     /// How QEMU executes the guest's instructions.
     #[arg(long, value_enum, default_value_t)]
     accel: Accelerator,
@@ -61,6 +64,7 @@ impl From<CrashArguments> for Config {
             captures: from.capture_args.iter().map(words).collect(),
             pagehaul: from.pagehaul,
             time_limit: from.time_limit,
+            whole_iomem: from.whole_iomem,
             ..Config::default()
         }
     }

@@ -57,6 +57,8 @@ pub struct Config {
     pub before: Vec<String>,
     /// Whether to keep the initial contents of the disks for results and dumps, and a log of all writes to them.
     pub record: bool,
+    /// Whether kexec(8) in a riscv64 guest sees all of /proc/iomem, so that the vmcore lacks the struct pages.
+    pub whole_iomem: bool,
 }
 
 impl Default for Config {
@@ -84,6 +86,7 @@ impl Default for Config {
             crash_cpu: 0,
             before: Vec::new(),
             record: false,
+            whole_iomem: false,
         }
     }
 }
@@ -146,6 +149,7 @@ impl Config {
             scenario: self.scenario.clone(),
             crash_cpu: self.crash_cpu,
             before: self.before.clone(),
+            whole_iomem: self.whole_iomem,
         }
     }
 
@@ -168,6 +172,9 @@ impl Config {
         }
         if self.crashkernel != "256M" {
             parts.push(self.crashkernel.clone());
+        }
+        if self.whole_iomem {
+            parts.push("whole_iomem".into());
         }
         parts.extend(self.scenario.clone());
         if !runs.is_empty() {
