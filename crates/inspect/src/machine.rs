@@ -83,12 +83,14 @@ impl<'a> Machine<'a> {
         {
             memory.set_direct_map(start);
         }
-        let mut warnings = Vec::new();
+        let absent =
+            |why| format!("the source has no struct pages, and lacks other early allocations: {why}");
+        let mut warnings: Vec<String> = kernel.without_struct_pages().map(absent).into_iter().collect();
         let btf = read_btf(&symbols, memory).unwrap_or_else(|why| {
             warnings.push(format!("{why}: only the log, symbols and stacks of CPUs can be shown"));
             Btf::default()
         });
-        let records = (kernel.arch().unwinding() == Unwinding::FrameRecords).then(|| frame_records(&btf));
+        let records = frame_records(kernel.arch().unwinding(), &btf);
         let mut table = None;
         if records.is_none() {
             table = Table::of_kernel(&symbols, memory, orc_layout(&btf))
@@ -300,12 +302,18 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// What a kernel's frame records look like. Without its types, exceptions end a stack.
-fn frame_records(btf: &Btf) -> FrameRecords {
-    let regs = btf.record("pt_regs").and_then(|record| btf.member(record, "stackframe"));
-    FrameRecords {
-        in_pt_regs: regs.map(|member| member.bit_offset / 8),
-        typed: btf.record("frame_record_meta").is_some(),
+/// What a kernel's frame records look like; `None` if its stacks are unwound with ORC.
+fn frame_records(unwinding: Unwinding, btf: &Btf) -> Option<FrameRecords> {
+    match unwinding {
+        Unwinding::Orc => None,
+        // Without the kernel's types, exceptions end a stack.
+        Unwinding::FrameRecords => {
+            let regs = btf.record("pt_regs").and_then(|record| btf.member(record, "stackframe"));
+            Some(FrameRecords::Arm64 {
+                in_pt_regs: regs.map(|member| member.bit_offset / 8),
+                typed: btf.record("frame_record_meta").is_some(),
+            })
+        }
     }
 }
 

@@ -91,8 +91,11 @@ static KERNEL_SPACE: LazyLock<AddressSpace> = LazyLock::new(|| {
     AddressSpace::discover(source.memory()).unwrap()
 });
 
-fn unwind(memory: &Memory, typed: bool, start: Registers) -> Stack {
-    let records = FrameRecords { in_pt_regs: Some(IN_PT_REGS), typed };
+fn arm64(typed: bool) -> FrameRecords {
+    FrameRecords::Arm64 { in_pt_regs: Some(IN_PT_REGS), typed }
+}
+
+fn unwind(memory: &Memory, records: FrameRecords, start: Registers) -> Stack {
     Unwinder::with_records(memory, &SYMBOLS, &KERNEL_SPACE, records).unwind(start)
 }
 
@@ -174,16 +177,20 @@ proptest! {
     fn calls_and_exceptions_are_unwound_to_the_bottom(steps in steps(), typed in any::<bool>()) {
         let mut memory = Memory::new(vec![0; CHAIN_WORDS]);
         let (expected, record) = write(&mut memory, typed, &steps);
-        let stack = unwind(&memory, typed, in_function(record));
+        let stack = unwind(&memory, arm64(typed), in_function(record));
         prop_assert_eq!((callers(&stack), stack.end), (expected, End::Bottom));
         let exceptions: Vec<bool> = stack.frames.iter().skip(1).map(|frame| frame.exact).collect();
         prop_assert_eq!(exceptions, steps.iter().map(|(is_exception, ..)| *is_exception).collect::<Vec<_>>());
     }
 
     #[test]
-    fn arbitrary_memory_has_an_end(words in vec(word(), WORDS), typed in any::<bool>(), start in registers()) {
+    fn arbitrary_memory_has_an_end(
+        words in vec(word(), WORDS),
+        records in any::<bool>().prop_map(arm64),
+        start in registers(),
+    ) {
         let memory = Memory::new(words);
-        let Stack { frames, end } = unwind(&memory, typed, start);
+        let Stack { frames, end } = unwind(&memory, records, start);
         prop_assert!(memory.reads.get() <= MOST_READS * MOST_FRAMES, "{} reads", memory.reads.get());
         prop_assert!((1..=MOST_FRAMES).contains(&frames.len()));
         let on_stack = |address: u64| (STACK..=END).contains(&address);
@@ -209,6 +216,6 @@ fn a_return_address_of_zero_hides_no_function() {
     let last = expected[2].1 - 16;
     memory.put(last, last + 64);
     memory.put(last + 8, 0);
-    let stack = unwind(&memory, false, in_function(record));
+    let stack = unwind(&memory, arm64(false), in_function(record));
     assert_eq!((callers(&stack).as_slice(), stack.end), (&expected[..2], End::NotText));
 }

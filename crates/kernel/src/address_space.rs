@@ -17,20 +17,25 @@ pub struct AddressSpace {
     info: VmcoreInfo,
     translator: Translator,
     direct_map: Option<u64>,
+    without_struct_pages: Option<&'static str>,
 }
 
 impl AddressSpace {
     /// Finds the page tables and the direct map.
     pub fn discover(memory: &dyn PhysMemory) -> Result<Self, KernelError> {
         let space = Self::without_direct_map(machine::info(memory)?, memory)?;
-        let sections = Sections::discover(&space.info, &space.translator, memory.view().as_mut()).ok();
-        Ok(space.with_direct_map(memory, sections.as_ref()))
+        let sections = Sections::discover(&space.info, &space.translator, memory.view().as_mut());
+        let mut space = space.with_direct_map(memory, sections.as_ref().ok());
+        if let Err(KernelError::NoStructPages { why }) = sections {
+            space.without_struct_pages = Some(why);
+        }
+        Ok(space)
     }
 
     /// Finds the page tables.
     pub(crate) fn without_direct_map(info: VmcoreInfo, memory: &dyn PhysMemory) -> Result<Self, KernelError> {
         let translator = Translator::discover(&info, memory)?;
-        Ok(Self { info, translator, direct_map: None })
+        Ok(Self { info, translator, direct_map: None, without_struct_pages: None })
     }
 
     /// Finds the direct map: from VMCOREINFO, else from the source, else by the address of a root of sections.
@@ -38,6 +43,11 @@ impl AddressSpace {
         let known = self.translator.layout().direct_map().or_else(|| memory.direct_map());
         self.direct_map = known.or_else(|| sections?.direct_map(&self.translator, memory.view().as_mut()));
         self
+    }
+
+    /// Returns why the source lacks the struct pages, and much else that the kernel allocated early, and what to do.
+    pub fn without_struct_pages(&self) -> Option<&'static str> {
+        self.without_struct_pages
     }
 
     /// Returns VMCOREINFO.

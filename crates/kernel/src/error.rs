@@ -29,6 +29,14 @@ pub enum KernelError {
         /// The cause.
         source: TranslateError,
     },
+    /// The source lacks the table of sections, which leads to the struct pages.
+    #[error(
+        "the source has no struct pages, which say what pages were used for (capture at level 0 or 1): {why}"
+    )]
+    NoStructPages {
+        /// The cause and the remedy.
+        why: &'static str,
+    },
     /// Memory cannot be read.
     #[error("cannot read {what}: {source}")]
     Read {

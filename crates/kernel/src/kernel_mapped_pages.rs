@@ -10,7 +10,7 @@ use std::ops::Range;
 use pagehaul_machine::{Entry, PageSize};
 use pagehaul_physmem::{PhysMemory, View};
 
-use crate::Kernel;
+use crate::{DirectMap, Kernel};
 
 /// Page tables that are read at most: damage, or KASAN's shadow with its many tables, must not delay a capture.
 const MOST_TABLES: usize = 1 << 17;
@@ -40,7 +40,11 @@ impl Kernel {
         };
         let mut search = Search {
             kernel: self,
-            direct_map: direct_map..direct_map.saturating_add(memory.ranges().end()),
+            direct_map: DirectMap::new(
+                direct_map,
+                memory.ranges().end(),
+                &self.space().translator().layout().direct_map_bounds(),
+            ),
             struct_pages: self.struct_page_addresses(memory),
             view: memory.view(),
             held_bytes: memory.held_bytes(),
@@ -75,7 +79,7 @@ impl Kernel {
 struct Search<'a> {
     kernel: &'a Kernel,
     view: Box<dyn View + 'a>,
-    direct_map: Range<u64>,
+    direct_map: DirectMap,
     /// Virtual addresses.
     struct_pages: Range<u64>,
     /// Bytes of memory that the source has.
@@ -104,10 +108,10 @@ impl Search<'_> {
             let vaddr = base | (index as u64) << shift;
             let vaddr = if top { vaddr | u64::MAX << (shift + tables.top_bits) } else { vaddr };
             let last = vaddr.saturating_add((1 << shift) - 1);
-            if self.direct_map.contains(&vaddr) && self.direct_map.contains(&last) {
+            if self.direct_map.extent(vaddr).and(self.direct_map.extent(last)).is_some() {
                 continue;
             }
-            match self.kernel.space().translator().layout().decode(u64::from_le_bytes(*entry), level) {
+            match self.kernel.space().translator().layout().decode(u64::from_le_bytes(*entry), level, vaddr) {
                 Entry::Table(paddr) => self.table(paddr, level - 1, vaddr),
                 Entry::Page { paddr, text } => self.page(vaddr, paddr, 1 << shift, text),
                 Entry::Nothing | Entry::Bad => {}
@@ -135,7 +139,7 @@ impl Search<'_> {
 
     fn page(&mut self, vaddr: u64, paddr: u64, bytes: u64, text: bool) {
         let page_size = self.kernel.page_size();
-        if vaddr.wrapping_sub(self.direct_map.start) == paddr {
+        if self.direct_map.extent(vaddr).is_some_and(|direct| direct.paddr == paddr) {
             // What is left of the map of all memory where it shares a table with something else.
         } else if self.struct_pages.contains(&vaddr) {
             add(&mut self.found.struct_pages, page_size, paddr, bytes);

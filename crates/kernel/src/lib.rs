@@ -5,12 +5,13 @@
 //! [`pagehaul_physmem`] and does not trust it, since a crashed kernel left it behind: no contents cause a panic, an endless
 //! loop or gigabytes of allocations. Pages whose records contradict each other are kept.
 //!
-//! Supports kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 ([`pagehaul_machine::arch`]). The keys in VMCOREINFO decide between
-//! kernels, not the release; each rule names the commit that made it necessary.
+//! Supports kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 ([`pagehaul_machine::arch`]). The
+//! keys in VMCOREINFO decide between kernels, not the release; each rule names the commit that made it necessary.
 
 mod address_space;
 mod class;
 mod detail;
+mod direct_map;
 mod early_allocations;
 mod error;
 mod kernel;
@@ -28,6 +29,7 @@ mod walker;
 pub use address_space::AddressSpace;
 pub use class::PageClass;
 pub use detail::{Details, Zones};
+pub use direct_map::DirectMap;
 pub use error::{KernelError, TranslateError};
 pub use kernel::{Kernel, Undecidable};
 pub use kernel_mapped_pages::KernelMappedPages;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pagehaul_physmem::View;
+use pagehaul_physmem::{PageState, View};
 
 use crate::{InfoError, KernelError, TranslateError, Translator, VmcoreInfo};
 
@@ -15,6 +15,8 @@ const HAS_MEM_MAP: u64 = 1 << 1;
 /// of a section fill whole pages.
 const MAP_MASK: u64 = !0xfff;
 
+/// MAX_PHYSMEM_BITS of riscv64; the others have 52 at most. No source has memory beyond 52 bits.
+const MOST_MEMORY_BITS: u32 = 56;
 /// Pages of a section at least: those of 1 MiB in pages of 4 KiB. Bitmaps are cut at sections.
 const LEAST_PAGES: u32 = 256;
 /// Roots read at most: as many as 52 bits of physical addresses need (`MAX_PHYSMEM_BITS`).
@@ -64,11 +66,11 @@ impl Sections {
         else {
             return Err(bad("NUMBER(SECTION_SIZE_BITS)", section_bits, "it is a positive number"));
         };
-        if !(20..=34).contains(&section_bits) || !(section_bits..=52).contains(&memory_bits) {
+        if !(20..=34).contains(&section_bits) || !(section_bits..=MOST_MEMORY_BITS).contains(&memory_bits) {
             return Err(bad(
                 "NUMBER(SECTION_SIZE_BITS)",
                 section_bits,
-                "sections of 1 MiB to 16 GiB are expected, and no more physical memory than 52 bits reach",
+                "sections of 1 MiB to 16 GiB are expected, and no more physical memory than 56 bits reach",
             ));
         }
         let page_shift = tables.tables().page_size.shift();
@@ -100,9 +102,11 @@ impl Sections {
         }
         // 83e3c48729d9 (4.15) made mem_section a pointer, and exported where it is; a0b1280368d1 (4.16, stable 4.15) what it
         // points to.
-        let pointed = tables
-            .read_u64(view, symbol)
-            .map_err(|source| KernelError::Structure { what: "mem_section", source })?;
+        let pointed =
+            tables.read_u64(view, symbol).map_err(|source| match tables.arch().absent_sections() {
+                Some(why) if source.state() == PageState::Absent => KernelError::NoStructPages { why },
+                _ => KernelError::Structure { what: "mem_section", source },
+            })?;
         [table(pointed, Some(per_page)), plain]
             .into_iter()
             .find(|table| table.leads_somewhere(tables, view))

@@ -104,7 +104,7 @@ impl Translator {
         while level > 1 {
             let entry_at = table + self.tables.index(inner, level) * 8;
             let entry = read_entry(view, vaddr, level, entry_at)?;
-            table = match self.layout.decode(entry, level) {
+            table = match self.layout.decode(entry, level, vaddr) {
                 Entry::Table(table) => table,
                 Entry::Page { paddr, .. } => {
                     let inside = (1 << self.tables.shift(level)) - 1;
@@ -122,7 +122,7 @@ impl Translator {
     /// The page an entry of level 1 maps.
     #[inline]
     pub(crate) fn page_of(&self, entry: u64, vaddr: u64) -> Option<Extent> {
-        let Entry::Page { paddr, .. } = self.layout.decode(entry, 1) else { return None };
+        let Entry::Page { paddr, .. } = self.layout.decode(entry, 1, vaddr) else { return None };
         let page = self.tables.page_size.bytes() as u64;
         let inside = vaddr & (page - 1);
         Some(Extent { paddr: paddr | inside, len: page - inside })

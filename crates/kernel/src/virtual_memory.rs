@@ -1,11 +1,10 @@
 //! The kernel's virtual memory, for analysis that follows pointers.
 
 use std::cell::RefCell;
-use std::ops::Range;
 
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
 
-use crate::{AddressSpace, Extent, TranslateError, Translator};
+use crate::{AddressSpace, DirectMap, Extent, TranslateError, Translator};
 
 /// Pages kept: 4 MiB. Walking 100,000 tasks touches each page several times, but in order.
 const SLOTS: usize = 1 << 10;
@@ -86,7 +85,7 @@ pub trait ReadVirtual {
 /// The direct map is translated by subtraction: the dump may lack its page tables, and they say nothing else.
 pub struct VirtualMemory<'a> {
     translator: &'a Translator,
-    direct_map: RefCell<Range<u64>>,
+    direct_map: RefCell<DirectMap>,
     /// End of physical memory.
     end: u64,
     state: RefCell<State<'a>>,
@@ -106,7 +105,7 @@ impl<'a> VirtualMemory<'a> {
             State { view: memory.view(), numbers: vec![EMPTY; SLOTS], pages: vec![0; SLOTS * PAGE_SIZE] };
         let opened = Self {
             translator: space.translator(),
-            direct_map: RefCell::new(0..0),
+            direct_map: RefCell::default(),
             end: memory.ranges().end(),
             state: RefCell::new(state),
         };
@@ -116,12 +115,12 @@ impl<'a> VirtualMemory<'a> {
 
     /// Sets where the direct map starts, for a kernel whose memory sections do not tell.
     pub fn set_direct_map(&self, start: u64) {
-        *self.direct_map.borrow_mut() =
-            start..start.saturating_add(self.end).min(self.translator.layout().end_of_direct_map());
+        let bounds = self.translator.layout().direct_map_bounds();
+        *self.direct_map.borrow_mut() = DirectMap::new(start, self.end, &bounds);
     }
 
-    /// Returns the virtual addresses of the direct map; empty if its start is unknown.
-    pub fn direct_map(&self) -> Range<u64> {
+    /// Returns the direct map; empty if its start is unknown.
+    pub fn direct_map(&self) -> DirectMap {
         self.direct_map.borrow().clone()
     }
 
@@ -171,11 +170,10 @@ impl<'a> VirtualMemory<'a> {
     }
 
     fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<Extent, TranslateError> {
-        let direct_map = self.direct_map.borrow();
-        if direct_map.contains(&vaddr) {
-            return Ok(Extent { paddr: vaddr - direct_map.start, len: direct_map.end - vaddr });
+        match self.direct_map.borrow().extent(vaddr) {
+            Some(extent) => Ok(extent),
+            None => self.translator.translate(view, vaddr),
         }
-        self.translator.translate(view, vaddr)
     }
 }
 

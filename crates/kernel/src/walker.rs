@@ -64,7 +64,7 @@ impl<'a> Walker<'a> {
             if extent.len >= want {
                 break;
             }
-            match self.tables.page_of(entry, 0) {
+            match self.tables.page_of(entry, vaddr.wrapping_add(extent.len)) {
                 Some(next) if Some(next.paddr) == extent.paddr.checked_add(extent.len) => {
                     extent.len += next.len
                 }

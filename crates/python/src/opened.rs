@@ -1,9 +1,8 @@
 //! An open dump, and its kernel's address space once it is needed.
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
-use pagehaul_kernel::{AddressSpace, VirtualMemory};
+use pagehaul_kernel::{AddressSpace, DirectMap, VirtualMemory};
 use pagehaul_vmcore::Source;
 use pyo3::Python;
 
@@ -19,7 +18,7 @@ pub(crate) struct Opened {
 /// The kernel's address space.
 pub(crate) struct Space {
     pub(crate) tables: AddressSpace,
-    pub(crate) direct_map: Range<u64>,
+    pub(crate) direct_map: DirectMap,
 }
 
 impl Space {

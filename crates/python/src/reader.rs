@@ -72,11 +72,11 @@ impl Reader {
 
 /// Returns the physical address, and how many bytes from there are contiguous.
 fn locate(space: &Space, view: &mut dyn View, vaddr: u64) -> Result<(u64, u64), TranslateError> {
-    let direct_map = &space.direct_map;
-    if direct_map.contains(&vaddr) {
-        return Ok((vaddr - direct_map.start, direct_map.end - vaddr));
-    }
-    space.tables.translator().translate(view, vaddr).map(|extent| (extent.paddr, extent.len.max(1)))
+    let found = match space.direct_map.extent(vaddr) {
+        Some(extent) => extent,
+        None => space.tables.translator().translate(view, vaddr)?,
+    };
+    Ok((found.paddr, found.len.max(1)))
 }
 
 impl View for CachedView<'_> {

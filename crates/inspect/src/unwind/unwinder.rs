@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use pagehaul_kernel::{AddressSpace, ReadVirtual};
 use pagehaul_symbols::Symbols;
 
-use super::frame_records::{self, FrameRecords};
+use super::frame_records::FrameRecords;
 use super::guess;
 use super::orc::Entry;
 use super::step::{Outcome, Registers, step};
@@ -109,7 +109,7 @@ impl<'a> Unwinder<'a> {
         Self { memory, symbols, kernel, modules, load_before_add, records: None, entries: RefCell::default() }
     }
 
-    /// Follows frame records, as arm64 kernels have them.
+    /// Follows frame records, as arm64 and riscv64 kernels have them.
     pub fn with_records(
         memory: &'a dyn ReadVirtual,
         symbols: &'a Symbols,
@@ -149,12 +149,7 @@ impl<'a> Unwinder<'a> {
                 }
             }
             let outcome = match self.records {
-                Some((records, kernel)) => records.step(
-                    &now,
-                    self.memory,
-                    |address| kernel.return_address(address),
-                    |ip, link| frame_records::is_caller(self.symbols, ip, link),
-                ),
+                Some((records, kernel)) => records.step(&now, self.memory, self.symbols, kernel),
                 None => match self.entry(if now.exact { now.ip } else { now.ip.wrapping_sub(1) }) {
                     Some(entry) => step(&entry, &now, self.memory, self.load_before_add),
                     None => Ok(Outcome::Undefined),

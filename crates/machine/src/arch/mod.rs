@@ -4,6 +4,7 @@ mod arm64;
 pub mod x86_64;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::registers::{self, StatusRegisters};
@@ -62,6 +63,11 @@ pub trait Arch: fmt::Debug + Sync {
         false
     }
 
+    /// Returns why a source may lack the table of memory sections, and what to do.
+    fn absent_sections(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns whether other CPUs see the stores of a CPU in order.
     fn stores_in_order(&self) -> bool {
         false
@@ -100,8 +106,8 @@ pub trait AddressLayout: fmt::Debug + Send + Sync {
     /// are not the kernel's or not in any table.
     fn canonical(&self, vaddr: u64) -> Option<u64>;
 
-    /// Returns what `entry` of a table of `level` says.
-    fn decode(&self, entry: u64, level: u8) -> Entry;
+    /// Returns what `entry` of a table of `level` says, which maps `vaddr`.
+    fn decode(&self, entry: u64, level: u8, vaddr: u64) -> Entry;
 
     /// Returns where an address of the kernel image lies. The image is one piece of physical memory and needs no page table.
     fn in_image(&self, vaddr: u64) -> Option<Extent>;
@@ -119,8 +125,9 @@ pub trait AddressLayout: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the address at which the direct map ends at the latest.
-    fn end_of_direct_map(&self) -> u64;
+    /// Returns the addresses that the direct map has room for. Physical memory may start far above 0: what lies below its part of
+    /// the direct map is mapped otherwise.
+    fn direct_map_bounds(&self) -> Range<u64>;
 
     /// Returns SECTION_SIZE_BITS and MAX_PHYSMEM_BITS of kernels that do not export them.
     fn default_section_bits(&self) -> (i64, i64);

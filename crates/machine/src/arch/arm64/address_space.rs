@@ -138,7 +138,7 @@ impl AddressLayout for Layout {
         if word & KERNEL == 0 { word } else { word | self.signature }
     }
 
-    fn decode(&self, entry: u64, level: u8) -> Entry {
+    fn decode(&self, entry: u64, level: u8, _vaddr: u64) -> Entry {
         if entry & VALID == 0 {
             return Entry::Nothing;
         }
@@ -166,8 +166,8 @@ impl AddressLayout for Layout {
         Some(self.direct_map)
     }
 
-    fn end_of_direct_map(&self) -> u64 {
-        self.end_of_direct_map
+    fn direct_map_bounds(&self) -> std::ops::Range<u64> {
+        0..self.end_of_direct_map
     }
 
     fn default_section_bits(&self) -> (i64, i64) {

@@ -88,7 +88,7 @@ impl AddressLayout for Layout {
         (sign == 0 || sign == -1).then_some(vaddr)
     }
 
-    fn decode(&self, entry: u64, level: u8) -> Entry {
+    fn decode(&self, entry: u64, level: u8, _vaddr: u64) -> Entry {
         let address = entry & self.address;
         let text = entry & (WRITABLE | NO_EXECUTE) == 0;
         match level {
@@ -118,8 +118,8 @@ impl AddressLayout for Layout {
         self.phys_base
     }
 
-    fn end_of_direct_map(&self) -> u64 {
-        START_KERNEL_MAP
+    fn direct_map_bounds(&self) -> Range<u64> {
+        0..START_KERNEL_MAP
     }
 
     fn default_section_bits(&self) -> (i64, i64) {

@@ -6,9 +6,8 @@
 //! and a type.
 
 use pagehaul_kernel::{ReadVirtual, TranslateError};
-use pagehaul_symbols::Symbols;
 
-use super::step::{Outcome, Registers};
+use super::super::step::{Outcome, Registers};
 
 /// Offsets in `struct pt_regs` (arch/arm64/include/asm/ptrace.h), which starts with `struct user_pt_regs`.
 mod pt_regs {
@@ -23,18 +22,17 @@ mod pt_regs {
 const TYPE_PT_REGS: u64 = 2;
 /// Exception level and stack pointer in `pstate`; 0 is user mode.
 const MODE: u64 = 0xf;
-/// What frame records of a kernel look like.
+
+/// See [`FrameRecords::Arm64`](super::FrameRecords::Arm64).
 #[derive(Debug, Clone, Copy)]
-pub struct FrameRecords {
-    /// Offset of the record in `struct pt_regs`.
-    pub in_pt_regs: Option<u64>,
-    /// Whether a record of zeros has a type (c2c6b27b5aa1, 6.13).
-    pub typed: bool,
+pub(super) struct Records {
+    pub(super) in_pt_regs: Option<u64>,
+    pub(super) typed: bool,
 }
 
-impl FrameRecords {
-    /// Goes to the caller. `strip` removes the signature of an address, `is_caller` is [`is_caller`].
-    pub(crate) fn step(
+impl Records {
+    /// Goes to the caller. `strip` removes the signature of an address, `is_caller` is [`is_caller`](super::is_caller).
+    pub(super) fn step(
         self,
         now: &Registers,
         memory: &dyn ReadVirtual,
@@ -83,16 +81,6 @@ impl FrameRecords {
     }
 }
 
-/// Returns whether the link register of code interrupted at `ip` has the return address of its function. An address in the same
-/// function is what a call left there.
-pub(crate) fn is_caller(symbols: &Symbols, ip: u64, link: u64) -> bool {
-    let start = |name: Option<pagehaul_symbols::Name>, at: u64| name.map(|name| at - name.offset);
-    let function = start(symbols.name(ip), ip);
-    // A return address follows a call, which may be the last instruction of its function.
-    let called = link.wrapping_sub(4);
-    symbols.is_text(called) && function.is_some() && function != start(symbols.name(called), called)
-}
-
 fn interrupted(regs: u64, memory: &dyn ReadVirtual) -> Result<Outcome, TranslateError> {
     let word = |offset| memory.u64(regs.wrapping_add(offset));
     let registers = Registers {
@@ -112,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    const RECORDS: FrameRecords = FrameRecords { in_pt_regs: Some(0x120), typed: false };
+    const RECORDS: Records = Records { in_pt_regs: Some(0x120), typed: false };
     const SIGNATURE: u64 = 0x7f << 56 | 0x7f << 48;
     const STACK: u64 = 0xffff_8000_0000_1000;
     const CODE: u64 = 0xffff_8000_1000_0000;
@@ -134,7 +122,7 @@ mod tests {
         Memory(words.chain(registers).collect())
     }
 
-    fn step(records: FrameRecords, now: Registers, memory: &Memory) -> Outcome {
+    fn step(records: Records, now: Registers, memory: &Memory) -> Outcome {
         records.step(&now, memory, |address| address | SIGNATURE, |_, link| link == CODE + 0x500).unwrap()
     }
 
@@ -174,7 +162,7 @@ mod tests {
     fn exceptions_are_found_by_both_kinds_of_records() {
         let old = memory(STACK + 0x400, [STACK + 0x900, CODE + 0x100, 0], &INTERRUPTED);
         assert_is_interrupted(&step(RECORDS, at(STACK + 0x400), &old));
-        let typed = FrameRecords { typed: true, ..RECORDS };
+        let typed = Records { typed: true, ..RECORDS };
         let new = memory(STACK + 0x400, [0, 0, TYPE_PT_REGS], &INTERRUPTED);
         assert_is_interrupted(&step(typed, at(STACK + 0x400), &new));
         let mut user = INTERRUPTED;
