@@ -233,6 +233,7 @@ fn write_tables(
         levels: setup.levels(),
         sme_mask: setup.sme_mask,
         arm64: setup.arm64,
+        is_riscv64: setup.riscv64.is_some(),
         allocate: &mut allocate,
     };
     // The image is aligned to 2 MiB.

@@ -177,8 +177,13 @@ impl<'a> Elf<'a> {
         let mut out = Vec::new();
         out.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
         out.extend(4_u16.to_le_bytes()); // ET_CORE
-        // EM_AARCH64 or EM_X86_64
-        out.extend(if self.image.setup.arm64.is_some() { 183_u16 } else { 62 }.to_le_bytes());
+        // EM_AARCH64, EM_RISCV, EM_X86_64
+        let machine = match self.image.setup.machine() {
+            "aarch64" => 183_u16,
+            "riscv64" => 243,
+            _ => 62,
+        };
+        out.extend(machine.to_le_bytes());
         out.extend(1_u32.to_le_bytes());
         for word in [0, phoff, shoff] {
             out.extend(word.to_le_bytes());

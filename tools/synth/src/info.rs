@@ -4,6 +4,7 @@ use crate::Era;
 use crate::arm64::Arm64;
 use crate::era::{NONE, OrderAt, PG_HUGETLB, PageType};
 use crate::image_offset;
+use crate::riscv64::{self, Riscv64};
 use crate::setup::{Memmap, Setup};
 
 /// Seconds since 1970 at which every synthetic machine crashed.
@@ -81,10 +82,11 @@ fn model(setup: &Setup, lines: &mut Lines) {
         lines.symbol("vmemmap", setup.vmemmap());
     }
     let place = if setup.roots_behind_pointer() { image_offset::DATA } else { image_offset::SECTIONS };
-    let table = match setup.arm64 {
+    let table = if setup.arm64.is_some() || setup.riscv64.is_some() {
         // What the pointer holds (a0b1280368d1, 4.16): an address of the linear map.
-        Some(_) => setup.page_offset().wrapping_add(setup.load + place),
-        None => setup.text() + place,
+        setup.page_offset().wrapping_add(setup.load + place)
+    } else {
+        setup.text() + place
     };
     lines.symbol("mem_section", table);
     lines.set("LENGTH(mem_section)", setup.section_roots());
@@ -200,7 +202,30 @@ fn arm64(setup: &Setup, layout: Arm64, lines: &mut Lines) {
     }
 }
 
+/// Keys of arch/riscv/kernel/vmcore_info.c.
+fn riscv64(setup: &Setup, layout: Riscv64, lines: &mut Lines) {
+    lines.number("VA_BITS", i64::from(layout.va_bits()));
+    lines.number("phys_ram_base", setup.phys_base());
+    let offset = riscv64::LINK_ADDRESS.wrapping_sub(setup.load).wrapping_add(setup.kaslr.unwrap_or(0));
+    for (name, address) in [
+        ("PAGE_OFFSET", layout.linear_map()),
+        ("VMALLOC_START", layout.vmalloc_start()),
+        ("VMALLOC_END", layout.linear_map()),
+        ("VMEMMAP_START", layout.vmemmap()),
+        ("VMEMMAP_END", layout.vmalloc_start()),
+        ("MODULES_VADDR", riscv64::LINK_ADDRESS - (2 << 30) + (32 << 20)),
+        ("MODULES_END", riscv64::LINK_ADDRESS),
+        ("KERNEL_LINK_ADDR", riscv64::LINK_ADDRESS),
+        ("va_kernel_pa_offset", offset),
+    ] {
+        lines.set(&format!("NUMBER({name})"), format!("{address:#x}"));
+    }
+}
+
 fn arch(setup: &Setup, lines: &mut Lines) {
+    if let Some(layout) = setup.riscv64 {
+        return riscv64(setup, layout, lines);
+    }
     if let Some(layout) = setup.arm64 {
         return arm64(setup, layout, lines);
     }

@@ -9,6 +9,7 @@ use crate::block::Block;
 use crate::class::Kind;
 use crate::content::{Content, Noise};
 use crate::memmap::Array;
+use crate::riscv64::{self, Riscv64};
 use crate::setup::{Memmap, Setup, Sparse};
 use crate::structs::Writer;
 
@@ -73,6 +74,17 @@ impl Machine {
         if layout.page_shift > 12 {
             machine.setup.memmap = Memmap::VmemmapSmall;
         }
+        machine
+    }
+
+    /// Describes a riscv64 machine of 108 MiB that starts at 2 GiB, with 2 CPUs.
+    pub fn riscv64(era: Era, layout: Riscv64) -> Self {
+        assert!(era >= Era::V6_6, "riscv64 kernels export what is needed since 6.5");
+        let mut machine = Self::new(era);
+        machine.setup.riscv64 = Some(layout);
+        machine.setup.load = riscv64::RAM_START + 0x20_0000;
+        // CONFIG_PAGE_EXTENSION, as Debian has it.
+        machine.setup.section_entry = 32;
         machine
     }
 
@@ -265,7 +277,8 @@ impl Machine {
         let optimizable = self.setup.era.hvo() != crate::era::Hvo::No
             && self.setup.memmap != Memmap::PerSection
             && self.setup.struct_page == 64
-            && self.setup.arm64.is_none();
+            && self.setup.arm64.is_none()
+            && self.setup.riscv64.is_none();
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             let base = pfn + index as u64 * 16;
             match kind {

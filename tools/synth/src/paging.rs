@@ -1,4 +1,4 @@
-//! Page tables of x86_64 and arm64.
+//! Page tables of x86_64, arm64 and riscv64.
 
 use crate::arm64::Arm64;
 use crate::memory::Memory;
@@ -18,6 +18,9 @@ const DATA: u64 = 1 << 54 | 1 << 53 | 1 << 51 | 1 << 10;
 /// arm64: shareable, where bits 9 and 8 are not part of the address.
 const SHAREABLE: u64 = 3 << 8;
 const CONTIGUOUS: u64 = 1 << 52;
+/// riscv64: valid; as well readable, writable, global, accessed, dirty.
+const RISCV64_VALID: u64 = 1;
+const RISCV64_DATA: u64 = 0xe7;
 
 /// Builder of page tables.
 pub(crate) struct Tables<'a> {
@@ -30,6 +33,8 @@ pub(crate) struct Tables<'a> {
     pub sme_mask: u64,
     /// The layout of arm64, which these tables have then.
     pub arm64: Option<Arm64>,
+    /// Whether they are riscv64's.
+    pub is_riscv64: bool,
     /// Allocates a page and returns its physical address.
     pub allocate: &'a mut dyn FnMut() -> u64,
 }
@@ -69,6 +74,7 @@ impl Tables<'_> {
                 let next = (self.allocate)();
                 let value = match self.arm64 {
                     Some(layout) => address(layout, next) | TABLE,
+                    None if self.is_riscv64 => number(next) | RISCV64_VALID,
                     None => next | PRESENT_RW | self.sme_mask,
                 };
                 self.memory.write_u64(slot, value);
@@ -76,11 +82,16 @@ impl Tables<'_> {
             } else {
                 let larger = match self.arm64 {
                     Some(_) => entry & TABLE != TABLE,
+                    None if self.is_riscv64 => entry & RISCV64_DATA != RISCV64_VALID,
                     None => entry & LARGE != 0,
                 };
                 assert!(!larger, "{vaddr:#x} is inside a larger page");
                 // Tables of arm64 are below 2^48 here, at multiples of a page.
-                table = entry & !self.sme_mask & ADDRESS & !((1 << self.page_shift()) - 1);
+                table = if self.is_riscv64 {
+                    entry >> 10 << 12
+                } else {
+                    entry & !self.sme_mask & ADDRESS & !((1 << self.page_shift()) - 1)
+                };
             }
         }
         let entry = match self.arm64 {
@@ -88,6 +99,7 @@ impl Tables<'_> {
                 let kind = if leaf_level > 1 { BLOCK } else { TABLE };
                 address(layout, paddr) | kind | DATA | if layout.contiguous { CONTIGUOUS } else { 0 }
             }
+            None if self.is_riscv64 => number(paddr) | RISCV64_DATA,
             None => {
                 let large = if leaf_level > 1 { LARGE } else { 0 };
                 paddr | PRESENT_RW | GLOBAL | NO_EXECUTE | large | self.sme_mask
@@ -103,6 +115,11 @@ impl Tables<'_> {
         };
         vaddr >> self.shift(level) & (entries - 1)
     }
+}
+
+/// A physical address as an entry of riscv64 has it.
+fn number(paddr: u64) -> u64 {
+    paddr >> 12 << 10
 }
 
 /// A physical address as an entry has it, with shareability where there is room for it.

@@ -3,6 +3,7 @@
 use crate::Era;
 use crate::arm64::{self, Arm64};
 use crate::image_offset;
+use crate::riscv64::{self, Riscv64};
 
 /// Layout of `mem_section`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub enum Memmap {
 pub(crate) struct Setup {
     pub era: Era,
     pub arm64: Option<Arm64>,
+    pub riscv64: Option<Riscv64>,
     pub ram: Vec<(u64, u64)>,
     pub five_level: bool,
     pub kaslr: Option<u64>,
@@ -56,6 +58,7 @@ impl Setup {
         Self {
             era,
             arm64: None,
+            riscv64: None,
             ram: Vec::new(),
             five_level: false,
             kaslr: None,
@@ -77,8 +80,8 @@ impl Setup {
     /// Returns RAM as `start..end` in bytes. Default: the low 640 KiB less a fractional page, 100 MiB, a
     /// hole, and 8 MiB with a fractional page at either end.
     pub fn ram(&self) -> Vec<(u64, u64)> {
-        if self.ram.is_empty() && self.arm64.is_some() {
-            let start = arm64::RAM_START;
+        let starts = [self.arm64.map(|_| arm64::RAM_START), self.riscv64.map(|_| riscv64::RAM_START)];
+        if let Some(start) = starts.into_iter().flatten().next().filter(|_| self.ram.is_empty()) {
             return vec![(start, start + 0x640_0000), (start + 0x900_0000, start + 0x980_0000)];
         }
         if self.ram.is_empty() {
@@ -94,15 +97,20 @@ impl Setup {
         if let Some(arm64) = self.arm64 {
             return arm64.levels();
         }
+        if let Some(riscv64) = self.riscv64 {
+            return riscv64.levels();
+        }
         if self.five_level { 5 } else { 4 }
     }
 
     /// Virtual address of the kernel's first byte.
     pub fn text(&self) -> u64 {
-        match self.arm64 {
-            Some(arm64) => arm64.text(self.era) + self.kaslr.unwrap_or(0),
-            None => START_KERNEL_MAP + TEXT_OFFSET + self.kaslr.unwrap_or(0),
-        }
+        let start = match (self.arm64, self.riscv64) {
+            (Some(arm64), _) => arm64.text(self.era),
+            (_, Some(_)) => riscv64::LINK_ADDRESS,
+            _ => START_KERNEL_MAP + TEXT_OFFSET,
+        };
+        start + self.kaslr.unwrap_or(0)
     }
 
     /// What KASLR moves the linear map of arm64 by.
@@ -111,10 +119,13 @@ impl Setup {
     }
 
     /// Returns `phys_base` as dump headers have it, modulo 2^64: the physical address of `__START_KERNEL_map`, on arm64
-    /// PHYS_OFFSET.
+    /// PHYS_OFFSET, on riscv64 the start of RAM.
     pub fn phys_base(&self) -> i64 {
         if let Some(arm64) = self.arm64 {
             return arm64.phys_offset(self.shift()) as i64;
+        }
+        if self.riscv64.is_some() {
+            return riscv64::RAM_START as i64;
         }
         self.load.wrapping_sub(self.text() - START_KERNEL_MAP) as i64
     }
@@ -123,6 +134,9 @@ impl Setup {
     pub fn page_offset(&self) -> u64 {
         if let Some(arm64) = self.arm64 {
             return arm64.page_offset(self.shift());
+        }
+        if let Some(riscv64) = self.riscv64 {
+            return riscv64.page_offset();
         }
         // d52888aa2753 (4.20) moved it to make room for the LDT.
         let base = match (self.five_level, self.era < Era::V5_10) {
@@ -140,6 +154,9 @@ impl Setup {
         if let Some(arm64) = self.arm64 {
             return arm64.vmemmap(self.era, self.shift(), self.struct_page);
         }
+        if let Some(riscv64) = self.riscv64 {
+            return riscv64.vmemmap();
+        }
         let base: u64 = if self.five_level { 0xffd4_0000_0000_0000 } else { 0xffff_ea00_0000_0000 };
         base + self.kaslr.map_or(0, |offset| (offset >> 22) << 30)
     }
@@ -148,6 +165,10 @@ impl Setup {
         // SPARSEMEM_STATIC keeps every section in the kernel's image, so small by default.
         if let Some(arm64) = self.arm64 {
             return self.max_physmem_bits.unwrap_or(arm64.used_bits.max(48));
+        }
+        if self.riscv64.is_some() {
+            // 56, whose roots take 32 MiB, does not fit.
+            return self.max_physmem_bits.unwrap_or(46);
         }
         self.max_physmem_bits.unwrap_or(match (self.sparse, self.five_level) {
             (Sparse::Static, _) => 36,
@@ -188,12 +209,19 @@ impl Setup {
 
     /// Returns whether `mem_section` is a pointer to the array of roots (83e3c48729d9, 4.15).
     pub fn roots_behind_pointer(&self) -> bool {
-        self.sparse == Sparse::Extreme && self.era >= Era::V4_15 && self.arm64.is_none()
+        self.sparse == Sparse::Extreme
+            && self.era >= Era::V4_15
+            && self.arm64.is_none()
+            && self.riscv64.is_none()
     }
 
     /// `uname -m`.
     pub fn machine(&self) -> &'static str {
-        if self.arm64.is_some() { "aarch64" } else { "x86_64" }
+        match (self.arm64, self.riscv64) {
+            (Some(_), _) => "aarch64",
+            (_, Some(_)) => "riscv64",
+            _ => "x86_64",
+        }
     }
 
     /// Sections that hold RAM, ascending.
