@@ -314,6 +314,7 @@ fn frame_records(unwinding: Unwinding, btf: &Btf) -> Option<FrameRecords> {
                 typed: btf.record("frame_record_meta").is_some(),
             })
         }
+        Unwinding::FrameRecordsBelow => Some(FrameRecords::Riscv64),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Stacks of arm64 through frame records: chains with calls and exceptions of every shape, and arbitrary memory.
+//! Stacks of arm64 and riscv64 through frame records: chains with calls and exceptions of every shape, and arbitrary memory.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -184,9 +184,26 @@ proptest! {
     }
 
     #[test]
+    fn records_of_riscv64_are_unwound_to_the_bottom(gaps in vec((2..16_u64, 1..TEXT / 4), 0..60)) {
+        let mut memory = Memory::new(vec![0; CHAIN_WORDS]);
+        let (mut record, mut expected) = (STACK + 16, Vec::new());
+        let first = record;
+        for (at, (gap, place)) in gaps.iter().enumerate() {
+            let caller = if at + 1 < gaps.len() { record + 8 * gap } else { 0 };
+            memory.put(record - 8, CODE + 4 * place);
+            memory.put(record - 16, caller);
+            expected.push((CODE + 4 * place, record));
+            record = caller;
+        }
+        let start = if gaps.is_empty() { 0 } else { first };
+        let stack = unwind(&memory, FrameRecords::Riscv64, in_function(start));
+        prop_assert_eq!((callers(&stack), stack.end), (expected, End::Bottom));
+    }
+
+    #[test]
     fn arbitrary_memory_has_an_end(
         words in vec(word(), WORDS),
-        records in any::<bool>().prop_map(arm64),
+        records in prop_oneof![any::<bool>().prop_map(arm64), Just(FrameRecords::Riscv64)],
         start in registers(),
     ) {
         let memory = Memory::new(words);

@@ -5,7 +5,7 @@
 //! [`pagehaul_physmem`] and does not trust it, since a crashed kernel left it behind: no contents cause a panic, an endless
 //! loop or gigabytes of allocations. Pages whose records contradict each other are kept.
 //!
-//! Supports kernels 4.4 to 7.3 for x86_64, and 5.10 and later for arm64 ([`pagehaul_machine::arch`]). The
+//! Supports kernels 4.4 to 7.3 for x86_64, 5.10 and later for arm64, and 6.5 and later for riscv64 ([`pagehaul_machine::arch`]). The
 //! keys in VMCOREINFO decide between kernels, not the release; each rule names the commit that made it necessary.
 
 mod address_space;

@@ -39,9 +39,9 @@ fn refuses_what_it_does_not_know_in_one_sentence() {
         (
             &|memory| {
                 memory.remove_lines(&["init_top_pgt"]);
-                memory.text += "NUMBER(satp)=0x8000000000081a00\n";
+                memory.text += "SYMBOL(lowcore_ptr)=1a00\n";
             },
-            "this kernel is for riscv64; only x86_64 and arm64 kernels are supported",
+            "this kernel is for s390; only x86_64, arm64 and riscv64 kernels are supported",
         ),
         (
             &|memory| {

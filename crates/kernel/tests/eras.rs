@@ -4,7 +4,7 @@ use pagehaul_kernel::{DumpLevel, Kernel, PageClass, PageScanner};
 use pagehaul_machine::Pfn;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{MapPolicy, PhysMemory};
-use pagehaul_synth::{Arm64, Class, Elf, Era, Image, Machine, Memmap, SAMPLER_PAGES, Sparse};
+use pagehaul_synth::{Arm64, Class, Elf, Era, Image, Machine, Memmap, Riscv64, SAMPLER_PAGES, Sparse};
 use pagehaul_vmcore::ElfVmcore;
 
 const SAMPLER: u64 = 0x4000;
@@ -98,6 +98,19 @@ fn arm64_of_every_layout() {
         machine.kaslr(0x1a00_0000).memmap(Memmap::VmemmapSmall).section_entry(32).sampler(0x4_4000);
         let image = machine.build();
         check(&image, &image.elf(), &format!("{layout:?}, KASLR"));
+    }
+}
+
+#[test]
+fn riscv64_of_every_width() {
+    for layout in Riscv64::ALL {
+        for era in Era::ALL.into_iter().filter(|era| *era >= Era::V6_6) {
+            let mut machine = Machine::riscv64(era, layout);
+            machine.sampler(0x8_4000).populate(0x8_5000, 0x800, era as u64);
+            let image = machine.build();
+            check(&image, &image.elf(), &format!("{layout:?} {era:?}"));
+            check(&image, &image.qemu_elf(), &format!("{layout:?} {era:?}, QEMU"));
+        }
     }
 }
 

@@ -72,6 +72,8 @@ pub enum Unwinding {
     Orc,
     /// By frame records (AAPCS64): the frame pointer points to the caller's and the return address.
     FrameRecords,
+    /// By frame records that lie below the address in the frame pointer, the other way round (RISC-V psABI).
+    FrameRecordsBelow,
 }
 
 /// Bytes of a kernel stack: 16 KiB without KASAN, and at least a page where stacks are mapped page by page.
@@ -85,7 +87,6 @@ pub(crate) fn of_others(elf_machine: u16) -> Option<&'static StatusRegisters> {
     Some(match elf_machine {
         22 => &S390X,
         21 => &PPC64,
-        243 => &RISCV64,
         _ => return None,
     })
 }
@@ -148,13 +149,4 @@ static PPC64: StatusRegisters = StatusRegisters {
         "result",
     ],
     summary: ["nip", "r1", "msr"],
-};
-
-/// `struct user_regs_struct` (arch/riscv/include/uapi/asm/ptrace.h). It has no flags; tp points to the task.
-static RISCV64: StatusRegisters = StatusRegisters {
-    names: &[
-        "pc", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6",
-        "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6",
-    ],
-    summary: ["pc", "sp", "tp"],
 };

@@ -1,5 +1,5 @@
 //! Stacks of the kernel. Those of x86_64 are unwound with ORC (`arch/x86/kernel/unwind_orc.c`, `tools/objtool`): tables that every
-//! kernel keeps in its memory since 4.14 (ee9f8fce9964), and one per module. Those of arm64 are chains of
+//! kernel keeps in its memory since 4.14 (ee9f8fce9964), and one per module. Those of arm64 and riscv64 are chains of
 //! [`FrameRecords`].
 //!
 //! A frame is certain if each step to it followed an ORC entry. If there is none, as in

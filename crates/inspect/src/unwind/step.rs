@@ -24,9 +24,9 @@ pub struct Registers {
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer (X29 on arm64), or another value of the function.
+    /// Frame pointer (X29 on arm64, s0 on riscv64), or another value of the function.
     pub bp: u64,
-    /// X30 on arm64. Known only at interrupted instructions, as the others.
+    /// X30 on arm64, ra on riscv64. Known only at interrupted instructions, as the others.
     pub link: Option<u64>,
     /// The others of x86_64.
     pub ax: Option<u64>,

@@ -1,6 +1,7 @@
 //! Architectures: one directory each. VMCOREINFO or the header of a dump chooses, never the machine that this code runs on.
 
 mod arm64;
+mod riscv64;
 pub mod x86_64;
 
 use std::fmt;
@@ -14,17 +15,12 @@ use crate::{
 };
 
 /// All architectures whose kernels can be read.
-pub static ALL: [&dyn Arch; 2] = [&x86_64::X86_64, &arm64::Arm64];
+pub static ALL: [&dyn Arch; 3] = [&x86_64::X86_64, &arm64::Arm64, &riscv64::Riscv64];
 
 /// Keys that only kernels of one architecture export (`arch/*/kernel/*vmcore_info*.c` and their forebears), of those that are
 /// not among [`ALL`].
-const OTHERS: [(&str, &str); 5] = [
-    ("SYMBOL(lowcore_ptr)", "s390"),
-    ("NUMBER(satp)", "riscv64"),
-    ("NUMBER(phys_ram_base)", "riscv64"),
-    ("SYMBOL(vmemmap_list)", "ppc64"),
-    ("CONFIG_X86_PAE", "32-bit x86"),
-];
+const OTHERS: [(&str, &str); 3] =
+    [("SYMBOL(lowcore_ptr)", "s390"), ("SYMBOL(vmemmap_list)", "ppc64"), ("CONFIG_X86_PAE", "32-bit x86")];
 
 /// An architecture.
 pub trait Arch: fmt::Debug + Sync {
@@ -199,7 +195,7 @@ mod tests {
             assert!(crate::PR_REG + 8 * words <= registers.status_bytes, "{}", arch.name());
             assert!(registers.printed.iter().all(|(_, word)| *word < words), "{}", arch.name());
         }
-        assert_eq!(names(), "x86_64 and arm64");
+        assert_eq!(names(), "x86_64, arm64 and riscv64");
     }
 
     #[test]
@@ -207,7 +203,7 @@ mod tests {
         let refused = |text: &str| of_kernel(&VmcoreInfo::parse(text.as_bytes())).unwrap_err().to_string();
         assert_eq!(
             refused("SYMBOL(lowcore_ptr)=1\n"),
-            "this kernel is for s390; only x86_64 and arm64 kernels are supported"
+            "this kernel is for s390; only x86_64, arm64 and riscv64 kernels are supported"
         );
         let unknown = refused("SYMBOL(swapper_pg_dir)=1\n");
         assert!(unknown.contains("NUMBER(kimage_voffset), which arm64 kernels export"), "{unknown}");

@@ -1,6 +1,7 @@
 //! Chains of frame records: each function that calls others leaves the address of its caller's record and its own return address.
 
 mod arm64;
+mod riscv64;
 
 use pagehaul_kernel::{AddressSpace, ReadVirtual, TranslateError};
 use pagehaul_symbols::Symbols;
@@ -17,6 +18,8 @@ pub enum FrameRecords {
         /// Whether a record of zeros has a type (c2c6b27b5aa1, 6.13).
         typed: bool,
     },
+    /// riscv64's.
+    Riscv64,
 }
 
 impl FrameRecords {
@@ -33,6 +36,10 @@ impl FrameRecords {
             Self::Arm64 { in_pt_regs, typed } => {
                 let strip = |address| kernel.return_address(address);
                 arm64::Records { in_pt_regs, typed }.step(now, memory, strip, is_caller)
+            }
+            Self::Riscv64 => {
+                let function = |address| symbols.name(address).map(|name| name.symbol);
+                riscv64::step(now, memory, |address| symbols.is_text(address), is_caller, function)
             }
         }
     }
