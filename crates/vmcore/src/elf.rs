@@ -25,6 +25,8 @@ const CLAIMED_PER_BYTE: u64 = (1 << 30) / PAGE_SIZE as u64;
 const LEAST_CLAIM: u64 = 64 << 30;
 /// Physical addresses have 52 bits at most, on x86_64 as on arm64.
 const END_OF_MEMORY: u64 = 1 << 52;
+/// Segments that are searched for gaps inside a page. kexec lists a few hundred ranges at most.
+const MOST_SEGMENTS_WITH_GAPS: usize = 4096;
 /// `p_paddr` of segments of /proc/kcore that are not RAM: vmalloc, vmemmap, modules.
 const NO_MEMORY: u64 = u64::MAX;
 /// Faults of headers that are reported in full; others are counted.
@@ -139,7 +141,9 @@ impl ElfVmcore {
             // (free_kernel_image_pages, Linux 4.18), and /proc/kcore shows zeros there.
             pieces.sort_by_key(|(_, mapping)| is_image(mapping));
         }
-        let ranges = RangeMap::new(pieces.into_iter().map(|(piece, _)| piece));
+        let mut pieces: Vec<Piece> = pieces.into_iter().map(|(piece, _)| piece).collect();
+        complete_shared_pages(&mut pieces, mapped.file().size());
+        let ranges = RangeMap::new(pieces);
         Ok(Self {
             file: mapped,
             flattened: false,
@@ -334,6 +338,40 @@ fn piece(
             "the program header at {at:#x} has {size:#x} bytes at {start:#x}, past the end of the address space: it is \
              ignored"
         )),
+    }
+}
+
+/// Closes gaps inside a page that two segments share. kexec-tools takes the inclusive end of riscv64's image in /proc/iomem for the
+/// end of its segment, so that one byte is in none. /proc/vmcore has the whole page, in the places of both segments.
+fn complete_shared_pages(pieces: &mut [Piece], end_of_file: u64) {
+    let mut order: Vec<usize> = (0..pieces.len()).collect();
+    order.sort_by_key(|at| pieces.get(*at).map(|piece| piece.start));
+    let in_file = |piece: &Piece| piece.offset..piece.offset.saturating_add(piece.stored);
+    let mut last: Option<usize> = None;
+    for at in order.into_iter().take(MOST_SEGMENTS_WITH_GAPS) {
+        let Some(next) = pieces.get(at).copied() else { continue };
+        let Some((last_at, piece)) = last.and_then(|at| Some((at, *pieces.get(at)?))) else {
+            last = Some(at);
+            continue;
+        };
+        if next.start > piece.end && next.start >> PAGE_SHIFT == piece.end >> PAGE_SHIFT {
+            let is_whole = piece.stored == piece.end - piece.start
+                && piece.offset % PAGE_SIZE as u64 == piece.start % PAGE_SIZE as u64;
+            let end = in_file(&piece).end;
+            let gap = end..end.saturating_add(next.start - piece.end);
+            let is_taken = |other: &Piece| in_file(other).start < gap.end && gap.start < in_file(other).end;
+            if is_whole
+                && gap.end <= end_of_file
+                && !pieces.iter().any(is_taken)
+                && let Some(piece) = pieces.get_mut(last_at)
+            {
+                piece.stored += next.start - piece.end;
+                piece.end = next.start;
+            }
+        }
+        if next.end > piece.end {
+            last = Some(at);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use pagehaul_elfcore::notes;
 use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_physmem::{Access, MapPolicy, PAGE_SIZE, PhysMemory, ReadError, bits};
-use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine, Records, flatten};
+use pagehaul_synth::{Content, Elf, Era, Foreign, Image, Machine, Records, Riscv64, Segment, flatten};
 use pagehaul_vmcore::{ElfVmcore, Source, SourceKind};
 
 fn machine() -> Image {
@@ -98,6 +98,34 @@ fn segments_may_come_twice_and_in_any_order() {
     elf.overlap(0x63f_e800, 0x640_0000).overlap(0x400_0123, 0x410_0456).segments.reverse();
     let (_file, memory) = open(&elf, MapPolicy::default());
     check(&image, &memory);
+}
+
+/// kexec-tools ends the image's segment of riscv64 a byte early: a page lies in two segments, and one byte of it in none.
+#[test]
+fn a_gap_inside_a_page_of_two_segments_is_read_from_the_file() {
+    let page = 0x8500_0000_u64;
+    let image = Machine::riscv64(Era::V6_12, Riscv64::Sv57).fill(page >> 12, Content::Random).build();
+    let cut = |elf: &mut Elf<'_>| {
+        let [.., ram, _] = elf.segments[..] else { panic!("RAM in two pieces") };
+        elf.segments.retain(|segment| segment.paddr != ram.paddr);
+        for (start, end) in [(ram.paddr, page + 0xa8f), (page + 0xa90, ram.paddr + ram.memory)] {
+            let bytes = end - start;
+            elf.segments.push(Segment { vaddr: 0xe5_f000, paddr: start, stored: bytes, memory: bytes });
+        }
+    };
+    let byte = |elf: &Elf<'_>| {
+        let (_file, memory) = open(elf, MapPolicy::default());
+        memory.view().page(page >> 12, &mut [0; PAGE_SIZE]).unwrap()[0xa8f]
+    };
+    let expected = image.page(page >> 12)[0xa8f];
+    assert_ne!(expected, 0);
+    let mut elf = image.elf();
+    cut(&mut elf);
+    assert_eq!(byte(&elf), expected);
+    // Without whole pages in the file, the byte is nowhere.
+    let mut elf = image.qemu_elf();
+    cut(&mut elf);
+    assert_eq!(byte(&elf), 0);
 }
 
 #[test]
