@@ -256,10 +256,15 @@ fn holder_place(report: &Report, pid: u32) -> Option<String> {
 fn memory(report: &Report, out: &mut String, full: bool) {
     let memory = &report.memory;
     let size = |pages: PageCount| bytes(pages.bytes(report.system.page_size));
-    let (managed, free) = memory.total();
-    let mut facts = vec![format!("{} managed", size(managed)), format!("{} free", size(free))];
-    let per_cpu: PageCount = memory.zones.iter().map(|zone| zone.per_cpu).sum();
-    facts.push(format!("{} on per-CPU lists", size(per_cpu)));
+    let mut facts = Vec::new();
+    // A dump may lack them.
+    if !memory.zones.is_empty() {
+        let (managed, free) = memory.total();
+        let per_cpu: PageCount = memory.zones.iter().map(|zone| zone.per_cpu).sum();
+        facts.push(format!("{} managed", size(managed)));
+        facts.push(format!("{} free", size(free)));
+        facts.push(format!("{} on per-CPU lists", size(per_cpu)));
+    }
     let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).sum::<PageCount>();
     for (name, counters) in [
         ("anonymous", &["nr_inactive_anon", "nr_active_anon"][..]),
@@ -281,7 +286,9 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         let numbers = [zone.managed, zone.free, zone.per_cpu, min, low, high].map(|pages| count(pages.get()));
         table.row([vec![format!("{} {}", zone.node, zone.name)], numbers.to_vec()].concat());
     }
-    put!(out, "{}", table.to_string().trim_end());
+    if !memory.zones.is_empty() {
+        put!(out, "{}", table.to_string().trim_end());
+    }
     if !memory.reclaimers.is_empty() {
         let names = memory.reclaimers.iter().take(ROWS).cloned().collect::<Vec<_>>().join(", ");
         put!(out, "  in reclaim: {}: {names}", counted(memory.reclaimers.len() as u64, "task"));
