@@ -1,82 +1,25 @@
 //! Dumps of arm64 machines, captured and read on any host.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+#[path = "common/other_machine.rs"]
+mod other_machine;
 
+use other_machine::Setup;
 use pagehaul_physmem::MapPolicy;
-use pagehaul_synth::{Arm64, Content, Era, Image, Machine, Message};
+use pagehaul_synth::{Arm64, Content, Era, Machine, Message};
 use pagehaul_vmcore::Source;
 
 const MESSAGE: Message =
     Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text: "sysrq: Trigger a crash" };
 const EM_AARCH64: [u8; 2] = 183_u16.to_le_bytes();
 
-struct Setup {
-    directory: tempfile::TempDir,
-    image: Image,
-}
-
-impl Setup {
-    fn new(layout: Arm64) -> Self {
-        let mut machine = Machine::arm64(Era::V6_12, layout);
-        let pfn = |paddr: u64| paddr >> layout.page_shift;
-        machine.kaslr(0x1a00_0000).sampler(pfn(0x4400_0000)).populate(pfn(0x4900_0000), pfn(0x40_0000), 5);
-        let random = pfn(0x4950_0000);
-        machine.anon(random).fill(random, Content::Random).log(pfn(0x4960_0000), &[MESSAGE]);
-        Self::of(&machine)
-    }
-
-    fn of(machine: &Machine) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let image = machine.build();
-        image.elf().write(&directory.path().join("vmcore")).unwrap();
-        Self { directory, image }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// Runs, expects `code`, and returns standard output and standard error.
-    fn ends(&self, arguments: &[&str], code: i32) -> (Vec<u8>, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pagehaul"));
-        let output =
-            command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null()).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        (output.stdout, said)
-    }
-
-    fn text(&self, arguments: &[&str]) -> String {
-        String::from_utf8(self.ends(arguments, 0).0).unwrap()
-    }
-
-    /// Asserts that `verify` and `info` count this many pages of the machine.
-    fn counts(&self, name: &str, pages: usize) {
-        let json = |command| -> serde_json::Value {
-            serde_json::from_str(&self.text(&[command, "--json", name])).unwrap()
-        };
-        let (verified, described) = (json("verify"), json("info"));
-        assert_eq!(verified["page_size"], self.image.page_size(), "{name}");
-        assert_eq!((&verified["present"], &described["pages"]), (&pages.into(), &pages.into()), "{name}");
-    }
-
-    /// Asserts that the file holds the pages `expected`, as they are in the machine, and no others.
-    fn holds(&self, name: &str, expected: &[u64]) {
-        let source = Source::open(&self.path(name), MapPolicy::default()).unwrap();
-        assert_eq!(source.memory().platform().name(), "aarch64", "{name}");
-        let mut view = source.memory().view();
-        let size = self.image.page_size();
-        let mut scratch = vec![0; size];
-        let mut found = Vec::new();
-        for pfn in self.image.pfns() {
-            if let Ok(page) = view.block(pfn * size as u64, &mut scratch) {
-                assert!(*page == self.image.page_bytes(pfn), "{name}: PFN {pfn:#x}");
-                found.push(pfn);
-            }
-        }
-        assert!(found == expected, "{name}: {} pages in place of {}", found.len(), expected.len());
-    }
+/// A machine of this layout with pages of every kind.
+fn setup(layout: Arm64) -> Setup {
+    let mut machine = Machine::arm64(Era::V6_12, layout);
+    let pfn = |paddr: u64| paddr >> layout.page_shift;
+    machine.kaslr(0x1a00_0000).sampler(pfn(0x4400_0000)).populate(pfn(0x4900_0000), pfn(0x40_0000), 5);
+    let random = pfn(0x4950_0000);
+    machine.anon(random).fill(random, Content::Random).log(pfn(0x4960_0000), &[MESSAGE]);
+    Setup::of(&machine)
 }
 
 const LAYOUTS: [Arm64; 4] = [Arm64::V39, Arm64::V48, Arm64::V52, Arm64::V52_ON_48];
@@ -89,7 +32,7 @@ fn layouts() -> impl Iterator<Item = Arm64> {
 #[test]
 fn each_level_keeps_its_pages() {
     for layout in layouts() {
-        let setup = Setup::new(layout);
+        let setup = setup(layout);
         for level in [0, 1, 2, 4, 8, 16, 31] {
             let name = format!("level-{level}");
             setup.text(&["capture", "-q", "-d", &level.to_string(), "vmcore", &name]);
@@ -115,7 +58,7 @@ fn every_format_and_back() {
 }
 
 fn formats_of(layout: Arm64) {
-    let setup = Setup::new(layout);
+    let setup = setup(layout);
     let kept = setup.image.expected(30);
     setup.text(&["capture", "-q", "-c", "lzo", "vmcore", "dump"]);
     setup.text(&["capture", "-q", "-d", "0", "-f", "elf", "vmcore", "elf"]);
@@ -136,7 +79,7 @@ fn formats_of(layout: Arm64) {
 #[test]
 fn dumps_are_read_by_address_and_log() {
     for layout in layouts() {
-        let setup = Setup::new(layout);
+        let setup = setup(layout);
         setup.text(&["capture", "-q", "vmcore", "dump"]);
         for source in ["vmcore", "dump"] {
             assert!(setup.text(&["dmesg", source]).contains(MESSAGE.text));
