@@ -1,4 +1,4 @@
-//! A stack of an arm64 kernel, as words that are arbitrary or point into the stack and the code; the first four are registers.
+//! A stack of an arm64 or riscv64 kernel, as words that are arbitrary or point into the stack and the code; the first four are registers.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -67,9 +67,12 @@ fuzz_target!(|data: &[u8]| {
         ..Registers::default()
     };
     let memory = Memory(STACK, words.flat_map(u64::to_le_bytes).collect());
-    let records = FrameRecords {
-        in_pt_regs: Some(RECORD_IN_PT_REGS).filter(|_| options & 4 != 0),
-        typed: options & 8 != 0,
+    let records = match options & 16 {
+        0 => FrameRecords::Arm64 {
+            in_pt_regs: Some(RECORD_IN_PT_REGS).filter(|_| options & 4 != 0),
+            typed: options & 8 != 0,
+        },
+        _ => FrameRecords::Riscv64,
     };
     let stack = Unwinder::with_records(&memory, &SYMBOLS, &KERNEL, records).unwind(start);
     assert!(!stack.frames.is_empty() && stack.frames.len() <= 96);

@@ -1,4 +1,4 @@
-//! Page tables of arbitrary entries, of any era of x86_64 and any layout of arm64: the first byte chooses the machine; then come
+//! Page tables of arbitrary entries, of any era of x86_64 and any layout of arm64 and riscv64: the first byte chooses the machine; then come
 //! places in the kernel's memory, what an entry points to, and its flags. Every walk over them ends.
 #![no_main]
 

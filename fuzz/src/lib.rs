@@ -12,7 +12,7 @@ use pagehaul_machine::{KernelMapping, PageSize, PhysAddr, VirtAddr};
 use pagehaul_physmem::file::ReadAt;
 use pagehaul_physmem::{MapPolicy, PAGE_SIZE, PageState, PhysMemory, Piece, RangeMap, ReadError, View};
 use pagehaul_run::Progress;
-use pagehaul_synth::{Arm64, Era, Image, Inside, LOG_PAGES, Machine, Message, Task, note};
+use pagehaul_synth::{Arm64, Era, Image, Inside, LOG_PAGES, Machine, Message, Riscv64, Task, note};
 use pagehaul_vmcore::{Source, sweep};
 
 /// A file in memory.
@@ -166,6 +166,19 @@ impl Base {
         })
     }
 
+    /// Returns a riscv64 machine, built once: two sections of 64 MiB from 2 GiB, the kernel in the first.
+    fn riscv64(index: usize) -> &'static Base {
+        const SECTION: u64 = 1 << 26;
+        static BASES: [OnceLock<Base>; Riscv64::ALL.len()] = [const { OnceLock::new() }; Riscv64::ALL.len()];
+        BASES[index].get_or_init(|| {
+            let start = 32 * SECTION;
+            let first_pfn = (start + SECTION) >> 12;
+            let mut machine = Machine::riscv64(Era::V6_12, Riscv64::ALL[index]);
+            machine.section_bits(26).max_physmem_bits(40).ram(start, start + 2 * SECTION).sampler(first_pfn);
+            Self { first_pfn, blocks: [33, 32], ..Self::build(&mut machine, 0..0) }
+        })
+    }
+
     /// Returns such a machine with symbols, types, unwind tables, tasks and all else that a report is made of.
     pub fn inspectable() -> &'static Base {
         static BASE: OnceLock<Base> = OnceLock::new();
@@ -248,11 +261,12 @@ impl Simulation {
         Self::on(Base::of(era))
     }
 
-    /// Returns an intact machine: of an era of x86_64, or of a layout of arm64.
+    /// Returns an intact machine: of an era of x86_64, or of a layout of arm64 or riscv64.
     pub fn of_any_architecture(choice: u8) -> Self {
-        let choice = usize::from(choice) % (Era::ALL.len() + LAYOUTS.len());
+        let choice = usize::from(choice) % (Era::ALL.len() + LAYOUTS.len() + Riscv64::ALL.len());
         Self::on(match choice.checked_sub(Era::ALL.len()) {
-            Some(layout) => Base::of_layout(layout),
+            Some(layout) if layout < LAYOUTS.len() => Base::of_layout(layout),
+            Some(layout) => Base::riscv64(layout - LAYOUTS.len()),
             None => Base::of(Era::ALL[choice]),
         })
     }
