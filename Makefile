@@ -12,14 +12,14 @@ KDUMP_SUITE ?= all
 KDUMP_TARGET ?= all
 
 .PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel \
-	test-wheel test-spark test-packages test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-store test-upload static man \
+	test-wheel test-spark test-packages test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
 	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn, explain the crash"
 	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
 	@echo "make test               check, validation on real crashes of all x86_64 kernels and two of arm64, on processes, packages"
-	@echo "make test-full          test, test-arm64, and 1,000 rounds of faults at any moment of commands on processes"
+	@echo "make test-full          test, test-arm64, test-riscv64, and 1,000 rounds of faults at any moment of commands on processes"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-store         captures to a real S3 server, with faults; builds the server with Go"
 	@echo "make test-upload        a capture kernel with a clock of 1990 that sends its dump to that server and over ssh"
 	@echo "make test-arm64         the binary for arm64 in an emulator, crashes of every arm64 kernel, packages installed in a guest"
+	@echo "make test-riscv64       crashes of every riscv64 kernel"
 	@echo "make guide              the guide and the other documents as web pages, in $(TARGET)/guide"
 	@echo "make man                manual pages and shell completions, in $(TARGET)/man and $(TARGET)/completions"
 	@echo "make fuzz               run every fuzz target for SECONDS=60"
@@ -95,6 +96,7 @@ test: setup
 
 test-full: test test-spark test-store test-upload
 	$(MAKE) test-arm64
+	$(MAKE) test-riscv64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
 	# Crashes up to four times, until tasks reclaim memory at that moment.
@@ -130,6 +132,14 @@ test-arm64: setup test-arm64-emulator
 	$(TARGET)/release/lab validate-triage --kernel 6.12-arm64-16k
 	$(TARGET)/release/lab validate-process --kernel 6.12-arm64
 	scripts/test_packages_arm64.sh
+
+# Guests with addresses of 39 and 57 bits, translated by QEMU, which the lab fetches.
+test-riscv64: setup
+	scripts/setup.sh build riscv64
+	cargo build --release --locked -p pagehaul -p lab
+	$(TARGET)/release/lab validate --kernel riscv64
+	$(TARGET)/release/lab validate-triage --kernel 6.12-riscv64
+	$(TARGET)/release/lab validate-triage --kernel 7.2-riscv64
 
 # The second program: Parquet tables of many crashes, and reports.
 fleet: setup-build

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Installs the Debian packages that a purpose needs and the machine lacks. Does nothing where all are installed.
-# Usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|spark|test]...
+# Usage: scripts/setup.sh [--print] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]...
 #   --print  only print the packages, as for a machine that has none
 #   build  a C compiler and musl, for the static binary and the packages
 #   x86_64, aarch64  what the static binary for that architecture needs besides
+#   riscv64  what the lab's programs for riscv64 guests need besides
 #   emulator  a program that runs binaries for arm64
 #   demo   a C compiler, and Python for drgn and the wheel
 #   spark  Java, for the tests on a Spark cluster
@@ -49,6 +50,14 @@ need_architecture() {
     fi
 }
 
+# Linked with Debian's compiler to Debian's glibc.
+need_riscv64() {
+    need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu libc6-dev-riscv64-cross
+    if ! $print && command -v rustup >/dev/null 2>&1 && ! rustup target list --installed | grep -q riscv64gc-unknown-linux-gnu; then
+        rustup target add riscv64gc-unknown-linux-gnu || echo "setup: no target riscv64gc-unknown-linux-gnu; nothing is built for it" >&2
+    fi
+}
+
 need_emulator() {
     [ "$(uname -m)" = aarch64 ] || need qemu-aarch64-static qemu-user-static
 }
@@ -88,12 +97,13 @@ for purpose in "${@:-test}"; do
     build) need_compiler; need_musl ;;
     aarch64) need_architecture aarch64 arm64 ;;
     x86_64) need_architecture x86_64 amd64 ;;
+    riscv64) need_riscv64 ;;
     emulator) need_emulator ;;
     demo) need_compiler; need_python ;;
     spark) need java openjdk-17-jre-headless ;;
     test) need_compiler; need_musl; need_python; need_test_programs ;;
     *)
-        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print] [build|x86_64|aarch64|emulator|demo|spark|test]..." >&2
+        echo "setup: unknown purpose $purpose; usage: scripts/setup.sh [--print] [build|x86_64|aarch64|riscv64|emulator|demo|spark|test]..." >&2
         exit 2
         ;;
     esac

@@ -9,8 +9,9 @@ import sys
 
 import drgn
 import numpy
+import riscv64
 from freelists import free_pages
-from raw import Raw
+from raw import EM_RISCV, Raw
 from structpages import StructPages
 
 CLASSES = [
@@ -130,8 +131,10 @@ def marked_free(prog, pages, buddy):
 def main(vmcore, vmlinux, out):
     prog = drgn.Program()
     prog.set_core_dump(vmcore)
-    prog.load_debug_info([vmlinux])
     raw = Raw(vmcore)
+    if raw.machine == EM_RISCV:
+        riscv64.attach(prog, raw)
+    prog.load_debug_info([vmlinux])
     pages = StructPages(prog, raw)
     classes, heads, notes = classify(prog, pages)
     flag_bits = {e.name: e.value for e in prog.type("enum pageflags").enumerators}

@@ -7,6 +7,7 @@ import struct
 import numpy
 
 PT_LOAD = 1
+EM_RISCV = 243
 NOTES = 1 << 20
 """The kernel writes the notes, with VMCOREINFO, to the start of the file."""
 
@@ -17,7 +18,8 @@ class Raw:
     def __init__(self, path):
         with open(path, "rb") as file:
             self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.segments = load_segments(self.bytes)
+        self.segments = without_gaps(load_segments(self.bytes))
+        (self.machine,) = struct.unpack_from("<H", self.bytes, 18)
         self.page = page = int(re.search(rb"\nPAGESIZE=(\d+)\n", self.bytes[:NOTES]).group(1))
         """Bytes in a page, the unit of all PFNs."""
         self.pages = max((paddr + size + page - 1) // page for _, paddr, size, _ in self.segments)
@@ -65,6 +67,17 @@ def load_segments(data):
         kind, _, offset, _, paddr, in_file, in_memory, _ = struct.unpack_from("<IIQQQQQQ", data, at)
         if kind == PT_LOAD:
             out.append((offset, paddr, in_file, in_memory))
+    return out
+
+
+def without_gaps(segments):
+    """Closes gaps inside a page between two segments: /proc/vmcore has whole pages for each."""
+    out = []
+    for offset, paddr, in_file, in_memory in segments:
+        end = paddr + in_file
+        after = min((other for _, other, _, _ in segments if other > end), default=end)
+        gap = after - end if after >> 12 == end >> 12 else 0
+        out.append((offset, paddr, in_file + gap, in_memory + gap))
     return out
 
 

@@ -69,6 +69,11 @@ impl Architecture {
         }
     }
 
+    /// Whether pagehaul is built for it.
+    pub fn runs_pagehaul(self) -> bool {
+        self != Architecture::Riscv64
+    }
+
     /// Returns QEMU's program and machine.
     pub(crate) fn qemu(self) -> (&'static str, &'static str) {
         match self {

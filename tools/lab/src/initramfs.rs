@@ -1,8 +1,8 @@
 //! Builds the guests' initramfs.
 
 use crate::cpio::Archive;
-use crate::kexec;
 use crate::kernels::Kernel;
+use crate::kexec;
 use crate::modules::{self, Module};
 use crate::tools::Tools;
 use anyhow::{Context, Result};

@@ -22,6 +22,9 @@ const ARM64_MAX: &str = "max,pauth-impdef=on";
 const ARM64_AMONG_ALL: [(&str, Option<&str>); 2] =
     [("6.12-arm64", Some(ARM64_MAX)), ("6.1-arm64", Some(ARM64_MAX))];
 
+/// riscv64 with addresses of 39 bits (Sv39); without it the CPU has 57.
+const RISCV64_SV39: &str = "rv64,sv57=off,sv48=off";
+
 /// A guest to crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guest {
@@ -34,8 +37,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    fn is_arm64(&self) -> bool {
-        kernels::series(&self.kernel).is_ok_and(|series| series.architecture == Architecture::Arm64)
+    fn architecture(&self) -> Architecture {
+        kernels::series(&self.kernel).map_or_else(|_| Architecture::default(), |series| series.architecture)
     }
 
     fn job(&self, pagehaul: &Path, command_lines: bool) -> Job {
@@ -56,8 +59,8 @@ impl fmt::Display for Guest {
     }
 }
 
-/// Returns the guests that `kernel` stands for: `all` kernels and variants of x86_64 and two guests of arm64, all of `arm64`,
-/// or the one of this series.
+/// Returns the guests that `kernel` stands for: `all` kernels and variants of x86_64 and two guests of arm64, all of `arm64` or
+/// `riscv64`, or the one of this series.
 pub fn guests(kernel: &str, cpu: Option<&str>, append: &str) -> Vec<Guest> {
     let guest = |kernel: &str, cpu: Option<&str>, append: &str| Guest {
         kernel: kernel.into(),
@@ -75,6 +78,11 @@ pub fn guests(kernel: &str, cpu: Option<&str>, append: &str) -> Vec<Guest> {
             let max = kernels::names(Architecture::Arm64).map(|name| guest(name, Some(ARM64_MAX), append));
             max.chain(plain(Architecture::Arm64)).collect()
         }
+        "riscv64" => {
+            let sv39 =
+                kernels::names(Architecture::Riscv64).map(|name| guest(name, Some(RISCV64_SV39), append));
+            sv39.chain(plain(Architecture::Riscv64)).collect()
+        }
         _ => vec![guest(kernel, cpu, append)],
     }
 }
@@ -84,10 +92,12 @@ pub(super) fn validate_all(guests: &[Guest], pagehaul: &Path, command_lines: boo
     let mut guests = guests.to_vec();
     if command_lines {
         // makedumpfile runs on x86_64 only.
-        guests.retain(|guest| !guest.is_arm64());
+        guests.retain(|guest| guest.architecture() == Architecture::X86_64);
     }
-    if !build::has_target(Architecture::Arm64) && guests.iter().any(|guest| !guest.is_arm64()) {
-        guests.retain(|guest| !guest.is_arm64());
+    if !build::has_target(Architecture::Arm64)
+        && guests.iter().any(|guest| guest.architecture() == Architecture::X86_64)
+    {
+        guests.retain(|guest| guest.architecture() != Architecture::Arm64);
         println!(
             "not tested: arm64 guests; Rust has no target for them: `scripts/setup.sh build aarch64` adds it"
         );
@@ -104,7 +114,9 @@ fn prepare(guests: &[Guest]) -> Result<()> {
         debuginfo::get(&kernel)?;
         Tools::with_qemu_for(kernel.architecture)?;
         build::guest(kernel.architecture)?;
-        build::pagehaul(kernel.architecture)?;
+        if kernel.architecture.runs_pagehaul() {
+            build::pagehaul(kernel.architecture)?;
+        }
     }
     oracle::python()?;
     oracle::makedumpfile()?;
@@ -127,6 +139,8 @@ mod tests {
         for guest in ["6.1-arm64", "6.1-arm64 max,pauth-impdef=on", "6.12-arm64-16k max,pauth-impdef=on"] {
             assert!(arm64.contains(&guest.to_owned()), "{arm64:?}");
         }
+        assert_eq!(names("riscv64").len(), 4);
+        assert!(names("riscv64").iter().all(|name| name.contains("-riscv64")));
         assert_eq!(names("6.1"), ["6.1"]);
     }
 }

@@ -35,14 +35,15 @@ pub fn validate(guests: &[Guest], pagehaul: &Path, command_lines: bool) -> Resul
 }
 
 fn validate_guest(guest: &Guest, pagehaul: &Path, command_lines: bool) -> Result<()> {
+    let architecture = kernels::series(&guest.kernel)?.architecture;
     let config = Config {
         kernel: guest.kernel.clone(),
         cpu: guest.cpu.clone(),
         append: guest.append.clone(),
-        captures: if command_lines { Vec::new() } else { captures() },
+        captures: if command_lines || !architecture.runs_pagehaul() { Vec::new() } else { captures() },
         ..Config::default()
     };
-    match kernels::series(&guest.kernel)?.architecture {
+    match architecture {
         Architecture::X86_64 => {
             crash(&config).and_then(|crash| validate_one(&crash, pagehaul, command_lines))
         }
@@ -70,7 +71,9 @@ fn validate_one(crash: &Crash, pagehaul: &Path, command_lines: bool) -> Result<(
             }
         }
         Architecture::Arm64 => arm64::add_makedumpfile(series, &mut command)?,
-        Architecture::Riscv64 => println!("     makedumpfile is not compared: Debian has none that runs here"),
+        Architecture::Riscv64 => {
+            println!("     makedumpfile is not compared: Debian has none that runs here")
+        }
     }
     if command_lines {
         command.arg("--only-command-lines");
