@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use pagehaul_kdump::{Layout, PageDesc};
-use pagehaul_output::{DumpWriter, FinishBound, PageBatch, WriteCosts, WriteError};
 use pagehaul_machine::PageSize;
+use pagehaul_output::{DumpWriter, FinishBound, PageBatch, WriteCosts, WriteError};
 
 use crate::batch::batch_pages;
 use crate::report::Clock;

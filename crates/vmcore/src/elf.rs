@@ -354,7 +354,7 @@ fn complete_shared_pages(pieces: &mut [Piece], end_of_file: u64) {
             last = Some(at);
             continue;
         };
-        if next.start > piece.end && next.start >> PAGE_SHIFT == piece.end >> PAGE_SHIFT {
+        if next.start > piece.end && next.start / PAGE_SIZE as u64 == piece.end / PAGE_SIZE as u64 {
             let is_whole = piece.stored == piece.end - piece.start
                 && piece.offset % PAGE_SIZE as u64 == piece.start % PAGE_SIZE as u64;
             let end = in_file(&piece).end;

@@ -115,7 +115,7 @@ fn a_gap_inside_a_page_of_two_segments_is_read_from_the_file() {
     };
     let byte = |elf: &Elf<'_>| {
         let (_file, memory) = open(elf, MapPolicy::default());
-        memory.view().page(page >> 12, &mut [0; PAGE_SIZE]).unwrap()[0xa8f]
+        memory.view().page(PhysAddr::of_4k_page(page >> 12), &mut [0; PAGE_SIZE]).unwrap()[0xa8f]
     };
     let expected = image.page(page >> 12)[0xa8f];
     assert_ne!(expected, 0);

@@ -126,7 +126,7 @@ impl Arch for Riscv64 {
 
     /// Only the image has its own virtual addresses: kexec-tools 2.0.32 takes another address for PAGE_OFFSET.
     fn is_image(&self, info: &VmcoreInfo, mapping: &KernelMapping) -> bool {
-        info.number("KERNEL_LINK_ADDR").is_some_and(|start| mapping.vaddr >= start as u64)
+        info.number("KERNEL_LINK_ADDR").is_some_and(|start| mapping.vaddr.get() >= start as u64)
     }
 
     /// `to_be_excluded` in kexec-riscv.c of kexec-tools 2.0.32.
