@@ -24,7 +24,8 @@ pub(crate) fn fault(root: &Root, key: &Path) -> Option<String> {
     if !text.contains("PRIVATE KEY-----") {
         return Some(format!("{path} holds no private key"));
     }
-    is_encrypted(&text).then(|| format!("{path} has a passphrase, which nobody enters in a capture kernel"))
+    is_encrypted(&text)
+        .then(|| format!("{path} has a passphrase, which cannot be entered in a capture kernel"))
 }
 
 /// Whether a key has a passphrase: PEM of OpenSSL and PKCS #8 say so in words, OpenSSH (PROTOCOL.key) by the name of a cipher.

@@ -158,7 +158,7 @@ impl<'t> Lexer<'t> {
                 b'"' => self.double(&mut parts)?,
                 b'$' => self.dollar(&mut parts, Quote::None)?,
                 b'`' => self.backquoted(&mut parts, Quote::None)?,
-                // Only at some places; it is not worth to tell them apart.
+                // A home directory at the start of a word and after `:` only; elsewhere an edit is refused needlessly.
                 b'~' => self.part(&mut parts, 1, Kind::Expansion, Quote::None),
                 _ => {
                     self.readable(0)?;
