@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     // The first part is the areas, what follows a zero byte is /proc/meminfo.
     let (info, meminfo) = text.split_once('\0').unwrap_or((&text, ""));
     let Ok(areas) = Areas::parse(info) else { return };
-    let usage = Usage::new(&areas, meminfo);
+    let usage = Usage::new(&areas, meminfo, 4096);
     let sum: u64 = usage.kinds.values().map(|sum| sum.areas).sum();
     assert_eq!(sum, areas.list.len() as u64);
     let _ = usage.text();
