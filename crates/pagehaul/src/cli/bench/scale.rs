@@ -59,6 +59,7 @@ struct Measured {
 
 pub(super) fn run(arguments: &ScaleArguments) -> anyhow::Result<()> {
     let threads = arguments.threads.count();
+    arguments.plot.check([])?;
     let config = Config {
         sizes: SIZES.into_iter().filter(|size| *size <= arguments.max).collect(),
         levels: arguments.dump_level.clone(),
