@@ -5,7 +5,8 @@ use pagehaul_kernel::AddressSpace;
 use pagehaul_physmem::PhysMemory;
 use pagehaul_vmcore::Source;
 
-/// Returns `uname` of the crashed machine: from its memory, from the dump that is the source, or from VMCOREINFO.
+/// Returns `uname` of the crashed machine: from its memory, from the dump that is the source, or from VMCOREINFO and the
+/// headers of the source.
 pub(crate) fn utsname(source: &Source, space: Option<&AddressSpace>) -> UtsName {
     if let Some(uts) = space.and_then(|space| from_memory(source.memory(), space)) {
         return uts;
@@ -13,7 +14,10 @@ pub(crate) fn utsname(source: &Source, space: Option<&AddressSpace>) -> UtsName 
     match source.dumps().first() {
         Some(dump) => dump.info().uts.clone(),
         None => {
-            let machine = space.map_or("x86_64", AddressSpace::machine).into();
+            let machine = match space {
+                Some(space) => space.machine().to_owned(),
+                None => source.memory().platform().name(),
+            };
             UtsName { machine, ..UtsName::x86_64(space.map_or("", AddressSpace::release)) }
         }
     }
