@@ -153,6 +153,8 @@ fn in_process(
 ) -> Result<Row, String> {
     let mut command = Command::new(program);
     command.arg("extract-one").arg("--to").arg(&arguments.to);
+    // Recordings on servers are copied first, and it can write nowhere else.
+    command.env("TMPDIR", &arguments.to);
     if let Some(stage) = stage.to_possible_value() {
         command.args(["--stage", stage.get_name()]);
     }

@@ -14,9 +14,9 @@ use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::{Sequential, is_url, shown};
+use pagehaul_sandbox::{Sandbox, limit_memory};
 use pagehaul_trace::{Input, TraceFile};
 use pagehaul_vmcore::{Source, SourceKind, open_file};
-use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -104,18 +104,28 @@ impl Row {
 }
 
 pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
-    let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
-    // A system that refuses the limits still has the time limit.
-    let _ = setrlimit(Resource::Data, limit(MOST_MEMORY));
-    let _ = setrlimit(Resource::Core, limit(0));
+    // A system that refuses the limit still has the time limit.
+    limit_memory(MOST_MEMORY);
     let path = arguments.dumps.first().map_or(Path::new(""), PathBuf::as_path);
-    let row = extract(path, arguments).unwrap_or_else(|error| Row::new(path, Some(format!("{error:#}"))));
+    let row = confine(arguments)
+        .and_then(|redaction| extract(path, arguments, redaction))
+        .unwrap_or_else(|error| Row::new(path, Some(format!("{error:#}"))));
     crate::say(&serde_json::to_string(&row)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn extract(path: &Path, arguments: &OneArguments) -> anyhow::Result<Row> {
+/// Confines this process to its dump and the tables. Returns the key, which only this reads.
+fn confine(arguments: &OneArguments) -> anyhow::Result<Option<Redaction>> {
     let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
+    // What an old kernel cannot enforce is in the guide: the output of this process is a row.
+    let _ = Sandbox::reading(&arguments.dumps)
+        .writing_below(arguments.to.clone())
+        .enter()
+        .context("cannot start the process that fetches URLs")?;
+    Ok(redaction)
+}
+
+fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) -> anyhow::Result<Row> {
     let mut row = Row::new(path, None);
     if let Some(input) = open_recording(path)? {
         recording(&input, &arguments.to, redaction.as_ref(), &mut row)?;

@@ -5,6 +5,8 @@ mod common;
 mod server;
 
 use std::fs;
+use std::io::Write;
+use std::process::Command;
 
 use common::{OOPS, files, fleet, machine, rows, succeeds};
 use pagehaul_synth::Era;
@@ -352,4 +354,31 @@ fn a_split_set_is_one_dump() {
             rows(&directory.path().join("tables"), table)
         );
     }
+}
+
+#[test]
+fn the_process_that_reads_a_dump_is_confined() {
+    let dumps = dumps();
+    fs::create_dir(dumps.path().join("tables")).unwrap();
+    // Its row goes to a pipe that takes no byte more: it never ends.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[0; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"))
+        .args(["extract-one", "--stage", "facts", "--to", "tables", "--", "oops"])
+        .current_dir(dumps.path())
+        .stdout(writer)
+        .spawn()
+        .unwrap();
+    let status = || fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+    let mut found = status();
+    while !found.contains("\nSeccomp:\t2\n") && !found.contains("\nState:\tZ") {
+        std::thread::yield_now();
+        found = status();
+    }
+    drop(reader);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(found.contains("\nSeccomp:\t2\n") && found.contains("\nCapEff:\t0000000000000000\n"), "{found}");
 }

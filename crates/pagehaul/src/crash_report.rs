@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pagehaul_run::{ChildOutput, output_within};
-use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -105,11 +104,8 @@ fn ascending(mut runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 /// Limits the process that makes the report, which calls this first: the capture must not run out of memory because of it.
 pub(crate) fn limit_process() {
-    let most = Rlimit { current: Some(MOST_MEMORY), maximum: Some(MOST_MEMORY) };
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
     // Without a limit, the process ends after its time.
-    let _ = setrlimit(Resource::Data, most);
-    let _ = setrlimit(Resource::Core, none);
+    pagehaul_sandbox::limit_memory(MOST_MEMORY);
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 

@@ -56,8 +56,7 @@ fn main() -> ExitCode {
     };
     #[cfg(feature = "remote")]
     pagehaul_remote::print_notices(|notice| tell!("pagehaul: {notice}"));
-    #[cfg(feature = "remote")]
-    let tells_fetched = arguments.command.tells_fetched();
+    let is_verbose = arguments.command.is_verbose();
     let result = match arguments.command {
         Command::Bench(arguments) => cli::bench::run(&arguments),
         Command::Capture(arguments) => cli::capture::run(&arguments),
@@ -92,8 +91,11 @@ fn main() -> ExitCode {
         Command::Completions { shell } => cli::generate::completions(shell),
         Command::Man { directory } => cli::generate::man_pages(&directory),
     };
+    if is_verbose {
+        sandbox::tell_gaps();
+    }
     #[cfg(feature = "remote")]
-    if tells_fetched {
+    if is_verbose {
         let fetched = pagehaul_remote::fetched();
         let (bytes, requests) = (number::bytes(fetched.bytes), number::count(fetched.requests));
         tell!("pagehaul: {bytes} fetched in {requests} ranges");

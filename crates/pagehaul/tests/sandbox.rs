@@ -1,4 +1,4 @@
-//! Commands that parse files from elsewhere confine themselves. What the sandbox refuses is tested in `src/sandbox`.
+//! Commands that parse files from elsewhere confine themselves. What the sandbox refuses is tested in its crate.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use pagehaul_synth::{Era, Machine, Message};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pagehaul");
+/// In the environment of each command.
+const SECRET: &str = "planted-secret-0123456789";
 /// Far more than any command takes to start: reached only by one that does not confine itself.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -21,17 +23,19 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     (reader, writer)
 }
 
-/// Returns whether the command comes under a seccomp filter (mode 2) before it ends.
-fn confines_itself(child: &mut Child) -> bool {
+/// Returns what `/proc/PID/status` says once the command is under a seccomp filter (mode 2), unless it ends before.
+fn confined(child: &mut Child) -> Option<String> {
     let status = format!("/proc/{}/status", child.id());
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE && child.try_wait().unwrap().is_none() {
-        if std::fs::read_to_string(&status).is_ok_and(|status| status.contains("\nSeccomp:\t2\n")) {
-            return true;
+        if let Ok(status) = std::fs::read_to_string(&status)
+            && status.contains("\nSeccomp:\t2\n")
+        {
+            return Some(status);
         }
         std::thread::yield_now();
     }
-    false
+    None
 }
 
 #[test]
@@ -52,6 +56,7 @@ fn readers_confine_themselves() {
     for arguments in [
         "info vmcore",
         "dmesg vmcore",
+        "facts vmcore",
         "read vmcore --phys 0x4000000",
         "pages vmcore",
         "verify vmcore",
@@ -60,19 +65,33 @@ fn readers_confine_themselves() {
         "reclaim compare reclaim.pht reclaim.pht",
         "latency walk_component --from functions.pht",
         "vmalloc --from vmalloc.pht",
+        "bench codec vmcore --compress lzo --time 1ms",
+        "makedumpfile -F --dump-dmesg vmcore",
+        // Waits for its standard input.
+        "makedumpfile -R rearranged",
     ] {
         let (reader, writer) = full_pipe();
         let mut child = Command::new(BINARY)
             .args(arguments.split(' '))
             .current_dir(directory.path())
-            .stdin(Stdio::null())
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+            .stdin(Stdio::piped())
             .stdout(writer)
             .spawn()
             .unwrap();
-        let confined = confines_itself(&mut child);
+        let confined = confined(&mut child);
+        let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap_or_default();
         drop(reader);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(confined, "{arguments}");
+        let status = confined.unwrap_or_else(|| panic!("{arguments}"));
+        for line in ["NoNewPrivs:\t1", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000"] {
+            assert!(status.contains(line), "{arguments}: {status}");
+        }
+        // Only root could have dropped these.
+        let bound = status.contains("CapBnd:\t0000000000000000");
+        assert!(bound || !rustix::process::geteuid().is_root(), "{arguments}: {status}");
+        let planted = environment.windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes());
+        assert!(!planted, "{arguments}: the environment is as it was");
     }
 }

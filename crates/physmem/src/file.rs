@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::seek;
 use rustix::io::Errno;
@@ -117,6 +118,21 @@ pub fn shown(path: &Path) -> PathBuf {
     format!("{scheme}://{user}{host}{}", &rest[..query.unwrap_or(rest.len())]).into()
 }
 
+/// Files that were opened while this process had the right to, and why others could not be.
+static HELD: OnceLock<Vec<(PathBuf, Result<File, Errno>)>> = OnceLock::new();
+
+/// Opens `paths` for a process that is about to give up the right to. Files here are then opened from what is open already: all that have
+/// one path share an offset. URLs are skipped. Only
+/// the first call has an effect.
+pub fn hold_open(paths: &[PathBuf]) {
+    let paths = paths.iter().filter(|path| !is_url(path));
+    HELD.get_or_init(|| paths.map(|path| (path.clone(), open_now(path).map_err(errno))).collect());
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+}
+
 /// A file of the system.
 #[derive(Debug)]
 pub struct PlainFile {
@@ -148,6 +164,14 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 
 /// Opens a file. O_NONBLOCK keeps the opening of a FIFO without a writer from blocking. It does not matter for files.
 fn open_without_waiting(path: &Path) -> io::Result<File> {
+    match HELD.get().and_then(|held| held.iter().find(|(held, _)| held == path)) {
+        Some((_, Ok(file))) => file.try_clone(),
+        Some((_, Err(errno))) => Err((*errno).into()),
+        None => open_now(path),
+    }
+}
+
+fn open_now(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 

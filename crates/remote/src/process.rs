@@ -71,9 +71,13 @@ pub fn fetch_in_another_process(paths: &[PathBuf]) -> io::Result<()> {
 
 /// Serves every connection until its other end is closed.
 fn serve(urls: &[String], connections: Vec<UnixStream>, parent: u32) {
-    // A thread that waits for a server does not see that the parent is gone.
+    // A thread that waits for a server does not see that the parent is gone. The parent, of the same user, must not read the
+    // credentials in the memory and environment of this process (/proc/PID).
     // SAFETY: no pointers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+    }
     if std::os::unix::process::parent_id() != parent {
         return;
     }

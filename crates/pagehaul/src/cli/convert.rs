@@ -12,7 +12,7 @@ use pagehaul_upload::is_remote;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 use crate::usage;
 
 /// Convert a dump: another format or codec, fewer pages; join a split set, unflatten, salvage
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     if is_remote(output) {
         return Err(usage::wrong("convert writes files; copy the result to the server"));
     }
-    Sandbox::reading(sources).writing([output]).enter();
+    sandbox::enter(Sandbox::reading(sources).writing([output]))?;
     let source = Source::open_all(sources, MapPolicy::default())?;
     let selection = PageSelection {
         level: arguments.dump_level.unwrap_or(DumpLevel::NONE),

@@ -43,7 +43,7 @@ pub(crate) struct DumpOutput {
     checksums: bool,
     #[command(flatten)]
     reporting: Reporting,
-    /// Print more about the kernel and the dump, and how much of a source on a server was fetched
+    /// Print more about the kernel and the dump, how much of a source on a server was fetched, and what the sandbox of `convert` lacks
     #[arg(short, long, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 }

@@ -18,7 +18,7 @@ use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
 use crate::cli::options::{Dumps, Json, Verbose};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 /// Describe a dump: format, kernel, time, dump level, codecs, completeness; memory map and registers
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct InfoArguments {
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
-    Sandbox::reading(dumps).enter();
+    sandbox::enter(Sandbox::reading(dumps))?;
     #[cfg(feature = "process")]
     if let [core] = dumps.as_slice()
         && let Some(code) = crate::cli::core_info::run(core, arguments.json)?

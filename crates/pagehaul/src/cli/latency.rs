@@ -17,7 +17,7 @@ use pagehaul_trace::{Input, TraceFile, TraceInfo};
 use super::tracing::{POLL, TracingArguments, TracingRun};
 use crate::files::Recording;
 use crate::printed;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 /// Show the latency of kernel functions, or the time between two trace events, as a histogram
 ///
@@ -159,7 +159,7 @@ fn measure(
 
 fn read_trace(arguments: &LatencyArguments, path: &Path, options: &Options) -> anyhow::Result<()> {
     let input = Input::open(path)?;
-    Sandbox::default().enter();
+    sandbox::enter(Sandbox::default())?;
     let mut trace = TraceFile::from_input(input)?;
     let intervals = arguments.tracing.intervals();
     let clock = TraceClock::of(trace.info());

@@ -50,10 +50,9 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-#[cfg(feature = "remote")]
 impl Command {
-    /// Whether to print how much was fetched.
-    pub(crate) fn tells_fetched(&self) -> bool {
+    /// Whether to print how much was fetched, and what the sandbox lacks.
+    pub(crate) fn is_verbose(&self) -> bool {
         match self {
             Self::Convert(arguments) => arguments.dump.verbose,
             Self::Info(arguments) => arguments.verbose.is_set(),

@@ -17,7 +17,7 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use crate::printed::{self, Manner};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 /// The dump that a command reads.
 #[derive(Debug, Args)]
@@ -30,13 +30,11 @@ pub(crate) struct Dumps {
 /// `--verbose`, of commands that read dumps.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Verbose {
-    #[cfg(feature = "remote")]
-    /// Print on standard error how much of a dump on a server was fetched
+    /// Print on standard error how much of a dump on a server was fetched, and what this kernel's sandbox lacks
     #[arg(short, long)]
     verbose: bool,
 }
 
-#[cfg(feature = "remote")]
 impl Verbose {
     /// Whether it is given.
     pub(crate) fn is_set(self) -> bool {
@@ -47,7 +45,7 @@ impl Verbose {
 impl Dumps {
     /// Opens the dump. Nothing but its files can be opened afterwards.
     pub(crate) fn open(&self) -> anyhow::Result<Source> {
-        Sandbox::reading(&self.dumps).enter();
+        sandbox::enter(Sandbox::reading(&self.dumps))?;
         Ok(Source::open_all(&self.dumps, MapPolicy::default())?)
     }
 }
@@ -138,6 +136,11 @@ pub(crate) struct Plot {
 
 #[cfg(feature = "bench")]
 impl Plot {
+    /// The file that charts are written to.
+    pub(crate) fn path(&self) -> Option<&PathBuf> {
+        self.plot.as_ref()
+    }
+
     /// Refuses a file that charts cannot be written to, before minutes are spent.
     pub(crate) fn check<'a>(&self, sources: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<()> {
         self.plot.as_ref().map_or(Ok(()), |path| crate::files::check(path, sources, self.force))

@@ -12,7 +12,7 @@ use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Dumps, Html, Json, Threads, Verbose};
 use crate::printed;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 /// Show memory usage by page class, node and zone, block size and address
 ///
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
     let sources = || dumps.iter().map(PathBuf::as_path);
     arguments.html.check(sources())?;
-    Sandbox::reading(dumps).writing(&arguments.html.html).enter();
+    sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
     let source = Source::open_all(dumps, MapPolicy::default())?;
     let memory = source.memory();
     let place = || source.path().display().to_string();

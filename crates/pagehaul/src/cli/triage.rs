@@ -23,7 +23,7 @@ use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
 use crate::files;
 use crate::printed;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 /// The memory of the running kernel.
 const LIVE: &str = "/proc/kcore";
@@ -166,7 +166,7 @@ struct Printed<'a> {
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
-        Sandbox::reading(&arguments.dumps).enter();
+        sandbox::enter(Sandbox::reading(&arguments.dumps))?;
         let dumps = &arguments.dumps;
         return match arguments.per_cpu_lists {
             true => print_outcome(free_on_lists(dumps)),
@@ -181,10 +181,10 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if let Some(path) = &arguments.html {
         files::check(path, arguments.dumps.iter().map(PathBuf::as_path), arguments.force)?;
     }
-    let sandbox = Sandbox::reading(dumps);
+    let confined = Sandbox::reading(dumps);
     #[cfg(feature = "html")]
-    let sandbox = sandbox.writing(&arguments.html);
-    sandbox.enter();
+    let confined = confined.writing(&arguments.html);
+    sandbox::enter(confined)?;
     explain(dumps, |machine, report, name| show(arguments, machine, report, name))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -253,7 +253,7 @@ fn show(
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
-    Sandbox::reading([&arguments.before, &arguments.after]).enter();
+    sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
     let report = |dump: &PathBuf| explain(std::slice::from_ref(dump), |_, report, _| Ok(report));
     let difference = difference(&report(&arguments.before)?, &report(&arguments.after)?);
     let names = [&arguments.before, &arguments.after].map(|dump| dump.display().to_string());

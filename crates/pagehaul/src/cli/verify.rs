@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::cli::options::{Dumps, Json, Threads};
 use crate::cli::verdict::Verdict;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 use crate::{exit, printed, run};
 
 /// Pages listed without --verbose.
@@ -42,7 +42,8 @@ pub(crate) struct VerifyArguments {
     dumps: Dumps,
     #[command(flatten)]
     threads: Threads,
-    /// List every missing or damaged page, and print on standard error how much of a dump on a server was fetched
+    /// List every missing or damaged page, and print on standard error how much of a dump on a server was fetched and what this
+    /// kernel's sandbox lacks
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -52,7 +53,7 @@ pub(crate) struct VerifyArguments {
 pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
     let sums: Vec<PathBuf> = dumps.iter().map(|dump| Checksums::path_of(dump)).collect();
-    Sandbox::reading(dumps.iter().chain(&sums)).enter();
+    sandbox::enter(Sandbox::reading(dumps.iter().chain(&sums)))?;
     let threads = arguments.threads.count();
     #[cfg(feature = "process")]
     if let [file] = dumps.as_slice()

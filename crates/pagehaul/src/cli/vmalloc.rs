@@ -15,7 +15,7 @@ use pagehaul_vmalloc::{
 use super::tracing::{POLL, TracingArguments, TracingRun};
 use crate::files::Recording;
 use crate::printed;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 /// Show the areas of the vmalloc space and their callers; or over time: allocations, the backlog of areas that are freed but
 /// not purged, and purges
@@ -95,7 +95,7 @@ fn monitor(arguments: &VmallocArguments) -> anyhow::Result<ExitCode> {
 
 fn show_trace(tracing: &TracingArguments, path: &Path) -> anyhow::Result<()> {
     let input = Input::open(path)?;
-    Sandbox::default().enter();
+    sandbox::enter(Sandbox::default())?;
     let mut trace = TraceFile::from_input(input)?;
     let symbols = trace.info().symbols.clone();
     let page_size = trace.info().machine.bytes(1);

@@ -15,6 +15,7 @@ use super::Done;
 use super::messages::{COMMON, DEBUG, Messages};
 use super::options::Options;
 use crate::printed;
+use crate::sandbox::{self, Sandbox};
 
 /// Writes the kernel log of `source` to a new file or standard output, as text.
 pub(super) fn save(
@@ -23,6 +24,7 @@ pub(super) fn save(
     output: Option<&Path>,
     messages: &mut Messages,
 ) -> anyhow::Result<Done> {
+    sandbox::enter(Sandbox::reading([&source.to_owned()]).writing(&output.map(Path::to_owned)))?;
     let source = Source::open(source, MapPolicy::default())?;
     describe(&source, messages);
     let memory = source.memory();
@@ -40,10 +42,14 @@ pub(super) fn save(
             let name = path.display().to_string();
             let mut open = std::fs::OpenOptions::new();
             open.write(true).mode(0o600);
+            // The sandbox refuses O_TRUNC.
             let open =
-                if options.overwrite { open.create(true).truncate(true) } else { open.create_new(true) };
+                if options.overwrite { open.create(true).truncate(false) } else { open.create_new(true) };
             let mut file = open.open(path).with_context(|| format!("cannot create {name}"))?;
-            file.write_all(&text)
+            let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+            let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+            emptied
+                .and_then(|()| file.write_all(&text))
                 .and_then(|()| file.sync_all())
                 .with_context(|| format!("cannot write to {name}"))?;
             name

@@ -21,6 +21,7 @@ use super::messages::{COMMON, DEBUG, Messages, PROGRESS, REPORT};
 use super::options::Options;
 use super::{Done, dmesg, progress, stats};
 use crate::memory_use::threads_that_fit;
+use crate::sandbox::{self, Sandbox};
 use crate::{run, summary};
 
 /// Writes a dump of `source`: to standard output without outputs, in parts with several.
@@ -63,6 +64,7 @@ pub(super) fn reassemble(
     output: &Path,
     messages: &mut Messages,
 ) -> anyhow::Result<Done> {
+    sandbox::enter(Sandbox::reading(parts).writing([&output.to_owned()]))?;
     let source = Source::open_all(parts, MapPolicy::default())?;
     let status = source.dumps().first().map_or(0, |dump| dump.info().status);
     let target = Target::File { path: output.to_owned(), overwrite: options.overwrite };

@@ -10,9 +10,11 @@ use super::Done;
 use super::dump::incomplete;
 use super::messages::{COMMON, Messages};
 use super::options::Options;
+use crate::sandbox::{self, Sandbox};
 
 /// Reads standard input (a file, a device or a pipe) up to the end record, and ignores what is behind it.
 pub(super) fn rearrange(options: &Options, output: &Path, messages: &mut Messages) -> anyhow::Result<Done> {
+    sandbox::enter(Sandbox::default().writing([&output.to_owned()]))?;
     let mut input = std::io::stdin().lock();
     let create = DumpFileOptions { overwrite: options.overwrite, checksums: false, sources: &[] };
     let mut file = OutputFile::create(output, create, BytesWritten::default())?;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::gib;
 use crate::cli::options::{Json, Plot};
 use crate::printed;
+use crate::sandbox::{self, Sandbox};
 
 /// Share of the sum's speed that the zero test is to reach.
 const ZERO_GOAL: f64 = 0.9;
@@ -51,6 +52,7 @@ struct Measured {
 pub(super) fn run(arguments: &CodecArguments) -> anyhow::Result<()> {
     let time = arguments.time;
     arguments.plot.check(arguments.sample.as_deref())?;
+    sandbox::enter(Sandbox::reading(&arguments.sample).writing(arguments.plot.path()))?;
     let sample = match &arguments.sample {
         Some(path) => codecs::sample(path, arguments.pages)
             .with_context(|| format!("cannot sample {}", path.display()))?,

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::test::Test;
 use crate::cli::options::{Json, RootDirectory};
 use crate::exit;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 /// Say whether the last crash was dumped, and how long each phase took
 ///
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let meta = fs::metadata(&dump).ok();
     let began = created(&dump);
     // The dump is untrusted: from here on only it is read.
-    Sandbox::reading(std::slice::from_ref(&dump)).enter();
+    sandbox::enter(Sandbox::reading(std::slice::from_ref(&dump)))?;
     let source = Source::open(&dump, MapPolicy::default())?;
     let kernel = Kernel::discover(source.memory()).ok();
     let crashed = kernel.as_ref().and_then(|kernel| kernel.space().crash_time());

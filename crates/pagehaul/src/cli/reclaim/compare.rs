@@ -6,11 +6,11 @@ use pagehaul_reclaim::{Comparison, render};
 
 use super::args::CompareArguments;
 use super::load::Column;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 pub(super) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let columns = arguments.columns.iter().map(|text| Column::open(text)).collect::<Result<Vec<_>>>()?;
-    Sandbox::default().writing(&arguments.html.html).enter();
+    sandbox::enter(Sandbox::default().writing(&arguments.html.html))?;
     let files: Vec<&Path> = columns.iter().flat_map(|column| &column.files).map(|(path, _)| *path).collect();
     let reports = columns.into_iter().map(Column::report).collect::<Result<Vec<_>>>()?;
     let comparison = Comparison::new(&reports);

@@ -6,13 +6,13 @@ use pagehaul_trace::{Input, TraceFile};
 
 use super::args::ExportArguments;
 use crate::files;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 pub(super) fn run(arguments: &ExportArguments) -> Result<ExitCode> {
     let (sources, overwrite) = ([arguments.file.as_path()], arguments.overwrite.force);
     files::check(&arguments.output, sources, overwrite)?;
     let input = Input::open(&arguments.file)?;
-    Sandbox::default().writing([&arguments.output]).enter();
+    sandbox::enter(Sandbox::default().writing([&arguments.output]))?;
     let name = arguments.file.display().to_string();
     let (_, intervals) = analyse_all(&mut TraceFile::from_input(input)?, &name, "")?;
     files::write(&arguments.output, perfetto(intervals), sources, overwrite)?;

@@ -8,13 +8,13 @@ use pagehaul_trace::Input;
 use super::args::ReportArguments;
 use super::load;
 use crate::printed;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 
 pub(super) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
     let sources = || arguments.files.iter().map(PathBuf::as_path);
     arguments.html.check(sources())?;
     let inputs = arguments.files.iter().map(|path| Ok(Input::open(path)?)).collect::<Result<Vec<_>>>()?;
-    Sandbox::default().writing(&arguments.html.html).enter();
+    sandbox::enter(Sandbox::default().writing(&arguments.html.html))?;
     let report = |(path, input): (&PathBuf, Input)| {
         let label = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
         load::report(path, input, &label)
