@@ -148,8 +148,9 @@ pub(crate) fn write_pages(
         )),
         Ok(_) => {
             let at_end = outcome_at_end(source, stats.unreadable_pages);
-            match dump.finish(at_end.is_success()) {
-                Ok(()) => at_end,
+            match finish_in_time(dump, &deadline, at_end.is_success()) {
+                Ok(true) => at_end,
+                Ok(false) => Outcome::TimeLimit,
                 Err(error) => error.outcome(name),
             }
         }
@@ -169,6 +170,21 @@ pub(crate) fn write_pages(
     }
     clock.lap(Phase::Finish);
     Ok(stats)
+}
+
+/// Finishes `dump`, to which all pages were added. Returns `false` if pages had to be dropped to end within the time limit.
+fn finish_in_time(
+    dump: &mut dyn DumpWriter,
+    deadline: &Deadline,
+    complete: bool,
+) -> Result<bool, WriteError> {
+    if let Some(until) = deadline.data_until(dump.finish_bound(), dump.costs())
+        && !dump.write_until(until)?
+    {
+        return Ok(false);
+    }
+    dump.finish(complete)?;
+    Ok(true)
 }
 
 /// Sums the pages of each pass by priority. Returns `None` for passes without priority.
@@ -268,3 +284,6 @@ fn write_batches(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,6 +76,12 @@ pub trait DumpWriter {
     /// Adds the next batch.
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError>;
 
+    /// Waits for the pages in flight to a disk. Those that are not in the file at `until` are dropped: returns whether there
+    /// were none. A format that keeps none in flight has nothing to wait for.
+    fn write_until(&mut self, _until: Instant) -> Result<bool, WriteError> {
+        Ok(true)
+    }
+
     /// Writes what is left, waits for the disk, and clears the incomplete mark if the dump is `complete`.
     fn finish(&mut self, complete: bool) -> Result<(), WriteError>;
 

@@ -146,8 +146,8 @@ impl WriteBehind {
     }
 
     /// Blocks until everything that was pushed is written, or until the write that is in progress at `until` has ended. What
-    /// is not written then is dropped, and later writes fail.
-    pub fn flush_until(&mut self, until: Instant) -> Result<(), WriteError> {
+    /// is not written then is dropped, and later writes fail. Returns whether everything is written.
+    pub fn flush_until(&mut self, until: Instant) -> Result<bool, WriteError> {
         self.report_failure()?;
         while !self.in_flight.is_empty() {
             match self.done.recv_deadline(until) {
@@ -157,13 +157,14 @@ impl WriteBehind {
             }
         }
         if Instant::now() < until {
-            return self.flush();
+            return self.flush().map(|()| true);
         }
+        let end = self.end();
         self.is_late.store(true, Ordering::Relaxed);
         // Its error says that the rest was dropped.
         while !self.in_flight.is_empty() && self.wait().is_ok() {}
         self.drop_unwritten();
-        Ok(())
+        Ok(self.flushed == end)
     }
 
     /// Hands the gathered chunk to the thread.
@@ -303,7 +304,7 @@ mod tests {
         let is_late = Arc::clone(&writer.is_late);
         let late = Instant::now();
         let flush = std::thread::spawn(move || {
-            writer.flush_until(late).unwrap();
+            assert!(!writer.flush_until(late).unwrap());
             writer
         });
         while !is_late.load(Ordering::Relaxed) {
@@ -322,7 +323,7 @@ mod tests {
         let (disk, file) = TestDisk::new(u64::MAX);
         let mut writer = WriteBehind::new(disk, 0, 64);
         writer.push(&[7; 64 * 3 + 10]).unwrap();
-        writer.flush_until(Instant::now() + std::time::Duration::from_secs(3600)).unwrap();
+        assert!(writer.flush_until(Instant::now() + std::time::Duration::from_secs(3600)).unwrap());
         assert_eq!(file.lock().unwrap().bytes, [7; 64 * 3 + 10]);
     }
 

@@ -162,6 +162,10 @@ impl DumpWriter for SingleFileWriter<'_> {
         self.save()
     }
 
+    fn write_until(&mut self, until: Instant) -> Result<bool, WriteError> {
+        self.data.flush_until(until)
+    }
+
     fn finish(&mut self, complete: bool) -> Result<(), WriteError> {
         self.data.flush()?;
         self.write_pending()?;
@@ -174,7 +178,7 @@ impl DumpWriter for SingleFileWriter<'_> {
     fn abandon(&mut self, until: Option<Instant>) -> Recorded {
         let _ = self.output.write(STATUS_OFFSET, &self.header.status(true));
         let _ = match until {
-            Some(until) => self.data.flush_until(until),
+            Some(until) => self.data.flush_until(until).map(drop),
             None => self.data.flush(),
         };
         let _ = self.write_pending();

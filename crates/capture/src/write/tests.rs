@@ -1,0 +1,74 @@
+//! The end of a dump to which all pages were added.
+
+use std::time::{Duration, Instant};
+
+use pagehaul_output::{DumpWriter, FinishBound, PageBatch, Recorded, WriteCosts, WriteError};
+
+use super::finish_in_time;
+use crate::Limits;
+use crate::limits::Deadline;
+use crate::report::Clock;
+
+/// A dump whose pages in flight never get to the disk.
+#[derive(Default)]
+struct Stalled {
+    asked_until: Option<Instant>,
+    finished: bool,
+}
+
+impl DumpWriter for Stalled {
+    fn begin(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn write_batch(&mut self, _batch: PageBatch<'_>) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn write_until(&mut self, until: Instant) -> Result<bool, WriteError> {
+        self.asked_until = Some(until);
+        Ok(false)
+    }
+
+    fn finish(&mut self, _complete: bool) -> Result<(), WriteError> {
+        self.finished = true;
+        Ok(())
+    }
+
+    fn abandon(&mut self, _until: Option<Instant>) -> Recorded {
+        Recorded::pages(0)
+    }
+
+    fn size_with(&self, _batch: PageBatch<'_>) -> u64 {
+        0
+    }
+
+    fn finish_bound(&self) -> FinishBound {
+        FinishBound::default()
+    }
+
+    fn costs(&self) -> WriteCosts {
+        WriteCosts::default()
+    }
+
+    fn size(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn pages_in_flight_are_not_waited_for_beyond_the_time_limit() {
+    let clock = Clock::start();
+    let limit = Duration::from_secs(60);
+    let mut dump = Stalled::default();
+    let deadline = Deadline::new(Limits { time: Some(limit), size: None }, 0, &clock);
+    assert!(!finish_in_time(&mut dump, &deadline, true).unwrap());
+    assert!(!dump.finished);
+    let until = dump.asked_until.unwrap();
+    assert!(until > clock.start_time() && until < clock.start_time() + limit);
+
+    let mut dump = Stalled::default();
+    let deadline = Deadline::new(Limits { time: None, size: None }, 0, &clock);
+    assert!(finish_in_time(&mut dump, &deadline, true).unwrap());
+    assert!(dump.finished && dump.asked_until.is_none());
+}
