@@ -1,8 +1,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::{Builder, JoinHandle};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 
 use crate::device::device_of;
 use crate::fs::{DumpFs, READ_AHEAD};
@@ -24,11 +27,12 @@ pub enum MountError {
     },
 }
 
-/// A mounted dump. It is unmounted when this is dropped.
+/// A mounted dump. It is detached when this is dropped.
 pub struct Mounted {
     /// With a thread that has ended, to put in the place of the session's.
     session: Option<(BackgroundSession, JoinHandle<io::Result<()>>)>,
     path: PathBuf,
+    is_detached: bool,
 }
 
 /// Mounts `core` as `vmcore` in the directory `path`, with small `files` next to it, given by name.
@@ -58,44 +62,77 @@ pub fn mount(
     if let Some(device) = device_of(path) {
         read_further_ahead(&device);
     }
-    Ok(Mounted { session: Some((session, ended)), path: path.to_owned() })
+    Ok(Mounted { session: Some((session, ended)), path: path.to_owned(), is_detached: false })
 }
 
 impl Mounted {
-    /// Whether it was unmounted from outside, or cannot be served.
+    /// Whether it is unmounted and no file of it is open, or it cannot be served.
     pub fn is_over(&self) -> bool {
         self.session.as_ref().is_none_or(|(session, _)| session.guard.is_finished())
     }
 
-    /// Unmounts it. Fails if it could not be served until now.
-    pub fn unmount(mut self) -> Result<(), MountError> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), MountError> {
-        let Some((mut session, ended)) = self.session.take() else { return Ok(()) };
-        let fail = |action| move |source| MountError::Io { path: self.path.clone(), action, source };
-        if !session.guard.is_finished() {
-            return session.umount_and_join().map_err(fail("unmount"));
-        }
-        // A session gives its thread away only together with its mount.
-        let thread = std::mem::replace(&mut session.guard, ended);
-        let served = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
-        match served {
-            // It was unmounted from outside, and something else may be mounted there by now. fuser would unmount that: it
-            // takes the POLLERR of a device whose mount is gone for a sign that it is still there (`is_mounted`, 0.18.0).
-            Ok(()) => std::mem::forget(session),
-            // It is still mounted, and dropping the session unmounts it.
-            Err(source) => return Err(fail("serve")(source)),
+    /// Takes it out of the directory. Files that are open are served until they are closed; then it is over.
+    pub fn detach(&mut self) -> Result<(), MountError> {
+        if !self.is_detached {
+            detach(&self.path).map_err(self.fail("unmount"))?;
+            self.is_detached = true;
         }
         Ok(())
+    }
+
+    /// Ends it, and detaches it if it was not. Fails if it could not be served until now.
+    pub fn end(mut self) -> Result<(), MountError> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), MountError> {
+        let Some((mut session, ended)) = self.session.take() else { return Ok(()) };
+        let is_over = session.guard.is_finished();
+        let served = match is_over {
+            // A session gives its thread away only together with its mount.
+            true => {
+                let thread = std::mem::replace(&mut session.guard, ended);
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+            }
+            false => Ok(()),
+        };
+        // Its threads serve on. fuser would unmount, and not lazily: what is in use would stay, served by no process, and what
+        // somebody else has mounted there meanwhile would go. It takes the POLLERR of a device whose mount is gone for a sign
+        // that it is still there (`is_mounted`, 0.18.0).
+        std::mem::forget(session);
+        if !is_over || served.is_err() {
+            self.detach()?;
+        }
+        served.map_err(self.fail("serve"))
+    }
+
+    fn fail(&self, action: &'static str) -> impl FnOnce(io::Error) -> MountError {
+        let path = self.path.clone();
+        move |source| MountError::Io { path, action, source }
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         // An error has no place to go.
-        let _ = self.end();
+        let _ = self.finish();
+    }
+}
+
+/// Unmounts lazily. What is not mounted is left alone.
+fn detach(path: &Path) -> io::Result<()> {
+    match unmount(path, UnmountFlags::DETACH) {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        // A user who is not root mounted by this program, too.
+        Err(Errno::PERM) => {
+            let helper = |name| Command::new(name).args(["-u", "-z", "--"]).arg(path).output();
+            let ended = helper("fusermount3").or_else(|_| helper("fusermount"))?;
+            match ended.status.success() {
+                true => Ok(()),
+                false => Err(io::Error::other(String::from_utf8_lossy(&ended.stderr).trim().to_owned())),
+            }
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

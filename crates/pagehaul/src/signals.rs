@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use pagehaul_run::{CancelToken, Stop};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -10,7 +11,7 @@ use signal_hook::low_level;
 
 /// Time after the first signal in which further ones are ignored. timeout(1) sends two at once, systemd may send SIGTERM and
 /// SIGHUP, and an impatient user presses Ctrl-C twice: none of them asks to lose the dump.
-const GRACE_MILLIS: u64 = 3000;
+pub(crate) const GRACE: Duration = Duration::from_secs(3);
 
 /// Cancelled by the first signal, whichever run it is for.
 static CANCELLED: LazyLock<CancelToken> = LazyLock::new(CancelToken::default);
@@ -21,7 +22,7 @@ pub(crate) fn stop() -> Stop {
 }
 
 /// Makes the first SIGINT, SIGTERM or SIGHUP cancel the run. Later ones end the program at once, but not within
-/// [`GRACE_MILLIS`].
+/// [`GRACE`].
 pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
     let first = Arc::new(AtomicU64::new(0));
     let all = CANCELLED.clone();
@@ -33,7 +34,7 @@ pub(crate) fn cancel_on_signals(cancel: &CancelToken) -> io::Result<()> {
             all.cancel();
             let earlier = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             // Another thread may have handled the first signal after this one read the clock.
-            if earlier.is_err_and(|first| now.saturating_sub(first) > GRACE_MILLIS) {
+            if earlier.is_err_and(|first| now.saturating_sub(first) > GRACE.as_millis() as u64) {
                 let _ = low_level::emulate_default_handler(signal);
             }
         };

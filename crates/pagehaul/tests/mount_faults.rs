@@ -7,6 +7,7 @@ mod common {
 }
 
 use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -14,6 +15,7 @@ use std::thread;
 
 use common::setup::Setup;
 use common::tracer::{Fault, HUNG, run};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A vmcore and a directory to mount it on; none where FUSE is not to be had.
 fn setup() -> Option<Setup> {
@@ -80,4 +82,38 @@ fn a_mount_that_is_killed_before_it_answers_ends() {
         let trace = trace.unwrap();
         assert_eq!((trace.at, trace.code), (Some(libc::SYS_writev), None), "{trace:?}");
     });
+}
+
+/// A file that is open is read to its end: only then does the process end.
+#[test]
+fn a_mount_in_use_is_served_until_its_last_file_is_closed() {
+    let Some(setup) = setup() else { return };
+    let directory = setup.path("mnt");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut child = setup
+            .command(&["mount", "--threads", "2", "vmcore", "mnt"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("mounted on"), "{line}");
+        let file = fs::File::open(directory.join("vmcore")).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        while is_mounted(&directory) && child.try_wait().unwrap().is_none() {
+            thread::yield_now();
+        }
+        let was_mounted = is_mounted(&directory);
+        // No page of it has been read yet.
+        let read = io::copy(&mut &file, &mut io::sink());
+        let size = file.metadata().unwrap().len();
+        let early = child.try_wait().unwrap();
+        drop(file);
+        let ended = child.wait().unwrap();
+        unmount(&directory);
+        assert_eq!((was_mounted, read.ok(), early), (false, Some(size), None), "{signal:?}");
+        assert!(ended.success(), "{signal:?}: {ended}");
+        // Nothing is left of it.
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
 }

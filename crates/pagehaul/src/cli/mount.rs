@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -17,13 +17,14 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::options::Threads;
 use crate::cli::{dmesg, info};
-use crate::printed;
+use crate::{printed, signals};
 
 /// Mount a dump as a directory with a plain ELF vmcore in it
 ///
 /// DIR then holds `vmcore`, an ELF64 file with the layout of /proc/vmcore, for drgn, crash, gdb, cp --sparse and anything
 /// else that reads or maps vmcores; also `dmesg`, `vmcoreinfo` and `info.json`. Pages are decompressed as they are read;
-/// nothing is unpacked to disk. Ends, and unmounts, on SIGINT, SIGTERM and SIGHUP, and when DIR is unmounted.
+/// nothing is unpacked to disk. Ends when DIR is unmounted. On SIGINT, SIGTERM and SIGHUP it unmounts DIR; files that are
+/// open are served until they are closed. A second signal, 3 seconds or more after the first, ends it at once.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul mount dump /mnt
@@ -106,14 +107,24 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
         time: space.as_ref().and_then(AddressSpace::crash_time),
     };
     // Before anything is mounted, so that no signal leaves it behind.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot set up signal handlers")?;
-    let mounted = mount(core, files, directory, &options)?;
+    let mut caught = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot set up signal handlers")?;
+    let mut mounted = mount(core, files, directory, &options)?;
     // It is mounted, whether anybody hears of it or not.
     let _ = say!("{MOUNTED}{}", directory.display());
-    while !mounted.is_over() && signals.pending().next().is_none() {
+    let mut detached: Option<Instant> = None;
+    while !mounted.is_over() {
+        if caught.pending().next().is_some() {
+            match detached {
+                None => mounted.detach()?,
+                // Asked again: files that are open can no longer be read.
+                Some(since) if since.elapsed() > signals::GRACE => return Ok(ExitCode::FAILURE),
+                Some(_) => {}
+            }
+            detached.get_or_insert_with(Instant::now);
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
-    mounted.unmount()?;
+    mounted.end()?;
     Ok(ExitCode::SUCCESS)
 }
 
