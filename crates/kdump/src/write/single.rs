@@ -29,6 +29,9 @@ struct Pending {
     data_end: u64,
     /// Rank and descriptor.
     descriptors: Vec<(u64, PageDesc)>,
+    /// How often the table changes segments for them. Ranks ascend within a pass only, and a batch may end one pass and begin
+    /// the next.
+    segments: u64,
 }
 
 /// Writes the pages of a dump in one file, after its header and bitmaps.
@@ -47,6 +50,8 @@ pub struct SingleFileWriter<'a> {
     pending: VecDeque<Pending>,
     /// Descriptors in `pending`.
     pending_descriptors: usize,
+    /// The segment of the last descriptor that was added.
+    segment: u64,
     pages: u64,
     pub(super) zero_page: u64,
     /// End of the data whose descriptors are in the file.
@@ -82,6 +87,7 @@ impl<'a> SingleFileWriter<'a> {
             data,
             pending: VecDeque::new(),
             pending_descriptors: 0,
+            segment: 0,
             pages: 0,
             relocated_end: None,
             output,
@@ -146,15 +152,19 @@ impl DumpWriter for SingleFileWriter<'_> {
     fn write_batch(&mut self, batch: PageBatch<'_>) -> Result<(), WriteError> {
         let base = self.data.end();
         let mut descriptors = Vec::with_capacity(batch.len());
+        let mut segments = 0;
         for (&pfn, (page, range)) in batch.pfns.iter().zip(batch.stored()) {
             let rank = self.ranks.rank(pfn)?;
+            let segment = DescriptorTable::segment_of(rank);
+            segments += u64::from(segment != self.segment);
+            self.segment = segment;
             descriptors
                 .push((rank, descriptor(page, batch.page_size, base + range.start as u64, self.zero_page)));
         }
         self.data.push(batch.data)?;
         self.pages += descriptors.len() as u64;
         self.pending_descriptors += descriptors.len();
-        self.pending.push_back(Pending { data_end: self.data.end(), descriptors });
+        self.pending.push_back(Pending { data_end: self.data.end(), descriptors, segments });
         if self.pending_descriptors > MAX_PENDING {
             self.data.flush()?;
         }
@@ -200,14 +210,7 @@ impl DumpWriter for SingleFileWriter<'_> {
         // Pages are counted by priority from the bitmaps of all passes.
         let counted = self.passes.len() as u64 * self.layout.bitmap_len();
         // Each segment of the table that is left is synced and written, and the new tables are synced four times in all.
-        let segments: u64 = self
-            .pending
-            .iter()
-            .map(|pending| match (pending.descriptors.first(), pending.descriptors.last()) {
-                (Some((first, _)), Some((last, _))) => DescriptorTable::segments(*first, *last),
-                _ => 0,
-            })
-            .sum();
+        let segments: u64 = self.pending.iter().map(|pending| pending.segments).sum();
         FinishBound {
             bytes: self.relocated_table_bytes(self.pages) + counted + in_progress,
             syncs: segments + SYNCS_AT_END,

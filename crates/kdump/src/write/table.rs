@@ -52,9 +52,9 @@ impl DescriptorTable {
         }
     }
 
-    /// Returns how often the table changes segments for ascending ranks from `first` to `last`, at most.
-    pub(super) fn segments(first: u64, last: u64) -> u64 {
-        last / SEGMENT - first / SEGMENT
+    /// Returns the segment of a rank: the table is flushed when the next rank is in another.
+    pub(super) fn segment_of(rank: u64) -> u64 {
+        rank / SEGMENT
     }
 
     /// Sets the descriptor of the page with `rank` dumped pages before it.
