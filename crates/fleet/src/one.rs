@@ -10,10 +10,10 @@ use clap::{Args, ValueEnum};
 use pagehaul_census::{Heading, count};
 use pagehaul_codec::FrameDecompressor;
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
-use pagehaul_inspect::{Machine, Report};
+use pagehaul_inspect::{Machine, Report, tasks as tasks_of};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
-use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::{Sequential, is_url, shown};
+use pagehaul_physmem::{MapPolicy, PhysMemory};
 use pagehaul_sandbox::{Sandbox, limit_memory};
 use pagehaul_trace::{Input, TraceFile};
 use pagehaul_vmcore::{Source, SourceKind, open_file};
@@ -136,7 +136,13 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
         let file = DumpFile { format: "facts", level: None, complete: None, size_bytes: None };
         let place = Place::of(&facts, &arguments.to);
         if !place.has_more(&facts, &file, arguments.stage, &mut row) {
-            write_facts(facts, &file, redaction.as_ref(), &place, &mut row)?;
+            write_facts(
+                facts,
+                &file,
+                redaction.as_ref().map(|redaction| (redaction, [].as_slice())),
+                &place,
+                &mut row,
+            )?;
         }
         return Ok(row);
     }
@@ -148,7 +154,11 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
         return Ok(row);
     }
     match arguments.stage {
-        Stage::Facts => write_facts(facts, &file, redaction.as_ref(), &place, &mut row)?,
+        Stage::Facts => {
+            let programs = if redaction.is_some() { programs(source.memory()) } else { Vec::new() };
+            let redaction = redaction.as_ref().map(|redaction| (redaction, programs.as_slice()));
+            write_facts(facts, &file, redaction, &place, &mut row)?;
+        }
         Stage::Pages => {
             let kernel = Kernel::discover(source.memory())?;
             // Another dump is on the next CPU.
@@ -251,19 +261,28 @@ impl<'a> Place<'a> {
 fn write_facts(
     mut facts: Facts,
     file: &DumpFile,
-    redaction: Option<&Redaction>,
+    redaction: Option<(&Redaction, &[String])>,
     place: &Place<'_>,
     row: &mut Row,
 ) -> anyhow::Result<()> {
     row.crash_id = Some(facts.id.crash_id.clone());
     row.missing.clone_from(&facts.missing);
-    if let Some(redaction) = redaction {
-        redaction.facts(&mut facts);
+    if let Some((redaction, programs)) = redaction {
+        redaction.facts(&mut facts, programs);
     }
     for table in tables::facts(&facts, &place.key, file) {
         place.put(table, row)?;
     }
     Ok(())
+}
+
+/// Returns the names of the programs that ran, where the dump has them: the log may name any of them.
+fn programs(memory: &dyn PhysMemory) -> Vec<String> {
+    let Ok(space) = AddressSpace::discover(memory) else { return Vec::new() };
+    let virt = VirtualMemory::new(&space, memory);
+    let tasks = Machine::open(&space, &virt, memory.notes()).ok().and_then(|machine| tasks_of(&machine).ok());
+    let all = tasks.map(|tasks| tasks.all).unwrap_or_default();
+    all.into_iter().filter(|task| !task.kernel_thread).map(|task| task.comm).collect()
 }
 
 /// Opens a recording. Returns `None` for another file.

@@ -94,10 +94,10 @@ fn memory_state(memory: &Memory, vmalloc: Option<&Vmalloc>, key: &Key) -> Table 
 
 fn tasks(report: &Report, stacks: &HashMap<u32, u64>, key: &Key, redaction: Option<&Redaction>) -> Table {
     let tasks = report.tasks.all.as_slice();
-    // The names of kernel threads are the kernel's.
     let comm = |task: &pagehaul_inspect::Task| match redaction {
-        Some(redaction) if !task.kernel_thread => redaction.name("comm", &task.comm),
-        _ => task.comm.clone(),
+        Some(redaction) if task.kernel_thread => redaction.kernel_thread(&task.comm),
+        Some(redaction) => redaction.name("comm", &task.comm),
+        None => task.comm.clone(),
     };
     let crashed: Vec<_> =
         report.cpus.iter().filter(|cpu| cpu.crashed).map(|cpu| cpu.task_address()).collect();

@@ -1,0 +1,156 @@
+//! Replaces what may name a site, its machines and its people by keyed hashes: equal words stay equal, and without the key they
+//! cannot be guessed.
+//!
+//! A word of the log stays only if it is on the allow list (`allowed.rs`) and no record of the dump says that it is a name
+//! (`names.rs`), and it does not have the form of an address (`addresses.rs`).
+
+mod addresses;
+mod allowed;
+mod names;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use pagehaul_facts::Facts;
+use sha2::{Digest, Sha256};
+
+use addresses::kind_of;
+use allowed::{Place, is_allowed, is_registers};
+use names::{Names, is_kernel_thread};
+
+/// Bytes of a key file that count.
+const MOST_KEY: u64 = 1 << 20;
+/// What takes the place of text that can hold anything.
+pub(crate) const REMOVED: &str = "<redacted>";
+/// What precedes text up to the end of its line: command lines of the kernel, numbers of devices.
+const REST_OF_LINE: [&str; 3] = ["ommand line: ", "SerialNumber: ", "Serial Number: "];
+/// Bytes that end a word.
+const DELIMITERS: &str = "[](){}<>,;=\"'|";
+/// Kinds of what was replaced.
+const KINDS: [&str; 9] = ["address", "cgroup", "comm", "host", "ip", "mac", "path", "uuid", "word"];
+
+/// A key and what it does.
+#[derive(Debug)]
+pub(crate) struct Redaction {
+    key: [u8; 32],
+}
+
+impl Redaction {
+    /// Reads the key: the contents of any file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or is too short to be a secret.
+    pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
+        let mut bytes = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MOST_KEY).read_to_end(&mut bytes));
+        read.with_context(|| format!("cannot read the key {}", path.display()))?;
+        ensure!(bytes.len() >= 16, "the key {} has {} bytes; it needs 16", path.display(), bytes.len());
+        Ok(Self { key: Sha256::digest(&bytes).into() })
+    }
+
+    /// Returns `KIND-` and a hash of the name.
+    pub(crate) fn name(&self, kind: &str, name: &str) -> String {
+        let hash = Sha256::new()
+            .chain_update(self.key)
+            .chain_update(kind)
+            .chain_update([0])
+            .chain_update(name)
+            .finalize();
+        let hex: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        format!("{kind}-{hex}")
+    }
+
+    /// Redacts the host, names of tasks, and the log. `programs` are names of programs that ran.
+    pub(crate) fn facts(&self, facts: &mut Facts, programs: &[String]) {
+        let mut names = Names::default();
+        if let Some(host) = &facts.host {
+            names.add_host(host);
+        }
+        let crash = facts.crash.as_ref();
+        let lines = facts.log.iter().filter(|record| record.facility == 0).map(|record| record.text.as_str());
+        lines.chain(crash.iter().flat_map(|crash| crash.text.lines())).for_each(|line| names.collect(line));
+        names.add(crash.and_then(|crash| crash.task.as_deref()));
+        programs.iter().for_each(|name| names.add(Some(name)));
+        names.add_known(facts.release.as_deref());
+        names.add_known(facts.version.as_deref());
+        for record in &mut facts.log {
+            // Programs write what they like.
+            record.text =
+                if record.facility == 0 { self.text(&record.text, &names) } else { REMOVED.to_owned() };
+        }
+        if let Some(crash) = &mut facts.crash {
+            crash.text =
+                crash.text.lines().map(|line| self.text(line, &names)).collect::<Vec<_>>().join("\n");
+            crash.panic = crash.panic.as_ref().map(|text| self.text(text, &names));
+            crash.task = crash.task.as_ref().map(|task| self.task(task));
+            if crash.signature.frames.is_empty() {
+                crash.title = self.text(&crash.title, &names);
+            }
+        }
+        facts.host = facts.host.as_ref().map(|host| self.name("host", host));
+    }
+
+    /// Returns the name of a kernel thread as it is, and the hash of another.
+    pub(crate) fn task(&self, name: &str) -> String {
+        if is_kernel_thread(name) { name.to_owned() } else { self.name("comm", name) }
+    }
+
+    /// Returns what a kernel thread is called by, without what a site gave: an NFS client's has the server's address.
+    pub(crate) fn kernel_thread(&self, name: &str) -> String {
+        if is_kernel_thread(name) { name.to_owned() } else { self.text(name, &Names::default()) }
+    }
+
+    /// Keeps of a line what is known to say nothing about a site, and replaces each other word by its hash.
+    fn text(&self, line: &str, names: &Names) -> String {
+        let end = REST_OF_LINE.iter().find_map(|start| Some(line.find(start)? + start.len()));
+        let (line, rest) = end.and_then(|end| line.split_at_checked(end)).unwrap_or((line, ""));
+        let line = names.replace(line, |kind, name| self.name(kind, name));
+        let is_end = |c: char| c.is_whitespace() || DELIMITERS.contains(c);
+        let place = if is_registers(&line) { Place::Registers } else { Place::Text };
+        let (mut out, mut quoted, mut after) = (String::with_capacity(line.len()), false, ' ');
+        for part in line.split_inclusive(is_end) {
+            let core = part.trim_end_matches(|c: char| is_end(c) || ".:!".contains(c));
+            let place = if quoted || after == '=' { Place::Value } else { place };
+            out.push_str(&self.word(core, place, names));
+            out.push_str(part.strip_prefix(core).unwrap_or_default());
+            after = part.chars().next_back().unwrap_or(' ');
+            quoted ^= after == '"';
+        }
+        if !rest.is_empty() {
+            out.push_str(REMOVED);
+        }
+        out
+    }
+
+    fn word(&self, word: &str, place: Place, names: &Names) -> String {
+        if let Some(kind) = kind_of(word) {
+            return self.name(kind, word);
+        }
+        let keeps = |word: &str| {
+            is_allowed(word, place) || is_hashed(word) || is_kernel_thread(word) || names.known.contains(word)
+        };
+        if keeps(word) {
+            return word.to_owned();
+        }
+        // `node:0`, `CPU#1`, `CPUs/tasks`, `task:name`.
+        let mut out = String::new();
+        for part in word.split_inclusive([':', '#', '/']) {
+            let core = part.trim_end_matches([':', '#', '/']);
+            out.push_str(&if keeps(core) { core.to_owned() } else { self.name("word", core) });
+            out.push_str(part.strip_prefix(core).unwrap_or_default());
+        }
+        out
+    }
+}
+
+/// Whether a word was replaced already.
+fn is_hashed(word: &str) -> bool {
+    word.split_once('-').is_some_and(|(kind, hash)| {
+        KINDS.contains(&kind) && hash.len() == 12 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+#[cfg(test)]
+mod tests;

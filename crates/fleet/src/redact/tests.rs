@@ -1,0 +1,185 @@
+//! What stays of a log, and what does not.
+
+use std::path::Path;
+
+use super::*;
+
+fn redaction() -> Redaction {
+    Redaction { key: [7; 32] }
+}
+
+fn text(line: &str) -> String {
+    let mut names = Names::default();
+    names.add_host("db-7.corp.example");
+    names.add_known(Some("6.12.107+deb13-amd64"));
+    names.collect(line);
+    redaction().text(line, &names)
+}
+
+#[test]
+fn what_identifies_a_site_is_hashed() {
+    for (line, secret) in [
+        ("CPU: 1 PID: 7 Comm: billing svc Not tainted 6.12", "billing"),
+        ("INFO: task pay:roll:77 blocked for more than 120 seconds.", "pay:roll"),
+        ("watchdog: BUG: soft lockup - CPU#0 stuck for 23s! [trader:99]", "trader"),
+        ("Out of memory: Killed process 77 (ledger) total-vm:1kB", "ledger"),
+        ("ledger invoked oom-killer: gfp_mask=0x1", "ledger"),
+        ("[    123]     0   123    10   20    30    40   50   60      0 ledger", "ledger"),
+        ("ledger[123]: segfault at 0 ip 00007f sp 00007f error 4", "ledger"),
+        ("e1000 0000:00:03.0 eth0: (PCI:33MHz:32-bit) 52:54:00:12:34:56", "52:54:00"),
+        ("nfs: server 10.1.2.3 not responding", "10.1.2.3"),
+        ("nfs: server [fe80::5054:ff:fe12:3456]:2049 OK", "fe80::"),
+        ("SRC=10.1.2.3:80 DST=2001:db8::1", "db8"),
+        ("EXT4-fs (sda1): mounted /srv/customer", "customer"),
+        ("Kernel command line: root=UUID=1 secret=1", "secret"),
+        ("Linux version 6.12 (root@builder.example.org) (gcc 12)", "builder"),
+        ("usb 1-1: SerialNumber: 123456", "123456"),
+        ("netconsole: local host db-7 is up", "db-7"),
+        ("mail for corp.example", "example"),
+        // What no record names.
+        (r#"audit: type=1400 apparmor="DENIED" profile="trader" comm="ledgerd""#, "trader"),
+        (r#"audit: type=1400 apparmor="DENIED" profile="trader" comm="ledgerd""#, "ledgerd"),
+        ("nfs: server nas01.corp.acme.example not responding, still trying", "nas01"),
+        ("traps: ledgerd[77] general protection fault ip:7f0012345678", "ledgerd"),
+        ("device-mapper: table: 253:3: vg_customers-lv_orders: bad", "customers"),
+        ("scsi host2: iSCSI target iqn.2001-04.com.acme:storage.disk1", "acme"),
+        ("ata1.00: ATA-9: WDC WD40EFRX-68N32N0, 82.00A82, S/N: WD-WCC7K1234567", "WCC7K"),
+        ("scsi 0:0:0:0: serial 1234567890", "1234567890"),
+        ("scsi 0:0:0:0: wwn 0x5000c500a1b2c3d4", "c500a1b2"),
+        ("Memory failure: 0x12345: Sending SIGBUS to churn:152 due to hardware memory corruption", "churn"),
+        ("netdevsim bond-trading: link up, dev=payroll", "trading"),
+        ("netdevsim bond-trading: link up, dev=payroll", "payroll"),
+        ("cgroup: mail=server quota=customers", "customers"),
+        ("WARNING: at /home/bob/src/x.c:12", "bob"),
+        ("WARNING: at ../../home/bob/src/x.c:12", "bob"),
+        ("kworker-billing: stuck", "billing"),
+        ("enx525400123456: renamed", "525400123456"),
+    ] {
+        let redacted = text(line);
+        assert!(!redacted.contains(secret), "{redacted}");
+        assert_eq!(redacted, text(line));
+    }
+}
+
+#[test]
+fn what_explains_the_crash_stays() {
+    for line in [
+        "RIP: 0010:demo_fill+0x5/0x40 [demo]",
+        "pci 0000:00:1f.2: BAR 0 at 12:34:56",
+        "CPU: 1 PID: 7 Comm: kworker/1:2 Not tainted 6.12.107 #1",
+        "kernel BUG at fs/ext4/inode.c:123!",
+        "core::panicking::panic_fmt",
+        "? __pfx_kthread+0x10/0x10, mm: /",
+        "RSP: 0018:ffffc90000a3bd58 EFLAGS: 00010246",
+        "RAX: 0000000000000001 RBX: 00007f12a3b4c5d6 RCX: 0000000000000000",
+        "R13: 0000000000000000 R14: 0000000000000000 R15: 0000000000000000",
+        "x29: ffff80008000bd50 x28: ffff0000c0a1b2c3 x27: 0000000000000000",
+        "BUG: kernel NULL pointer dereference, address: 0000000000000008",
+        "#PF: supervisor write access in kernel mode",
+        "Oops: Oops: 0002 [#1] PREEMPT SMP PTI",
+        "watchdog: BUG: soft lockup - CPU#1 stuck for 23s! [kworker/1:2:77]",
+        "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "Node 0 DMA32 free:12345kB min:1kB low:2kB high:3kB active_anon:4kB",
+        "Call Trace:",
+        "EXT4-fs (sda1): error count since last fsck: 1",
+        "nvme0n1: p1 p2 p3",
+        "gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
+        "Kernel panic - not syncing: Fatal exception in interrupt",
+    ] {
+        assert_eq!(text(line), line);
+    }
+}
+
+#[test]
+fn another_key_gives_other_names() {
+    let other = Redaction { key: [8; 32] };
+    assert_ne!(other.name("host", "a"), redaction().name("host", "a"));
+    assert_ne!(redaction().name("comm", "a"), redaction().name("host", "a"));
+}
+
+/// Logs of real crashes.
+fn real_lines() -> Vec<String> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../facts/tests/data");
+    let mut paths: Vec<_> = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "log"));
+    paths.sort();
+    let logs: Vec<String> = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let text = |log: &str| -> Vec<String> {
+        pagehaul_facts::lines_of_text(log).iter().map(|line| line.text.to_owned()).collect()
+    };
+    logs.iter().flat_map(|log| text(log)).collect()
+}
+
+#[test]
+fn no_secret_comes_through_wherever_it_stands_in_a_real_log() {
+    let secrets = [
+        "ledgerd",
+        "trader7",
+        "nas01.corp.acme.example",
+        "iqn.2001-04.com.acme:disk1",
+        "WD-WCC7K1234567",
+        "vg_customers-lv_orders",
+        "prod-07",
+        "j.smith",
+        "/srv/customers",
+        "10.20.30.40",
+        "192837465564",
+    ];
+    let (redaction, lines) = (redaction(), real_lines());
+    let mut planted = 0;
+    for line in &lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        // Each in its place, so that all of them are in all places of all lines.
+        for at in 0..words.len() {
+            let secret = secrets[(planted + at) % secrets.len()];
+            let mut words = words.clone();
+            words[at] = secret;
+            let redacted = redaction.text(&words.join(" "), &Names::default());
+            assert!(!redacted.contains(secret), "{redacted}");
+        }
+        planted += words.len();
+    }
+    assert!(planted > 3000, "{planted}");
+}
+
+#[test]
+fn a_crash_can_be_read_after_redaction() {
+    let redaction = redaction();
+    let (mut all, mut replaced) = (0, 0);
+    for line in real_lines() {
+        let mut names = Names::default();
+        names.collect(&line);
+        let redacted = redaction.text(&line, &names);
+        all += line.split_whitespace().count();
+        replaced += redacted.matches("word-").count();
+        // Stacks and registers are what they were, but for build IDs of modules.
+        let has_build_id = line.rsplit_once(' ').is_some_and(|(_, last)| last.len() == 41);
+        if !has_build_id && line.contains("+0x") && line.starts_with(' ') || line.starts_with("RAX:") {
+            assert_eq!(redacted, line);
+        }
+    }
+    assert!(replaced * 10 < all, "{replaced} of {all} words");
+}
+
+/// Plants a secret for each `%s` of each printk format that the file `PAGEHAUL_FORMATS` has, one in a line:
+/// `scripts/kernel_words.py --formats vmlinux...` prints them.
+#[test]
+#[ignore = "needs the printk formats of a kernel"]
+fn no_secret_comes_through_a_format_of_the_kernel() {
+    let formats = std::fs::read_to_string(std::env::var("PAGEHAUL_FORMATS").unwrap()).unwrap();
+    let (mut planted, mut leaks) = (0, Vec::new());
+    for format in formats.lines() {
+        for secret in ["ledgerd", "nas01.corp.acme.example", "vg_customers-lv_orders", "WD-WCC7K1234567"] {
+            let line = format.replace("%s", secret).replace("%d", "7").replace("%u", "7");
+            if line.contains(secret) {
+                planted += 1;
+                let redacted = redaction().text(&line, &Names::default());
+                if redacted.contains(secret) {
+                    leaks.push(format!("{line} -> {redacted}"));
+                }
+            }
+        }
+    }
+    println!("{planted} planted, {} leaks", leaks.len());
+    assert!(planted > 1000 && leaks.is_empty(), "{leaks:#?}");
+}
