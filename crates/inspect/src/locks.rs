@@ -1,7 +1,9 @@
 //! Who waits for whom: mutexes, rw_semaphores and semaphores.
 //!
 //! No debug symbols are needed to find a lock, because the waiter (`struct mutex_waiter` and its like) lies on the stack of
-//! the task that waits, and links it into the lock's ring of waiters.
+//! the task that waits, and links it into the lock's ring of waiters. PREEMPT_RT has other locks: [`realtime`].
+
+mod realtime;
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,6 +12,7 @@ use serde::Serialize;
 
 use crate::paths::path;
 use crate::stacks::stack_words;
+use crate::unwind::Unwinder;
 use crate::{Hex, Machine, StackTrace, Task, Tasks};
 
 /// Waiters of one lock.
@@ -33,13 +36,19 @@ pub struct Wait {
     pub seconds: Option<f64>,
 }
 
+impl Wait {
+    fn of(task: &Task) -> Self {
+        Self { pid: task.pid, comm: task.comm.clone(), seconds: task.seconds_since_run }
+    }
+}
+
 /// A lock that tasks wait for.
 #[derive(Debug, Clone, Serialize)]
 pub struct Held {
     /// Its address; none if only the waiters could be found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Hex>,
-    /// `mutex`, `rw_semaphore` or `semaphore`.
+    /// `mutex`, `rw_semaphore` or `semaphore`; with PREEMPT_RT also `spinlock` or `rwlock`; `rt_mutex` for a futex.
     pub kind: &'static str,
     /// What it protects, as far as its address tells.
     pub name: String,
@@ -48,6 +57,9 @@ pub struct Held {
     pub owner: Option<(String, u32)>,
     /// Whether the owner is only the last reader that took an rw_semaphore: others may hold it too.
     pub owner_is_hint: bool,
+    /// Readers that hold it, where the kernel has their number only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readers: Option<u64>,
     /// Who waits, in the order of the queue.
     pub waiters: Vec<Wait>,
 }
@@ -68,6 +80,25 @@ pub struct Locks {
     pub cycles: Vec<Vec<u32>>,
     /// Tasks in a lock's slow path whose lock was not found.
     pub unknown: Vec<u32>,
+    /// Kinds of locks whose waiters were looked for in every task that is blocked.
+    pub kinds: Vec<&'static str>,
+    /// What could not be found out, one sentence each.
+    #[serde(skip)]
+    pub missing: Vec<String>,
+}
+
+impl Locks {
+    /// Returns a sentence if no task waits for a lock, as far as it could be found out.
+    pub fn none(&self) -> Option<String> {
+        if !self.held.is_empty() || !self.unknown.is_empty() {
+            return None;
+        }
+        Some(match self.kinds.split_last() {
+            None => "not known".into(),
+            Some((only, [])) => format!("no task waits for a {only}"),
+            Some((last, others)) => format!("no task waits for a {} or {last}", others.join(", ")),
+        })
+    }
 }
 
 struct Lock {
@@ -96,15 +127,32 @@ const LOCKS: [Lock; 3] = [
 ];
 
 /// Finds the locks that tasks with these stacks wait for.
-pub fn locks(machine: &Machine<'_>, tasks: &Tasks, stacks: &[(&Task, StackTrace)]) -> Locks {
+pub fn locks(
+    machine: &Machine<'_>,
+    unwinder: &Unwinder<'_>,
+    tasks: &Tasks,
+    stacks: &[(&Task, StackTrace)],
+) -> Locks {
     let mut result = Locks::default();
+    if tasks.all.is_empty() {
+        result.missing.push("no task could be read".into());
+        return result;
+    }
     let names = Names::new(machine, tasks);
+    realtime::locks(machine, unwinder, tasks, &names, stacks, &mut result);
+    let realtime = realtime::is_realtime(machine);
+    for lock in LOCKS.iter().filter(|lock| !realtime || lock.record == "semaphore") {
+        match machine.space().offset_of(lock.waiter, "task") {
+            Ok(_) => result.kinds.push(lock.record),
+            Err(why) => result.missing.push(format!("who waits for a {}: {why}", lock.record)),
+        }
+    }
     // By lock, or by the first waiter where the lock is unknown.
     let mut known: HashSet<u64> = HashSet::new();
     for (task, stack) in stacks {
         // The lock is among the innermost frames: schedule and its callers come first.
         let inner = stack.frames.get(..stack.frames.len().min(8)).unwrap_or_default();
-        let Some(lock) = LOCKS.iter().find(|lock| {
+        let Some(lock) = LOCKS.iter().filter(|lock| !realtime || lock.record == "semaphore").find(|lock| {
             inner.iter().any(|frame| match lock.record {
                 "semaphore" => lock.functions.contains(&frame.function.as_str()),
                 _ => lock.functions.iter().any(|function| frame.function.starts_with(function)),
@@ -122,6 +170,8 @@ pub fn locks(machine: &Machine<'_>, tasks: &Tasks, stacks: &[(&Task, StackTrace)
             _ => result.unknown.push(task.pid),
         }
     }
+    result.unknown.sort_unstable();
+    result.unknown.dedup();
     result.held.sort_by(|a, b| b.longest().total_cmp(&a.longest()));
     result.cycles = cycles(&result.held);
     result
@@ -244,17 +294,14 @@ fn describe(machine: &Machine<'_>, tasks: &Tasks, names: &Names, lock: &Lock, ri
             _ => false,
         };
     }
-    let waiters = ring.waiters.iter().filter_map(|address| tasks.at(*address)).map(|task| Wait {
-        pid: task.pid,
-        comm: task.comm.clone(),
-        seconds: task.seconds_since_run,
-    });
+    let waiters = ring.waiters.iter().filter_map(|address| tasks.at(*address)).map(Wait::of);
     Held {
         lock: ring.lock.map(Hex),
         kind: lock.record,
         name: object.map_or_else(|| "unknown lock".into(), |object| names.of(machine, &object, lock.record)),
         owner,
         owner_is_hint,
+        readers: None,
         waiters: waiters.collect(),
     }
 }
@@ -395,4 +442,21 @@ fn slab_cache(machine: &Machine<'_>, address: u64) -> Result<String, Fault> {
     let pages = head.wrapping_sub(machine.u64("vmemmap_base")?) / page_size.max(1);
     let start = machine.u64("page_offset_base")?.wrapping_add(pages << shift);
     Ok(format!("{}+{:#x}", cache.get("name")?.text()?, address.wrapping_sub(start) % size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_locks_that_were_looked_for_are_denied() {
+        let none = |kinds: &[&'static str]| Locks { kinds: kinds.to_vec(), ..Locks::default() }.none();
+        assert_eq!(
+            none(&["mutex", "rw_semaphore", "semaphore"]).as_deref(),
+            Some("no task waits for a mutex, rw_semaphore or semaphore")
+        );
+        assert_eq!(none(&["semaphore"]).as_deref(), Some("no task waits for a semaphore"));
+        assert_eq!(none(&[]).as_deref(), Some("not known"));
+        assert_eq!(Locks { unknown: vec![7], ..Locks::default() }.none(), None);
+    }
 }

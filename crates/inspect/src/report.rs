@@ -118,7 +118,10 @@ impl Report {
             .take(MOST_BLOCKED)
             .filter_map(|task| Some((task, task_stack(machine, &unwinder, task).ok()?)))
             .collect();
-        let locks = locks(machine, &tasks, &blocked);
+        let locks = locks(machine, &unwinder, &tasks, &blocked);
+        for why in &locks.missing {
+            note("locks", why.clone());
+        }
         let blamed = match (death.kind, &death.task) {
             (Some(Kind::HungTask), Some((_, pid))) => blocked.iter().find(|(task, _)| task.pid == *pid),
             _ => None,

@@ -68,9 +68,11 @@ impl StackTrace {
 
     /// Returns the first `most` functions as one line, those that schedule left out: `f < g < h`.
     pub fn innermost(&self, most: usize) -> String {
-        let schedules = |name: &str| {
-            name == "__schedule" || name.starts_with("schedule") || name.starts_with("io_schedule")
-        };
+        // Four functions of the real-time mutex are between the scheduler and what takes a mutex of PREEMPT_RT.
+        const SCHEDULE: [&str; 6] =
+            ["schedule", "io_schedule", "rt_mutex_s", "__rt_mutex_s", "rtlock_s", "__rtlock_s"];
+        let schedules =
+            |name: &str| name == "__schedule" || SCHEDULE.iter().any(|start| name.starts_with(start));
         let from = self.frames.iter().position(|frame| !schedules(&frame.function)).unwrap_or(0);
         chain(self.frames.get(from..).unwrap_or_default(), most)
     }

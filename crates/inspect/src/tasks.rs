@@ -13,6 +13,9 @@ use crate::{Hex, Machine, registers};
 const KERNEL_THREAD: u64 = 0x0020_0000;
 /// `TASK_UNINTERRUPTIBLE | TASK_NOLOAD` (80ed87c8a9ca, 4.2): idle, not blocked.
 const IDLE: u64 = 0x402;
+/// `TASK_RTLOCK_WAIT` (5f220be21418, 5.15): waits for a spinlock or rwlock of PREEMPT_RT, in the same state as for a mutex. The
+/// same bit was `TASK_STATE_MAX` before.
+const WAITS_FOR_RTLOCK: u64 = 0x1000;
 /// The states that are reported (`TASK_REPORT`).
 const REPORTED: u64 = 0x7f;
 /// Letters of states, by the highest bit of the state.
@@ -182,6 +185,9 @@ fn letter(state: u64, exit_state: u64) -> char {
     if state & 0xffff == IDLE {
         return 'I';
     }
+    if state & WAITS_FOR_RTLOCK != 0 {
+        return 'D';
+    }
     let reported = (state | exit_state) & REPORTED;
     let index = (u64::BITS - reported.leading_zeros()) as usize;
     LETTERS.get(index).copied().unwrap_or('?')
@@ -208,9 +214,20 @@ mod tests {
 
     #[test]
     fn states_have_letters() {
-        let states =
-            [(0, 0), (1, 0), (2, 0), (0x102, 0), (0x402, 0), (4, 0), (8, 0), (0, 0x20), (0, 0x10), (0x40, 0)];
+        let states = [
+            (0, 0),
+            (1, 0),
+            (2, 0),
+            (0x102, 0),
+            (0x402, 0),
+            (4, 0),
+            (8, 0),
+            (0, 0x20),
+            (0, 0x10),
+            (0x40, 0),
+            (0x1000, 0),
+        ];
         let letters: String = states.into_iter().map(|(state, exit)| letter(state, exit)).collect();
-        assert_eq!(letters, "RSDDITtZXP");
+        assert_eq!(letters, "RSDDITtZXPD");
     }
 }

@@ -232,8 +232,9 @@ fn lock_queues(facts: &Facts<'_>) -> Option<Finding> {
         facts.locks.held.iter().find(|held| {
             held.longest() >= LONG_WAIT && !held.waiters.iter().all(|wait| in_cycle(wait.pid))
         })?;
-    let owner =
-        held.owner.as_ref().map_or_else(|| "an unknown task".into(), |(name, pid)| format!("{name}/{pid}"));
+    let unknown =
+        || held.readers.map_or_else(|| "an unknown task".into(), |readers| counted(readers, "reader"));
+    let owner = held.owner.as_ref().map_or_else(unknown, |(name, pid)| format!("{name}/{pid}"));
     let evidence = held
         .waiters
         .iter()

@@ -10,16 +10,20 @@
 #include <linux/rwsem.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
+#include <linux/smp.h>
+#include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
+#include <linux/workqueue.h>
 
 static char *scene = "";
 module_param(scene, charp, 0444);
-MODULE_PARM_DESC(scene, "null, bug, use-after-free, stack-overflow, deadlock, rwsem, lockup or vmalloc");
+MODULE_PARM_DESC(scene, "null, null-call, bug, use-after-free, stack-overflow, deadlock, rwsem, rtlock, lockup, irqs-off, work or vmalloc");
 
 static DEFINE_MUTEX(scene_first);
 static DEFINE_MUTEX(scene_second);
 static DECLARE_RWSEM(scene_table);
+static DEFINE_SPINLOCK(scene_counter);
 
 struct scene_request {
 	long unused;
@@ -29,6 +33,14 @@ struct scene_request {
 static noinline void scene_null_dereference(struct scene_request *request)
 {
 	WRITE_ONCE(request->count, 1);
+}
+
+static int (*scene_operation)(int);
+
+static noinline int scene_call_null(int argument)
+{
+	/* Not a tail call. */
+	return READ_ONCE(scene_operation)(argument) + 1;
 }
 
 static noinline void scene_bug(void)
@@ -127,12 +139,91 @@ static noinline int scene_spin(void *unused)
 	return 0;
 }
 
+/* On PREEMPT_RT, whose spinlocks can be held by a task that sleeps. */
+static noinline int scene_counter_holder(void *unused)
+{
+	spin_lock(&scene_counter);
+	msleep(3600 * 1000);
+	spin_unlock(&scene_counter);
+	return 0;
+}
+
+static noinline int scene_first_then_counter(void *unused)
+{
+	msleep(200);
+	mutex_lock(&scene_first);
+	spin_lock(&scene_counter);
+	spin_unlock(&scene_counter);
+	mutex_unlock(&scene_first);
+	return 0;
+}
+
+static noinline int scene_takes_first(void *unused)
+{
+	msleep(500);
+	mutex_lock(&scene_first);
+	mutex_unlock(&scene_first);
+	return 0;
+}
+
+/* On CPU 1. The capture kernel has to start on CPU 0, which is the one that waits and notices. */
+static noinline int scene_spin_without_interrupts(void *unused)
+{
+	msleep(200);
+	local_irq_disable();
+	for (;;)
+		cpu_relax();
+	return 0;
+}
+
+static void scene_nothing(void *unused)
+{
+}
+
+static noinline int scene_call_other(void *unused)
+{
+	msleep(1000);
+	smp_call_function_single(1, scene_nothing, NULL, 1);
+	return 0;
+}
+
+static noinline int scene_holds_first(void *unused)
+{
+	mutex_lock(&scene_first);
+	msleep(3600 * 1000);
+	mutex_unlock(&scene_first);
+	return 0;
+}
+
+static noinline void scene_work_function(struct work_struct *work)
+{
+	mutex_lock(&scene_first);
+	mutex_unlock(&scene_first);
+}
+static DECLARE_WORK(scene_work, scene_work_function);
+static DECLARE_WORK(scene_later_work, scene_work_function);
+
+static noinline int scene_flush(void *unused)
+{
+	struct workqueue_struct *queue = alloc_workqueue("scene-queue", WQ_UNBOUND, 1);
+
+	msleep(200);
+	if (!queue)
+		return 0;
+	queue_work(queue, &scene_work);
+	queue_work(queue, &scene_later_work);
+	flush_work(&scene_work);
+	return 0;
+}
+
 static int __init scene_init(void)
 {
 	int i;
 
 	if (!strcmp(scene, "null")) {
 		scene_null_dereference(NULL);
+	} else if (!strcmp(scene, "null-call")) {
+		return scene_call_null(1);
 	} else if (!strcmp(scene, "bug")) {
 		scene_bug();
 	} else if (!strcmp(scene, "use-after-free")) {
@@ -148,6 +239,16 @@ static int __init scene_init(void)
 		kthread_run(scene_writer, NULL, "scene-writer");
 		for (i = 0; i < 3; i++)
 			kthread_run(scene_reader, NULL, "scene-reader/%d", i);
+	} else if (!strcmp(scene, "rtlock")) {
+		kthread_run(scene_counter_holder, NULL, "scene-holder");
+		kthread_run(scene_first_then_counter, NULL, "scene-counter");
+		kthread_run(scene_takes_first, NULL, "scene-first");
+	} else if (!strcmp(scene, "irqs-off")) {
+		kthread_run_on_cpu(scene_spin_without_interrupts, NULL, 1, "scene-spin/%u");
+		kthread_run_on_cpu(scene_call_other, NULL, 0, "scene-caller/%u");
+	} else if (!strcmp(scene, "work")) {
+		kthread_run(scene_holds_first, NULL, "scene-holder");
+		kthread_run(scene_flush, NULL, "scene-flush");
 	} else if (!strcmp(scene, "lockup")) {
 		kthread_run(scene_spin, NULL, "scene-spin");
 	} else {

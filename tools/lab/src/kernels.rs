@@ -31,6 +31,9 @@ pub struct Series {
     release: &'static str,
 }
 
+/// Kernels with PREEMPT_RT.
+const REALTIME: &str = "-rt-amd64";
+
 const fn amd64(
     name: &'static str,
     suite: &'static str,
@@ -54,6 +57,16 @@ const fn arm64(
     }
 }
 
+/// A kernel with PREEMPT_RT.
+const fn realtime(
+    name: &'static str,
+    suite: &'static str,
+    prefix: &'static str,
+    release: &'static str,
+) -> Series {
+    Series { flavour: REALTIME, ..amd64(name, suite, prefix, release) }
+}
+
 const fn riscv64(
     name: &'static str,
     suite: &'static str,
@@ -64,12 +77,14 @@ const fn riscv64(
 }
 
 /// The lab's kernels, oldest first.
-pub const SERIES: [Series; 11] = [
+pub const SERIES: [Series; 13] = [
     amd64("5.10", "bullseye", "5.10.0-", "5.10.0-32"),
     amd64("6.1", "bookworm", "6.1.0-", "6.1.0-50"),
     amd64("6.12", "trixie", "6.12.", "6.12.107+deb13"),
     amd64("6.18", "trixie-backports", "6.18.", "6.18.15+deb13"),
     amd64("7.2", "trixie-backports", "7.2.", "7.2.12+deb13"),
+    realtime("6.1-rt", "bookworm", "6.1.0-", "6.1.0-50"),
+    realtime("6.12-rt", "trixie", "6.12.", "6.12.107+deb13"),
     // Configured for addresses of 48 bits; the later ones for 52, of which a CPU without LPA2 uses 48, or 47 with pages of
     // 16 KiB.
     arm64("6.1-arm64", "bookworm", "6.1.0-", "6.1.0-50"),
@@ -106,9 +121,10 @@ pub struct Kernel {
     directory: PathBuf,
 }
 
-/// Returns the names of all series of an architecture.
+/// Returns the names of all series of an architecture but those with PREEMPT_RT, whose dumps have no other format.
 pub fn names(architecture: Architecture) -> impl Iterator<Item = &'static str> {
-    SERIES.iter().filter(move |series| series.architecture == architecture).map(|series| series.name)
+    let all = SERIES.iter().filter(move |series| series.architecture == architecture);
+    all.filter(|series| series.flavour != REALTIME).map(|series| series.name)
 }
 
 /// Returns the series with this name.

@@ -22,8 +22,8 @@ const PROGRAMS: [(&str, &str); 2] =
 const LIBRARIES: [&str; 4] = ["libc6", "libelf1t64", "zlib1g", "libzstd1"];
 const LIBRARY_SUITE: &str = "trixie";
 
-/// Builds a module for a kernel of the lab, unless the cache has it. Only for 6.12 and later: earlier suites have
-/// other header packages, and their kernels lack the trace events.
+/// Builds a module for a kernel of the lab, unless the cache has it. Only for 6.1 and later; [`VMALLOC_STRESS`] is of use
+/// on 6.12 and later, since earlier kernels lack the trace events.
 pub fn build(kernel: &Kernel, name: &str) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("module");
     let key = Key::default()
@@ -76,15 +76,24 @@ fn make(kernel: &Kernel, headers: &Path, work: &Path) -> Result<()> {
 
 /// Returns a directory with the kernel's headers, whose programs run on this machine.
 fn headers(kernel: &Kernel) -> Result<PathBuf> {
-    let version = kernel.release.strip_suffix("-cloud-amd64").context("the release ends in -cloud-amd64")?;
+    let release = &kernel.release;
+    let realtime = release.strip_suffix("-rt-amd64").map(|version| (version, "common-rt"));
+    let (version, common) = realtime
+        .or_else(|| Some((release.strip_suffix("-cloud-amd64")?, "common")))
+        .context("the release ends in -cloud-amd64 or -rt-amd64")?;
+    // Up to bookworm, one package for all releases of a series.
+    let tools = match version.split_once(".0-") {
+        Some((series, _)) => series,
+        None => version,
+    };
     let directory = cache::directory()?.join("headers").join(&kernel.release);
     cache::once(&directory, |draft| {
         let suite = kernels::series(&kernel.series)?.suite;
         let apt = Apt::new(&[suite], false)?;
         let packages = [
             format!("linux-headers-{}", kernel.release),
-            format!("linux-headers-{version}-common"),
-            format!("linux-kbuild-{version}"),
+            format!("linux-headers-{version}-{common}"),
+            format!("linux-kbuild-{tools}"),
         ];
         for package in &packages {
             take(&apt, package, draft)?;
@@ -104,9 +113,13 @@ fn headers(kernel: &Kernel) -> Result<PathBuf> {
         let text = text.replace("/usr/src/", &ours);
         fs::write(&makefile, text).with_context(|| makefile.display().to_string())?;
     }
-    let kbuild = directory.join("usr/lib").join(format!("linux-kbuild-{version}"));
+    let kbuild = directory.join("usr/lib").join(format!("linux-kbuild-{tools}"));
     for (program, real) in PROGRAMS {
         let path = kbuild.join(program);
+        // Packages up to bookworm have no wrapper, and run with any C library that is not older.
+        if !path.with_file_name(real).exists() {
+            continue;
+        }
         wrap(&directory, &path, &path.with_file_name(real))?;
     }
     Ok(directory)

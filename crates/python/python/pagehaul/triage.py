@@ -170,6 +170,8 @@ class Held:
     lock: Optional[int] = None
     owner: Optional[Tuple[str, int]] = None
     """Name and PID."""
+    readers: Optional[int] = None
+    """Readers that hold it, where the kernel has their number only."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,8 @@ class Locks:
     """PIDs of each deadlock."""
     unknown: List[int]
     """PIDs that wait for a lock whose address is unknown."""
+    kinds: List[str] = field(default_factory=list)
+    """Kinds of locks whose waiters were looked for."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ pub struct CrashArguments {
     /// Time limit of each capture in seconds.
     #[arg(long, default_value_t = 300)]
     time_limit: u64,
-    /// How to crash, instead of by SysRq c; implies one CPU, because the capture kernel has to start on the boot CPU.
+    /// How to crash, instead of by SysRq c; mostly implies one CPU, because the capture kernel has to start on the boot CPU.
     #[arg(long, value_parser = validate::triage::names())]
     scenario: Option<String>,
     /// On riscv64, let kexec(8) see all of /proc/iomem: the vmcore lacks the struct pages then.
@@ -54,7 +54,7 @@ impl From<CrashArguments> for Config {
         Config {
             kernel: from.kernel,
             memory_mib: from.memory,
-            cpus: if from.scenario.is_some() { 1 } else { from.cpus },
+            cpus: from.scenario.as_deref().map_or(from.cpus, validate::triage::cpus),
             scenario: from.scenario,
             cpu: from.cpu,
             accelerator: from.accel,

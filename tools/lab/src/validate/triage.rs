@@ -9,13 +9,17 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 /// What the first finding of each scenario has to say, or the deadlock's own.
-const SCENARIOS: [(&str, &str); 11] = [
+const SCENARIOS: [(&str, &str); 15] = [
     ("null", "NULL pointer dereference in scene_null_dereference"),
+    ("null-call", "called a NULL pointer from scene_call_null"),
     ("bug", "kernel BUG in scene_bug"),
     ("use-after-free", "kernel BUG in scene_use_after_free"),
     ("stack-overflow", "stack overflow in scene_overflow_stack"),
     ("deadlock", "deadlock: scene-"),
     ("rwsem", "rw_semaphore scene_table [crash_scenes], held by scene-writer/"),
+    ("rtlock", "spinlock scene_counter [crash_scenes], held by scene-holder/"),
+    ("irqs-off", "CPU 1 spins with interrupts off in scene_spin_without_interrupts"),
+    ("work", "scene_work_function"),
     ("lockup", "in scene_spin"),
     ("oom", "the machine ran out of memory"),
     ("vmalloc", "of vmalloc areas are freed but not purged"),
@@ -29,13 +33,19 @@ const ATTEMPTS: u32 = 4;
 const OTHER_MOMENT: i32 = 3;
 
 /// Kernels and their scenarios among `all`.
-const AMONG_ALL: [(&str, &[&str]); 4] = [
+const AMONG_ALL: [(&str, &[&str]); 5] = [
     // The longest first.
     ("6.12", &["null", "deadlock", "suspended", "vmalloc", "use-after-free"]),
+    ("6.12-rt", &["deadlock", "rtlock"]),
     ("5.10", &[]),
     ("6.1", &[]),
     ("7.2", &["deadlock", "oom"]),
 ];
+
+/// CPUs of a scenario. With one, the capture kernel starts on the boot CPU as it has to, whichever task panics.
+pub fn cpus(scenario: &str) -> u32 {
+    if scenario == "irqs-off" { 2 } else { 1 }
+}
 
 /// Names of the scenarios.
 pub fn names() -> [&'static str; SCENARIOS.len()] {
@@ -53,10 +63,9 @@ pub fn validate(kernel: &str, pagehaul: &Path, scenarios: &[String]) -> Result<(
         let Some((_, expected)) = SCENARIOS.iter().find(|(known, _)| known == name) else {
             bail!("scenario {name} is unknown: expected one of {}", names().join(", "));
         };
-        // The capture kernel has to start on the boot CPU, whichever task panics.
         let config = Config {
             kernel: kernel.into(),
-            cpus: 1,
+            cpus: cpus(name),
             fill: 20,
             scenario: Some(name.clone()),
             ..Config::default()

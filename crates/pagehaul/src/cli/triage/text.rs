@@ -190,9 +190,9 @@ fn tasks_section(report: &Report, out: &mut String, full: bool) {
 
 fn waits(report: &Report, out: &mut String, full: bool) {
     let locks = &report.locks;
-    if locks.held.is_empty() && locks.unknown.is_empty() {
+    if let Some(none) = locks.none() {
         if full {
-            put!(out, "\nWho waits for whom: no task waits for a mutex, rw_semaphore or semaphore");
+            put!(out, "\nWho waits for whom: {none}");
         }
         return;
     }
@@ -202,7 +202,10 @@ fn waits(report: &Report, out: &mut String, full: bool) {
         let owner = match &held.owner {
             Some((name, pid)) if held.owner_is_hint => format!("last held by {name}/{pid}"),
             Some((name, pid)) => format!("held by {name}/{pid}"),
-            None => "holder unknown".into(),
+            None => held.readers.map_or_else(
+                || "holder unknown".into(),
+                |readers| format!("held by {}", counted(readers, "reader")),
+            ),
         };
         let place = held.owner.as_ref().and_then(|(_, pid)| holder_place(report, *pid)).unwrap_or_default();
         put!(
