@@ -40,7 +40,8 @@ pub(crate) fn saved(machine: &Machine<'_>, status: &[u8]) -> Option<Saved> {
         exact: true,
     };
     let mode = machine.arch().mode(&word)?;
-    (registers.ip != 0).then_some(Saved { registers, mode, named })
+    // A call through a NULL pointer leaves 0 as the instruction pointer. A CPU that saved nothing has no stack pointer either.
+    (registers.ip != 0 || registers.sp != 0).then_some(Saved { registers, mode, named })
 }
 
 fn named(machine: &Machine<'_>, word: Word<'_>) -> Named {

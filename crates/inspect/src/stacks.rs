@@ -9,6 +9,9 @@ use crate::tasks::{sleeping_stack, stack_bounds};
 use crate::unwind::{Stack, Unwinder};
 use crate::{Hex, Machine, Task, registers};
 
+/// The kernel's addresses are above all of user mode's.
+const USER_END: u64 = 1 << 63;
+
 /// A frame with its name.
 #[derive(Debug, Clone, Serialize)]
 pub struct FrameName {
@@ -48,6 +51,8 @@ impl StackTrace {
         let frames = stack.frames.iter().enumerate().map(|(at, frame)| {
             let symbols = machine.symbols();
             let name = if frame.exact { symbols.name(frame.pc) } else { symbols.caller(frame.pc) };
+            // Up to 6.14, per-CPU variables of x86_64 have addresses from 0 on: a NULL pointer is none of them.
+            let name = name.filter(|_| frame.pc >= USER_END);
             FrameName {
                 pc: Hex(frame.pc),
                 sp: Hex(frame.sp),

@@ -103,6 +103,17 @@ fn place(cause: &[FrameName]) -> String {
     cause.first().map_or_else(|| "an unknown place".into(), |frame| frame.name.clone())
 }
 
+/// The caller if the CPU called a pointer to no function, and what the pointer was.
+fn wild_call(cause: &[FrameName]) -> Option<(String, &FrameName)> {
+    let [target, caller, ..] = cause else { return None };
+    // Without a name, the address stands for the function.
+    let is_code = |frame: &FrameName| !frame.function.starts_with("0x");
+    let pointer = || {
+        if target.pc.0 == 0 { "a NULL pointer".to_owned() } else { format!("the wild pointer {}", target.pc) }
+    };
+    (!is_code(target) && is_code(caller)).then(|| (pointer(), caller))
+}
+
 fn death(facts: &Facts<'_>) -> Option<Finding> {
     let death = facts.death;
     let kind = death.kind?;
@@ -120,7 +131,8 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
     let blamed = death.task.as_ref().map(|(name, pid)| format!("{name}/{pid}"));
     let panic = death.line.as_ref().map_or("", |line| line.text.as_str());
     let message = panic.split_once("not syncing: ").map_or(panic, |(_, message)| message);
-    let frame = facts.cause.first();
+    let wild = wild_call(facts.cause);
+    let frame = wild.as_ref().map(|(_, caller)| *caller).or_else(|| facts.cause.first());
     let source = frame.map_or_else(|| "crash: bt".into(), |frame| format!("crash: dis -rl {:x}", frame.pc.0));
     let seconds = death.stuck_seconds.map_or_else(String::new, |seconds| format!(" for {seconds} s"));
     let (text, next) = match kind {
@@ -128,6 +140,10 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             format!("{task} crashed the machine on purpose (SysRq c): the log may show why"),
             "pagehaul dmesg DUMP --level 4".to_owned(),
         ),
+        Kind::NullDeref | Kind::PageFault | Kind::Gpf if wild.is_some() => {
+            let text = wild.map(|(pointer, caller)| format!("{task} called {pointer} from {}", caller.name));
+            (text.unwrap_or_default(), source)
+        }
         Kind::NullDeref
         | Kind::PageFault
         | Kind::Gpf
@@ -546,6 +562,28 @@ mod tests {
         ];
         assert!(fine.into_iter().all(|queue| stuck_queue(&device(true, queue)).is_none()));
         assert!(stuck_queue(&device(false, queue)).is_none());
+    }
+
+    #[test]
+    fn a_call_of_a_pointer_to_no_function_blames_the_caller() {
+        let frame = |pc: u64, function: &str| FrameName {
+            pc: Hex(pc),
+            sp: Hex(0),
+            function: function.into(),
+            name: function.into(),
+            module: None,
+            guess: false,
+            interrupted: false,
+        };
+        let caller = frame(0xffff_ffff_8100_0010, "run_operation");
+        let pointer = |pc: u64, function: &str| {
+            let cause = [frame(pc, function), caller.clone()];
+            wild_call(&cause).map(|(pointer, caller)| format!("{pointer} from {}", caller.function))
+        };
+        assert_eq!(pointer(0, "0x0").as_deref(), Some("a NULL pointer from run_operation"));
+        assert_eq!(pointer(0x5a, "0x5a").as_deref(), Some("the wild pointer 0x5a from run_operation"));
+        assert_eq!(pointer(0xffff_ffff_8100_0020, "read_page"), None);
+        assert!(wild_call(&[frame(0, "0x0")]).is_none());
     }
 
     #[test]
