@@ -42,6 +42,8 @@ pub struct Machine<'a> {
     /// Offsets of the possible CPUs.
     possible: OnceCell<Vec<u64>>,
     warnings: Vec<String>,
+    modules_known: bool,
+    runs: bool,
 }
 
 impl<'a> Machine<'a> {
@@ -110,6 +112,8 @@ impl<'a> Machine<'a> {
             module_tables: Vec::new(),
             cpu_count: 1,
             warnings,
+            modules_known: false,
+            runs: false,
         };
         machine.cpu_count = machine.read_cpu_count();
         machine.add_modules();
@@ -129,6 +133,7 @@ impl<'a> Machine<'a> {
                 return;
             }
         };
+        self.modules_known = true;
         self.warnings.extend(loaded.broken);
         for loaded in loaded.modules {
             let arch = loaded.unwind;
@@ -141,6 +146,20 @@ impl<'a> Machine<'a> {
             self.module_tables.extend(table);
             self.modules.push(loaded.module);
         }
+    }
+
+    /// Says that the kernel runs while its memory is read.
+    pub fn running(self) -> Self {
+        Self { runs: true, ..self }
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.runs
+    }
+
+    /// Whether the list of modules could be read.
+    pub(crate) fn modules_known(&self) -> bool {
+        self.modules_known
     }
 
     /// Returns what VMCOREINFO and the page tables say.

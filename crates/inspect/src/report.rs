@@ -82,6 +82,12 @@ pub struct Report {
     pub net: Net,
     /// Modules.
     pub modules: Vec<Module>,
+    /// Whether the list of modules could be read.
+    #[serde(skip)]
+    pub modules_known: bool,
+    /// Whether the kernel ran while its memory was read: nothing crashed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
     /// The end of the log.
     pub log: Vec<LastLine>,
     /// What is missing, one sentence each.
@@ -165,6 +171,7 @@ impl Report {
             note("network", why.clone());
         }
         let verdict = findings(&Facts {
+            running: machine.runs(),
             death: &death,
             system: &system,
             cause: &cause,
@@ -184,6 +191,8 @@ impl Report {
         Self {
             states: tasks.by_state(),
             modules: machine.modules().to_vec(),
+            modules_known: machine.modules_known(),
+            running: machine.runs(),
             log: log.collect(),
             system,
             death,

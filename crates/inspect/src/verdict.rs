@@ -46,6 +46,8 @@ pub struct Finding {
 
 /// What the verdict is made of.
 pub struct Facts<'a> {
+    /// Whether the kernel ran while its memory was read.
+    pub running: bool,
     /// How the machine died.
     pub death: &'a Death,
     /// The machine.
@@ -411,7 +413,7 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
     if facts.death.oom_kills > 0 && facts.death.kind != Some(Kind::OomPanic) {
         found.push(finding(
             50,
-            format!("{} before the crash", counted(facts.death.oom_kills as u64, "OOM kill")),
+            format!("{} {}", counted(facts.death.oom_kills as u64, "OOM kill"), since(facts)),
             vec!["\"Killed process\" in the log".into()],
             "pagehaul dmesg DUMP --level 4",
         ));
@@ -489,6 +491,11 @@ fn full_backlog(net: &Net) -> Option<Finding> {
     ))
 }
 
+/// Which part of the log events are from.
+fn since(facts: &Facts<'_>) -> &'static str {
+    if facts.running { "in the log" } else { "before the crash" }
+}
+
 fn silent_cpus(facts: &Facts<'_>) -> Option<Finding> {
     facts.died?;
     let silent: Vec<String> = facts
@@ -515,7 +522,7 @@ fn earlier(facts: &Facts<'_>) -> Option<Finding> {
     };
     Some(finding(
         40,
-        format!("the log has {count} from before the crash"),
+        format!("the log has {count}{}", if facts.running { "" } else { " from before the crash" }),
         vec![format!("[{:.6}] {}", first.seconds, first.text)],
         "pagehaul dmesg DUMP --level 4",
     ))

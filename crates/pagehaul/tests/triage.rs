@@ -217,6 +217,28 @@ fn dumps_with_pages_of_other_sizes_are_compared_in_bytes() {
     assert!(said.contains(&bytes(10_000 << 14)), "{said}");
 }
 
+#[test]
+fn a_kernel_without_types_has_nothing_that_is_zero() {
+    let setup = setup(&inside());
+    let mut bytes = fs::read(setup.path("vmcore")).unwrap();
+    // Magic number, version and flags of BTF.
+    let types = bytes.windows(4).position(|window| window == [0x9f, 0xeb, 1, 0]).unwrap();
+    bytes[types..types + 4].fill(0);
+    fs::write(setup.path("vmcore"), bytes).unwrap();
+    let said = setup.succeeds(&["triage", "vmcore"]);
+    for expected in ["Tasks: not known", "Memory: not known", "Modules: not known"] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    for wrong in ["0 B", " 0 ", "none taints"] {
+        assert!(!said.contains(wrong), "{wrong}: {said}");
+    }
+    let waits = setup.succeeds(&["triage", "--section", "waits", "vmcore"]);
+    assert!(waits.contains("Who waits for whom: not known"), "{waits}");
+    setup.succeeds(&["triage", "--html", "report.html", "vmcore"]);
+    let page = fs::read_to_string(setup.path("report.html")).unwrap();
+    assert!(!page.contains("free of") && !page.contains(">0<"), "{page}");
+}
+
 /// Runs `triage` with at most so many KiB of memory and a minute of CPU. It has to end by itself, with a report or an error.
 fn limited(setup: &Setup, kib: u64, options: &str) -> Option<String> {
     let script = format!("ulimit -d {kib}; ulimit -t 60; exec {BINARY} triage {options}");

@@ -199,14 +199,19 @@ fn explain<T>(
     let memory = source.memory();
     let kernel = AddressSpace::discover(memory).with_context(|| name.clone())?;
     let virtual_memory = VirtualMemory::new(&kernel, memory);
-    let machine = Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(|| name.clone())?;
+    let mut machine =
+        Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(|| name.clone())?;
+    let live = dumps.iter().any(|dump| dump == Path::new(LIVE));
+    if live {
+        machine = machine.running();
+    }
     let log = KernelLog::read(memory);
     let mut report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
     report.missing.extend(source.warnings());
     if let Err(why) = &log {
         report.missing.push(format!("the log: {why}"));
     }
-    if dumps.iter().any(|dump| dump == Path::new(LIVE)) {
+    if live {
         report
             .missing
             .push("the kernel ran on while its memory was read: facts can contradict each other".into());

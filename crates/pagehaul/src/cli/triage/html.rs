@@ -30,8 +30,8 @@ const SECTIONS: [(Section, &str); 10] = [
 /// Builds the page of the dump `name`.
 pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     let system = &report.system;
-    let cpus = counted(system.cpus as u64, "CPU");
-    let mut about = vec![name.to_owned(), format!("kernel {}", system.release), cpus];
+    let mut about = vec![name.to_owned(), format!("kernel {}", system.release)];
+    about.extend((system.cpus > 0).then(|| counted(system.cpus as u64, "CPU")));
     about.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
     about.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     about.extend(system.taints.iter().map(|taint| format!("taint {}: {}", taint.letter, taint.meaning)));
@@ -43,18 +43,32 @@ pub(super) fn report(report: &Report, timers: &Timers, name: &str) -> String {
     };
     let bad_if = |bad: bool| if bad { Tone::Bad } else { Tone::Plain };
     let blocked = in_state('D');
-    let mut figures = vec![
-        (bad_if(report.death.kind.is_some()), report.death.describe().to_owned(), "kind of crash".into()),
-        (Tone::Plain, count(report.tasks.all.len() as u64), "tasks".into()),
-        (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
-        (
-            bad_if(!report.locks.cycles.is_empty()),
-            count(report.locks.cycles.len() as u64),
-            "deadlocks".into(),
-        ),
-        (Tone::Plain, size(free), format!("free of {}", size(managed))),
-        (Tone::Plain, count(report.requests.len() as u64), "block requests in flight".into()),
-    ];
+    let mut figures = match report.running {
+        true => vec![(Tone::Plain, "running".to_owned(), "machine".into())],
+        false => {
+            vec![(
+                bad_if(report.death.kind.is_some()),
+                report.death.describe().to_owned(),
+                "kind of crash".into(),
+            )]
+        }
+    };
+    // What is not known is left out.
+    if !report.tasks.all.is_empty() {
+        figures.extend([
+            (Tone::Plain, count(report.tasks.all.len() as u64), "tasks".into()),
+            (bad_if(blocked > 0), count(blocked), "blocked (D)".into()),
+            (
+                bad_if(!report.locks.cycles.is_empty()),
+                count(report.locks.cycles.len() as u64),
+                "deadlocks".into(),
+            ),
+        ]);
+    }
+    if !report.memory.zones.is_empty() {
+        figures.push((Tone::Plain, size(free), format!("free of {}", size(managed))));
+        figures.push((Tone::Plain, count(report.requests.len() as u64), "block requests in flight".into()));
+    }
     figures.extend(system.uptime.map(|uptime| (Tone::Plain, seconds(uptime), "uptime".into())));
     let title = report.verdict.first().map_or("Nothing suspicious found", |finding| &finding.text);
     let figures = figures.into_iter().map(|(tone, value, name)| (tone, printable(&value), name));

@@ -76,7 +76,7 @@ fn header(report: &Report, name: &str, out: &mut String) {
     let system = &report.system;
     let mut facts = vec![system.release.clone()];
     facts.extend(system.hostname.iter().filter(|host| *host != "(none)").map(|host| format!("host {host}")));
-    facts.push(counted(system.cpus as u64, "CPU"));
+    facts.extend((system.cpus > 0).then(|| counted(system.cpus as u64, "CPU")));
     facts.extend(system.uptime.map(|uptime| format!("up {}", seconds(uptime))));
     facts.extend(system.crash_time.map(|time| format!("crashed {}", utc(time))));
     facts.extend(system.load.map(|[one, five, fifteen]| format!("load {one:.2} {five:.2} {fifteen:.2}")));
@@ -88,8 +88,12 @@ fn header(report: &Report, name: &str, out: &mut String) {
 
 fn what(report: &Report, out: &mut String, full: bool) {
     let death = &report.death;
-    put!(out, "\nWhat happened: {}", death.describe());
-    if death.kind.is_none() {
+    if report.running {
+        put!(out, "\nThe machine runs: this is the moment at which its memory was read");
+    } else {
+        put!(out, "\nWhat happened: {}", death.describe());
+    }
+    if death.kind.is_none() && !report.running {
         put!(out, "  the log has no panic: the memory of a running machine, or of one that stopped silently");
     }
     for line in [&death.cause, &death.line].into_iter().flatten() {
@@ -142,7 +146,7 @@ fn cpus(report: &Report, out: &mut String, full: bool) {
             facts.push("crashed".to_owned());
         }
         if !cpu.saved_registers {
-            facts.push("no registers: it did not answer".into());
+            facts.push(without_registers(report).to_owned());
         }
         if cpu.user_mode {
             facts.push("user mode".into());
@@ -167,9 +171,22 @@ fn cpus(report: &Report, out: &mut String, full: bool) {
     }
 }
 
+/// Why a CPU has no registers.
+fn without_registers(report: &Report) -> &'static str {
+    match (report.running, report.cpus.iter().any(|cpu| cpu.saved_registers)) {
+        (true, _) => "running",
+        (false, true) => "no registers: it did not answer",
+        (false, false) => "no registers in the dump",
+    }
+}
+
 fn tasks_section(report: &Report, out: &mut String, full: bool) {
     let states: Vec<String> =
         report.states.iter().map(|(letter, number)| format!("{} {letter}", count(*number as u64))).collect();
+    if report.tasks.all.is_empty() {
+        put!(out, "\nTasks: not known");
+        return;
+    }
     put!(out, "\nTasks: {} ({})", count(report.tasks.all.len() as u64), states.join(", "));
     let shown = if full { report.blocked.len() } else { FEW };
     for group in report.blocked.iter().take(shown) {
@@ -268,7 +285,8 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         facts.push(format!("{} free", size(free)));
         facts.push(format!("{} on per-CPU lists", size(per_cpu)));
     }
-    let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).sum::<PageCount>();
+    // None of them is known without types.
+    let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).reduce(|a, b| a + b);
     for (name, counters) in [
         ("anonymous", &["nr_inactive_anon", "nr_active_anon"][..]),
         ("file", &["nr_inactive_file", "nr_active_file"]),
@@ -277,10 +295,14 @@ fn memory(report: &Report, out: &mut String, full: bool) {
         ("dirty", &["nr_dirty"]),
         ("writeback", &["nr_writeback"]),
     ] {
-        facts.push(format!("{} {name}", size(sum(counters))));
+        facts.extend(sum(counters).map(|pages| format!("{} {name}", size(pages))));
     }
     if let Some(unaccounted) = memory.unaccounted.filter(|pages| *pages > 0) {
         facts.push(format!("{} unaccounted", size(PageCount::new(unaccounted as u64))));
+    }
+    if facts.is_empty() {
+        put!(out, "\nMemory: not known");
+        return;
     }
     put!(out, "\nMemory: {}", facts.join(", "));
     let mut table = Table::new(["zone (pages)", "managed", "free", "per-CPU lists", "min", "low", "high"]);
@@ -464,6 +486,10 @@ fn timers(timers: &Timers, out: &mut String) {
 
 fn modules(report: &Report, out: &mut String, full: bool) {
     let modules = &report.modules;
+    if !report.modules_known {
+        put!(out, "\nModules: not known");
+        return;
+    }
     if full {
         let mut table = Table::new(["module", "base", "size", "taints"]).left([0, 1, 3]);
         for module in modules {
