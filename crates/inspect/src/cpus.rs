@@ -5,9 +5,12 @@ use pagehaul_elfcore::notes::{self, NT_PRSTATUS};
 use serde::Serialize;
 
 use crate::crash_notes::{saved_status, until_crash};
-use crate::tasks::task_at;
+use crate::tasks::{scheduler_clock, task_at};
 use crate::unwind::Unwinder;
 use crate::{Hex, Machine, StackTrace, Task, registers};
+
+/// Pending calls that are shown of a CPU.
+const MOST_CALLS: usize = 16;
 
 /// A CPU.
 #[derive(Debug, Clone, Serialize)]
@@ -28,6 +31,12 @@ pub struct Cpu {
     pub interrupts_on: Option<bool>,
     /// Whether it runs its idle task.
     pub idle: bool,
+    /// Seconds since its last tick, by the clock of its run queue. None of idle CPUs, whose ticks stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds_without_tick: Option<f64>,
+    /// Functions that other CPUs asked it to call, by IPI, which it has not called yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending_calls: Vec<String>,
     /// Whether it is the CPU that crashed.
     pub crashed: bool,
     /// The registers that it saved, in the order in which oopses print them.
@@ -51,6 +60,7 @@ pub(crate) fn crashed_cpu(machine: &Machine<'_>) -> Option<u64> {
 pub fn cpus(machine: &Machine<'_>, unwinder: &Unwinder<'_>) -> Result<Vec<Cpu>, Fault> {
     let online = until_crash(machine)?;
     let crashed = crashed_cpu(machine);
+    let latest = scheduler_clock(machine).ok();
     let in_file: Vec<&[u8]> = notes::iter(machine.notes())
         .filter(|note| note.name == b"CORE" && note.kind == NT_PRSTATUS)
         .map(|note| note.desc)
@@ -64,7 +74,7 @@ pub fn cpus(machine: &Machine<'_>, unwinder: &Unwinder<'_>) -> Result<Vec<Cpu>, 
                 let usable = in_file.len() == online.len();
                 in_file.get(at).filter(|_| usable).map(|status| status.to_vec())
             });
-            read(machine, unwinder, *number, status.as_deref(), crashed == Some(*number))
+            read(machine, unwinder, *number, status.as_deref(), crashed == Some(*number), latest)
         })
         .collect())
 }
@@ -75,11 +85,14 @@ fn read(
     number: u64,
     status: Option<&[u8]>,
     crashed: bool,
+    latest: Option<u64>,
 ) -> Cpu {
     let queue = machine.per_cpu("runqueues", number).and_then(|queue| machine.space().object(queue, "rq"));
     let current = queue.as_ref().ok().and_then(|queue| queue.get("curr").ok()?.pointer().ok());
     let idle = queue.as_ref().ok().and_then(|queue| queue.get("idle").ok()?.pointer().ok());
-    let runnable = queue.ok().and_then(|queue| queue.number("nr_running").ok());
+    let runnable = queue.as_ref().ok().and_then(|queue| queue.number("nr_running").ok());
+    let clock = queue.ok().and_then(|queue| queue.number("clock").ok()).filter(|clock| *clock > 0);
+    let idles = current.is_some() && current == idle;
     let saved = status.and_then(|status| registers::saved(machine, status));
     let stack = saved.as_ref().filter(|saved| !saved.mode.user).map(|saved| {
         let stack = unwinder.unwind(saved.registers);
@@ -92,11 +105,33 @@ fn read(
         saved_registers: saved.is_some(),
         user_mode: saved.as_ref().is_some_and(|saved| saved.mode.user),
         interrupts_on: saved.as_ref().and_then(|saved| saved.mode.interrupts_on),
-        idle: current.is_some() && current == idle,
+        idle: idles,
+        seconds_without_tick: clock
+            .zip(latest)
+            .filter(|_| !idles)
+            .map(|(clock, latest)| latest.saturating_sub(clock) as f64 / 1e9),
+        pending_calls: pending_calls(machine, number).unwrap_or_default(),
         crashed,
         registers: saved.map_or_else(Vec::new, |saved| saved.named),
         stack,
     }
+}
+
+/// Functions in the CPU's queue of calls (`call_single_queue`, kernel/smp.c).
+fn pending_calls(machine: &Machine<'_>, cpu: u64) -> Result<Vec<String>, Fault> {
+    let space = machine.space();
+    // 4b44a21dd640 (5.8) put the list into a node that other kinds of work share.
+    let of_list = space
+        .offset_of("__call_single_data", "node.llist")
+        .or_else(|_| space.offset_of("__call_single_data", "llist"))?;
+    let mut found = Vec::new();
+    let mut node = machine.memory().u64(machine.per_cpu("call_single_queue", cpu)?)?;
+    while node != 0 && found.len() < MOST_CALLS {
+        let call = space.object(node.wrapping_sub(of_list), "__call_single_data")?;
+        found.push(crate::workers::name(machine, call.get("func")?.pointer()?));
+        node = machine.memory().u64(node)?;
+    }
+    Ok(found)
 }
 
 impl Cpu {

@@ -30,6 +30,7 @@ pub mod unwind;
 mod verdict;
 mod vmalloc;
 mod vmas;
+mod workers;
 
 pub use block::{Request, Suspended, requests, suspended};
 pub use cause::cause;
@@ -53,3 +54,4 @@ pub use timers::{Timer, Timers};
 pub use verdict::{Evidence, Facts, Finding, findings};
 pub use vmalloc::{Vmalloc, VmallocCaller, vmalloc};
 pub use vmas::Vma;
+pub use workers::Worker;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::paths::path;
 use crate::stacks::stack_words;
 use crate::unwind::Unwinder;
+use crate::workers::Worker;
 use crate::{Hex, Machine, StackTrace, Task, Tasks};
 
 /// Waiters of one lock.
@@ -37,7 +38,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    fn of(task: &Task) -> Self {
+    pub(crate) fn of(task: &Task) -> Self {
         Self { pid: task.pid, comm: task.comm.clone(), seconds: task.seconds_since_run }
     }
 }
@@ -49,6 +50,7 @@ pub struct Held {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Hex>,
     /// `mutex`, `rw_semaphore` or `semaphore`; with PREEMPT_RT also `spinlock` or `rwlock`; `rt_mutex` for a futex.
+    /// `work` for a work that a worker runs, which tasks flush.
     pub kind: &'static str,
     /// What it protects, as far as its address tells.
     pub name: String,
@@ -57,6 +59,9 @@ pub struct Held {
     pub owner: Option<(String, u32)>,
     /// Whether the owner is only the last reader that took an rw_semaphore: others may hold it too.
     pub owner_is_hint: bool,
+    /// Where the owner is, asleep or on a CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_stack: Option<StackTrace>,
     /// Readers that hold it, where the kernel has their number only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<u64>,
@@ -65,6 +70,15 @@ pub struct Held {
 }
 
 impl Held {
+    /// Returns how the owner holds it: a worker runs its work.
+    pub fn held_by(&self) -> &'static str {
+        match (self.kind, self.owner_is_hint) {
+            ("work", _) => "run by",
+            (_, true) => "last held by",
+            (_, false) => "held by",
+        }
+    }
+
     /// Returns the seconds of the longest wait.
     pub fn longest(&self) -> f64 {
         self.waiters.iter().filter_map(|wait| wait.seconds).fold(0.0, f64::max)
@@ -132,8 +146,9 @@ pub fn locks(
     unwinder: &Unwinder<'_>,
     tasks: &Tasks,
     stacks: &[(&Task, StackTrace)],
+    workers: &[Worker],
 ) -> Locks {
-    let mut result = Locks::default();
+    let mut result = Locks { held: workers.iter().filter_map(Worker::held).collect(), ..Locks::default() };
     if tasks.all.is_empty() {
         result.missing.push("no task could be read".into());
         return result;
@@ -301,6 +316,7 @@ fn describe(machine: &Machine<'_>, tasks: &Tasks, names: &Names, lock: &Lock, ri
         name: object.map_or_else(|| "unknown lock".into(), |object| names.of(machine, &object, lock.record)),
         owner,
         owner_is_hint,
+        owner_stack: None,
         readers: None,
         waiters: waiters.collect(),
     }

@@ -19,10 +19,13 @@ use crate::timers::{Timers, timers};
 use crate::unwind::Unwinder;
 use crate::verdict::{Facts, Finding, findings};
 use crate::vmalloc::{Vmalloc, vmalloc};
+use crate::workers::{Worker, workers};
 use crate::{Machine, Module, Task, Tasks, tasks};
 
 /// Blocked tasks whose stacks are unwound for the report.
 const MOST_BLOCKED: usize = 10_000;
+/// Locks whose holders are unwound.
+const MOST_HOLDERS: usize = 100;
 /// Lines of the log that are kept.
 const LAST_LINES: usize = 12;
 
@@ -66,6 +69,8 @@ pub struct Report {
     pub states: Vec<(char, usize)>,
     /// Blocked tasks (D) by stack.
     pub blocked: Vec<StackGroup>,
+    /// Workers that run a work.
+    pub workers: Vec<Worker>,
     /// Locks that tasks wait for.
     pub locks: Locks,
     /// Memory.
@@ -124,7 +129,13 @@ impl Report {
             .take(MOST_BLOCKED)
             .filter_map(|task| Some((task, task_stack(machine, &unwinder, task).ok()?)))
             .collect();
-        let locks = locks(machine, &unwinder, &tasks, &blocked);
+        let workers = workers(machine, &tasks);
+        let mut locks = locks(machine, &unwinder, &tasks, &blocked, &workers);
+        // A holder that sleeps, mostly for something else than a lock, is the next question.
+        for held in locks.held.iter_mut().take(MOST_HOLDERS) {
+            let task = held.owner.as_ref().and_then(|(_, pid)| tasks.by_pid(*pid));
+            held.owner_stack = task.and_then(|task| stack_of(machine, &unwinder, &cpus, task));
+        }
         for why in &locks.missing {
             note("locks", why.clone());
         }
@@ -133,7 +144,11 @@ impl Report {
             _ => None,
         };
         let died = died(&death, &cpus);
-        let stack = blamed.map(|(_, stack)| stack).or_else(|| died.and_then(|cpu| cpu.stack.as_ref()));
+        // The watchdog's own stack says nothing of the task that it found.
+        let stack = match death.kind {
+            Some(Kind::HungTask) => blamed.map(|(_, stack)| stack),
+            _ => died.and_then(|cpu| cpu.stack.as_ref()),
+        };
         let cause = stack.map_or(&[][..], |stack| cause(&death, stack)).to_vec();
         let blocked = group(blocked);
         let memory = memory(machine, &tasks);
@@ -180,6 +195,7 @@ impl Report {
             tasks: &tasks,
             blocked: &blocked,
             locks: &locks,
+            workers: &workers,
             memory: &memory,
             requests: &requests,
             suspended: &suspended,
@@ -201,6 +217,7 @@ impl Report {
             verdict,
             cpus,
             blocked,
+            workers,
             locks,
             memory,
             slab,
@@ -216,9 +233,8 @@ impl Report {
     /// Unwinds all tasks: those on a CPU from its registers.
     pub fn stacks(&self, machine: &Machine<'_>) -> Vec<TaskStack> {
         let unwinder = machine.unwinder();
-        let stack_of =
-            |task: &Task| TaskStack { pid: task.pid, stack: self.stack_of(machine, &unwinder, task) };
-        self.tasks.all.iter().map(stack_of).collect()
+        let stack = |task: &Task| stack_of(machine, &unwinder, &self.cpus, task);
+        self.tasks.all.iter().map(|task| TaskStack { pid: task.pid, stack: stack(task) }).collect()
     }
 
     /// Reads all pending timers.
@@ -228,14 +244,14 @@ impl Report {
 
     /// Unwinds one task.
     pub fn stack(&self, machine: &Machine<'_>, task: &Task) -> Option<StackTrace> {
-        self.stack_of(machine, &machine.unwinder(), task)
+        stack_of(machine, &machine.unwinder(), &self.cpus, task)
     }
+}
 
-    fn stack_of(&self, machine: &Machine<'_>, unwinder: &Unwinder<'_>, task: &Task) -> Option<StackTrace> {
-        let running = self.cpus.iter().find(|cpu| cpu.task_address() == Some(task.address));
-        match running {
-            Some(cpu) if cpu.saved_registers => cpu.stack.clone(),
-            _ => task_stack(machine, unwinder, task).ok(),
-        }
+fn stack_of(machine: &Machine<'_>, unwinder: &Unwinder<'_>, cpus: &[Cpu], task: &Task) -> Option<StackTrace> {
+    let running = cpus.iter().find(|cpu| cpu.task_address() == Some(task.address));
+    match running {
+        Some(cpu) if cpu.saved_registers => cpu.stack.clone(),
+        _ => task_stack(machine, unwinder, task).ok(),
     }
 }

@@ -82,6 +82,11 @@ impl StackTrace {
         chain(self.frames.get(from..).unwrap_or_default(), most)
     }
 
+    /// Returns whether it waits in a call of a function on other CPUs.
+    pub fn waits_for_ipi(&self) -> bool {
+        ["smp_call_function", "csd_lock_wait", "__csd_lock_wait"].iter().any(|start| self.passes(start))
+    }
+
     /// Returns whether a frame is in a function whose name starts so.
     pub fn passes(&self, prefix: &str) -> bool {
         self.functions().any(|function| function.starts_with(prefix))

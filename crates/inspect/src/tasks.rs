@@ -168,7 +168,7 @@ impl Reader {
             pid: object.number("pid")? as u32,
             tgid: object.number("tgid")? as u32,
             ppid: object.number("real_parent->tgid").unwrap_or(0) as u32,
-            comm: object.get("comm")?.text()?,
+            comm: one_line(object.get("comm")?.text()?),
             state: letter(state, exit_state),
             kernel_thread: flags & KERNEL_THREAD != 0,
             cpu,
@@ -178,6 +178,11 @@ impl Reader {
             reclaims: object.get("reclaim_state").and_then(|state| state.pointer()).is_ok_and(|at| at != 0),
         })
     }
+}
+
+/// A name on one line, as `/proc/PID/status` has it: a task can call itself anything.
+fn one_line(name: String) -> String {
+    if name.contains(['\n', '\r']) { name.replace('\n', "\\n").replace('\r', "\\r") } else { name }
 }
 
 /// As `task_state_to_char` (include/linux/sched.h).
@@ -199,6 +204,11 @@ pub(crate) fn sleeping_stack(
     unwinder: &Unwinder<'_>,
     task: u64,
 ) -> Result<Stack, Fault> {
+    // 68f24b08ee89 (4.9) frees the stack of a task that exited: another task may have it.
+    let stack = machine.space().object(task, "task_struct")?.get("stack").and_then(|stack| stack.pointer());
+    if stack.is_ok_and(|stack| stack == 0) {
+        return Err(Fault::Null(task));
+    }
     Ok(unwinder.unwind(registers::sleeping(machine, task)?))
 }
 
@@ -211,6 +221,12 @@ pub(crate) fn stack_bounds(machine: &Machine<'_>, task: u64) -> Result<std::ops:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_stays_on_its_line() {
+        assert_eq!(one_line("a\nVerdict\r".into()), "a\\nVerdict\\r");
+        assert_eq!(one_line("kworker/0:1".into()), "kworker/0:1");
+    }
 
     #[test]
     fn states_have_letters() {

@@ -1,17 +1,18 @@
 //! The verdict: at most five findings, the weightiest first, each with its evidence and what to look at next.
 
-use pagehaul_facts::Kind;
+use pagehaul_facts::{Kind, is_messenger};
 use pagehaul_machine::PageCount;
 use pagehaul_present::number::{bytes, counted};
 use serde::Serialize;
 
 use crate::block::{Request, Suspended};
 use crate::death::Death;
-use crate::locks::Locks;
+use crate::locks::{Held, Locks};
 use crate::memory::Memory;
 use crate::net::Net;
-use crate::stacks::{StackGroup, chain};
+use crate::stacks::{StackGroup, StackTrace, chain};
 use crate::vmalloc::Vmalloc;
+use crate::workers::Worker;
 use crate::{Cpu, FrameName, System, Tasks};
 
 /// Findings that are shown.
@@ -24,6 +25,13 @@ const STUCK_REQUEST: f64 = 10.0;
 const STUCK_QUEUE: f64 = 5.0;
 /// Functions of a stack in one line.
 const FRAMES: usize = 6;
+/// Locks that have a finding each.
+const LOCKS: usize = 3;
+/// Locks among which these are chosen.
+const MANY_LOCKS: usize = 1000;
+/// Seconds without a tick from which a busy CPU with interrupts off is to blame: ticks come every 1 to 10 ms, and a CPU in nohz_full
+/// mode has one a second.
+const NO_TICK: f64 = 3.0;
 /// Seconds from which a blocked task is worth a finding.
 const LONG_WAIT: f64 = 5.0;
 
@@ -64,6 +72,8 @@ pub struct Facts<'a> {
     pub blocked: &'a [StackGroup],
     /// Locks.
     pub locks: &'a Locks,
+    /// Workers that run a work.
+    pub workers: &'a [Worker],
     /// Memory.
     pub memory: &'a Memory,
     /// Block requests in flight.
@@ -82,6 +92,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     found.extend(death(facts));
     found.extend(deadlocks(facts));
     found.extend(lock_queues(facts));
+    found.extend(spinning_cpu(facts));
     found.extend(stuck_io(facts));
     found.extend(suspended(facts));
     found.extend(backlog(facts));
@@ -163,7 +174,11 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                 "{} was blocked{} in {}",
                 blamed.unwrap_or(task),
                 seconds.replace(" for", " for more than"),
-                place(facts.cause)
+                // Without a function of its own on the stack, a worker has its work's.
+                match (blamed_worker(facts), frame) {
+                    (Some(worker), Some(frame)) if is_messenger(&frame.function) => worker.function.clone(),
+                    _ => place(facts.cause),
+                }
             ),
             format!(
                 "pagehaul triage DUMP --section {}",
@@ -209,6 +224,14 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             (format!("the kernel panicked in {}, task {task}: {message}", place(facts.cause)), source)
         }
     };
+    if let Some(worker) = blamed_worker(facts) {
+        let behind = match worker.pending {
+            0 => String::new(),
+            1 => "; 1 work waits behind it".into(),
+            pending => format!("; {pending} works wait behind it"),
+        };
+        evidence.push(format!("runs {}{behind}", worker.describe()));
+    }
     let others = blamed_group(facts).map_or(0, |group| group.pids.len().saturating_sub(1));
     if others > 0 {
         evidence.push(format!("{} blocked with this stack", counted(others as u64, "more task")));
@@ -244,12 +267,21 @@ fn deadlocks(facts: &Facts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn lock_queues(facts: &Facts<'_>) -> Option<Finding> {
+/// The locks that tasks wait for long, those first whose holder does not wait for another one.
+fn lock_queues(facts: &Facts<'_>) -> Vec<Finding> {
+    let held = &facts.locks.held;
     let in_cycle = |pid: u32| facts.locks.cycles.iter().any(|cycle| cycle.contains(&pid));
-    let held =
-        facts.locks.held.iter().find(|held| {
-            held.longest() >= LONG_WAIT && !held.waiters.iter().all(|wait| in_cycle(wait.pid))
-        })?;
+    let waits = |pid: u32| held.iter().any(|held| held.waiters.iter().any(|wait| wait.pid == pid));
+    let long =
+        |held: &&Held| held.longest() >= LONG_WAIT && !held.waiters.iter().all(|wait| in_cycle(wait.pid));
+    // They are sorted by the longest wait.
+    let mut queues: Vec<&Held> = held.iter().filter(long).take(MANY_LOCKS).collect();
+    queues.sort_by_key(|held| held.owner.as_ref().is_some_and(|(_, pid)| waits(*pid)));
+    let queues = queues.into_iter().take(LOCKS).enumerate();
+    queues.map(|(at, held)| lock_queue(facts, held, 80 - at as u32)).collect()
+}
+
+fn lock_queue(facts: &Facts<'_>, held: &Held, weight: u32) -> Finding {
     let unknown =
         || held.readers.map_or_else(|| "an unknown task".into(), |readers| counted(readers, "reader"));
     let owner = held.owner.as_ref().map_or_else(unknown, |(name, pid)| format!("{name}/{pid}"));
@@ -258,19 +290,25 @@ fn lock_queues(facts: &Facts<'_>) -> Option<Finding> {
         .iter()
         .take(3)
         .map(|wait| format!("{}/{} waits {:.1} s", wait.comm, wait.pid, wait.seconds.unwrap_or(0.0)));
+    let mut evidence: Vec<String> = evidence.collect();
+    let holder = held.owner.as_ref().and_then(|(_, pid)| facts.tasks.by_pid(*pid));
+    if let (Some(holder), Some(stack)) = (holder, &held.owner_stack) {
+        evidence.push(format!("{}, state {}: {}", holder.label(), holder.state, stack.innermost(FRAMES)));
+    }
     let hint = if held.owner_is_hint { " (last known holder)" } else { "" };
-    Some(finding(
-        80,
+    let held_by = if held.owner_is_hint { "held by" } else { held.held_by() };
+    finding(
+        weight,
         format!(
-            "{} up to {:.1} s for {} {}, held by {owner}{hint}",
+            "{} up to {:.1} s for {} {}, {held_by} {owner}{hint}",
             tasks_that(held.waiters.len(), "waits", "wait"),
             held.longest(),
             held.kind,
             held.name
         ),
-        evidence.collect(),
+        evidence,
         "pagehaul triage DUMP --section waits",
-    ))
+    )
 }
 
 fn stuck_io(facts: &Facts<'_>) -> Option<Finding> {
@@ -422,11 +460,15 @@ fn memory(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 fn blocked(facts: &Facts<'_>) -> Option<Finding> {
-    // Those that wait for a lock have a finding, and so does the task that the watchdog found.
+    // Those that wait for a lock or hold it have a finding, and so does the task that the watchdog found.
     let hung: &[u32] = blamed_group(facts).map_or(&[], |group| &group.pids);
     let waits =
         |pid: &u32| facts.locks.held.iter().any(|held| held.waiters.iter().any(|wait| wait.pid == *pid));
-    let explained = |pid: &u32| hung.contains(pid) || waits(pid);
+    let holds = |pid: &u32| {
+        let mut long = facts.locks.held.iter().filter(|held| held.longest() >= LONG_WAIT);
+        long.any(|held| held.owner.as_ref().is_some_and(|(_, owner)| owner == pid))
+    };
+    let explained = |pid: &u32| hung.contains(pid) || waits(pid) || holds(pid);
     let unexplained = facts.blocked.iter().filter(|group| !group.pids.iter().all(explained));
     let group = unexplained.max_by(|a, b| a.longest_seconds.total_cmp(&b.longest_seconds))?;
     if group.longest_seconds < LONG_WAIT {
@@ -447,6 +489,12 @@ fn blocked(facts: &Facts<'_>) -> Option<Finding> {
 fn blamed_group<'a>(facts: &Facts<'a>) -> Option<&'a StackGroup> {
     let (_, pid) = facts.death.task.as_ref().filter(|_| facts.death.kind == Some(Kind::HungTask))?;
     facts.blocked.iter().find(|group| group.pids.contains(pid))
+}
+
+/// The worker that the hung task watchdog found.
+fn blamed_worker<'a>(facts: &Facts<'a>) -> Option<&'a Worker> {
+    let (_, pid) = facts.death.task.as_ref().filter(|_| facts.death.kind == Some(Kind::HungTask))?;
+    facts.workers.iter().find(|worker| worker.pid == *pid)
 }
 
 /// Whether the task that the hung task watchdog found waits for a lock.
@@ -489,6 +537,49 @@ fn full_backlog(net: &Net) -> Option<Finding> {
         vec![format!("softnet_data: {} dropped since boot; netdev_max_backlog {limit}", full.dropped)],
         "pagehaul triage DUMP --section net",
     ))
+}
+
+/// A CPU that runs without interrupts for long: others wait for its answers, and their watchdogs notice.
+fn spinning_cpu(facts: &Facts<'_>) -> Option<Finding> {
+    let silent = |cpu: &Cpu| cpu.seconds_without_tick.unwrap_or(0.0);
+    let spins = |cpu: &&Cpu| {
+        let possible = !cpu.crashed && !cpu.idle && !cpu.user_mode && cpu.interrupts_on != Some(true);
+        possible && silent(cpu) >= NO_TICK
+    };
+    let cpu = facts.cpus.iter().filter(spins).max_by(|a, b| silent(a).total_cmp(&silent(b)))?;
+    let label = |cpu: &Cpu| cpu.task.as_ref().map_or_else(|| "unknown task".into(), |task| task.label());
+    let seconds = silent(cpu);
+    let frames = cpu.stack.as_ref().map_or(&[][..], |stack| &stack.frames);
+    let own = frames.iter().position(|frame| !is_messenger(&frame.function)).unwrap_or(0);
+    let frames = frames.get(own..).unwrap_or_default();
+    let text = match frames {
+        [] => format!("CPU {}, task {}, has had no tick for {seconds:.1} s", cpu.number, label(cpu)),
+        frames => format!(
+            "CPU {} spins with interrupts off in {}, task {}: no tick for {seconds:.1} s",
+            cpu.number,
+            place(frames),
+            label(cpu)
+        ),
+    };
+    let mut evidence =
+        vec![format!("the clock of its run queue is {seconds:.1} s behind that of another CPU")];
+    evidence.extend((!frames.is_empty()).then(|| format!("stack: {}", chain(frames, FRAMES))));
+    let waits = |other: &&Cpu| {
+        other.number != cpu.number && other.stack.as_ref().is_some_and(StackTrace::waits_for_ipi)
+    };
+    evidence.extend(facts.cpus.iter().filter(waits).take(8).map(|other| {
+        format!("CPU {}, {}, waits until another CPU has answered its IPI", other.number, label(other))
+    }));
+    if !cpu.pending_calls.is_empty() {
+        evidence.push(format!("calls that it has not answered: {}", cpu.pending_calls.join(", ")));
+    }
+    // What others noticed of it is not the cause. An oops is.
+    let is_symptom = match facts.death.kind {
+        Some(Kind::HungTask | Kind::SoftLockup | Kind::HardLockup | Kind::RcuStall) => true,
+        kind => matches!(kind, None | Some(Kind::Nmi | Kind::Requested)),
+    };
+    let weight = if is_symptom { 101 } else { 83 };
+    Some(finding(weight, text, evidence, "pagehaul triage DUMP --section cpus"))
 }
 
 /// Which part of the log events are from.

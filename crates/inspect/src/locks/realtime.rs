@@ -176,6 +176,7 @@ fn describe(
         name: object.map_or_else(|_| "unknown lock".into(), |object| names.of(machine, &object, kind.name())),
         owner: tasks.at(owner).map(|task| (task.comm.clone(), task.pid)),
         owner_is_hint: false,
+        owner_stack: None,
         readers: None,
         waiters: waiters.iter().map(|waiter| Wait::of(waiter.task)).collect(),
     })
@@ -221,6 +222,7 @@ fn held_by_readers(machine: &Machine<'_>, names: &Names, task: &Task, kind: Kind
         name: names.of(machine, &lock, kind.name()),
         owner: None,
         owner_is_hint: false,
+        owner_stack: None,
         readers: Some(readers),
         waiters: vec![Wait::of(task)],
     })

@@ -138,6 +138,10 @@ class Cpu:
     runnable: Optional[int] = None
     interrupts_on: Optional[bool] = None
     stack: Optional[StackTrace] = None
+    seconds_without_tick: Optional[float] = None
+    """Seconds since its last tick; None of idle CPUs."""
+    pending_calls: List[str] = field(default_factory=list)
+    """Functions that other CPUs asked it to call, which it has not called yet."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,23 @@ class Held:
     """Name and PID."""
     readers: Optional[int] = None
     """Readers that hold it, where the kernel has their number only."""
+    owner_stack: Optional[StackTrace] = None
+    """Where the owner is."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker of a workqueue that runs a work."""
+
+    pid: int
+    comm: str
+    work: int
+    function: str
+    pending: int
+    """Works of its workqueue that wait behind it."""
+    waiters: List[Wait]
+    """Tasks that wait for the work."""
+    workqueue: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -378,5 +399,9 @@ class Report:
     """What could not be read, one sentence each."""
     signature: Optional[Signature] = None
     vmalloc: Optional[Vmalloc] = None
+    running: bool = False
+    """Whether the kernel ran while its memory was read."""
+    workers: List[Worker] = field(default_factory=list)
+    """Workers that run a work."""
     tasks: List[Task] = field(default_factory=list, repr=False)
     stacks: Optional[List[TaskStack]] = field(default=None, repr=False)

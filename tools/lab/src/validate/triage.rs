@@ -35,7 +35,10 @@ const OTHER_MOMENT: i32 = 3;
 /// Kernels and their scenarios among `all`.
 const AMONG_ALL: [(&str, &[&str]); 5] = [
     // The longest first.
-    ("6.12", &["null", "deadlock", "suspended", "vmalloc", "use-after-free"]),
+    (
+        "6.12",
+        &["null", "null-call", "deadlock", "work", "irqs-off", "suspended", "vmalloc", "use-after-free"],
+    ),
     ("6.12-rt", &["deadlock", "rtlock"]),
     ("5.10", &[]),
     ("6.1", &[]),

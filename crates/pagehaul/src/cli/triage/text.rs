@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use pagehaul_facts::Kind;
 use pagehaul_inspect::{
-    Detail, FrameName, NetDevice, Report, StackTrace, Task, TaskStack, Timers, chain, is_kib,
+    Detail, FrameName, Held, NetDevice, Report, StackTrace, Task, TaskStack, Timers, chain, is_kib,
 };
 use pagehaul_machine::PageCount;
 use pagehaul_present::Table;
@@ -154,6 +154,8 @@ fn cpus(report: &Report, out: &mut String, full: bool) {
         if cpu.interrupts_on == Some(false) && !cpu.user_mode {
             facts.push("interrupts off".into());
         }
+        let without_tick = cpu.seconds_without_tick.filter(|seconds| *seconds >= 1.0 && !cpu.crashed);
+        facts.extend(without_tick.map(|passed| format!("no tick for {}", seconds(passed))));
         facts.extend(cpu.runnable.map(|runnable| format!("{runnable} runnable")));
         let place = match &cpu.stack {
             Some(_) if cpu.idle => "idle".into(),
@@ -203,6 +205,13 @@ fn tasks_section(report: &Report, out: &mut String, full: bool) {
         }
     }
     more(report.blocked.len(), shown, "groups of blocked tasks", out);
+    // On the one screen, those that block others.
+    let in_state_d = |pid| report.tasks.by_pid(pid).is_some_and(|task| task.state == 'D');
+    let workers = report.workers.iter().filter(|worker| full || in_state_d(worker.pid));
+    for worker in workers.take(if full { usize::MAX } else { FEW }) {
+        let what = worker.describe();
+        put!(out, "  worker {}/{} runs {what}, {} pending", worker.comm, worker.pid, count(worker.pending));
+    }
 }
 
 fn waits(report: &Report, out: &mut String, full: bool) {
@@ -217,14 +226,13 @@ fn waits(report: &Report, out: &mut String, full: bool) {
     let shown = if full { locks.held.len() } else { FEW };
     for held in locks.held.iter().take(shown) {
         let owner = match &held.owner {
-            Some((name, pid)) if held.owner_is_hint => format!("last held by {name}/{pid}"),
-            Some((name, pid)) => format!("held by {name}/{pid}"),
+            Some((name, pid)) => format!("{} {name}/{pid}", held.held_by()),
             None => held.readers.map_or_else(
                 || "holder unknown".into(),
                 |readers| format!("held by {}", counted(readers, "reader")),
             ),
         };
-        let place = held.owner.as_ref().and_then(|(_, pid)| holder_place(report, *pid)).unwrap_or_default();
+        let place = holder_place(report, held).unwrap_or_default();
         put!(
             out,
             "  {} {}, {owner}{place}: {} up to {}",
@@ -236,7 +244,8 @@ fn waits(report: &Report, out: &mut String, full: bool) {
         if full {
             put!(
                 out,
-                "    lock at {}",
+                "    {} at {}",
+                if held.kind == "work" { "work" } else { "lock" },
                 held.lock.map_or_else(|| "an unknown address".into(), |lock| lock.to_string())
             );
             for wait in &held.waiters {
@@ -264,11 +273,13 @@ fn waits_of(tasks: usize) -> String {
 }
 
 /// Where the holder of a lock is: what it waits for in turn.
-fn holder_place(report: &Report, pid: u32) -> Option<String> {
-    let task = report.tasks.by_pid(pid)?;
-    let group = report.blocked.iter().find(|group| group.pids.contains(&pid));
-    Some(match group {
-        Some(group) => format!(", blocked in {}", group.stack.innermost(INNERMOST)),
+fn holder_place(report: &Report, held: &Held) -> Option<String> {
+    let (_, pid) = held.owner.as_ref()?;
+    let task = report.tasks.by_pid(*pid)?;
+    let place = held.owner_stack.as_ref().map(|stack| stack.innermost(INNERMOST));
+    Some(match place {
+        Some(place) if task.state == 'D' => format!(", blocked in {place}"),
+        Some(place) => format!(" (state {}) in {place}", task.state),
         None => format!(" (state {})", task.state),
     })
 }
