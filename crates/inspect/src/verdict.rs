@@ -116,6 +116,23 @@ fn place(cause: &[FrameName]) -> String {
     cause.first().map_or_else(|| "an unknown place".into(), |frame| frame.name.clone())
 }
 
+/// Explains an address that `list_del` and `hlist_del` leave in an entry (include/linux/poison.h; POISON_POINTER_DELTA of 64-bit
+/// machines is 0xdead000000000000, a29815a333c6, 4.6).
+fn list_poison(line: &str) -> Option<String> {
+    const NEXT: u64 = 0xdead_0000_0000_0100;
+    const PREVIOUS: u64 = 0xdead_0000_0000_0122;
+    const MEMBERS: u64 = 0x80;
+    let words = line.split(|c: char| !c.is_ascii_alphanumeric());
+    let mut addresses =
+        words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok());
+    let address = addresses.find(|address| (NEXT..PREVIOUS + MEMBERS).contains(address))?;
+    let (name, poison) = if address < PREVIOUS { ("LIST_POISON1", NEXT) } else { ("LIST_POISON2", PREVIOUS) };
+    let offset = address - poison;
+    Some(format!(
+        "{address:#x} is {name} + {offset:#x}: an entry that had been removed from its list was used"
+    ))
+}
+
 /// The caller if the CPU called a pointer to no function, and what the pointer was.
 fn wild_call(cause: &[FrameName]) -> Option<(String, &FrameName)> {
     let [target, caller, ..] = cause else { return None };
@@ -224,6 +241,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
             (format!("the kernel panicked in {}, task {task}: {message}", place(facts.cause)), source)
         }
     };
+    evidence.extend(death.cause.as_ref().and_then(|line| list_poison(&line.text)));
     if let Some(worker) = blamed_worker(facts) {
         let behind = match worker.pending {
             0 => String::new(),
@@ -660,6 +678,25 @@ mod tests {
         ];
         assert!(fine.into_iter().all(|queue| stuck_queue(&device(true, queue)).is_none()));
         assert!(stuck_queue(&device(false, queue)).is_none());
+    }
+
+    #[test]
+    fn list_poison_is_explained() {
+        let explained = |line| list_poison(line).unwrap_or_default();
+        let line = "BUG: unable to handle page fault for address: dead000000000108";
+        assert!(
+            explained(line).starts_with("0xdead000000000108 is LIST_POISON1 + 0x8: "),
+            "{}",
+            explained(line)
+        );
+        let line =
+            "general protection fault, probably for non-canonical address 0xdead000000000122: 0000 [#1]";
+        assert!(
+            explained(line).starts_with("0xdead000000000122 is LIST_POISON2 + 0x0: "),
+            "{}",
+            explained(line)
+        );
+        assert_eq!(list_poison("BUG: kernel NULL pointer dereference, address: 0000000000000108"), None);
     }
 
     #[test]
