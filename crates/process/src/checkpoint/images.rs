@@ -95,35 +95,67 @@ pub(crate) fn drain(
 ) {
     for number in 0.. {
         // What is small does not wait for room; what turns out not to be, as files of a tmpfs, counts as pages do.
-        let mut data = if pages || number > 0 {
-            match arena.take(BLOCK) {
-                Some(slice) => Data::Pages(slice),
-                None => return,
-            }
+        let (data, length) = if pages || number > 0 {
+            let Some(mut slice) = arena.take(BLOCK) else { return };
+            let length = fill(&mut pipe, &mut slice);
+            (Data::Pages(slice), length)
         } else {
-            Data::Other(vec![0; BLOCK])
-        };
-        let buffer: &mut [u8] = match &mut data {
-            Data::Pages(slice) => slice,
-            Data::Other(bytes) => bytes,
-        };
-        let mut length = 0;
-        while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
-            match pipe.read(rest) {
-                Ok(0) => break,
-                Ok(count) => length += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        progress.advance(Phase::Copy, length as u64);
-        if let Data::Other(bytes) = &mut data {
+            let mut bytes = vec![0; BLOCK];
+            let length = fill(&mut pipe, &mut bytes);
             bytes.truncate(length);
             bytes.shrink_to_fit();
-        }
+            (Data::Other(bytes), length)
+        };
+        progress.advance(Phase::Copy, length as u64);
         if length == 0 || progress.is_cancelled() || send.send(Piece { image, number, data, length }).is_err()
         {
             return;
         }
+        // The pipe has ended. Most images are small; they take no room to see that.
+        if length < BLOCK {
+            return;
+        }
+    }
+}
+
+/// Reads from a pipe until a buffer is full or the pipe ends. Returns the number of bytes.
+fn fill(pipe: &mut File, buffer: &mut [u8]) -> usize {
+    let mut length = 0;
+    while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match pipe.read(rest) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn small_images_take_no_room() {
+        let arena = Arena::new(1).unwrap();
+        let mut taken: Vec<_> = (0..arena.capacity() / BLOCK).map(|_| arena.take(BLOCK)).collect();
+        let (send, pieces) = crossbeam_channel::unbounded();
+        let (read, mut write) = io::pipe().unwrap();
+        write.write_all(b"image").unwrap();
+        drop(write);
+        std::thread::scope(|scope| {
+            let pipe = File::from(OwnedFd::from(read));
+            let drained = scope.spawn(|| drain(0, false, pipe, &arena, &send, &Progress::default()));
+            while !drained.is_finished() && !arena.was_starved() {
+                std::thread::yield_now();
+            }
+            taken.clear();
+        });
+        assert!(!arena.was_starved(), "it waited for room");
+        assert_eq!(pieces.try_recv().unwrap().content(), b"image");
+        assert!(pieces.is_empty());
     }
 }
