@@ -9,6 +9,7 @@
 //! PAGES       MiB of pages
 //! GROWTH      processes by which the tree has to grow before it is frozen
 //! RESTARTED   file that a restart writes "whole" or "broken" to, after a look at the images it was given
+//! MEMORY      file that gets the memory of the first process, which is then saved as CRIU does, and compared by a restart
 
 use std::fs;
 use std::io::{IoSlice, Read, Write};
@@ -16,6 +17,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+#[path = "criu_stand_in/memory.rs"]
+mod memory;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -49,10 +53,12 @@ fn main() {
                 }
             }
             let mut socket = UnixStream::connect(directory.join("streamer-capture.sock")).unwrap();
-            let frozen = freeze(after("-t").unwrap().to_str().unwrap().parse().unwrap());
+            let root = after("-t").unwrap().to_str().unwrap().parse().unwrap();
+            memory::announce_freeze(root);
+            let frozen = freeze(root);
             let scripts =
                 arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);
-            let saved = dump(&mut socket, pretend == "endless")
+            let saved = dump(&mut socket, pretend == "endless", root)
                 && scripts.rev().all(|script| run(script, pretend == "script-killed"));
             let is_left_stopped = arguments.iter().any(|word| word == "--leave-stopped");
             if !saved || !is_left_stopped {
@@ -82,7 +88,7 @@ fn freeze(root: i32) -> Vec<i32> {
             return frozen;
         }
         signal(&running, Signal::STOP);
-        frozen.extend(running);
+        frozen.extend(running.into_iter().filter(|pid| !frozen.contains(pid)).collect::<Vec<_>>());
     }
 }
 
@@ -101,10 +107,13 @@ fn tree(root: i32) -> Vec<i32> {
     tree
 }
 
-/// Whether a process is stopped, or has ended.
+/// Whether all threads of a process are stopped, or have ended.
 fn is_stopped(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_none_or(|fields| fields.is_empty() || fields.starts_with(['T', 'Z', 'X']))
+    let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|fields| fields.is_empty() || fields.starts_with(['T', 'Z', 'X']))
+    })
 }
 
 fn signal(pids: &[i32], signal: Signal) {
@@ -125,7 +134,17 @@ fn run(script: &str, kill: bool) -> bool {
 }
 
 /// Sends all images. Returns whether somebody took them.
-fn dump(socket: &mut UnixStream, endless: bool) -> bool {
+fn dump(socket: &mut UnixStream, endless: bool, root: i32) -> bool {
+    if let Some(path) = std::env::var_os("MEMORY") {
+        let (list, pages) = memory::save(root, Path::new(&path));
+        for (name, content) in [(memory::LIST, list), (memory::PAGES, pages)] {
+            let name = name.replace("PID", &root.to_string());
+            let Ok(mut pipe) = announce(socket, &name) else { return false };
+            if pipe.write_all(&content).is_err() {
+                return false;
+            }
+        }
+    }
     images().into_iter().all(|(name, content)| {
         let Ok(mut pipe) = announce(socket, name) else { return false };
         while endless && name.starts_with("pages") {
@@ -153,6 +172,14 @@ fn restore(directory: &Path) {
         whole &= fetch(&mut socket, name).is_some_and(|found| found == content);
     }
     whole &= fetch(&mut socket, "missing.img").is_none();
+    if let Some(path) = std::env::var_os("MEMORY") {
+        let root = std::env::var("TREE").unwrap();
+        let [list, pages] = [memory::LIST, memory::PAGES]
+            .map(|name| fetch(&mut socket, &name.replace("PID", &root)).expect("an image of the memory"));
+        let differences = memory::differences(Path::new(&path), &list, &pages);
+        fs::write(PathBuf::from(&path).with_extension("differences"), differences.join("\n")).unwrap();
+        whole &= differences.is_empty();
+    }
     fs::write(std::env::var("RESTARTED").unwrap(), if whole { "whole" } else { "broken" }).unwrap();
 }
 

@@ -1,11 +1,11 @@
 //! A process for tests to save: memory with known contents, and threads that write and check what they wrote.
-//! Usage: subject MIB THREADS [pending|registers|seccomp|spawn|sparse|vectors|vfork FIFO|file PATH|wait PATH]
+//! Usage: subject MIB THREADS [churn|pending|registers|seccomp|spawn|sparse|vectors|vfork FIFO|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With `file` it writes these answers to a file, over and over: pipes to
 //! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
 //! waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages exist,
-//! shared, and again private with one page written to. With `pending` it has signals that it blocks. With `registers` or
+//! shared, and again private with one page written to. With `churn` threads change other memory in every way. With `pending` it has signals that it blocks. With `registers` or
 //! `vectors`, on arm64, its first thread checks its registers, and ends the process if one changes.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
@@ -17,6 +17,8 @@ use std::io::{BufRead, Write};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[path = "subject/churn.rs"]
+mod churn;
 #[path = "../tests/common/content.rs"]
 mod content;
 #[cfg(target_arch = "aarch64")]
@@ -82,6 +84,7 @@ fn main() {
                 std::fs::rename(format!("{path}.new"), &path).unwrap();
             }
         }
+        Some("churn") => churn::start(),
         Some("sparse") => map_sparse(),
         Some("seccomp") => refuse_everything_new(),
         Some("vfork") => drop({

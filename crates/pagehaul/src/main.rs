@@ -68,6 +68,8 @@ fn main() -> ExitCode {
         Command::Core(arguments) => cli::core::run(&arguments),
         #[cfg(feature = "process")]
         Command::HoldSnapshot { pid, state } => cli::core::hold_snapshot(pid, state),
+        #[cfg(feature = "process")]
+        Command::HoldUserfaultfd { pid } => cli::checkpoint::hold_userfaultfd(pid),
         #[cfg(feature = "kdump-setup")]
         Command::Kdump(arguments) => cli::kdump::run(&arguments),
         Command::Facts(arguments) => cli::facts::run(&arguments),

@@ -456,3 +456,97 @@ fn a_failed_checkpoint_destroys_nothing() {
     let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left, [path], "a temporary file is left");
 }
+
+/// Saves a process that changes its memory in every way, and compares what a restart is given with what the stand-in saw.
+fn saved_exactly(directory: &Path, options: &[&str], part: &str) {
+    let (path, marker) = (directory.join("checkpoint"), directory.join("marker"));
+    let memory = directory.join("memory");
+    let subject = Subject::start(&["24", "2", "churn"]);
+    let tree = subject.pid();
+    let output = with_criu("checkpoint")
+        .args(["--force", &tree])
+        .args(options)
+        .arg(&path)
+        .env("TREE", &tree)
+        .env("MEMORY", &memory)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
+    drop(subject);
+    let _ = fs::remove_file(&marker);
+    let output = with_criu("restart")
+        .arg(&path)
+        .env("TREE", &tree)
+        .env("RESTARTED", &marker)
+        .env("MEMORY", &memory)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read_to_string(memory.with_extension("differences")).unwrap(), "");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
+}
+
+#[test]
+fn memory_that_changes_while_it_is_copied_is_saved_exactly() {
+    let directory = tempdir().unwrap();
+    let part =
+        if can_track_writes() { "while running, in " } else { "note: all memory was copied while frozen" };
+    for _ in 0..4 {
+        saved_exactly(directory.path(), &[], part);
+    }
+    // One thread, and too little memory for a copy.
+    saved_exactly(directory.path(), &["--threads", "1"], part);
+    saved_exactly(
+        directory.path(),
+        &["--max-memory", "8M"],
+        "the memory for its copy is too short (--max-memory)",
+    );
+}
+
+/// Whether the kernel tracks writes by asynchronous write protection: Linux 6.7.
+fn can_track_writes() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
+}
+
+#[test]
+fn sigkill_leaves_no_mark_and_no_descriptor() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("checkpoint");
+    let mut subject = Subject::start(&["24", "1"]);
+    let descriptors =
+        |subject: &Subject| fs::read_dir(format!("/proc/{}/fd", subject.pid())).unwrap().count();
+    let before = descriptors(&subject);
+    let mut marked = 0;
+    for moment in 0..30 {
+        let mut command = with_criu("checkpoint");
+        command.args(["-q", "--leave-running", "--force", &subject.pid()]).arg(&path).stderr(Stdio::null());
+        let (mut all_ended, write) = std::io::pipe().unwrap();
+        let mut child = inheriting(&mut command, write).spawn().unwrap();
+        drop(command);
+        // It reads more of /proc at the beginning than later.
+        while counted(child.id(), "syscr") < moment * 12
+            && state_and_group(child.id()).is_some_and(|(state, _)| state != 'Z')
+        {
+            std::hint::spin_loop();
+        }
+        marked += u32::from(is_marked(&subject));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        all_ended.read_to_end(&mut Vec::new()).unwrap();
+        assert!(!is_marked(&subject), "moment {moment}");
+        assert_eq!(descriptors(&subject), before, "moment {moment}");
+        subject.has_no_children();
+        subject.goes_on();
+    }
+    assert!(marked > 0 || !can_track_writes(), "no moment had marks");
+}
+
+/// Whether writes to a process's memory are tracked.
+fn is_marked(subject: &Subject) -> bool {
+    let smaps = fs::read_to_string(format!("/proc/{}/smaps", subject.pid())).unwrap();
+    smaps.lines().any(|line| line.starts_with("VmFlags:") && line.contains(" uw"))
+}

@@ -7,6 +7,7 @@
 //! restore itself ([`Stub`](crate::stub::Stub)).
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::threads::{self, ThreadState};
 /// First argument of this program where it is started as the helper that holds a snapshot. It has to call
 /// [`hold_snapshot`](serve) with the two numbers that follow.
 pub const SNAPSHOT_HELPER: &str = "hold-snapshot";
+/// The same for the helper that opens a userfaultfd: [`hold_userfaultfd`](serve_userfaultfd) with the number that follows.
+pub const USERFAULTFD_HELPER: &str = "hold-userfaultfd";
 
 /// Maximum size of the notes that the helper may send.
 const MAX_NOTES: u64 = 4 << 30;
@@ -30,10 +33,92 @@ const MAX_NOTES: u64 = 4 << 30;
 /// What the helper waits for before it touches the process.
 const GO: [u8; 1] = [1];
 
+/// A helper process that does one thing when told to, answers, and undoes it when this is dropped.
+pub(crate) struct Helper {
+    child: Child,
+    process: Pid,
+}
+
+/// Three numbers and bytes.
+type Answer = ([u64; 3], Vec<u8>);
+
+impl Helper {
+    /// Starts the helper for a process (`command`, which is to call [`serve`] or another of its kind). It does nothing yet.
+    pub(crate) fn start(process: Pid, command: &mut Command) -> Result<Self, ProcessError> {
+        // Inherited, so that there is no moment at which a signal could end the helper.
+        let blocked = Blocked::new(ALL).map_err(failed)?;
+        let child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn().map_err(failed)?;
+        drop(blocked);
+        // From here on the helper ends with this.
+        Ok(Self { child, process })
+    }
+
+    /// This program as a helper.
+    pub(crate) fn command(name: &str, pid: Pid) -> Result<Command, ProcessError> {
+        let failed = |source| ProcessError::Resource { action: "find this program", source };
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.args([name, &pid.to_string()]);
+        Ok(command)
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.child.id() as Pid
+    }
+
+    /// Has the helper do its work, and returns its answer.
+    pub(crate) fn ask(&mut self) -> Result<Answer, ProcessError> {
+        let broken = || failed(io::ErrorKind::BrokenPipe.into());
+        if self.child.stdin.as_mut().ok_or_else(broken)?.write_all(&GO).is_err() {
+            // It has ended already, or the end of its input makes it end. Either way its output ends.
+            self.child.stdin = None;
+        }
+        let mut from = self.child.stdout.take().ok_or_else(broken)?;
+        let read = || -> io::Result<Result<Answer, String>> {
+            let mut word = || -> io::Result<u64> {
+                let mut bytes = [0; 8];
+                from.read_exact(&mut bytes)?;
+                Ok(u64::from_le_bytes(bytes))
+            };
+            let (ok, numbers, length) = (word()?, [word()?, word()?, word()?], word()?);
+            let mut bytes = Vec::new();
+            from.take(length.min(MAX_NOTES)).read_to_end(&mut bytes)?;
+            if ok != 1 {
+                return Ok(Err(String::from_utf8_lossy(&bytes).into_owned()));
+            }
+            Ok(Ok((numbers, bytes)))
+        };
+        let answer = read();
+        let answer = answer.map_err(|error| match (error.kind(), self.end()) {
+            (io::ErrorKind::UnexpectedEof, Ok(status)) => ProcessError::Refused(format!(
+                "the helper process that holds process {} ended early ({status})",
+                self.process
+            )),
+            _ => failed(error),
+        })?;
+        answer.map_err(ProcessError::Refused)
+    }
+
+    /// Has the helper undo what it did and end, which the end of its input asks for.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        drop(self.child.stdin.take());
+        self.child.wait()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn failed(source: io::Error) -> ProcessError {
+    ProcessError::Resource { action: "start the helper that holds the process", source }
+}
+
 /// A helper process, and the snapshot that it holds until this is dropped.
 pub(crate) struct Held {
-    helper: Child,
-    process: Pid,
+    helper: Helper,
     /// The snapshot.
     pub(crate) pid: Pid,
     /// What the core says of the process's threads.
@@ -43,83 +128,47 @@ pub(crate) struct Held {
     pub(crate) pause: Duration,
 }
 
-/// The snapshot, threads, pause, notes; or what the helper says is wrong.
-type Answer = Result<(Pid, usize, Duration, Vec<u8>), String>;
-
 impl Held {
-    /// Starts the helper (`command`, which is to call [`serve`]). It does nothing yet.
-    pub(crate) fn start(pid: Pid, state: u8, command: &mut Command) -> Result<Self, ProcessError> {
-        // Inherited, so that there is no moment at which a signal could end the helper.
-        let blocked = Blocked::new(ALL).map_err(failed)?;
-        let helper = command
-            .args([pid.to_string(), state.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        drop(blocked);
-        // From here on the helper ends with this.
-        Ok(Self { helper, process: pid, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO })
+    /// Starts the helper. It does nothing yet.
+    pub(crate) fn start(pid: Pid, state: u8) -> Result<Self, ProcessError> {
+        let helper = Helper::start(pid, Helper::command(SNAPSHOT_HELPER, pid)?.arg(state.to_string()))?;
+        Ok(Self { helper, pid: 0, notes: Vec::new(), threads: 0, pause: Duration::ZERO })
     }
 
     /// Has the helper take the snapshot.
     pub(crate) fn take(&mut self) -> Result<(), ProcessError> {
-        let broken = || failed(io::ErrorKind::BrokenPipe.into());
-        if self.helper.stdin.as_mut().ok_or_else(broken)?.write_all(&GO).is_err() {
-            // It has ended already, or the end of its input makes it end. Either way its output ends.
-            self.helper.stdin = None;
-        }
-        let mut from = self.helper.stdout.take().ok_or_else(broken)?;
-        let read = || -> io::Result<Answer> {
-            let mut word = || -> io::Result<u64> {
-                let mut bytes = [0; 8];
-                from.read_exact(&mut bytes)?;
-                Ok(u64::from_le_bytes(bytes))
-            };
-            let (ok, child, threads, pause, length) = (word()?, word()?, word()?, word()?, word()?);
-            let mut bytes = Vec::new();
-            from.take(length.min(MAX_NOTES)).read_to_end(&mut bytes)?;
-            if ok != 1 {
-                return Ok(Err(String::from_utf8_lossy(&bytes).into_owned()));
-            }
-            Ok(Ok((child as Pid, threads as usize, Duration::from_nanos(pause), bytes)))
-        };
-        let answer = read();
-        let answer = answer.map_err(|error| match (error.kind(), self.end()) {
-            (io::ErrorKind::UnexpectedEof, Ok(status)) => ProcessError::Refused(format!(
-                "the helper process that takes the snapshot of process {} ended early ({status})",
-                self.process
-            )),
-            _ => failed(error),
-        })?;
-        (self.pid, self.threads, self.pause, self.notes) = answer.map_err(ProcessError::Refused)?;
+        let ([pid, threads, pause], notes) = self.helper.ask()?;
+        (self.pid, self.threads, self.pause) = (pid as Pid, threads as usize, Duration::from_nanos(pause));
+        self.notes = notes;
         Ok(())
-    }
-}
-
-fn failed(source: io::Error) -> ProcessError {
-    ProcessError::Resource { action: "start the helper that holds the process", source }
-}
-
-impl Held {
-    /// Has the helper kill the snapshot and end, which the end of its input asks for.
-    fn end(&mut self) -> io::Result<ExitStatus> {
-        drop(self.helper.stdin.take());
-        self.helper.wait()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let _ = self.end();
     }
 }
 
 /// The helper: takes a snapshot, says so on standard output, and holds it until standard input ends.
 ///
-/// Blocks every signal that can be blocked, as [`Held::take`] has done already.
+/// Blocks every signal that can be blocked, as [`Helper::start`] has done already.
 pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
+    answer(|| {
+        let (snapshot, notes, threads, pause) = take(pid, state)?;
+        let numbers = [snapshot.pid as u64, threads as u64, pause.as_nanos() as u64];
+        Ok((snapshot, numbers, notes))
+    })
+}
+
+/// The helper of a checkpoint: opens a userfaultfd for a process, and holds it until standard input ends. Its answer is the
+/// number of its descriptor.
+pub fn serve_userfaultfd(pid: Pid) -> io::Result<()> {
+    answer(|| {
+        let mut held = Stopped::stop(pid)?;
+        let descriptor = fork::open_userfaultfd(&mut held)?;
+        let pause = held.resume();
+        let numbers = [descriptor.as_raw_fd() as u64, pause.as_nanos() as u64, 0];
+        Ok((descriptor, numbers, Vec::new()))
+    })
+}
+
+/// Waits for the request, acts, answers on standard output, and keeps what `act` returned until standard input ends.
+fn answer<T>(act: impl FnOnce() -> Result<(T, [u64; 3], Vec<u8>), ProcessError>) -> io::Result<()> {
     let _blocked = Blocked::new(ALL)?;
     if io::stdin().lock().read_exact(&mut [0; GO.len()]).is_err() {
         // The program has ended before it wanted anything.
@@ -133,14 +182,13 @@ pub fn serve(pid: Pid, state: u8) -> io::Result<()> {
         out.write_all(bytes)?;
         out.flush()
     };
-    match take(pid, state) {
-        Ok((snapshot, notes, threads, pause)) => {
-            let words = [snapshot.pid as u64, threads as u64, pause.as_nanos() as u64];
+    match act() {
+        Ok((held, numbers, bytes)) => {
             // Nothing comes: input ends when the program does. It may have been killed before it could listen.
-            if reply(1, words, &notes).is_ok() {
+            if reply(1, numbers, &bytes).is_ok() {
                 io::copy(&mut io::stdin().lock(), &mut io::sink())?;
             }
-            drop(snapshot);
+            drop(held);
             Ok(())
         }
         Err(error) => reply(0, [0; 3], error.to_string().as_bytes()),

@@ -4,26 +4,20 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::reserved::{HUGE, Reserved};
 
 /// Bytes that are returned to the kernel at a time once nothing more is copied.
 const RETURN: usize = 64 << 20;
-/// Bytes of a huge page.
-const HUGE: usize = 2 << 20;
 
 /// The ring.
 pub(crate) struct Arena {
-    base: NonNull<u8>,
-    capacity: usize,
+    /// Reached through [`Slice`]s only, which never overlap.
+    memory: Reserved,
     state: Mutex<State>,
     changed: Condvar,
 }
-
-// SAFETY: the memory is reached through `Slice`s only, which never overlap; everything else is behind the mutex.
-unsafe impl Send for Arena {}
-// SAFETY: as above.
-unsafe impl Sync for Arena {}
 
 #[derive(Default)]
 struct State {
@@ -46,29 +40,18 @@ struct State {
 impl Arena {
     /// Allocates a ring of `capacity` bytes, rounded up to huge pages.
     pub(crate) fn new(capacity: usize) -> io::Result<Arc<Self>> {
-        let capacity = capacity.max(HUGE).next_multiple_of(HUGE);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping; no other memory changes.
-        let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), capacity, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the mapping just made. Without huge pages it is slower and as good.
-        unsafe { libc::madvise(base, capacity, libc::MADV_HUGEPAGE) };
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Arc::new(Self { base, capacity, state: Mutex::default(), changed: Condvar::new() }))
+        let memory = Reserved::new(capacity)?;
+        Ok(Arc::new(Self { memory, state: Mutex::default(), changed: Condvar::new() }))
     }
 
     /// Returns its size in bytes.
     pub(crate) fn capacity(&self) -> usize {
-        self.capacity
+        self.memory.bytes()
     }
 
     /// Makes the kernel allocate the first `bytes` of the memory now, on several threads.
     pub(crate) fn populate(&self, bytes: usize, threads: usize) {
-        let bytes = bytes.min(self.capacity);
+        let bytes = bytes.min(self.capacity());
         let share = bytes.div_ceil(threads.max(1)).next_multiple_of(HUGE);
         let share = share.max(HUGE);
         let shares = bytes.div_ceil(share) as u64;
@@ -82,7 +65,7 @@ impl Arena {
                 // SAFETY: within the mapping, and no slice is out yet. Where the kernel (before 5.14) does not know the advice,
                 // pages come when they are first written to.
                 unsafe {
-                    let first = self.base.as_ptr().add(start).cast();
+                    let first = self.memory.base().add(start).cast();
                     libc::madvise(first, share.min(bytes - start), libc::MADV_POPULATE_WRITE);
                 };
                 None
@@ -94,10 +77,10 @@ impl Arena {
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Option<Slice> {
         let mut state = self.lock();
         loop {
-            if state.closed || len > self.capacity {
+            if state.closed || len > self.capacity() {
                 return None;
             }
-            if let Some(start) = state.place(len, self.capacity) {
+            if let Some(start) = state.place(len, self.capacity()) {
                 let number = state.next;
                 state.next += 1;
                 state.out.push_back((number, start + len, false));
@@ -146,7 +129,7 @@ impl Arena {
         let before = state.tail;
         while let Some(&(_, end, true)) = state.out.front() {
             state.out.pop_front();
-            let gone = if end >= state.tail { end - state.tail } else { self.capacity - state.tail + end };
+            let gone = if end >= state.tail { end - state.tail } else { self.capacity() - state.tail + end };
             state.used -= gone.min(state.used);
             state.tail = end;
         }
@@ -161,7 +144,7 @@ impl Arena {
         if state.draining && from < to {
             // SAFETY: within the mapping, and between the newest slice and the oldest that are out; nothing is taken any
             // more.
-            unsafe { libc::madvise(self.base.as_ptr().add(from).cast(), to - from, libc::MADV_DONTNEED) };
+            unsafe { libc::madvise(self.memory.base().add(from).cast(), to - from, libc::MADV_DONTNEED) };
         }
         self.changed.notify_all();
     }
@@ -186,13 +169,6 @@ impl State {
     }
 }
 
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: slices hold the arena, so none is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.capacity) };
-    }
-}
-
 /// A part of the arena. Dropping it returns the room.
 pub(crate) struct Slice {
     arena: Arc<Arena>,
@@ -207,14 +183,14 @@ impl Deref for Slice {
     fn deref(&self) -> &[u8] {
         // SAFETY: the ring's accounting gives these bytes to this slice alone until it is dropped; they are mapped,
         // readable, and initialised by the kernel.
-        unsafe { std::slice::from_raw_parts(self.arena.base.as_ptr().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts(self.arena.memory.base().add(self.start), self.len) }
     }
 }
 
 impl DerefMut for Slice {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; and `self` is borrowed for as long as the bytes are.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.base.as_ptr().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.arena.memory.base().add(self.start), self.len) }
     }
 }
 
@@ -284,7 +260,7 @@ mod tests {
             let arena = Arena::new(HUGE).unwrap();
             let mut out: Vec<Slice> = Vec::new();
             for (len, index) in steps {
-                let fits = arena.lock().place(len, arena.capacity).is_some();
+                let fits = arena.lock().place(len, arena.capacity()).is_some();
                 if fits {
                     // Undoes the trial placement, which was accounted for but not handed out.
                     let mut state = arena.lock();

@@ -7,16 +7,20 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::Pid;
 use crate::ProcessError;
-use crate::inject::{self, Caller, EXIT_WITH_TRACER, SUSPEND_SECCOMP, no_snapshot, wait_for_child};
-use crate::mapping::{self, Mapping};
+use crate::borrow::{Borrowed, with_thread};
+use crate::inject::{self, Caller, EXIT_WITH_TRACER, no_snapshot, wait_for_child};
+use crate::mapping::Mapping;
 use crate::procfs::{self, Status};
 use crate::ptrace::{self, Waited};
 use crate::stop::Stopped;
 use crate::stub::Stub;
-use crate::vdso::Vdso;
 
 /// Both share descriptors and working directory with the process, so that no file is held open twice.
 const SHARED: u64 = (libc::CLONE_FILES | libc::CLONE_FS) as u64;
@@ -60,87 +64,96 @@ pub(crate) fn check(pid: Pid, mappings: &[Mapping]) -> Result<(), ProcessError> 
 /// Makes a stopped process fork.
 pub(crate) fn fork(held: &mut Stopped) -> Result<Snapshot, ProcessError> {
     let pid = held.pid();
-    let mappings = mapping::read_plain(pid, held.threads().first().map_or(pid, |thread| thread.tid))?;
-    let clean = held.threads().iter().find(|thread| thread.clean).map(|thread| thread.tid);
-    let tid = clean.ok_or_else(|| {
-        no_snapshot(pid, "all its threads are stopped or on their way to a signal; try again")
-    })?;
-    let vdso = Vdso::read(tid, &mappings);
-    let (vdso, instruction) = vdso
-        .and_then(|vdso| vdso.system_call().map(|instruction| (vdso, instruction)))
-        .ok_or_else(|| no_snapshot(pid, "it has no vDSO with a system call in it"))?;
-    if ptrace::dispatches_system_calls(tid) {
-        return Err(no_snapshot(pid, "it handles its system calls itself (syscall user dispatch)"));
-    }
-    let seccomp = Status::read(tid)?.seccomp != 0;
-    let options = if seccomp { SUSPEND_SECCOMP } else { 0 };
-    let failed = |what: &'static str| move |error: io::Error| no_snapshot(pid, format!("{what}: {error}"));
-    let stub = Stub::place(&vdso, tid, held.threads().iter().map(|thread| thread.tid));
-    let mut caller = Caller::new(tid, instruction, options, stub.as_ref()).map_err(|error| {
-        if seccomp && error.raw_os_error() == Some(libc::EPERM) {
-            no_snapshot(pid, "its seccomp filters could kill it for forking, and only root may suspend them")
-        } else {
-            failed("its thread could not be taken over")(error)
-        }
-    })?;
-    let result = family(pid, &mut caller, options, instruction);
-    // Restores the registers in every case.
-    let restored = caller.restore().map_err(failed("its registers could not be restored"));
-    if let Some(stub) = &stub
-        && restored.is_ok()
-    {
-        // A snapshot that is left behind never runs.
-        let _ = stub.clear(tid);
-    }
-    if let Some(signal) = caller.stop_signal {
-        // SAFETY: numbers only. Sends the deferred stop signal.
-        unsafe { libc::kill(pid, signal) };
-    }
-    let child = result?;
-    let snapshot = Snapshot { pid: child, instruction, caller: None, stub };
-    restored?;
-    Ok(snapshot)
+    with_thread(held, |borrowed| {
+        let child = family(pid, borrowed)?;
+        Ok(Snapshot { pid: child, instruction: borrowed.instruction, caller: None, stub: borrowed.stub })
+    })
 }
 
-/// Process, helper, snapshot. `instruction` is a `syscall` of the vDSO, which all three have.
-fn family(
-    pid: Pid,
-    caller: &mut Caller,
-    options: libc::c_int,
-    instruction: u64,
-) -> Result<Pid, ProcessError> {
-    let failed = |what: &'static str| move |error: io::Error| no_snapshot(pid, format!("{what}: {error}"));
-    let clone = |caller: &mut Caller, flags: u64| -> io::Result<(i64, Pid)> {
-        let id = caller.call(libc::SYS_clone, [flags, 0, 0, 0, 0, 0])?;
-        if id < 0 {
-            return Err(io::Error::from_raw_os_error(-id as i32));
-        }
-        let child = caller.take_child().ok_or(io::ErrorKind::NotFound)?;
-        wait_for_child(child)?;
-        Ok((id, child))
-    };
-    // No signal at its end, so that the process does not notice.
-    let (id, helper) = clone(caller, SHARED | libc::CLONE_VM as u64).map_err(failed("it could not clone"))?;
-    let copy = Caller::new(helper, caller.instruction(), options | EXIT_WITH_TRACER, None)
-        .and_then(|mut helper| {
-            let (id, child) = clone(&mut helper, SHARED | libc::SIGCHLD as u64)?;
-            Ok((id, child))
-        })
-        .map_err(failed("it could not fork"));
-    kill(helper, instruction).map_err(failed("its helper could not be killed"))?;
-    let mut reap = |id: i64| caller.call(libc::SYS_wait4, [id as u64, 0, libc::__WALL as u64, 0, 0, 0]);
-    reap(id).map_err(failed("its helper could not be waited for"))?;
-    let (copy_id, child) = copy?;
+/// Process, helper, snapshot.
+fn family(pid: Pid, borrowed: &mut Borrowed) -> Result<Pid, ProcessError> {
+    let (copy_id, child) = with_helper(pid, borrowed, |helper, _| {
+        clone(helper, SHARED | libc::SIGCHLD as u64).map_err(failed(pid, "it could not fork"))
+    })?;
     if Status::read(child).is_ok_and(|status| status.parent == pid) {
         // A subreaper inherits orphans below it.
-        kill(child, instruction).map_err(failed("the snapshot could not be killed"))?;
-        reap(copy_id).map_err(failed("the snapshot could not be waited for"))?;
+        kill(child, borrowed.instruction).map_err(failed(pid, "the snapshot could not be killed"))?;
+        reap(&mut borrowed.caller, copy_id).map_err(failed(pid, "the snapshot could not be waited for"))?;
         return Err(no_snapshot(
             pid,
             "it is a subreaper, and the snapshot would be left as its zombie child",
         ));
     }
     Ok(child)
+}
+
+/// Has a stopped process make a helper that shares its memory, its descriptors and its working directory. The helper is
+/// gone when this returns.
+fn with_helper<T>(
+    pid: Pid,
+    borrowed: &mut Borrowed,
+    act: impl FnOnce(&mut Caller, Pid) -> Result<T, ProcessError>,
+) -> Result<T, ProcessError> {
+    let Borrowed { caller, options, instruction, .. } = borrowed;
+    // No signal at its end, so that the process does not notice.
+    let (id, helper) =
+        clone(caller, SHARED | libc::CLONE_VM as u64).map_err(failed(pid, "it could not clone"))?;
+    let result = Caller::new(helper, caller.instruction(), *options | EXIT_WITH_TRACER, None)
+        .map_err(failed(pid, "its helper could not be taken over"))
+        .and_then(|mut made| act(&mut made, helper));
+    kill(helper, *instruction).map_err(failed(pid, "its helper could not be killed"))?;
+    reap(caller, id).map_err(failed(pid, "its helper could not be waited for"))?;
+    result
+}
+
+/// Has a thread make a child. Returns its PID in the thread's namespace and in this program's.
+fn clone(caller: &mut Caller, flags: u64) -> io::Result<(i64, Pid)> {
+    let id = caller.call(libc::SYS_clone, [flags, 0, 0, 0, 0, 0])?;
+    if id < 0 {
+        return Err(io::Error::from_raw_os_error(-id as i32));
+    }
+    let child = caller.take_child().ok_or(io::ErrorKind::NotFound)?;
+    wait_for_child(child)?;
+    Ok((id, child))
+}
+
+/// Has a thread wait for a child that was killed.
+fn reap(caller: &mut Caller, id: i64) -> io::Result<i64> {
+    caller.call(libc::SYS_wait4, [id as u64, 0, libc::__WALL as u64, 0, 0, 0])
+}
+
+fn failed(pid: Pid, what: &'static str) -> impl Fn(io::Error) -> ProcessError {
+    move |error| no_snapshot(pid, format!("{what}: {error}"))
+}
+
+/// Opens a userfaultfd for the memory of a stopped process. A helper that shares only its memory opens it, in a table of
+/// descriptors that dies with the helper, so that none is left in the process.
+pub(crate) fn open_userfaultfd(held: &mut Stopped) -> Result<OwnedFd, ProcessError> {
+    /// Needs no privilege (`UFFD_USER_MODE_ONLY`, Linux 5.11). The kernel answers asynchronous faults of its own accesses too.
+    const USER_MODE_ONLY: u64 = 1;
+    const FLAGS: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64 | USER_MODE_ONLY;
+    let pid = held.pid();
+    with_thread(held, |borrowed| {
+        with_helper(pid, borrowed, |caller, helper| {
+            let mut open = || -> io::Result<OwnedFd> {
+                let mut call = |number, arguments| match caller.call(number, arguments)? {
+                    result if result < 0 => Err(io::Error::from_raw_os_error(-result as i32)),
+                    result => Ok(result),
+                };
+                call(libc::SYS_close_range, CLOSE_ALL)?;
+                let number = call(libc::SYS_userfaultfd, [FLAGS, 0, 0, 0, 0, 0])?;
+                descriptor_of(helper, number as RawFd)
+            };
+            open().map_err(failed(pid, "it could not open a userfaultfd"))
+        })
+    })
+}
+
+/// Returns another process's descriptor: Linux 5.6 (commit 8649c322f75c, "pid: Implement pidfd_getfd syscall").
+pub(crate) fn descriptor_of(pid: Pid, number: RawFd) -> io::Result<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(pidfd_getfd(&process, number, PidfdGetfdFlags::empty())?)
 }
 
 impl Snapshot {

@@ -1,10 +1,9 @@
 //! Holding a process, or a snapshot of it, while its memory is copied.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::agent::{Held, SNAPSHOT_HELPER};
+use crate::agent::Held;
 use crate::fork;
 use crate::job::Job;
 use crate::layout::{self, Layout, lay_out};
@@ -103,11 +102,8 @@ impl Job<'_> {
 
     /// Starts the helper that makes a snapshot. It does nothing yet.
     pub(crate) fn helper(&self, prepared: &Prepared) -> Result<Held, ProcessError> {
-        let failed = |source| ProcessError::Resource { action: "find this program", source };
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg(SNAPSHOT_HELPER);
         fork::check(self.pid, &prepared.mappings)?;
-        Held::start(self.pid, prepared.state, &mut command)
+        Held::start(self.pid, prepared.state)
     }
 
     /// The notes of the process, and the memory of its snapshot.

@@ -10,6 +10,7 @@ compile_error!("/proc and ptrace are those of Linux");
 mod agent;
 mod arch;
 mod arena;
+mod borrow;
 mod checkpoint;
 mod copy;
 mod core_file;
@@ -36,6 +37,7 @@ mod procfs;
 mod ptrace;
 mod queue;
 mod report;
+mod reserved;
 mod run;
 mod seekable;
 mod signal_mask;
@@ -47,10 +49,12 @@ mod transfer;
 mod vdso;
 mod verify;
 
-pub use agent::{SNAPSHOT_HELPER, serve as hold_snapshot};
+pub use agent::{
+    SNAPSHOT_HELPER, USERFAULTFD_HELPER, serve as hold_snapshot, serve_userfaultfd as hold_userfaultfd,
+};
 pub use checkpoint::{
-    CheckpointInfo, CheckpointOptions, CheckpointReport, RestartOptions, RestartReport, action_script,
-    checkpoint, describe_checkpoint, restart, verify_checkpoint,
+    CheckpointInfo, CheckpointOptions, CheckpointReport, PreCopyReport, RestartOptions, RestartReport,
+    action_script, checkpoint, describe_checkpoint, restart, verify_checkpoint,
 };
 pub use error::ProcessError;
 pub use filter::{Kind, Kinds};

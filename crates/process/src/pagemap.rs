@@ -11,40 +11,49 @@ use crate::page_size;
 
 /// `struct page_region` of PAGEMAP_SCAN (`include/uapi/linux/fs.h`).
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct PageRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PageRegion {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) categories: u64,
 }
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
-struct ScanArguments {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    regions: u64,
-    regions_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_any: u64,
-    return_mask: u64,
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ScanArguments {
+    pub(crate) size: u64,
+    pub(crate) flags: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) walk_end: u64,
+    pub(crate) regions: u64,
+    pub(crate) regions_len: u64,
+    pub(crate) max_pages: u64,
+    pub(crate) category_inverted: u64,
+    pub(crate) category_mask: u64,
+    pub(crate) category_any: u64,
+    pub(crate) return_mask: u64,
 }
 
+/// The mapping's writes are tracked by asynchronous write protection (userfaultfd).
+pub(crate) const PAGE_IS_WPALLOWED: u64 = 1;
+/// Written to since it was last protected; pages of untracked mappings always count as written.
+pub(crate) const PAGE_IS_WRITTEN: u64 = 1 << 1;
 /// A file's page, or shared memory's.
 const PAGE_IS_FILE: u64 = 1 << 2;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
+pub(crate) const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 /// The kernel's page of zeros, shared by all that was read but never written.
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
+/// Categories that Linux 6.7 does not have, such as guard regions.
+pub(crate) const PAGE_IS_NEWER: u64 = !0 << 8;
 /// `_IOWR('f', 16, struct pm_scan_arg)`, since Linux 6.7 (commit 52526ca7fdb9, "fs/proc/task_mmu: implement IOCTL to
 /// get and optionally clear info about PTEs").
-const PAGEMAP_SCAN: libc::c_ulong =
+pub(crate) const PAGEMAP_SCAN: libc::c_ulong =
     3 << 30 | (size_of::<ScanArguments>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 16;
+/// Protects the pages found, in the same step as finding them (`PM_SCAN_WP_MATCHING`). Skips untracked mappings.
+const PROTECT: u64 = 1;
 /// Bytes of one read of a pagemap file where the kernel cannot scan.
 const ENTRIES: usize = 64 << 10;
 /// Regions asked for at a time.
@@ -59,7 +68,12 @@ pub(crate) struct Pagemap {
 
 impl Pagemap {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::open(path)?, regions: vec![PageRegion::default(); REGIONS], can_scan: true })
+        Ok(Self::new(File::open(path)?))
+    }
+
+    /// Of an open pagemap file.
+    pub(crate) fn new(file: File) -> Self {
+        Self { file, regions: vec![PageRegion::default(); REGIONS], can_scan: true }
     }
 
     /// Passes the pages in `window` that are in memory or swapped out to `push`, without the page of zeros where the kernel
@@ -81,41 +95,103 @@ impl Pagemap {
     }
 
     fn scan(&mut self, window: &Range<u64>, push: &mut impl FnMut(Range<u64>)) -> io::Result<u64> {
-        let (count, end) = self.request(window, PAGE_IS_PFNZERO, 0)?;
-        for region in self.regions.iter().take(count) {
-            push(region.start..region.end);
-        }
-        Ok(end.clamp(window.start + 1, window.end))
+        let (found, end) = self.request(Query { not: PAGE_IS_PFNZERO, ..Query::new(window) })?;
+        found.iter().for_each(|region| push(region.start..region.end));
+        Ok(end)
     }
 
     /// Whether there is any page in `window` that is the process's own, not a file's. Fails where the kernel cannot scan.
     pub(crate) fn has_own(&mut self, window: Range<u64>) -> io::Result<bool> {
-        self.request(&window, PAGE_IS_PFNZERO | PAGE_IS_FILE, 1).map(|(count, _)| count > 0)
+        let query = Query { not: PAGE_IS_PFNZERO | PAGE_IS_FILE, most: 1, ..Query::new(&window) };
+        self.request(query).map(|(found, _)| !found.is_empty())
     }
 
-    /// Asks for regions of up to `most` pages (0: all) that are in memory or swapped out and in none of the categories
-    /// `not`. Returns their count and the address up to which the kernel scanned.
-    fn request(&mut self, window: &Range<u64>, not: u64, most: u64) -> io::Result<(usize, u64)> {
-        let mut arguments = ScanArguments {
+    /// Write-protects the pages in `window` that were written to since they last were, and passes them to `push`. Skips
+    /// mappings that are not tracked. Returns the address up to which the kernel scanned.
+    pub(crate) fn protect_written(
+        &mut self,
+        window: &Range<u64>,
+        push: &mut impl FnMut(Range<u64>),
+    ) -> io::Result<u64> {
+        let query = Query { flags: PROTECT, is: PAGE_IS_WRITTEN, not: PAGE_IS_PFNZERO, ..Query::new(window) };
+        let (found, end) = self.request(query)?;
+        found.iter().for_each(|region| push(region.start..region.end));
+        Ok(end)
+    }
+
+    /// Passes the pages in `window` to `push` that are in memory or swapped out, with the categories in `wanted` that they are
+    /// in. Returns the address up to which the kernel scanned.
+    pub(crate) fn categories(
+        &mut self,
+        window: &Range<u64>,
+        wanted: u64,
+        push: &mut impl FnMut(PageRegion),
+    ) -> io::Result<u64> {
+        let (found, end) = self.request(Query { not: PAGE_IS_PFNZERO, wanted, ..Query::new(window) })?;
+        found.iter().for_each(|region| push(*region));
+        Ok(end)
+    }
+
+    /// Makes the scan that `arguments` describe, within `window`. Returns the regions, at most `most`, and the address up to
+    /// which the kernel scanned.
+    pub(crate) fn repeat(
+        &mut self,
+        arguments: &ScanArguments,
+        window: &Range<u64>,
+        most: usize,
+    ) -> io::Result<(&[PageRegion], u64)> {
+        let (start, end) = (window.start, window.end);
+        self.ask(ScanArguments { start, end, ..*arguments }, most)
+    }
+
+    /// Asks for the regions that a query describes, as many as there is room for, and the address up to which the kernel
+    /// scanned.
+    fn request(&mut self, query: Query) -> io::Result<(&[PageRegion], u64)> {
+        let arguments = ScanArguments {
             size: size_of::<ScanArguments>() as u64,
-            flags: 0,
-            start: window.start,
-            end: window.end,
-            walk_end: 0,
-            regions: self.regions.as_mut_ptr().addr() as u64,
-            regions_len: self.regions.len() as u64,
-            max_pages: most,
-            category_inverted: not,
-            category_mask: not,
+            flags: query.flags,
+            start: query.window.start,
+            end: query.window.end,
+            max_pages: query.most,
+            category_inverted: query.not,
+            category_mask: query.is | query.not,
             category_any: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-            return_mask: PAGE_IS_PFNZERO,
+            return_mask: query.wanted,
+            ..ScanArguments::default()
         };
+        self.ask(arguments, REGIONS)
+    }
+
+    fn ask(&mut self, mut arguments: ScanArguments, most: usize) -> io::Result<(&[PageRegion], u64)> {
+        arguments.regions = self.regions.as_mut_ptr().addr() as u64;
+        arguments.regions_len = self.regions.len().min(most) as u64;
         // SAFETY: the struct is as the kernel has it, and names room for `regions_len` regions, alive for the call.
         let count = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arguments) };
         if count < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok((count as usize, arguments.walk_end))
+        let found = self.regions.get(..count as usize).unwrap_or_default();
+        // It always gets on, so that no caller asks forever.
+        Ok((found, arguments.walk_end.clamp(arguments.start + 1, arguments.end)))
+    }
+}
+
+/// A scan for pages that are in memory or swapped out.
+struct Query {
+    window: Range<u64>,
+    flags: u64,
+    /// Categories that a page must be in, and those that it must not be in.
+    is: u64,
+    not: u64,
+    /// Categories to return.
+    wanted: u64,
+    /// Pages at most (0: all).
+    most: u64,
+}
+
+impl Query {
+    fn new(window: &Range<u64>) -> Self {
+        Self { window: window.clone(), flags: 0, is: 0, not: 0, wanted: PAGE_IS_PFNZERO, most: 0 }
     }
 }
 

@@ -83,6 +83,8 @@ pub(crate) struct Status {
     pub(crate) has_memory: bool,
     /// Its parent.
     pub(crate) parent: Pid,
+    /// Bytes of private anonymous memory, in memory (Linux 4.5) and swapped out.
+    pub(crate) anonymous: u64,
 }
 
 impl Status {
@@ -108,6 +110,7 @@ impl Status {
                 }
                 "Seccomp" => status.seccomp = first().parse().unwrap_or(0),
                 "VmSize" => status.has_memory = true,
+                "RssAnon" | "VmSwap" => status.anonymous += first().parse::<u64>().unwrap_or(0) << 10,
                 _ => {}
             }
         }
@@ -226,9 +229,11 @@ mod tests {
         assert!(zombie.is_dead() && !zombie.has_memory);
         assert_eq!((zombie.tgid, zombie.uid), (7, 5));
         let live = Status::parse(
-            "State:\tS (sleeping)\nTracerPid:\t9\nNSpid:\t70\t1\nVmSize:\t 10 kB\nSeccomp:\t2\n",
+            "State:\tS (sleeping)\nTracerPid:\t9\nNSpid:\t70\t1\nVmSize:\t 10 kB\nRssAnon:\t 3 kB\n\
+             VmSwap:\t 2 kB\nSeccomp:\t2\n",
         );
         assert!(!live.is_dead() && live.has_memory);
+        assert_eq!(live.anonymous, 5 << 10);
         assert_eq!((live.tracer, live.ns_pids.as_slice(), live.seccomp), (9, &[70, 1][..], 2));
     }
 

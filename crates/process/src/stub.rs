@@ -20,6 +20,7 @@ fn size() -> usize {
 }
 
 /// The place of the code in a process.
+#[derive(Clone, Copy)]
 pub(crate) struct Stub {
     address: u64,
 }

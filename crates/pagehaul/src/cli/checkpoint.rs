@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use pagehaul_codec::{Method, zstd_level};
 use pagehaul_present::number::{bytes, count};
@@ -112,6 +113,12 @@ pub(crate) fn restore(arguments: &RestartArguments) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// The helper of `checkpoint`.
+pub(crate) fn hold_userfaultfd(pid: Pid) -> anyhow::Result<ExitCode> {
+    pagehaul_process::hold_userfaultfd(pid).context("the helper that holds the process failed")?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn render(report: &CheckpointReport) -> String {
     let mut out = format!(
         "process {}: {} processes {}\n{}: {} for {} of images ({:.2} to 1)\n",
@@ -130,6 +137,18 @@ fn render(report: &CheckpointReport) -> String {
         seconds(report.criu_seconds),
         seconds(report.seconds),
     );
+    if let Some(copy) = &report.pre_copy {
+        out += &format!(
+            "copied {} while running, in {} rounds after a stop of {:.1} ms; {} while frozen\n",
+            bytes(copy.running_bytes),
+            copy.rounds,
+            copy.stopped_seconds * 1e3,
+            bytes(copy.frozen_bytes),
+        );
+    }
+    if let Some(reason) = &report.no_pre_copy {
+        out += &format!("note: all memory was copied while frozen: {reason}\n");
+    }
     if report.buffer_was_short {
         out += "note: the images did not fit the memory for them: the processes stayed frozen while they were \
                 compressed (--max-memory)\n";

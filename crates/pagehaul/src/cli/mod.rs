@@ -94,6 +94,11 @@ pub(crate) enum Command {
         pid: i32,
         state: u8,
     },
+    #[cfg(feature = "process")]
+    #[command(hide = true, name = pagehaul_process::USERFAULTFD_HELPER)]
+    HoldUserfaultfd {
+        pid: i32,
+    },
     #[cfg(feature = "stalls")]
     Reclaim(reclaim::ReclaimArguments),
     #[cfg(feature = "stalls")]

@@ -35,6 +35,8 @@ pub(crate) struct Compressed {
     place: (usize, usize),
     bytes: usize,
     frame: Vec<u8>,
+    /// Room for a piece that is put together.
+    room: Vec<u8>,
 }
 
 impl Work for Compressing<'_> {
@@ -62,8 +64,9 @@ impl Work for Compressing<'_> {
             Some(compressor) => compressor,
             None => compressor.insert(FrameCompressor::new(self.level)?),
         };
-        (compressed.place, compressed.bytes) = (piece.place(), piece.content().len());
-        Ok(compressor.compress(piece.content(), &mut compressed.frame)?)
+        let content = piece.content(&mut compressed.room);
+        (compressed.place, compressed.bytes) = (piece.place(), content.len());
+        Ok(compressor.compress(content, &mut compressed.frame)?)
     }
 
     fn abort(&self) {

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::precopy::seccomp::Watched;
 use super::wire::varint;
 use crate::ProcessError;
 use crate::signal_mask::{Blocked, ENDING};
@@ -90,25 +91,31 @@ impl Criu {
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// Starts one of its actions in a directory. `log` is a file in it.
+    /// Starts one of its actions in a directory. `log` is a file in it. Its system calls can be `watched`.
     pub(crate) fn start(
         &self,
         action: &str,
         directory: &Path,
         log: &str,
         arguments: &[String],
+        watched: Option<Watched>,
     ) -> Result<Child, ProcessError> {
         let failed = |source| ProcessError::Resource { action: "start CRIU", source };
         // While it saves processes, ending it would leave its code in them. It ends when its socket and pipes do. A
         // restart is not protected: what CRIU restores would inherit the mask until it has its own.
         let blocked = (action == "dump").then(|| Blocked::new(ENDING)).transpose().map_err(failed)?;
         let mut command = Command::new(&self.program);
-        // SAFETY: `signal` may be called between fork and exec. CRIU must not die of a pipe that was closed, nor of the
-        // terminal's Ctrl-C: its parasite code is in the processes.
+        // SAFETY: `signal` may be called between fork and exec, and `install` as well. CRIU must not die of a pipe that was
+        // closed, nor of the terminal's Ctrl-C: its parasite code is in the processes.
         unsafe {
-            command.pre_exec(|| match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
-                libc::SIG_ERR => Err(io::Error::last_os_error()),
-                _ => Ok(()),
+            command.pre_exec(move || {
+                if let Some(watched) = &watched {
+                    watched.install();
+                }
+                match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
+                    libc::SIG_ERR => Err(io::Error::last_os_error()),
+                    _ => Ok(()),
+                }
             })
         };
         let child = command

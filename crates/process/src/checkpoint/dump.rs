@@ -20,7 +20,9 @@ use super::container::{self, BLOCK, Image, Index, container_path};
 use super::criu::{self, Criu};
 use super::hold::{Hold, Script};
 use super::images::{drain, receive};
+use super::kept::Kept;
 use super::options::{CheckpointOptions, CheckpointReport};
+use super::precopy::{PreCopy, Watch, seccomp};
 use super::tree::{self, Process};
 use super::work_directory::{WorkDirectory, accept_criu};
 use crate::arena::Arena;
@@ -84,16 +86,22 @@ impl Run<'_> {
         let expected = tree::resident(&before);
         self.progress.expect(expected);
         let most = self.options.max_memory.unwrap_or_else(limits::half_of_available);
+        self.progress.enter(Phase::Copy);
+        let copy = PreCopy::begin(&before, expected, most, self.options.threads, self.progress);
+        if self.progress.is_cancelled() {
+            return Err(ProcessError::Cancelled(self.pid));
+        }
+        let copied = copy.as_ref().map_or(0, PreCopy::bytes);
         // At least some blocks per thread, so that no thread waits for the only one of another.
         let least = (self.options.threads as u64 + 2) * 4 * BLOCK as u64;
-        let capacity = (expected + expected / 16 + least).min(most.max(least));
+        let rest = expected.saturating_sub(copied);
+        let capacity = (rest + rest / 16 + least).min(most.saturating_sub(copied).max(least));
         let resource = |action| move |source| ProcessError::Resource { action, source };
         let arena = Arena::new(capacity as usize).map_err(resource("take memory for the images"))?;
         arena.populate(capacity as usize, self.options.threads);
         let work = WorkDirectory::new()?;
         let listener = work.listen("streamer-capture.sock")?;
         self.file.write_all_at(&container::header(true), 0).map_err(|source| self.output_error(source))?;
-        self.progress.enter(Phase::Copy);
         let script = (!self.options.leave_running).then(|| Script::new(&work)).transpose()?;
         let mut arguments = vec!["-t".to_owned(), self.pid.to_string()];
         arguments.extend(self.options.arguments.iter().cloned());
@@ -105,11 +113,18 @@ impl Run<'_> {
             }
             None => vec!["--leave-running".into()],
         });
-        let child = self.criu.start("dump", work.path(), "dump.log", &arguments)?;
+        let (watched, watching) = seccomp::watch(self.pid).map_err(resource("watch CRIU"))?;
+        let watched = copy.is_ok().then_some(watched);
+        let child = self.criu.start("dump", work.path(), "dump.log", &arguments, watched)?;
         let mut guard =
             Guard { child, pid: self.pid, hold: None, before: script.is_some().then_some(before) };
+        let watch = copy.and_then(|copy| {
+            let refused = |error| format!("this system lets no program answer CRIU's system calls: {error}");
+            let notifications = watching.notifications().map_err(refused)?;
+            Watch::start(copy, notifications).map_err(refused)
+        });
         let Images { images, end, seconds: criu_seconds } =
-            self.stream(&mut guard, listener, script, &arena, work.path())?;
+            self.stream(&mut guard, listener, script, &arena, work.path(), watch.as_ref().ok())?;
         let image_bytes =
             images.iter().flat_map(|image| &image.blocks).map(|block| u64::from(block.bytes)).sum();
         let count = images.len();
@@ -138,6 +153,8 @@ impl Run<'_> {
             output_bytes,
             frozen_seconds: criu::frozen_time(work.path()).unwrap_or(0) as f64 / 1e6,
             criu_seconds,
+            pre_copy: watch.as_ref().ok().map(|watch| watch.copy().report()),
+            no_pre_copy: watch.err(),
             seconds: begun.elapsed().as_secs_f64(),
             buffer_was_short: arena.was_starved(),
             left_running: self.options.leave_running,
@@ -152,6 +169,7 @@ impl Run<'_> {
         script: Option<Script>,
         arena: &Arc<Arena>,
         work: &Path,
+        watch: Option<&Watch>,
     ) -> Result<Images, ProcessError> {
         let (began, is_to_hold) = (Instant::now(), script.is_some());
         let failed = || self.criu.failed("save", work, "dump.log");
@@ -170,6 +188,8 @@ impl Run<'_> {
         let mut workers = Workers::new(&compressing, "pack", buffers);
         let lane = workers.lane();
         let names: Mutex<Vec<String>> = Mutex::default();
+        let lists = watch.map_or_else(Vec::new, |watch| watch.copy().lists());
+        let (kept, mut is_listed) = (&Kept::default(), false);
         let mut received = Ok(None);
         let (blocks, criu_ok, seconds) = thread::scope(|scope| {
             // Without these CRIU's socket is closed, and it gives up.
@@ -180,24 +200,39 @@ impl Run<'_> {
             }
             drop(workers);
             thread::scope(|readers| {
-                received = receive(socket, script, &names, |image, pages, pipe| {
-                    let send = send.clone();
-                    let drain = move || drain(image, pages, File::from(pipe), arena, &send, progress);
-                    Builder::new().name("image".into()).spawn_scoped(readers, drain).map(drop)
+                received = receive(socket, script, &names, |image, name, pipe| {
+                    let (send, pages, pipe) = (send.clone(), name.starts_with("pages-"), File::from(pipe));
+                    let builder = Builder::new().name("image".into());
+                    // CRIU opens the image of the pages right after that of their list.
+                    let is_list = lists.iter().any(|list| list == name);
+                    if is_list || std::mem::take(&mut is_listed) && pages {
+                        is_listed = is_list;
+                        return builder.spawn_scoped(readers, move || kept.read(image, pipe)).map(drop);
+                    }
+                    let drain = move || drain(image, pages, pipe, arena, &send, progress);
+                    builder.spawn_scoped(readers, drain).map(drop)
                 });
                 if received.is_err() {
                     arena.close();
                 }
             });
-            drop(send);
             let criu_ok = match received {
                 Ok(Some(_)) => true,
                 _ => guard.child.wait().is_ok_and(|status| status.success()),
             };
             let seconds = began.elapsed().as_secs_f64();
             progress.enter(Phase::Pack);
+            let merged = match watch {
+                Some(watch) if criu_ok => kept.merge(&mut watch.copy(), &names, &send),
+                _ => Ok(()),
+            };
+            drop(send);
             arena.drain();
+            if let Some(watch) = watch.filter(|_| !is_to_hold) {
+                watch.copy().release();
+            }
             let blocks = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            merged?;
             Ok::<_, ProcessError>((blocks, criu_ok, seconds))
         })?;
         if self.progress.is_cancelled() {

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::container::BLOCK;
 use super::hold::{Hold, Script};
+use super::precopy::merge::Merged;
 use super::wire;
 use crate::arena::{Arena, Slice};
 
@@ -31,6 +32,8 @@ pub(crate) struct Piece {
 enum Data {
     Pages(Slice),
     Other(Vec<u8>),
+    /// A block of an image that is put together when it is compressed.
+    Merged(Arc<Merged>),
 }
 
 impl Piece {
@@ -39,13 +42,41 @@ impl Piece {
         (self.image, self.number)
     }
 
-    pub(crate) fn content(&self) -> &[u8] {
+    /// Its bytes. `room` is for those that are elsewhere.
+    pub(crate) fn content<'a>(&'a self, room: &'a mut Vec<u8>) -> &'a [u8] {
         let bytes: &[u8] = match &self.data {
             Data::Pages(slice) => slice,
             Data::Other(bytes) => bytes,
+            Data::Merged(merged) => {
+                room.resize(self.length, 0);
+                merged.read((self.number * BLOCK) as u64, room);
+                room
+            }
         };
         bytes.get(..self.length).unwrap_or_default()
     }
+}
+
+/// The blocks of an image that is in memory.
+pub(crate) fn blocks(image: usize, bytes: &[u8]) -> impl Iterator<Item = Piece> {
+    let blocks = bytes.chunks(BLOCK).enumerate();
+    blocks.map(move |(number, block)| Piece {
+        image,
+        number,
+        data: Data::Other(block.to_vec()),
+        length: block.len(),
+    })
+}
+
+/// The blocks of merged pages.
+pub(crate) fn merged_blocks(image: usize, merged: Merged) -> impl Iterator<Item = Piece> {
+    let (merged, length) = (Arc::new(merged), BLOCK as u64);
+    (0..merged.len().div_ceil(length)).map(move |number| Piece {
+        image,
+        number: number as usize,
+        length: length.min(merged.len() - number * length) as usize,
+        data: Data::Merged(Arc::clone(&merged)),
+    })
 }
 
 /// Accepts CRIU's images one after the other; several may be open at a time. Returns once CRIU has run the action script, or
@@ -54,7 +85,7 @@ pub(crate) fn receive(
     mut socket: UnixStream,
     script: Option<Script>,
     names: &Mutex<Vec<String>>,
-    mut open: impl FnMut(usize, bool, OwnedFd) -> io::Result<()>,
+    mut open: impl FnMut(usize, &str, OwnedFd) -> io::Result<()>,
 ) -> io::Result<Option<Hold>> {
     loop {
         if let Some(script) = &script {
@@ -77,10 +108,9 @@ pub(crate) fn receive(
         let pipe = wire::receive_pipe(&socket)?;
         // Where the limit for users is lower it stays as it is.
         let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
-        let pages = name.starts_with("pages-");
         let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+        open(names.len(), &name, pipe)?;
         names.push(name);
-        open(names.len() - 1, pages, pipe)?;
     }
 }
 
@@ -155,7 +185,7 @@ mod tests {
             taken.clear();
         });
         assert!(!arena.was_starved(), "it waited for room");
-        assert_eq!(pieces.try_recv().unwrap().content(), b"image");
+        assert_eq!(pieces.try_recv().unwrap().content(&mut Vec::new()), b"image");
         assert!(pieces.is_empty());
     }
 }

@@ -40,6 +40,10 @@ pub struct CheckpointReport {
     pub image_bytes: u64,
     /// Bytes of the container.
     pub output_bytes: u64,
+    /// How memory was copied while the processes ran; `None` if all of it was copied while they were frozen.
+    pub pre_copy: Option<PreCopyReport>,
+    /// Why memory was not copied while the processes ran.
+    pub no_pre_copy: Option<String>,
     /// Seconds the processes were frozen, as CRIU has it: until they went on, or were killed.
     pub frozen_seconds: f64,
     /// Seconds until CRIU had sent all images.
@@ -50,4 +54,17 @@ pub struct CheckpointReport {
     pub buffer_was_short: bool,
     /// Whether the processes go on.
     pub left_running: bool,
+}
+
+/// Report of the memory that was copied while the processes ran.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PreCopyReport {
+    /// How often what had been written was copied again, the first copy included.
+    pub rounds: usize,
+    /// Bytes copied while the processes ran and unchanged when they were frozen.
+    pub running_bytes: u64,
+    /// Bytes that pagehaul copied while the processes were frozen. CRIU saves shared memory and pages of files besides.
+    pub frozen_bytes: u64,
+    /// Seconds the processes were stopped before, to track their writes.
+    pub stopped_seconds: f64,
 }

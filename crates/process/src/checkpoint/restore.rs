@@ -76,7 +76,7 @@ pub fn restart(
     let pid_file = work.path().join("pid");
     let mut arguments = vec!["-d".to_owned(), "--pidfile".to_owned(), pid_file.display().to_string()];
     arguments.extend(options.arguments.iter().cloned());
-    let mut child = criu.start("restore", work.path(), "restore.log", &arguments)?;
+    let mut child = criu.start("restore", work.path(), "restore.log", &arguments, None)?;
     let socket = accept_criu(&listener, &mut child, progress);
     // CRIU would wait for an answer on a connection that is not taken.
     drop(listener);

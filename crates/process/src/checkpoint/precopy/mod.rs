@@ -1,0 +1,132 @@
+//! Copying memory while processes run, so that only what they write to meanwhile is copied while they are frozen.
+//!
+//! CRIU cannot be given memory, but it asks the kernel which pages there are (PAGEMAP_SCAN), and pagehaul answers in the
+//! kernel's place: that there are none in the mappings whose pages it has copied. CRIU's images are complete without them but
+//! for two files, which [`merge`] completes.
+
+pub(super) mod merge;
+pub(super) mod seccomp;
+mod store;
+mod tracked;
+mod userfault;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pagehaul_run::{Phase, Progress};
+
+use super::options::PreCopyReport;
+use super::tree::Process;
+use crate::procfs::Status;
+use merge::Merged;
+use store::{PageStore, Room};
+use tracked::Tracked;
+pub(super) use watch::Watch;
+
+/// Rounds at most before CRIU is started, and again before it freezes the processes.
+const ROUNDS: usize = 8;
+/// A round that copies less ends the rounds: what is written meanwhile takes a millisecond in the freeze.
+const ENOUGH: u64 = 1 << 20;
+/// Copies take a little more memory than the pages: a fraction of it.
+const SPARSE: u64 = 8;
+/// Processes with less private anonymous memory are left to CRIU, which saves it in a few milliseconds.
+const LITTLE: u64 = 4 << 20;
+
+/// The processes of a tree, whose memory is copied while they run.
+pub(super) struct PreCopy {
+    processes: Vec<Tracked>,
+    room: Arc<Room>,
+    rounds: usize,
+    threads: usize,
+}
+
+impl PreCopy {
+    /// Starts to track the writes of processes that have about `expected` bytes, and copies their memory, at most `most` bytes.
+    /// An error is the reason why it cannot be done.
+    pub(super) fn begin(
+        tree: &[Process],
+        expected: u64,
+        most: u64,
+        threads: usize,
+        progress: &Progress,
+    ) -> Result<Self, String> {
+        let needed = expected + expected / SPARSE + (16 << 20);
+        if expected > most {
+            return Err("the memory for its copy is too short (--max-memory)".into());
+        }
+        let room = Room::new(needed.min(most.max(16 << 20)))
+            .map_err(|error| format!("the memory for its copy cannot be reserved: {error}"))?;
+        let named = |process: &Process, reason: String| match tree.len() {
+            1 => reason,
+            _ => format!("process {}: {reason}", process.pid),
+        };
+        let is_large =
+            |process: &&Process| Status::read(process.pid).is_ok_and(|status| status.anonymous >= LITTLE);
+        let large: Vec<&Process> = tree.iter().filter(is_large).collect();
+        if large.is_empty() {
+            return Err("there is little of it".into());
+        }
+        let processes: Result<Vec<Tracked>, String> = large
+            .into_iter()
+            .map(|process| Tracked::new(process, &room).map_err(|reason| named(process, reason)))
+            .collect();
+        let mut this = Self { processes: processes?, room, rounds: 0, threads };
+        this.rounds(progress)?;
+        Ok(this)
+    }
+
+    /// Copies what was written to, until that is little or stops shrinking.
+    fn rounds(&mut self, progress: &Progress) -> Result<(), String> {
+        let mut last = u64::MAX;
+        for _ in 0..ROUNDS {
+            let mut bytes = 0;
+            for process in &mut self.processes {
+                bytes += process.round(progress)?;
+            }
+            self.rounds += 1;
+            if self.rounds == 1 {
+                progress.advance(Phase::Copy, bytes);
+            }
+            if bytes < ENOUGH || bytes > last / 4 * 3 || progress.is_cancelled() {
+                break;
+            }
+            last = bytes;
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn bytes(&self) -> u64 {
+        self.room.taken()
+    }
+
+    pub(super) fn report(&self) -> PreCopyReport {
+        let sum = |of: fn(&Tracked) -> u64| self.processes.iter().map(of).sum::<u64>();
+        let frozen_bytes = sum(|process| process.frozen_bytes);
+        let stopped: Duration = self.processes.iter().map(|process| process.stopped).sum();
+        PreCopyReport {
+            rounds: self.rounds,
+            running_bytes: sum(|process| tracked::length(&process.present)).saturating_sub(frozen_bytes),
+            frozen_bytes,
+            stopped_seconds: stopped.as_secs_f64(),
+        }
+    }
+
+    /// Ends the tracking of processes that go on.
+    pub(super) fn release(&mut self) {
+        self.processes.iter().for_each(Tracked::release);
+    }
+
+    /// The names of the images with the lists of the processes' pages.
+    pub(super) fn lists(&self) -> Vec<String> {
+        self.processes.iter().map(|process| merge::list_name(process.image)).collect()
+    }
+
+    /// Completes CRIU's images of a process, whose pages are listed in the image `name`. None if the list is not as expected.
+    pub(super) fn merge(&mut self, name: &str, list: &[u8], pages: Vec<u8>) -> Option<(Vec<u8>, Merged)> {
+        let process = self.processes.iter_mut().find(|process| merge::list_name(process.image) == name)?;
+        let store = std::mem::replace(&mut process.store, PageStore::new(Arc::clone(&self.room)));
+        merge::merge(list, pages, process.present.clone(), store)
+    }
+}

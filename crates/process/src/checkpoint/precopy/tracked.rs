@@ -1,0 +1,344 @@
+//! A process whose memory is copied while it runs, and the pages that it writes to meanwhile.
+
+use std::fs::{self, File};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pagehaul_pool::map_numbers;
+use pagehaul_run::Progress;
+
+use super::super::tree::Process;
+use super::store::{PageStore, Room};
+use super::userfault::Userfault;
+use crate::agent::{Helper, USERFAULTFD_HELPER};
+use crate::copy::{Memory, Shared};
+use crate::fork::descriptor_of;
+use crate::mapping::{self, Mapping};
+use crate::pagemap::{
+    PAGE_IS_NEWER, PAGE_IS_PRESENT, PAGE_IS_WPALLOWED, PAGE_IS_WRITTEN, PageRegion, Pagemap, ScanArguments,
+};
+use crate::populated::Run;
+use crate::procfs::{self, Status};
+use crate::{PAGE, Pid, ProcessError};
+
+/// Bytes of addresses scanned and copied at a time.
+const WINDOW: u64 = 64 << 20;
+/// Fewer bytes than this are not worth the start of threads.
+const FEW: usize = 4 << 20;
+/// Files that the kernel, or a device, writes to memory for without the page tables: pages that were handed over before they
+/// were protected change without a mark. By the ends of their links in /proc/PID/fd.
+const PINNING: [(&str, &str); 4] = [
+    ("anon_inode:[io_uring]", "an io_uring"),
+    ("/dev/infiniband/", "an RDMA device"),
+    ("/dev/vfio/", "a VFIO device"),
+    ("/dev/kvm", "a virtual machine"),
+];
+
+/// What keeps a process from being copied while it runs.
+pub(super) type Reason = String;
+
+/// A process whose writes are tracked.
+pub(super) struct Tracked {
+    pub(super) pid: Pid,
+    /// Its PID in its namespace, by which CRIU names its images.
+    pub(super) image: Pid,
+    userfault: Userfault,
+    pagemap: Pagemap,
+    memory: Memory,
+    /// Mappings whose pages may be shared with a parent or child.
+    forked: Vec<Range<u64>>,
+    registered: Vec<Range<u64>>,
+    pub(super) store: PageStore,
+    /// How long it was stopped for the descriptor.
+    pub(super) stopped: Duration,
+    /// Once it is frozen: its private anonymous mappings, and the pages in them that CRIU is not to save.
+    frozen: Option<Frozen>,
+    pub(super) present: Vec<Range<u64>>,
+    /// Bytes copied while it was frozen.
+    pub(super) frozen_bytes: u64,
+}
+
+struct Frozen {
+    mappings: Vec<Range<u64>>,
+    memory: Memory,
+}
+
+impl Tracked {
+    /// Starts tracking a process's writes. It is stopped for about a millisecond.
+    pub(super) fn new(process: &Process, room: &Arc<Room>) -> Result<Self, Reason> {
+        let pid = process.pid;
+        let said = |error: ProcessError| match error {
+            ProcessError::NoSnapshot { reason, .. } => reason,
+            error => error.to_string(),
+        };
+        let status = Status::read(pid).map_err(said)?;
+        if status.seccomp != 0 {
+            return Err("it has seccomp filters, which CRIU may not suspend while it is watched".into());
+        }
+        let mappings = mapping::read(pid, pid).map_err(said)?;
+        pins_memory(pid, &mappings)?;
+        let mut helper =
+            Helper::start(pid, &mut Helper::command(USERFAULTFD_HELPER, pid).map_err(said)?).map_err(said)?;
+        let ([number, stopped, _], _) = helper.ask().map_err(said)?;
+        let descriptor = descriptor_of(helper.pid(), number as i32)
+            .map_err(|error| format!("its userfaultfd could not be taken over: {error}"))?;
+        drop(helper);
+        let userfault = Userfault::new(descriptor).map_err(|error| {
+            format!("this kernel has no asynchronous write protection (Linux 6.7 and newer have it): {error}")
+        })?;
+        let opened = |error: std::io::Error| format!("its page tables cannot be read: {error}");
+        let pagemap = Pagemap::open(&procfs::path(pid, "pagemap")).map_err(opened)?;
+        let forked = mappings.iter().filter(|mapping| mapping.has_forked());
+        let forked: Vec<Range<u64>> = forked.map(|mapping| mapping.range.clone()).collect();
+        let mut this = Self {
+            pid,
+            image: status.ns_pids.last().copied().unwrap_or(pid),
+            userfault,
+            pagemap,
+            memory: Memory::open(pid, Shared::In(forked.clone())).map_err(said)?,
+            forked,
+            registered: Vec::new(),
+            store: PageStore::new(Arc::clone(room)),
+            stopped: Duration::from_nanos(stopped),
+            frozen: None,
+            present: Vec::new(),
+            frozen_bytes: 0,
+        };
+        for mapping in mappings.iter().filter(|mapping| is_private_anonymous(mapping)) {
+            // A mapping that cannot be tracked, or is gone, is copied in the freeze.
+            if this.userfault.register(&mapping.range).is_ok() {
+                this.registered.push(mapping.range.clone());
+            }
+        }
+        Ok(this)
+    }
+
+    /// Copies the pages that were written to since the last round, at first all. Returns their bytes.
+    pub(super) fn round(&mut self, progress: &Progress) -> Result<u64, Reason> {
+        let mut bytes = 0;
+        for mapping in self.registered.clone() {
+            let mut start = mapping.start;
+            while start < mapping.end {
+                let mut written = Vec::new();
+                let window = start..mapping.end.min(start + WINDOW);
+                start = self
+                    .pagemap
+                    .protect_written(&window, &mut |range| written.push(range))
+                    .map_err(|error| format!("the pages written to cannot be found: {error}"))?;
+                self.store
+                    .reserve(&written)
+                    .map_err(|_| Reason::from("the memory for its copy is too short (--max-memory)"))?;
+                bytes += length(&written);
+                // What cannot be read now is gone, or copied in the freeze.
+                copy(&mut self.store, &self.memory, &written, 1);
+                if progress.is_cancelled() {
+                    return Ok(0);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Answers a scan that CRIU makes of the frozen process's page tables, which `file` has: copies what is not held yet, and
+    /// leaves out all that is held then. Returns the regions for CRIU and the address up to which they were found.
+    pub(super) fn answer(
+        &mut self,
+        file: File,
+        asked: &ScanArguments,
+        threads: usize,
+    ) -> std::io::Result<(Vec<PageRegion>, u64)> {
+        if self.frozen.is_none() {
+            let other = |error: ProcessError| std::io::Error::other(error.to_string());
+            // The process may have called exec since: these are the mappings and the memory that CRIU saves.
+            let mappings = mapping::read_plain(self.pid, self.pid).map_err(other)?;
+            let mappings = mappings.iter().filter(|mapping| is_private_anonymous(mapping));
+            let mappings = mappings.map(|mapping| mapping.range.clone()).collect();
+            let memory = Memory::open(self.pid, Shared::In(self.forked.clone())).map_err(other)?;
+            self.frozen = Some(Frozen { mappings, memory });
+        }
+        let mut pagemap = Pagemap::new(file);
+        let (mut regions, mut at) = (Vec::new(), asked.start);
+        while at < asked.end {
+            let frozen = self.frozen.as_ref().map_or(&[][..], |frozen| &frozen.mappings);
+            let next = frozen.partition_point(|mapping| mapping.end <= at);
+            let end = match frozen.get(next) {
+                Some(mapping) if mapping.contains(&at) => mapping.end.min(asked.end),
+                mapping => {
+                    let end = mapping.map_or(asked.end, |mapping| mapping.start.min(asked.end));
+                    let room = asked.regions_len as usize - regions.len();
+                    if room == 0 {
+                        break;
+                    }
+                    let (found, to) = pagemap.repeat(asked, &(at..end), room)?;
+                    regions.extend_from_slice(found);
+                    at = to;
+                    continue;
+                }
+            };
+            let left = self.take(&mut pagemap, asked, at..end, threads)?;
+            if regions.len() + left.len() > asked.regions_len as usize {
+                return Err(std::io::Error::other("CRIU has too little room for pages that cannot be read"));
+            }
+            regions.extend(left);
+            at = end;
+        }
+        Ok((regions, at))
+    }
+
+    /// Takes the pages of a part of a private anonymous mapping. Returns those that are left to CRIU.
+    fn take(
+        &mut self,
+        pagemap: &mut Pagemap,
+        asked: &ScanArguments,
+        part: Range<u64>,
+        threads: usize,
+    ) -> std::io::Result<Vec<PageRegion>> {
+        let (mut regions, mut at) = (Vec::new(), part.start);
+        let wanted = asked.return_mask | PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED;
+        while at < part.end {
+            at = pagemap.categories(&(at..part.end), wanted, &mut |region| regions.push(region))?;
+        }
+        // CRIU knows what to do with guard regions and the like.
+        let (ordinary, mut left): (Vec<_>, Vec<_>) =
+            regions.into_iter().partition(|region| region.categories & PAGE_IS_NEWER == 0);
+        let mut wanting: Vec<Range<u64>> = Vec::new();
+        for region in &ordinary {
+            let range = region.start..region.end;
+            // Marks say nothing in a mapping that is not tracked: it was moved, or made later.
+            if region.categories & (PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED) == PAGE_IS_WPALLOWED {
+                self.store.missing(&range, &mut |range| push_joined(&mut wanting, range));
+            } else {
+                push_joined(&mut wanting, range);
+            }
+        }
+        let unreadable = match (&self.frozen, self.store.reserve(&wanting)) {
+            (Some(frozen), Ok(())) => copy(&mut self.store, &frozen.memory, &wanting, threads),
+            _ => wanting.clone(),
+        };
+        self.frozen_bytes += length(&wanting);
+        for range in &unreadable {
+            self.store.set_held(range, false);
+            left.push(PageRegion { start: range.start, end: range.end, categories: PAGE_IS_PRESENT });
+        }
+        left.sort_unstable_by_key(|region| region.start);
+        for region in &ordinary {
+            exclude(region.start..region.end, &unreadable, &mut |range| {
+                push_joined(&mut self.present, range);
+            });
+        }
+        Ok(left)
+    }
+
+    /// Ends the tracking. The descriptor is closed when this is dropped; what is left to do then is little.
+    pub(super) fn release(&self) {
+        self.registered.iter().for_each(|mapping| self.userfault.release(mapping));
+    }
+}
+
+/// Whether pages of a mapping are the process's own and not a file's. The kernel's special mappings have other names.
+fn is_private_anonymous(mapping: &Mapping) -> bool {
+    let name = mapping.name.as_slice();
+    !mapping.has_file()
+        && (name.is_empty() || name == b"[heap]" || name == b"[stack]" || name.starts_with(b"[anon:"))
+}
+
+/// Fails if the process has handed memory to the kernel or a device, which write to it without a mark.
+fn pins_memory(pid: Pid, mappings: &[Mapping]) -> Result<(), Reason> {
+    if mappings.iter().any(|mapping| mapping.has(b"um") || mapping.has(b"uw")) {
+        return Err("it uses userfaultfd itself".into());
+    }
+    if mappings.iter().any(|mapping| mapping.name.starts_with(b"/[aio]")) {
+        return Err("it has a context for asynchronous I/O, which writes to memory without a mark".into());
+    }
+    let entries = fs::read_dir(procfs::path(pid, "fd")).map_err(|error| error.to_string())?;
+    for entry in entries.flatten() {
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy();
+        if let Some((_, what)) = PINNING.iter().find(|(start, _)| target.starts_with(start)) {
+            return Err(format!("it has {what}, which writes to memory without a mark"));
+        }
+        let info = procfs::path(pid, "fdinfo").join(entry.file_name());
+        let info = fs::read_to_string(info).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(0);
+        if flags & libc::O_DIRECT != 0 && target.starts_with('/') {
+            return Err(format!(
+                "it has {target} open for direct I/O, which writes to memory without a mark"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Copies pages that the store has room for. Returns those that cannot be read, which are not held afterwards.
+fn copy(store: &mut PageStore, memory: &Memory, ranges: &[Range<u64>], threads: usize) -> Vec<Range<u64>> {
+    let pieces = store.pieces(ranges);
+    let bytes: usize = pieces.iter().map(super::store::Piece::len).sum();
+    let threads = if bytes < FEW { 1 } else { threads };
+    let shared = &*store;
+    let one = |(): &mut (), number: u64| {
+        let piece = pieces.get(number as usize)?;
+        // SAFETY: no two pieces overlap, and nothing reads the store meanwhile.
+        let buffer = unsafe { shared.memory(piece) };
+        let mut unreadable = Vec::new();
+        read(memory, &piece.addresses, buffer, &mut unreadable);
+        Some(unreadable)
+    };
+    let unreadable = if threads == 1 {
+        (0..pieces.len() as u64).filter_map(|number| one(&mut (), number)).flatten().collect()
+    } else {
+        let mut all: Vec<Range<u64>> =
+            map_numbers("copy", threads, pieces.len() as u64, || (), one).into_iter().flatten().collect();
+        all.sort_unstable_by_key(|range| range.start);
+        all
+    };
+    ranges.iter().for_each(|range| store.set_held(range, true));
+    unreadable.iter().for_each(|range| store.set_held(range, false));
+    unreadable
+}
+
+/// Reads pages, and lists those that cannot be read.
+fn read(memory: &Memory, addresses: &Range<u64>, buffer: &mut [u8], unreadable: &mut Vec<Range<u64>>) {
+    let run = |range: &Range<u64>| Run { range: 0..range.end - range.start, address: range.start };
+    match memory.copy(&[run(addresses)], buffer) {
+        Ok(missing) if missing.pages == 0 => {}
+        _ => {
+            for (page, buffer) in
+                addresses.clone().step_by(PAGE as usize).zip(buffer.chunks_mut(PAGE as usize))
+            {
+                let page = page..page + PAGE;
+                if !memory.copy(&[run(&page)], buffer).is_ok_and(|missing| missing.pages == 0) {
+                    push_joined(unreadable, page);
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn length(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// Adds a range to the last one if it follows it.
+pub(super) fn push_joined(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
+
+/// Passes the parts of a range to `push` that are in none of `without`, which are in order.
+pub(super) fn exclude(range: Range<u64>, without: &[Range<u64>], push: &mut impl FnMut(Range<u64>)) {
+    let mut at = range.start;
+    let first = without.partition_point(|hole| hole.end <= range.start);
+    for hole in without.iter().skip(first).take_while(|hole| hole.start < range.end) {
+        if hole.start > at {
+            push(at..hole.start);
+        }
+        at = hole.end.max(at);
+    }
+    if at < range.end {
+        push(at..range.end);
+    }
+}
