@@ -169,12 +169,11 @@ mod tests {
     #[test]
     fn a_full_room_is_an_error() {
         let mut store = PageStore::new(Room::new(1).unwrap());
-        store.reserve(&[0..2 << 20]).unwrap();
-        assert_eq!(store.pieces(&[0..2 << 20]).len(), 2);
-        assert_eq!(
-            store.reserve(&[4 << 20..(4 << 20) + PAGE]).unwrap_err().kind(),
-            io::ErrorKind::OutOfMemory
-        );
+        let (fits, more) = (0..2 << 20, 4 << 20..5 << 20);
+        store.reserve(std::slice::from_ref(&fits)).unwrap();
+        assert_eq!(store.pieces(std::slice::from_ref(&fits)).len(), 2);
+        let error = store.reserve(std::slice::from_ref(&more)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
         assert_eq!(store.room.taken(), 2 << 20);
     }
 
