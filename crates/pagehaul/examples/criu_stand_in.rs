@@ -8,6 +8,7 @@
 //! TREE        PIDs in the images' process tree, separated by commas
 //! PAGES       MiB of pages
 //! GROWTH      processes by which the tree has to grow before it is frozen
+//! MEET        directory in which it writes `announced` once the freeze has begun, and waits for `done` before it freezes
 //! RESTARTED   file that a restart writes "whole" or "broken" to, after a look at the images it was given
 //! MEMORY      file that gets the memory of the first process, which is then saved as CRIU does, and compared by a restart
 
@@ -55,6 +56,12 @@ fn main() {
             let mut socket = UnixStream::connect(directory.join("streamer-capture.sock")).unwrap();
             let root = after("-t").unwrap().to_str().unwrap().parse().unwrap();
             memory::announce_freeze(root);
+            if let Some(directory) = std::env::var_os("MEET").map(PathBuf::from) {
+                fs::write(directory.join("announced"), "").unwrap();
+                while !directory.join("done").exists() {
+                    std::thread::yield_now();
+                }
+            }
             let frozen = freeze(root);
             let scripts =
                 arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);

@@ -1,20 +1,25 @@
 //! A process for tests to save: memory with known contents, and threads that write and check what they wrote.
-//! Usage: subject MIB THREADS [churn|pending|registers|seccomp|spawn|sparse|vectors|vfork FIFO|file PATH|wait PATH]
+//! Usage: subject MIB THREADS [churn|pending|registers|seccomp|spawn|sparse|vectors|direct DIRECTORY|vfork FIFO|file PATH|wait PATH]
 //!
 //! It prints "ready PID ADDRESS BYTES COUNTERS" and answers each line of input with "ok ROUNDS" if all its memory is as
 //! it should be, or "broken". It ends with its input. With `file` it writes these answers to a file, over and over: pipes to
 //! others cannot be saved. With `wait` the file gets the line that it would print, and nothing more. With `vfork` a thread
 //! waits uninterruptibly until somebody writes to a FIFO. With `sparse` it maps a memfd of 1 TiB in which 100 pages exist,
-//! shared, and again private with one page written to. With `churn` threads change other memory in every way. With `pending` it has signals that it blocks. With `registers` or
-//! `vectors`, on arm64, its first thread checks its registers, and ends the process if one changes.
+//! shared, and again private with one page written to. With `churn` threads change other memory in every way. With `direct` it waits
+//! for a file `announced` in a directory, opens another for direct I/O, and makes a file `done`. With `pending` it has signals
+//! that it blocks. With `registers` or `vectors`, on arm64, its first thread checks its registers, and ends the process if
+//! one changes.
 //!
 //! Of each 10 MiB, 4 are random, 4 text and 2 zeros; page *n* follows from *n*. Each thread counts twice, at both ends
 //! of the counters' memory, so that a copy of one moment has counts that differ by 1 at most.
 
 use std::ffi::CString;
+use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::io::{BufRead, Write};
 use std::mem::MaybeUninit;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[path = "subject/churn.rs"]
@@ -85,6 +90,10 @@ fn main() {
             }
         }
         Some("churn") => churn::start(),
+        Some("direct") => drop({
+            let directory = arguments.next().unwrap();
+            std::thread::spawn(move || open_for_direct_io(&PathBuf::from(directory)))
+        }),
         Some("sparse") => map_sparse(),
         Some("seccomp") => refuse_everything_new(),
         Some("vfork") => drop({
@@ -133,6 +142,17 @@ fn main() {
 fn say(text: &str) {
     println!("{text}");
     std::io::stdout().flush().unwrap();
+}
+
+/// Begins direct I/O once told to, and keeps the file open.
+fn open_for_direct_io(directory: &Path) {
+    while !directory.join("announced").exists() {
+        std::thread::yield_now();
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
+    std::mem::forget(options.open(directory.join("direct")).unwrap());
+    File::create(directory.join("done")).unwrap();
 }
 
 /// Makes a process by vfork that cannot get to its exec before the FIFO has a writer. Until then its parent waits in the

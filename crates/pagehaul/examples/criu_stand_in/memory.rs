@@ -79,10 +79,11 @@ pub fn differences(path: &Path, list: &[u8], pages: &[u8]) -> Vec<String> {
         let (address, expected) = record.split_first_chunk::<8>().unwrap();
         let address = u64::from_le_bytes(*address);
         // The page of zeros need not be there.
-        let is_same =
-            found.remove(&address).map_or(expected.iter().all(|byte| *byte == 0), |page| page == expected);
-        if !is_same {
-            differences.push(format!("the page at {address:#x} differs"));
+        let page = found.remove(&address).unwrap_or(&[0; PAGE as usize]);
+        if let Some(at) = page.iter().zip(expected).position(|(one, other)| one != other) {
+            let (one, other) = (&page[at..], &expected[at..]);
+            let [one, other] = [one, other].map(|bytes| &bytes[..bytes.len().min(8)]);
+            differences.push(format!("at {:#x} is {one:x?} instead of {other:x?}", address + at as u64));
         }
     }
     differences.extend(found.keys().map(|address| format!("there was no page at {address:#x}")));

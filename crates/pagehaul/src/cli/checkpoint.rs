@@ -145,6 +145,9 @@ fn render(report: &CheckpointReport) -> String {
             copy.stopped_seconds * 1e3,
             bytes(copy.frozen_bytes),
         );
+        for reason in &copy.copied_again {
+            out += &format!("note: all memory was copied while frozen: {reason}\n");
+        }
     }
     if let Some(reason) = &report.no_pre_copy {
         out += &format!("note: all memory was copied while frozen: {reason}\n");

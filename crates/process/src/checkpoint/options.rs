@@ -57,7 +57,7 @@ pub struct CheckpointReport {
 }
 
 /// Report of the memory that was copied while the processes ran.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PreCopyReport {
     /// How often what had been written was copied again, the first copy included.
     pub rounds: usize,
@@ -67,4 +67,7 @@ pub struct PreCopyReport {
     pub frozen_bytes: u64,
     /// Seconds the processes were stopped before, to track their writes.
     pub stopped_seconds: f64,
+    /// Processes whose memory was all copied again while they were frozen, and why: something began to write to it without
+    /// marks after the first copy.
+    pub copied_again: Vec<String>,
 }

@@ -5,6 +5,7 @@
 //! for two files, which [`merge`] completes.
 
 pub(super) mod merge;
+mod pinned;
 pub(super) mod seccomp;
 mod store;
 mod tracked;
@@ -18,7 +19,7 @@ use pagehaul_run::{Phase, Progress};
 
 use super::options::PreCopyReport;
 use super::tree::Process;
-use crate::procfs::Status;
+use crate::procfs::{self, Status};
 use merge::Merged;
 use store::{PageStore, Room};
 use tracked::Tracked;
@@ -28,8 +29,6 @@ pub(super) use watch::Watch;
 const ROUNDS: usize = 8;
 /// A round that copies less ends the rounds: what is written meanwhile takes a millisecond in the freeze.
 const ENOUGH: u64 = 1 << 20;
-/// Copies take a little more memory than the pages: a fraction of it.
-const SPARSE: u64 = 8;
 /// Processes with less private anonymous memory are left to CRIU, which saves it in a few milliseconds.
 const LITTLE: u64 = 4 << 20;
 
@@ -51,7 +50,9 @@ impl PreCopy {
         threads: usize,
         progress: &Progress,
     ) -> Result<Self, String> {
-        let needed = expected + expected / SPARSE + (16 << 20);
+        no_seccomp(tree)?;
+        // Only what is written to is taken of it. Processes grow meanwhile.
+        let needed = expected.saturating_mul(2) + (64 << 20);
         if expected > most {
             return Err("the memory for its copy is too short (--max-memory)".into());
         }
@@ -73,6 +74,8 @@ impl PreCopy {
             .collect();
         let mut this = Self { processes: processes?, room, rounds: 0, threads };
         this.rounds(progress)?;
+        // The rounds take most of the time until CRIU starts.
+        no_seccomp(tree)?;
         Ok(this)
     }
 
@@ -110,6 +113,14 @@ impl PreCopy {
             running_bytes: sum(|process| tracked::length(&process.present)).saturating_sub(frozen_bytes),
             frozen_bytes,
             stopped_seconds: stopped.as_secs_f64(),
+            copied_again: self
+                .processes
+                .iter()
+                .filter_map(|process| {
+                    let reason = process.unmarked.as_ref()?;
+                    Some(format!("process {}: {reason}", process.pid))
+                })
+                .collect(),
         }
     }
 
@@ -128,5 +139,22 @@ impl PreCopy {
         let process = self.processes.iter_mut().find(|process| merge::list_name(process.image) == name)?;
         let store = std::mem::replace(&mut process.store, PageStore::new(Arc::clone(&self.room)));
         merge::merge(list, pages, process.present.clone(), store)
+    }
+}
+
+/// Fails if a process has seccomp filters, small ones too: CRIU suspends them (`PTRACE_O_SUSPEND_SECCOMP`), which the kernel
+/// refuses to a tracer that has a filter as well.
+fn no_seccomp(tree: &[Process]) -> Result<(), String> {
+    // Threads can have filters of which the first thread has none.
+    let has_filter = |process: &&Process| {
+        let threads = procfs::threads(process.pid).unwrap_or_default();
+        threads.into_iter().any(|thread| Status::read(thread).is_ok_and(|status| status.seccomp != 0))
+    };
+    match tree.iter().find(has_filter) {
+        Some(process) => Err(format!(
+            "process {} has seccomp filters, which CRIU may not suspend while it is watched",
+            process.pid
+        )),
+        None => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! A process whose memory is copied while it runs, and the pages that it writes to meanwhile.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use pagehaul_pool::map_numbers;
 use pagehaul_run::Progress;
 
 use super::super::tree::Process;
+use super::pinned;
 use super::store::{PageStore, Room};
 use super::userfault::Userfault;
 use crate::agent::{Helper, USERFAULTFD_HELPER};
@@ -26,15 +27,6 @@ use crate::{PAGE, Pid, ProcessError};
 const WINDOW: u64 = 64 << 20;
 /// Fewer bytes than this are not worth the start of threads.
 const FEW: usize = 4 << 20;
-/// Files that the kernel, or a device, writes to memory for without the page tables: pages that were handed over before they
-/// were protected change without a mark. By the ends of their links in /proc/PID/fd.
-const PINNING: [(&str, &str); 4] = [
-    ("anon_inode:[io_uring]", "an io_uring"),
-    ("/dev/infiniband/", "an RDMA device"),
-    ("/dev/vfio/", "a VFIO device"),
-    ("/dev/kvm", "a virtual machine"),
-];
-
 /// What keeps a process from being copied while it runs.
 pub(super) type Reason = String;
 
@@ -57,6 +49,8 @@ pub(super) struct Tracked {
     pub(super) present: Vec<Range<u64>>,
     /// Bytes copied while it was frozen.
     pub(super) frozen_bytes: u64,
+    /// Why no copy made while it ran counts: it began to have its memory written to without marks.
+    pub(super) unmarked: Option<Reason>,
 }
 
 struct Frozen {
@@ -73,11 +67,12 @@ impl Tracked {
             error => error.to_string(),
         };
         let status = Status::read(pid).map_err(said)?;
-        if status.seccomp != 0 {
-            return Err("it has seccomp filters, which CRIU may not suspend while it is watched".into());
-        }
         let mappings = mapping::read(pid, pid).map_err(said)?;
-        pins_memory(pid, &mappings)?;
+        // The flags say it also where another process has the descriptor.
+        if mappings.iter().any(|mapping| mapping.has(b"um") || mapping.has(b"uw")) {
+            return Err(pinned::USERFAULTFD.into());
+        }
+        pinned::find(pid, &mappings)?;
         let mut helper =
             Helper::start(pid, &mut Helper::command(USERFAULTFD_HELPER, pid).map_err(said)?).map_err(said)?;
         let ([number, stopped, _], _) = helper.ask().map_err(said)?;
@@ -104,6 +99,7 @@ impl Tracked {
             frozen: None,
             present: Vec::new(),
             frozen_bytes: 0,
+            unmarked: None,
         };
         for mapping in mappings.iter().filter(|mapping| is_private_anonymous(mapping)) {
             // A mapping that cannot be tracked, or is gone, is copied in the freeze.
@@ -117,15 +113,23 @@ impl Tracked {
     /// Copies the pages that were written to since the last round, at first all. Returns their bytes.
     pub(super) fn round(&mut self, progress: &Progress) -> Result<u64, Reason> {
         let mut bytes = 0;
+        // What is opened and closed again between the start and the freeze is seen here at best.
+        self.look_again();
+        if self.unmarked.is_some() {
+            return Ok(0);
+        }
         for mapping in self.registered.clone() {
             let mut start = mapping.start;
             while start < mapping.end {
                 let mut written = Vec::new();
                 let window = start..mapping.end.min(start + WINDOW);
-                start = self
-                    .pagemap
-                    .protect_written(&window, &mut |range| written.push(range))
-                    .map_err(|error| format!("the pages written to cannot be found: {error}"))?;
+                let end = self.pagemap.protect_written(&window, &mut |range| written.push(range));
+                // They are protected again: without a new copy nothing else would show that the old one is stale.
+                written.iter().for_each(|range| self.store.set_held(range, false));
+                start = end.map_err(|error| {
+                    self.store.set_held(&window, false);
+                    format!("the pages written to cannot be found: {error}")
+                })?;
                 self.store
                     .reserve(&written)
                     .map_err(|_| Reason::from("the memory for its copy is too short (--max-memory)"))?;
@@ -152,6 +156,7 @@ impl Tracked {
             let other = |error: ProcessError| std::io::Error::other(error.to_string());
             // The process may have called exec since: these are the mappings and the memory that CRIU saves.
             let mappings = mapping::read_plain(self.pid, self.pid).map_err(other)?;
+            self.look_at(&mappings);
             let mappings = mappings.iter().filter(|mapping| is_private_anonymous(mapping));
             let mappings = mappings.map(|mapping| mapping.range.clone()).collect();
             let memory = Memory::open(self.pid, Shared::In(self.forked.clone())).map_err(other)?;
@@ -206,7 +211,9 @@ impl Tracked {
         for region in &ordinary {
             let range = region.start..region.end;
             // Marks say nothing in a mapping that is not tracked: it was moved, or made later.
-            if region.categories & (PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED) == PAGE_IS_WPALLOWED {
+            if self.unmarked.is_none()
+                && region.categories & (PAGE_IS_WRITTEN | PAGE_IS_WPALLOWED) == PAGE_IS_WPALLOWED
+            {
                 self.store.missing(&range, &mut |range| push_joined(&mut wanting, range));
             } else {
                 push_joined(&mut wanting, range);
@@ -230,6 +237,20 @@ impl Tracked {
         Ok(left)
     }
 
+    /// Looks again for files and mappings by which the process's memory is written to without marks.
+    fn look_again(&mut self) {
+        // A process that is gone is found so by what follows.
+        if let Ok(mappings) = mapping::read_plain(self.pid, self.pid) {
+            self.look_at(&mappings);
+        }
+    }
+
+    fn look_at(&mut self, mappings: &[Mapping]) {
+        if self.unmarked.is_none() {
+            self.unmarked = pinned::find(self.pid, mappings).err();
+        }
+    }
+
     /// Ends the tracking. The descriptor is closed when this is dropped; what is left to do then is little.
     pub(super) fn release(&self) {
         self.registered.iter().for_each(|mapping| self.userfault.release(mapping));
@@ -241,34 +262,6 @@ fn is_private_anonymous(mapping: &Mapping) -> bool {
     let name = mapping.name.as_slice();
     !mapping.has_file()
         && (name.is_empty() || name == b"[heap]" || name == b"[stack]" || name.starts_with(b"[anon:"))
-}
-
-/// Fails if the process has handed memory to the kernel or a device, which write to it without a mark.
-fn pins_memory(pid: Pid, mappings: &[Mapping]) -> Result<(), Reason> {
-    if mappings.iter().any(|mapping| mapping.has(b"um") || mapping.has(b"uw")) {
-        return Err("it uses userfaultfd itself".into());
-    }
-    if mappings.iter().any(|mapping| mapping.name.starts_with(b"/[aio]")) {
-        return Err("it has a context for asynchronous I/O, which writes to memory without a mark".into());
-    }
-    let entries = fs::read_dir(procfs::path(pid, "fd")).map_err(|error| error.to_string())?;
-    for entry in entries.flatten() {
-        let target = fs::read_link(entry.path()).unwrap_or_default();
-        let target = target.to_string_lossy();
-        if let Some((_, what)) = PINNING.iter().find(|(start, _)| target.starts_with(start)) {
-            return Err(format!("it has {what}, which writes to memory without a mark"));
-        }
-        let info = procfs::path(pid, "fdinfo").join(entry.file_name());
-        let info = fs::read_to_string(info).unwrap_or_default();
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(0);
-        if flags & libc::O_DIRECT != 0 && target.starts_with('/') {
-            return Err(format!(
-                "it has {target} open for direct I/O, which writes to memory without a mark"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Copies pages that the store has room for. Returns those that cannot be read, which are not held afterwards.
