@@ -35,13 +35,26 @@ pub(crate) fn parse(image: &[u8]) -> Option<Vec<Pid>> {
         let (length, after) = rest.split_first_chunk()?;
         let (mut entry, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         rest = after;
+        let (mut process, mut threads) = (None, Vec::new());
         while !entry.is_empty() {
             let (key, after) = varint(entry)?;
             // All fields are numbers.
             let (value, after) = (key & 7 == 0).then(|| varint(after))??;
             entry = after;
-            let pid = Pid::try_from(value).ok()?;
-            if matches!(key >> 3, PROCESS | THREADS) && !pids.contains(&pid) {
+            match key >> 3 {
+                PROCESS => process = Some(Pid::try_from(value).ok()?),
+                THREADS => threads.push(value),
+                _ => {}
+            }
+        }
+        let process = process?;
+        // CRIU writes uninitialised memory for the thread of a zombie. Those of the living have the process's number first.
+        if !threads.iter().any(|thread| i64::try_from(*thread) == Ok(i64::from(process))) {
+            threads.clear();
+        }
+        let threads: Result<Vec<Pid>, _> = threads.into_iter().map(Pid::try_from).collect();
+        for pid in std::iter::once(process).chain(threads.ok()?) {
+            if !pids.contains(&pid) {
                 pids.push(pid);
             }
         }
@@ -139,6 +152,20 @@ mod tests {
         assert_eq!(parse(&image), Some(vec![200, 300, 201]));
         assert_eq!(parse(&image[..image.len() - 1]), None);
         assert_eq!(parse(b"something else"), None);
+    }
+
+    /// As CRIU 4.1.1 writes a zombie (202), whose thread is a number that no process can have.
+    #[test]
+    fn zombies_have_no_threads() {
+        let mut image = MAGIC.to_vec();
+        for entry in [
+            &[8, 200, 1, 16, 0, 24, 200, 1, 32, 200, 1, 40, 200, 1][..],
+            &[8, 202, 1, 16, 200, 1, 24, 200, 1, 32, 200, 1, 40, 0xb0, 0xa8, 0xc3, 0xe5, 0x0f][..],
+        ] {
+            image.extend((entry.len() as u32).to_le_bytes());
+            image.extend(entry);
+        }
+        assert_eq!(parse(&image), Some(vec![200, 202]));
     }
 
     #[test]
