@@ -66,6 +66,11 @@ impl Kernel {
         self.space.page_size()
     }
 
+    /// Returns the size of a struct page.
+    pub fn struct_page_size(&self) -> usize {
+        self.rules.layout.size
+    }
+
     /// Pages in a block: one memory section, 32,768 on x86_64 and since 5.12 on arm64 with pages of 4 KiB. A power of two, at least 256.
     pub fn pages_per_block(&self) -> usize {
         self.sections.pages() as usize

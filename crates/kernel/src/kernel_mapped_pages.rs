@@ -30,6 +30,8 @@ pub struct KernelMappedPages {
     pub text: Vec<Range<u64>>,
     /// Struct pages.
     pub struct_pages: Vec<Range<u64>>,
+    /// The page tables among `data`.
+    pub tables: Vec<Range<u64>>,
 }
 
 impl Kernel {
@@ -54,8 +56,9 @@ impl Kernel {
         let tables = self.space().translator().tables();
         search.table(tables.root, tables.levels, 0);
         search.early_allocations();
-        let KernelMappedPages { data, text, struct_pages } = search.found;
-        KernelMappedPages { data: merge(data), text: merge(text), struct_pages: merge(struct_pages) }
+        let KernelMappedPages { data, text, struct_pages, tables } = search.found;
+        let [data, text, struct_pages, tables] = [data, text, struct_pages, tables].map(merge);
+        KernelMappedPages { data, text, struct_pages, tables }
     }
 
     /// Virtual addresses of struct pages, where they are one array (SPARSEMEM_VMEMMAP).
@@ -97,6 +100,7 @@ impl Search<'_> {
         }
         let tables = self.kernel.space().translator().tables();
         self.data(paddr, tables.page_size.bytes() as u64);
+        add(&mut self.found.tables, tables.page_size, paddr, tables.page_size.bytes() as u64);
         let mut bytes = vec![0; tables.entries(level) * 8];
         if self.view.read(paddr, &mut bytes).is_err() {
             return;

@@ -305,3 +305,36 @@ fn struct_pages_that_are_not_there() {
     let mut scanner = PageScanner::new(&kernel, memory.view());
     assert!(scanner.scan(u64::MAX, &mut [Absent; 8]).is_err());
 }
+
+#[test]
+fn a_scan_passes_every_page_once_with_its_struct_page() {
+    for era in Era::ALL {
+        // Windows of a struct page and a half: some lie across two.
+        for window in [usize::MAX, 4096, 96] {
+            let mut machine = machine(era, 1);
+            machine.populate(0, 2048, 11).hugetlb(4096, 9);
+            let mut memory = KernelMemory::of(&machine);
+            memory.window = window;
+            memory.finish();
+            let kernel = Kernel::discover(&memory).unwrap();
+            let mut out = vec![Absent; kernel.pages_per_block()];
+            let mut passed: Vec<(PageClass, u64)> = Vec::new();
+            let mut next = 0;
+            let mut scanner = PageScanner::new(&kernel, memory.view());
+            scanner
+                .scan_with(0, &mut out, |scanned| {
+                    assert_eq!(scanned.first_pfn().number(), next, "{era:?}");
+                    for (index, class) in scanned.classes().iter().enumerate() {
+                        let page = scanned.page(index);
+                        assert_eq!(page.address(), memory.vat(next));
+                        passed.push((*class, page.flags()));
+                        next += 1;
+                    }
+                })
+                .unwrap();
+            let flags = |pfn: u64| memory.get_u64(memory.at(pfn));
+            let expected: Vec<_> = out.iter().zip(0..).map(|(class, pfn)| (*class, flags(pfn))).collect();
+            assert!(passed == expected, "{era:?}, windows of {window} bytes");
+        }
+    }
+}

@@ -96,6 +96,12 @@ impl<'b> Block<'b> {
         self.inconsistency
     }
 
+    /// Returns the pages from `first` to the next one: PFN and address of the first struct page, and the classes.
+    pub(super) fn scanned(&self, first: usize) -> (Pfn, u64, &[PageClass]) {
+        let classes = self.out.get(first..self.next).unwrap_or_default();
+        (Pfn::new(self.first_pfn + first as u64), self.address(first), classes)
+    }
+
     pub(super) fn address(&self, index: usize) -> u64 {
         self.map.wrapping_add((index * self.rules.layout.size) as u64)
     }

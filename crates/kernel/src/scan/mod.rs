@@ -11,12 +11,14 @@ mod neon;
 mod resolve;
 #[cfg(test)]
 mod same;
+mod scanned;
 
 use pagehaul_machine::Pfn;
 use pagehaul_physmem::View;
 
 use self::block::{Block, Stop};
 use self::matcher::PageMatcher;
+pub use self::scanned::{Scanned, StructPage};
 use crate::walker::Walker;
 use crate::{Kernel, KernelError, PageClass, TranslateError};
 
@@ -48,6 +50,8 @@ pub struct PageScanner<'a> {
     matcher: Option<PageMatcher>,
     /// A struct page that lies across two windows.
     straddling: Vec<u8>,
+    /// The struct page of a page whose compound page has to be found.
+    pending: Vec<u8>,
 }
 
 impl<'a> PageScanner<'a> {
@@ -59,6 +63,7 @@ impl<'a> PageScanner<'a> {
             walker: Walker::new(kernel.space().translator()),
             matcher: PageMatcher::new(kernel.rules()),
             straddling: vec![0; kernel.rules().layout.size],
+            pending: Vec::new(),
         }
     }
 
@@ -69,6 +74,18 @@ impl<'a> PageScanner<'a> {
     /// Struct pages that cannot be read make [`PageClass::Undecided`] pages and an [`Inconsistency`], not an error; an error
     /// means that no machine can have such a block.
     pub fn scan(&mut self, block: u64, out: &mut [PageClass]) -> Result<BlockReport, KernelError> {
+        self.scan_with(block, out, |_| {})
+    }
+
+    /// As [`scan`](Self::scan), and passes the classes of the pages to `visit` with their struct pages, in order and once each,
+    /// from the window that they were classified by. Pages without readable struct pages are not passed. Where a file ends under
+    /// a mapping, struct pages read as zeros, and the report names the inconsistency.
+    pub fn scan_with(
+        &mut self,
+        block: u64,
+        out: &mut [PageClass],
+        visit: impl FnMut(Scanned<'_>),
+    ) -> Result<BlockReport, KernelError> {
         let pages = self.kernel.pages_per_block() as u64;
         let first_pfn = block.checked_mul(pages).filter(|pfn| *pfn >> 52 == 0);
         let first_pfn = first_pfn.ok_or(KernelError::NoSuchBlock { block })?;
@@ -76,7 +93,7 @@ impl<'a> PageScanner<'a> {
         beyond.fill(PageClass::Absent);
         let mut inconsistency = None;
         match self.map_of(block) {
-            Ok(Some(map)) => inconsistency = self.scan_section(first_pfn, map, classes),
+            Ok(Some(map)) => inconsistency = self.scan_section(first_pfn, map, classes, visit),
             Ok(None) => classes.fill(PageClass::Absent),
             Err(error) => {
                 classes.fill(PageClass::Undecided);
@@ -125,7 +142,13 @@ impl<'a> PageScanner<'a> {
         kernel.sections().map(kernel.space().translator(), view, section, kernel.rules().layout.size as u64)
     }
 
-    fn scan_section(&mut self, first_pfn: u64, map: u64, out: &mut [PageClass]) -> Option<Inconsistency> {
+    fn scan_section(
+        &mut self,
+        first_pfn: u64,
+        map: u64,
+        out: &mut [PageClass],
+        mut visit: impl FnMut(Scanned<'_>),
+    ) -> Option<Inconsistency> {
         let kernel = self.kernel;
         let size = kernel.rules().layout.size;
         let mut block = Block::new(kernel.rules(), self.matcher.as_ref(), map, first_pfn, out);
@@ -145,11 +168,11 @@ impl<'a> PageScanner<'a> {
                 }
             };
             let len = extent.len.min(block.bytes_left()) as usize;
-            let stop = match self.view.window(extent.paddr, len) {
-                Ok(window) if window.len() >= size => block.advance(window),
+            let window = match self.view.window(extent.paddr, len) {
+                Ok(window) if window.len() >= size => window,
                 Ok(_) => match kernel.space().translator().read(self.view.as_mut(), at, &mut self.straddling)
                 {
-                    Ok(()) => block.advance(&self.straddling),
+                    Ok(()) => &self.straddling,
                     Err(error) => {
                         block.give_up(at, format!("its struct page: {error}"));
                         continue;
@@ -160,13 +183,23 @@ impl<'a> PageScanner<'a> {
                     continue;
                 }
             };
+            let first = block.next;
+            let stop = block.advance(window);
+            visit(Scanned::new(kernel, block.scanned(first), window));
+            if matches!(stop, Stop::Compound { .. }) {
+                let page = window.get((block.next - first) * size..).and_then(|rest| rest.get(..size));
+                self.pending.clear();
+                self.pending.extend_from_slice(page.unwrap_or_default());
+            }
             if self.view.take_fault() {
                 block.distrust(at);
                 continue;
             }
             if let Stop::Compound { head_at, flags } = stop {
                 let found = resolve::compound(kernel, self.view.as_mut(), &block, head_at);
+                let page = block.next;
                 block.resolved(head_at, flags, found);
+                visit(Scanned::new(kernel, block.scanned(page), &self.pending));
             }
         }
         block.inconsistency()
