@@ -187,7 +187,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns types that have `record`: the kernel's, or those that `module` adds to them (36e68442d1af, 5.11).
-    pub(crate) fn types_with(&self, record: &str, module: &str) -> Result<Space<'a>, Fault> {
+    pub fn types_with(&self, record: &str, module: &str) -> Result<Space<'a>, Fault> {
         if self.space.record(record).is_ok() {
             return Ok(self.space.with(self.space.shared_btf()));
         }
@@ -267,7 +267,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns the CPUs of a mask such as `__cpu_online_mask`.
-    pub(crate) fn cpu_mask(&self, symbol: &str) -> Result<Vec<u64>, Fault> {
+    pub fn cpu_mask(&self, symbol: &str) -> Result<Vec<u64>, Fault> {
         let start = self.symbol(symbol)?;
         let mut found = Vec::new();
         for word in 0..self.cpu_count.div_ceil(64) {
@@ -279,7 +279,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns the address that a per-CPU address has on a CPU.
-    pub(crate) fn on_cpu(&self, address: u64, cpu: u64) -> Result<u64, Fault> {
+    pub fn on_cpu(&self, address: u64, cpu: u64) -> Result<u64, Fault> {
         if self.per_cpu_offsets == 0 {
             return Err(Fault::NoSymbol("__per_cpu_offset".into()));
         }
@@ -292,7 +292,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns the sum of a per-CPU counter (`struct percpu_counter`), at least 0.
-    pub(crate) fn percpu_counter(&self, counter: &Object<'_>) -> Result<i64, Fault> {
+    pub fn percpu_counter(&self, counter: &Object<'_>) -> Result<i64, Fault> {
         let mut sum = counter.get("count")?.signed()?;
         let parts = counter.get("counters")?.pointer()?;
         if parts != 0 {

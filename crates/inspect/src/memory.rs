@@ -7,6 +7,7 @@ use pagehaul_machine::{PageCount, PageSize};
 use serde::Serialize;
 
 use crate::crash_notes::until_crash;
+use crate::per_cpu_chunks::per_cpu_chunks;
 use crate::{Machine, Task, Tasks};
 
 /// Most nodes that are read (MAX_NUMNODES is 1,024).
@@ -69,6 +70,8 @@ pub struct Memory {
     /// Counters that the kernel has, by the names of `/proc/vmstat`, with the per-CPU parts: pages, or KiB where the name
     /// [says so](is_kib).
     pub counters: Vec<Counter>,
+    /// What the managed pages are used for, by the kernel's counters. With `unaccounted` they add up to all of them.
+    pub usage: Vec<Use>,
     /// Managed pages that no counter explains: allocated by drivers and the kernel itself.
     pub unaccounted: Option<i64>,
     /// Highest number of times in a row that kswapd of a node failed to free anything; at 16 it gives up.
@@ -90,6 +93,19 @@ impl Memory {
         Some(PageCount::new(*count))
     }
 
+    /// Returns the pages of one use.
+    pub fn used_for(&self, name: &str) -> PageCount {
+        self.usage.iter().find(|(known, _)| *known == name).map_or(PageCount::ZERO, |(_, pages)| *pages)
+    }
+
+    /// Returns the largest use of memory but free, and its pages.
+    pub fn largest_use(&self) -> Option<Use> {
+        let rest = self.unaccounted.and_then(|pages| u64::try_from(pages).ok());
+        let rest = rest.map(|pages| ("no owner known", PageCount::new(pages)));
+        let uses = self.usage.iter().copied().filter(|(name, _)| !name.starts_with("free")).chain(rest);
+        uses.max_by_key(|(_, pages)| *pages).filter(|_| !self.usage.is_empty())
+    }
+
     /// Returns managed and free pages of all zones.
     pub fn total(&self) -> (PageCount, PageCount) {
         let none = (PageCount::ZERO, PageCount::ZERO);
@@ -99,7 +115,7 @@ impl Memory {
 
 /// Enumerators of `enum zone_stat_item` and `enum node_stat_item`, and names in `/proc/vmstat`. Kernels move counters
 /// between zones and nodes: an enumerator that is in neither has no row.
-const COUNTERS: [(&str, &str); 18] = [
+const COUNTERS: [(&str, &str); 19] = [
     ("NR_INACTIVE_ANON", "nr_inactive_anon"),
     ("NR_ACTIVE_ANON", "nr_active_anon"),
     ("NR_INACTIVE_FILE", "nr_inactive_file"),
@@ -118,10 +134,14 @@ const COUNTERS: [(&str, &str); 18] = [
     ("NR_ISOLATED_ANON", "nr_isolated_anon"),
     ("NR_ISOLATED_FILE", "nr_isolated_file"),
     ("NR_VMALLOC", "nr_vmalloc"),
+    ("NR_SWAPCACHE", "nr_swapcached"),
 ];
 
 /// A counter by its name in `/proc/vmstat`.
 pub type Counter = (&'static str, u64);
+
+/// A use of memory and its pages.
+pub type Use = (&'static str, PageCount);
 
 /// Returns the bytes that a counter counts.
 pub(crate) fn counter_bytes((name, count): Counter, size: PageSize) -> u64 {
@@ -147,19 +167,23 @@ pub fn memory(machine: &Machine<'_>, tasks: &Tasks) -> Memory {
         }
         memory.kswapd_failures = memory.kswapd_failures.max(node.number("kswapd_failures").unwrap_or(0));
     }
-    memory.counters = counters(machine, &nodes);
+    memory.counters = counters(machine);
     memory.swap = swap(machine).ok();
     memory.reclaimers = tasks.all.iter().filter(|task| task.reclaims).map(Task::label).collect();
     match processes(machine, tasks) {
         Ok(processes) => memory.processes = processes,
         Err(why) => memory.missing.push(format!("processes: {why}")),
     }
-    memory.unaccounted = unaccounted(machine, &memory);
+    memory.usage = usage(machine, &memory);
+    if !memory.usage.is_empty() {
+        let known: PageCount = memory.usage.iter().map(|(_, pages)| *pages).sum();
+        memory.unaccounted = Some((memory.total().0.get() as i64).saturating_sub(known.get() as i64));
+    }
     memory
 }
 
 /// Returns the NUMA nodes (`struct pglist_data`).
-pub(crate) fn nodes<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
+pub fn nodes<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
     let Ok(table) = machine.symbol("node_data") else {
         return Ok(vec![machine.variable("contig_page_data", "pglist_data")?]);
     };
@@ -203,7 +227,7 @@ fn zones(machine: &Machine<'_>, number: u64, node: &Object<'_>, found: &mut Vec<
 }
 
 /// Returns the zones of a node that have memory.
-pub(crate) fn zones_of<'a>(node: &Object<'a>) -> Result<Vec<Object<'a>>, Fault> {
+pub fn zones_of<'a>(node: &Object<'a>) -> Result<Vec<Object<'a>>, Fault> {
     let zones = node.get("node_zones")?;
     let mut found = Vec::new();
     for index in 0..zones.len().min(MOST_ZONES) {
@@ -246,36 +270,81 @@ fn per_cpu_counts(machine: &Machine<'_>, zone: &Object<'_>, item: u64) -> (u64, 
     (pages, diff)
 }
 
-fn counters(machine: &Machine<'_>, nodes: &[Object<'_>]) -> Vec<(&'static str, u64)> {
-    let btf = machine.space().btf();
-    let zone_items = btf.enum_with("NR_FREE_PAGES");
-    let node_items = btf.enum_with("NR_LRU_BASE");
-    let value = |items: &[(String, i64)], name: &str| {
-        items.iter().find(|(known, _)| known == name).map(|(_, value)| *value as u64)
-    };
-    let total = |table: &str, item: u64| -> Option<i64> {
-        Some(machine.memory().u64(machine.symbol(table).ok()?.wrapping_add(8 * item)).ok()? as i64)
-    };
-    let cpus = until_crash(machine).unwrap_or_default();
-    let mut found = Vec::new();
-    for (enumerator, name) in COUNTERS {
-        let count = match (value(&node_items, enumerator), value(&zone_items, enumerator)) {
-            (Some(item), _) => total("vm_node_stat", item).map(|count| {
-                let parts = nodes.iter().flat_map(|node| cpus.iter().map(move |cpu| (node, *cpu)));
-                let part = |(node, cpu): (&Object<'_>, u64)| -> Option<i64> {
-                    let area = node.get("per_cpu_nodestats").ok()?.pointer().ok()?;
-                    let area = machine.on_cpu(area, cpu).ok()?;
-                    let stats = machine.space().object(area, "per_cpu_nodestat").ok()?;
-                    stats.get("vm_node_stat_diff").ok()?.index(item).ok()?.signed().ok()
-                };
-                count + parts.filter_map(part).sum::<i64>()
-            }),
-            (None, Some(item)) => total("vm_zone_stat", item),
-            (None, None) => None,
+/// Counters of memory (`enum zone_stat_item`, `enum node_stat_item`), with the parts that CPUs have not added yet.
+pub struct Counters<'a> {
+    machine: &'a Machine<'a>,
+    nodes: Vec<Object<'a>>,
+    zones: Vec<Object<'a>>,
+    zone_items: Vec<(String, i64)>,
+    node_items: Vec<(String, i64)>,
+    cpus: Vec<u64>,
+}
+
+impl<'a> Counters<'a> {
+    /// Finds the zones, nodes and CPUs whose parts are added.
+    pub fn new(machine: &'a Machine<'_>) -> Result<Self, Fault> {
+        let nodes = nodes(machine)?;
+        let zones = nodes.iter().map(zones_of).collect::<Result<Vec<_>, Fault>>()?;
+        let btf = machine.space().btf();
+        Ok(Self {
+            machine,
+            zones: zones.into_iter().flatten().collect(),
+            nodes,
+            zone_items: btf.enum_with("NR_FREE_PAGES"),
+            node_items: btf.enum_with("NR_LRU_BASE"),
+            cpus: until_crash(machine).unwrap_or_default(),
+        })
+    }
+
+    /// Returns a counter by its enumerator. Kernels move counters between zones and nodes; `None` if it is in neither.
+    pub fn get(&self, enumerator: &str) -> Option<i64> {
+        let value = |items: &[(String, i64)]| {
+            items.iter().find(|(known, _)| known == enumerator).map(|(_, value)| *value as u64)
         };
-        if let Some(count) = count {
-            found.push((name, count.max(0) as u64));
+        match value(&self.node_items) {
+            Some(item) => self.sum("vm_node_stat", item, &self.nodes, |node, cpu| {
+                let stats = self.of_cpu(node, "per_cpu_nodestats", "per_cpu_nodestat", cpu)?;
+                stats.get("vm_node_stat_diff")
+            }),
+            None => self.sum("vm_zone_stat", value(&self.zone_items)?, &self.zones, |zone, cpu| {
+                // 28f836b6777b (5.14) split `pageset`.
+                let stats = self.of_cpu(zone, "per_cpu_zonestats", "per_cpu_zonestat", cpu);
+                stats.or_else(|_| self.of_cpu(zone, "pageset", "per_cpu_pageset", cpu))?.get("vm_stat_diff")
+            }),
         }
+    }
+
+    fn of_cpu(&self, owner: &Object<'_>, member: &str, record: &str, cpu: u64) -> Result<Object<'a>, Fault> {
+        let area = owner.get(member)?.pointer()?;
+        self.machine.space().object(self.machine.on_cpu(area, cpu)?, record)
+    }
+
+    fn sum(
+        &self,
+        table: &str,
+        item: u64,
+        owners: &[Object<'_>],
+        parts: impl Fn(&Object<'_>, u64) -> Result<Object<'a>, Fault>,
+    ) -> Option<i64> {
+        let at = self.machine.symbol(table).ok()?.wrapping_add(8 * item);
+        let mut total = self.machine.memory().u64(at).ok()? as i64;
+        for owner in owners {
+            for cpu in &self.cpus {
+                let part = parts(owner, *cpu).and_then(|parts| parts.index(item)?.signed());
+                total = total.saturating_add(part.unwrap_or(0));
+            }
+        }
+        Some(total)
+    }
+}
+
+fn counters(machine: &Machine<'_>) -> Vec<Counter> {
+    let mut found = Vec::new();
+    if let Ok(counters) = Counters::new(machine) {
+        let counts = COUNTERS
+            .into_iter()
+            .filter_map(|(enumerator, name)| Some((name, counters.get(enumerator)?.max(0) as u64)));
+        found.extend(counts);
     }
     if !found.iter().any(|(name, _)| *name == "nr_vmalloc")
         && let Ok(pages) = machine.u64("nr_vmalloc_pages")
@@ -356,31 +425,40 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
     Ok(found)
 }
 
-/// Managed pages less everything that is counted.
-fn unaccounted(machine: &Machine<'_>, memory: &Memory) -> Option<i64> {
-    let (managed, free) = memory.total();
-    let per_cpu: PageCount = memory.zones.iter().map(|zone| zone.per_cpu).sum();
-    let counted = [
-        "nr_inactive_anon",
-        "nr_active_anon",
-        "nr_inactive_file",
-        "nr_active_file",
-        "nr_unevictable",
-        "nr_isolated_anon",
-        "nr_isolated_file",
-        "nr_slab_reclaimable",
-        "nr_slab_unreclaimable",
-        "nr_page_table_pages",
-        "nr_vmalloc",
-    ];
-    let known: Option<PageCount> = counted.iter().map(|name| memory.counter(name)).sum();
-    // Kernel stacks are in the vmalloc space since 4.9, and counted there.
-    let known = known? + free + per_cpu + hugetlb(machine).unwrap_or_default();
-    Some((managed.get() as i64).saturating_sub(known.get() as i64))
+/// Uses that counters know, each page in one of them; empty if a counter is missing.
+fn usage(machine: &Machine<'_>, memory: &Memory) -> Vec<Use> {
+    let uses = || {
+        let counter = |name: &str| memory.counter(name);
+        let less = |pages: PageCount, part: PageCount| PageCount::new(pages.get().saturating_sub(part.get()));
+        let (_, free) = memory.total();
+        let shmem = counter("nr_shmem")?;
+        // b6038942480e (5.12) counts the swap cache, whose pages are anonymous memory or shmem that has left its file.
+        let swap_cache = counter("nr_swapcached").unwrap_or_default();
+        let stacks = memory.counters.iter().find(|(name, _)| *name == "nr_kernel_stack_kb");
+        let stacks = stacks.map_or(0, |stacks| counter_bytes(*stacks, machine.page_size()));
+        let stacks = PageCount::of_bytes(stacks, machine.page_size());
+        let vmalloc = counter("nr_vmalloc")?;
+        // ba14a194a434 (4.9): stacks are vmalloc areas, where the architecture has it so.
+        let in_vmalloc = machine.space().has("task_struct", "stack_vm_area");
+        Some(vec![
+            ("anonymous", counter("nr_anon_pages")?),
+            ("files", less(less(counter("nr_file_pages")?, shmem), swap_cache)),
+            ("tmpfs and shared memory", shmem),
+            ("huge pages", hugetlb_pages(machine).unwrap_or_default()),
+            ("slab", counter("nr_slab_reclaimable")? + counter("nr_slab_unreclaimable")?),
+            ("vmalloc", if in_vmalloc { less(vmalloc, stacks) } else { vmalloc }),
+            ("kernel stacks", stacks),
+            ("page tables", counter("nr_page_table_pages")?),
+            ("per-CPU memory", per_cpu_chunks(machine).map_or(PageCount::ZERO, |chunks| chunks.pages)),
+            ("free, per-CPU lists", memory.zones.iter().map(|zone| zone.per_cpu).sum()),
+            ("free", free),
+        ])
+    };
+    uses().unwrap_or_default()
 }
 
 /// Pages in the pools of HugeTLB.
-fn hugetlb(machine: &Machine<'_>) -> Result<PageCount, Fault> {
+pub fn hugetlb_pages(machine: &Machine<'_>) -> Result<PageCount, Fault> {
     let states = machine.symbol("hstates")?;
     let count = u64::from(machine.u32("hugetlb_max_hstate")?).min(8);
     let size = machine.space().size_of("hstate")?;

@@ -17,7 +17,7 @@ pub(crate) fn file_name(machine: &Machine<'_>, file: u64) -> Result<String, Faul
 }
 
 /// The path of a name within its file system.
-pub(crate) fn path(dentry: &Object<'_>) -> Result<String, Fault> {
+pub fn path(dentry: &Object<'_>) -> Result<String, Fault> {
     let mut parts = Vec::new();
     let mut at = *dentry;
     for _ in 0..DEEPEST {

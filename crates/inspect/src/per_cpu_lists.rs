@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use pagehaul_btf::{Fault, Object};
+use pagehaul_machine::{PageCount, Pfn, VirtAddr};
 
 use crate::Machine;
 use crate::cpus::cpus;
@@ -19,8 +20,6 @@ use crate::memory::{nodes, per_cpu_pages, zones_of};
 const MOST_BLOCKS: usize = 2 << 20;
 /// `PAGE_ALLOC_COSTLY_ORDER`: lists of larger blocks are for transparent huge pages only.
 const COSTLY_ORDER: u64 = 3;
-/// `HPAGE_PMD_ORDER` on x86_64.
-const HUGE_ORDER: u32 = 9;
 
 /// What is known of pages on per-CPU lists.
 #[derive(Debug, Default)]
@@ -49,22 +48,10 @@ pub fn per_cpu_free(machine: &Machine<'_>) -> Result<PerCpuFree, Fault> {
             return Ok(found);
         }
     }
-    let reader = Reader::new(machine)?;
-    let mut blocks: Vec<Range<u64>> = Vec::new();
-    for (number, node) in nodes(machine)?.iter().enumerate() {
-        for zone in zones_of(node)? {
-            let name = zone.get("name")?.text()?;
-            for cpu in machine.cpu_mask("__cpu_possible_mask")? {
-                let lists = per_cpu_pages(machine, &zone, cpu)?;
-                match reader.blocks(&zone, &lists, MOST_BLOCKS - blocks.len()) {
-                    Ok(more) => blocks.extend(more),
-                    Err(why) => {
-                        found.skipped.push(format!("per-CPU lists of CPU {cpu}, node {number} {name}: {why}"))
-                    }
-                }
-            }
-        }
-    }
+    let lists = per_cpu_blocks(machine, &vmemmap(machine)?)?;
+    found.skipped.extend(lists.skipped);
+    let mut blocks: Vec<Range<u64>> =
+        lists.blocks.iter().map(|block| block.start.number()..block.end.number()).collect();
     blocks.sort_unstable_by_key(|block| block.start);
     for block in blocks {
         match found.pages.last_mut() {
@@ -82,10 +69,60 @@ pub fn per_cpu_free(machine: &Machine<'_>) -> Result<PerCpuFree, Fault> {
     Ok(found)
 }
 
+/// Blocks on per-CPU lists.
+#[derive(Debug, Default)]
+pub struct PerCpuBlocks {
+    /// The blocks, in the order of the lists.
+    pub blocks: Vec<Range<Pfn>>,
+    /// Pages on all lists, by the lists' own counts.
+    pub counted: PageCount,
+    /// Lists that contradict themselves, one sentence each.
+    pub skipped: Vec<String>,
+}
+
+/// Reads the blocks on the per-CPU lists of all zones. `pfn` returns the page whose struct page is at an address. A CPU that ran on
+/// can have changed them.
+pub fn per_cpu_blocks(
+    machine: &Machine<'_>,
+    pfn: &dyn Fn(VirtAddr) -> Option<Pfn>,
+) -> Result<PerCpuBlocks, Fault> {
+    let reader = Reader::new(machine, pfn)?;
+    let mut found = PerCpuBlocks::default();
+    for (number, node) in nodes(machine)?.iter().enumerate() {
+        for zone in zones_of(node)? {
+            let name = zone.get("name")?.text()?;
+            for cpu in machine.cpu_mask("__cpu_possible_mask")? {
+                let lists = per_cpu_pages(machine, &zone, cpu)?;
+                found.counted += PageCount::new(lists.number("count")?);
+                match reader.blocks(&zone, &lists, MOST_BLOCKS.saturating_sub(found.blocks.len())) {
+                    Ok(more) => {
+                        found
+                            .blocks
+                            .extend(more.into_iter().map(|block| Pfn::new(block.start)..Pfn::new(block.end)));
+                    }
+                    Err(why) => {
+                        found.skipped.push(format!("per-CPU lists of CPU {cpu}, node {number} {name}: {why}"))
+                    }
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the page of a struct page in x86_64's vmemmap.
+fn vmemmap(machine: &Machine<'_>) -> Result<impl Fn(VirtAddr) -> Option<Pfn>, Fault> {
+    let (start, size) = (machine.u64("vmemmap_base")?, machine.space().size_of("page")?.max(1));
+    Ok(move |page: VirtAddr| {
+        let offset = page.get().wrapping_sub(start);
+        offset.is_multiple_of(size).then(|| Pfn::new(offset / size))
+    })
+}
+
 /// Where members of a `struct page` are.
 struct Reader<'a> {
     machine: &'a Machine<'a>,
-    vmemmap: u64,
+    pfn: &'a dyn Fn(VirtAddr) -> Option<Pfn>,
     page_bytes: u64,
     flags: u64,
     mapping: u64,
@@ -96,10 +133,12 @@ struct Reader<'a> {
     flag_bits: u64,
     /// `MIGRATE_PCPTYPES`: lists of each order.
     types: u64,
+    /// `HPAGE_PMD_ORDER`: a table of page table entries fills a page.
+    huge_order: u32,
 }
 
 impl<'a> Reader<'a> {
-    fn new(machine: &'a Machine<'_>) -> Result<Self, Fault> {
+    fn new(machine: &'a Machine<'_>, pfn: &'a dyn Fn(VirtAddr) -> Option<Pfn>) -> Result<Self, Fault> {
         let space = machine.space();
         let offset = |path: &str| space.offset_of("page", path);
         let enumerator = |name: &str| {
@@ -108,7 +147,7 @@ impl<'a> Reader<'a> {
         };
         Ok(Self {
             machine,
-            vmemmap: machine.u64("vmemmap_base")?,
+            pfn,
             page_bytes: space.size_of("page")?.max(1),
             flags: offset("flags")?,
             mapping: offset("mapping")?,
@@ -118,6 +157,7 @@ impl<'a> Reader<'a> {
             link: offset("pcp_list").or_else(|_| offset("lru"))?,
             flag_bits: (1 << enumerator("__NR_PAGEFLAGS")?) - 1,
             types: enumerator("MIGRATE_PCPTYPES")?,
+            huge_order: machine.kernel().page_size().shift() - 3,
         })
     }
 
@@ -136,7 +176,7 @@ impl<'a> Reader<'a> {
             // 44042b449872 (5.14) put blocks of higher orders there. Lists of one order are adjacent.
             let order = match index / self.types {
                 order @ 0..=COSTLY_ORDER => order as u32,
-                _ => HUGE_ORDER,
+                _ => self.huge_order,
             };
             let head = heads.index(index).map_err(text)?.address();
             self.list(head, order, &zone, most, &mut found)?;
@@ -165,18 +205,22 @@ impl<'a> Reader<'a> {
                 return Err("they are too long to be read".into());
             }
             let page = next.wrapping_sub(self.link);
-            let offset = page.wrapping_sub(self.vmemmap);
-            let (pfn, rest) = (offset / self.page_bytes, offset % self.page_bytes);
-            let block = pfn..pfn.saturating_add(1 << order);
-            if rest != 0 || block.start < zone.start || block.end > zone.end || pfn % (1 << order) != 0 {
+            let block = (self.pfn)(VirtAddr::new(page))
+                .map(Pfn::number)
+                .map(|pfn| pfn..pfn.saturating_add(1 << order));
+            let is_block = |block: &Range<u64>| {
+                block.start >= zone.start && block.end <= zone.end && block.start.is_multiple_of(1 << order)
+            };
+            let Some(block) = block.filter(is_block) else {
                 return Err(format!("{page:#x} is not a struct page of the zone"));
-            }
+            };
+            let pfn = block.start;
             let back = memory.u64(next.wrapping_add(8)).map_err(|why| why.to_string())?;
             if back != at {
                 return Err(format!("the links of PFN {pfn:#x} contradict each other"));
             }
-            for pfn in block.clone() {
-                self.check_free(pfn)?;
+            for index in 0..1 << order {
+                self.check_free(pfn + index, page.wrapping_add(index * self.page_bytes))?;
             }
             found.push(block);
             at = next;
@@ -187,8 +231,7 @@ impl<'a> Reader<'a> {
     }
 
     /// As `page_expected_state` (mm/page_alloc.c), and without any flag: `PAGE_FLAGS_CHECK_AT_PREP`.
-    fn check_free(&self, pfn: u64) -> Result<(), String> {
-        let start = self.vmemmap.wrapping_add(pfn.wrapping_mul(self.page_bytes));
+    fn check_free(&self, pfn: u64, start: u64) -> Result<(), String> {
         let page =
             self.machine.memory().bytes(start, self.page_bytes as usize).map_err(|why| why.to_string())?;
         let word = |at: u64| {

@@ -4,7 +4,7 @@ use pagehaul_btf::{Fault, Object};
 use pagehaul_machine::PageCount;
 use serde::Serialize;
 
-use crate::Machine;
+use crate::{Hex, Machine};
 
 /// A cache.
 #[derive(Debug, Clone, Serialize)]
@@ -19,6 +19,12 @@ pub struct Cache {
     pub slabs: u64,
     /// Bytes of its slabs.
     pub bytes: u64,
+    /// Address of its `struct kmem_cache`.
+    #[serde(skip)]
+    pub address: Hex,
+    /// Pages of its slabs.
+    #[serde(skip)]
+    pub pages: PageCount,
 }
 
 /// Reads all caches, the largest first, and why some may be missing.
@@ -57,11 +63,14 @@ fn cache(machine: &Machine<'_>, object: &Object<'_>, nodes: u64) -> Result<Cache
             objects += node.number("total_objects")?;
         }
     }
+    let pages = PageCount::new(slabs.saturating_mul(1 << order.min(16)));
     Ok(Cache {
         name: object.get("name")?.text()?,
         object_size: object.number("object_size")?,
         objects,
         slabs,
-        bytes: PageCount::new(slabs.saturating_mul(1 << order.min(16))).bytes(machine.page_size()),
+        bytes: pages.bytes(machine.page_size()),
+        address: Hex(object.address()),
+        pages,
     })
 }

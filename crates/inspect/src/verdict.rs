@@ -2,7 +2,7 @@
 
 use pagehaul_facts::{Kind, is_messenger};
 use pagehaul_machine::PageCount;
-use pagehaul_present::number::{bytes, counted};
+use pagehaul_present::number::{bytes, counted, percent};
 use serde::Serialize;
 
 use crate::block::{Request, Suspended};
@@ -214,14 +214,20 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Kind::OomPanic => {
             let (managed, free) = facts.memory.total();
-            let [managed, free] = [managed, free].map(|pages| bytes(pages.bytes(facts.system.page_size)));
+            let size = |pages: PageCount| bytes(pages.bytes(facts.system.page_size));
+            let largest = facts.memory.largest_use().map_or_else(String::new, |(name, pages)| {
+                let share = percent(pages.get(), managed.get());
+                format!(": {name} {} of {} ({share})", size(pages), size(managed))
+            });
+            let [managed, free] = [managed, free].map(size);
             let kills = counted(death.oom_kills as u64, "OOM kill");
             evidence.push(format!("{free} of {managed} free, {kills} in the log"));
             if let Some(largest) = facts.memory.processes.first() {
                 let size = bytes(largest.rss().bytes(facts.system.page_size));
                 evidence.push(format!("largest process {}/{}: {size} resident", largest.comm, largest.pid));
             }
-            ("the machine ran out of memory".into(), "pagehaul triage DUMP --section memory".to_owned())
+            let text = format!("the machine ran out of memory{largest}");
+            (text, "pagehaul triage DUMP --section memory".to_owned())
         }
         Kind::Nmi => (
             format!("an NMI stopped the machine in {}", place(facts.cause)),
@@ -403,20 +409,17 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let (managed, _) = memory.total();
-    let file: PageCount =
-        ["nr_active_file", "nr_inactive_file"].iter().filter_map(|name| memory.counter(name)).sum();
-    let anon: PageCount =
-        ["nr_active_anon", "nr_inactive_anon"].iter().filter_map(|name| memory.counter(name)).sum();
-    let percent = |part: PageCount| part.get().saturating_mul(100) / managed.get().max(1);
+    let share = |name: &str| memory.used_for(name).get().saturating_mul(100) / managed.get().max(1);
     let kswapd =
         if reclaimers.iter().any(|name| name.starts_with("kswapd")) { ", kswapd among them" } else { "" };
     Some(finding(
         72,
         format!(
-            "{} tasks reclaim memory{kswapd}: {} % of memory is file pages, {} % is anonymous",
+            "{} tasks reclaim memory{kswapd}: {} % of memory is files, {} % anonymous, {} % tmpfs and shared memory",
             reclaimers.len(),
-            percent(file),
-            percent(anon)
+            share("files"),
+            share("anonymous"),
+            share("tmpfs and shared memory")
         ),
         vec![
             format!("in reclaim: {}", reclaimers.iter().take(8).cloned().collect::<Vec<_>>().join(", ")),

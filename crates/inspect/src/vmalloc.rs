@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pagehaul_btf::Fault;
+use pagehaul_btf::{Fault, Object};
 use pagehaul_machine::PageCount;
 use serde::Serialize;
 
@@ -39,10 +39,8 @@ pub struct Vmalloc {
     pub broken: Option<String>,
 }
 
-/// Reads all areas.
-pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
-    let mut result = Vmalloc::default();
-    let mut callers: HashMap<u64, (u64, u64)> = HashMap::new();
+/// Returns all areas (`struct vmap_area`), and why some may be missing.
+pub fn vmap_areas<'a>(machine: &'a Machine<'_>) -> Result<(Vec<Object<'a>>, Option<String>), Fault> {
     let mut roots = Vec::new();
     // d093602919ad (6.9) split the tree into nodes.
     match machine.u64("vmap_nodes") {
@@ -55,35 +53,49 @@ pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
         }
         Err(_) => roots.push(machine.variable("vmap_area_root", "rb_root")?),
     }
+    let (mut areas, mut broken) = (Vec::new(), None);
     for root in roots {
         let walk = root.tree("vmap_area", "rb_node")?;
-        result.broken = result.broken.or(walk.broken);
-        for area in walk.items {
-            let bounds = area.number("va_end").and_then(|end| Ok((area.number("va_start")?, end)));
-            let (start, end) = match bounds {
-                Ok(bounds) => bounds,
-                Err(why) => {
-                    result.broken.get_or_insert_with(|| why.to_string());
-                    continue;
-                }
-            };
-            let bytes = end.saturating_sub(start);
-            let caller = area.get("vm->caller").and_then(|caller| caller.pointer()).unwrap_or(0);
-            result.areas += 1;
-            result.bytes = result.bytes.saturating_add(bytes);
-            let entry = callers.entry(caller).or_default();
-            *entry = (entry.0 + 1, entry.1.saturating_add(bytes));
-        }
+        broken = broken.or(walk.broken);
+        areas.extend(walk.items);
+    }
+    Ok((areas, broken))
+}
+
+/// Returns the name of the function that allocated an area.
+pub fn caller_name(machine: &Machine<'_>, address: u64) -> String {
+    match machine.symbols().name(address) {
+        Some(name) => name.readable(),
+        None if address == 0 => "vm_map_ram or freed".to_owned(),
+        None => format!("{address:#x}"),
+    }
+}
+
+/// Reads all areas.
+pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
+    let mut callers: HashMap<u64, (u64, u64)> = HashMap::new();
+    let (areas, broken) = vmap_areas(machine)?;
+    let mut result = Vmalloc { broken, ..Vmalloc::default() };
+    for area in areas {
+        let bounds = area.number("va_end").and_then(|end| Ok((area.number("va_start")?, end)));
+        let (start, end) = match bounds {
+            Ok(bounds) => bounds,
+            Err(why) => {
+                result.broken.get_or_insert_with(|| why.to_string());
+                continue;
+            }
+        };
+        let bytes = end.saturating_sub(start);
+        let caller = area.get("vm->caller").and_then(|caller| caller.pointer()).unwrap_or(0);
+        result.areas += 1;
+        result.bytes = result.bytes.saturating_add(bytes);
+        let entry = callers.entry(caller).or_default();
+        *entry = (entry.0 + 1, entry.1.saturating_add(bytes));
     }
     result.backlog_pages = machine.u64("vmap_lazy_nr").ok().map(PageCount::new);
     let mut by_name: HashMap<String, (u64, u64)> = HashMap::new();
     for (address, (areas, bytes)) in callers {
-        let name = match machine.symbols().name(address) {
-            Some(name) => name.readable(),
-            None if address == 0 => "vm_map_ram or freed".to_owned(),
-            None => format!("{address:#x}"),
-        };
-        let entry = by_name.entry(name).or_default();
+        let entry = by_name.entry(caller_name(machine, address)).or_default();
         *entry = (entry.0 + areas, entry.1 + bytes);
     }
     result.callers =

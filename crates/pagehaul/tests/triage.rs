@@ -32,6 +32,7 @@ fn inside() -> Inside {
         free: 200_000,
         on_lists: Vec::new(),
         counters: [10_000, 20_000, 3_000, 800],
+        shmem: 5_000,
         caches: vec![("dentry", 400, 8_400), ("ext4_inode_cache", 900, 27_000)],
         areas: vec![("vmalloc", 65_536), ("module_alloc", 40_960)],
         backlog: 12,
@@ -69,6 +70,36 @@ fn later() -> Inside {
     inside.backlog = 20_000;
     inside.modules = vec![("ext4", 1 << 20), ("dm_mod", 1 << 17)];
     inside
+}
+
+/// Shared memory is on the lists of anonymous memory, but belongs to files.
+#[test]
+fn uses_of_memory_add_up() {
+    let setup = setup(&inside());
+    let text = setup.succeeds(&["triage", "--section", "memory", "vmcore"]);
+    assert!(text.contains("anonymous 39.1 MiB, files 78.1 MiB, tmpfs and shared memory 19.5 MiB"), "{text}");
+    let report: serde_json::Value =
+        serde_json::from_str(&setup.succeeds(&["triage", "--json", "vmcore"])).unwrap();
+    let memory = &report["memory"];
+    let pages = |value: &serde_json::Value| value.as_i64().unwrap();
+    let uses: i64 = memory["usage"].as_array().unwrap().iter().map(|entry| pages(&entry[1])).sum();
+    let managed: i64 = memory["zones"].as_array().unwrap().iter().map(|zone| pages(&zone["managed"])).sum();
+    assert_eq!(uses + pages(&memory["unaccounted"]), managed);
+}
+
+/// The first finding names what took the memory.
+#[test]
+fn out_of_memory_names_the_largest_use() {
+    let mut machine = Machine::new(Era::V6_12);
+    let counters = [10_000, 20_000, 150_000, 800];
+    machine.inside(0x4000, &Inside { counters, free: 900, ..inside() });
+    let text = "Kernel panic - not syncing: Out of memory: compulsory panic_on_oom is enabled";
+    machine.log(0x6000, &[Message { nanoseconds: 99_500_000_000, level: 0, caller: 7, text }]);
+    let printed = Setup::new(&mut machine).succeeds(&["triage", "--section", "verdict", "vmcore"]);
+    assert!(
+        printed.contains("1. the machine ran out of memory: slab 585.9 MiB of 1.0 GiB (57.2 %)"),
+        "{printed}"
+    );
 }
 
 fn check(name: &str, text: &str) {

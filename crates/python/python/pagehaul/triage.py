@@ -241,6 +241,7 @@ class Memory:
 
     zones: List[Zone]
     counters: Dict[str, int]
+    usage: Dict[str, int]
     kswapd_failures: int
     reclaimers: List[str]
     processes: List[Process]

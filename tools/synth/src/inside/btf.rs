@@ -140,7 +140,7 @@ pub(super) const RUN_QUEUE_BYTES: u64 = 64;
 
 /// Enumerators with their values.
 const ENUMS: [(&str, &[(&str, u32)]); 5] = [
-    ("pageflags", &[("PG_locked", 0), ("__NR_PAGEFLAGS", 24)]),
+    ("pageflags", &[("PG_locked", 0), ("PG_reserved", 14), ("__NR_PAGEFLAGS", 24)]),
     ("migratetype", &[("MIGRATE_UNMOVABLE", 0), ("MIGRATE_PCPTYPES", 3)]),
     ("zone_stat_item", &[("NR_FREE_PAGES", 0), ("NR_MLOCK", 1)]),
     (
@@ -154,6 +154,10 @@ const ENUMS: [(&str, &[(&str, u32)]); 5] = [
             ("NR_SLAB_RECLAIMABLE_B", 4),
             ("NR_SLAB_UNRECLAIMABLE_B", 5),
             ("NR_VMALLOC", 6),
+            ("NR_ANON_MAPPED", 7),
+            ("NR_FILE_PAGES", 8),
+            ("NR_SHMEM", 9),
+            ("NR_PAGETABLE", 10),
         ],
     ),
     ("mm_counters", &[("MM_FILEPAGES", 0), ("MM_ANONPAGES", 1), ("MM_SWAPENTS", 2), ("MM_SHMEMPAGES", 3)]),

@@ -41,6 +41,8 @@ pub struct Inside {
     pub on_lists: Vec<u64>,
     /// Pages of anonymous memory, files, slab and vmalloc.
     pub counters: [u64; 4],
+    /// Pages of shared memory, which are on the lists of anonymous memory.
+    pub shmem: u64,
     /// Slab caches: name, slabs of one page, objects.
     pub caches: Vec<(&'static str, u64, u64)>,
     /// Callers of vmalloc and bytes.
@@ -345,9 +347,12 @@ fn memory(arena: &mut Arena, inside: &Inside, symbols: &mut Vec<(u64, String)>) 
     arena.word(node + member("zone", "vm_stat").0, inside.free);
     arena.word(node + member("zone", "free_area").0, inside.free);
     let [anon, file, slab, vmalloc] = inside.counters;
-    let table = arena.take(8 * 7, 8);
+    let shmem = inside.shmem;
+    let table = arena.take(8 * 11, 8);
     symbols.push((table, "vm_node_stat".into()));
-    for (at, value) in [anon, 0, file, 0, slab, 0, vmalloc].into_iter().enumerate() {
+    for (at, value) in
+        [anon + shmem, 0, file, 0, slab, 0, vmalloc, anon, file + shmem, shmem, 0].into_iter().enumerate()
+    {
         arena.word(table + 8 * at as u64, value);
     }
     let head = arena.record("list_head");

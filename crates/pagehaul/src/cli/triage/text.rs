@@ -284,6 +284,16 @@ fn holder_place(report: &Report, held: &Held) -> Option<String> {
     })
 }
 
+/// What of the page cache is not on the disk yet.
+fn unwritten(report: &Report) -> String {
+    let counters = [("nr_dirty", "dirty"), ("nr_writeback", "under writeback")];
+    let counts = counters.map(|(counter, name)| (report.memory.counter(counter).unwrap_or_default(), name));
+    let counts = counts.iter().filter(|(pages, _)| *pages > PageCount::ZERO);
+    let size = |pages: PageCount| bytes(pages.bytes(report.system.page_size));
+    let notes: Vec<String> = counts.map(|(pages, name)| format!("{} {name}", size(*pages))).collect();
+    if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) }
+}
+
 fn memory(report: &Report, out: &mut String, full: bool) {
     let memory = &report.memory;
     let size = |pages: PageCount| bytes(pages.bytes(report.system.page_size));
@@ -291,25 +301,17 @@ fn memory(report: &Report, out: &mut String, full: bool) {
     // A dump may lack them.
     if !memory.zones.is_empty() {
         let (managed, free) = memory.total();
-        let per_cpu: PageCount = memory.zones.iter().map(|zone| zone.per_cpu).sum();
         facts.push(format!("{} managed", size(managed)));
-        facts.push(format!("{} free", size(free)));
-        facts.push(format!("{} on per-CPU lists", size(per_cpu)));
+        if memory.usage.is_empty() {
+            facts.push(format!("{} free", size(free)));
+        }
     }
-    // None of them is known without types.
-    let sum = |names: &[&str]| names.iter().filter_map(|name| memory.counter(name)).reduce(|a, b| a + b);
-    for (name, counters) in [
-        ("anonymous", &["nr_inactive_anon", "nr_active_anon"][..]),
-        ("file", &["nr_inactive_file", "nr_active_file"]),
-        ("slab", &["nr_slab_reclaimable", "nr_slab_unreclaimable"]),
-        ("vmalloc", &["nr_vmalloc"]),
-        ("dirty", &["nr_dirty"]),
-        ("writeback", &["nr_writeback"]),
-    ] {
-        facts.extend(sum(counters).map(|pages| format!("{} {name}", size(pages))));
+    for (name, pages) in memory.usage.iter().filter(|(_, pages)| *pages > PageCount::ZERO) {
+        let notes = if *name == "files" { unwritten(report) } else { String::new() };
+        facts.push(format!("{name} {}{notes}", size(*pages)));
     }
     if let Some(unaccounted) = memory.unaccounted.filter(|pages| *pages > 0) {
-        facts.push(format!("{} unaccounted", size(PageCount::new(unaccounted as u64))));
+        facts.push(format!("no owner known {}", size(PageCount::new(unaccounted as u64))));
     }
     if facts.is_empty() {
         put!(out, "\nMemory: not known");
