@@ -1,5 +1,7 @@
 //! `pagehaul pages`.
 
+pub(crate) mod owners;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,9 +21,14 @@ use crate::sandbox::{self, Sandbox};
 /// The counts come from the kernel's struct pages, so that a filtered dump shows as much as a complete one. Memory without
 /// struct pages is no-struct-page; pages whose struct page is missing or contradicts itself are undecided.
 /// JSON and web page include a map of physical memory.
+///
+/// --owners puts every page that the kernel's allocator manages into one row: files with their paths, processes, slab caches, vmalloc
+/// callers, page tables and so on; what has no known owner is a row, too. The rows are compared with the kernel's own counters,
+/// and every difference is printed. Needs no debug symbols; works at every dump level.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul pages dump
+  pagehaul pages dump --owners
   pagehaul pages dump --html memory.html")]
 pub(crate) struct PagesArguments {
     #[command(flatten)]
@@ -30,6 +37,9 @@ pub(crate) struct PagesArguments {
     pub(crate) verbose: Verbose,
     #[command(flatten)]
     json: Json,
+    /// Show who owns the memory instead: files, processes, slab caches and other owners of all pages
+    #[arg(long, conflicts_with = "html")]
+    owners: bool,
     #[command(flatten)]
     html: Html,
     #[command(flatten)]
@@ -46,6 +56,11 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory).with_context(place)?;
     let threads = arguments.threads.count();
+    if arguments.owners {
+        let balance = owners::find(&source, &kernel, threads)?;
+        arguments.json.print(&balance, owners::text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
     let heading = Heading {
         dump: name.unwrap_or_else(place),

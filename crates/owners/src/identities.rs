@@ -1,0 +1,100 @@
+//! Rows compared with the kernel's own counters: the report tests itself.
+
+use pagehaul_inspect::{Cache, Counters, Machine, hugetlb_pages};
+
+use pagehaul_machine::PageCount;
+
+use crate::report::{Identity, RowKind};
+
+/// Pages that only identities need.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) managed: u64,
+    /// Pages of address spaces: those of shared memory among them, and their own counts (`nrpages`).
+    pub(crate) cached: u64,
+    pub(crate) shmem: u64,
+    pub(crate) by_nrpages: u64,
+    /// Anonymous pages in the swap cache, which the counter of cached pages has.
+    pub(crate) anon_in_swap_cache: u64,
+    pub(crate) shmem_in_swap_cache: u64,
+    /// Anonymous pages that no process maps.
+    pub(crate) unmapped: u64,
+    /// Page tables that are marked.
+    pub(crate) marked_tables: u64,
+    /// Free pages on per-CPU lists by the lists' counts.
+    pub(crate) listed: u64,
+    /// Pages of per-CPU chunks by the chunks' counts.
+    pub(crate) populated: u64,
+    /// Pages of stacks that CPUs keep for new tasks.
+    pub(crate) kept_stacks: u64,
+}
+
+/// Compares.
+pub(crate) fn identities(
+    machine: &Machine<'_>,
+    pages: impl Fn(RowKind) -> u64,
+    sum: u64,
+    parts: &Parts,
+    caches: &[Cache],
+) -> Vec<Identity> {
+    let mut found = Vec::new();
+    let mut compare = |what, pages: u64, counter, counted: Option<i64>| {
+        if let Some(counted) = counted {
+            found.push(Identity { what, pages: pages as i64, counter, counted });
+        }
+    };
+    let counters = Counters::new(machine).ok();
+    let of = |name: &str| counters.as_ref().and_then(|counters| counters.get(name));
+    compare("all rows", sum, "managed pages of all zones", Some(parts.managed as i64));
+    compare("free", pages(RowKind::Free) + pages(RowKind::Unaccepted), "NR_FREE_PAGES", of("NR_FREE_PAGES"));
+    compare(
+        "free, per-CPU lists",
+        pages(RowKind::PerCpuLists),
+        "per_cpu_pages.count",
+        Some(parts.listed as i64),
+    );
+    let cached = parts.cached + parts.anon_in_swap_cache + parts.shmem_in_swap_cache;
+    compare("files, tmpfs and swap cache", cached, "NR_FILE_PAGES", of("NR_FILE_PAGES"));
+    compare("tmpfs and shared memory", parts.shmem, "NR_SHMEM", of("NR_SHMEM"));
+    compare("pages of files", parts.cached, "address_space.nrpages", Some(parts.by_nrpages as i64));
+    let mapped = pages(RowKind::Anonymous).saturating_sub(parts.unmapped);
+    compare("anonymous, mapped", mapped, "NR_ANON_MAPPED", of("NR_ANON_MAPPED"));
+    let slab = of("NR_SLAB_RECLAIMABLE_B").zip(of("NR_SLAB_UNRECLAIMABLE_B"));
+    let kmalloc = pages(RowKind::Slab) + pages(RowKind::LargeKmalloc);
+    compare(
+        "slab and large kmalloc",
+        kmalloc,
+        "NR_SLAB_*",
+        slab.map(|(one, other)| one.saturating_add(other)),
+    );
+    let by_cache = caches.iter().map(|cache| cache.pages).sum::<PageCount>().get();
+    compare(
+        "slab",
+        pages(RowKind::Slab),
+        "kmem_cache_node.nr_slabs",
+        (!caches.is_empty()).then_some(by_cache as i64),
+    );
+    let vmalloc = of("NR_VMALLOC").or_else(|| machine.u64("nr_vmalloc_pages").ok().map(|pages| pages as i64));
+    compare(
+        "vmalloc and stacks",
+        pages(RowKind::Vmalloc) + pages(RowKind::KernelStacks),
+        "NR_VMALLOC",
+        vmalloc,
+    );
+    let page_size = machine.kernel().page_size();
+    let stacks = of("NR_KERNEL_STACK_KB").map(|kib| {
+        let bytes = u64::try_from(kib).unwrap_or(0).saturating_mul(1024);
+        PageCount::of_bytes(bytes, page_size).get() as i64 + parts.kept_stacks as i64
+    });
+    compare("kernel stacks", pages(RowKind::KernelStacks), "NR_KERNEL_STACK_KB and cached stacks", stacks);
+    compare("page tables, marked", parts.marked_tables, "NR_PAGETABLE", of("NR_PAGETABLE"));
+    let huge = hugetlb_pages(machine).ok().map(|pages| pages.get() as i64);
+    compare("huge pages", pages(RowKind::HugeTlb), "hstate.nr_huge_pages", huge);
+    compare(
+        "per-CPU memory",
+        pages(RowKind::PerCpu),
+        "pcpu_chunk.nr_populated",
+        Some(parts.populated as i64),
+    );
+    found
+}

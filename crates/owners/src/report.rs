@@ -1,0 +1,244 @@
+//! The report.
+
+use pagehaul_machine::{PageCount, PageSize};
+use serde::Serialize;
+
+/// What pages are counted as. Each managed page is in one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowKind {
+    /// Free, in the buddy allocator.
+    Free,
+    /// Free, on the lists of a CPU.
+    PerCpuLists,
+    /// Memory that a confidential guest never accepted.
+    Unaccepted,
+    /// Anonymous memory of processes.
+    Anonymous,
+    /// Page cache of files, block devices' too.
+    File,
+    /// tmpfs, System V shared memory, memfd, shared anonymous memory.
+    Shmem,
+    /// Pages of HugeTLB, free ones too.
+    HugeTlb,
+    /// Slab caches.
+    Slab,
+    /// `kmalloc` of more than a slab cache has.
+    LargeKmalloc,
+    /// vmalloc areas but stacks.
+    Vmalloc,
+    /// Stacks of tasks.
+    KernelStacks,
+    /// Page tables of processes and the kernel.
+    PageTables,
+    /// Chunks of per-CPU memory.
+    PerCpu,
+    /// Buffers of pipes.
+    Pipes,
+    /// Receive buffers of network devices.
+    PagePool,
+    /// Compressed memory of zram and zswap.
+    Zsmalloc,
+    /// Pages that a driver can move, or of another type.
+    Typed,
+    /// Given back to the hypervisor.
+    Offline,
+    /// Poisoned by memory errors.
+    HwPoison,
+    /// Their struct pages cannot be read or contradict each other.
+    Undecided,
+    /// Allocated by drivers and the kernel, which leave no mark.
+    NoOwner,
+}
+
+impl RowKind {
+    /// All rows in the order in which they are shown.
+    pub const ALL: [Self; 21] = [
+        Self::Anonymous,
+        Self::File,
+        Self::Shmem,
+        Self::HugeTlb,
+        Self::Slab,
+        Self::LargeKmalloc,
+        Self::Vmalloc,
+        Self::KernelStacks,
+        Self::PageTables,
+        Self::PerCpu,
+        Self::Pipes,
+        Self::PagePool,
+        Self::Zsmalloc,
+        Self::Typed,
+        Self::HwPoison,
+        Self::Offline,
+        Self::Unaccepted,
+        Self::Undecided,
+        Self::NoOwner,
+        Self::PerCpuLists,
+        Self::Free,
+    ];
+
+    /// Returns the name in tables and sentences.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::PerCpuLists => "free, per-CPU lists",
+            Self::Unaccepted => "unaccepted",
+            Self::Anonymous => "anonymous",
+            Self::File => "files",
+            Self::Shmem => "tmpfs and shared memory",
+            Self::HugeTlb => "huge pages",
+            Self::Slab => "slab",
+            Self::LargeKmalloc => "large kmalloc",
+            Self::Vmalloc => "vmalloc",
+            Self::KernelStacks => "kernel stacks",
+            Self::PageTables => "page tables",
+            Self::PerCpu => "per-CPU memory",
+            Self::Pipes => "pipes",
+            Self::PagePool => "page pools",
+            Self::Zsmalloc => "zsmalloc",
+            Self::Typed => "other types",
+            Self::Offline => "offline (balloon)",
+            Self::HwPoison => "hardware poison",
+            Self::Undecided => "undecided",
+            Self::NoOwner => "no owner known",
+        }
+    }
+
+    /// Returns whether its pages are free.
+    pub const fn is_free(self) -> bool {
+        matches!(self, Self::Free | Self::PerCpuLists | Self::Unaccepted)
+    }
+}
+
+/// Where the memory of a machine is. All numbers are pages.
+#[derive(Debug, Clone, Serialize)]
+pub struct Balance {
+    /// Bytes of a page.
+    pub page_size: PageSize,
+    /// Pages that the allocator manages (`managed_pages` of all zones).
+    pub managed: PageCount,
+    /// Rows that have pages. Their sum is `managed` if the first identity holds.
+    pub rows: Vec<Row>,
+    /// Pages that the allocator does not manage.
+    pub outside: Vec<Outside>,
+    /// Rows compared with the kernel's counters.
+    pub identities: Vec<Identity>,
+    /// What is missing or was cut, one sentence each.
+    pub missing: Vec<String>,
+}
+
+impl Balance {
+    /// Returns the pages of a row.
+    pub fn pages(&self, kind: RowKind) -> PageCount {
+        self.row(kind).map_or(PageCount::ZERO, |row| row.pages)
+    }
+
+    /// Returns a row that has pages.
+    pub fn row(&self, kind: RowKind) -> Option<&Row> {
+        self.rows.iter().find(|row| row.kind == kind)
+    }
+
+    /// Returns the sum of all rows.
+    pub fn sum(&self) -> PageCount {
+        self.rows.iter().map(|row| row.pages).sum()
+    }
+
+    /// Returns the rows of memory in use, the largest first.
+    pub fn largest(&self) -> impl Iterator<Item = &Row> {
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| !row.kind.is_free()).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.pages));
+        rows.into_iter()
+    }
+
+    /// Returns the identities that do not hold.
+    pub fn broken(&self) -> impl Iterator<Item = &Identity> {
+        self.identities.iter().filter(|identity| !identity.holds())
+    }
+}
+
+/// A row: pages with one kind of owner.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The kind.
+    pub kind: RowKind,
+    /// Pages.
+    pub pages: PageCount,
+    /// The largest owners.
+    pub owners: Vec<Owner>,
+    /// Number of all owners.
+    pub owner_count: usize,
+}
+
+/// An owner of pages.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Owner {
+    /// Name: a path, a process, a slab cache, a function.
+    pub name: String,
+    /// Pages.
+    pub pages: PageCount,
+    /// What else is known, one phrase each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Of files only.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileDetail>,
+}
+
+/// What is known of a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct FileDetail {
+    /// Type of the file system.
+    pub filesystem: String,
+    /// Device of the file system (`s_id`).
+    pub device: String,
+    /// Inode number.
+    pub inode: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Dirty pages, of file systems that write back.
+    pub dirty: PageCount,
+    /// Pages under writeback.
+    pub writeback: PageCount,
+    /// Pages in swap, of shared memory.
+    pub swapped: PageCount,
+    /// Whether it was deleted: it had a name, and has none left.
+    pub deleted: bool,
+    /// Processes that have it open or mapped, of files without a name.
+    pub held_by: Vec<String>,
+    /// Number of these processes.
+    pub holders: usize,
+}
+
+/// Pages that the allocator does not manage.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outside {
+    /// What they are.
+    pub name: &'static str,
+    /// Pages.
+    pub pages: PageCount,
+}
+
+/// A row, or a part of one, compared with what the kernel counts.
+#[derive(Debug, Clone, Serialize)]
+pub struct Identity {
+    /// What is compared.
+    pub what: &'static str,
+    /// Pages of the rows.
+    pub pages: i64,
+    /// Where the other number is from.
+    pub counter: &'static str,
+    /// Pages by the kernel's own count.
+    pub counted: i64,
+}
+
+impl Identity {
+    /// Returns whether both numbers are the same.
+    pub fn holds(&self) -> bool {
+        self.pages == self.counted
+    }
+
+    /// Returns how many pages more the rows have.
+    pub fn difference(&self) -> i64 {
+        self.pages.saturating_sub(self.counted)
+    }
+}

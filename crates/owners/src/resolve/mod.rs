@@ -1,0 +1,5 @@
+//! From pointers in struct pages to names.
+
+pub(crate) mod files;
+pub(crate) mod mounts;
+pub(crate) mod processes;

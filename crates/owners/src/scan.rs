@@ -1,0 +1,74 @@
+//! One pass over all struct pages, on every CPU.
+
+use std::sync::{Mutex, PoisonError};
+
+use pagehaul_kernel::{Kernel, KernelError, PageClass, PageScanner, StructPage};
+use pagehaul_machine::PhysAddr;
+use pagehaul_physmem::PhysMemory;
+
+use crate::tally::{Counter, Rules, Slot, Tally};
+
+/// Counts all pages with `threads` threads.
+pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -> Result<Tally, KernelError> {
+    let kernel = rules.kernel;
+    let blocks = kernel.blocks(PhysAddr::new(memory.ranges().end()).next_pfn(kernel.page_size()));
+    let total = Mutex::new(Tally::default());
+    let failures = pagehaul_pool::map_numbers(
+        "owners",
+        threads,
+        blocks,
+        || Worker::new(memory, kernel),
+        |worker, block| match worker.count(rules, block) {
+            // Merged here, so that no more parts exist than threads.
+            Ok(part) => {
+                total.lock().unwrap_or_else(PoisonError::into_inner).merge(part);
+                None
+            }
+            Err(error) => Some(error),
+        },
+    );
+    match failures.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+struct Worker<'a> {
+    memory: &'a dyn PhysMemory,
+    scanner: PageScanner<'a>,
+    classes: Vec<PageClass>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(memory: &'a dyn PhysMemory, kernel: &'a Kernel) -> Self {
+        Self {
+            memory,
+            scanner: PageScanner::new(kernel, memory.view()),
+            classes: vec![PageClass::Absent; kernel.pages_per_block()],
+        }
+    }
+
+    fn count(&mut self, rules: &Rules<'_>, block: u64) -> Result<Tally, KernelError> {
+        let kernel = rules.kernel;
+        let mut read = |class, head_at| head(rules, self.memory, class, head_at);
+        let mut counter = Counter::new(rules, kernel.block_pfns(block).start, &mut read);
+        let mut visited = 0;
+        let report = self.scanner.scan_with(block, &mut self.classes, |scanned| {
+            visited += scanned.classes().iter().filter(|class| **class != PageClass::Absent).count() as u64;
+            counter.count(&scanned);
+        })?;
+        let present = report.pages.iter().sum::<u64>() - report.pages[PageClass::Absent as usize];
+        let mut tally = counter.finish(present.saturating_sub(visited));
+        tally.inconsistency = report.inconsistency.map(|found| (found.pfn, found.what));
+        Ok(tally)
+    }
+}
+
+/// Returns what a compound page of a class is counted as, whose head's struct page is at `head_at`. Only pages of 1 GiB span
+/// blocks.
+fn head(rules: &Rules<'_>, memory: &dyn PhysMemory, class: PageClass, head_at: u64) -> Option<Slot> {
+    let kernel = rules.kernel;
+    let mut bytes = vec![0; kernel.struct_page_size()];
+    kernel.space().translator().read(memory.view().as_mut(), head_at, &mut bytes).ok()?;
+    Some(rules.own(class, &StructPage::of(kernel, head_at, &bytes)))
+}

@@ -1,0 +1,157 @@
+//! Open files of all processes: buffers of pipes, and who holds files without a name.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use pagehaul_btf::{Fault, Object};
+use pagehaul_inspect::{Machine, Task, Tasks};
+
+use pagehaul_machine::{PageCount, Pfn, VirtAddr};
+
+use super::Walks;
+use crate::claims::Claimant;
+
+/// Descriptors of one process that are read (`sysctl_nr_open` is 1,048,576).
+const MOST_DESCRIPTORS: u64 = 1 << 20;
+/// Descriptors of all processes that are read.
+const MOST_ALTOGETHER: u64 = 16 << 20;
+/// Buffers of a pipe that are read (`pipe-max-size` is 1 MiB: 256 of them; root can have more).
+const MOST_BUFFERS: u64 = 1 << 16;
+/// `S_IFMT` and `S_IFIFO` (include/uapi/linux/stat.h).
+const FILE_TYPE: u64 = 0o170_000;
+const FIFO: u64 = 0o010_000;
+/// Names of processes that are kept for one file.
+const MOST_HOLDERS: usize = 4;
+
+/// Processes that hold an inode.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Held {
+    pub(crate) names: Vec<String>,
+    pub(crate) count: usize,
+}
+
+impl Held {
+    pub(crate) fn add(&mut self, name: String) {
+        if !self.names.contains(&name) {
+            self.count += 1;
+            if self.names.len() < MOST_HOLDERS {
+                self.names.push(name);
+            }
+        }
+    }
+}
+
+/// Returns who has one of `inodes` open.
+pub(crate) fn holders(
+    machine: &Machine<'_>,
+    tasks: &Tasks,
+    inodes: &HashSet<u64>,
+) -> (HashMap<u64, Held>, Option<String>) {
+    let mut found: HashMap<u64, Held> = HashMap::new();
+    let broken = open_files(machine, tasks, |task, file| {
+        let inode = file.get("f_inode")?.pointer()?;
+        if inodes.contains(&inode) {
+            found.entry(inode).or_default().add(format!("{}/{}", task.comm, task.tgid));
+        }
+        Ok(())
+    });
+    (found, broken)
+}
+
+/// Passes each open file of each table of descriptors on. Returns why some are missing.
+fn open_files(
+    machine: &Machine<'_>,
+    tasks: &Tasks,
+    mut each: impl FnMut(&Task, &Object<'_>) -> Result<(), Fault>,
+) -> Option<String> {
+    let mut tables = HashSet::new();
+    let mut left = MOST_ALTOGETHER;
+    let mut broken = None;
+    for task in tasks.all.iter().filter(|task| !task.kernel_thread) {
+        let result = (|| {
+            let files = machine.space().object(task.address.0, "task_struct")?.get("files")?;
+            let address = files.pointer()?;
+            if address == 0 || !tables.insert(address) {
+                return Ok(());
+            }
+            let table = files.target()?.get("fdt")?.target()?;
+            let room = table.number("max_fds")?.min(MOST_DESCRIPTORS).min(left);
+            left -= room;
+            let first = table.get("fd")?.pointer()?;
+            let (bytes, _) = machine.memory().readable_bytes(first, 8 * room as usize);
+            for word in bytes.as_chunks::<8>().0 {
+                let file = u64::from_le_bytes(*word);
+                // One file that cannot be read does not end the table.
+                if file != 0 && each(task, &machine.space().object(file, "file")?).is_err() {
+                    continue;
+                }
+            }
+            Ok::<(), Fault>(())
+        })();
+        if let Err(why) = result {
+            broken.get_or_insert_with(|| format!("open files of {}: {why}", task.label()));
+        }
+    }
+    if left == 0 {
+        broken = Some(format!("open files: more than {MOST_ALTOGETHER} descriptors are not read"));
+    }
+    broken
+}
+
+impl Walks<'_> {
+    /// Claims the buffers of pipes, whose pages carry no mark.
+    pub(super) fn pipes(&mut self) {
+        let machine = self.machine;
+        let anonymous = machine.symbols().address("anon_pipe_buf_ops");
+        let mut seen = HashSet::new();
+        let mut pages: Vec<Range<Pfn>> = Vec::new();
+        let broken = open_files(machine, self.tasks, |_, file| {
+            let inode = file.get("f_inode")?.target()?;
+            if inode.number("i_mode")? & FILE_TYPE != FIFO {
+                return Ok(());
+            }
+            let pipe = inode.get("i_pipe")?.target()?;
+            if seen.insert(pipe.address()) {
+                self.buffers(&pipe, anonymous, &mut pages)?;
+            }
+            Ok(())
+        });
+        self.missing.extend(broken);
+        let claimant = self.claims.claimant(Claimant::Pipe);
+        pages.into_iter().for_each(|pages| self.claims.add(pages, claimant));
+    }
+
+    /// Adds the pages of the buffers in use, and those that are kept for the next writes.
+    fn buffers(
+        &self,
+        pipe: &Object<'_>,
+        anonymous: Option<u64>,
+        pages: &mut Vec<Range<Pfn>>,
+    ) -> Result<(), Fault> {
+        // 8cefc107ca54 (5.5): slots from tail to head in a ring of ring_size.
+        let (head, tail) = (pipe.number("head")?, pipe.number("tail")?);
+        let size = pipe.number("ring_size")?.clamp(1, MOST_BUFFERS);
+        let ring = pipe.get("bufs")?.target()?;
+        for slot in 0..(head.wrapping_sub(tail) & u64::from(u32::MAX)).min(size) {
+            let buffer = ring.index(tail.wrapping_add(slot) % size)?;
+            // Buffers can also lead to pages of files (splice).
+            if anonymous.is_none_or(|known| buffer.number("ops").is_ok_and(|ops| ops == known)) {
+                self.page(buffer.number("page")?, pages);
+            }
+        }
+        let kept = pipe.get("tmp_page")?;
+        match kept.len() {
+            0 => self.page(kept.pointer()?, pages),
+            // a194c9f53277 (6.15): two of them.
+            count => (0..count.min(16)).try_for_each(|at| {
+                self.page(kept.index(at)?.pointer()?, pages);
+                Ok::<(), Fault>(())
+            })?,
+        }
+        Ok(())
+    }
+
+    fn page(&self, address: u64, pages: &mut Vec<Range<Pfn>>) {
+        pages.extend(self.memmap.pfn(VirtAddr::new(address)).map(|pfn| pfn..pfn + PageCount::new(1)));
+    }
+}

@@ -1,0 +1,20 @@
+//! Free pages on the lists of CPUs.
+
+use pagehaul_inspect::per_cpu_blocks;
+
+use super::Walks;
+use crate::claims::Claimant;
+
+impl Walks<'_> {
+    pub(super) fn per_cpu_lists(&mut self) {
+        let claimant = self.claims.claimant(Claimant::PerCpuList);
+        match per_cpu_blocks(self.machine, &|page| self.memmap.pfn(page)) {
+            Ok(found) => {
+                self.listed = found.counted;
+                found.blocks.into_iter().for_each(|block| self.claims.add(block, claimant));
+                found.skipped.into_iter().for_each(|why| self.missing.push(why));
+            }
+            Err(why) => self.missing("free pages on per-CPU lists", why),
+        }
+    }
+}

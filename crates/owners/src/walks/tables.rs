@@ -1,0 +1,29 @@
+//! Page tables that carry no mark: directories of processes (until 6.18) and the kernel's own tables.
+
+use std::collections::HashSet;
+
+use pagehaul_machine::{PageCount, PhysAddr};
+
+use super::Walks;
+use crate::claims::Claimant;
+
+impl Walks<'_> {
+    pub(super) fn page_tables(&mut self) {
+        let claimant = self.claims.claimant(Claimant::PageTable);
+        for pages in std::mem::take(&mut self.kernel_tables) {
+            self.claims.add(pages, claimant);
+        }
+        let machine = self.machine;
+        let page_size = machine.kernel().page_size();
+        let start = machine.kernel().direct_map().or_else(|| machine.u64("page_offset_base").ok());
+        let Some(start) = start else { return };
+        let mut seen = HashSet::new();
+        for task in self.tasks.all.iter().filter(|task| task.mm.0 != 0 && seen.insert(task.mm.0)) {
+            let mm = machine.space().object(task.mm.0, "mm_struct");
+            if let Ok(directory) = mm.and_then(|mm| mm.get("pgd")?.pointer()) {
+                let pfn = PhysAddr::new(directory.wrapping_sub(start)).pfn(page_size);
+                self.claims.add(pfn..pfn + PageCount::new(1), claimant);
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The balance of synthetic machines: every page in one row, on pages of 4, 16 and 64 KiB, and on damaged memory.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use pagehaul_inspect::Machine as CrashedMachine;
+use pagehaul_kernel::{Kernel, VirtualMemory};
+use pagehaul_machine::{PageCount, PageSize};
+use pagehaul_owners::{Balance, RowKind, balance};
+use pagehaul_physmem::MapPolicy;
+use pagehaul_synth::{Arm64, Era, Inside, Kind, Machine, Noise, Task};
+use pagehaul_vmcore::Source;
+
+fn inside() -> Inside {
+    let stack = vec!["__schedule", "schedule", "kthread"];
+    Inside {
+        tasks: vec![Task { pid: 1, comm: "init".into(), state: 1, ran: 9, stack, pages: Some(100) }],
+        clock: 10,
+        free: 8,
+        on_lists: vec![0x3000, 0x3001],
+        counters: [3, 0, 4, 0],
+        caches: vec![("dentry", 4, 80)],
+        areas: vec![("vmalloc", 65_536)],
+        ..Inside::default()
+    }
+}
+
+/// Returns the balance of the vmcore at `path`, and the number of pages that have a struct page.
+fn of(path: &Path) -> Option<Balance> {
+    let source = Source::open(path, MapPolicy::default()).ok()?;
+    let memory = source.memory();
+    let kernel = Kernel::discover(memory).ok()?;
+    let virtual_memory = VirtualMemory::new(kernel.space(), memory);
+    let machine = CrashedMachine::open(kernel.space(), &virtual_memory, memory.notes()).ok()?;
+    let one = balance(&machine, &kernel, memory, 1).ok()?;
+    let two = balance(&machine, &kernel, memory, 3).ok()?;
+    assert_eq!(format!("{one:?}"), format!("{two:?}"), "the number of threads changes nothing");
+    Some(one)
+}
+
+fn blocks(machine: &mut Machine, first: u64) {
+    for at in 0..3 {
+        machine.anon(first + at);
+    }
+    machine.buddy(first + 8, 3).slab(first + 16, 2).page(Kind::Reserved, first + 24, 0);
+}
+
+#[test]
+fn each_page_is_in_one_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    let mut machine = Machine::new(Era::V6_12);
+    machine.inside(0x4000, &inside());
+    blocks(&mut machine, 0x2000);
+    machine.build().elf().write(&path).unwrap();
+    let found = of(&path).unwrap();
+    assert_eq!(found.page_size, PageSize::KIB_4);
+    assert_eq!(found.pages(RowKind::Anonymous).get(), 3);
+    assert_eq!(found.pages(RowKind::Free).get(), 8);
+    assert_eq!(found.pages(RowKind::Slab).get(), 4);
+    assert_eq!(found.pages(RowKind::PerCpuLists).get(), 2);
+    let reserved: PageCount = found.outside.iter().map(|outside| outside.pages).sum();
+    // Two sections have struct pages.
+    assert_eq!((found.sum() + reserved).get(), 2 << 15);
+    // The kernel's zone claims 2^18 pages: the report notices.
+    let all = &found.identities[0];
+    assert_eq!((all.what, all.pages as u64, all.counted), ("all rows", found.sum().get(), 1 << 18));
+    assert!(!all.holds());
+    assert!(found.identities.iter().any(|it| it.what == "free, per-CPU lists" && it.holds()));
+}
+
+#[test]
+fn pages_of_16_and_64_kib() {
+    for (page_shift, bits) in [(14, 47), (16, 48)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vmcore");
+        let layout = Arm64 { page_shift, va_bits: bits, used_bits: bits, contiguous: false };
+        let mut machine = Machine::arm64(Era::V6_12, layout);
+        let first = (0x4400_0000 >> page_shift) as u64;
+        machine.inside(first, &Inside { on_lists: Vec::new(), ..inside() });
+        blocks(&mut machine, first + 0x100);
+        machine.build().elf().write(&path).unwrap();
+        let Some(found) = of(&path) else { panic!("pages of {} bytes", 1 << page_shift) };
+        assert_eq!(found.page_size.bytes(), 1 << page_shift);
+        assert_eq!(found.pages(RowKind::Anonymous).get(), 3);
+        assert_eq!(found.pages(RowKind::Free).get(), 8);
+    }
+}
+
+#[test]
+fn damaged_memory_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vmcore");
+    let mut machine = Machine::new(Era::V6_12);
+    machine.inside(0x4000, &inside());
+    machine.populate(0x1800, 0x1000, 5);
+    machine.build().elf().write(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let mut noise = Noise::new(3);
+    let mut explained = 0;
+    for _ in 0..8 {
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&whole, 0).unwrap();
+        for _ in 0..2000 {
+            let at = 4096 + noise.next() % (whole.len() as u64 - 4104);
+            file.write_all_at(&noise.next().to_le_bytes(), at & !7).unwrap();
+        }
+        explained += usize::from(of(&path).is_some());
+    }
+    assert!(explained > 0, "some keep their symbols");
+}
