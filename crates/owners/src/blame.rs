@@ -1,7 +1,7 @@
 //! Findings of `triage` that point to owners.
 
 use pagehaul_facts::Kind;
-use pagehaul_inspect::{Evidence, Report};
+use pagehaul_inspect::{Evidence, Finding, Report};
 use pagehaul_machine::PageCount;
 use pagehaul_present::number::{bytes, percent};
 
@@ -12,16 +12,29 @@ const ROWS: usize = 3;
 /// The command that shows all owners.
 const NEXT: &str = "pagehaul pages DUMP --owners";
 
+/// Whether owners of memory are evidence for a finding: the machine ran out of it, or tasks reclaim it.
+pub fn are_evidence(report: &Report) -> bool {
+    ran_out(report) || report.verdict.iter().any(is_reclaim)
+}
+
+fn ran_out(report: &Report) -> bool {
+    report.death.kind == Some(Kind::OomPanic)
+}
+
+/// Whether this is the finding that counts the tasks in reclaim.
+fn is_reclaim(finding: &Finding) -> bool {
+    finding.text.contains("reclaim memory")
+}
+
 /// Names the owners of memory in the findings of a machine that ran out of it. Names none if many struct pages are missing.
 pub fn blame(report: &mut Report, balance: &Balance) {
     if !is_whole(balance) {
         return;
     }
-    let out_of_memory = report.death.kind == Some(Kind::OomPanic);
+    let out_of_memory = ran_out(report);
     let finding = match out_of_memory {
         true => report.verdict.first_mut(),
-        // Tasks in reclaim: the finding counts them.
-        false => report.verdict.iter_mut().find(|finding| finding.text.contains("reclaim memory")),
+        false => report.verdict.iter_mut().find(|finding| is_reclaim(finding)),
     };
     let (Some(finding), Some(largest)) = (finding, balance.largest().next()) else { return };
     if out_of_memory {

@@ -22,5 +22,5 @@ mod tally;
 mod walks;
 
 pub use balance::balance;
-pub use blame::blame;
+pub use blame::{are_evidence, blame};
 pub use report::{Balance, FileDetail, Identity, Outside, Owner, Row, RowKind};

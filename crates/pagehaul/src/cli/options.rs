@@ -51,7 +51,7 @@ impl Dumps {
 }
 
 /// `--threads`.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Threads {
     /// Worker threads [default: all CPUs available to this process]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -3,6 +3,7 @@
 mod diff;
 #[cfg(feature = "html")]
 mod html;
+mod owners;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use pagehaul_physmem::{MapPolicy, PhysMemory, Recorder};
 use pagehaul_vmcore::Source;
 use serde::Serialize;
 
+use self::owners::Owners;
 use crate::cli::options::{Json, Verbose};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
@@ -143,6 +145,12 @@ pub(super) enum Section {
     Log,
 }
 
+/// What is known of a dump.
+struct Explained {
+    report: Report,
+    owners: Option<Owners>,
+}
+
 #[derive(Serialize)]
 struct OneTask<'a> {
     task: &'a Task,
@@ -155,6 +163,8 @@ struct OneTask<'a> {
 struct Printed<'a> {
     #[serde(flatten)]
     report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owners: Option<&'a Owners>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tasks: Option<&'a [Task]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,14 +195,17 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "html")]
     let confined = confined.writing(&arguments.html);
     sandbox::enter(confined)?;
-    explain(dumps, |machine, report, name| show(arguments, machine, report, name))?;
+    let asked = arguments.section.contains(&Section::Memory);
+    explain(dumps, asked, |machine, explained, name| show(arguments, machine, explained, name))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the dump in `dumps`, or the parts of it, and passes the report of it on, with the name of the dump.
+/// Reads the dump in `dumps`, or the parts of it, and passes the report of it on, with the name of the dump. The owners of
+/// memory are found if the report needs them, or if it is asked for them.
 fn explain<T>(
     dumps: &[PathBuf],
-    then: impl FnOnce(&Machine<'_>, Report, &str) -> anyhow::Result<T>,
+    asks_for_owners: bool,
+    then: impl FnOnce(&Machine<'_>, Explained, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let source = Source::open_all(dumps, MapPolicy::default())?;
     let name = source.path().display().to_string();
@@ -211,20 +224,29 @@ fn explain<T>(
     if let Err(why) = &log {
         report.missing.push(format!("the log: {why}"));
     }
+    let mut owners = None;
+    // It reads all struct pages, and a running machine changes its pages meanwhile.
+    if !live && (asks_for_owners || owners::are_evidence(&report)) {
+        match owners::find(&machine, memory, &mut report) {
+            Ok(found) => owners = found,
+            Err(why) => report.missing.push(format!("owners of memory: {why:#}")),
+        }
+    }
     if live {
         report
             .missing
             .push("the kernel ran on while its memory was read: facts can contradict each other".into());
     }
-    then(&machine, report, &name)
+    then(&machine, Explained { report, owners }, &name)
 }
 
 fn show(
     arguments: &TriageArguments,
     machine: &Machine<'_>,
-    report: Report,
+    explained: Explained,
     name: &str,
 ) -> anyhow::Result<()> {
+    let Explained { report, owners } = explained;
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
         let page = html::report(&report, &report.timers(machine), name);
@@ -243,7 +265,7 @@ fn show(
         let stacks = arguments.stacks.then(|| report.stacks(machine));
         let tasks = arguments.tasks.then_some(report.tasks.all.as_slice());
         let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
-        return printed::json(&Printed { report: &report, tasks, stacks, timers });
+        return printed::json(&Printed { report: &report, owners: owners.as_ref(), tasks, stacks, timers });
     }
     let text = if arguments.tasks || arguments.stacks {
         let stacks = if arguments.stacks { report.stacks(machine) } else { Vec::new() };
@@ -252,14 +274,19 @@ fn show(
         text::summary(&report, name)
     } else {
         let timers = arguments.section.contains(&Section::Timers).then(|| report.timers(machine));
-        text::sections(&report, &timers.unwrap_or_default(), &arguments.section)
+        let mut text = text::sections(&report, &timers.unwrap_or_default(), &arguments.section);
+        if let Some(owners) = owners.filter(|_| arguments.section.contains(&Section::Memory)) {
+            text += &format!("\n{}", owners::text(&owners));
+        }
+        text
     };
     printed::text(&printable(&text))
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
-    let report = |dump: &PathBuf| explain(std::slice::from_ref(dump), |_, report, _| Ok(report));
+    let report =
+        |dump: &PathBuf| explain(std::slice::from_ref(dump), false, |_, explained, _| Ok(explained.report));
     let difference = difference(&report(&arguments.before)?, &report(&arguments.after)?);
     let names = [&arguments.before, &arguments.after].map(|dump| dump.display().to_string());
     let text = |difference: &_| printable(&diff::text(difference, names.each_ref().map(String::as_str)));

@@ -1,0 +1,55 @@
+//! The owners of memory in a report. The binary for capture kernels does without: it has no time to read all struct pages.
+
+#[cfg(feature = "census")]
+mod balance {
+    use pagehaul_inspect::{Machine, Report};
+    use pagehaul_kernel::Kernel;
+    pub(crate) use pagehaul_owners::are_evidence;
+    use pagehaul_owners::{balance, blame};
+    use pagehaul_physmem::PhysMemory;
+
+    use crate::cli::options::Threads;
+    pub(crate) use crate::cli::pages::owners::text;
+
+    pub(crate) type Owners = pagehaul_owners::Balance;
+
+    /// Finds the owners of all pages, and names them in the findings.
+    pub(crate) fn find(
+        machine: &Machine<'_>,
+        memory: &dyn PhysMemory,
+        report: &mut Report,
+    ) -> anyhow::Result<Option<Owners>> {
+        let kernel = Kernel::discover(memory)?;
+        let owners = balance(machine, &kernel, memory, Threads::default().count())?;
+        blame(report, &owners);
+        Ok(Some(owners))
+    }
+}
+
+#[cfg(not(feature = "census"))]
+mod balance {
+    use pagehaul_inspect::{Machine, Report};
+    use pagehaul_physmem::PhysMemory;
+
+    /// There is none.
+    #[derive(serde::Serialize)]
+    pub(crate) enum Owners {}
+
+    pub(crate) fn are_evidence(_: &Report) -> bool {
+        false
+    }
+
+    pub(crate) fn find(
+        _: &Machine<'_>,
+        _: &dyn PhysMemory,
+        _: &mut Report,
+    ) -> anyhow::Result<Option<Owners>> {
+        Ok(None)
+    }
+
+    pub(crate) fn text(owners: &Owners) -> String {
+        match *owners {}
+    }
+}
+
+pub(crate) use balance::{Owners, are_evidence, find, text};
