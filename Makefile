@@ -101,6 +101,8 @@ test-full: test test-spark test-store test-upload
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
 	# Crashes up to four times, until tasks reclaim memory at that moment.
 	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
+	$(TARGET)/release/lab validate-triage --kernel 6.12-rt --scenario deadlock --scenario rtlock
+	$(TARGET)/release/lab validate-triage --kernel 6.12 --scenario work --scenario irqs-off --scenario owners
 	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
 
 validate: setup

@@ -8,6 +8,7 @@ mod child;
 mod crash;
 mod fill;
 mod kernel;
+mod owned;
 mod pages;
 
 mod run;

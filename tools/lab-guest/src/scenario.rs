@@ -2,7 +2,7 @@
 
 use crate::kernel::load_module;
 use crate::system::{check, disk, field, set};
-use crate::{Result, notify_host};
+use crate::{Result, notify_host, owned};
 use lab_guest::plan::{self, SCENARIO_MODULE, message};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -39,6 +39,11 @@ pub fn run(name: &str) -> Result<()> {
         "oom" => exhaust_memory(),
         "reclaim" => thrash()?,
         "suspended" => write_to_suspended_device()?,
+        "owners" => owned::crash()?,
+        "oom-tmpfs" => owned::exhaust_with_tmpfs()?,
+        "oom-slab" => owned::exhaust_with_inodes()?,
+        "oom-vmalloc" => owned::exhaust_with_maps()?,
+        "oom-page-tables" => owned::exhaust_with_page_tables()?,
         _ => load_module(Path::new(SCENARIO_MODULE), &format!("scene={name}"))?,
     }
     thread::sleep(PATIENCE);

@@ -1,0 +1,197 @@
+//! Memory of known owners and sizes, for `pagehaul pages --owners`: the scenario `owners` takes some of each and crashes, the
+//! scenarios `oom-*` take one kind until the machine panics.
+
+use crate::system::{check, mount, set};
+use crate::tasks::set_name;
+use crate::{Result, notify_host};
+use lab_guest::plan::message;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::FromRawFd;
+
+const MIB: usize = 1 << 20;
+const TMPFS: &str = "/scene";
+/// Sizes in MiB. `tools/lab/oracle/owners.py` expects them.
+const FILE: usize = 20;
+const DELETED: usize = 12;
+/// memfd can have huge pages.
+const MEMFD: usize = 10;
+const SEGMENT: usize = 7;
+const SHARED: usize = 5;
+const MAP: usize = 6;
+const PRIVATE: usize = 16;
+/// Pipes, each with 16 pages.
+const PIPES: usize = 24;
+/// Children of 32 page tables each.
+const CHILDREN: usize = 24;
+const REGIONS: usize = 32;
+/// Page tables of a child that exhausts memory: more than its stack and its other memory take.
+const MANY_REGIONS: usize = 256;
+const SEGMENT_KEY: i32 = 0x5ce0e;
+/// Bytes that one page table of x86_64 maps.
+const REGION: usize = 2 * MIB;
+
+/// Takes memory of every kind, prints /proc/meminfo, and crashes.
+pub fn crash() -> Result<()> {
+    mount("scene", TMPFS, "tmpfs", "size=90%")?;
+    set_name("scene-holder");
+    let mut held: Vec<File> = Vec::new();
+    held.push(file("kept", FILE)?);
+    let deleted = file("deleted", DELETED)?;
+    fs::remove_file(format!("{TMPFS}/deleted")).map_err(|e| format!("{TMPFS}/deleted: {e}"))?;
+    held.push(deleted);
+    held.push(memfd()?);
+    segment()?;
+    map(SHARED * MIB, libc::MAP_SHARED)?;
+    map(PRIVATE * MIB, libc::MAP_PRIVATE)?;
+    held.extend(pipes()?);
+    held.push(array_map(MAP * MIB)?);
+    for _ in 0..CHILDREN {
+        child(REGIONS)?;
+    }
+    // Memory that is freed until the next second must not be counted.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    for line in meminfo.lines() {
+        notify_host(message::STEP, &format!("meminfo {line}"));
+    }
+    set("/proc/sysrq-trigger", "c")
+}
+
+/// Fills a file of tmpfs until the machine runs out of memory.
+pub fn exhaust_with_tmpfs() -> Result<()> {
+    mount("scene", TMPFS, "tmpfs", "size=100%")?;
+    set_name("scene-filler");
+    file("log", usize::MAX / MIB).map(drop)
+}
+
+/// Makes inodes until the machine runs out of memory.
+pub fn exhaust_with_inodes() -> Result<()> {
+    mount("scene", TMPFS, "tmpfs", "size=100%,nr_inodes=0")?;
+    for number in 0_u64.. {
+        let path = format!("{TMPFS}/{number}");
+        File::create(&path).map_err(|e| format!("{path}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Makes BPF maps until the machine runs out of memory.
+pub fn exhaust_with_maps() -> Result<()> {
+    let mut held = Vec::new();
+    loop {
+        held.push(array_map(4 * MIB)?);
+    }
+}
+
+/// Makes children with page tables until the machine runs out of memory.
+pub fn exhaust_with_page_tables() -> Result<()> {
+    loop {
+        child(MANY_REGIONS)?;
+    }
+}
+
+fn file(name: &str, mib: usize) -> Result<File> {
+    let path = format!("{TMPFS}/{name}");
+    let mut file = File::create(&path).map_err(|e| format!("{path}: {e}"))?;
+    fill(&mut file, mib).map_err(|e| format!("{path}: {e}"))?;
+    Ok(file)
+}
+
+fn fill(file: &mut File, mib: usize) -> std::io::Result<()> {
+    let chunk = vec![0x5c; MIB];
+    (0..mib).try_for_each(|_| file.write_all(&chunk))
+}
+
+fn memfd() -> Result<File> {
+    let name = CString::new("scene-memfd").map_err(|e| e.to_string())?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    let descriptor = check(unsafe { libc::memfd_create(name.as_ptr(), 0) }.into(), "memfd_create")?;
+    // SAFETY: the descriptor is new and nothing else owns it.
+    let mut file = unsafe { File::from_raw_fd(descriptor as i32) };
+    fill(&mut file, MEMFD).map_err(|e| format!("memfd: {e}"))?;
+    Ok(file)
+}
+
+fn segment() -> Result<()> {
+    // SAFETY: no memory is passed.
+    let id = unsafe { libc::shmget(SEGMENT_KEY, SEGMENT * MIB, libc::IPC_CREAT | 0o600) };
+    let id = check(id.into(), "shmget")? as i32;
+    // SAFETY: the kernel chooses where it maps the segment.
+    let at = unsafe { libc::shmat(id, std::ptr::null(), 0) };
+    check(at as i64, "shmat")?;
+    // SAFETY: the segment has this size, and only this function has its address.
+    unsafe { std::ptr::write_bytes(at.cast::<u8>(), 0x5c, SEGMENT * MIB) };
+    Ok(())
+}
+
+/// Maps anonymous memory and writes to all of it.
+fn map(bytes: usize, kind: i32) -> Result<()> {
+    let at = reserve(bytes, kind)?;
+    // SAFETY: the mapping has this size, and only this function has its address.
+    unsafe { std::ptr::write_bytes(at, 0x5c, bytes) };
+    Ok(())
+}
+
+fn reserve(bytes: usize, kind: i32) -> Result<*mut u8> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the kernel chooses the place of a new mapping.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+    check(at as i64, "mmap")?;
+    Ok(at.cast())
+}
+
+fn pipes() -> Result<Vec<File>> {
+    let mut held = Vec::new();
+    for _ in 0..PIPES {
+        let mut ends = [0; 2];
+        // SAFETY: an array of two descriptors.
+        check(unsafe { libc::pipe(ends.as_mut_ptr()) }.into(), "pipe")?;
+        // SAFETY: both descriptors are new and nothing else owns them.
+        let [read, mut write] = ends.map(|end| unsafe { File::from_raw_fd(end) });
+        write.write_all(&vec![0x5c; 16 << 12]).map_err(|e| format!("pipe: {e}"))?;
+        held.extend([read, write]);
+    }
+    Ok(held)
+}
+
+/// A BPF array of one value: memory of vmalloc.
+fn array_map(bytes: usize) -> Result<File> {
+    const CREATE: i64 = 0;
+    const ARRAY: u32 = 2;
+    // union bpf_attr of BPF_MAP_CREATE: type, bytes of a key, bytes of a value, entries.
+    let attributes: [u32; 16] = {
+        let mut all = [0; 16];
+        all[..4].copy_from_slice(&[ARRAY, 4, 4096, (bytes / 4096) as u32]);
+        all
+    };
+    // SAFETY: the kernel reads the attributes, whose size is given.
+    let descriptor =
+        unsafe { libc::syscall(libc::SYS_bpf, CREATE, attributes.as_ptr(), size_of_val(&attributes)) };
+    let descriptor = check(descriptor, "bpf")?;
+    // SAFETY: the descriptor is new and nothing else owns it.
+    Ok(unsafe { File::from_raw_fd(descriptor as i32) })
+}
+
+/// Forks a process that reads from many regions: each takes a page table, and maps the page of zeros.
+fn child(regions: usize) -> Result<()> {
+    // SAFETY: the child calls only functions that are safe after a fork of one thread: mmap, madvise, prctl, pause.
+    match check(unsafe { libc::fork() }.into(), "fork")? {
+        0 => {
+            set_name("scene-tables");
+            let bytes = (regions + 1) * REGION;
+            if let Ok(at) = reserve(bytes, libc::MAP_PRIVATE) {
+                // Huge pages need no page tables.
+                // SAFETY: advice for the mapping that was just made.
+                unsafe { libc::madvise(at.cast(), bytes, libc::MADV_NOHUGEPAGE) };
+                for region in 0..regions {
+                    // SAFETY: inside the mapping.
+                    unsafe { at.add(region * REGION + REGION / 2).read_volatile() };
+                }
+            }
+            crate::tasks::wait()
+        }
+        _ => Ok(()),
+    }
+}
