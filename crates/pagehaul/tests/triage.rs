@@ -201,8 +201,9 @@ fn pages_of_every_size_count_with_their_bytes() {
 
         let said = setup.succeeds(&["triage", "--section", "memory", "--section", "verdict", "vmcore"]);
         for expected in [
-            format!("{} managed, {} free,", bytes(page << 18), bytes(48 * page)),
-            format!("{} anonymous, {} file,", bytes(10_000 * page), bytes(20_000 * page)),
+            format!("{} managed, anonymous {},", bytes(page << 18), bytes(10_000 * page)),
+            format!("files {}, tmpfs and shared memory {},", bytes(20_000 * page), bytes(5_000 * page)),
+            format!("free {},", bytes(48 * page)),
             format!("{} freed but not purged", bytes(64 << 20)),
             format!("node 0 DMA32: {} free, min watermark {}", bytes(48 * page), bytes(1000 * page)),
         ] {
@@ -241,7 +242,8 @@ fn dumps_with_pages_of_other_sizes_are_compared_in_bytes() {
         [&row["before"], &row["after"]].map(|value| value.as_u64().unwrap())
     };
     assert_eq!(of("memory", "node 0 DMA32 free"), [48 << 12, 48 << 14]);
-    assert_eq!(of("memory", "nr_inactive_anon"), [10_000 << 12, 10_000 << 14]);
+    // Of anonymous memory and of shared memory.
+    assert_eq!(of("memory", "nr_inactive_anon"), [15_000 << 12, 15_000 << 14]);
     assert_eq!(of("slab", "dentry"), [400 << 12, 400 << 14]);
     assert_eq!(of("vmalloc", "freed but not purged"), [12 << 12, 12 << 14]);
     let said = setup.succeeds(&["triage", "diff", "vmcore", "after"]);
