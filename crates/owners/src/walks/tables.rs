@@ -17,11 +17,13 @@ impl Walks<'_> {
         let page_size = machine.kernel().page_size();
         let start = machine.kernel().direct_map().or_else(|| machine.u64("page_offset_base").ok());
         let Some(start) = start else { return };
+        // What the direct map begins with: PHYS_OFFSET of arm64; 0 on x86_64.
+        let first = machine.u64("memstart_addr").unwrap_or(0);
         let mut seen = HashSet::new();
         for task in self.tasks.all.iter().filter(|task| task.mm.0 != 0 && seen.insert(task.mm.0)) {
             let mm = machine.space().object(task.mm.0, "mm_struct");
             if let Ok(directory) = mm.and_then(|mm| mm.get("pgd")?.pointer()) {
-                let pfn = PhysAddr::new(directory.wrapping_sub(start)).pfn(page_size);
+                let pfn = PhysAddr::new(directory.wrapping_sub(start).wrapping_add(first)).pfn(page_size);
                 self.claims.add(pfn..pfn + PageCount::new(1), claimant);
             }
         }
