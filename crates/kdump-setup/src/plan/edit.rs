@@ -57,6 +57,7 @@ pub(super) fn assign(text: &[u8], key: &str, wanted: Wanted<'_>) -> Edited {
         return Err(unclear(at, format!("{key} is assigned on a condition, or added to (`+=`)")));
     }
     let new = new_value(text, &last, wanted).map_err(|what| unclear(at, format!("{key}: {what}")))?;
+    refuse_split_names(text, &script, key)?;
     let Some(new) = new else { return Ok(text.to_vec()) };
     let span = last.value.span.clone();
     let edited = [&text[..span.start], &new, &text[span.end..]].concat();
@@ -64,8 +65,27 @@ pub(super) fn assign(text: &[u8], key: &str, wanted: Wanted<'_>) -> Edited {
     Ok(edited)
 }
 
+/// Refuses a file in which a line goes on within the name that is assigned to: a shell joins the lines before it looks for names.
+fn refuse_split_names(text: &[u8], script: &Script, key: &str) -> Result<(), Refused> {
+    let mut joined = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((byte, after)) = rest.split_first() {
+        match after.split_first() {
+            Some((b'\n', after)) if *byte == b'\\' => rest = after,
+            _ => {
+                joined.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    let count = |script: &Script| script.assignments().filter(|found| found.name == key).count();
+    let joined = Script::parse(&joined).map_err(|_| Refused::Unproved)?;
+    if count(&joined) == count(script) { Ok(()) } else { Err(Refused::Unproved) }
+}
+
 /// Adds an assignment at the end.
 fn append(text: &[u8], script: &Script, key: &str, wanted: Wanted<'_>) -> Edited {
+    refuse_split_names(text, script, key)?;
     let value = match wanted {
         Wanted::Value(value) => escaped(value),
         Wanted::Words { absent, .. } => absent.to_owned(),

@@ -139,3 +139,19 @@ proptest! {
         judge(&text, key, by_words)?;
     }
 }
+
+#[test]
+fn a_continued_line_may_begin_anywhere() {
+    for (text, key, by_words) in EDITS {
+        for at in 0..=text.len() {
+            let mut text = text.as_bytes().to_vec();
+            text.splice(at..at, *b"\\\n");
+            if let Err(why) = judge(&text, key, *by_words) {
+                panic!(
+                    "{key}, at byte {at}: {why}: {}",
+                    String::from_utf8_lossy(&text[at.saturating_sub(30)..(at + 30).min(text.len())])
+                );
+            }
+        }
+    }
+}
