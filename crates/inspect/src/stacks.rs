@@ -155,22 +155,26 @@ pub fn group(stacks: Vec<(&Task, StackTrace)>) -> Vec<StackGroup> {
 }
 
 #[cfg(test)]
+impl FrameName {
+    /// A frame of a test.
+    pub(crate) fn of(pc: u64, function: &str) -> Self {
+        let (function, name) = (function.to_owned(), function.to_owned());
+        Self { pc: Hex(pc), sp: Hex(0), function, name, module: None, guess: false, interrupted: false }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn calls_of_a_function_by_itself_take_one_place() {
-        let frame = |function: &str| FrameName {
-            pc: Hex(0),
-            sp: Hex(0),
-            function: function.into(),
-            name: function.into(),
-            module: None,
-            guess: false,
-            interrupted: false,
-        };
         let names = ["__schedule", "schedule_timeout", "walk", "walk", "walk", "open", "walk"];
-        let stack = StackTrace { frames: names.map(frame).to_vec(), end: "end", complete: true };
+        let stack = StackTrace {
+            frames: names.map(|function| FrameName::of(0, function)).to_vec(),
+            end: "end",
+            complete: true,
+        };
         assert_eq!(stack.innermost(3), "walk (3 times) < open < walk");
         assert_eq!(stack.innermost(2), "walk (3 times) < open");
         assert_eq!(chain(&stack.frames[..2], 8), "__schedule < schedule_timeout");

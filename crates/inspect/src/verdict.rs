@@ -32,6 +32,8 @@ const MANY_LOCKS: usize = 1000;
 /// Seconds without a tick from which a busy CPU with interrupts off is to blame: ticks come every 1 to 10 ms, and a CPU in nohz_full
 /// mode has one a second.
 const NO_TICK: f64 = 3.0;
+/// What the finding about tasks in reclaim says of them.
+const RECLAIM: &str = "tasks reclaim memory";
 /// Seconds from which a blocked task is worth a finding.
 const LONG_WAIT: f64 = 5.0;
 
@@ -50,6 +52,13 @@ pub struct Finding {
     pub evidence: Vec<Evidence>,
     /// A command that shows more.
     pub next: String,
+}
+
+impl Finding {
+    /// Whether it is the finding about tasks in reclaim.
+    pub fn is_reclaim(&self) -> bool {
+        self.text.contains(RECLAIM)
+    }
 }
 
 /// What the verdict is made of.
@@ -191,7 +200,7 @@ fn death(facts: &Facts<'_>) -> Option<Finding> {
                 "{} was blocked{} in {}",
                 blamed.unwrap_or(task),
                 seconds.replace(" for", " for more than"),
-                // Without a function of its own on the stack, a worker has its work's.
+                // A stack that has only functions of scheduling says nothing of a worker: its work's function does.
                 match (blamed_worker(facts), frame) {
                     (Some(worker), Some(frame)) if is_messenger(&frame.function) => worker.function.clone(),
                     _ => place(facts.cause),
@@ -415,7 +424,7 @@ fn reclaim(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding(
         72,
         format!(
-            "{} tasks reclaim memory{kswapd}: {} % of memory is files, {} % anonymous, {} % tmpfs and shared memory",
+            "{} {RECLAIM}{kswapd}: {} % of memory is files, {} % anonymous, {} % tmpfs and shared memory",
             reclaimers.len(),
             share("files"),
             share("anonymous"),
@@ -704,24 +713,15 @@ mod tests {
 
     #[test]
     fn a_call_of_a_pointer_to_no_function_blames_the_caller() {
-        let frame = |pc: u64, function: &str| FrameName {
-            pc: Hex(pc),
-            sp: Hex(0),
-            function: function.into(),
-            name: function.into(),
-            module: None,
-            guess: false,
-            interrupted: false,
-        };
-        let caller = frame(0xffff_ffff_8100_0010, "run_operation");
+        let caller = FrameName::of(0xffff_ffff_8100_0010, "run_operation");
         let pointer = |pc: u64, function: &str| {
-            let cause = [frame(pc, function), caller.clone()];
+            let cause = [FrameName::of(pc, function), caller.clone()];
             wild_call(&cause).map(|(pointer, caller)| format!("{pointer} from {}", caller.function))
         };
         assert_eq!(pointer(0, "0x0").as_deref(), Some("a NULL pointer from run_operation"));
         assert_eq!(pointer(0x5a, "0x5a").as_deref(), Some("the wild pointer 0x5a from run_operation"));
         assert_eq!(pointer(0xffff_ffff_8100_0020, "read_page"), None);
-        assert!(wild_call(&[frame(0, "0x0")]).is_none());
+        assert!(wild_call(&[FrameName::of(0, "0x0")]).is_none());
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Builder<'_> {
                     files.push(file);
                 }
                 _ if !certain => {
-                    self.named(RowKind::NoOwner, "pages with a pointer that is no file's", pages.pages)
+                    self.named(RowKind::NoOwner, "pages whose pointer is not to a file", pages.pages)
                 }
                 Ok(None) => {
                     self.parts.cached += pages.pages;

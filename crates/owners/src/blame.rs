@@ -14,16 +14,11 @@ const NEXT: &str = "pagehaul pages DUMP --owners";
 
 /// Whether owners of memory are evidence for a finding: the machine ran out of it, or tasks reclaim it.
 pub fn are_evidence(report: &Report) -> bool {
-    ran_out(report) || report.verdict.iter().any(is_reclaim)
+    ran_out(report) || report.verdict.iter().any(Finding::is_reclaim)
 }
 
 fn ran_out(report: &Report) -> bool {
     report.death.kind == Some(Kind::OomPanic)
-}
-
-/// Whether this is the finding that counts the tasks in reclaim.
-fn is_reclaim(finding: &Finding) -> bool {
-    finding.text.contains("reclaim memory")
 }
 
 /// Names the owners of memory in the findings of a machine that ran out of it. Names none if many struct pages are missing.
@@ -34,7 +29,7 @@ pub fn blame(report: &mut Report, balance: &Balance) {
     let out_of_memory = ran_out(report);
     let finding = match out_of_memory {
         true => report.verdict.first_mut(),
-        false => report.verdict.iter_mut().find(|finding| is_reclaim(finding)),
+        false => report.verdict.iter_mut().find(|finding| finding.is_reclaim()),
     };
     let (Some(finding), Some(largest)) = (finding, balance.largest().next()) else { return };
     if out_of_memory {

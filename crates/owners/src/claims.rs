@@ -1,4 +1,4 @@
-//! Pages that a walk of the kernel's structures found: they carry no mark of their owner.
+//! Pages that are found by following the kernel's structures, since their struct pages do not name an owner.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl Claims {
         self.runs = merged;
     }
 
-    /// Returns a cursor for lookups of rising PFNs from `pfn` on.
+    /// Returns a cursor that looks up PFNs in ascending order, from `pfn` on.
     pub(crate) fn cursor(&self, pfn: Pfn) -> Cursor<'_> {
         let at = self.runs.partition_point(|(pages, _)| pages.end <= pfn);
         Cursor { left: self.runs.get(at..).unwrap_or_default() }

@@ -475,16 +475,21 @@ fn saved_exactly(directory: &Path, options: &[&str], part: &str) {
     assert!(said(&output).contains(part), "no {part:?} in {}", said(&output));
     drop(subject);
     let _ = fs::remove_file(&marker);
+    restarts_exactly(&path, &tree, &memory, &marker);
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
+}
+
+/// Restarts a checkpoint and compares its memory with what the stand-in saw while the processes were frozen.
+fn restarts_exactly(checkpoint: &Path, tree: &str, memory: &Path, marker: &Path) {
     let output = with_criu("restart")
-        .arg(&path)
-        .env("TREE", &tree)
-        .env("RESTARTED", &marker)
-        .env("MEMORY", &memory)
+        .arg(checkpoint)
+        .env("TREE", tree)
+        .env("RESTARTED", marker)
+        .env("MEMORY", memory)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(fs::read_to_string(memory.with_extension("differences")).unwrap(), "");
-    assert_eq!(fs::read_to_string(&marker).unwrap(), "whole");
 }
 
 #[test]
@@ -537,15 +542,7 @@ fn memory_that_can_change_without_marks_is_copied_again_when_frozen() {
     assert_eq!(reason, expected);
     assert!(copy["frozen_bytes"].as_u64().unwrap() >= 20 << 20, "{report}");
     drop(subject);
-    let output = with_criu("restart")
-        .arg(&path)
-        .env("TREE", &tree)
-        .env("RESTARTED", &marker)
-        .env("MEMORY", &memory)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(fs::read_to_string(memory.with_extension("differences")).unwrap(), "");
+    restarts_exactly(&path, &tree, &memory, &marker);
 }
 
 /// CRIU must suspend the filters of all processes of a tree, also of those that are too small to be copied before.

@@ -7,7 +7,7 @@ use pagehaul_inspect::{Machine, Tasks};
 
 /// Mappings of one reverse map that are read.
 const MOST_MAPPINGS: usize = 4096;
-/// Processes that share a reverse map that are told apart.
+/// Processes that are listed for one reverse map, at most.
 const MOST_SHARING: usize = 64;
 /// Mappings of all of them: a tree of each of a million processes is a few levels deep.
 const MOST_ALTOGETHER: usize = 4 << 20;
