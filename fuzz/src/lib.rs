@@ -237,6 +237,7 @@ fn inside() -> Inside {
         ],
         clock: 100,
         free: 900,
+        shmem: 200,
         on_lists: vec![0x1f00, 0x1f02, 0x1f01],
         counters: [10_000, 20_000, 3_000, 800],
         caches: vec![("dentry", 400, 8_400), ("bio-136", 4, 100)],

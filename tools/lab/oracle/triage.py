@@ -98,8 +98,9 @@ def with_drgn(pagehaul, core, vmlinux, report):
 
 def stacks(prog, tasks, report):
     """Compares the PCs of all kernel frames, and the functions they are in."""
-    ours = {s["pid"]: [(int(f["pc"], 16), f["function"]) for f in (s.get("stack") or {}).get("frames", [])]
-            for s in report["stacks"]}
+    # As below: a call through a NULL pointer has a frame at 0.
+    kernel = lambda stack: [(int(f["pc"], 16), f["function"]) for f in stack.get("frames", []) if int(f["pc"], 16) >= KERNEL]
+    ours = {s["pid"]: kernel(s.get("stack") or {}) for s in report["stacks"]}
     same = names = named = total = equal_stacks = compared = 0
     for task in tasks:
         try:
