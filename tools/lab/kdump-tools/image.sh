@@ -1,9 +1,10 @@
 #!/bin/sh
 # Makes the disk of a Debian system with the distribution's kernel and kdump-tools, as apt configures them. Needs root.
-# Usage: image.sh SUITE MIRROR DIRECTORY OWNER; leaves root.disk, vmlinuz and initrd.img in the directory.
+# Usage: image.sh SUITE MIRROR DIRECTORY OWNER RELEASE; leaves root.disk, vmlinuz and initrd.img in the directory. RELEASE is the
+# kernel whose debug symbols the lab has: a suite may have a newer one.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
-suite=$1 mirror=$2 out=$3 owner=$4
+suite=$1 mirror=$2 out=$3 owner=$4 release=$5
 tree=$out/tree
 here=$(dirname "$0")
 trap 'rm -rf "$tree"' EXIT
@@ -25,7 +26,7 @@ echo guest >"$tree/etc/hostname"
 add initramfs-tools busybox-static zstd
 # kdump-tools' hook makes an initramfs for each kernel, and would look for the root device of this directory: the kernel
 # comes first, and kdump-tools makes its initramfs when it starts in the guest.
-add linux-image-cloud-amd64
+add "linux-image-$release"
 add kexec-tools makedumpfile
 add kdump-tools
 add openssh-client

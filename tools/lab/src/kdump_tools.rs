@@ -143,7 +143,8 @@ fn validate_release(release: &Release, target: Target, deb: &Path, pagehaul: &Pa
 
 /// Returns the directory of a guest that has made its initramfs for the capture kernel.
 pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
-    let key = cache::Key::default().with(IMAGE).with(PREPARE).with(UNIT).short();
+    let kernel = Kernel::get(release.series)?.release;
+    let key = cache::Key::default().with(IMAGE).with(PREPARE).with(UNIT).with(&kernel).short();
     let directory = cache::directory()?.join("kdump-tools").join(format!("{}-{key}", release.suite));
     cache::once(&directory, |draft| {
         eprintln!("making a Debian {} system with kdump-tools", release.suite);
@@ -153,7 +154,7 @@ pub(crate) fn prepared(release: &Release, tools: &Tools) -> Result<PathBuf> {
         let output = as_root("sh")
             .arg(script)
             .args([release.suite, &apt::mirror()?])
-            .args([draft.as_os_str(), owner.as_ref()])
+            .args([draft.as_os_str(), owner.as_ref(), kernel.as_ref()])
             .output()
             .context("running image.sh")?;
         fs::write(draft.join("image.log"), [output.stdout, output.stderr].concat())

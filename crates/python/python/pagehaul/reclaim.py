@@ -27,6 +27,7 @@ class Source:
     machine: Optional[str] = None
     clock: Optional[str] = None
     cpus: Optional[int] = None
+    page_size: Optional[int] = None
     mglru: Optional[bool] = None
 
 
