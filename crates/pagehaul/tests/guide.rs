@@ -31,7 +31,7 @@ fn prepare(chapter: &str) -> Setup {
     machine.sampler(0x4000);
     let text = "Kernel panic - not syncing: sysrq triggered crash";
     machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
-    if ["remote", "triage"].contains(&chapter) {
+    if ["memory", "remote", "triage"].contains(&chapter) {
         let stack = vec!["__schedule", "schedule", "io_schedule"];
         let task = Task { pid: 20, comm: "writer".into(), state: 2, ran: 1, stack, pages: Some(100) };
         machine.inside(0x5000, &Inside { tasks: vec![task], clock: 60, free: 1 << 17, ..Inside::default() });
@@ -51,7 +51,7 @@ fn prepare(chapter: &str) -> Setup {
     {
         std::fs::copy(recordings.join(recording), setup.path(name)).unwrap();
     }
-    if ["reading", "remote", "triage"].contains(&chapter) {
+    if ["memory", "reading", "remote", "triage"].contains(&chapter) {
         setup.succeeds(&["capture", "-q", "vmcore", "dump"]);
         std::fs::copy(setup.path("dump"), setup.path("idle")).unwrap();
     }
