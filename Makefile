@@ -69,8 +69,16 @@ deny:
 guide:
 	scripts/guide.sh
 
-# Everything is built once: incremental builds would take 6 GB more.
+# Everything is built once: incremental builds would take 6 GB more. Of what is built for release only the binary for capture kernels
+# is the one that is shipped: it is what runs where nothing may go wrong. The others are packed as they are and run in guests.
 test test-full: export CARGO_INCREMENTAL := 0
+test test-full: export PAGEHAUL_PROFILE := quick
+
+# The lab and what it tries, as tests have them: `make check` has built them. Dependencies have the same features only where all
+# packages and an example are selected; else all is built again.
+LAB_BUILD := cargo build --locked --workspace --bin lab --bin pagehaul --bin pagehaul-fleet --example subject
+LAB := $(TARGET)/debug/lab
+LAB_TESTS := $(patsubst tools/lab/tests/%.rs,--test %,$(wildcard tools/lab/tests/*.rs))
 
 # Records how long a step takes: $(STEP) NAME COMMAND.
 STEP := scripts/step.sh
@@ -80,14 +88,14 @@ test: setup
 	$(STEP) check $(MAKE) check
 	$(STEP) guide $(MAKE) guide
 	$(STEP) static $(MAKE) static
-	cd fuzz && ../$(STEP) "fuzz targets" cargo check --locked --quiet --bins
+	cd fuzz && ../$(STEP) "fuzz targets" cargo check --locked --quiet --bins --target-dir $(abspath $(TARGET))
 	$(STEP) wheel scripts/test_wheel.sh
-	PAGEHAUL_LAB=1 $(STEP) "tests of the lab" cargo test --locked -p lab -- --test-threads 1
-	$(STEP) "release build" cargo build --release --locked -p pagehaul -p lab
+	PAGEHAUL_LAB=1 $(STEP) "tests of the lab" cargo test --locked --workspace $(LAB_TESTS) -- --test-threads 1
+	$(LAB_BUILD)
 	$(STEP) "arm64 emulator" $(MAKE) test-arm64-emulator
-	$(STEP) validate $(TARGET)/release/lab validate --kernel all
-	$(STEP) validate-triage $(TARGET)/release/lab validate-triage --kernel all
-	$(STEP) validate-process $(TARGET)/release/lab validate-process
+	$(STEP) validate $(LAB) validate --kernel all
+	$(STEP) validate-triage $(LAB) validate-triage --kernel all
+	$(STEP) validate-process $(LAB) validate-process
 	$(STEP) packages scripts/test_packages.sh
 	$(STEP) "kdump-tools of Debian 12" $(MAKE) test-kdump KDUMP_SUITE=bookworm
 	# The slower of the two; `make test-full` adds ssh.
@@ -100,18 +108,18 @@ test-full: test test-spark test-store test-upload
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=ssh
 	$(MAKE) test-kdump KDUMP_SUITE=bookworm KDUMP_TARGET=nfs
 	# Crashes up to four times, until tasks reclaim memory at that moment.
-	$(TARGET)/release/lab validate-triage --kernel 7.2 --scenario reclaim
-	$(TARGET)/release/lab validate-triage --kernel 6.12-rt --scenario deadlock --scenario rtlock
-	$(TARGET)/release/lab validate-triage --kernel 6.12 --scenario work --scenario irqs-off --scenario owners
+	$(LAB) validate-triage --kernel 7.2 --scenario reclaim
+	$(LAB) validate-triage --kernel 6.12-rt --scenario deadlock --scenario rtlock
+	$(LAB) validate-triage --kernel 6.12 --scenario work --scenario irqs-off --scenario owners
 	PAGEHAUL_ROUNDS=1000 cargo test --locked -p pagehaul --test moments
 
 validate: setup
-	cargo build --release --locked -p pagehaul -p lab
-	$(TARGET)/release/lab validate --kernel $(KERNEL)
+	$(LAB_BUILD)
+	$(LAB) validate --kernel $(KERNEL)
 
 validate-process: setup
-	cargo build --release --locked -p pagehaul -p lab
-	$(TARGET)/release/lab validate-process
+	$(LAB_BUILD)
+	$(LAB) validate-process
 
 demo: setup-demo
 	scripts/demo.sh $(KERNEL)
@@ -128,20 +136,20 @@ test-arm64-emulator:
 
 # Guests with pages of 4 and 16 KiB, translated by QEMU, which the lab fetches. `make test` runs two of them.
 test-arm64: setup test-arm64-emulator
-	cargo build --release --locked -p pagehaul -p lab
-	$(TARGET)/release/lab validate --kernel arm64
-	$(TARGET)/release/lab validate-triage --kernel 6.12-arm64
-	$(TARGET)/release/lab validate-triage --kernel 6.12-arm64-16k
-	$(TARGET)/release/lab validate-process --kernel 6.12-arm64
+	$(LAB_BUILD)
+	$(LAB) validate --kernel arm64
+	$(LAB) validate-triage --kernel 6.12-arm64
+	$(LAB) validate-triage --kernel 6.12-arm64-16k
+	$(LAB) validate-process --kernel 6.12-arm64
 	scripts/test_packages_arm64.sh
 
 # Guests with addresses of 39 and 57 bits, translated by QEMU, which the lab fetches.
 test-riscv64: setup
 	scripts/setup.sh build riscv64
-	cargo build --release --locked -p pagehaul -p lab
-	$(TARGET)/release/lab validate --kernel riscv64
-	$(TARGET)/release/lab validate-triage --kernel 6.12-riscv64
-	$(TARGET)/release/lab validate-triage --kernel 7.2-riscv64
+	$(LAB_BUILD)
+	$(LAB) validate --kernel riscv64
+	$(LAB) validate-triage --kernel 6.12-riscv64
+	$(LAB) validate-triage --kernel 7.2-riscv64
 
 # The second program: Parquet tables of many crashes, and reports.
 fleet: setup-build
@@ -176,22 +184,22 @@ test-store: setup
 
 # A capture kernel of 1990 that sends its dump to the host, to the same server and over ssh.
 test-upload: setup
-	cargo build --release --locked -p lab
-	server=$$(scripts/versitygw.sh) && $(TARGET)/release/lab kdump-upload --server "$$server"
+	$(LAB_BUILD)
+	server=$$(scripts/versitygw.sh) && $(LAB) kdump-upload --server "$$server"
 
 # Debian 12 and 13 guests with their own kdump-tools: with pagehaul-kdump installed, to the disk and over ssh, and with it removed.
 # KDUMP_TARGET=nfs: to an NFS server, with the package installed.
 test-kdump: setup
-	cargo build --release --locked -p pagehaul -p lab
-	deb=$$(scripts/packages.sh pagehaul-kdump | sed -n 1p) && $(TARGET)/release/lab kdump-tools --suite $(KDUMP_SUITE) \
+	$(LAB_BUILD)
+	deb=$$(scripts/packages.sh pagehaul-kdump | sed -n 1p) && $(LAB) kdump-tools --suite $(KDUMP_SUITE) \
 	--target $(KDUMP_TARGET) --deb "$$deb"
 
 # Debian 13 guests whose kdump is Fedora's and openSUSE's, from directories with their sources.
 test-kdump-dracut: setup
-	cargo build --release --locked -p pagehaul -p lab
+	$(LAB_BUILD)
 	rpm=$$(scripts/packages.sh pagehaul-kdump | sed -n 2p) && \
-	$(TARGET)/release/lab kdump-dracut --distribution fedora --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm" && \
-	$(TARGET)/release/lab kdump-dracut --distribution suse --sources "$(PAGEHAUL_SUSE_KDUMP)" --rpm "$$rpm"
+	$(LAB) kdump-dracut --distribution fedora --sources "$(PAGEHAUL_KDUMP_UTILS)" --rpm "$$rpm" && \
+	$(LAB) kdump-dracut --distribution suse --sources "$(PAGEHAUL_SUSE_KDUMP)" --rpm "$$rpm"
 
 man:
 	cargo run --release --locked -p pagehaul -- man $(TARGET)/man

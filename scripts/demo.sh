@@ -9,8 +9,8 @@ cat <<END
 == This fetches Debian packages (a kernel, QEMU, the kernel's debug symbols for drgn), compiles for some minutes at first,
 == and keeps about 1.4 GB in ${PAGEHAUL_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagehaul-lab} and 0.5 GB in $target.
 END
-cargo build --profile demo --locked -p lab
-lab=$target/demo/lab
+cargo build --profile quick --locked -p lab
+lab=$target/quick/lab
 "$lab" debuginfo --kernel "$kernel" >/dev/null &
 symbols=$!
 pagehaul=$(scripts/static.sh demo)

@@ -17,10 +17,10 @@ if ! rustup target list --installed 2>/dev/null | grep -q aarch64-unknown-linux;
     echo "test_arm64: not tested: Rust has no target for arm64 here; try: rustup target add aarch64-unknown-linux-musl" >&2
     exit 0
 fi
-cargo build --locked --quiet -p pagehaul --bin pagehaul
+cargo build --locked --quiet --workspace --bin pagehaul --example vmcore
 arm64=$(realpath "$(scripts/static.sh capture aarch64)")
 for machine in x86_64 arm64; do
-    cargo run --locked --quiet -p pagehaul-synth --example vmcore -- "$scratch/$machine" $machine
+    "$target/debug/examples/vmcore" "$scratch/$machine" $machine
 done
 mkdir "$scratch/native" "$scratch/emulated"
 emulator=

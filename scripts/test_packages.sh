@@ -79,7 +79,8 @@ check_removed() {
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 scripts/packages.sh >"$scratch/packages"
 { read -r deb; read -r rpm; read -r kdump_deb; read -r kdump_rpm; read -r fleet_deb; read -r fleet_rpm; } <"$scratch/packages"
-cargo run --locked --quiet -p pagehaul-synth --example vmcore -- "$scratch/vmcore"
+cargo build --locked --quiet --workspace --example vmcore
+"${CARGO_TARGET_DIR:-target}/debug/examples/vmcore" "$scratch/vmcore"
 [ -e "$clean" ] || make_clean_root
 as_root cp -a --reflink=auto "$clean" "$root"
 as_root mkdir "$root/test"

@@ -19,15 +19,15 @@ for name in pagehaul pagehaul-kdump pagehaul-fleet; do
         add "$file" $name.$kind
     done
 done <"$scratch/packages"
-cargo build --locked --quiet -p pagehaul --bin pagehaul
+cargo build --locked --quiet --workspace --bin pagehaul --bin lab --example vmcore
 for machine in x86_64 arm64; do
-    cargo run --locked --quiet -p pagehaul-synth --example vmcore -- "$scratch/$machine" $machine
+    "$target/debug/examples/vmcore" "$scratch/$machine" $machine
     "$target/debug/pagehaul" capture -q -d 31 "$scratch/$machine" "$scratch/$machine.dump"
     add "$scratch/$machine" $machine
     add "$scratch/$machine.dump" $machine.dump
 done
 # The lab puts a pagehaul into every guest: this one needs no other build.
-cargo run --release --locked --quiet -p lab -- run --kernel 6.12-arm64 --scratch 64M --swap 0M \
+"$target/debug/lab" run --kernel 6.12-arm64 --scratch 64M --swap 0M \
     --pagehaul "$target/aarch64-unknown-linux-musl/capture/pagehaul" --package dpkg --package rpm --package diffutils \
     --package libc-bin --package findutils "${files[@]}" --out "$scratch/out" tools/lab/scenarios/packages.sh >"$scratch/log" 2>&1 || {
     cat "$scratch/log" "$scratch/out/packages.stdout" "$scratch/out/packages.stderr" >&2 || true

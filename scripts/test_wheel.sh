@@ -25,8 +25,8 @@ for crate in ("pyo3", "zstd", "parquet"):
 END
 
 mkdir "$work/dumps"
-cargo run --quiet --locked -p pagehaul-synth --example dumps -- "$work/dumps"
-cargo build --quiet --locked -p pagehaul-fleet
+cargo build --quiet --locked --workspace --bin pagehaul-fleet --example dumps
+"$target/debug/examples/dumps" "$work/dumps"
 run() { # run PYTHON
     PAGEHAUL_DUMPS="$work/dumps" PAGEHAUL_FLEET="$target/debug/pagehaul-fleet" "$1" -m unittest discover --quiet --start-directory crates/python/tests
 }

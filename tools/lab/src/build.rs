@@ -11,8 +11,10 @@ const GLIBC: &str = "x86_64-unknown-linux-gnu";
 /// Builds the init of the guests. It is all Rust.
 pub fn guest(architecture: Architecture) -> Result<PathBuf> {
     match architecture {
-        Architecture::X86_64 => static_program("lab-guest", "", has_target(Architecture::X86_64)),
-        Architecture::Arm64 | Architecture::Riscv64 => cross_program(architecture, "lab-guest", ""),
+        Architecture::X86_64 => static_program("capture", "lab-guest", "", has_target(Architecture::X86_64)),
+        Architecture::Arm64 | Architecture::Riscv64 => {
+            cross_program("capture", architecture, "lab-guest", "")
+        }
     }
 }
 
@@ -20,25 +22,33 @@ pub fn guest(architecture: Architecture) -> Result<PathBuf> {
 /// takes musl's compiler (Debian's musl-tools).
 pub fn pagehaul(architecture: Architecture) -> Result<PathBuf> {
     match architecture {
-        Architecture::X86_64 => static_program(
-            "pagehaul",
-            "",
-            has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
-        ),
-        Architecture::Arm64 | Architecture::Riscv64 => cross_program(architecture, "pagehaul", ""),
+        Architecture::X86_64 => static_program("capture", "pagehaul", "", has_musl()),
+        Architecture::Arm64 | Architecture::Riscv64 => cross_program("capture", architecture, "pagehaul", ""),
     }
 }
 
+/// Whether C code is compiled for musl here: the codecs are C.
+fn has_musl() -> bool {
+    has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"])
+}
+
 /// Builds a program of this workspace for another architecture, with the C compiler of Debian's package for it.
-fn cross_program(architecture: Architecture, package: &str, features: &str) -> Result<PathBuf> {
+fn cross_program(
+    profile: &str,
+    architecture: Architecture,
+    package: &str,
+    features: &str,
+) -> Result<PathBuf> {
     let target = architecture.target();
     if !has_target(architecture) {
         bail!("Rust has no target {target}: `{}` adds it", set_up(architecture));
     }
     let mut command = cross_cargo(architecture, "build");
-    command
-        .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
-        .args(["--no-default-features", "--features", features]);
+    command.args(["--profile", profile, "--target", target, "--package", package, "--bin", package]).args([
+        "--no-default-features",
+        "--features",
+        features,
+    ]);
     run(command, &format!("{package} for {target}"))
 }
 
@@ -98,54 +108,52 @@ pub fn process_tests() -> Result<ProcessTests> {
     Ok(ProcessTests { test: take("core-")?, pagehaul: take("pagehaul")?, subject })
 }
 
-/// Builds pagehaul with the commands that workloads use: reclaim, latency, vmalloc.
-pub fn pagehaul_for_workload(architecture: Architecture) -> Result<PathBuf> {
-    const FEATURES: &str = "stalls";
+/// Builds pagehaul with what a running guest is asked for: `kdump plan`, reclaim, latency, vmalloc. Takes half the time of the
+/// binary for capture kernels.
+pub fn pagehaul_for_running(architecture: Architecture) -> Result<PathBuf> {
+    const FEATURES: &str = "kdump-setup,stalls";
     match architecture {
-        Architecture::X86_64 => static_program(
-            "pagehaul",
-            FEATURES,
-            has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
-        ),
-        Architecture::Arm64 | Architecture::Riscv64 => cross_program(architecture, "pagehaul", FEATURES),
+        Architecture::X86_64 => static_program("quick", "pagehaul", FEATURES, has_musl()),
+        Architecture::Arm64 | Architecture::Riscv64 => {
+            cross_program("quick", architecture, "pagehaul", FEATURES)
+        }
     }
-}
-
-/// Builds pagehaul with `kdump plan`.
-pub fn pagehaul_for_plan() -> Result<PathBuf> {
-    static_program(
-        "pagehaul",
-        "kdump-setup",
-        has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]),
-    )
 }
 
 /// Builds pagehaul for capture kernels with object stores.
 pub fn pagehaul_for_upload() -> Result<PathBuf> {
-    static_program("pagehaul", "remote", has_target(Architecture::X86_64) && runs("musl-gcc", &["--version"]))
+    static_program("capture", "pagehaul", "remote", has_musl())
 }
 
-/// Builds pagehaul-fleet for this machine.
+/// Builds pagehaul-fleet for this machine, as tests have it.
 pub fn fleet() -> Result<PathBuf> {
-    let mut command = cargo("build");
-    command.args(["--package", "pagehaul-fleet", "--bin", "pagehaul-fleet"]);
-    run(command, "pagehaul-fleet")
+    for_tests(&["--bin", "pagehaul-fleet", "--example", "subject"], "pagehaul-fleet")
 }
 
-/// Builds an example of a package in release mode for this machine, and returns its path.
-pub fn example(package: &str, name: &str) -> Result<PathBuf> {
+/// Builds an example for this machine, as tests have it.
+pub fn example(name: &str) -> Result<PathBuf> {
+    for_tests(&["--example", name], name)
+}
+
+/// Builds a program as `cargo test --workspace` does, and returns its path. Cargo gives dependencies the features that the
+/// selected packages ask for, those of tests only where a test or an example is selected: with others all is built again.
+fn for_tests(what: &[&str], name: &str) -> Result<PathBuf> {
     let mut command = cargo("build");
-    command.args(["--release", "--package", package, "--example", name]);
-    run(command, name)
+    command.arg("--workspace").args(what);
+    let built = programs(command, name)?;
+    let is = |path: &PathBuf| path.file_name().is_some_and(|file| file == name);
+    built.into_iter().find(is).with_context(|| format!("cargo built no program {name}"))
 }
 
 /// Builds a package of this workspace as a static program, and returns its path.
-fn static_program(package: &str, features: &str, with_musl: bool) -> Result<PathBuf> {
+fn static_program(profile: &str, package: &str, features: &str, with_musl: bool) -> Result<PathBuf> {
     let target = if with_musl { MUSL } else { GLIBC };
     let mut command = cargo("build");
-    command
-        .args(["--profile", "capture", "--target", target, "--package", package, "--bin", package])
-        .args(["--no-default-features", "--features", features]);
+    command.args(["--profile", profile, "--target", target, "--package", package, "--bin", package]).args([
+        "--no-default-features",
+        "--features",
+        features,
+    ]);
     if target == GLIBC {
         // Without the musl target installed, glibc's static archive (part of libc6-dev) does as well.
         command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-C target-feature=+crt-static");

@@ -101,7 +101,7 @@ fn make_disk(
 }
 
 fn crash(distribution: Distribution, guest: &Guest<'_>, pagehaul: &Path, scratch: &Path) -> Result<()> {
-    let checker = build::pagehaul_for_plan()?;
+    let checker = build::pagehaul_for_running(crate::Architecture::X86_64)?;
     let checker = fs::read(&checker).with_context(|| checker.display().to_string())?;
     guest.put(&[("run.sh", CRASH.as_bytes()), ("pagehaul", checker.as_slice())])?;
     let crashkernel = distribution.crashkernel();

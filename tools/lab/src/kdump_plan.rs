@@ -21,7 +21,7 @@ const TIME_GOAL: f64 = 30.0;
 pub fn table(kernels: &[String], pagehaul: Option<PathBuf>) -> Result<String> {
     let pagehaul = match pagehaul {
         Some(path) => path,
-        None => build::pagehaul_for_plan()?,
+        None => build::pagehaul_for_running(crate::Architecture::X86_64)?,
     };
     let mut out = String::from(
         "| kernel | level | planned MiB | range MiB | dump MiB | off by | goal 5 % | planned s | took s | off by | goal 30 % |\n\

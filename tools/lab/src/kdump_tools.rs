@@ -220,7 +220,7 @@ impl<'a> Guest<'a> {
 
     fn crash_each(&self, verbs: &[Verb], deb: &Path, pagehaul: &Path, scratch: &Path) -> Result<()> {
         let package = fs::read(deb).with_context(|| deb.display().to_string())?;
-        let checker = build::pagehaul_for_plan()?;
+        let checker = build::pagehaul_for_running(crate::Architecture::X86_64)?;
         let checker = fs::read(&checker).with_context(|| checker.display().to_string())?;
         let mut before = None;
         for &verb in verbs {

@@ -70,7 +70,7 @@ pub fn run(config: &Config, out: &Path) -> Result<Report> {
     let guest = build::guest(kernel.architecture)?;
     let pagehaul = match &config.pagehaul {
         Some(path) => path.clone(),
-        None => build::pagehaul_for_workload(kernel.architecture)?,
+        None => build::pagehaul_for_running(kernel.architecture)?,
     };
     let packages: Vec<&str> = config.packages.iter().map(String::as_str).collect();
     let tree = tree::get(kernel.architecture, &packages)?;

@@ -20,7 +20,7 @@ pub struct Options {
 
 /// Validates `pagehaul` on real programs. Runs the checks with sudo unless the caller is root.
 pub fn validate(pagehaul: &Path, options: &Options) -> Result<()> {
-    let subject = build::example("pagehaul", "subject")?;
+    let subject = build::example("subject")?;
     let script = oracle::script("validate_process.py")?;
     let criu = criu::criu()?;
     let mut command = as_root(script.get_program());
