@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Prints the words of the kernel's messages: those of the printk formats in kernels and modules.
 
-crates/fleet/src/redact/words.txt was made by it, of Debian's kernels 5.10 to 7.2 with their modules:
+crates/redact/src/words.txt was made by it, of Debian's kernels 5.10 to 7.2 with their modules:
 
-    scripts/kernel_words.py vmlinux... /lib/modules/... > crates/fleet/src/redact/words.txt
+    scripts/kernel_words.py vmlinux... /lib/modules/... > crates/redact/src/words.txt
 
 With --formats first, it prints the formats instead, one in a line.
 

@@ -15,7 +15,7 @@ use pagehaul_run::{ChildOutput, output_within};
 use crate::compact;
 use crate::lock::Lock;
 use crate::one::{Row, Stage, is_facts, put};
-use crate::redact::Redaction;
+use pagehaul_redact::Redaction;
 
 /// Bytes of what the process of one dump prints.
 const MOST_OUTPUT: u64 = 1 << 20;

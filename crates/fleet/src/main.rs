@@ -7,7 +7,6 @@ mod lock;
 mod metrics;
 mod one;
 mod read;
-mod redact;
 mod report;
 mod sql;
 mod table;

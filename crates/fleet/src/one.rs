@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use pagehaul_census::{Heading, count};
 use pagehaul_codec::FrameDecompressor;
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
-use pagehaul_inspect::{Machine, Report, tasks as tasks_of};
+use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::file::{Sequential, is_url, shown};
 use pagehaul_physmem::{MapPolicy, PhysMemory};
@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::read::TableFile;
-use crate::redact::Redaction;
 use crate::table::{Key, Table};
 use crate::tables::{self, DumpFile};
+use pagehaul_redact::{Redaction, programs};
 
 /// Memory that one dump may take.
 const MOST_MEMORY: u64 = 1 << 30;
@@ -274,15 +274,6 @@ fn write_facts(
         place.put(table, row)?;
     }
     Ok(())
-}
-
-/// Returns the names of the programs that ran, where the dump has them: the log may name any of them.
-fn programs(memory: &dyn PhysMemory) -> Vec<String> {
-    let Ok(space) = AddressSpace::discover(memory) else { return Vec::new() };
-    let virt = VirtualMemory::new(&space, memory);
-    let tasks = Machine::open(&space, &virt, memory.notes()).ok().and_then(|machine| tasks_of(&machine).ok());
-    let all = tasks.map(|tasks| tasks.all).unwrap_or_default();
-    all.into_iter().filter(|task| !task.kernel_thread).map(|task| task.comm).collect()
 }
 
 /// Opens a recording. Returns `None` for another file.

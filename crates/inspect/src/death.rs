@@ -14,18 +14,21 @@ pub struct LogLine {
     pub seconds: f64,
     /// The text.
     pub text: String,
+    /// Whether the kernel wrote it: others write what they like.
+    #[serde(skip)]
+    pub by_kernel: bool,
 }
 
 impl LogLine {
     /// For people: control characters cannot steer their terminal.
-    fn new(nanoseconds: u64, text: &str) -> Self {
+    fn new(nanoseconds: u64, text: &str, by_kernel: bool) -> Self {
         let text = text.lines().next().unwrap_or_default();
         let text = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        Self { seconds: nanoseconds as f64 / 1e9, text }
+        Self { seconds: nanoseconds as f64 / 1e9, text, by_kernel }
     }
 
     fn of(line: &Line<'_>) -> Self {
-        Self::new(line.nanoseconds, line.text)
+        Self::new(line.nanoseconds, line.text, true)
     }
 }
 
@@ -121,7 +124,9 @@ fn number_after(text: &str, prefix: &str) -> Option<u64> {
 /// The last lines of the log, those at warning level or worse marked.
 pub(crate) fn last_words(log: &KernelLog, count: usize) -> Vec<(LogLine, bool)> {
     let from = log.records.len().saturating_sub(count);
-    let line = |record: &Record| (LogLine::new(record.nanoseconds, &record.text), record.level <= 4);
+    let line = |record: &Record| {
+        (LogLine::new(record.nanoseconds, &record.text, record.facility == 0), record.level <= 4)
+    };
     log.records.iter().skip(from).map(line).collect()
 }
 

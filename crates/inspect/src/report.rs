@@ -103,8 +103,36 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads everything. `log` is empty where it cannot be read.
+    /// Reads everything, and finds what is wrong. `log` is empty where it cannot be read.
     pub fn new(machine: &Machine<'_>, log: &KernelLog) -> Self {
+        let mut report = Self::read(machine, log);
+        report.judge();
+        report
+    }
+
+    /// Finds what is wrong: the verdict, which names only what the report has.
+    pub fn judge(&mut self) {
+        self.verdict = findings(&Facts {
+            running: self.running,
+            death: &self.death,
+            system: &self.system,
+            cause: &self.cause,
+            died: died(&self.death, &self.cpus),
+            cpus: &self.cpus,
+            tasks: &self.tasks,
+            blocked: &self.blocked,
+            locks: &self.locks,
+            workers: &self.workers,
+            memory: &self.memory,
+            requests: &self.requests,
+            suspended: &self.suspended,
+            net: &self.net,
+            vmalloc: self.vmalloc.as_ref(),
+        });
+    }
+
+    /// Reads everything; the verdict is empty.
+    pub fn read(machine: &Machine<'_>, log: &KernelLog) -> Self {
         let unwinder = machine.unwinder();
         let mut missing = machine.warnings().to_vec();
         let mut note = |what: &str, why: String| missing.push(format!("{what}: {why}"));
@@ -185,23 +213,6 @@ impl Report {
         if let Some(why) = &net.broken {
             note("network", why.clone());
         }
-        let verdict = findings(&Facts {
-            running: machine.runs(),
-            death: &death,
-            system: &system,
-            cause: &cause,
-            died,
-            cpus: &cpus,
-            tasks: &tasks,
-            blocked: &blocked,
-            locks: &locks,
-            workers: &workers,
-            memory: &memory,
-            requests: &requests,
-            suspended: &suspended,
-            net: &net,
-            vmalloc: vmalloc.as_ref(),
-        });
         let log =
             last_words(log, LAST_LINES).into_iter().map(|(line, important)| LastLine { line, important });
         Self {
@@ -214,7 +225,7 @@ impl Report {
             death,
             cause,
             signature,
-            verdict,
+            verdict: Vec::new(),
             cpus,
             blocked,
             workers,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use pagehaul_inspect::{Machine, Memory, Report, StackTrace, Vmalloc};
 
 use super::{longs, texts};
-use crate::redact::Redaction;
 use crate::table::{Key, Table, Values};
+use pagehaul_redact::Redaction;
 
 /// Makes the tables of a triage report.
 pub(crate) fn inside(

@@ -10,8 +10,8 @@ use pagehaul_trace::{Input, TraceError, TraceFile, TraceInfo};
 use serde::Serialize;
 
 use super::{longs, texts};
-use crate::redact::{REMOVED, Redaction};
 use crate::table::{Key, Table, Values};
+use pagehaul_redact::{REMOVED, Redaction};
 
 /// Tables of page reclaim.
 const RECLAIM: [&str; 3] = ["reclaim_runs", "reclaim_figures", "reclaim_stalls"];

@@ -7,6 +7,7 @@ use pagehaul_facts::Facts;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Dumps, Verbose};
+use crate::cli::redact::{Redact, programs};
 use crate::crash_report::{Outcome, limit_process};
 use crate::printed;
 
@@ -21,6 +22,8 @@ use crate::printed;
 pub(crate) struct FactsArguments {
     #[command(flatten)]
     dumps: Dumps,
+    #[command(flatten)]
+    redact: Redact,
     #[command(flatten)]
     pub(crate) verbose: Verbose,
     /// For `capture --facts`: print them for the capture
@@ -38,7 +41,13 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
         printed::json(&outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
-    printed::json(&read(&arguments.dumps.open()?))?;
+    let redaction = arguments.redact.key()?;
+    let source = arguments.dumps.open()?;
+    let mut facts = read(&source);
+    if let Some(redaction) = &redaction {
+        redaction.facts(&mut facts, &programs(source.memory()));
+    }
+    printed::json(&facts)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,6 +27,7 @@ pub(crate) mod parse;
 pub(crate) mod read;
 #[cfg(feature = "stalls")]
 pub(crate) mod reclaim;
+mod redact;
 #[cfg(feature = "stalls")]
 mod tracing;
 pub(crate) mod triage;

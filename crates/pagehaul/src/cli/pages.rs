@@ -13,6 +13,7 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Dumps, Html, Json, Threads, Verbose};
+use crate::cli::redact::Redact;
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
 
@@ -40,6 +41,9 @@ pub(crate) struct PagesArguments {
     /// Show who owns the memory instead: files, processes, slab caches and other owners of all pages
     #[arg(long, conflicts_with = "html")]
     owners: bool,
+    // Without --owners nothing that is printed names anything.
+    #[command(flatten)]
+    redact: Redact,
     #[command(flatten)]
     html: Html,
     #[command(flatten)]
@@ -50,6 +54,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
     let sources = || dumps.iter().map(PathBuf::as_path);
     arguments.html.check(sources())?;
+    let redaction = arguments.redact.key()?;
     sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
     let source = Source::open_all(dumps, MapPolicy::default())?;
     let memory = source.memory();
@@ -57,7 +62,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let kernel = Kernel::discover(memory).with_context(place)?;
     let threads = arguments.threads.count();
     if arguments.owners {
-        let balance = owners::find(&source, &kernel, threads)?;
+        let balance = owners::find(&source, &kernel, threads, redaction.as_ref())?;
         arguments.json.print(&balance, owners::text)?;
         return Ok(ExitCode::SUCCESS);
     }

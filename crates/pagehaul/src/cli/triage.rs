@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use self::owners::Owners;
 use crate::cli::options::{Json, Verbose};
+use crate::cli::redact::{Redact, Redaction};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
 use crate::files;
@@ -72,7 +73,10 @@ pub(crate) struct TriageArguments {
     stacks: bool,
     /// Print one task: its state, flags, cgroup, parents, locks, stack, registers, open files and memory mappings
     #[arg(long, value_name = "PID", conflicts_with_all = ["tasks", "stacks", "section"])]
+    #[cfg_attr(feature = "redact", arg(conflicts_with = "redact"))]
     pid: Option<u32>,
+    #[command(flatten)]
+    redact: Redact,
     #[command(flatten)]
     json: Json,
     #[command(flatten)]
@@ -191,12 +195,15 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if let Some(path) = &arguments.html {
         files::check(path, arguments.dumps.iter().map(PathBuf::as_path), arguments.force)?;
     }
+    let redaction = arguments.redact.key()?;
     let confined = Sandbox::reading(dumps);
     #[cfg(feature = "html")]
     let confined = confined.writing(&arguments.html);
     sandbox::enter(confined)?;
     let asked = arguments.section.contains(&Section::Memory);
-    explain(dumps, asked, |machine, explained, name| show(arguments, machine, explained, name))?;
+    explain(dumps, asked, redaction.as_ref(), |machine, explained, name| {
+        show(arguments, machine, explained, name)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -205,6 +212,7 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
 fn explain<T>(
     dumps: &[PathBuf],
     asks_for_owners: bool,
+    redaction: Option<&Redaction>,
     then: impl FnOnce(&Machine<'_>, Explained, &str) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let source = Source::open_all(dumps, MapPolicy::default())?;
@@ -219,7 +227,9 @@ fn explain<T>(
         machine = machine.running();
     }
     let log = KernelLog::read(memory);
-    let mut report = Report::new(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
+    let mut report = Report::read(&machine, log.as_ref().unwrap_or(&KernelLog::default()));
+    let redaction = redaction.map(|redaction| (redaction, redaction.report(&mut report)));
+    report.judge();
     report.missing.extend(source.warnings());
     if let Err(why) = &log {
         report.missing.push(format!("the log: {why}"));
@@ -227,7 +237,7 @@ fn explain<T>(
     let mut owners = None;
     // It reads all struct pages, and a running machine changes its pages meanwhile.
     if !live && (asks_for_owners || owners::are_evidence(&report)) {
-        match owners::find(&machine, memory, &mut report) {
+        match owners::find(&machine, memory, redaction.as_ref(), &mut report) {
             Ok(found) => owners = found,
             Err(why) => report.missing.push(format!("owners of memory: {why:#}")),
         }
@@ -237,7 +247,13 @@ fn explain<T>(
             .missing
             .push("the kernel ran on while its memory was read: facts can contradict each other".into());
     }
-    then(&machine, Explained { report, owners }, &name)
+    let Some((redaction, _)) = &redaction else {
+        return then(&machine, Explained { report, owners }, &name);
+    };
+    // Directories of dumps have the names of their machines.
+    let hidden = redaction.name("path", &name);
+    report.missing.iter_mut().for_each(|why| *why = why.replace(&name, &hidden));
+    then(&machine, Explained { report, owners }, &hidden)
 }
 
 fn show(
@@ -285,8 +301,9 @@ fn show(
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
-    let report =
-        |dump: &PathBuf| explain(std::slice::from_ref(dump), false, |_, explained, _| Ok(explained.report));
+    let report = |dump: &PathBuf| {
+        explain(std::slice::from_ref(dump), false, None, |_, explained, _| Ok(explained.report))
+    };
     let difference = difference(&report(&arguments.before)?, &report(&arguments.after)?);
     let names = [&arguments.before, &arguments.after].map(|dump| dump.display().to_string());
     let text = |difference: &_| printable(&diff::text(difference, names.each_ref().map(String::as_str)));

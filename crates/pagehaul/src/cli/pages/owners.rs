@@ -11,20 +11,33 @@ use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
 use pagehaul_vmcore::Source;
 
+use crate::cli::redact::{Names, Redaction, programs};
+
 /// Owners of each row that are printed.
 const FEW: usize = 5;
 /// Characters of an owner's name and notes.
 const LONGEST: usize = 90;
 
-/// Finds the owners of all pages of a dump.
-pub(super) fn find(source: &Source, kernel: &Kernel, threads: usize) -> anyhow::Result<Balance> {
+/// Finds the owners of all pages of a dump, and redacts them.
+pub(super) fn find(
+    source: &Source,
+    kernel: &Kernel,
+    threads: usize,
+    redaction: Option<&Redaction>,
+) -> anyhow::Result<Balance> {
     let place = || source.path().display().to_string();
     let memory = source.memory();
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
     let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
     let mut balance = balance(&machine, kernel, memory, threads).with_context(place)?;
     balance.missing.splice(0..0, machine.warnings().iter().cloned());
-    balance.missing.splice(0..0, source.warnings());
+    let mut warnings = source.warnings();
+    if let Some(redaction) = redaction {
+        redaction.owners(&mut balance, &Names::of_programs(&programs(memory)));
+        let hidden = redaction.name("path", &place());
+        warnings.iter_mut().for_each(|why| *why = why.replace(&place(), &hidden));
+    }
+    balance.missing.splice(0..0, warnings);
     Ok(balance)
 }
 

@@ -10,17 +10,22 @@ mod balance {
 
     use crate::cli::options::Threads;
     pub(crate) use crate::cli::pages::owners::text;
+    use crate::cli::redact::{Names, Redaction};
 
     pub(crate) type Owners = pagehaul_owners::Balance;
 
-    /// Finds the owners of all pages, and names them in the findings.
+    /// Finds the owners of all pages, redacts them, and names them in the findings.
     pub(crate) fn find(
         machine: &Machine<'_>,
         memory: &dyn PhysMemory,
+        redaction: Option<&(&Redaction, Names)>,
         report: &mut Report,
     ) -> anyhow::Result<Option<Owners>> {
         let kernel = Kernel::discover(memory)?;
-        let owners = balance(machine, &kernel, memory, Threads::default().count())?;
+        let mut owners = balance(machine, &kernel, memory, Threads::default().count())?;
+        if let Some((redaction, names)) = redaction {
+            redaction.owners(&mut owners, names);
+        }
         blame(report, &owners);
         Ok(Some(owners))
     }
@@ -30,6 +35,8 @@ mod balance {
 mod balance {
     use pagehaul_inspect::{Machine, Report};
     use pagehaul_physmem::PhysMemory;
+
+    use crate::cli::redact::{Names, Redaction};
 
     /// There is none.
     #[derive(serde::Serialize)]
@@ -42,6 +49,7 @@ mod balance {
     pub(crate) fn find(
         _: &Machine<'_>,
         _: &dyn PhysMemory,
+        _: Option<&(&Redaction, Names)>,
         _: &mut Report,
     ) -> anyhow::Result<Option<Owners>> {
         Ok(None)

@@ -15,7 +15,7 @@ const SHORTEST: usize = 3;
 
 /// Names that are private, and names that are not.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub struct Names {
     hosts: BTreeSet<String>,
     tasks: BTreeSet<String>,
     /// Modules, and words of the kernel's release and version: the tables have them as they are.
@@ -23,6 +23,13 @@ pub(super) struct Names {
 }
 
 impl Names {
+    /// Returns the names of programs.
+    pub fn of_programs(programs: &[String]) -> Self {
+        let mut names = Self::default();
+        programs.iter().for_each(|name| names.add(Some(name)));
+        names
+    }
+
     /// Adds a host by its whole name, by the part before the first dot, and by its domain.
     pub(super) fn add_host(&mut self, name: &str) {
         self.hosts.insert(name.to_owned());

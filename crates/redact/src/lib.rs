@@ -7,23 +7,28 @@
 mod addresses;
 mod allowed;
 mod names;
+#[cfg(feature = "owners")]
+mod owners;
+mod programs;
+mod report;
 
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
 use pagehaul_facts::Facts;
 use sha2::{Digest, Sha256};
 
 use addresses::kind_of;
 use allowed::{Place, is_allowed, is_registers};
-use names::{Names, is_kernel_thread};
+pub use names::Names;
+use names::is_kernel_thread;
+pub use programs::programs;
 
 /// Bytes of a key file that count.
 const MOST_KEY: u64 = 1 << 20;
 /// What takes the place of text that can hold anything.
-pub(crate) const REMOVED: &str = "<redacted>";
+pub const REMOVED: &str = "<redacted>";
 /// What precedes text up to the end of its line: command lines of the kernel, numbers of devices.
 const REST_OF_LINE: [&str; 3] = ["ommand line: ", "SerialNumber: ", "Serial Number: "];
 /// Bytes that end a word.
@@ -31,9 +36,33 @@ const DELIMITERS: &str = "[](){}<>,;=\"'|";
 /// Kinds of what was replaced.
 const KINDS: [&str; 9] = ["address", "cgroup", "comm", "host", "ip", "mac", "path", "uuid", "word"];
 
+/// Bytes that a key needs to be a secret.
+const LEAST_KEY: usize = 16;
+
+/// Why a file is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It cannot be read.
+    #[error("cannot read the key {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is too short to be a secret.
+    #[error("the key {path} has {bytes} bytes; it needs {LEAST_KEY}: `head -c 32 /dev/urandom` makes one")]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        bytes: usize,
+    },
+}
+
 /// A key and what it does.
 #[derive(Debug)]
-pub(crate) struct Redaction {
+pub struct Redaction {
     key: [u8; 32],
 }
 
@@ -42,16 +71,19 @@ impl Redaction {
     ///
     /// # Errors
     /// Fails if the file cannot be read, or is too short to be a secret.
-    pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
+    pub fn from_file(path: &Path) -> Result<Self, KeyError> {
         let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(MOST_KEY).read_to_end(&mut bytes));
-        read.with_context(|| format!("cannot read the key {}", path.display()))?;
-        ensure!(bytes.len() >= 16, "the key {} has {} bytes; it needs 16", path.display(), bytes.len());
+        File::open(path)
+            .and_then(|file| file.take(MOST_KEY).read_to_end(&mut bytes))
+            .map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+        if bytes.len() < LEAST_KEY {
+            return Err(KeyError::Short { path: path.to_owned(), bytes: bytes.len() });
+        }
         Ok(Self { key: Sha256::digest(&bytes).into() })
     }
 
     /// Returns `KIND-` and a hash of the name.
-    pub(crate) fn name(&self, kind: &str, name: &str) -> String {
+    pub fn name(&self, kind: &str, name: &str) -> String {
         let hash = Sha256::new()
             .chain_update(self.key)
             .chain_update(kind)
@@ -63,8 +95,8 @@ impl Redaction {
     }
 
     /// Redacts the host, names of tasks, and the log. `programs` are names of programs that ran.
-    pub(crate) fn facts(&self, facts: &mut Facts, programs: &[String]) {
-        let mut names = Names::default();
+    pub fn facts(&self, facts: &mut Facts, programs: &[String]) {
+        let mut names = Names::of_programs(programs);
         if let Some(host) = &facts.host {
             names.add_host(host);
         }
@@ -72,7 +104,6 @@ impl Redaction {
         let lines = facts.log.iter().filter(|record| record.facility == 0).map(|record| record.text.as_str());
         lines.chain(crash.iter().flat_map(|crash| crash.text.lines())).for_each(|line| names.collect(line));
         names.add(crash.and_then(|crash| crash.task.as_deref()));
-        programs.iter().for_each(|name| names.add(Some(name)));
         names.add_known(facts.release.as_deref());
         names.add_known(facts.version.as_deref());
         for record in &mut facts.log {
@@ -93,12 +124,12 @@ impl Redaction {
     }
 
     /// Returns the name of a kernel thread as it is, and the hash of another.
-    pub(crate) fn task(&self, name: &str) -> String {
+    pub fn task(&self, name: &str) -> String {
         if is_kernel_thread(name) { name.to_owned() } else { self.name("comm", name) }
     }
 
     /// Returns what a kernel thread is called by, without what a site gave: an NFS client's has the server's address.
-    pub(crate) fn kernel_thread(&self, name: &str) -> String {
+    pub fn kernel_thread(&self, name: &str) -> String {
         if is_kernel_thread(name) { name.to_owned() } else { self.text(name, &Names::default()) }
     }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 static WORDS: LazyLock<HashSet<&str>> =
     LazyLock::new(|| include_str!("words.txt").lines().chain(MORE.iter().copied()).collect());
 /// Words that the kernel puts together from parts: of crashes, lists of memory, and flags.
-const MORE: [&str; 38] = [
+const MORE: [&str; 41] = [
     "addr",
     "bpf",
     "cfi",
@@ -20,6 +20,7 @@ const MORE: [&str; 38] = [
     "ept",
     "fixup",
     "hugetlb",
+    "hung_task",
     "irq",
     "isolated",
     "kasan",
@@ -35,6 +36,7 @@ const MORE: [&str; 38] = [
     "nopti",
     "not-present",
     "pagetables",
+    "panic_on_oom",
     "preempt",
     "pti",
     "reported",
@@ -43,6 +45,7 @@ const MORE: [&str; 38] = [
     "slab",
     "smp",
     "softirq",
+    "softlockup",
     "supervisor",
     "tainted",
     "task",

@@ -1,0 +1,73 @@
+//! `--redact`. The binary for capture kernels has no list of the kernel's words: there it does nothing, and has no key.
+
+#[cfg(feature = "redact")]
+use std::path::PathBuf;
+
+use clap::Args;
+#[cfg(feature = "redact")]
+pub(crate) use pagehaul_redact::{Names, Redaction, programs};
+
+/// `--redact`, of commands that print what a dump says.
+#[derive(Debug, Args)]
+pub(crate) struct Redact {
+    /// Replace what may name the site, its machines and its people by hashes with the contents of the file KEY
+    #[cfg(feature = "redact")]
+    #[arg(long, value_name = "KEY")]
+    redact: Option<PathBuf>,
+}
+
+impl Redact {
+    /// Reads the key: before the sandbox, which allows the dump alone.
+    pub(crate) fn key(&self) -> anyhow::Result<Option<Redaction>> {
+        #[cfg(feature = "redact")]
+        return Ok(self.redact.as_deref().map(Redaction::from_file).transpose()?);
+        #[cfg(not(feature = "redact"))]
+        Ok(None)
+    }
+}
+
+#[cfg(not(feature = "redact"))]
+mod without {
+    use pagehaul_facts::Facts;
+    use pagehaul_inspect::Report;
+    use pagehaul_physmem::PhysMemory;
+
+    /// There is none.
+    pub(crate) enum Redaction {}
+
+    /// There are none.
+    pub(crate) struct Names;
+
+    #[cfg(feature = "census")]
+    impl Names {
+        pub(crate) fn of_programs(_: &[String]) -> Self {
+            Self
+        }
+    }
+
+    pub(crate) fn programs(_: &dyn PhysMemory) -> Vec<String> {
+        Vec::new()
+    }
+
+    impl Redaction {
+        pub(crate) fn name(&self, _: &str, _: &str) -> String {
+            match *self {}
+        }
+
+        pub(crate) fn report(&self, _: &mut Report) -> Names {
+            match *self {}
+        }
+
+        #[cfg(feature = "census")]
+        pub(crate) fn owners(&self, _: &mut pagehaul_owners::Balance, _: &Names) {
+            match *self {}
+        }
+
+        pub(crate) fn facts(&self, _: &mut Facts, _: &[String]) {
+            match *self {}
+        }
+    }
+}
+
+#[cfg(not(feature = "redact"))]
+pub(crate) use without::{Names, Redaction, programs};

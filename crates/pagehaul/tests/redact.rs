@@ -1,0 +1,121 @@
+//! `--redact`: no name of a dump's own records is left in a report of it, and what explains the crash is.
+#![cfg(feature = "redact")]
+
+#[path = "common/setup.rs"]
+mod setup;
+
+use std::fs;
+
+use pagehaul_synth::{Era, Inside, Machine, Message, Task};
+use serde_json::Value;
+use setup::Setup;
+
+const SECRETS: [&str; 5] = ["ledgerd", "trader", "nas01", "acme", "lv_orders"];
+
+fn setup() -> Setup {
+    let task = |pid, comm: &str, state, stack: &[&'static str]| Task {
+        pid,
+        comm: comm.into(),
+        state,
+        ran: 70,
+        stack: stack.to_vec(),
+        pages: Some(900),
+    };
+    let waits = ["__schedule", "io_schedule", "folio_wait_bit", "ext4_writepages", "do_fsync"];
+    let mut machine = Machine::new(Era::V6_12);
+    machine.inside(
+        0x4000,
+        &Inside {
+            tasks: vec![
+                task(20, "ledgerd", 2, &waits),
+                task(21, "trader", 2, &waits),
+                task(22, "ledgerd", 0, &waits),
+            ],
+            clock: 100,
+            free: 900,
+            on_lists: Vec::new(),
+            counters: [10_000, 20_000, 3_000, 800],
+            shmem: 5_000,
+            caches: vec![("ext4_inode_cache", 900, 27_000)],
+            areas: vec![("vmalloc", 65_536)],
+            backlog: 12,
+            modules: vec![("ext4", 1 << 20)],
+            spread: false,
+        },
+    );
+    let message = |nanoseconds, text| Message { nanoseconds, level: 3, caller: 7, text };
+    machine.log(
+        0x6000,
+        &[
+            message(98_000_000_000, "nfs: server nas01.acme.example not responding, still trying"),
+            message(98_500_000_000, "device-mapper: table: 253:3: vg_acme-lv_orders: bad"),
+            message(99_000_000_000, "INFO: task ledgerd:20 blocked for more than 20 seconds."),
+            message(99_500_000_000, "Kernel panic - not syncing: hung_task: blocked tasks"),
+        ],
+    );
+    let setup = Setup::new(&mut machine);
+    fs::write(setup.path("key"), [7; 32]).unwrap();
+    // Directories of dumps have names of machines.
+    fs::create_dir(setup.path("nas01")).unwrap();
+    fs::rename(setup.path("vmcore"), setup.path("nas01/vmcore")).unwrap();
+    setup
+}
+
+#[test]
+fn no_report_has_a_name_of_the_site() {
+    let setup = setup();
+    let plain = setup.succeeds(&["triage", "--tasks", "nas01/vmcore"]);
+    assert!(plain.contains("ledgerd") && plain.contains("trader"), "{plain}");
+    let summary = setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key"]);
+    // What was found, and its evidence.
+    for kept in ["folio_wait_bit", "hung_task: blocked tasks", "1 more task blocked"] {
+        assert!(summary.contains(kept), "{kept}: {summary}");
+    }
+    setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--html", "page.html"]);
+    let sections =
+        ["what", "verdict", "cpus", "tasks", "waits", "memory", "io", "net", "timers", "modules", "log"];
+    let mut reports = vec![
+        summary,
+        fs::read_to_string(setup.path("page.html")).unwrap(),
+        setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--stacks"]),
+        setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--json", "--tasks", "--stacks"]),
+        setup.succeeds(&["facts", "nas01/vmcore", "--redact", "key"]),
+    ];
+    for section in sections {
+        reports.push(setup.succeeds(&["triage", "nas01/vmcore", "--redact", "key", "--section", section]));
+    }
+    for report in reports {
+        for secret in SECRETS {
+            assert!(!report.contains(secret), "{secret}: {report}");
+        }
+    }
+}
+
+/// Equal names stay equal within a report and between reports, and with another key they are others.
+#[test]
+fn a_name_has_one_hash_for_each_key() {
+    let setup = setup();
+    let comms = |key: &str| -> Vec<String> {
+        let text = setup.succeeds(&["triage", "nas01/vmcore", "--redact", key, "--json", "--tasks"]);
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let tasks = report["tasks"].as_array().unwrap().iter();
+        tasks.map(|task| task["comm"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = comms("key");
+    assert_eq!(first.len(), 3);
+    assert!(first[0] == first[2] && first[0] != first[1] && first[0].starts_with("comm-"), "{first:?}");
+    let facts = setup.succeeds(&["facts", "nas01/vmcore", "--redact", "key"]);
+    assert!(facts.contains(&first[0]), "{facts}");
+    fs::write(setup.path("other"), [8; 32]).unwrap();
+    assert_ne!(comms("other")[0], first[0]);
+}
+
+#[test]
+fn a_file_that_is_no_key_is_refused() {
+    let setup = setup();
+    fs::write(setup.path("short"), "abc").unwrap();
+    let said = setup.fails(&["triage", "nas01/vmcore", "--redact", "short"], 1);
+    assert!(said.contains("the key short has 3 bytes; it needs 16"), "{said}");
+    let said = setup.fails(&["facts", "nas01/vmcore", "--redact", "absent"], 1);
+    assert!(said.contains("cannot read the key absent"), "{said}");
+}
