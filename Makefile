@@ -11,7 +11,7 @@ KDUMP_SUITE ?= all
 # Where their dumps go: local, ssh, nfs, or all, which leaves out nfs.
 KDUMP_TARGET ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-full demo validate validate-process packages fleet wheel \
+.PHONY: help setup setup-build setup-demo check deny guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
 	test-wheel test-spark test-packages test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
@@ -84,23 +84,31 @@ LAB_TESTS := $(patsubst tools/lab/tests/%.rs,--test %,$(wildcard tools/lab/tests
 STEP := scripts/step.sh
 
 test: setup
+	scripts/setup.sh build aarch64 emulator
 	$(STEP) --begin
 	$(STEP) check $(MAKE) check
-	$(STEP) guide $(MAKE) guide
-	$(STEP) static $(MAKE) static
-	cd fuzz && ../$(STEP) "fuzz targets" cargo check --locked --quiet --bins --target-dir $(abspath $(TARGET))
-	$(STEP) wheel scripts/test_wheel.sh
+	$(MAKE) --jobs 2 test-guests test-beside
+	$(STEP) --report
+
+# One guest runs at a time, on one CPU for most of it: what needs none runs beside.
+test-guests:
 	PAGEHAUL_LAB=1 $(STEP) "tests of the lab" cargo test --locked --workspace $(LAB_TESTS) -- --test-threads 1
 	$(LAB_BUILD)
-	$(STEP) "arm64 emulator" $(MAKE) test-arm64-emulator
 	$(STEP) validate $(LAB) validate --kernel all
 	$(STEP) validate-triage $(LAB) validate-triage --kernel all
-	$(STEP) validate-process $(LAB) validate-process
-	$(STEP) packages scripts/test_packages.sh
 	$(STEP) "kdump-tools of Debian 12" $(MAKE) test-kdump KDUMP_SUITE=bookworm
 	# The slower of the two; `make test-full` adds ssh.
 	$(STEP) "kdump-tools of Debian 13" $(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=local
-	$(STEP) --report
+
+test-beside:
+	$(STEP) static $(MAKE) static
+	$(STEP) packages scripts/test_packages.sh
+	$(STEP) "arm64 emulator" $(MAKE) test-arm64-emulator
+	$(STEP) wheel scripts/test_wheel.sh
+	$(STEP) guide $(MAKE) guide
+	cd fuzz && ../$(STEP) "fuzz targets" cargo check --locked --quiet --bins --target-dir $(abspath $(TARGET))
+	$(LAB_BUILD)
+	$(STEP) validate-process $(LAB) validate-process
 
 test-full: test test-spark test-store test-upload
 	$(MAKE) test-arm64

@@ -34,9 +34,11 @@ fi
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
-trees=$out/trees
-rm -rf "$trees"
-mkdir -p "$trees"
+mkdir -p "$out"
+# Of this run: two may run at once, and give the same packages.
+trees=$(mktemp -d "$out/trees.XXXXXX")
+trap 'rm -rf "$trees"' EXIT
+trap 'exit 1' INT TERM HUP
 
 # make_deb NAME TREE CONTROL [SCRIPT...]: builds a .deb of a tree with a control file and maintainer scripts.
 make_deb() {
@@ -50,7 +52,8 @@ make_deb() {
     for script; do
         install -m 755 "$script" "$trees/deb/DEBIAN/"
     done
-    dpkg-deb --root-owner-group -Zxz --build "$trees/deb" "$deb" >/dev/null
+    dpkg-deb --root-owner-group -Zxz --build "$trees/deb" "$trees/deb.part" >/dev/null
+    mv "$trees/deb.part" "$deb"
     rm -rf "$trees/deb"
     echo "$deb"
 }
@@ -163,4 +166,3 @@ for package; do
         ;;
     esac
 done
-rm -rf "$trees"

@@ -13,7 +13,7 @@ use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
 use pagehaul_physmem::file::{Sequential, is_url, shown};
-use pagehaul_physmem::{MapPolicy, PhysMemory};
+use pagehaul_physmem::MapPolicy;
 use pagehaul_sandbox::{Sandbox, limit_memory};
 use pagehaul_trace::{Input, TraceFile};
 use pagehaul_vmcore::{Source, SourceKind, open_file};
