@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use pagehaul_facts::Facts;
 use pagehaul_kernel::{AddressSpace, DirectMap, VirtualMemory};
 use pagehaul_vmcore::Source;
 use pyo3::Python;
@@ -13,6 +14,7 @@ pub(crate) struct Opened {
     pub(crate) source: Source,
     /// Found at the first use of a virtual address.
     space: OnceLock<Result<Space, String>>,
+    crash_id: OnceLock<String>,
 }
 
 /// The kernel's address space.
@@ -32,7 +34,18 @@ impl Space {
 
 impl Opened {
     pub(crate) fn new(source: Source) -> Self {
-        Self { source, space: OnceLock::new() }
+        Self { source, space: OnceLock::new(), crash_id: OnceLock::new() }
+    }
+
+    /// Returns the ID of the crash, which takes the log of dumps without CRASHTIME.
+    pub(crate) fn crash_id(&self, py: Python<'_>) -> String {
+        if let Some(found) = self.crash_id.get() {
+            return found.clone();
+        }
+        // Not `get_or_init`, as below.
+        let found = py.detach(|| Facts::read(self.source.memory(), String::new()).id.crash_id);
+        let _ = self.crash_id.set(found.clone());
+        found
     }
 
     /// Returns the kernel's address space.

@@ -9,7 +9,7 @@ use pagehaul_physmem::{PhysMemory, bits};
 use pagehaul_pool::map_numbers;
 use pyo3::exceptions::{PyIndexError, PyMemoryError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PySlice};
 
 use crate::errors::kernel_error;
 use crate::table::arrow_error;
@@ -71,6 +71,28 @@ impl PageMap {
         }
         Ok(Self { classes: classes.into() })
     }
+
+    fn name(&self, pfn: isize) -> PyResult<&'static str> {
+        let len = self.classes.len();
+        let index = if pfn < 0 { len.checked_add_signed(pfn) } else { usize::try_from(pfn).ok() };
+        let number = index.filter(|index| *index < len).map(|index| self.classes.value(index));
+        let class = number.and_then(|number| PageClass::ALL.get(usize::from(number)));
+        class
+            .map(|class| class.name())
+            .ok_or_else(|| PyIndexError::new_err(format!("no page has the PFN {pfn}")))
+    }
+
+    /// Returns the pages of a slice. Without a step they share the memory of this map.
+    fn slice(&self, slice: &Bound<'_, PySlice>) -> PyResult<Self> {
+        let found = slice.indices(self.classes.len().try_into()?)?;
+        if found.step == 1 {
+            return Ok(Self { classes: self.classes.slice(found.start.try_into()?, found.slicelength) });
+        }
+        let values = self.classes.values();
+        let pfns = (0..found.slicelength as isize).map(|at| found.start + at * found.step);
+        let class = |pfn| usize::try_from(pfn).ok().and_then(|pfn| values.get(pfn).copied());
+        Ok(Self { classes: pfns.filter_map(class).collect::<Vec<u8>>().into() })
+    }
 }
 
 #[pymethods]
@@ -79,15 +101,12 @@ impl PageMap {
         self.classes.len()
     }
 
-    /// Returns the name of the class of the page with this PFN.
-    fn __getitem__(&self, pfn: isize) -> PyResult<&'static str> {
-        let len = self.classes.len();
-        let index = if pfn < 0 { len.checked_add_signed(pfn) } else { usize::try_from(pfn).ok() };
-        let number = index.filter(|index| *index < len).map(|index| self.classes.value(index));
-        let class = number.and_then(|number| PageClass::ALL.get(usize::from(number)));
-        class
-            .map(|class| class.name())
-            .ok_or_else(|| PyIndexError::new_err(format!("no page has the PFN {pfn}")))
+    /// Returns the name of the class of the page with this PFN, or the map of the pages of a slice.
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        match index.cast::<PySlice>() {
+            Ok(slice) => Ok(Bound::new(py, self.slice(slice)?)?.into_any()),
+            Err(_) => Ok(self.name(index.extract()?)?.into_pyobject(py)?.into_any()),
+        }
     }
 
     /// Shows the bytes to numpy, without copying.

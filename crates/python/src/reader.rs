@@ -43,8 +43,9 @@ impl Reader {
     }
 
     /// Fills `buf` from a kernel virtual address. The direct map is translated by subtraction: the dump may lack its page tables.
-    pub(crate) fn kernel(&mut self, space: &Space, vaddr: u64, buf: &mut [u8]) -> Result<(), ReadFailure> {
-        self.with_dependent_mut(|_, view| {
+    pub(crate) fn kernel(&mut self, py: Python<'_>, vaddr: u64, buf: &mut [u8]) -> Result<(), ReadFailure> {
+        self.with_dependent_mut(|opened, view| {
+            let space = opened.space(py)?;
             let (mut at, mut rest) = (vaddr, buf);
             while !rest.is_empty() {
                 let (paddr, len) = locate(space, view, at)?;
@@ -65,8 +66,8 @@ impl Reader {
     }
 
     /// Returns the physical address of a kernel virtual address.
-    pub(crate) fn translate(&mut self, space: &Space, vaddr: u64) -> Result<u64, ReadFailure> {
-        self.with_dependent_mut(|_, view| Ok(locate(space, view, vaddr)?.0))
+    pub(crate) fn translate(&mut self, py: Python<'_>, vaddr: u64) -> Result<u64, ReadFailure> {
+        self.with_dependent_mut(|opened, view| Ok(locate(opened.space(py)?, view, vaddr)?.0))
     }
 }
 

@@ -15,12 +15,12 @@ use crate::explain::json;
 
 fn open(path: &Path) -> PyResult<TraceFile> {
     let input = if is_url(path) {
-        let file = open_file(path).map_err(open_error)?;
+        let file = open_file(path).map_err(|why| open_error(why, &[path]))?;
         Input::copy(&mut Sequential::new(file), &shown(path))
     } else {
         Input::open(path)
     };
-    input.and_then(TraceFile::from_input).map_err(open_error)
+    input.and_then(TraceFile::from_input).map_err(|why| open_error(why, &[path]))
 }
 
 /// Returns the reclaim report of a recording, a `trace.dat` or a text trace, as JSON.

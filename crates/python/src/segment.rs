@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
+use crate::errors::ReadFailure;
 use crate::shared::Shared;
 
 /// The `read_fn` of `drgn.Program.add_memory_segment()`. drgn calls it for every read, so it is native.
@@ -12,7 +13,7 @@ use crate::shared::Shared;
 pub(crate) struct SegmentReader {
     shared: Arc<Shared>,
     kernel: bool,
-    /// drgn.FaultError: drgn takes any other exception for a failure of the whole operation.
+    /// drgn.FaultError: drgn takes any other exception for a failure of the whole operation, as a closed dump is.
     fault: Py<PyType>,
 }
 
@@ -37,8 +38,9 @@ impl SegmentReader {
                 true => self.shared.kernel(py, address, buf),
                 false => self.shared.physical(py, address, buf),
             };
-            read.map_err(|failure| {
-                PyErr::from_type(self.fault.bind(py).clone(), (failure.to_string(), address))
+            read.map_err(|failure| match failure {
+                ReadFailure::Closed(_) => failure.into(),
+                _ => PyErr::from_type(self.fault.bind(py).clone(), (failure.to_string(), address)),
             })
         })
     }

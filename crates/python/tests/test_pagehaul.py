@@ -4,19 +4,23 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import doctest
+import errno
 import importlib.util
 import io
 import json
 import os
 import pathlib
+import pickle
 import random
 import re
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import typing
 import unittest
+import unittest.mock
 
 import pagehaul
 import pagehaul._native
@@ -77,7 +81,7 @@ def random_reads(dump, seed, count=300):
     for _ in range(count):
         start = numbers.randrange(KEPT.start * PAGE, KEPT.stop * PAGE - 1)
         size = min(numbers.choice([1, 8, 64, 5000, 70000]), KEPT.stop * PAGE - start)
-        wrong += dump.read(start, size) != RAW.read(start, size)
+        wrong += dump.read(start, size, physical=True) != RAW.read(start, size)
     return wrong
 
 
@@ -94,54 +98,197 @@ class Reading(unittest.TestCase):
         dump = pagehaul.open(DUMPS / "dump")
         start, size = KEPT.start * PAGE + 100, 1500000
         buffer = bytearray(size + 2)
-        self.assertEqual(dump.readinto(start, memoryview(buffer)[1:-1]), size)
+        self.assertEqual(dump.readinto(start, memoryview(buffer)[1:-1], physical=True), size)
         self.assertEqual(buffer, b"\0" + RAW.read(start, size) + b"\0")
         with self.assertRaises(TypeError):
-            dump.readinto(start, b"cannot be written")
+            dump.readinto(start, b"cannot be written", physical=True)
 
     def test_virtual_addresses_are_translated(self):
         for name, dump in open_all().items():
             start = int(dump.vmcoreinfo["SYMBOL(_stext)"], 16)
             paddr = dump.translate(start)
             self.assertTrue(dump.has_page_tables())
-            self.assertEqual(dump.read(start, 10000, virtual=True), RAW.read(paddr, 10000), name)
+            self.assertEqual(dump.read(start, 10000, physical=False), RAW.read(paddr, 10000), name)
             with self.assertRaises(pagehaul.NotPresent):
-                dump.read(0x1234, 8, virtual=True)
+                dump.read(0x1234, 8, physical=False)
 
     def test_each_failure_has_its_exception(self):
         dump = pagehaul.open(DUMPS / "dump")
         with self.assertRaisesRegex(pagehaul.NotPresent, "^physical address 0x4000000000000 is in no memory segment$"):
-            dump.read(1 << 50, 8)
+            dump.read(1 << 50, 8, physical=True)
         free = next(pfn for pfn in range(0x4000, len(dump.page_map())) if dump.page_map()[pfn] == "free")
         with self.assertRaisesRegex(pagehaul.NotInDump, "is excluded from the dump$"):
-            dump.read(free * PAGE, 8)
+            dump.read(free * PAGE, 8, physical=True)
         with self.assertRaises(pagehaul.Missing):
-            pagehaul.open(DUMPS / "truncated").read(KEPT.stop * PAGE - 8, 8)
+            pagehaul.open(DUMPS / "truncated").read(KEPT.stop * PAGE - 8, 8, physical=True)
         with self.assertRaises(pagehaul.Missing):
-            pagehaul.open(DUMPS / "part.0").read(KEPT.stop * PAGE - 8, 8)
-        with self.assertRaisesRegex(pagehaul.OpenError, "No such file") as raised:
-            pagehaul.open(DUMPS / "absent")
-        self.assertIsInstance(raised.exception, OSError)
-        with self.assertRaisesRegex(pagehaul.OpenError, "test_pagehaul"):
-            pagehaul.open(__file__)
+            pagehaul.open(DUMPS / "part.0").read(KEPT.stop * PAGE - 8, 8, physical=True)
         for wrong in ({"cache_bytes": 1 << 40}, {"cache_bytes": -1}):
             with self.assertRaises((ValueError, OverflowError)):
                 pagehaul.open(DUMPS / "dump", **wrong)
         with self.assertRaises(ValueError):
             pagehaul.open()
-        for wrong in ((-1, 8), (1 << 64, 8), (0, -1)):
-            with self.assertRaises((ValueError, OverflowError)):
-                dump.read(*wrong)
-        for wrong in (1 << 62, (1 << 63) - 1):
+        for size in (1 << 62, (1 << 63) - 1):
             with self.assertRaises((MemoryError, OverflowError)):
-                dump.read(0, wrong)
+                dump.read(0, size, physical=True)
+        with self.assertRaises(OverflowError):
+            dump.read(0, -1, physical=True)
         with self.assertRaises(pagehaul.NotPresent):
-            dump.read((1 << 64) - 4, 8)
-        self.assertEqual(dump.read(1 << 50, 0), b"")
+            dump.read((1 << 64) - 4, 8, physical=True)
+        self.assertEqual(dump.read(1 << 50, 0, physical=True), b"")
+
+    def test_addresses_that_are_none_are_read_errors(self):
+        dump = pagehaul.open(DUMPS / "dump")
+        for wrong in (-1, 1 << 64, -(1 << 70)):
+            for call in (
+                lambda: dump.read(wrong, 8, physical=True),
+                lambda: dump.read(wrong, 8, physical=False),
+                lambda: dump.readinto(wrong, bytearray(8), physical=True),
+                lambda: dump.translate(wrong),
+            ):
+                with self.assertRaisesRegex(pagehaul.InvalidAddress, f"^address {wrong} is outside of") as raised:
+                    call()
+                self.assertIsInstance(raised.exception, pagehaul.ReadError)
+        with self.assertRaises(TypeError):
+            dump.read("0x1000", 8, physical=True)
+
+    def test_reads_name_their_address_space(self):
+        dump = pagehaul.open(DUMPS / "dump")
+        with self.assertRaisesRegex(TypeError, "physical"):
+            dump.read(KEPT.start * PAGE, 8)
+        with self.assertRaisesRegex(TypeError, "physical"):
+            dump.readinto(KEPT.start * PAGE, bytearray(8))
 
     def test_incomplete_dumps_say_so(self):
         self.assertEqual(pagehaul.open(DUMPS / "dump").warnings, [])
         self.assertIn("part", pagehaul.open(DUMPS / "part.0").warnings[0])
+
+
+class Files(unittest.TestCase):
+    def refused(self, builtin, number, path, opener=pagehaul.open):
+        with self.assertRaises(builtin) as raised:
+            opener(path)
+        error = raised.exception
+        self.assertIsInstance(error, pagehaul.OpenError)
+        self.assertEqual((error.errno, error.filename, error.strerror), (number, str(path), os.strerror(number)))
+        self.assertIn(str(path), str(error))
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((type(again), str(again), again.errno, again.filename), (type(error), str(error), number, str(path)))
+
+    def test_files_that_cannot_be_opened_are_errors_of_the_system(self):
+        openers = (pagehaul.open, pagehaul.reclaim.report, pagehaul.latency.report)
+        with tempfile.TemporaryDirectory() as directory:
+            loop = pathlib.Path(directory, "loop")
+            loop.symlink_to(loop)
+            for opener in openers:
+                self.refused(FileNotFoundError, errno.ENOENT, DUMPS / "absent", opener)
+                self.refused(NotADirectoryError, errno.ENOTDIR, DUMPS / "dump/absent", opener)
+                self.refused(IsADirectoryError, errno.EISDIR, DUMPS, opener)
+                self.refused(OSError, errno.ELOOP, loop, opener)
+        if os.getuid():
+            self.refused(PermissionError, errno.EACCES, "/proc/1/mem")
+
+    def test_permission_is_refused_to_other_users(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory, "dump")
+            path.write_bytes(b"")
+            path.chmod(0)
+            script = "import os, sys, pagehaul; os.getuid() or os.setuid(65534)\ntry: pagehaul.open(sys.argv[1])\nexcept PermissionError as why: print(why.errno, why.filename)"
+            os.chmod(directory, 0o755)
+            ran = subprocess.run([sys.executable, "-c", script, path], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(ran.stdout, f"{errno.EACCES} {path}\n")
+
+    def test_the_part_that_is_absent_is_named(self):
+        with self.assertRaises(FileNotFoundError) as raised:
+            pagehaul.open(DUMPS / "part.0", DUMPS / "part.10")
+        self.assertEqual(raised.exception.filename, str(DUMPS / "part.10"))
+
+    def test_files_that_are_not_dumps_are_errors_of_the_package(self):
+        with self.assertRaisesRegex(pagehaul.OpenError, "test_pagehaul") as raised:
+            pagehaul.open(__file__)
+        self.assertEqual((raised.exception.errno, raised.exception.filename), (None, __file__))
+        self.assertNotIsInstance(raised.exception, FileNotFoundError)
+
+    def test_closed_dumps_hold_no_files_and_say_so(self):
+        def held():
+            links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+            maps = pathlib.Path("/proc/self/maps").read_text()
+            return sum(os.path.islink(link) and os.readlink(link).startswith(str(DUMPS)) for link in links) + maps.count(str(DUMPS))
+
+        before = held()
+        with pagehaul.open(DUMPS / "part.0", DUMPS / "part.1") as dump:
+            self.assertGreater(held(), before)
+            pages, log = dump.page_map(), dump.log()
+            dump.read(KEPT.start * PAGE, 8, physical=True)
+            self.assertFalse(dump.closed)
+        self.assertTrue(dump.closed)
+        self.assertEqual(held(), before)
+        dump.close()
+        self.assertEqual((pages[KEPT.start], len(log)), ("slab", 1))
+        self.assertTrue(repr(dump).startswith("<closed pagehaul.Dump ") and dump.paths)
+        stay = {"close", "closed", "paths"}
+        getters = [name for name in dir(pagehaul.Dump) if isinstance(getattr(pagehaul.Dump, name), (property, type(pagehaul._native.Dump.level)))]
+        calls = [lambda name=name: getattr(dump, name) for name in getters if name[0] != "_" and name not in stay]
+        calls += [getattr(dump, name) for name in ("log", "page_map", "page_classes", "zones", "facts", "triage", "has_page_tables")]
+        calls += [lambda: dump.read(0, 8, physical=True), lambda: dump.read(0, 8, physical=False), lambda: dump.translate(0)]
+        self.assertGreater(len(calls), 20)
+        for call in calls:
+            with self.assertRaisesRegex(pagehaul.Closed, "part.0: the dump is closed; open it again$") as raised:
+                call()
+            self.assertIsInstance(raised.exception, ValueError)
+
+    def test_a_dump_is_closed_while_threads_read(self):
+        dump = pagehaul.open(DUMPS / "dump", cache_bytes=0)
+        started = threading.Barrier(5)
+
+        def read_on():
+            started.wait()
+            try:
+                while True:
+                    if random_reads(dump, 1, 5):
+                        return "wrong"
+            except pagehaul.Closed:
+                return "closed"
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            threads = [pool.submit(read_on) for _ in range(4)]
+            started.wait()
+            dump.close()
+            self.assertEqual([thread.result() for thread in threads], ["closed"] * 4)
+
+    def test_the_crash_id_is_found_once(self):
+        dump = pagehaul.open(DUMPS / "dump")
+        self.assertEqual(dump.crash_id, dump.facts().crash_id)
+        with unittest.mock.patch.object(pagehaul.Dump, "facts", side_effect=AssertionError):
+            self.assertEqual(len(dump.crash_id), 32)
+
+
+class Drgn(unittest.TestCase):
+    def setUp(self):
+        if importlib.util.find_spec("drgn") is None:
+            # scripts/test_wheel.sh installs it for one Python.
+            self.skipTest("drgn is not installed")
+
+    def test_programs_are_made_of_dumps_paths_parts_and_urls(self):
+        import pagehaul.drgn
+
+        start = KEPT.start * PAGE
+        with serving(dumps("dump")) as server:
+            for paths in ([pagehaul.open(DUMPS / "dump")], [DUMPS / "dump"], [str(DUMPS / "part.1"), DUMPS / "part.0"], [server.url("/dump")]):
+                prog = pagehaul.drgn.program(*paths)
+                self.assertEqual(prog.read(start, 64, physical=True), RAW.read(start, 64))
+        with self.assertRaises(FileNotFoundError):
+            pagehaul.drgn.program(DUMPS / "absent")
+        with self.assertRaises(TypeError):
+            pagehaul.drgn.program(pagehaul.open(DUMPS / "part.0"), DUMPS / "part.1")
+
+    def test_reads_of_closed_dumps_say_so(self):
+        import pagehaul.drgn
+
+        with pagehaul.open(DUMPS / "dump") as dump:
+            prog = pagehaul.drgn.program(dump)
+        with self.assertRaisesRegex(pagehaul.Closed, "the dump is closed"):
+            prog.read(KEPT.start * PAGE, 8, physical=True)
 
 
 class Processes(unittest.TestCase):
@@ -306,6 +453,18 @@ class Pages(unittest.TestCase):
         for pfn in (len(pages), -len(pages) - 1):
             with self.assertRaises(IndexError):
                 pages[pfn]
+        with self.assertRaises(TypeError):
+            pages["slab"]
+
+    def test_maps_have_slices(self):
+        pages = pagehaul.open(DUMPS / "dump").page_map()
+        names = list(pages)
+        self.assertEqual(len(names), len(pages))
+        around = slice(KEPT.start - 3, KEPT.start + 3)
+        for part in (around, slice(None), slice(-10, None), slice(5, 2), slice(None, None, -1), slice(10, 1000, 7), slice(1 << 40, None)):
+            self.assertEqual(list(pages[part]), names[part], part)
+            self.assertIsInstance(pages[part], pagehaul.PageMap)
+        self.assertEqual(list(pages[around][1:]), names[around][1:])
 
     def test_numpy_shares_the_bytes(self):
         numpy = self.library("numpy")
@@ -313,6 +472,7 @@ class Pages(unittest.TestCase):
         array = numpy.asarray(pages)
         self.assertEqual((array.dtype, array.shape, array.flags.writeable), (numpy.uint8, (len(pages),), False))
         self.assertEqual(array.__array_interface__["data"][0], pages.__array_interface__["data"][0])
+        self.assertEqual(numpy.asarray(pages[KEPT.start :])[0], array[KEPT.start])
         name = pages[KEPT.start]
         del pages
         self.assertEqual(pagehaul.PAGE_CLASSES[array[KEPT.start]], name)
@@ -329,6 +489,8 @@ class Pages(unittest.TestCase):
         del dump
         self.assertEqual(taken[KEPT.start].as_py(), "slab")
         self.assertEqual(len(taken), len(pages))
+        self.assertEqual(arrow.array(pages[KEPT.start : KEPT.stop : 5]).to_pylist(), list(pages[KEPT.start : KEPT.stop : 5]))
+        self.assertEqual(arrow.array(pages[KEPT.start : KEPT.stop]).to_pylist(), list(pages[KEPT.start : KEPT.stop]))
 
     def library(self, name):
         try:

@@ -49,10 +49,10 @@ class Remote(unittest.TestCase):
     def test_little_is_fetched(self):
         with serving(dumps("dump")) as server:
             dump = pagehaul.open(server.url("/dump"))
-            dump.read(KEPT.start * PAGE, 64)
+            dump.read(KEPT.start * PAGE, 64, physical=True)
             requests = len(server.requests)
             for at in range(KEPT.start * PAGE, (KEPT.start + 1) * PAGE, 64):
-                dump.read(at, 64)
+                dump.read(at, 64, physical=True)
             self.assertEqual(len(server.requests), requests)
             self.assertLess(server.sent, len(server.files["/dump"]) // 4)
 
@@ -76,10 +76,12 @@ class Remote(unittest.TestCase):
                     pagehaul.open(server.url(f"/{name}{QUERY}"))
                 self.assertIn(server.url(f"/{name}"), str(raised.exception))
                 self.assertNotIn("hidden", str(raised.exception))
+                self.assertEqual(raised.exception.filename, server.url(f"/{name}"))
+                self.assertEqual(isinstance(raised.exception, FileNotFoundError), name == "absent")
             dump = pagehaul.open(server.url(f"/dump{QUERY}"))
             server.version = "v2"
             with self.assertRaisesRegex(pagehaul.ReadError, "the object was replaced while it was read") as raised:
-                dump.read(KEPT.start * PAGE, KEPT.stop * PAGE - KEPT.start * PAGE)
+                dump.read(KEPT.start * PAGE, KEPT.stop * PAGE - KEPT.start * PAGE, physical=True)
             self.assertNotIn("hidden", str(raised.exception))
 
     def test_recordings_are_reported(self):

@@ -35,7 +35,11 @@ class CpuRegisters(NamedTuple):
 
 
 class Dump(_native.Dump):
-    """The memory of a crashed machine. `pagehaul.open()` makes it."""
+    """The memory of a crashed machine. `pagehaul.open()` makes it.
+
+    It holds its files open until `close()`, the end of its `with` statement, or the end of the object. Then `paths` and `closed` are all
+    that it has: everything else raises `pagehaul.Closed`. Tables and page maps that were made before keep their contents.
+    """
 
     @property
     def registers(self) -> List[CpuRegisters]:
@@ -47,22 +51,17 @@ class Dump(_native.Dump):
         """The ELF notes."""
         return [Note(*note) for note in self._notes()]
 
-    @property
-    def crash_id(self) -> str:
-        """Identifies the crash: all dumps of a crash have the same."""
-        return self.facts().crash_id
-
-    def readinto(self, address: int, buffer: Any, *, virtual: bool = False) -> int:
+    def readinto(self, address: int, buffer: Any, *, physical: bool) -> int:
         """Fills a writable buffer (bytearray, memoryview, numpy array) from an address, and returns its size in bytes.
 
         >>> buffer = bytearray(4096)
-        >>> dump.readinto(0x4A00000, buffer)
+        >>> dump.readinto(0x4A00000, buffer, physical=True)
         4096
         """
         view = memoryview(buffer).cast("B")
         for at in range(0, len(view), _PIECE):
             size = min(_PIECE, len(view) - at)
-            view[at : at + size] = self.read(address + at, size, virtual=virtual)
+            view[at : at + size] = self.read(address + at, size, physical=physical)
         return len(view)
 
     def facts(self) -> Facts:
@@ -79,5 +78,11 @@ class Dump(_native.Dump):
         """
         return build(Report, json.loads(self._triage_json(stacks)))
 
+    def __enter__(self) -> Dump:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
-        return f"<pagehaul.Dump {', '.join(map(str, self.paths))}>"
+        return f"<{'closed ' if self.closed else ''}pagehaul.Dump {', '.join(map(str, self.paths))}>"

@@ -1,5 +1,5 @@
 import os
-from typing import Any, Dict, List, Optional, Tuple, Type, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Type, Union, overload
 
 PAGE_CLASSES: Tuple[str, ...]
 """Names of the page classes; the bytes of a page map are indexes of it."""
@@ -33,8 +33,13 @@ class PageMap:
     """
 
     def __len__(self) -> int: ...
+    @overload
     def __getitem__(self, pfn: int) -> str:
         """Returns the name of the class of the page with this PFN."""
+    @overload
+    def __getitem__(self, pfn: slice) -> PageMap:
+        """Returns the map of the pages of a slice, whose first page has the index 0. Without a step, nothing is copied."""
+    def __iter__(self) -> Iterator[str]: ...
     @property
     def __array_interface__(self) -> Dict[str, Any]: ...
     def __arrow_c_array__(self, requested_schema: Optional[object] = None) -> Tuple[object, object]: ...
@@ -79,10 +84,20 @@ class Dump:
     @property
     def vmcoreinfo(self) -> Dict[str, str]:
         """The lines of VMCOREINFO: keys and values."""
-    def read(self, address: int, size: int, *, virtual: bool = False) -> bytes:
-        """Reads memory at a physical address or, with virtual=True, at a kernel virtual address.
+    @property
+    def crash_id(self) -> str:
+        """Identifies the crash: all dumps of a crash have the same."""
+    @property
+    def closed(self) -> bool:
+        """Whether the dump is closed."""
+    def close(self) -> None:
+        """Closes the files. Calls of other threads go on to their end. Closing again does nothing."""
+    def read(self, address: int, size: int, *, physical: bool) -> bytes:
+        """Reads memory at a physical address, or with physical=False at a kernel virtual address. The word is that of drgn's
+        `Program.read()`; here there is no default.
 
-        Raises NotPresent, NotInDump, Missing or Damaged, all of which are ReadErrors, at the first unavailable byte.
+        Raises NotPresent, NotInDump, Missing or Damaged, all of which are ReadErrors, at the first unavailable byte. A negative
+        address is InvalidAddress, which is one, too.
         """
     def translate(self, address: int) -> int:
         """Returns the physical address of a kernel virtual address."""

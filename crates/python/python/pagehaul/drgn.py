@@ -2,16 +2,19 @@
 
 Formats that drgn does not read work as well: split sets, flattened streams and damaged dumps. drgn finds symbols as always:
 
-    import pagehaul, pagehaul.drgn
+    import pagehaul.drgn
     from drgn.helpers.linux import for_each_task
 
-    prog = pagehaul.drgn.program(pagehaul.open("dump"))
+    prog = pagehaul.drgn.program("dump")
     prog.load_debug_info(["vmlinux"])
     for task in for_each_task(prog):
         print(task.comm.string_())
 """
 
 from __future__ import annotations
+
+import os
+from typing import Union
 
 import drgn
 
@@ -32,11 +35,17 @@ _MACHINES = {
 _UPPER_HALF = 1 << 63
 
 
-def program(dump: Dump) -> drgn.Program:
-    """Returns a drgn program for the kernel in `dump`. It has no debug symbols yet: see `drgn.Program.load_debug_info()`.
+def program(dump: Union[Dump, str, "os.PathLike[str]"], *parts: Union[str, "os.PathLike[str]"]) -> drgn.Program:
+    """Returns a drgn program for the kernel in `dump`, which is an open dump, a path, a URL, or the first of the parts of a split set. It
+    has no debug symbols yet: see `drgn.Program.load_debug_info()`.
 
-    Raises pagehaul.KernelError if the notes hold no VMCOREINFO.
+    The files that it opens are closed with the program. Raises pagehaul.OpenError for those, and pagehaul.KernelError if the notes hold no
+    VMCOREINFO. Reads of a dump that was closed raise pagehaul.Closed.
     """
+    if not isinstance(dump, Dump):
+        dump = Dump(dump, *parts)
+    elif parts:
+        raise TypeError("an open dump has all its parts")
     vmcoreinfo = dump.vmcoreinfo_text
     if vmcoreinfo is None:
         raise KernelError("the notes hold no VMCOREINFO, so the kernel is unknown")

@@ -28,8 +28,8 @@ class Crash:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """Something that could not be read."""
+class MissingItem:
+    """Something that could not be read or made."""
 
     what: str
     reason: str
@@ -66,5 +66,5 @@ class Facts:
     build_id: Optional[str] = None
     page_size: Optional[int] = None
     crash: Optional[Crash] = None
-    missing: List[Missing] = field(default_factory=list)
+    missing: List[MissingItem] = field(default_factory=list)
     log: List[LogRecord] = field(default_factory=list, repr=False)
