@@ -36,7 +36,7 @@ def through_libkdumpfile(dump):
 
 
 def through_pagehaul(dump):
-    return pagehaul.drgn.program(pagehaul.open(dump))
+    return pagehaul.drgn.program(dump)
 
 
 PROGRAMS = {"libkdumpfile": through_libkdumpfile, "pagehaul": through_pagehaul}
@@ -95,7 +95,7 @@ def readable_pages(dump):
     for start, end in opened.ranges:
         for pfn in range(start // PAGE, end // PAGE):
             try:
-                opened.read(pfn * PAGE, 1)
+                opened.read(pfn * PAGE, 1, physical=True)
                 found.append(pfn)
             except pagehaul.ReadError:
                 pass

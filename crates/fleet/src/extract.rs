@@ -12,10 +12,12 @@ use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
 use pagehaul_run::{ChildOutput, output_within};
 
+use pagehaul_redact::Redaction;
+
 use crate::compact;
 use crate::lock::Lock;
 use crate::one::{Row, Stage, is_facts, put};
-use pagehaul_redact::Redaction;
+use crate::python::{PythonArguments, is_own};
 
 /// Bytes of what the process of one dump prints.
 const MOST_OUTPUT: u64 = 1 << 20;
@@ -37,6 +39,8 @@ const MOST_OUTPUT: u64 = 1 << 20;
   pagehaul-fleet extract reclaim.pht --to tables
   pagehaul-fleet extract s3://crashes/host7/dump.flat --to tables
   pagehaul-fleet extract --split dump.0 dump.1 --to tables
+  pagehaul-fleet extract *.dump --to tables --only tasks,stacks
+  pagehaul-fleet extract *.dump --to tables --python-table team_tables.py:sockets
   ls /dumps | xargs -P 8 -n 20 pagehaul-fleet extract --to tables")]
 pub(crate) struct ExtractArguments {
     /// Dumps, or facts
@@ -58,6 +62,11 @@ pub(crate) struct ExtractArguments {
     /// Time for each of the three stages of a dump: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2m")]
     time_limit: Duration,
+    /// Make these tables only, and read of the dump only what they need: dumps,tasks. The rows of the manifest have no other
+    #[arg(long, value_name = "TABLES", value_delimiter = ',', value_parser = table_name)]
+    only: Vec<String>,
+    #[command(flatten)]
+    python: PythonArguments,
     /// Print a line of JSON for each dump: its row of the manifest
     #[arg(long)]
     json: bool,
@@ -125,11 +134,14 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
     let path = dump.first().map_or(Path::new(""), PathBuf::as_path);
     let stage =
         |stage| in_process(program, dump, stage, arguments).unwrap_or_else(|why| Row::new(path, Some(why)));
-    let mut row = stage(Stage::Facts);
+    let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
+    // The first also finds whether this is a recording.
+    let mut row = stage(stages.next().unwrap_or(Stage::Facts));
     if row.error.is_some() || row.run_id.is_some() {
+        arguments.keep_wanted(&mut row);
         return row;
     }
-    for part in [Stage::Pages, Stage::Triage] {
+    for part in stages {
         if is_facts(path) {
             row.lacks(part.tables(), "facts have no pages: this table needs the dump");
             continue;
@@ -141,7 +153,31 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         row.tables.extend(more.tables);
         row.missing.extend(more.missing);
     }
+    arguments.python.extract(program, dump, &arguments.to, arguments.time_limit, &mut row);
+    arguments.keep_wanted(&mut row);
     row
+}
+
+impl ExtractArguments {
+    /// Whether a stage makes a table that is asked for.
+    fn needs(&self, stage: Stage) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| stage.tables().contains(&name.as_str()))
+    }
+
+    /// Drops the reasons why tables are absent that are not asked for.
+    fn keep_wanted(&self, row: &mut Row) {
+        if !self.only.is_empty() {
+            row.missing.retain(|missing| !is_own(&missing.what) || self.only.contains(&missing.what));
+        }
+    }
+}
+
+/// Fails unless `extract` makes a table of this name.
+fn table_name(name: &str) -> Result<String, String> {
+    if name != "manifest" && is_own(name) {
+        return Ok(name.to_owned());
+    }
+    Err("there is no such table; the guide lists them".to_owned())
 }
 
 /// Runs a stage in another process.
@@ -160,6 +196,9 @@ fn in_process(
     }
     if let Some(key) = &arguments.redact {
         command.arg("--redact").arg(key);
+    }
+    if !arguments.only.is_empty() {
+        command.arg("--only").arg(arguments.only.join(","));
     }
     command.arg("--").args(dump);
     let ChildOutput { bytes, status } =

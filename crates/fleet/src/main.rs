@@ -6,6 +6,7 @@ mod extract;
 mod lock;
 mod metrics;
 mod one;
+mod python;
 mod read;
 mod report;
 mod sql;
@@ -31,6 +32,9 @@ enum Command {
     /// For `extract`: one dump
     #[command(hide = true)]
     ExtractOne(one::OneArguments),
+    /// For `extract`: a function in Python
+    #[command(hide = true)]
+    ExtractPython(python::ProgramArguments),
     Report(report::ReportArguments),
     Sql(sql::SqlArguments),
     Compact(compact::CompactArguments),
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Extract(arguments) => extract::run(&arguments),
         Command::ExtractOne(arguments) => one::run(&arguments),
+        Command::ExtractPython(arguments) => python::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Sql(arguments) => sql::run(&arguments),
         Command::Compact(arguments) => compact::run(&arguments),

@@ -12,8 +12,8 @@ use pagehaul_codec::FrameDecompressor;
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
-use pagehaul_physmem::file::{Sequential, is_url, shown};
 use pagehaul_physmem::MapPolicy;
+use pagehaul_physmem::file::{Sequential, is_url, shown};
 use pagehaul_sandbox::{Sandbox, limit_memory};
 use pagehaul_trace::{Input, TraceFile};
 use pagehaul_vmcore::{Source, SourceKind, open_file};
@@ -31,6 +31,9 @@ const MOST_MEMORY: u64 = 1 << 30;
 const EXTRACTOR: &str = concat!("pagehaul-fleet ", env!("CARGO_PKG_VERSION"));
 /// Bytes of a facts file, and of what it decompresses to.
 const MOST_FACTS: u64 = 64 << 20;
+
+/// Why a dump makes no tables where those of another are.
+pub(crate) const HAS_MORE: &str = "the tables of another dump of this crash stay: it has more";
 
 /// What a process makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,6 +65,9 @@ pub(crate) struct OneArguments {
     to: PathBuf,
     #[arg(long)]
     redact: Option<PathBuf>,
+    /// Names of the tables to make; all if there are none.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     dumps: Vec<PathBuf>,
 }
 
@@ -128,13 +134,13 @@ fn confine(arguments: &OneArguments) -> anyhow::Result<Option<Redaction>> {
 fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) -> anyhow::Result<Row> {
     let mut row = Row::new(path, None);
     if let Some(input) = open_recording(path)? {
-        recording(&input, &arguments.to, redaction.as_ref(), &mut row)?;
+        recording(&input, arguments, redaction.as_ref(), &mut row)?;
         return Ok(row);
     }
     if is_facts(path) {
         let facts = from_facts(path)?;
         let file = DumpFile { format: "facts", level: None, complete: None, size_bytes: None };
-        let place = Place::of(&facts, &arguments.to);
+        let place = Place::of(&facts, arguments);
         if !place.has_more(&facts, &file, arguments.stage, &mut row) {
             write_facts(
                 facts,
@@ -148,8 +154,9 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
     }
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let facts = Facts::read(source.memory(), EXTRACTOR.to_owned());
-    let place = Place::of(&facts, &arguments.to);
+    let place = Place::of(&facts, arguments);
     let file = file(&source, &arguments.dumps);
+    row.crash_id = Some(facts.id.crash_id.clone());
     if place.has_more(&facts, &file, arguments.stage, &mut row) {
         return Ok(row);
     }
@@ -194,23 +201,25 @@ pub(crate) fn is_facts(path: &Path) -> bool {
 /// Where the tables of a crash are.
 struct Place<'a> {
     to: &'a Path,
+    /// Names of the tables to make; all if there are none.
+    only: &'a [String],
     key: Key,
     month: String,
 }
 
 impl<'a> Place<'a> {
-    fn of(facts: &Facts, to: &'a Path) -> Self {
+    fn of(facts: &Facts, arguments: &'a OneArguments) -> Self {
         let key = Key {
             column: "crash_id",
             id: facts.id.crash_id.clone(),
             schema_version: facts.schema_version,
             extractor: facts.extractor.clone(),
         };
-        Self { to, key, month: month(facts.crash_time) }
+        Self { to: &arguments.to, only: &arguments.only, key, month: month(facts.crash_time) }
     }
 
     /// Returns the place of a recording, whose ID is that of its contents.
-    fn of_recording(input: &Input, to: &'a Path) -> anyhow::Result<Self> {
+    fn of_recording(input: &Input, arguments: &'a OneArguments) -> anyhow::Result<Self> {
         let (mut hash, mut buffer, mut offset) = (Sha256::new(), vec![0; 1 << 20], 0);
         loop {
             let count = input.read_at(offset, &mut buffer)?;
@@ -225,7 +234,7 @@ impl<'a> Place<'a> {
             Key { column: "run_id", id, schema_version: SCHEMA_VERSION, extractor: EXTRACTOR.to_owned() };
         let started =
             tables::started(TraceFile::from_input(input.clone())?.info()).map(|ns| ns / 1_000_000_000);
-        Ok(Self { to, key, month: month(started) })
+        Ok(Self { to: &arguments.to, only: &arguments.only, key, month: month(started) })
     }
 
     fn path(&self, table: &str) -> PathBuf {
@@ -243,14 +252,15 @@ impl<'a> Place<'a> {
         let more = Quality::of_file(&self.path("dumps")).is_some_and(|there| there > own);
         if more {
             row.crash_id = Some(facts.id.crash_id.clone());
-            row.lacks(stage.tables(), "the tables of another dump of this crash stay: it has more");
+            row.lacks(stage.tables(), HAS_MORE);
         }
         more
     }
 
     /// Writes a table that has rows.
     fn put(&self, table: Table, row: &mut Row) -> anyhow::Result<()> {
-        if table.rows > 0 {
+        let wanted = self.only.is_empty() || self.only.iter().any(|name| name == table.name);
+        if table.rows > 0 && wanted {
             row.tables.push((table.name.to_owned(), table.rows));
             put(&self.path(table.name), |out| Ok(table.write(out)?))?;
         }
@@ -294,8 +304,13 @@ fn open_recording(path: &Path) -> anyhow::Result<Option<Input>> {
 }
 
 /// Makes the tables of a recording.
-fn recording(input: &Input, to: &Path, redaction: Option<&Redaction>, row: &mut Row) -> anyhow::Result<()> {
-    let place = Place::of_recording(input, to)?;
+fn recording(
+    input: &Input,
+    arguments: &OneArguments,
+    redaction: Option<&Redaction>,
+    row: &mut Row,
+) -> anyhow::Result<()> {
+    let place = Place::of_recording(input, arguments)?;
     let (tables, missing) = tables::recording(input, &place.key, redaction)?;
     ensure!(!tables.is_empty(), "the recording has neither events of reclaim nor calls of functions");
     row.run_id = Some(place.key.id.clone());

@@ -103,6 +103,8 @@ def check(scratch, dumps, fleet):
     parquet.write_table(parquet.ParquetFile(file).read().drop_columns(["uptime_ns"]), file)
     merged = spark.read.option("mergeSchema", True).parquet(f"{scratch}/one/dumps/v=1")
     assert merged.count() == len(crashes) and merged.where("uptime_ns IS NULL").count() == 1
+    several = source.option("table", "dumps").load([str(crashes[0]), f"{dumps}/crashes/{crashes[1].name}*"])
+    assert {row.crash_id for row in several.collect()} == {by_path[str(inputs / crashes[at].name)].crash_id for at in (0, 1)}
     manifest = source.option("table", "manifest").load(f"{inputs}/*")
     assert manifest.where("error IS NOT NULL").count() == 1
     print("ok   the data source reads the same rows")

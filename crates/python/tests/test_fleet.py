@@ -3,6 +3,8 @@
 No Spark: Arrow batches stand for its partitions. tests/spark_cluster.py runs on a real cluster.
 """
 
+import ctypes
+import importlib
 import importlib.util
 import json
 import os
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import pagehaul
 import pagehaul.fleet
@@ -98,6 +101,23 @@ class Extraction(Tables):
         with self.assertRaises(ValueError):
             pagehaul.fleet.extract(to=self.scratch / "bad", program=PROGRAM)
 
+    def test_one_table_is_made_without_the_others(self):
+        dump = str(DUMPS / "dump")
+        everything = self.by_command(dump)
+        for only in (["log_lines"], ["page_classes"], ["tasks", "stacks"]):
+            to = self.scratch / only[0]
+            row = pagehaul.fleet.extract(dump, to=to, only=only, program=PROGRAM)
+            self.assertEqual((set(row.tables), row.error, row.crash_id), (set(only), None, pagehaul.open(dump).crash_id))
+            self.assertEqual(tables(to), {path: data for path, data in everything.items() if path.split("/")[0] in only})
+        row = pagehaul.fleet.extract(RECORDINGS[0], to=self.scratch / "recording", only=["reclaim_stalls"], program=PROGRAM)
+        self.assertEqual((set(row.tables), row.missing), ({"reclaim_stalls"}, []))
+        # What triage needs is not read for the log: this has none of it.
+        log = pagehaul.fleet.extract(DUMPS / "part.1", to=self.scratch / "part", only=["log_lines"], program=PROGRAM)
+        self.assertNotIn("tasks", [missing.what for missing in log.missing])
+        for wrong in ("manifest", "task"):
+            with self.assertRaisesRegex(pagehaul.Error, "no such table"):
+                pagehaul.fleet.extract(dump, to=self.scratch / "wrong", only=[wrong], program=PROGRAM)
+
     def test_arrow_batches_give_the_same_files(self):
         arrow = arrow_module(self)
         to = self.scratch / "batches"
@@ -138,6 +158,177 @@ class Extraction(Tables):
                 key = name.startswith(("reclaim", "latency"))
                 self.assertEqual(bool(read), name.split("_")[0] in path if key else path == self.dumps[-1], (path, name))
         self.assertEqual(list(extraction.read(__file__, "dumps", 0)), [])
+
+
+TEAM = """
+import os, socket, subprocess, sys, tempfile
+import pagehaul, pagehaul.fleet, pyarrow
+
+outside = os.path.dirname(os.path.abspath(__file__))
+text = pyarrow.schema([("what", pyarrow.string())])
+
+@pagehaul.fleet.table(pyarrow.schema([
+    ("pid", pyarrow.int32()), ("address", pyarrow.int64()), ("comm", pyarrow.string()), ("seconds", pyarrow.float64()),
+    ("kernel", pyarrow.bool_()), ("seen", pyarrow.timestamp("us", "UTC")), ("names", pyarrow.list_(pyarrow.string())),
+]))
+def threads(dump):
+    print("not an answer")
+    for task in dump.triage().tasks:
+        yield {"pid": task.pid, "comm": task.comm, "kernel": task.kernel_thread, "names": [task.comm, task.state]}
+
+@pagehaul.fleet.table(text)
+def attempts(dump):
+    tries = {
+        "a file elsewhere": lambda: open(os.path.join(outside, "outside"), "w"),
+        "another table": lambda: open(os.path.join(os.environ["TMPDIR"], "../dumps/forged.parquet"), "w"),
+        "a connection": lambda: socket.create_connection(("127.0.0.1", 9)),
+        "a signal": lambda: os.kill(os.getppid(), 0),
+        "memory": lambda: bytearray(3 << 30),
+        "a secret": lambda: os.environ["AWS_SECRET_ACCESS_KEY"],
+        "temporary files": lambda: tempfile.TemporaryFile(),
+    }
+    for what, attempt in tries.items():
+        try:
+            attempt()
+            yield {"what": what}
+        except (MemoryError, PermissionError, KeyError):
+            pass
+
+@pagehaul.fleet.table(text)
+def empty(dump):
+    return []
+
+@pagehaul.fleet.table(text)
+def raises(dump):
+    yield {"what": "a row"}
+    raise LookupError("no socket")
+
+@pagehaul.fleet.table(text)
+def dies(dump):
+    os.abort()
+
+@pagehaul.fleet.table(text)
+def typo(dump):
+    yield {"whta": "x"}
+
+@pagehaul.fleet.table(text)
+def wrong_type(dump):
+    yield {"what": 5}
+
+@pagehaul.fleet.table(text)
+def forever(dump):
+    while True:
+        pass
+
+def plain(dump):
+    return []
+"""
+
+
+class OwnTables(Tables):
+    def setUp(self):
+        super().setUp()
+        self.needs("pyarrow")
+        (self.scratch / "team.py").write_text(TEAM)
+        sys.path.insert(0, str(self.scratch))
+        self.addCleanup(sys.path.remove, str(self.scratch))
+        sys.modules.pop("team", None)
+        self.team = importlib.import_module("team")
+        self.addCleanup(sys.modules.pop, "team")
+
+    def extract(self, *functions, dump=DUMPS / "dump", to="own", **options):
+        return pagehaul.fleet.extract(dump, to=self.scratch / to, only=["dumps"], tables=functions, program=PROGRAM, **options)
+
+    def rows(self, table, to="own"):
+        from pyarrow import parquet
+
+        return [row for path in (self.scratch / to / table).rglob("*.parquet") for row in parquet.ParquetFile(path).read().to_pylist()]
+
+    def test_a_function_makes_a_table_as_any_other(self):
+        self.needs("duckdb")
+        dumps = self.dumps[-2:]
+        for dump in dumps:
+            row = self.extract(self.team.threads, dump=dump, to="command")
+            self.assertEqual(row.missing, [])
+            count = len(pagehaul.open(dump).triage().tasks)
+            self.assertEqual(row.tables, {"dumps": 1, "threads": count} if count else {"dumps": 1})
+        before = tables(self.scratch / "command")
+        self.assertIn("threads", {path.split("/")[0] for path in before})
+        self.assertLessEqual({path for path in before if path.startswith("threads")}, {path.replace("dumps", "threads") for path in before})
+        # Doing it again gives the same bytes.
+        self.extract(self.team.threads, dump=dumps[-1], to="command")
+        self.assertEqual(tables(self.scratch / "command"), before)
+        query = "SELECT comm, release, names, seen FROM threads JOIN dumps USING (crash_id) ORDER BY crash_id, threads.pid"
+        found = self.sql(query)
+        self.assertTrue(found and all(row["names"][0] == row["comm"] and row["seen"] is None for row in found), found)
+        self.run_in_scratch("pagehaul-fleet compact command")
+        self.assertEqual(self.sql(query), found)
+
+    def test_what_fails_is_a_reason_and_harms_no_other_table(self):
+        names = ["threads", "empty", "raises", "dies", "typo", "wrong_type"]
+        row = self.extract(*(getattr(self.team, name) for name in names), "team:absent", "team:plain")
+        self.assertEqual(row.tables, {"dumps": 1, "threads": len(self.rows("threads"))})
+        reasons = {missing.what: missing.reason for missing in row.missing}
+        self.assertEqual(list(reasons), ["raises", "dies", "typo", "wrong_type", "absent", "plain"])
+        self.assertRegex(reasons["raises"], r"^LookupError: no socket \(.*team.py, line \d+\)$")
+        self.assertIn("SIGABRT", reasons["dies"])
+        self.assertIn("whta, which the schema lacks", reasons["typo"])
+        self.assertIn("ArrowTypeError", reasons["wrong_type"])
+        self.assertIn("is not decorated with pagehaul.fleet.table", reasons["plain"])
+        self.assertEqual({path.split("/")[0] for path in tables(self.scratch / "own")}, {"dumps", "threads"})
+        (manifest,) = (self.scratch / "own/manifest").rglob("*.json")
+        self.assertIn("no socket", manifest.read_text())
+        self.assertEqual([path for path in (self.scratch / "own").iterdir() if path.name.startswith(".tmp")], [])
+
+    def test_functions_have_limits(self):
+        row = self.extract(self.team.forever, time_limit="3s")
+        self.assertEqual([missing.reason for missing in row.missing], ["it takes longer than 3s"])
+        with unittest.mock.patch.dict(os.environ, AWS_SECRET_ACCESS_KEY="x"):
+            row = self.extract(self.team.attempts, memory_mib=512)
+        self.assertEqual(row.missing, [])
+        worked = {found["what"] for found in self.rows("attempts")}
+        if "a file elsewhere" in worked and not (self.scratch / "outside").exists():
+            self.fail("the attempts are wrong")
+        self.assertEqual(worked - {"a file elsewhere", "another table", "a connection", "a signal"}, {"temporary files"})
+        if has_landlock():
+            self.assertEqual(worked, {"temporary files"})
+
+    def test_functions_that_no_process_finds_are_refused(self):
+        import pyarrow
+
+        schema = pyarrow.schema([("what", pyarrow.string())])
+
+        @pagehaul.fleet.table(schema)
+        def local(dump):
+            return []
+
+        with self.assertRaisesRegex(ValueError, "inside of another function"):
+            self.extract(local)
+        for wrong in ("team", "team:tasks", "team:Name", ":x"):
+            with self.assertRaises(pagehaul.Error):
+                self.extract(wrong)
+        with self.assertRaisesRegex(pagehaul.Error, "cannot be used with"):
+            self.extract("team:threads", redact=__file__)
+        for column in (("a", pyarrow.uint64()), ("crash_id", pyarrow.string()), ("a b", pyarrow.string())):
+            with self.assertRaises((TypeError, ValueError)):
+                pagehaul.fleet.table(pyarrow.schema([column]))
+
+    def test_the_guide_runs_as_written(self):
+        text = (CRATES.parent / "docs/guide/src/fleet.md").read_text()
+        (module,) = re.findall(r"```python team_tables\n([^`]*)```", text)
+        (commands,) = re.findall(r"```console python-table\n([^`]*)```", text)
+        (self.scratch / "team_tables.py").write_text(module)
+        (self.scratch / "web1").mkdir()
+        (self.scratch / "web1/dump").symlink_to(DUMPS / "dump")
+        for line in commands.splitlines():
+            self.run_in_scratch(line[2:])
+        self.assertEqual(len(self.rows("slab_use", "tables")), len(pagehaul.open(DUMPS / "dump").triage().slab))
+
+
+def has_landlock():
+    """Whether this kernel enforces rules for files, connections and signals (Linux 6.12)."""
+    create = {"x86_64": 444, "aarch64": 444}[os.uname().machine]
+    return ctypes.CDLL(None).syscall(create, None, ctypes.c_size_t(0), 1) >= 6
 
 
 class Queries(Tables):

@@ -14,7 +14,7 @@ use crate::{Gap, Sandbox};
 /// The newest rights and scopes that this module knows: sockets with names (`ABI::V9`, Linux 7.1), UDP (`ABI::V10`, Linux 7.2),
 /// signals and abstract sockets (`ABI::V6`, Linux 6.12). Older kernels enforce those that they know; seccomp refuses sockets and
 /// signals on all.
-const NEWEST: ABI = ABI::V10;
+pub(crate) const NEWEST: ABI = ABI::V10;
 
 /// Read at any time: memory and threads that are available, CPUs and limits of the control group (by the standard library), state
 /// of the heap (by the C library), the time zone.
@@ -81,7 +81,7 @@ fn try_restrict(sandbox: &Sandbox) -> Result<RestrictionStatus, RulesetError> {
 }
 
 /// Adds a rule. A path that cannot be opened needs none: the command reports it. Pipes take none, and stay open to all.
-fn allow(ruleset: &mut RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) {
+pub(crate) fn allow(ruleset: &mut RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) {
     if let Ok(file) = PathFd::new(path) {
         let _ = ruleset.add_rule(PathBeneath::new(&file, rights));
         // A rule is about an inode. That of a file of /proc/self is made anew once nothing has it open.

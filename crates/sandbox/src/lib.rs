@@ -16,6 +16,7 @@ mod descriptors;
 mod environment;
 mod files;
 mod limits;
+mod program;
 mod system_calls;
 
 use std::io;

@@ -13,7 +13,8 @@ from ._programs import path_of
 
 
 def run(program: str, arguments: List[str]) -> NoReturn:
-    """Becomes the program."""
+    """Becomes the program, which runs functions of `pagehaul.fleet.table` with this Python."""
+    os.environ.setdefault("PAGEHAUL_PYTHON", sys.executable)
     try:
         os.execv(path_of(program), [program, *arguments])
     except FileNotFoundError as why:

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import tempfile
 import time
-from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import pyarrow
 import pyarrow.parquet
@@ -85,13 +85,23 @@ class Extraction(NamedTuple):
     time_limit: Optional[str]
     program: Optional[str]
     tries: int
+    python_tables: Tuple[str, ...] = ()
+    only: Tuple[str, ...] = ()
 
     def row(self, path: str, attempt: int) -> Row:
         """Extracts a dump. `attempt` counts from 0."""
         if attempt >= self.tries:
             return _failed(path, f"the worker that extracts it died {attempt} times")
         try:
-            return extract(path, to=self.to, redact=self.redact, time_limit=self.time_limit, program=self.program)
+            return extract(
+                path,
+                to=self.to,
+                only=self.only,
+                tables=self.python_tables,
+                redact=self.redact,
+                time_limit=self.time_limit,
+                program=self.program,
+            )
         except Error as why:
             return _failed(path, str(why))
 
@@ -113,7 +123,8 @@ class Extraction(NamedTuple):
     def read(self, path: str, table: str, attempt: int) -> Iterator[pyarrow.RecordBatch]:
         """Returns the rows of one table of a dump, which has none if the table cannot be made."""
         with tempfile.TemporaryDirectory(prefix="pagehaul-") as directory:
-            manifest = self._replace(to=directory).manifest(path, attempt)
+            only = () if table == "manifest" else (table,)
+            manifest = self._replace(to=directory, only=only).manifest(path, attempt)
             if table == "manifest":
                 yield manifest
                 return

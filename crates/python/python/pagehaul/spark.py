@@ -13,9 +13,11 @@ Workers need the package and pyarrow, and the directory of the tables. Tables of
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
-from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional
+import os
+from typing import TYPE_CHECKING, Iterable, Iterator, List, Optional, Sequence, Union
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ._arrow import MANIFEST, TABLES, Extraction
+from .fleet import TableFunction
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,6 +40,7 @@ def extract(
     paths: Iterable[str],
     to: str,
     *,
+    tables: Sequence[Union[TableFunction, str]] = (),
     redact: Optional[str] = None,
     time_limit: Optional[str] = None,
     tries: int = _TRIES,
@@ -45,7 +49,7 @@ def extract(
     """Makes the tables of dumps on all workers, and returns the rows of the manifest, which are null in `error` where it went well.
 
     It runs with each action on the result: call one only, such as `collect()`. `paths`, `to` and `redact` are paths on every worker;
-    dumps can be URLs. The options are those of `pagehaul.fleet.extract()`.
+    dumps can be URLs. The options are those of `pagehaul.fleet.extract()`. Workers import the functions in `tables` by their modules.
 
     Each dump is a task. One that kills its worker is tried `tries` times in all, and is a failed row then. `tries` has to be below
     `spark.task.maxFailures`, at which Spark gives up the job.
@@ -53,7 +57,8 @@ def extract(
     most = int(spark.conf.get("spark.task.maxFailures", "4") or 4)
     if not 0 < tries < most:
         raise ValueError(f"tries is {tries}; it has to be 1 or more, and below spark.task.maxFailures, which is {most}")
-    extraction = Extraction(to, redact, time_limit, program, tries)
+    places = tuple(function.place if isinstance(function, TableFunction) else function for function in tables)
+    extraction = Extraction(to, redact, time_limit, program, tries, places)
 
     def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         return extraction.map(dumps, batches, _attempt())
@@ -66,7 +71,7 @@ def extract(
 class DumpSource(DataSource):
     """The data source `pagehaul`: a table of dumps.
 
-    `load()` takes a path, a pattern or a URL. The option `table` is the name of the table; `manifest`, its default, has a row for each
+    `load()` takes paths, patterns and URLs, one or a list. Only what the table needs is read of a dump. The option `table` is the name of the table; `manifest`, its default, has a row for each
     dump with the reason why it has no tables. Such a dump has no rows in other tables. `redact` and `time_limit` are options of
     `extract()`.
     """
@@ -119,5 +124,5 @@ def _expand(path: str) -> List[str]:
         return [path]
     found = sorted(glob.glob(path))
     if not found:
-        raise FileNotFoundError(f"{path}: no such file")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return found
