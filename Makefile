@@ -24,7 +24,7 @@ help:
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
 	@echo "make fleet              pagehaul-fleet, which makes tables of the facts of many dumps"
-	@echo "make wheel              the Python package, in $(TARGET)/wheels/release"
+	@echo "make wheel              the Python package, in $(TARGET)/wheels/release: make wheel ARCH=aarch64"
 	@echo "make test-spark         extraction on a Spark cluster of two workers, one of which is killed"
 	@echo "make packages           a .deb and an .rpm, in $(TARGET)/packages: make packages ARCH=aarch64"
 	@echo "make test-kdump         crash Debian 12 and 13 guests whose kdump-tools call pagehaul"
@@ -163,10 +163,12 @@ test-riscv64: setup
 fleet: setup-build
 	cargo build --release --locked -p pagehaul-fleet
 
-# The Python package, for Python 3.9 and later, with both programs.
+# The Python package, for Python 3.9 and later and glibc 2.17 and later, with both programs as static files. What they share with the
+# extension module is built twice: a module for glibc cannot be linked of objects for musl.
 wheel: setup-build setup-demo
-	cargo build --release --locked -p pagehaul-fleet
-	scripts/wheel.sh release "$$(scripts/static.sh full)" $(TARGET)/release/pagehaul-fleet
+	scripts/setup.sh $(ARCH)
+	programs=$$(scripts/static.sh programs $(ARCH)) && \
+	scripts/wheel.sh "$${PAGEHAUL_PROFILE:-release}" $(ARCH) $$programs
 
 test-wheel: setup-demo
 	scripts/test_wheel.sh

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Builds pagehaul or pagehaul-fleet as one static file and prints its path.
-# Usage: scripts/static.sh [capture|network|full|fleet|demo] [x86_64|aarch64]
+# Builds pagehaul or pagehaul-fleet as one static file, or both, and prints their paths.
+# Usage: scripts/static.sh [capture|network|full|fleet|programs|demo] [x86_64|aarch64]
 #   capture  for a capture kernel's initramfs: under 10 MB, without mount, census, process and trace commands (default)
 #   network  the same, and dumps on web servers and in object stores by URL
 #   full     every command
 #   fleet    pagehaul-fleet
+#   programs full and fleet, with the same features, so that what both need is built once
 #   demo     what `make demo` shows, built in half of the time, with Cargo's progress
-# The architecture is this machine's by default. PAGEHAUL_PROFILE=quick builds full and fleet in half of the time, for tests.
+# The architecture is this machine's by default. PAGEHAUL_PROFILE=quick builds full, fleet and programs in half of the time.
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-capture}
@@ -14,10 +15,10 @@ host=$(uname -m)
 arch=${2:-$host}
 target=${CARGO_TARGET_DIR:-target}
 usage() {
-    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet|demo] [x86_64|aarch64]" >&2
+    echo "static: unknown $1; usage: scripts/static.sh [capture|network|full|fleet|programs|demo] [x86_64|aarch64]" >&2
     exit 2
 }
-program=pagehaul
+programs=pagehaul
 profile=${PAGEHAUL_PROFILE:-release}
 quiet=--quiet
 case $kind in
@@ -25,7 +26,8 @@ capture) set -- --profile capture --no-default-features; directory=capture; limi
 network) set -- --profile capture --no-default-features --features remote; directory=capture; limit=10000000 ;;
 full) set -- --profile "$profile"; directory=$profile; limit=100000000 ;;
 demo) set -- --profile quick --no-default-features --features html,mount,census,process; directory=quick; limit=100000000; quiet= ;;
-fleet) set -- --profile "$profile"; directory=$profile; limit=100000000; program=pagehaul-fleet ;;
+fleet) set -- --profile "$profile"; directory=$profile; limit=100000000; programs=pagehaul-fleet ;;
+programs) set -- --profile "$profile"; directory=$profile; limit=100000000; programs="pagehaul pagehaul-fleet" ;;
 *) usage "kind $kind" ;;
 esac
 case $arch in
@@ -55,12 +57,15 @@ if [ "$arch" != "$host" ]; then
     export "CC_$name=$compiler" "AR_$name=$arch-linux-gnu-ar"
     export "CARGO_TARGET_$(echo "$name" | tr '[:lower:]' '[:upper:]')_LINKER=$linker"
 fi
-cargo build --locked $quiet --target "$triple" -p $program --bin $program "$@" >&2
-binary=$target/$triple/$directory/$program
-size=$(stat -c %s "$binary")
-[ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }
-# A static file names no interpreter.
-! readelf -l "$binary" 2>/dev/null | grep -q INTERP || { echo "static: $binary is not static" >&2; exit 1; }
-# The next build of the other kind does not replace it.
-[ "$kind" != network ] || { cp "$binary" "$binary-network"; binary=$binary-network; }
-echo "$binary"
+for program in $programs; do set -- -p "$program" --bin "$program" "$@"; done
+cargo build --locked $quiet --target "$triple" "$@" >&2
+for program in $programs; do
+    binary=$target/$triple/$directory/$program
+    size=$(stat -c %s "$binary")
+    [ "$size" -lt $limit ] || { echo "static: $binary has $size bytes, more than $limit" >&2; exit 1; }
+    # A static file names no interpreter.
+    ! readelf -l "$binary" 2>/dev/null | grep -q INTERP || { echo "static: $binary is not static" >&2; exit 1; }
+    # The next build of the other kind does not replace it.
+    [ "$kind" != network ] || { cp "$binary" "$binary-network"; binary=$binary-network; }
+    echo "$binary"
+done

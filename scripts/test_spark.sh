@@ -12,7 +12,7 @@ profile=dev directory=debug
 [ "${1-}" != bench ] || { profile=release; directory=release; }
 cargo build --quiet --locked --profile $profile -p pagehaul-fleet
 strip -o "$work/pagehaul-fleet" "$target/$directory/pagehaul-fleet"
-wheel=$(scripts/wheel.sh dev "$work/pagehaul-fleet")
+wheel=$(scripts/wheel.sh dev "$(uname -m)" "$work/pagehaul-fleet")
 python=$target/spark/bin/python
 [ -x "$python" ] || python3 -m venv "$target/spark"
 "$python" -m pip install --quiet --disable-pip-version-check pyspark==4.3.0 pyarrow==26.0.1 pandas==2.3.3

@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 for program in pagehaul pagehaul-fleet; do
     printf '#!/bin/sh\necho %s "$@"\nexit 3\n' $program >"$work/$program"
 done
-wheel=$(scripts/wheel.sh dev "$work/pagehaul" "$work/pagehaul-fleet")
+wheel=$(scripts/wheel.sh dev "$(uname -m)" "$work/pagehaul" "$work/pagehaul-fleet")
 python=$target/python/bin/python
 "$python" -m pip install --quiet --disable-pip-version-check --requirement crates/python/tests/requirements.txt
 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall "$wheel"
@@ -34,7 +34,13 @@ run "$python"
 said=$("$target/python/bin/pagehaul" info "a b" || echo "status $?")
 [ "$said" = "pagehaul info a b
 status 3" ] || { echo "test_wheel: the command pagehaul said: $said" >&2; exit 1; }
-"$python" -m mypy --strict --no-error-summary --cache-dir "$target/mypy" --config-file crates/python/pyproject.toml --package pagehaul
+# The oldest Python that mypy knows, and the newest.
+for version in 3.10 3.14; do
+    "$python" -m mypy --strict --no-error-summary --python-version $version --cache-dir "$target/mypy" \
+        --config-file crates/python/pyproject.toml --package pagehaul
+    "$python" -m mypy --strict --no-error-summary --python-version $version --cache-dir "$target/mypy" \
+        --config-file crates/python/pyproject.toml crates/python/tests/typed_use.py
+done
 
 # Other versions import the same files: the wheel is for all of them.
 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$work/site" "$wheel"

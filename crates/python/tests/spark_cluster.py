@@ -35,6 +35,14 @@ esac
 exec "$FLEET" "$@"
 """
 
+OWN = """
+import pagehaul.fleet, pyarrow
+
+@pagehaul.fleet.table(pyarrow.schema([("warnings", pyarrow.int64())]))
+def damage(dump):
+    yield {"warnings": len(dump.warnings)}
+"""
+
 
 def session(master, fleet):
     """Starts Spark on loopback."""
@@ -90,6 +98,14 @@ def check(scratch, dumps, fleet):
     pagehaul.spark.extract(spark, map(str, crashes), str(scratch / "cluster"), program=fleet).collect()
     assert tables(scratch / "cluster") == expected, "the second job changed tables"
     print("ok   the same after a second job")
+
+    (scratch / "own.py").write_text(OWN)
+    to = str(scratch / "cluster")
+    rows = pagehaul.spark.extract(spark, map(str, crashes), to, tables=[f"{scratch}/own.py:damage"], program=fleet).collect()
+    assert all(row.tables["damage"] == 1 for row in rows), rows
+    own = spark.read.parquet(f"{to}/damage/v=1").join(spark.read.parquet(f"{to}/dumps/v=1"), "crash_id")
+    assert own.where("warnings IS NOT NULL AND release IS NOT NULL").count() == len(crashes)
+    print("ok   a table of a function in Python")
 
     spark.dataSource.register(pagehaul.spark.DumpSource)
     source = spark.read.format("pagehaul").option("program", fleet)
