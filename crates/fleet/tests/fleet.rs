@@ -356,6 +356,94 @@ fn a_split_set_is_one_dump() {
     }
 }
 
+/// Stands for a Python with the package: `-m pagehaul._extractor DIR FUNCTION DUMP...`. The rows that it claims say what it could do.
+const PYTHON: &str = r#"#!/bin/sh
+rows=0
+add() { rows=$((rows + $1)); }
+case $4 in
+*:dies) kill -KILL $$ ;;
+*:fails) echo '{"rows": 0, "error": "LookupError: no socket"}' ; exit ;;
+*:says) echo 'no answer' ; exit ;;
+esac
+(true >"$3/sockets/file") 2>/dev/null && add 1
+(true >"$TMPDIR/file") 2>/dev/null && add 1
+[ "$(ulimit -d)" = 65536 ] && add 1
+[ -z "$AWS_SECRET_ACCESS_KEY" ] || add 100
+# Only Landlock refuses these (Linux 5.13).
+(true >"$3/dumps/forged.parquet") 2>/dev/null && add 10
+(true >"$5.changed") 2>/dev/null && add 10
+echo "{\"rows\": $rows, \"error\": null}"
+"#;
+
+#[test]
+fn functions_in_python_make_tables_in_processes_with_limits() {
+    let dumps = dumps();
+    fs::write(dumps.path().join("python"), PYTHON).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(dumps.path().join("python"), executable).unwrap();
+    let functions =
+        ["team:sockets", "team:dies", "team:fails", "team:says"].map(|name| ["--python-table", name]);
+    let output = Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"))
+        .args([
+            "extract",
+            "oops",
+            "--to",
+            "tables",
+            "--json",
+            "--python",
+            "./python",
+            "--python-memory",
+            "64",
+        ])
+        .args(functions.as_flattened())
+        .env("AWS_SECRET_ACCESS_KEY", "x")
+        .current_dir(dumps.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let made = row["tables"].as_array().unwrap().iter().find(|table| table[0] == "sockets").unwrap();
+    assert_eq!(made[1].as_u64().map(|rows| (rows % 10, rows / 100)), Some((3, 0)), "{row}");
+    let reason = |what: &str| {
+        let missing = row["missing"].as_array().unwrap().iter().find(|missing| missing["what"] == what);
+        missing.unwrap()["reason"].as_str().unwrap().to_owned()
+    };
+    assert!(reason("dies").contains("signal: 9"), "{row}");
+    assert_eq!(reason("fails"), "LookupError: no socket");
+    assert_eq!(reason("says"), "the process that runs it failed (exit status: 0): no answer");
+    // Nothing that it left is in the way of other tables.
+    let left = fs::read_dir(dumps.path().join("tables")).unwrap();
+    assert!(
+        !left.map(|entry| entry.unwrap().file_name()).any(|name| name.to_string_lossy().starts_with('.'))
+    );
+
+    for (wrong, why) in [("team:tasks", "there is a table tasks already"), ("team", "write MODULE:NAME")] {
+        let output = fleet(dumps.path(), &["extract", "oops", "--to", "tables", "--python-table", wrong]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn one_table_is_made_without_the_others() {
+    let dumps = dumps();
+    succeeds(dumps.path(), &["extract", "oops", "--to", "all"]);
+    succeeds(dumps.path(), &["extract", "oops", "--to", "some", "--only", "tasks,log_lines"]);
+    let parquet = |to: &str| {
+        let path = dumps.path().join(to);
+        let mut found = files(&path);
+        found.retain(|name, _| name.ends_with(".parquet"));
+        found
+            .into_iter()
+            .map(|(name, bytes)| (name.split_once(to).unwrap().1.to_owned(), bytes))
+            .collect::<Vec<_>>()
+    };
+    let mut all = parquet("all");
+    all.retain(|(name, _)| name.starts_with("/tasks/") || name.starts_with("/log_lines/"));
+    assert_eq!(all.len(), 2);
+    assert_eq!(parquet("some"), all);
+}
+
 #[test]
 fn the_process_that_reads_a_dump_is_confined() {
     let dumps = dumps();
