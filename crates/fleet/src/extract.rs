@@ -10,9 +10,8 @@ use clap::{Args, ValueEnum};
 use pagehaul_physmem::file::is_url;
 use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
-use pagehaul_run::{ChildOutput, output_within};
-
 use pagehaul_redact::Redaction;
+use pagehaul_run::{ChildOutput, output_within};
 
 use crate::compact;
 use crate::lock::Lock;
