@@ -85,7 +85,7 @@ pub struct NewFile {
     overwrite: bool,
     place: Place,
     /// The file to be replaced, locked.
-    _replaced: Option<File>,
+    replaced: Option<File>,
 }
 
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl NewFile {
             path: path.to_owned(),
             overwrite: options.overwrite,
             place,
-            _replaced: replaced,
+            replaced,
         };
         let replaced = match existing {
             Existing::Special(found) => return Ok(new(open_special(path, &found)?, Place::Given, None)),
@@ -178,7 +178,7 @@ impl NewFile {
         let file = tempfile::tempfile_in(directory);
         let file = file.map_err(OutputError::io(directory, "create a temporary file in"))?;
         let path = directory.join("(temporary bitmap)");
-        Ok(Self { file: Arc::new(file), path, overwrite: false, place: Place::Settled, _replaced: None })
+        Ok(Self { file: Arc::new(file), path, overwrite: false, place: Place::Settled, replaced: None })
     }
 
     /// The open file.
@@ -226,6 +226,15 @@ impl NewFile {
             }
             // Files without a name go away with this.
             _ => {}
+        }
+    }
+}
+
+impl Drop for NewFile {
+    /// Ends the locks: a child that this process has forked, and that has not called exec yet, has the same open files.
+    fn drop(&mut self) {
+        for file in self.replaced.iter().chain([&*self.file]) {
+            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
         }
     }
 }
