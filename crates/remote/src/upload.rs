@@ -632,16 +632,16 @@ mod tests {
         let etag = prop::option::of(Just(("ETag".to_owned(), "\"e\"".to_owned())));
         let status = prop::sample::select(statuses.to_vec());
         (status, prop::sample::select(documents.to_vec()), 0..300usize, cut, etag).prop_map(
-            |(status, document, end, cut, etag)| Response {
-                status,
-                headers: etag.into_iter().collect(),
+            |(status, document, end, cut, etag)| {
                 // Half of them are whole. These statuses have none: its bytes would be the next answer.
-                body: match status {
+                let body = match status {
                     204 | 304 => Vec::new(),
                     _ => document.as_bytes()[..document.len().min(end * 2)].to_vec(),
-                },
-                cut,
-                drip: None,
+                };
+                // A server that closes the connection after a whole answer may do so as the next request comes, which then needs
+                // a second try.
+                let cut = cut.filter(|cut| *cut < body.len());
+                Response { status, headers: etag.into_iter().collect(), body, cut, drip: None }
             },
         )
     }
@@ -658,7 +658,7 @@ mod tests {
             does_it: bool,
         ) {
             let is_lie = answer.status == 200
-                && answer.cut.is_none_or(|cut| cut >= answer.body.len())
+                && answer.cut.is_none()
                 && match wrong {
                     Kind::Complete => answer.body == completed().into_bytes(),
                     _ => false,
