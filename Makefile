@@ -11,15 +11,15 @@ KDUMP_SUITE ?= all
 # Where their dumps go: local, ssh, nfs, or all, which leaves out nfs.
 KDUMP_TARGET ?= all
 
-.PHONY: help setup setup-build setup-demo check deny guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
+.PHONY: help setup setup-build setup-demo check lint deny tests guide test test-guests test-beside test-full demo validate validate-process packages fleet wheel \
 	test-wheel test-spark test-packages test-kdump test-kdump-dracut test-arm64 test-arm64-emulator test-riscv64 test-store test-upload static man \
 	bench bench-read bench-scan bench-process fuzz lab-capture-kernel lab-power-cut lab-reclaim lab-vmalloc lab-agree clean
 
 help:
 	@echo "make demo               crash a real kernel in a virtual machine, capture it, open the dump with drgn, explain the crash"
 	@echo "make check              fmt, clippy, dependency licences, unit and integration tests: the everyday loop"
-	@echo "make test               check, validation on real crashes of all x86_64 kernels and two of arm64, on processes, packages"
-	@echo "make test-full          test, test-arm64, test-riscv64, and 1,000 rounds of faults at any moment of commands on processes"
+	@echo "make test               check, validation on real crashes of four x86_64 kernels and two of arm64, on processes, packages"
+	@echo "make test-full          test, all kernels, test-arm64, test-riscv64, and 1,000 rounds of faults at any moment of commands on processes"
 	@echo "make validate           validate dumps of one kernel: make validate KERNEL=6.1"
 	@echo "make validate-process   validate cores and checkpoints of real programs"
 	@echo "make static             the static binary for a capture kernel's initramfs: make static ARCH=aarch64"
@@ -56,9 +56,14 @@ setup-build:
 setup-demo:
 	scripts/setup.sh demo
 
-check: deny
+check: lint deny tests
+
+lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# What runs without a guest.
+tests:
 	cargo test --workspace --locked --quiet
 
 # Licences, sources and duplicates of dependencies. The first run builds cargo-deny.
@@ -72,9 +77,9 @@ guide:
 # Everything is built once: incremental builds would take 6 GB more. Of what is built for release only the binary for capture kernels
 # is the one that is shipped: it is what runs where nothing may go wrong. The others are packed as they are and run in guests.
 test test-full: export CARGO_INCREMENTAL := 0
-test test-full: export PAGEHAUL_PROFILE := quick
+test test-full: export PAGEHAUL_PROFILE := unoptimized
 
-# The lab and what it tries, as tests have them: `make check` has built them. Dependencies have the same features only where all
+# The lab and what it tries, as tests have them: `make tests` has built them. Dependencies have the same features only where all
 # packages and an example are selected; else all is built again.
 LAB_BUILD := cargo build --locked --workspace --bin lab --bin pagehaul --bin pagehaul-fleet --example subject
 LAB := $(TARGET)/debug/lab
@@ -86,7 +91,8 @@ STEP := scripts/step.sh
 test: setup
 	scripts/setup.sh build aarch64 emulator
 	$(STEP) --begin
-	$(STEP) check $(MAKE) check
+	cargo fmt --all --check
+	$(STEP) tests $(MAKE) tests
 	$(MAKE) --jobs 2 test-guests test-beside
 	$(STEP) --report
 
@@ -94,13 +100,14 @@ test: setup
 test-guests:
 	PAGEHAUL_LAB=1 $(STEP) "tests of the lab" cargo test --locked --workspace $(LAB_TESTS) -- --test-threads 1
 	$(LAB_BUILD)
-	$(STEP) validate $(LAB) validate --kernel all
+	$(STEP) validate $(LAB) validate --kernel few
 	$(STEP) validate-triage $(LAB) validate-triage --kernel all
 	$(STEP) "kdump-tools of Debian 12" $(MAKE) test-kdump KDUMP_SUITE=bookworm
 	# The slower of the two; `make test-full` adds ssh.
 	$(STEP) "kdump-tools of Debian 13" $(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=local
 
 test-beside:
+	$(STEP) "lint and deny" $(MAKE) lint deny
 	$(STEP) static $(MAKE) static
 	$(STEP) packages scripts/test_packages.sh
 	$(STEP) "arm64 emulator" $(MAKE) test-arm64-emulator
@@ -111,6 +118,7 @@ test-beside:
 	$(STEP) validate-process $(LAB) validate-process
 
 test-full: test test-spark test-store test-upload
+	$(LAB) validate --kernel all
 	$(MAKE) test-arm64
 	$(MAKE) test-riscv64
 	$(MAKE) test-kdump KDUMP_SUITE=trixie KDUMP_TARGET=ssh

@@ -205,8 +205,8 @@ enum Command {
 /// A kernel, and the pagehaul that runs on the host.
 #[derive(clap::Args)]
 struct KernelArguments {
-    /// Kernel series, see `lab kernels`; `validate` also takes `all`, those of x86_64 and two arm64 guests, `arm64` and `riscv64`;
-    /// `validate-triage` `all`.
+    /// Kernel series, see `lab kernels`; `validate` also takes `all`, those of x86_64 and two arm64 guests, a `few` of them, `arm64`
+    /// and `riscv64`; `validate-triage` `all`.
     #[arg(long, default_value = "6.12")]
     kernel: String,
     /// The pagehaul to validate [default: the release build next to this program].

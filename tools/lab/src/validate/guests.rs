@@ -22,6 +22,9 @@ const ARM64_MAX: &str = "max,pauth-impdef=on";
 const ARM64_AMONG_ALL: [(&str, Option<&str>); 2] =
     [("6.12-arm64", Some(ARM64_MAX)), ("6.1-arm64", Some(ARM64_MAX))];
 
+/// x86_64 kernels among the `few`: the oldest, the newest, and those of Debian 12 and 13.
+const FEW: [&str; 4] = ["5.10", "6.1", "6.12", "7.2"];
+
 /// riscv64 with addresses of 39 bits (Sv39); without it the CPU has 57.
 const RISCV64_SV39: &str = "rv64,sv57=off,sv48=off";
 
@@ -59,8 +62,8 @@ impl fmt::Display for Guest {
     }
 }
 
-/// Returns the guests that `kernel` stands for: `all` kernels and variants of x86_64 and two guests of arm64, all of `arm64` or
-/// `riscv64`, or the one of this series.
+/// Returns the guests that `kernel` stands for: `all` kernels and variants of x86_64 and two guests of arm64, a `few` of these,
+/// all of `arm64` or `riscv64`, or the one of this series.
 pub fn guests(kernel: &str, cpu: Option<&str>, append: &str) -> Vec<Guest> {
     let guest = |kernel: &str, cpu: Option<&str>, append: &str| Guest {
         kernel: kernel.into(),
@@ -68,11 +71,12 @@ pub fn guests(kernel: &str, cpu: Option<&str>, append: &str) -> Vec<Guest> {
         append: append.into(),
     };
     let plain = |architecture| kernels::names(architecture).map(|name| guest(name, cpu, append));
+    let some_arm64 = ARM64_AMONG_ALL.map(|(kernel, cpu)| guest(kernel, cpu, ""));
     match kernel {
+        "few" => FEW.map(|name| guest(name, cpu, append)).into_iter().chain(some_arm64).collect(),
         "all" => {
             let variants = VARIANTS.map(|(kernel, cpu, append)| guest(kernel, Some(cpu), append));
-            let arm64 = ARM64_AMONG_ALL.map(|(kernel, cpu)| guest(kernel, cpu, ""));
-            plain(Architecture::X86_64).chain(variants).chain(arm64).collect()
+            plain(Architecture::X86_64).chain(variants).chain(some_arm64).collect()
         }
         "arm64" => {
             let max = kernels::names(Architecture::Arm64).map(|name| guest(name, Some(ARM64_MAX), append));
@@ -134,6 +138,9 @@ mod tests {
         let all = names("all");
         assert_eq!(all.iter().filter(|name| name.contains("arm64")).count(), 2);
         assert!(all.contains(&"6.12 Haswell-noTSX hugetlb_free_vmemmap=on".to_owned()), "{all:?}");
+        let few = names("few");
+        assert_eq!(few.len(), 6);
+        assert!(few.iter().all(|name| all.contains(name)), "{few:?}");
         let arm64 = names("arm64");
         assert!(arm64.iter().all(|name| name.contains("arm64")), "{arm64:?}");
         for guest in ["6.1-arm64", "6.1-arm64 max,pauth-impdef=on", "6.12-arm64-16k max,pauth-impdef=on"] {
