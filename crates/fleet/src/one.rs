@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::read::TableFile;
 use crate::table::{Key, Table};
 use crate::tables::{self, DumpFile};
-use pagehaul_redact::{Redaction, programs};
+use pagehaul_redact::{Redaction, TaskName, task_names};
 
 /// Memory that one dump may take.
 const MOST_MEMORY: u64 = 1 << 30;
@@ -162,8 +162,8 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
     }
     match arguments.stage {
         Stage::Facts => {
-            let programs = if redaction.is_some() { programs(source.memory()) } else { Vec::new() };
-            let redaction = redaction.as_ref().map(|redaction| (redaction, programs.as_slice()));
+            let tasks = if redaction.is_some() { task_names(source.memory()) } else { Vec::new() };
+            let redaction = redaction.as_ref().map(|redaction| (redaction, tasks.as_slice()));
             write_facts(facts, &file, redaction, &place, &mut row)?;
         }
         Stage::Pages => {
@@ -271,14 +271,14 @@ impl<'a> Place<'a> {
 fn write_facts(
     mut facts: Facts,
     file: &DumpFile,
-    redaction: Option<(&Redaction, &[String])>,
+    redaction: Option<(&Redaction, &[TaskName])>,
     place: &Place<'_>,
     row: &mut Row,
 ) -> anyhow::Result<()> {
     row.crash_id = Some(facts.id.crash_id.clone());
     row.missing.clone_from(&facts.missing);
-    if let Some((redaction, programs)) = redaction {
-        redaction.facts(&mut facts, programs);
+    if let Some((redaction, tasks)) = redaction {
+        redaction.facts(&mut facts, tasks);
     }
     for table in tables::facts(&facts, &place.key, file) {
         place.put(table, row)?;

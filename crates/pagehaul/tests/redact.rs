@@ -118,4 +118,33 @@ fn a_file_that_is_no_key_is_refused() {
     assert!(said.contains("the key short has 3 bytes; it needs 16"), "{said}");
     let said = setup.fails(&["facts", "nas01/vmcore", "--redact", "absent"], 1);
     assert!(said.contains("cannot read the key absent"), "{said}");
+    rustix::fs::mkfifoat(rustix::fs::CWD, setup.path("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    for none in ["pipe", "/dev/zero", "nas01"] {
+        let said = setup.fails(&["facts", "nas01/vmcore", "--redact", none], 1);
+        assert!(said.contains(&format!("the key {none} is not a file")), "{said}");
+    }
+}
+
+#[test]
+fn no_output_replaces_the_key() {
+    let setup = setup();
+    for command in ["triage", "pages"] {
+        let arguments = [command, "nas01/vmcore", "--redact", "key", "--html", "key", "--force"];
+        let said = setup.fails(&arguments, 1);
+        assert!(said.contains("key is the source itself"), "{said}");
+        assert_eq!(fs::read(setup.path("key")).unwrap(), [7; 32]);
+    }
+}
+
+#[test]
+fn pages_do_not_name_the_file() {
+    let setup = setup();
+    fs::rename(setup.path("nas01/vmcore"), setup.path("nas01/nas01.vmcore")).unwrap();
+    let text = setup.succeeds(&["pages", "nas01/nas01.vmcore", "--redact", "key"]);
+    let json = setup.succeeds(&["pages", "nas01/nas01.vmcore", "--redact", "key", "--json"]);
+    setup.succeeds(&["pages", "nas01/nas01.vmcore", "--redact", "key", "--html", "page.html"]);
+    let page = fs::read_to_string(setup.path("page.html")).unwrap();
+    for report in [text, json, page] {
+        assert!(!report.contains("nas01"), "{report}");
+    }
 }

@@ -9,11 +9,13 @@ mod allowed;
 mod names;
 #[cfg(feature = "owners")]
 mod owners;
-mod programs;
 mod report;
+mod search;
+mod task_names;
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use pagehaul_facts::Facts;
@@ -21,9 +23,10 @@ use sha2::{Digest, Sha256};
 
 use addresses::kind_of;
 use allowed::{Place, is_allowed, is_registers};
-pub use names::Names;
 use names::is_kernel_thread;
-pub use programs::programs;
+pub use names::{Names, TaskName};
+use search::Kind;
+pub use task_names::task_names;
 
 /// Bytes of a key file that count.
 const MOST_KEY: u64 = 1 << 20;
@@ -50,6 +53,12 @@ pub enum KeyError {
         /// What the system said.
         source: io::Error,
     },
+    /// It is a pipe, a device or a directory: the contents of a device are no secret, and those of a pipe come once or never.
+    #[error("the key {path} is not a file; `head -c 32 /dev/urandom > FILE` makes one")]
+    NoFile {
+        /// What was named.
+        path: PathBuf,
+    },
     /// It is too short to be a secret.
     #[error("the key {path} has {bytes} bytes; it needs {LEAST_KEY}: `head -c 32 /dev/urandom` makes one")]
     Short {
@@ -67,15 +76,20 @@ pub struct Redaction {
 }
 
 impl Redaction {
-    /// Reads the key: the contents of any file.
+    /// Reads the key: the contents of any regular file.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or is too short to be a secret.
+    /// Fails if the file cannot be read, is none, or is too short to be a secret.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
+        let failed = |source| KeyError::Read { path: path.to_owned(), source };
+        // A pipe without a writer would block.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(KeyError::NoFile { path: path.to_owned() });
+        }
         let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(MOST_KEY).read_to_end(&mut bytes))
-            .map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+        file.take(MOST_KEY).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() < LEAST_KEY {
             return Err(KeyError::Short { path: path.to_owned(), bytes: bytes.len() });
         }
@@ -94,9 +108,9 @@ impl Redaction {
         format!("{kind}-{hex}")
     }
 
-    /// Redacts the host, names of tasks, and the log. `programs` are names of programs that ran.
-    pub fn facts(&self, facts: &mut Facts, programs: &[String]) {
-        let mut names = Names::of_programs(programs);
+    /// Redacts the host, names of tasks, and the log. `tasks` are those that the dump has.
+    pub fn facts(&self, facts: &mut Facts, tasks: &[TaskName]) {
+        let mut names = Names::of_tasks(tasks);
         if let Some(host) = &facts.host {
             names.add_host(host);
         }
@@ -115,7 +129,7 @@ impl Redaction {
             crash.text =
                 crash.text.lines().map(|line| self.text(line, &names)).collect::<Vec<_>>().join("\n");
             crash.panic = crash.panic.as_ref().map(|text| self.text(text, &names));
-            crash.task = crash.task.as_ref().map(|task| self.task(task));
+            crash.task = crash.task.as_ref().map(|task| self.task(task, &names));
             if crash.signature.frames.is_empty() {
                 crash.title = self.text(&crash.title, &names);
             }
@@ -123,21 +137,30 @@ impl Redaction {
         facts.host = facts.host.as_ref().map(|host| self.name("host", host));
     }
 
-    /// Returns the name of a kernel thread as it is, and the hash of another.
-    pub fn task(&self, name: &str) -> String {
-        if is_kernel_thread(name) { name.to_owned() } else { self.name("comm", name) }
+    /// Redacts the name of a task: of a program, unless a kernel thread is known to have it.
+    pub fn task(&self, name: &str, names: &Names) -> String {
+        if names.is_thread(name) { self.kernel_name(name) } else { self.name("comm", name) }
     }
 
-    /// Returns what a kernel thread is called by, without what a site gave: an NFS client's has the server's address.
-    pub fn kernel_thread(&self, name: &str) -> String {
+    /// Returns what the kernel calls a thread or a workqueue, without what a site gave: an NFS client's has the server's address.
+    pub fn kernel_name(&self, name: &str) -> String {
         if is_kernel_thread(name) { name.to_owned() } else { self.text(name, &Names::default()) }
+    }
+
+    /// Replaces the names that a dump's records gave.
+    fn replace(&self, text: &str, names: &Names) -> String {
+        names.replace(text, |kind, name| match kind {
+            Kind::Program => self.name("comm", name),
+            Kind::Host => self.name("host", name),
+            Kind::Thread => self.kernel_name(name),
+        })
     }
 
     /// Keeps of a line what is known to say nothing about a site, and replaces each other word by its hash.
     fn text(&self, line: &str, names: &Names) -> String {
         let end = REST_OF_LINE.iter().find_map(|start| Some(line.find(start)? + start.len()));
         let (line, rest) = end.and_then(|end| line.split_at_checked(end)).unwrap_or((line, ""));
-        let line = names.replace(line, |kind, name| self.name(kind, name));
+        let line = self.replace(line, names);
         let is_end = |c: char| c.is_whitespace() || DELIMITERS.contains(c);
         let place = if is_registers(&line) { Place::Registers } else { Place::Text };
         let (mut out, mut quoted, mut after) = (String::with_capacity(line.len()), false, ' ');

@@ -1,8 +1,10 @@
 //! Names that a dump's own records give: what they name is private wherever it stands.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
-use super::allowed::is_device;
+use crate::allowed::is_device;
+use crate::search::{Kind, Search};
 
 /// Names of kernel threads, which the kernel gives, and which say much about a crash.
 const THREADS: [&str; 7] =
@@ -10,28 +12,56 @@ const THREADS: [&str; 7] =
 /// How others begin: a number or a device follows.
 const NUMBERED_THREADS: [&str; 9] =
     ["irq/", "jbd2/", "ksoftirqd/", "kswapd", "kworker/", "migration/", "swapper/", "watchdog/", "xfsaild/"];
-/// Shorter names are parts of too many words: they are replaced only where nothing but them can be meant.
-const SHORTEST: usize = 3;
+
+/// A task of a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskName {
+    /// What it is called.
+    pub name: String,
+    /// Whether the kernel called it so.
+    pub is_kernel_thread: bool,
+}
 
 /// Names that are private, and names that are not.
 #[derive(Debug, Default)]
 pub struct Names {
     hosts: BTreeSet<String>,
-    tasks: BTreeSet<String>,
+    programs: BTreeSet<String>,
+    /// Kernel threads whose names may have a part that a site gave.
+    threads: BTreeSet<String>,
     /// Modules, and words of the kernel's release and version: the tables have them as they are.
     pub(super) known: BTreeSet<String>,
+    search: OnceLock<Search>,
 }
 
 impl Names {
-    /// Returns the names of programs.
-    pub fn of_programs(programs: &[String]) -> Self {
+    /// Returns the names of tasks.
+    pub fn of_tasks<'a>(tasks: impl IntoIterator<Item = &'a TaskName>) -> Self {
         let mut names = Self::default();
-        programs.iter().for_each(|name| names.add(Some(name)));
+        tasks.into_iter().for_each(|task| names.add_task(&task.name, task.is_kernel_thread));
         names
+    }
+
+    /// Adds a task that the dump's own tables have.
+    pub(super) fn add_task(&mut self, name: &str, is_kernel_thread: bool) {
+        self.search.take();
+        let names = if is_kernel_thread { &mut self.threads } else { &mut self.programs };
+        names.insert(name.to_owned());
+    }
+
+    /// Whether a program has this name.
+    pub(super) fn is_program(&self, name: &str) -> bool {
+        self.programs.contains(name)
+    }
+
+    /// Whether a kernel thread has this name, and no program.
+    pub(super) fn is_thread(&self, name: &str) -> bool {
+        !self.is_program(name) && (self.threads.contains(name) || is_kernel_thread(name))
     }
 
     /// Adds a host by its whole name, by the part before the first dot, and by its domain.
     pub(super) fn add_host(&mut self, name: &str) {
+        self.search.take();
         self.hosts.insert(name.to_owned());
         if let Some((short, domain)) = name.split_once('.') {
             self.hosts.extend([short.to_owned(), domain.to_owned()]);
@@ -43,18 +73,12 @@ impl Names {
         self.known.extend(text.into_iter().flat_map(str::split_whitespace).map(str::to_owned));
     }
 
-    /// Replaces the names in a line by what `hashed` makes of their kind and themselves.
-    pub(super) fn replace(&self, line: &str, hashed: impl Fn(&str, &str) -> String) -> String {
-        let mut line = line.to_owned();
-        for (kind, names) in [("comm", &self.tasks), ("host", &self.hosts)] {
-            // Longer ones first: one may hold another.
-            let mut names: Vec<&String> = names.iter().collect();
-            names.sort_by_key(|name| std::cmp::Reverse(name.len()));
-            for name in names {
-                line = replace_word(&line, name, &hashed(kind, name));
-            }
-        }
-        line
+    /// Replaces the names in a line by what `by` makes of them.
+    pub(super) fn replace(&self, line: &str, by: impl Fn(Kind, &str) -> String) -> String {
+        let all = [(Kind::Program, &self.programs), (Kind::Host, &self.hosts), (Kind::Thread, &self.threads)];
+        let all =
+            all.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| (kind, name.as_str())));
+        self.search.get_or_init(|| Search::new(all)).replace(line, by)
     }
 
     /// Finds names of tasks where the kernel prints them.
@@ -98,10 +122,13 @@ impl Names {
         pairs.into_iter().chain([header, listed, fault]).for_each(|name| self.add(name));
     }
 
-    /// Adds the name of a program, unless the kernel gives such names to its threads.
+    /// Adds the name of a task that a line has: of a program, unless the dump has a kernel thread of this name, or the kernel gives
+    /// such names to its threads.
     pub(super) fn add(&mut self, name: Option<&str>) {
-        let name = name.map(str::trim).filter(|name| name.len() >= SHORTEST && !is_kernel_thread(name));
-        self.tasks.extend(name.map(str::to_owned));
+        let name = name.map(str::trim).filter(|name| !name.is_empty() && !self.is_thread(name));
+        if let Some(name) = name {
+            self.add_task(name, false);
+        }
     }
 }
 
@@ -116,18 +143,4 @@ pub(super) fn is_kernel_thread(name: &str) -> bool {
             || !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
     THREADS.contains(&name) || NUMBERED_THREADS.iter().any(|start| numbered(start))
-}
-
-/// Replaces a name where no letter, digit or `_` touches it.
-fn replace_word(text: &str, word: &str, by: &str) -> String {
-    let inside = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(word) {
-        out.push_str(before);
-        let touched = inside(out.chars().next_back()) || inside(after.chars().next());
-        out.push_str(if touched { word } else { by });
-        rest = after;
-    }
-    out + rest
 }

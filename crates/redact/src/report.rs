@@ -7,8 +7,6 @@ use pagehaul_inspect::{
     Suspended, System, Task, Wait, Worker,
 };
 
-use std::collections::HashSet;
-
 use crate::allowed::is_device;
 use crate::names::Names;
 use crate::{REMOVED, Redaction};
@@ -18,8 +16,6 @@ impl Redaction {
     /// caches keep theirs.
     pub fn report(&self, report: &mut Report) -> Names {
         let names = names(report);
-        let users = report.tasks.all.iter().filter(|task| !task.kernel_thread);
-        let users = users.map(|task| task.comm.clone()).collect();
         let Report {
             system,
             death,
@@ -44,7 +40,7 @@ impl Redaction {
             missing,
             tasks,
         } = report;
-        let within = Within { redaction: self, names: &names, users };
+        let within = Within { redaction: self, names: &names };
         within.system(system);
         within.death(death);
         cpus.iter_mut().for_each(|cpu| within.cpu(cpu));
@@ -73,7 +69,7 @@ impl Redaction {
 
     /// Replaces in a sentence of ours the names that a dump's records gave.
     pub fn sentence(&self, text: &str, names: &Names) -> String {
-        names.replace(text, |kind, name| self.name(kind, name))
+        self.replace(text, names)
     }
 }
 
@@ -83,12 +79,11 @@ fn names(report: &Report) -> Names {
     if let Some(host) = &report.system.hostname {
         names.add_host(host);
     }
+    report.tasks.all.iter().for_each(|task| names.add_task(&task.comm, task.kernel_thread));
     let death = &report.death;
     let lines = [&death.line, &death.cause, &death.corruption].into_iter().flatten().chain(&death.earlier);
     let lines = lines.chain(report.log.iter().map(|last| &last.line));
     lines.filter(|line| line.by_kernel).for_each(|line| names.collect(&line.text));
-    let tasks = report.tasks.all.iter().filter(|task| !task.kernel_thread);
-    tasks.for_each(|task| names.add(Some(&task.comm)));
     names.add(death.task.as_ref().map(|(name, _)| name.as_str()));
     names.add_known(Some(&report.system.release));
     names.add_known(report.system.version.as_deref());
@@ -108,8 +103,6 @@ pub(crate) fn identifier(name: &str) -> String {
 struct Within<'a> {
     redaction: &'a Redaction,
     names: &'a Names,
-    /// Names of processes, short ones too.
-    users: HashSet<String>,
 }
 
 impl Within<'_> {
@@ -135,7 +128,7 @@ impl Within<'_> {
             death;
         [line, cause, corruption].into_iter().flatten().chain(earlier).for_each(|line| self.line(line));
         if let Some((name, _)) = task {
-            *name = self.redaction.task(name);
+            *name = self.redaction.task(name, self.names);
         }
     }
 
@@ -178,23 +171,23 @@ impl Within<'_> {
             reclaims: _,
         } = task;
         *comm = match *kernel_thread {
-            true => self.redaction.kernel_thread(comm),
+            true => self.redaction.kernel_name(comm),
             false => self.redaction.name("comm", comm),
         };
     }
 
     /// A task whose kind is not known here.
     fn comm(&self, comm: &str) -> String {
-        match self.users.contains(comm) {
+        match self.names.is_program(comm) {
             true => self.redaction.name("comm", comm),
-            false => self.redaction.kernel_thread(comm),
+            false => self.redaction.kernel_name(comm),
         }
     }
 
     /// `comm/pid`, or a name alone.
     fn label(&self, label: &str) -> String {
         match label.rsplit_once('/') {
-            Some((comm, pid)) if pid.parse::<u32>().is_ok() && !self.users.contains(label) => {
+            Some((comm, pid)) if pid.parse::<u32>().is_ok() && !self.names.is_program(label) => {
                 format!("{}/{pid}", self.comm(comm))
             }
             _ => self.comm(label),
@@ -203,8 +196,8 @@ impl Within<'_> {
 
     fn worker(&self, worker: &mut Worker) {
         let Worker { pid: _, comm, work: _, function: _, workqueue, pending: _, waiters } = worker;
-        *comm = self.redaction.kernel_thread(comm);
-        *workqueue = workqueue.as_ref().map(|name| self.redaction.kernel_thread(name));
+        *comm = self.redaction.kernel_name(comm);
+        *workqueue = workqueue.as_ref().map(|name| self.redaction.kernel_name(name));
         waiters.iter_mut().for_each(|wait| self.wait(wait));
     }
 

@@ -91,6 +91,30 @@ fn what_explains_the_crash_stays() {
 }
 
 #[test]
+fn a_task_has_one_name_in_lines_and_tables() {
+    let redaction = redaction();
+    let task = |name: &str, is_kernel_thread| TaskName { name: name.into(), is_kernel_thread };
+    let tasks = [
+        task("ledgerd", false),
+        task("sh", false),
+        task("10.1.2.3-manager", true),
+        task("kworker/0:1", true),
+    ];
+    let mut names = Names::of_tasks(&tasks);
+    names.add_host(".corp.example");
+    for TaskName { name, is_kernel_thread: _ } in &tasks {
+        let line = format!("CPU: 0 PID: 7 Comm: {name} Not tainted");
+        names.collect(&line);
+        let replaced = redaction.text(&line, &names);
+        assert_eq!(replaced, format!("CPU: 0 PID: 7 Comm: {} Not tainted", redaction.task(name, &names)));
+        assert_eq!(replaced.contains(name.as_str()), name == "kworker/0:1", "{replaced}");
+    }
+    // A program that calls itself as kernel threads are called.
+    let names = Names::of_tasks(&[task("kworker/0:9", false)]);
+    assert!(redaction.task("kworker/0:9", &names).starts_with("comm-"));
+}
+
+#[test]
 fn another_key_gives_other_names() {
     let other = Redaction { key: [8; 32] };
     assert_ne!(other.name("host", "a"), redaction().name("host", "a"));

@@ -95,7 +95,7 @@ fn memory_state(memory: &Memory, vmalloc: Option<&Vmalloc>, key: &Key) -> Table 
 fn tasks(report: &Report, stacks: &HashMap<u32, u64>, key: &Key, redaction: Option<&Redaction>) -> Table {
     let tasks = report.tasks.all.as_slice();
     let comm = |task: &pagehaul_inspect::Task| match redaction {
-        Some(redaction) if task.kernel_thread => redaction.kernel_thread(&task.comm),
+        Some(redaction) if task.kernel_thread => redaction.kernel_name(&task.comm),
         Some(redaction) => redaction.name("comm", &task.comm),
         None => task.comm.clone(),
     };

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{longs, texts};
 use crate::table::{Key, Table, Values};
-use pagehaul_redact::{REMOVED, Redaction};
+use pagehaul_redact::{Names, REMOVED, Redaction};
 
 /// Tables of page reclaim.
 const RECLAIM: [&str; 3] = ["reclaim_runs", "reclaim_figures", "reclaim_stalls"];
@@ -152,7 +152,9 @@ fn reclaim_stalls(
     let awake = intervals.kswapd.as_slice();
     let number = |get: fn(&Stall) -> u64| longs(stalls, get);
     let flag = |get: fn(&Stall) -> bool| Values::Bool(stalls.iter().map(|stall| Some(get(stall))).collect());
-    let comm = |comm: &str| redaction.map_or_else(|| comm.to_owned(), |redaction| redaction.task(comm));
+    let comm = |comm: &str| {
+        redaction.map_or_else(|| comm.to_owned(), |redaction| redaction.task(comm, &Names::default()))
+    };
     let cgroup = |pid: i32| {
         let path = cgroups.get(&pid)?;
         Some(redaction.map_or_else(|| path.clone(), |redaction| redaction.name("cgroup", path)))

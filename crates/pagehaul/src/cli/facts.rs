@@ -7,7 +7,7 @@ use pagehaul_facts::Facts;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Dumps, Verbose};
-use crate::cli::redact::{Redact, programs};
+use crate::cli::redact::{Redact, task_names};
 use crate::crash_report::{Outcome, limit_process};
 use crate::printed;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
     let source = arguments.dumps.open()?;
     let mut facts = read(&source);
     if let Some(redaction) = &redaction {
-        redaction.facts(&mut facts, &programs(source.memory()));
+        redaction.facts(&mut facts, &task_names(source.memory()));
     }
     printed::json(&facts)?;
     Ok(ExitCode::SUCCESS)

@@ -41,7 +41,6 @@ pub(crate) struct PagesArguments {
     /// Show who owns the memory instead: files, processes, slab caches and other owners of all pages
     #[arg(long, conflicts_with = "html")]
     owners: bool,
-    // Without --owners nothing that is printed names anything.
     #[command(flatten)]
     redact: Redact,
     #[command(flatten)]
@@ -52,7 +51,7 @@ pub(crate) struct PagesArguments {
 
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
-    let sources = || dumps.iter().map(PathBuf::as_path);
+    let sources = || dumps.iter().map(PathBuf::as_path).chain(arguments.redact.file());
     arguments.html.check(sources())?;
     let redaction = arguments.redact.key()?;
     sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
@@ -67,13 +66,19 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_else(place);
+    // Files of dumps can have the names of their machines.
+    let hidden = redaction.as_ref().map(|redaction| redaction.name("path", &place()));
     let heading = Heading {
-        dump: name.unwrap_or_else(place),
+        dump: hidden.clone().unwrap_or(name),
         release: Some(kernel.space().release().to_owned()),
         crash_time: kernel.space().crash_time(),
     };
     let mut census = count(memory, &kernel, heading, threads).with_context(place)?;
     census.warnings.splice(0..0, source.warnings());
+    if let Some(hidden) = hidden {
+        census.warnings.iter_mut().for_each(|why| *why = why.replace(&place(), &hidden));
+    }
     if arguments.html.write(|| html(&census).context("cannot build the web page"), sources())? {
         return Ok(ExitCode::SUCCESS);
     }

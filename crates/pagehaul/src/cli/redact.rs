@@ -1,11 +1,12 @@
 //! `--redact`. The binary for capture kernels has no list of the kernel's words: there it does nothing, and has no key.
 
+use std::path::Path;
 #[cfg(feature = "redact")]
 use std::path::PathBuf;
 
 use clap::Args;
 #[cfg(feature = "redact")]
-pub(crate) use pagehaul_redact::{Names, Redaction, programs};
+pub(crate) use pagehaul_redact::{Names, Redaction, task_names};
 
 /// `--redact`, of commands that print what a dump says.
 #[derive(Debug, Args)]
@@ -17,6 +18,14 @@ pub(crate) struct Redact {
 }
 
 impl Redact {
+    /// The file with the key, which no output replaces.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        #[cfg(feature = "redact")]
+        return self.redact.as_deref();
+        #[cfg(not(feature = "redact"))]
+        None
+    }
+
     /// Reads the key: before the sandbox, which allows the dump alone.
     pub(crate) fn key(&self) -> anyhow::Result<Option<Redaction>> {
         #[cfg(feature = "redact")]
@@ -38,14 +47,17 @@ mod without {
     /// There are none.
     pub(crate) struct Names;
 
+    /// There is none.
+    pub(crate) struct TaskName;
+
     #[cfg(feature = "census")]
     impl Names {
-        pub(crate) fn of_programs(_: &[String]) -> Self {
+        pub(crate) fn of_tasks(_: &[TaskName]) -> Self {
             Self
         }
     }
 
-    pub(crate) fn programs(_: &dyn PhysMemory) -> Vec<String> {
+    pub(crate) fn task_names(_: &dyn PhysMemory) -> Vec<TaskName> {
         Vec::new()
     }
 
@@ -63,11 +75,11 @@ mod without {
             match *self {}
         }
 
-        pub(crate) fn facts(&self, _: &mut Facts, _: &[String]) {
+        pub(crate) fn facts(&self, _: &mut Facts, _: &[TaskName]) {
             match *self {}
         }
     }
 }
 
 #[cfg(not(feature = "redact"))]
-pub(crate) use without::{Names, Redaction, programs};
+pub(crate) use without::{Names, Redaction, task_names};

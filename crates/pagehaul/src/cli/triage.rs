@@ -149,6 +149,14 @@ pub(super) enum Section {
     Log,
 }
 
+#[cfg(feature = "html")]
+impl TriageArguments {
+    /// The files that the page does not replace.
+    fn sources(&self) -> impl Iterator<Item = &Path> {
+        self.dumps.iter().map(PathBuf::as_path).chain(self.redact.file())
+    }
+}
+
 /// What is known of a dump.
 struct Explained {
     report: Report,
@@ -193,7 +201,7 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     let dumps = if arguments.live { &[PathBuf::from(LIVE)][..] } else { &arguments.dumps };
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
-        files::check(path, arguments.dumps.iter().map(PathBuf::as_path), arguments.force)?;
+        files::check(path, arguments.sources(), arguments.force)?;
     }
     let redaction = arguments.redact.key()?;
     let confined = Sandbox::reading(dumps);
@@ -266,7 +274,7 @@ fn show(
     #[cfg(feature = "html")]
     if let Some(path) = &arguments.html {
         let page = html::report(&report, &report.timers(machine), name);
-        files::write(path, &page, arguments.dumps.iter().map(PathBuf::as_path), arguments.force)?;
+        files::write(path, &page, arguments.sources(), arguments.force)?;
         return say!("{}: written", path.display());
     }
     if let Some(pid) = arguments.pid {

@@ -11,7 +11,7 @@ use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
 use pagehaul_vmcore::Source;
 
-use crate::cli::redact::{Names, Redaction, programs};
+use crate::cli::redact::{Names, Redaction, task_names};
 
 /// Owners of each row that are printed.
 const FEW: usize = 5;
@@ -33,7 +33,7 @@ pub(super) fn find(
     balance.missing.splice(0..0, machine.warnings().iter().cloned());
     let mut warnings = source.warnings();
     if let Some(redaction) = redaction {
-        redaction.owners(&mut balance, &Names::of_programs(&programs(memory)));
+        redaction.owners(&mut balance, &Names::of_tasks(&task_names(memory)));
         let hidden = redaction.name("path", &place());
         warnings.iter_mut().for_each(|why| *why = why.replace(&place(), &hidden));
     }
