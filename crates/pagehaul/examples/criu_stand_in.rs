@@ -42,8 +42,10 @@ fn main() {
         std::process::exit(i32::from(pretend != "tracks"));
     }
     let (directory, log) = (after("-D").unwrap(), after("-o").unwrap());
+    let log = directory.join(log);
+    complain_in(log.clone());
     if pretend == "fail" {
-        fs::write(directory.join(log), "(00.1) Error (x.c:7): no such luck\n").unwrap();
+        fs::write(log, "(00.1) Error (x.c:7): no such luck\n").unwrap();
         std::process::exit(1);
     }
     match arguments.first().map(String::as_str) {
@@ -66,7 +68,12 @@ fn main() {
             let scripts =
                 arguments.windows(2).filter(|pair| pair[0] == "--action-script").map(|pair| &pair[1]);
             let saved = dump(&mut socket, pretend == "endless", root)
-                && scripts.rev().all(|script| run(script, pretend == "script-killed"));
+                && scripts.rev().all(|script| {
+                    run(script, pretend == "script-killed").unwrap_or_else(|error| {
+                        let _ = fs::write(&log, format!("(00.1) Error (stand-in): {script}: {error}\n"));
+                        false
+                    })
+                });
             let is_left_stopped = arguments.iter().any(|word| word == "--leave-stopped");
             if !saved || !is_left_stopped {
                 signal(&frozen, Signal::CONT);
@@ -79,6 +86,14 @@ fn main() {
         }
         _ => std::process::exit(2),
     }
+}
+
+/// Has a panic end in the log, as all that CRIU complains of does: nobody reads its standard error.
+fn complain_in(log: PathBuf) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.to_string().replace('\n', " ");
+        let _ = fs::write(&log, format!("(00.1) Error (stand-in): {text}\n"));
+    }));
 }
 
 /// Stops a process and its descendants, those too that are made meanwhile. Returns the ones that ran.
@@ -130,14 +145,12 @@ fn signal(pids: &[i32], signal: Signal) {
 }
 
 /// Runs an action script as CRIU does, which counts one that a signal ended as successful.
-fn run(script: &str, kill: bool) -> bool {
-    let Ok(mut child) = Command::new(script).env("CRTOOLS_SCRIPT_ACTION", "post-dump").spawn() else {
-        return false;
-    };
+fn run(script: &str, kill: bool) -> std::io::Result<bool> {
+    let mut child = Command::new(script).env("CRTOOLS_SCRIPT_ACTION", "post-dump").spawn()?;
     if kill {
-        child.kill().unwrap();
+        child.kill()?;
     }
-    child.wait().unwrap().code().is_none_or(|code| code == 0)
+    Ok(child.wait()?.code().is_none_or(|code| code == 0))
 }
 
 /// Sends all images. Returns whether somebody took them.

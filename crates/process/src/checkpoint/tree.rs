@@ -57,7 +57,7 @@ impl Process {
     }
 
     /// Whether it has ended; its parent may still have to wait for it.
-    fn is_dead(&self) -> bool {
+    pub(super) fn is_dead(&self) -> bool {
         match Stat::read(self.pid, self.pid) {
             Ok(stat) => stat.start != self.start || matches!(stat.state, b'Z' | b'X'),
             Err(error) => matches!(unless_gone::<()>(Err(error)), Ok(None)),

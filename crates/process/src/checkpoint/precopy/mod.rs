@@ -68,11 +68,16 @@ impl PreCopy {
         if large.is_empty() {
             return Err("there is little of it".into());
         }
-        let processes: Result<Vec<Tracked>, String> = large
-            .into_iter()
-            .map(|process| Tracked::new(process, &room).map_err(|reason| named(process, reason)))
-            .collect();
-        let mut this = Self { processes: processes?, room, rounds: 0, threads };
+        let mut processes = Vec::new();
+        for process in large {
+            match Tracked::new(process, &room) {
+                Ok(tracked) => processes.push(tracked),
+                // Many programs make short-lived children, which CRIU will not find either.
+                Err(_) if process.is_dead() => {}
+                Err(reason) => return Err(named(process, reason)),
+            }
+        }
+        let mut this = Self { processes, room, rounds: 0, threads };
         this.rounds(progress)?;
         // The rounds take most of the time until CRIU starts.
         no_seccomp(tree)?;
@@ -84,8 +89,20 @@ impl PreCopy {
         let mut last = u64::MAX;
         for _ in 0..ROUNDS {
             let mut bytes = 0;
-            for process in &mut self.processes {
-                bytes += process.round(progress)?;
+            let mut failed = None;
+            self.processes.retain_mut(|process| match process.round(progress) {
+                Ok(copied) => {
+                    bytes += copied;
+                    true
+                }
+                Err(_) if process.is_dead() => false,
+                Err(reason) => {
+                    failed.get_or_insert(reason);
+                    true
+                }
+            });
+            if let Some(reason) = failed {
+                return Err(reason);
             }
             self.rounds += 1;
             if self.rounds == 1 {

@@ -32,6 +32,7 @@ pub(super) type Reason = String;
 
 /// A process whose writes are tracked.
 pub(super) struct Tracked {
+    process: Process,
     pub(super) pid: Pid,
     /// Its PID in its namespace, by which CRIU names its images.
     pub(super) image: Pid,
@@ -87,6 +88,7 @@ impl Tracked {
         let forked = mappings.iter().filter(|mapping| mapping.has_forked());
         let forked: Vec<Range<u64>> = forked.map(|mapping| mapping.range.clone()).collect();
         let mut this = Self {
+            process: *process,
             pid,
             image: status.ns_pids.last().copied().unwrap_or(pid),
             userfault,
@@ -108,6 +110,11 @@ impl Tracked {
             }
         }
         Ok(this)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_dead(&self) -> bool {
+        self.process.is_dead()
     }
 
     /// Copies the pages that were written to since the last round, at first all. Returns their bytes.
