@@ -92,11 +92,14 @@ impl<'a> Object<'a> {
         let mut at = self.get("rb_node")?.pointer()?;
         let mut above: Vec<u64> = Vec::new();
         let mut walk = Walk::whole(Vec::new());
-        let mut visited = 0;
+        let mut seen = HashSet::new();
         while at != 0 || !above.is_empty() {
             while at != 0 {
-                visited += 1;
-                if above.len() >= DEEPEST_TREE || visited > MOST_NODES || !space.take_node() {
+                if !seen.insert(at) {
+                    walk.broken = Some(format!("the tree at {:#x} meets itself at {at:#x}", self.address()));
+                    break;
+                }
+                if above.len() >= DEEPEST_TREE || seen.len() > MOST_NODES || !space.take_node() {
                     walk.broken = Some(format!("the tree at {:#x} is too deep or too large", self.address()));
                     return Ok(walk);
                 }
@@ -125,6 +128,7 @@ impl<'a> Object<'a> {
         let head = self.get("xa_head")?.pointer()?;
         let mut walk = Walk::whole(Vec::new());
         let mut work = vec![(head, 0_u64, DEEPEST_XARRAY)];
+        let mut seen = HashSet::new();
         let mut visited = 0;
         while let Some((entry, index, above)) = work.pop() {
             visited += 1;
@@ -137,6 +141,10 @@ impl<'a> Object<'a> {
                 if entry != 0 && entry & 1 == 0 && entry & 3 == 0 {
                     walk.items.push((index, entry));
                 }
+                continue;
+            }
+            if !seen.insert(entry) {
+                walk.broken = Some(format!("the xarray at {:#x} meets itself at {entry:#x}", self.address()));
                 continue;
             }
             let node = space.object(entry - 2, "xa_node")?;

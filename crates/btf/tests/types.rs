@@ -256,7 +256,20 @@ fn trees_are_read_in_order_and_loops_end() {
     assert_eq!(starts(&memory), (vec![1, 2, 3], None));
     // The left child of the first is the root.
     memory.put(0x2018, &[0x3008]);
-    assert!(starts(&memory).1.unwrap().contains("too deep"));
+    let (found, broken) = starts(&memory);
+    assert_eq!(found, [1, 2, 3]);
+    assert!(broken.unwrap().contains("meets itself at 0x3008"));
+    // Two ways to each node below: they would be walked 2^levels times.
+    let mut memory = Memory::default();
+    memory.put(0x1000, &[0x2008]);
+    for level in 2..40 {
+        let below = (level + 1) * 0x1000 + 8;
+        memory.put(level * 0x1000, &[level, 0, below, below]);
+    }
+    memory.put(40 * 0x1000, &[40, 0, 0, 0]);
+    let (found, broken) = starts(&memory);
+    assert_eq!(found.len(), 39);
+    assert!(broken.unwrap().contains("meets itself"));
 }
 
 #[test]
@@ -273,7 +286,13 @@ fn xarrays_have_indices_and_refuse_nodes_that_do_not_descend() {
     };
     // 0x15 is a value, not a pointer.
     assert_eq!(entries(&memory), (vec![(1, 0x8000), (8, 0x9000)], None));
-    memory.put(0x2_0008, &[0x1_0002]);
+    memory.put(0x1_0010, &[0x2_0002]);
+    let (found, broken) = entries(&memory);
+    assert_eq!(found, [(1, 0x8000), (8, 0x9000)]);
+    assert!(broken.unwrap().contains("meets itself at 0x20002"));
+    memory.put(0x1_0010, &[0]);
+    memory.put(0x2_0008, &[0x3_0002]);
+    memory.put(0x3_0000, &[2, 0, 0, 0, 0]);
     assert!(entries(&memory).1.unwrap().contains("contradicts itself"));
 }
 
