@@ -262,10 +262,10 @@ fn per_cpu_counts(machine: &Machine<'_>, zone: &Object<'_>, item: u64) -> (u64, 
             space.object(machine.on_cpu(area, cpu)?, record)
         };
         let lists = per_cpu_pages(machine, zone, cpu);
-        pages += lists.and_then(|lists| lists.number("count")).unwrap_or(0);
+        pages = lists.and_then(|lists| lists.number("count")).unwrap_or(0).saturating_add(pages);
         let stats = at("per_cpu_zonestats", "per_cpu_zonestat").or_else(|_| at("pageset", "per_cpu_pageset"));
         let part = stats.and_then(|stats| stats.get("vm_stat_diff")?.index(item)?.signed());
-        diff += part.unwrap_or(0);
+        diff = part.unwrap_or(0).saturating_add(diff);
     }
     (pages, diff)
 }
@@ -401,11 +401,11 @@ fn processes(machine: &Machine<'_>, tasks: &Tasks) -> Result<Vec<Process>, Fault
         }
     }
     candidates.sort_by_key(|(sum, task)| (std::cmp::Reverse(*sum), task.tgid));
-    let error = 3 * machine.percpu_counter_error().unwrap_or(0);
+    let error = machine.percpu_counter_error().unwrap_or(0).saturating_mul(3);
     let mut found: Vec<Process> = Vec::new();
     for (sum, task) in candidates {
         let smallest = found.last().filter(|_| found.len() == LARGEST);
-        if smallest.is_some_and(|smallest| smallest.rss().get() > (sum + error) as u64) {
+        if smallest.is_some_and(|smallest| smallest.rss().get() > sum.saturating_add(error) as u64) {
             break;
         }
         let counters = counters(task.mm.0)?;

@@ -49,8 +49,7 @@ pub fn caches(machine: &Machine<'_>) -> Result<(Vec<Cache>, Option<String>), Fau
 
 fn cache(machine: &Machine<'_>, object: &Object<'_>, nodes: u64) -> Result<Cache, Fault> {
     let order = object.number("oo.x")? >> 16;
-    let mut slabs = 0;
-    let mut objects = 0;
+    let (mut slabs, mut objects) = (0_u64, 0_u64);
     for node in 0..nodes {
         // 5ba6bc27b1f9 (7.1) moved node into per_node.
         let pointer = match object.get("per_node") {
@@ -59,8 +58,8 @@ fn cache(machine: &Machine<'_>, object: &Object<'_>, nodes: u64) -> Result<Cache
         };
         if pointer != 0 {
             let node = machine.space().object(pointer, "kmem_cache_node")?;
-            slabs += node.number("nr_slabs")?;
-            objects += node.number("total_objects")?;
+            slabs = slabs.saturating_add(node.number("nr_slabs")?);
+            objects = objects.saturating_add(node.number("total_objects")?);
         }
     }
     let pages = PageCount::new(slabs.saturating_mul(1 << order.min(16)));

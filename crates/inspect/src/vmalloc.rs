@@ -96,7 +96,7 @@ pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
     let mut by_name: HashMap<String, (u64, u64)> = HashMap::new();
     for (address, (areas, bytes)) in callers {
         let entry = by_name.entry(caller_name(machine, address)).or_default();
-        *entry = (entry.0 + areas, entry.1 + bytes);
+        *entry = (entry.0 + areas, entry.1.saturating_add(bytes));
     }
     result.callers =
         by_name.into_iter().map(|(caller, (areas, bytes))| VmallocCaller { caller, areas, bytes }).collect();
