@@ -109,9 +109,13 @@ pub fn process_tests() -> Result<ProcessTests> {
 }
 
 /// Builds pagehaul with what a running guest is asked for: `kdump plan`, reclaim, latency, vmalloc. Takes half the time of the
-/// binary for capture kernels.
+/// binary for capture kernels. With PAGEHAUL_PROFILE, as `make test` sets it, it is the program of the packages, which are built
+/// anyway.
 pub fn pagehaul_for_running(architecture: Architecture) -> Result<PathBuf> {
     const FEATURES: &str = "kdump-setup,stalls";
+    if let (Architecture::X86_64, Ok(profile)) = (architecture, std::env::var("PAGEHAUL_PROFILE")) {
+        return static_program(&profile, "pagehaul", "default", has_musl());
+    }
     match architecture {
         Architecture::X86_64 => static_program("quick", "pagehaul", FEATURES, has_musl()),
         Architecture::Arm64 | Architecture::Riscv64 => {
@@ -123,6 +127,11 @@ pub fn pagehaul_for_running(architecture: Architecture) -> Result<PathBuf> {
 /// Builds pagehaul for capture kernels with object stores.
 pub fn pagehaul_for_upload() -> Result<PathBuf> {
     static_program("capture", "pagehaul", "remote", has_musl())
+}
+
+/// Builds pagehaul for this machine, as tests have it.
+pub fn pagehaul_of_tests() -> Result<PathBuf> {
+    for_tests(&["--bin", "pagehaul", "--example", "subject"], "pagehaul")
 }
 
 /// Builds pagehaul-fleet for this machine, as tests have it.

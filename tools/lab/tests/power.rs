@@ -3,7 +3,6 @@
 //! Boots virtual machines, so it runs only with PAGEHAUL_LAB=1 (as `make test` sets it).
 
 use lab::power;
-use std::process::Command;
 
 #[test]
 fn power_cuts_leave_no_wrong_dump() {
@@ -12,17 +11,8 @@ fn power_cuts_leave_no_wrong_dump() {
         return;
     }
     // The pagehaul of this workspace inspects the images.
-    let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--locked", "--package", "pagehaul", "--message-format", "json"])
-        .current_dir(workspace)
-        .output()
-        .unwrap();
-    let messages = String::from_utf8_lossy(&built.stdout);
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let program =
-        messages.filter_map(|m| m.get("executable")?.as_str().map(str::to_owned)).next_back().unwrap();
-    let counts = power::validate("6.12", program.as_ref()).unwrap();
+    let program = lab::build::pagehaul_of_tests().unwrap();
+    let counts = power::validate("6.12", &program).unwrap();
     assert!(counts.incomplete > 0, "no cut hit a capture: {counts:?}");
     assert!(counts.complete > 0, "no cut came between captures: {counts:?}");
 }
