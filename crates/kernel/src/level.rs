@@ -68,6 +68,12 @@ impl DumpLevel {
         }
     }
 
+    /// Returns names and numbers of the bits that exclude pages of `class`; any of them suffices.
+    pub fn excluding(class: PageClass) -> Vec<(&'static str, u8)> {
+        let bits = Self::excluded_by(class);
+        BITS.into_iter().filter(|(bit, _)| bits & bit != 0).map(|(bit, name)| (name, bit)).collect()
+    }
+
     /// Returns [`excludes`](Self::excludes) as a table indexed by `class as usize`, for loops over pages.
     pub fn exclusion_table(self) -> [bool; PageClass::COUNT] {
         PageClass::ALL.map(|class| self.excludes(class))

@@ -5,6 +5,7 @@ mod machine;
 use machine::{KernelMemory, machine};
 use pagehaul_kernel::PageClass::{self, *};
 use pagehaul_kernel::{Kernel, PageScanner};
+use pagehaul_machine::Pfn;
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::{Era, Kind, Memmap};
 
@@ -46,6 +47,42 @@ fn single_pages() {
         assert_eq!(found[7..17], [&[Kernel_][..], &[Free; 8], &[Kernel_]].concat(), "{era:?}");
         assert_eq!(found[17..23], [HwPoison, Cache, Kernel_, Anon, Kernel_, Kernel_], "{era:?}");
         assert_eq!(found[32..37], [Free, HwPoison, Free, Free, Kernel_], "{era:?}");
+    }
+}
+
+#[test]
+fn each_class_is_explained_by_what_decided_it() {
+    for era in Era::ALL {
+        let mut machine = machine(era, 1);
+        machine.anon(1).cache(2).cache_private(3).slab(4, 0).buddy(8, 3).hwpoison(17).ksm(20);
+        machine.anon_thp(512);
+        let mut memory = KernelMemory::of(&machine);
+        let (classes, _) = scan(&mut memory, 0);
+        let kernel = Kernel::discover(&memory).unwrap();
+        let explain = |pfn| kernel.explain(&memory, Pfn::new(pfn)).unwrap();
+        for (pfn, class) in (0..1100).zip(&classes) {
+            assert_eq!(explain(pfn).class, *class, "{era:?} {pfn}");
+        }
+        for (pfn, part) in [
+            (0, "no rule of another class"),
+            (1, "bit 0 of mapping is set"),
+            (2, "PG_lru is set, bit 0 of mapping is not, without PG_private"),
+            (3, "and PG_private is set"),
+            (4, "slab"),
+            (8, "the first of a free block of order 3"),
+            (9, "in a free block, which begins before it"),
+            (17, "PG_hwpoison is set"),
+            (20, "merged by KSM"),
+            (513, "a tail of a compound page, whose head decides: bit 0 of mapping is set"),
+        ] {
+            let explanation = explain(pfn);
+            assert!(explanation.rule.contains(part), "{era:?} {pfn}: {}", explanation.rule);
+        }
+        assert!(explain(2).struct_page.unwrap().flag_names.contains(&"PG_lru"));
+        assert!(explain(513).head.unwrap().flag_names.contains(&"PG_head"));
+        // Behind all memory.
+        assert_eq!(explain(1 << 40).class, Absent);
+        assert!(kernel.explain(&memory, Pfn::new(u64::MAX)).is_err());
     }
 }
 

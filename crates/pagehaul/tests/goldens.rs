@@ -61,6 +61,8 @@ fn dumps_are_described() {
         let json = setup.succeeds(&[command, "--json", "dump"]);
         check(&format!("{command}-json"), &if command == "pages" { shape(&json) } else { json });
     }
+    check("page", &setup.succeeds(&["pages", "--pfn", "0x5000", "dump"]));
+    check("page-json", &setup.succeeds(&["pages", "--pfn", "0x5000", "--json", "vmcore"]));
     check("info-all", &setup.succeeds(&["info", "--classes", "--notes", "dump"]));
 }
 

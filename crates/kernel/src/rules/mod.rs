@@ -12,6 +12,7 @@ mod poison;
 mod slab;
 
 pub(crate) use compound::{Compound, Head, MAX_ORDER};
+pub(crate) use hugetlb::HugeTlb;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use layout::NO_STRUCT_PAGES;
 pub(crate) use layout::{PageLayout, half, word};

@@ -61,6 +61,11 @@ impl<'w> StructPage<'w> {
         Self { layout: &kernel.rules().layout, at, bytes }
     }
 
+    /// Returns its bytes.
+    pub(crate) fn bytes(&self) -> &'w [u8] {
+        self.bytes
+    }
+
     /// Returns its virtual address.
     pub fn address(&self) -> u64 {
         self.at

@@ -1,6 +1,7 @@
 //! `pagehaul pages`.
 
 pub(crate) mod owners;
+mod page;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
 use crate::cli::options::{Dumps, Html, Json, Threads, Verbose};
+use crate::cli::read::number;
 use crate::cli::redact::Redact;
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
@@ -30,6 +32,7 @@ use crate::sandbox::{self, Sandbox};
 #[command(after_help = "Examples:
   pagehaul pages dump
   pagehaul pages dump --owners
+  pagehaul pages dump --pfn 0x1234
   pagehaul pages dump --html memory.html")]
 pub(crate) struct PagesArguments {
     #[command(flatten)]
@@ -41,6 +44,9 @@ pub(crate) struct PagesArguments {
     /// Show who owns the memory instead: files, processes, slab caches and other owners of all pages
     #[arg(long, conflicts_with = "html")]
     owners: bool,
+    /// Show one page instead, by its PFN (0x for hexadecimal): its class, the rule that decided, which levels exclude it
+    #[arg(long, value_name = "PFN", value_parser = number, conflicts_with_all = ["html", "owners"])]
+    pfn: Option<u64>,
     #[command(flatten)]
     redact: Redact,
     #[command(flatten)]
@@ -59,6 +65,11 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let memory = source.memory();
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory).with_context(place)?;
+    if let Some(pfn) = arguments.pfn {
+        let page = page::find(memory, &kernel, pfn).with_context(place)?;
+        arguments.json.print(&page, page::text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let threads = arguments.threads.count();
     if arguments.owners {
         let balance = owners::find(&source, &kernel, threads, redaction.as_ref())?;

@@ -234,12 +234,12 @@ impl Drop for Printer {
     }
 }
 
-/// A number in decimal, or in hexadecimal after 0x.
 /// A length in hexadecimal, or a size with an optional unit.
 fn length(text: &str) -> Result<u64, String> {
     if text.starts_with("0x") || text.starts_with("0X") { number(text) } else { parse_bytes(text) }
 }
 
+/// A number in decimal, or in hexadecimal after 0x.
 pub(crate) fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16),
