@@ -17,8 +17,8 @@ pub const FRAMES: usize = 5;
 /// Version of how coarse signatures are made.
 pub const COARSE_VERSION: u32 = 1;
 
-/// Frames in a coarse signature. Of 226 stacks and their variants, one frame mixed different bugs in a quarter of the pairs, two in less than
-/// a hundredth, and three split a tenth more of the pairs of one bug (docs/benchmarks/2026-11-25-signatures.md).
+/// Frames in a coarse signature. Of 226 stacks and their variants, one frame mixed different bugs in a quarter of the pairs, two in less
+/// than a hundredth, and three split a tenth more of the pairs of one bug (docs/benchmarks/2026-11-25-signatures.md).
 const COARSE_FRAMES: usize = 2;
 
 /// Groups crashes.

@@ -22,8 +22,8 @@ pub struct Similar {
     pub similarity: f64,
 }
 
-/// Finds similar signatures among kinds and frames (`module:function`), the most similar pairs first. Kinds that one bug can have are alike,
-/// such as all accesses to a bad address. Takes time and memory in proportion to the number of signatures.
+/// Finds similar signatures among kinds and frames (`module:function`), the most similar pairs first. Kinds that one bug can have are
+/// alike, such as all accesses to a bad address. Takes time and memory in proportion to the number of signatures.
 pub fn similar<'a>(signatures: impl IntoIterator<Item = (&'a str, &'a [String])>) -> Vec<Similar> {
     let mut numbers: HashMap<&str, usize> = HashMap::new();
     let signatures: Vec<(&str, BTreeSet<usize>)> = signatures

@@ -328,12 +328,18 @@ signatures = ["bbbbbbbbbbbbbbbb"]
         }
 
         #[test]
-        fn what_is_written_is_read(bugs in prop::collection::vec(("[a-zA-Z0-9 \"\\\\]{0,12}", any::<bool>(), prop::collection::btree_set(0_u64..u64::MAX, 1..4)), 0..6)) {
+        fn what_is_written_is_read(
+            bugs in prop::collection::vec(
+                ("[a-zA-Z0-9 \"\\\\]{0,12}", any::<bool>(), prop::collection::btree_set(0_u64..u64::MAX, 1..4)),
+                0..6,
+            )
+        ) {
             let mut text = String::new();
             let mut seen = std::collections::HashSet::new();
             let mut expected = Vec::new();
             for (number, (title, fixed, signatures)) in bugs.into_iter().enumerate() {
-                let signatures: Vec<String> = signatures.into_iter().filter(|sig| seen.insert(*sig)).map(|sig| format!("{sig:016x}")).collect();
+                let signatures = signatures.into_iter().filter(|sig| seen.insert(*sig));
+                let signatures: Vec<String> = signatures.map(|sig| format!("{sig:016x}")).collect();
                 if signatures.is_empty() || title.is_empty() {
                     continue;
                 }

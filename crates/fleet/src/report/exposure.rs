@@ -159,6 +159,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// The rows of a CSV file with a header.
 struct Rows<'a> {
+    text: &'a str,
     reader: Reader<&'a [u8]>,
     columns: Vec<String>,
 }
@@ -177,8 +178,8 @@ impl<'a> Rows<'a> {
     ) -> Result<Self, Bad> {
         let mut reader =
             ReaderBuilder::new().trim(Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
-        let header = reader.headers().map_err(|error| bad(&error))?;
-        let line = header.position().map_or(1, |position| position.line() as usize);
+        let header = reader.headers().map_err(|error| bad(text, &error))?;
+        let line = line_of(text, header.position());
         let columns: Vec<String> = header.iter().map(str::to_owned).collect();
         let known = |name: &String| needed.contains(&name.as_str()) || other.contains(&name.as_str());
         let all = || {
@@ -189,7 +190,7 @@ impl<'a> Rows<'a> {
             let expected = format!("columns {}, and perhaps {}", needed.join(", "), other.join(", "));
             return Err(Bad { line, expected });
         }
-        Ok(Self { reader, columns })
+        Ok(Self { text, reader, columns })
     }
 
     fn has(&self, name: &str) -> bool {
@@ -198,10 +199,10 @@ impl<'a> Rows<'a> {
 
     fn next(&mut self) -> Result<Option<Row<'_>>, Bad> {
         let mut values = StringRecord::new();
-        if !self.reader.read_record(&mut values).map_err(|error| bad(&error))? {
+        if !self.reader.read_record(&mut values).map_err(|error| bad(self.text, &error))? {
             return Ok(None);
         }
-        let line = values.position().map_or(1, |position| position.line() as usize);
+        let line = line_of(self.text, values.position());
         Ok(Some(Row { line, columns: &self.columns, values }))
     }
 }
@@ -212,8 +213,16 @@ impl Row<'_> {
     }
 }
 
-fn bad(error: &csv::Error) -> Bad {
-    let line = error.position().map_or(1, |position| position.line() as usize);
+/// The line of a record. Its position is before the comments and empty lines that precede it.
+fn line_of(text: &str, position: Option<&csv::Position>) -> usize {
+    let Some(position) = position else { return 1 };
+    let rest = text.get(position.byte() as usize..).unwrap_or_default();
+    let skipped = rest.lines().take_while(|line| line.is_empty() || line.starts_with('#')).count();
+    position.line() as usize + skipped
+}
+
+fn bad(text: &str, error: &csv::Error) -> Bad {
+    let line = line_of(text, error.position());
     match error.kind() {
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
             Bad { line, expected: format!("{expected_len} values, as in the header; found {len}") }

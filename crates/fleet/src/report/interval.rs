@@ -32,8 +32,8 @@ pub(crate) fn rate(count: u64, exposure: f64, confidence: f64) -> Interval {
     Interval { value: Some(count as f64 / exposure), low: low / exposure, high: Some(high / exposure) }
 }
 
-/// Returns the ratio of the rate of `count` in `exposure` to that of `rest` in `rest_exposure`, with its exact interval: of all that was seen,
-/// the part of the first is binomial (Clopper and Pearson, 1934). `None` if nothing was seen, or one has no exposure.
+/// Returns the ratio of the rate of `count` in `exposure` to that of `rest` in `rest_exposure`, with its exact interval: of all that was
+/// seen, the part of the first is binomial (Clopper and Pearson, 1934). `None` if nothing was seen, or one has no exposure.
 pub(crate) fn ratio(
     count: u64,
     exposure: f64,
@@ -210,7 +210,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_interval_holds_its_value(count in 0_u64..2_000_000, rest in 0_u64..2_000_000, exposure in 1e-3_f64..1e9, other in 1e-3_f64..1e9) {
+        fn an_interval_holds_its_value(
+            count in 0_u64..2_000_000,
+            rest in 0_u64..2_000_000,
+            exposure in 1e-3_f64..1e9,
+            other in 1e-3_f64..1e9,
+        ) {
             let found = rate(count, exposure, CONFIDENCE);
             prop_assert!(found.low <= found.value.unwrap() && found.value.unwrap() <= found.high.unwrap());
             let (low, high) = poisson(count, CONFIDENCE);

@@ -33,8 +33,8 @@ use summary::Report;
 /// Report on the tables of `extract`: signatures, kernels, hosts, memory at death
 ///
 /// Signatures come by count, with their first and last crash. Only crashes of one host, or many signatures on one host, point to its
-/// hardware. Requested crashes (sysrq) come last. Kernels are matched by the start of their release: 6.12 is each 6.12.x. Pairs of signatures
-/// that are perhaps one bug have the same coarse signature, or share most of their frames.
+/// hardware. Requested crashes (sysrq) come last. Kernels are matched by the start of their release: 6.12 is each 6.12.x. Pairs of
+/// signatures that are perhaps one bug have the same coarse signature, or share most of their frames.
 ///
 /// Exit status: 0, the report was printed; 1, there are no tables, or a file of the options cannot be read; 2, the command line is wrong;
 /// with --fail-on-new or --fail-on-rate: 3, a table cannot be read; 4, a signature is new, or a fixed bug came back; 5, a rate is above
@@ -70,7 +70,7 @@ pub(crate) struct ReportArguments {
     /// and day. The rates of groups are compared with the rest
     #[arg(long, value_name = "FILE")]
     exposure: Option<PathBuf>,
-    /// For --exposure by fleet or class: which hosts are of which. FILE is CSV with a header: host, in which * is any text, and fleet or class
+    /// For --exposure by fleet or class: which hosts are of which. FILE is CSV with a header: host (* is any text), and fleet or class
     #[arg(long, value_name = "FILE", requires = "exposure")]
     hosts: Option<PathBuf>,
     /// End with status 4 if a signature of no known bug has no crash before --since, or none of the kernel OLD of --compare, or if a fixed

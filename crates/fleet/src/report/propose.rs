@@ -1,6 +1,5 @@
 //! Signatures that are perhaps of one bug. A team decides, and writes it to its file of bugs.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use pagehaul_facts::similar;
@@ -8,6 +7,9 @@ use serde::Serialize;
 
 use super::gather::{Crash, Row};
 use super::summary::Group;
+
+/// Pairs of a row that are kept: of a hundred variants of one bug, every pair would be similar.
+const MOST_OF_A_ROW: usize = 3;
 
 /// Two rows that are perhaps one bug.
 #[derive(Debug, Clone, Serialize)]
@@ -78,22 +80,78 @@ pub(crate) fn propose(crashes: &[Crash], groups: &[Group]) -> Vec<Proposal> {
         let bug = group.bug.as_ref().map(|bug| bug.id.clone());
         Some((Named { sig: group.sig.clone(), bug, title: group.title.clone() }, group.crashes))
     };
-    let mut proposals: Vec<Proposal> = found
+    let mut proposals: Vec<([usize; 2], Proposal)> = found
         .into_iter()
         .filter_map(|((a, b), (because, similarity))| {
             let ((first, some), (second, more)) = (named(a)?, named(b)?);
-            Some(Proposal { first, second, because, similarity, crashes: some + more })
+            Some(([a, b], Proposal { first, second, because, similarity, crashes: some + more }))
         })
         .collect();
-    proposals.sort_by(|a, b| {
+    proposals.sort_by(|(rows, a), (other_rows, b)| {
         let likelihood = |pair: &Proposal| pair.similarity.unwrap_or(0.0);
-        a.because.cmp(&b.because).then(likelihood(b).total_cmp(&likelihood(a))).then_with(|| {
-            (Reverse(a.crashes), &a.first.sig, &a.second.sig).cmp(&(
-                Reverse(b.crashes),
-                &b.first.sig,
-                &b.second.sig,
-            ))
-        })
+        let by_reason = a.because.cmp(&b.because).then(likelihood(b).total_cmp(&likelihood(a)));
+        by_reason.then(b.crashes.cmp(&a.crashes)).then(rows.cmp(other_rows))
     });
-    proposals
+    let mut pairs = vec![0; groups.len()];
+    proposals.retain(|(rows, _)| {
+        let is_full = rows.iter().all(|row| pairs.get(*row).is_none_or(|pairs| *pairs >= MOST_OF_A_ROW));
+        for row in rows {
+            if let Some(pairs) = pairs.get_mut(*row) {
+                *pairs += usize::from(!is_full);
+            }
+        }
+        !is_full
+    });
+    proposals.into_iter().map(|(_, proposal)| proposal).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::bugs::Bugs;
+    use crate::report::gather::Fleet;
+    use crate::report::summary::Report;
+
+    fn crash(sig: &str, coarse: &str, frames: &str) -> Crash {
+        Crash {
+            id: sig.to_owned(),
+            sig: Some(sig.to_owned()),
+            coarse: Some(coarse.to_owned()),
+            frames: frames.split(' ').map(str::to_owned).collect(),
+            title: Some(format!("bug in {sig}")),
+            kind: Some("bug".to_owned()),
+            ..Crash::default()
+        }
+    }
+
+    fn proposals(crashes: Vec<Crash>) -> Vec<Proposal> {
+        let fleet = Fleet { crashes, unreadable: Vec::new() };
+        propose(&fleet.crashes, &Report::new(&fleet, &Bugs::default()).signatures)
+    }
+
+    #[test]
+    fn coarse_signatures_come_before_frames_and_bugs_of_a_team_are_left_alone() {
+        let crashes = vec![
+            crash("a", "1", "f g h i"),
+            crash("b", "1", "f x y"),
+            crash("c", "2", "g h i j"),
+            crash("d", "3", "k l m"),
+            Crash { kind: Some("requested".to_owned()), ..crash("e", "1", "f g h") },
+        ];
+        let pairs = |crashes: Vec<Crash>| -> Vec<String> {
+            let name = |pair: &Proposal| format!("{} {} {:?}", pair.first.sig, pair.second.sig, pair.because);
+            proposals(crashes).iter().map(name).collect()
+        };
+        assert_eq!(pairs(crashes.clone()), ["a b CoarseSignature", "a c Frames"]);
+        let mut known = crashes;
+        (known[0].bug, known[2].bug) = (Some(0), Some(1));
+        assert_eq!(pairs(known), ["a b CoarseSignature"]);
+    }
+
+    #[test]
+    fn a_hundred_variants_have_a_few_pairs_each() {
+        let variants = (0..100).map(|at| crash(&format!("{at:02}"), &at.to_string(), "f g h i"));
+        let found = proposals(variants.collect());
+        assert!((50..=100 * MOST_OF_A_ROW).contains(&found.len()), "{}", found.len());
+    }
 }

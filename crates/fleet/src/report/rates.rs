@@ -206,8 +206,8 @@ fn machines(crash: &Crash, exposure: &Exposure, hosts: Option<&Hosts>) -> Option
     })
 }
 
-/// Signatures that a group has more often than the rest. The more pairs there are, the more certain each has to be (Bonferroni): of all that
-/// are found by chance, one report of twenty has one.
+/// Signatures that a group has more often than the rest. The more pairs there are, the more certain each has to be (Bonferroni): of all
+/// that are found by chance, one report of twenty has one.
 fn concentrated(
     counted: &[(&Crash, Machines)],
     groups: &[Group],
