@@ -319,9 +319,8 @@ signatures = ["bbbbbbbbbbbbbbbb"]
         fn any_text_is_read_or_refused_by_line(text in "\\PC{0,200}", at in 0_usize..400, cut in 0_usize..400) {
             let _ = Bugs::parse(&text);
             let mut known = TWO.to_owned();
-            let at = (0..=at.min(TWO.len())).rev().find(|at| TWO.is_char_boundary(*at)).unwrap_or(0);
-            known.insert_str(at, text.get(..text.len().min(3)).unwrap_or(""));
-            known.truncate(cut.max(1));
+            known.insert_str(TWO.floor_char_boundary(at), &text.chars().take(3).collect::<String>());
+            known.truncate(known.floor_char_boundary(cut));
             if let Err(bad) = Bugs::parse(&known) {
                 prop_assert!((1..=known.lines().count() + 1).contains(&bad.line), "{:?}", bad);
             }

@@ -17,6 +17,8 @@ pub(crate) struct Proposal {
     pub(crate) first: Named,
     pub(crate) second: Named,
     pub(crate) because: Because,
+    /// The coarse signature that both have.
+    pub(crate) sig_coarse: Option<String>,
     /// What the frames that both have weigh, of all frames of the two; null if only the coarse signature is the same.
     pub(crate) similarity: Option<f64>,
     /// Of both.
@@ -40,7 +42,7 @@ pub(crate) enum Because {
 }
 
 /// Proposes pairs of rows, the likeliest first. Rows of two bugs are not proposed: a team knows that they differ.
-pub(crate) fn propose(crashes: &[Crash], groups: &[Group]) -> Vec<Proposal> {
+pub(crate) fn propose<'a>(crashes: &'a [Crash], groups: &[Group]) -> Vec<Proposal> {
     let rows: HashMap<Row<'_>, usize> =
         groups.iter().enumerate().map(|(at, group)| (group.row(), at)).collect();
     let mut signatures: BTreeMap<&str, (usize, &Crash)> = BTreeMap::new();
@@ -51,20 +53,20 @@ pub(crate) fn propose(crashes: &[Crash], groups: &[Group]) -> Vec<Proposal> {
         }
     }
     let signatures: Vec<(usize, &Crash)> = signatures.into_values().collect();
-    let mut found: BTreeMap<(usize, usize), (Because, Option<f64>)> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, usize), (Option<&str>, Option<f64>)> = BTreeMap::new();
     let is_open = |row: usize| groups.get(row).is_some_and(|group| group.bug_index.is_none());
-    let mut add = |a: usize, b: usize, because: Because, similarity: Option<f64>| {
+    let mut add = |a: usize, b: usize, coarse: Option<&'a str>, similarity: Option<f64>| {
         if a == b || !is_open(a) && !is_open(b) {
             return;
         }
-        let pair = found.entry((a.min(b), a.max(b))).or_insert((because, similarity));
+        let pair = found.entry((a.min(b), a.max(b))).or_insert((coarse, similarity));
         pair.1 = [pair.1, similarity].into_iter().flatten().max_by(f64::total_cmp);
     };
     let mut by_coarse: HashMap<&str, usize> = HashMap::new();
     for (row, crash) in &signatures {
         if let Some(coarse) = crash.coarse.as_deref() {
             let first = *by_coarse.entry(coarse).or_insert(*row);
-            add(first, *row, Because::CoarseSignature, None);
+            add(first, *row, Some(coarse), None);
         }
     }
     let frames = signatures
@@ -72,7 +74,7 @@ pub(crate) fn propose(crashes: &[Crash], groups: &[Group]) -> Vec<Proposal> {
         .map(|(_, crash)| (crash.kind.as_deref().unwrap_or_default(), crash.frames.as_slice()));
     for pair in similar(frames) {
         if let (Some((a, _)), Some((b, _))) = (signatures.get(pair.first), signatures.get(pair.second)) {
-            add(*a, *b, Because::Frames, Some(pair.similarity));
+            add(*a, *b, None, Some(pair.similarity));
         }
     }
     let named = |row: usize| {
@@ -82,9 +84,11 @@ pub(crate) fn propose(crashes: &[Crash], groups: &[Group]) -> Vec<Proposal> {
     };
     let mut proposals: Vec<([usize; 2], Proposal)> = found
         .into_iter()
-        .filter_map(|((a, b), (because, similarity))| {
+        .filter_map(|((a, b), (coarse, similarity))| {
             let ((first, some), (second, more)) = (named(a)?, named(b)?);
-            Some(([a, b], Proposal { first, second, because, similarity, crashes: some + more }))
+            let because = coarse.map_or(Because::Frames, |_| Because::CoarseSignature);
+            let sig_coarse = coarse.map(str::to_owned);
+            Some(([a, b], Proposal { first, second, because, sig_coarse, similarity, crashes: some + more }))
         })
         .collect();
     proposals.sort_by(|(rows, a), (other_rows, b)| {

@@ -4,7 +4,7 @@ use pagehaul_present::{Cell, Table, Tone};
 
 use super::compare::{Comparison, Verdict};
 use super::interval::Interval;
-use super::propose::{Because, Named};
+use super::propose::Named;
 use super::rates::{By, Rates};
 use super::summary::{Group, KnownBug, Report};
 
@@ -200,10 +200,9 @@ pub(super) fn perhaps_same(report: &Report, top: usize) -> Table {
         Table::new(["crashes", "signature", "title", "and", "title", "because"]).left([1, 2, 3, 4, 5]);
     let name = |named: &Named| named.bug.clone().unwrap_or_else(|| named.sig.clone());
     for pair in report.perhaps_same.iter().take(top) {
-        let frames = |part: f64| format!("{:.0} % of the frames", 100.0 * part);
-        let because = match (pair.because, pair.similarity) {
-            (Because::CoarseSignature, _) | (Because::Frames, None) => "same coarse signature".to_owned(),
-            (Because::Frames, Some(part)) => frames(part),
+        let because = match (&pair.sig_coarse, pair.similarity) {
+            (Some(coarse), _) => format!("same coarse signature, {coarse}"),
+            (None, part) => format!("{:.0} % of the functions, by weight", 100.0 * part.unwrap_or_default()),
         };
         table.row([
             pair.crashes.to_string(),
