@@ -74,10 +74,19 @@ impl Exposure {
         Ok(exposure)
     }
 
-    /// Returns the name under which the file has a release: its own, or the longest that it begins with.
-    pub(crate) fn release_of(&self, release: &str) -> Option<&str> {
-        let names = self.hours.keys().map(|machines| machines.release.as_str());
-        names.filter(|name| is_of(release, name)).max_by_key(|name| name.len())
+    /// Returns the machines that a kernel of a fleet and class is counted with: those of its release, else of the longest release that it
+    /// begins with. Machines that the file lacks keep the release.
+    pub(crate) fn machines(&self, release: &str, fleet: Option<&str>, class: Option<&str>) -> Machines {
+        let alike = self.hours.keys().filter(|machines| {
+            machines.fleet.as_deref() == fleet
+                && machines.class.as_deref() == class
+                && is_of(release, &machines.release)
+        });
+        alike.max_by_key(|machines| machines.release.len()).cloned().unwrap_or_else(|| Machines {
+            release: release.to_owned(),
+            fleet: fleet.map(str::to_owned),
+            class: class.map(str::to_owned),
+        })
     }
 }
 
@@ -249,9 +258,16 @@ mod tests {
         assert_eq!(exposure.hours[&machines("6.12", "web", "large")], 1001.0);
         assert_eq!(exposure.hours[&machines("6.1", "db, old", "small")], 300.0);
         assert!(exposure.has_fleet && exposure.has_class && exposure.days.is_none());
-        assert_eq!(exposure.release_of("6.12.4-2-amd64"), Some("6.12.4"));
-        assert_eq!(exposure.release_of("6.12.5"), Some("6.12"));
-        assert_eq!(exposure.release_of("6.120"), None);
+        for (release, fleet, class, found) in [
+            ("6.12.4-2-amd64", "web", "large", "6.12.4"),
+            ("6.12.5", "web", "large", "6.12"),
+            ("6.120", "web", "large", "6.120"),
+            // The longest of its own fleet and class counts.
+            ("6.1.4", "db, old", "small", "6.1"),
+            ("6.12.4", "db, old", "small", "6.12.4"),
+        ] {
+            assert_eq!(exposure.machines(release, Some(fleet), Some(class)), machines(found, fleet, class));
+        }
     }
 
     #[test]

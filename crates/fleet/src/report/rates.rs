@@ -130,6 +130,7 @@ pub(crate) fn rates(
     let mut rates = Rates { since, until, machine_hours: exposure.hours.values().sum(), ..Rates::default() };
     let mut counted: Vec<(&Crash, Machines)> = Vec::new();
     let mut without: BTreeMap<Machines, u64> = BTreeMap::new();
+    let mut known: HashMap<(Option<&str>, Option<&str>), Option<Machines>> = HashMap::new();
     for crash in crashes.iter().filter(|crash| !crash.is_requested()) {
         let is_inside =
             |time: i64| since.is_none_or(|since| time >= since) && until.is_none_or(|until| time < until);
@@ -137,7 +138,9 @@ pub(crate) fn rates(
             rates.outside_period += 1;
             continue;
         }
-        let Some(machines) = machines(crash, exposure, hosts) else {
+        let key = (crash.release.as_deref(), crash.host.as_deref());
+        let machines = known.entry(key).or_insert_with(|| machines(crash, exposure, hosts));
+        let Some(machines) = machines.clone() else {
             *rates.unknown_hosts.entry(crash.host.clone().unwrap_or_default()).or_default() += 1;
             continue;
         };
@@ -193,17 +196,14 @@ pub(crate) fn rates(
 /// The machines that a crash is of. `None` if its host is unknown and counts.
 fn machines(crash: &Crash, exposure: &Exposure, hosts: Option<&Hosts>) -> Option<Machines> {
     let release = crash.release.as_deref().unwrap_or_default();
-    let release = exposure.release_of(release).unwrap_or(release).to_owned();
     if !exposure.has_fleet && !exposure.has_class {
-        return Some(Machines { release, ..Machines::default() });
+        return Some(exposure.machines(release, None, None));
     }
     let place = hosts?.place(crash.host.as_deref()?)?;
-    let part = |has: bool, part: &Option<String>| has.then(|| part.clone().unwrap_or_default());
-    Some(Machines {
-        release,
-        fleet: part(exposure.has_fleet, &place.fleet),
-        class: part(exposure.has_class, &place.class),
-    })
+    // A place without a fleet is not one of all fleets.
+    let fleet = exposure.has_fleet.then(|| place.fleet.as_deref().unwrap_or_default());
+    let class = exposure.has_class.then(|| place.class.as_deref().unwrap_or_default());
+    Some(exposure.machines(release, fleet, class))
 }
 
 /// Signatures that a group has more often than the rest. The more pairs there are, the more certain each has to be (Bonferroni): of all
