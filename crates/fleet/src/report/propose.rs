@@ -41,6 +41,12 @@ pub(crate) enum Because {
     Frames,
 }
 
+/// What two rows have in common.
+struct InCommon<'a> {
+    coarse: Option<&'a str>,
+    similarity: Option<f64>,
+}
+
 /// Proposes pairs of rows, the likeliest first. Rows of two bugs are not proposed: a team knows that they differ.
 pub(crate) fn propose<'a>(crashes: &'a [Crash], groups: &[Group]) -> Vec<Proposal> {
     let rows: HashMap<Row<'_>, usize> =
@@ -53,14 +59,14 @@ pub(crate) fn propose<'a>(crashes: &'a [Crash], groups: &[Group]) -> Vec<Proposa
         }
     }
     let signatures: Vec<(usize, &Crash)> = signatures.into_values().collect();
-    let mut found: BTreeMap<(usize, usize), (Option<&str>, Option<f64>)> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, usize), InCommon<'_>> = BTreeMap::new();
     let is_open = |row: usize| groups.get(row).is_some_and(|group| group.bug_index.is_none());
     let mut add = |a: usize, b: usize, coarse: Option<&'a str>, similarity: Option<f64>| {
         if a == b || !is_open(a) && !is_open(b) {
             return;
         }
-        let pair = found.entry((a.min(b), a.max(b))).or_insert((coarse, similarity));
-        pair.1 = [pair.1, similarity].into_iter().flatten().max_by(f64::total_cmp);
+        let pair = found.entry((a.min(b), a.max(b))).or_insert(InCommon { coarse, similarity });
+        pair.similarity = [pair.similarity, similarity].into_iter().flatten().max_by(f64::total_cmp);
     };
     let mut by_coarse: HashMap<&str, usize> = HashMap::new();
     for (row, crash) in &signatures {
@@ -84,7 +90,7 @@ pub(crate) fn propose<'a>(crashes: &'a [Crash], groups: &[Group]) -> Vec<Proposa
     };
     let mut proposals: Vec<([usize; 2], Proposal)> = found
         .into_iter()
-        .filter_map(|((a, b), (coarse, similarity))| {
+        .filter_map(|((a, b), InCommon { coarse, similarity })| {
             let ((first, some), (second, more)) = (named(a)?, named(b)?);
             let because = coarse.map_or(Because::Frames, |_| Because::CoarseSignature);
             let sig_coarse = coarse.map(str::to_owned);
