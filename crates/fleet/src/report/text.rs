@@ -63,13 +63,10 @@ fn time(time: Option<i64>) -> String {
 /// Signatures, with the state of their machines where it is known.
 pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
     let known_bugs = groups.iter().any(|group| group.bug.is_some());
-    let mut header =
-        vec!["crashes", "signature", "title", "first seen (UTC)", "last seen", "kernels", "hosts"];
-    header.extend(["free", "below min", "blocked"]);
-    if known_bugs {
-        header.push("bug");
-    }
-    let mut table = Table::new(header).left([1, 2, 3, 4, 5, 10]);
+    let mut header = vec!["crashes", "signature", "title"];
+    header.extend(known_bugs.then_some("bug"));
+    header.extend(["first seen (UTC)", "last seen", "kernels", "hosts", "free", "below min", "blocked"]);
+    let mut table = Table::new(header).left(1..6 + usize::from(known_bugs));
     for group in groups.iter().take(top) {
         let mut kernels: Vec<&str> = group.kernels.keys().map(String::as_str).take(MOST_KERNELS).collect();
         let more = format!("and {} more", group.kernels.len().saturating_sub(MOST_KERNELS));
@@ -86,10 +83,12 @@ pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
             0 | 1 => group.sig.clone(),
             all => format!("{} +{}", group.sig, all - 1),
         };
-        let mut row: Vec<Cell> = vec![
-            group.crashes.to_string().into(),
-            sig.into(),
-            group.title.as_str().into(),
+        let mut row: Vec<Cell> =
+            vec![group.crashes.to_string().into(), sig.into(), group.title.as_str().into()];
+        if known_bugs {
+            row.push(group.bug.as_ref().map_or_else(|| Cell::new("-", Tone::Soft), bug_cell));
+        }
+        row.extend([
             time(group.first_seen).into(),
             time(group.last_seen).into(),
             kernels.join(" ").into(),
@@ -97,10 +96,7 @@ pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
             known(state.classes.get("free").map(|percent| format!("{percent:.1} %"))),
             known(state.below_min.map(|count| count.to_string())),
             known(state.blocked_tasks.map(|count| count.to_string())),
-        ];
-        if known_bugs {
-            row.push(group.bug.as_ref().map_or_else(|| Cell::new("-", Tone::Soft), bug_cell));
-        }
+        ]);
         table.row(row);
     }
     table
