@@ -1,6 +1,6 @@
 //! Titles that differ where rows differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::summary::Group;
 
@@ -21,17 +21,22 @@ pub(super) fn distinguish(groups: &mut [Group]) {
             .filter_map(|at| groups.get(*at))
             .map(|group| longer(&title, &group.frames))
             .collect();
-        for (own, at) in members.iter().enumerate() {
-            let others =
-                || titles.iter().enumerate().filter(|(other, _)| *other != own).map(|(_, titles)| titles);
-            let is_own = |length: usize, title: &String| {
-                others().all(|titles| titles.get(length).or(titles.last()) != Some(title))
-            };
-            let own = titles.get(own).map(Vec::as_slice).unwrap_or_default();
-            let found = own.iter().enumerate().find(|(length, title)| is_own(*length, title));
-            let Some(group) = groups.get_mut(*at) else { continue };
+        // How many groups have each title, by the number of callers.
+        let longest = titles.iter().map(Vec::len).max().unwrap_or(0);
+        let counts: Vec<HashMap<&String, usize>> = (0..longest)
+            .map(|length| {
+                let mut counts = HashMap::new();
+                for title in titles.iter().filter_map(|titles| titles.get(length).or(titles.last())) {
+                    *counts.entry(title).or_default() += 1;
+                }
+                counts
+            })
+            .collect();
+        for (own, at) in titles.iter().zip(members) {
+            let found = own.iter().zip(&counts).find(|(title, counts)| counts.get(title) == Some(&1));
+            let Some(group) = groups.get_mut(at) else { continue };
             group.title = match (found, &group.bug) {
-                (Some((_, title)), None) => title.clone(),
+                (Some((title, _)), None) => title.clone(),
                 (_, Some(bug)) => format!("{title} ({})", bug.id),
                 (None, None) => format!("{title} ({})", group.sig.get(..DIGITS).unwrap_or(&group.sig)),
             };
