@@ -35,6 +35,11 @@ impl Frame {
         self.module.is_none() && skip::list().skips(&self.function)
     }
 
+    /// Whether a configuration adds the function, or most builds inline it: a coarse signature leaves it out.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.module.is_none() && skip::list().is_generic(&self.function)
+    }
+
     /// Whether the kernel was entered here: frames further out say nothing.
     pub(crate) fn is_entry(&self) -> bool {
         self.module.is_none() && skip::list().ends(&self.function)

@@ -9,6 +9,7 @@ mod identity;
 mod line;
 mod registers;
 mod signature;
+mod similar;
 mod skip;
 mod trace;
 
@@ -19,4 +20,5 @@ pub use frame::is_messenger;
 pub use identity::{CrashId, crash_id};
 pub use line::{Line, lines_of, lines_of_text};
 pub use registers::{CpuRegisters, registers_of};
-pub use signature::{FRAMES, SIGNATURE_VERSION, Signature};
+pub use signature::{COARSE_VERSION, FRAMES, SIGNATURE_VERSION, Signature};
+pub use similar::{Similar, similar};

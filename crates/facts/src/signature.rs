@@ -14,6 +14,13 @@ pub const SIGNATURE_VERSION: u32 = 1;
 /// Frames in a signature: netdev's signatures have five.
 pub const FRAMES: usize = 5;
 
+/// Version of how coarse signatures are made.
+pub const COARSE_VERSION: u32 = 1;
+
+/// Frames in a coarse signature. Of 226 stacks and their variants, one frame mixed different bugs in a quarter of the pairs, two in less
+/// than a hundredth, and three split a tenth more of the pairs of one bug (docs/benchmarks/2026-11-25-signatures.md).
+const COARSE_FRAMES: usize = 2;
+
 /// Groups crashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
@@ -26,6 +33,12 @@ pub struct Signature {
     pub sig: String,
     /// 16 hex digits: of the kind and all frames.
     pub sig_fine: String,
+    /// 16 hex digits, of fewer frames: builds that inline other functions have one. Null in facts of older programs.
+    #[serde(default)]
+    pub sig_coarse: Option<String>,
+    /// Version of how it is made.
+    #[serde(default)]
+    pub coarse_version: Option<u32>,
     /// The first frames that are to blame: `module:function`.
     pub frames: Vec<String>,
     /// Whether the log has no frame that is to blame: then the message counts.
@@ -35,20 +48,24 @@ pub struct Signature {
 impl Signature {
     /// Makes the signature of frames, innermost first; of `message` if none is to blame.
     pub(crate) fn new(kind: Kind, frames: &[Frame], message: &str) -> Self {
-        let all: Vec<String> =
-            frames.iter().filter(|frame| !frame.is_skipped()).map(Frame::to_string).collect();
+        let to_blame = || frames.iter().filter(|frame| !frame.is_skipped());
+        let all: Vec<String> = to_blame().map(Frame::to_string).collect();
         let first = all.get(..FRAMES.min(all.len())).unwrap_or_default().to_vec();
         let corrupted = all.is_empty();
         let message = normal(message);
-        let hash = |names: &[String]| {
+        let hash = |version: &str, names: &[String]| {
             let names = if corrupted { std::slice::from_ref(&message) } else { names };
-            hash(kind, names)
+            hash(version, kind, names)
         };
+        let version = SIGNATURE_VERSION.to_string();
+        let coarse = coarse(to_blame());
         Self {
             kind,
             version: SIGNATURE_VERSION,
-            sig: hash(&first),
-            sig_fine: hash(&all),
+            sig: hash(&version, &first),
+            sig_fine: hash(&version, &all),
+            sig_coarse: Some(hash(&format!("coarse {COARSE_VERSION}"), &coarse)),
+            coarse_version: Some(COARSE_VERSION),
             corrupted,
             frames: first,
         }
@@ -65,10 +82,22 @@ impl Signature {
     }
 }
 
+/// Names for a coarse signature: without modules, which a configuration can build in, and without generic functions unless all are.
+fn coarse<'a>(to_blame: impl Iterator<Item = &'a Frame>) -> Vec<String> {
+    let (generic, mut names): (Vec<&Frame>, Vec<&Frame>) = to_blame.partition(|frame| frame.is_generic());
+    if names.is_empty() {
+        names = generic;
+    }
+    let mut names: Vec<String> = names.into_iter().map(|frame| frame.function.clone()).collect();
+    names.dedup();
+    names.truncate(COARSE_FRAMES);
+    names
+}
+
 /// A zero byte cannot be in a name.
-fn hash(kind: Kind, names: &[String]) -> String {
+fn hash(version: &str, kind: Kind, names: &[String]) -> String {
     let mut hash = Sha256::new();
-    hash.update(SIGNATURE_VERSION.to_string());
+    hash.update(version);
     for part in std::iter::once(kind.name()).chain(names.iter().map(String::as_str)) {
         hash.update([0]);
         hash.update(part);

@@ -20,23 +20,25 @@ impl Names {
 pub(crate) struct SkipList {
     skip: Names,
     end: Names,
+    generic: Names,
 }
 
 impl SkipList {
     fn parse(text: &'static str) -> Self {
         let mut list = Self::default();
-        let mut ends = false;
+        let mut names = &mut list.skip;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let names = if ends { &mut list.end } else { &mut list.skip };
             match (line, line.strip_suffix('*')) {
-                ("[skip]", _) => ends = false,
-                ("[end]", _) => ends = true,
+                ("[skip]", _) => names = &mut list.skip,
+                ("[end]", _) => names = &mut list.end,
+                ("[generic]", _) => names = &mut list.generic,
                 (_, Some(start)) => names.starts.push(start),
                 (name, None) => names.exact.push(name),
             }
         }
-        list.skip.exact.sort_unstable();
-        list.end.exact.sort_unstable();
+        for names in [&mut list.skip, &mut list.end, &mut list.generic] {
+            names.exact.sort_unstable();
+        }
         list
     }
 
@@ -48,6 +50,11 @@ impl SkipList {
     /// Whether a trace ends at a function.
     pub(crate) fn ends(&self, function: &str) -> bool {
         self.end.has(function)
+    }
+
+    /// Whether a coarse signature leaves out a function that others keep.
+    pub(crate) fn is_generic(&self, function: &str) -> bool {
+        self.generic.has(function)
     }
 }
 
@@ -72,5 +79,7 @@ mod tests {
         assert!(!list.skips("panicky_driver_probe") && !list.skips("vfs_write"));
         assert!(list.ends("entry_SYSCALL_64_after_hwframe") && list.ends("kthread"));
         assert!(!list.ends("kthread_should_stop"));
+        assert!(list.is_generic("lock_acquire") && list.is_generic("list_add_rcu"));
+        assert!(!list.is_generic("panic") && !list.is_generic("kthread") && !list.is_generic("tcp_ack"));
     }
 }

@@ -41,6 +41,7 @@ proptest! {
         prop_assert!(crash.signature.frames.len() <= pagehaul_facts::FRAMES);
         prop_assert_eq!(crash.signature.frames.is_empty(), crash.signature.corrupted);
         prop_assert_eq!((crash.signature.sig.len(), crash.signature.sig_fine.len()), (16, 16));
+        prop_assert_eq!(crash.signature.sig_coarse.as_deref().map(str::len), Some(16));
         prop_assert!(crash.text.len() <= text.len());
         // What the machine logged at boot changes nothing.
         let longer = format!("[    0.000000] Linux version 6.1.0\n{text}");

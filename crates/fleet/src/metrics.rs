@@ -1,5 +1,7 @@
 //! `pagehaul-fleet metrics`: the text format of Prometheus, for node_exporter's textfile collector.
 
+mod signatures;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -13,21 +15,37 @@ use pagehaul_facts::Facts;
 use pagehaul_vmalloc::{AreaKind, Usage};
 
 use crate::one::{from_facts, put};
+use crate::report::bugs::Bugs;
+use crate::report::gather::{Crash, Fleet, gather};
+use crate::report::summary::Report;
 
-/// Write metrics of a machine for node_exporter's textfile collector
+/// Write metrics of a machine or a fleet for node_exporter's textfile collector
 ///
-/// FACTS are what `capture --facts` wrote next to each dump of this machine. Metrics: pagehaul_crashes by kind,
-/// pagehaul_last_crash_timestamp_seconds, pagehaul_last_crash_info with signature, kind and kernel; with --vmalloc, the areas and bytes that
-/// are freed but not purged. Files that cannot be read are named, and pagehaul_unreadable_facts counts them.
+/// FACTS are what `capture --facts` wrote next to each dump of this machine; --tables has the crashes of a fleet. Metrics: pagehaul_crashes by
+/// kind, pagehaul_last_crash_timestamp_seconds, pagehaul_last_crash_info with signature, kind and kernel. For the most frequent signatures,
+/// or bugs with --bugs: pagehaul_signature_crashes, pagehaul_signature_hosts, pagehaul_signature_last_crash_timestamp_seconds, and
+/// pagehaul_signature_info with title, bug and state; the crashes of all others are those of the signature "other". With --vmalloc, the areas
+/// and bytes that are freed but not purged. Files that cannot be read are named, and pagehaul_unreadable_facts counts them
+/// (pagehaul_unreadable_tables with --tables).
 ///
 /// Exit status: 0, the metrics were written; 1, they cannot be; 2, the command line is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul-fleet metrics /var/crash/*/dump.facts.json.zst
+  pagehaul-fleet metrics --tables tables --bugs bugs.toml -o fleet.prom
   pagehaul-fleet metrics --vmalloc -o /var/lib/prometheus/node-exporter/pagehaul.prom /var/crash/*/*.facts.json.zst")]
 pub(crate) struct MetricsArguments {
     /// Facts of crashes
     facts: Vec<PathBuf>,
+    /// Directory of the tables of a fleet, in place of facts
+    #[arg(long, value_name = "DIR", conflicts_with = "facts")]
+    tables: Option<PathBuf>,
+    /// Count signatures of one bug together, by the file of bugs of `report`
+    #[arg(long, value_name = "FILE")]
+    bugs: Option<PathBuf>,
+    /// Signatures with metrics, at most
+    #[arg(long, value_name = "N", default_value = "20")]
+    top: usize,
     /// Add the state of the running kernel's vmalloc space (/proc/vmallocinfo). Needs root
     #[arg(long)]
     vmalloc: bool,
@@ -37,18 +55,22 @@ pub(crate) struct MetricsArguments {
 }
 
 pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<ExitCode> {
-    let mut crashes = Vec::new();
-    let mut unreadable = 0;
-    for path in &arguments.facts {
-        match from_facts(path) {
-            Ok(facts) => crashes.push(facts),
-            Err(error) => {
-                unreadable += 1;
-                crate::tell(&format!("pagehaul-fleet: {error:#}"));
-            }
-        }
+    let bugs = arguments.bugs.as_deref().map(Bugs::open).transpose()?.unwrap_or_default();
+    let mut fleet = match &arguments.tables {
+        Some(tables) => gather(tables)?,
+        None => of_facts(&arguments.facts),
+    };
+    for why in &fleet.unreadable {
+        crate::tell(&format!("pagehaul-fleet: {why}"));
     }
-    let mut text = of_crashes(crashes, unreadable);
+    bugs.assign(&mut fleet.crashes);
+    let mut text = of_crashes(&fleet.crashes);
+    text += &signatures::of_signatures(&Report::new(&fleet, &bugs), arguments.top);
+    let (name, help) = match &arguments.tables {
+        Some(_) => ("pagehaul_unreadable_tables", "Files of tables that cannot be read."),
+        None => ("pagehaul_unreadable_facts", "Facts that cannot be read."),
+    };
+    gauge(&mut text, name, help, [(String::new(), fleet.unreadable.len() as u64)]);
     if arguments.vmalloc {
         text += &of_vmalloc(&Usage::read().context("cannot read the vmalloc space")?);
     }
@@ -76,31 +98,58 @@ fn gauge(text: &mut String, name: &str, help: &str, values: impl IntoIterator<It
     }
 }
 
-fn of_crashes(mut crashes: Vec<Facts>, unreadable: u64) -> String {
-    let mut text = String::new();
-    // Two dumps of a crash are one.
-    crashes.sort_by(|a, b| (a.crash_time, &a.id.crash_id).cmp(&(b.crash_time, &b.id.crash_id)));
-    crashes.dedup_by(|a, b| a.id.crash_id == b.id.crash_id);
-    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    for facts in &crashes {
-        let kind = facts.crash.as_ref().map_or("unknown", |crash| crash.signature.kind.name());
-        *kinds.entry(kind).or_default() += 1;
+/// Reads facts. The crashes are in the order of their times, each once.
+fn of_facts(paths: &[PathBuf]) -> Fleet {
+    let mut fleet = Fleet::default();
+    for path in paths {
+        match from_facts(path) {
+            Ok(facts) => fleet.crashes.push(crash(facts)),
+            Err(error) => fleet.unreadable.push(format!("{error:#}")),
+        }
     }
-    let kinds = kinds.into_iter().map(|(kind, count)| (format!("{{kind=\"{kind}\"}}"), count));
+    // Two dumps of a crash are one.
+    fleet.crashes.sort_by(|a, b| (a.time, &a.id).cmp(&(b.time, &b.id)));
+    fleet.crashes.dedup_by(|a, b| a.id == b.id);
+    fleet
+}
+
+fn crash(facts: Facts) -> Crash {
+    let mut crash = Crash {
+        id: facts.id.crash_id,
+        release: facts.release,
+        host: facts.host,
+        time: facts.crash_time.and_then(|time| i64::try_from(time).ok()),
+        ..Crash::default()
+    };
+    if let Some(found) = facts.crash {
+        crash.kind = Some(found.signature.kind.name().to_owned());
+        crash.sig = Some(found.signature.sig);
+        crash.coarse = found.signature.sig_coarse;
+        crash.frames = found.signature.frames;
+        crash.title = Some(found.title);
+    }
+    crash
+}
+
+fn of_crashes(crashes: &[Crash]) -> String {
+    let mut text = String::new();
+    let kind = |crash: &Crash| crash.kind.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for crash in crashes {
+        *kinds.entry(kind(crash)).or_default() += 1;
+    }
+    let kinds = kinds.into_iter().map(|(kind, count)| (format!("{{kind=\"{}\"}}", escape(&kind)), count));
     gauge(&mut text, "pagehaul_crashes", "Crashes with facts, by kind.", kinds);
-    let last = crashes.last();
-    let time = last.and_then(|facts| facts.crash_time).map(|time| (String::new(), time));
+    let last = crashes.iter().max_by_key(|crash| crash.time);
+    let time = last.and_then(|crash| u64::try_from(crash.time?).ok()).map(|time| (String::new(), time));
     gauge(&mut text, "pagehaul_last_crash_timestamp_seconds", "Time of the last crash.", time);
-    let info = last.map(|facts| {
-        let crash = facts.crash.as_ref();
-        let sig = crash.map_or("", |crash| crash.signature.sig.as_str());
-        let kind = crash.map_or("unknown", |crash| crash.signature.kind.name());
-        let release = escape(facts.release.as_deref().unwrap_or_default());
-        (format!("{{sig=\"{}\",kind=\"{kind}\",release=\"{release}\"}}", escape(sig)), 1)
+    let info = last.map(|crash| {
+        let of = |text: &Option<String>| escape(text.as_deref().unwrap_or_default());
+        let kind = escape(&kind(crash));
+        let labels = format!("sig=\"{}\",kind=\"{kind}\",release=\"{}\"", of(&crash.sig), of(&crash.release));
+        (format!("{{{labels}}}"), 1)
     });
     gauge(&mut text, "pagehaul_last_crash_info", "Signature, kind and kernel of the last crash.", info);
-    let count = [(String::new(), unreadable)];
-    gauge(&mut text, "pagehaul_unreadable_facts", "Facts that cannot be read.", count);
     text
 }
 
@@ -131,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn without_crashes_only_the_count_is_there() {
-        let text = of_crashes(Vec::new(), 2);
-        assert!(text.ends_with("pagehaul_unreadable_facts 2\n") && !text.contains("last_crash"), "{text}");
+    fn without_crashes_there_are_no_metrics_of_them() {
+        assert_eq!(of_crashes(&[]), "");
+        assert_eq!(signatures::of_signatures(&Report::new(&Fleet::default(), &Bugs::default()), 20), "");
     }
 }

@@ -113,6 +113,13 @@ impl Values {
         rows.get(row)?.as_ref()?.as_utf8().ok()
     }
 
+    /// Returns the list of a row.
+    pub(crate) fn texts_at(&self, row: usize) -> Vec<String> {
+        let Self::Texts(rows) = self else { return Vec::new() };
+        let list = rows.get(row).and_then(Option::as_deref).unwrap_or_default();
+        list.iter().filter_map(|text| text.as_utf8().ok().map(str::to_owned)).collect()
+    }
+
     /// Returns the number of a row.
     pub(crate) fn number_at(&self, row: usize) -> Option<i64> {
         match self {

@@ -27,6 +27,9 @@ fn every_command_on_tables_works() {
         }
     }
     fs::write(path("key"), "a secret of this site").unwrap();
+    for (name, text) in files_of_the_guide() {
+        fs::write(path(&name), text).unwrap();
+    }
     let search = format!("{}:{}", path("bin").display(), std::env::var("PATH").unwrap());
     let mut commands = 0;
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../reclaim/tests/data/guest-6.12.pht");
@@ -42,4 +45,15 @@ fn every_command_on_tables_works() {
         commands += block.script.lines().count();
     }
     assert!(commands >= 8, "{commands}");
+}
+
+/// The files whose contents the chapter shows, in the block after their names.
+fn files_of_the_guide() -> Vec<(String, String)> {
+    let text = fs::read_to_string(guide::directory().join("fleet.md")).unwrap();
+    let file = |name: &str, fence: &str| {
+        let (_, rest) = text.split_once(&format!("`{name}`")).unwrap();
+        let (_, rest) = rest.split_once(&format!("```{fence}\n")).unwrap();
+        (name.to_owned(), rest.split_once("```").unwrap().0.to_owned())
+    };
+    vec![file("bugs.toml", "toml"), file("hours.csv", "csv"), file("hosts.csv", "csv")]
 }

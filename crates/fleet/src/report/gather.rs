@@ -14,6 +14,11 @@ use crate::table::Values;
 pub(crate) struct Crash {
     pub(crate) id: String,
     pub(crate) sig: Option<String>,
+    /// Null in tables of older programs.
+    pub(crate) coarse: Option<String>,
+    pub(crate) frames: Vec<String>,
+    /// Its bug, by its place in the file of bugs.
+    pub(crate) bug: Option<usize>,
     pub(crate) title: Option<String>,
     pub(crate) kind: Option<String>,
     pub(crate) release: Option<String>,
@@ -23,7 +28,19 @@ pub(crate) struct Crash {
     pub(crate) state: State,
 }
 
+/// What crashes are counted under: the bug, where one is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Row<'a> {
+    Bug(usize),
+    Signature(&'a str),
+}
+
 impl Crash {
+    /// Returns what the crash is counted under. `None` without a crash in the log.
+    pub(crate) fn row(&self) -> Option<Row<'_>> {
+        self.bug.map(Row::Bug).or_else(|| self.sig.as_deref().map(Row::Signature))
+    }
+
     pub(crate) fn is_requested(&self) -> bool {
         self.kind.as_deref() == Some("requested")
     }
@@ -62,14 +79,18 @@ pub(crate) struct Fleet {
 /// Fails if a directory cannot be read.
 pub(crate) fn gather(tables: &Path) -> anyhow::Result<Fleet> {
     let mut unreadable = Vec::new();
-    let columns = ["crash_id", "sig", "title", "kind", "release", "host", "crash_time"];
+    let columns =
+        ["crash_id", "sig", "sig_coarse", "frames", "title", "kind", "release", "host", "crash_time"];
     let mut crashes =
         per_crash(tables, "dumps", columns, &mut unreadable, |crash: &mut Crash, columns, row| {
-            let [id, sig, title, kind, release, host, time] = columns;
+            let [id, sig, coarse, frames, title, kind, release, host, time] = columns;
             let text = |values: &Values| values.text_at(row).map(str::to_owned);
             *crash = Crash {
                 id: text(id).unwrap_or_default(),
                 sig: text(sig),
+                coarse: text(coarse),
+                frames: frames.texts_at(row),
+                bug: None,
                 title: text(title),
                 kind: text(kind),
                 release: text(release),

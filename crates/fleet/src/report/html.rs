@@ -46,16 +46,60 @@ pub(super) fn page(report: &Report, top: usize) -> String {
         @if let Some(comparison) = &report.comparison {
             (section("Kernels compared", &text::about(comparison), text::changes(comparison, top)))
         }
+        @if let Some(rates) = &report.rates {
+            (section("Crashes per 1,000 machine-hours",
+                &format!("{}. Intervals are exact, of 95 %.", text::about_rates(rates)), text::rates(rates, top)))
+            @if !rates.concentrated.is_empty() {
+                (section("More in one group than in the rest", "By more than chance, corrected for the number of pairs.",
+                    text::concentrated(rates, top)))
+            }
+            @if !rates.without_hours.is_empty() {
+                (section("Not counted", "Crashes of machines without machine-hours.", text::without_hours(rates, top)))
+            }
+        }
+        @if !report.regressions.is_empty() {
+            (section("Fixed, and back", "Crashes of kernels that have the fix.", text::regressions(report, top)))
+        }
+        @if !report.perhaps_same.is_empty() {
+            (section("Perhaps the same", "Signatures that may be of one bug: decide, and write it to the file of bugs.",
+                text::perhaps_same(report, top)))
+        }
+        (bugs(&report.signatures, top))
         @if !report.repeated.is_empty() {
             (section("Hosts with several crashes",
                 "Different signatures on one host, or one that no other host has, point to its hardware.", text::hosts(report, top)))
         }
         (memory(&report.signatures, top))
+        @if !text::notes(report, top).is_empty() {
+            (section("Notes", "", html! { @for note in text::notes(report, top) { p { (note) } } }))
+        }
         @if !report.unreadable.is_empty() {
             (section("Unreadable files", "", html! { @for why in &report.unreadable { p { (why) } } }))
         }
     };
     build("Crashes of a fleet", svg::STYLE, "", &body)
+}
+
+/// Bugs with crashes. Only links to web pages become links.
+fn bugs(groups: &[Group], top: usize) -> Markup {
+    let known: Vec<_> =
+        groups.iter().filter_map(|group| Some((group, group.bug.as_ref()?))).take(top).collect();
+    let is_web = |link: &str| link.starts_with("https://") || link.starts_with("http://");
+    html! {
+        @if !known.is_empty() {
+            (section("Bugs", "", html! {
+                @for (group, bug) in &known {
+                    p {
+                        @match &bug.link {
+                            Some(link) if is_web(link) => { a href=(link) { (bug.id) } },
+                            _ => { (bug.id) },
+                        }
+                        ": " (group.title) ", " (bug.state) ", " (number::counted(group.signatures.len() as u64, "signature"))
+                    }
+                }
+            }))
+        }
+    }
 }
 
 /// Memory at death: percentages by signature and page class.

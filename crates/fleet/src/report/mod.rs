@@ -2,32 +2,51 @@
 //!
 //! Aggregates a few columns in maps. Other questions are for `sql`.
 
+mod alert;
+pub(crate) mod bugs;
 mod compare;
-mod gather;
+mod exposure;
+pub(crate) mod gather;
 mod html;
-mod summary;
+mod input;
+mod interval;
+mod propose;
+mod rates;
+pub(crate) mod summary;
 mod text;
+mod titles;
+mod version;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use pagehaul_present::printable_json;
 
 use crate::one::put;
+use bugs::Bugs;
+use exposure::{Exposure, Hosts};
+use gather::Fleet;
+use summary::Report;
 
 /// Report on the tables of `extract`: signatures, kernels, hosts, memory at death
 ///
 /// Signatures come by count, with their first and last crash. Only crashes of one host, or many signatures on one host, point to its
-/// hardware. Requested crashes (sysrq) come last. Kernels are matched by the start of their release: 6.12 is each 6.12.x.
+/// hardware. Requested crashes (sysrq) come last. Kernels are matched by the start of their release: 6.12 is each 6.12.x. Pairs of
+/// signatures that are perhaps one bug have the same coarse signature, or share most of their frames.
 ///
-/// Exit status: 0, the report was printed; 1, there are no tables; 2, the command line is wrong.
+/// Exit status: 0, the report was printed; 1, there are no tables, or a file of the options cannot be read; 2, the command line is wrong;
+/// with --fail-on-new or --fail-on-rate: 3, a table cannot be read; 4, a signature is new, or a fixed bug came back; 5, a rate is above
+/// RATE; 6, both.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("known").args(["since", "compare"]).multiple(true)))]
 #[command(after_help = "Examples:
   pagehaul-fleet report tables
   pagehaul-fleet report tables --since 2026-11-01
   pagehaul-fleet report tables --compare 6.1 6.12
+  pagehaul-fleet report tables --bugs bugs.toml --since 2026-11-01 --fail-on-new
+  pagehaul-fleet report tables --exposure hours.csv --hosts hosts.csv --fail-on-rate 0.5
   pagehaul-fleet report tables --top 50 --json
   pagehaul-fleet report tables --html fleet.html")]
 pub(crate) struct ReportArguments {
@@ -36,12 +55,31 @@ pub(crate) struct ReportArguments {
     /// Signatures, kernels and hosts to list, at most
     #[arg(long, value_name = "N", default_value = "20")]
     top: usize,
-    /// Only signatures of which the first crash is not before DATE: 2026-11-01, or a time such as 2026-11-01T12:00:00Z
+    /// Only signatures of which the first crash is not before DATE: 2026-11-01, or a time such as 2026-11-01T12:00:00Z. Rates count crashes
+    /// since DATE
     #[arg(long, value_name = "DATE", value_parser = parse_date)]
     since: Option<i64>,
     /// Compare two kernels: signatures with a larger part of the crashes of NEW
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     compare: Option<Vec<String>>,
+    /// Merge the signatures of each bug in FILE, and print links and states. FILE is TOML: a [[bug]] has an id, signatures (exact or
+    /// coarse), and perhaps title, link, state ("open" or "fixed") and fixed-in (a release, or one of each branch)
+    #[arg(long, value_name = "FILE")]
+    bugs: Option<PathBuf>,
+    /// Print rates per 1,000 machine-hours with 95 % intervals. FILE is CSV with a header: release, machine_hours, and perhaps fleet, class
+    /// and day. The rates of groups are compared with the rest
+    #[arg(long, value_name = "FILE")]
+    exposure: Option<PathBuf>,
+    /// For --exposure by fleet or class: which hosts are of which. FILE is CSV with a header: host (* is any text), and fleet or class
+    #[arg(long, value_name = "FILE", requires = "exposure")]
+    hosts: Option<PathBuf>,
+    /// End with status 4 if a signature of no known bug has no crash before --since, or none of the kernel OLD of --compare, or if a fixed
+    /// bug came back there. Requested crashes do not count
+    #[arg(long, requires = "known")]
+    fail_on_new: bool,
+    /// End with status 5 if a group has more than RATE crashes per 1,000 machine-hours, with its whole interval
+    #[arg(long, value_name = "RATE", requires = "exposure", value_parser = parse_rate)]
+    fail_on_rate: Option<f64>,
     /// Print JSON, with all signatures
     #[arg(long)]
     json: bool,
@@ -57,35 +95,79 @@ fn parse_date(text: &str) -> Result<i64, String> {
     time.map(jiff::Timestamp::as_second).ok_or_else(|| "expected a date such as 2026-11-01".to_owned())
 }
 
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
+    rate.ok_or_else(|| "expected a number of crashes per 1,000 machine-hours, such as 0.5".to_owned())
+}
+
 /// Makes a report of all tables, as text, for `bench`.
 ///
 /// # Errors
 /// Fails if a directory cannot be read.
 pub(crate) fn text(tables: &Path) -> anyhow::Result<String> {
-    Ok(text::text(&summary::Report::new(&gather::gather(tables)?, None), 20))
+    let fleet = gather::gather(tables)?;
+    Ok(text::text(&summarize(&fleet, &Bugs::default()), 20))
+}
+
+/// Counts, and proposes what may be one bug.
+fn summarize(fleet: &Fleet, bugs: &Bugs) -> Report {
+    let mut report = Report::new(fleet, bugs);
+    report.perhaps_same = propose::propose(&fleet.crashes, &report.signatures);
+    report
 }
 
 pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
-    let fleet = gather::gather(&arguments.directory)?;
+    let bugs = arguments.bugs.as_deref().map(Bugs::open).transpose()?.unwrap_or_default();
+    let exposure = arguments.exposure.as_deref();
+    let exposure = exposure.map(|path| Exposure::open(path, arguments.since)).transpose()?;
+    let hosts = arguments.hosts.as_deref().map(Hosts::open).transpose()?;
+    if let Some(exposure) = &exposure {
+        ensure!(
+            hosts.is_some() || !exposure.has_fleet && !exposure.has_class,
+            "machine-hours by fleet or class need --hosts FILE: which hosts are of which"
+        );
+    }
+    let mut fleet = gather::gather(&arguments.directory)?;
     ensure!(
         !fleet.crashes.is_empty() || !fleet.unreadable.is_empty(),
         "{} has no tables: run pagehaul-fleet extract",
         arguments.directory.join("dumps").display()
     );
-    let mut report = summary::Report::new(&fleet, arguments.since);
+    bugs.assign(&mut fleet.crashes);
+    let mut report = summarize(&fleet, &bugs);
     if let Some([old, new]) = arguments.compare.as_deref() {
-        report.comparison = Some(compare::compare(&fleet.crashes, old, new)?);
+        report.comparison = Some(compare::compare(&fleet.crashes, &report.signatures, old, new)?);
     }
-    if let Some(path) = &arguments.html {
-        let page = html::page(&report, arguments.top);
-        put(path, |out| Ok(out.write_all(page.as_bytes())?))?;
-        return Ok(ExitCode::SUCCESS);
+    report.rates = exposure.map(|exposure| {
+        rates::rates(&fleet.crashes, &report.signatures, &exposure, hosts.as_ref(), arguments.since)
+    });
+    if let Some(since) = arguments.since {
+        report.limit(since);
     }
-    if arguments.json {
-        let text = serde_json::to_string_pretty(&report)?;
-        crate::say(&format!("{}\n", printable_json(&text)))?;
-    } else {
-        crate::say(&text::text(&report, arguments.top))?;
+    if arguments.fail_on_new {
+        report.alerts.extend(alert::new_signatures(&report));
+    }
+    if let Some(limit) = arguments.fail_on_rate {
+        report.alerts.extend(alert::high_rates(&report, limit));
+    }
+    print(&report, arguments)?;
+    for alert in &report.alerts {
+        crate::tell(&format!("pagehaul-fleet: {}", alert.text));
+    }
+    if arguments.fail_on_new || arguments.fail_on_rate.is_some() {
+        return Ok(alert::exit_code(&report));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print(report: &Report, arguments: &ReportArguments) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.html {
+        let page = html::page(report, arguments.top);
+        return put(path, |out| Ok(out.write_all(page.as_bytes())?));
+    }
+    if arguments.json {
+        let text = serde_json::to_string_pretty(report)?;
+        return crate::say(&format!("{}\n", printable_json(&text)));
+    }
+    crate::say(&text::text(report, arguments.top))
 }

@@ -1,12 +1,18 @@
 //! Counts by signature, kernel and host.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::alert::Alert;
+use super::bugs::{Bugs, Regression};
 use super::compare::Comparison;
-use super::gather::{Crash, Fleet};
+use super::gather::{Crash, Fleet, Row};
+use super::propose::Proposal;
+use super::rates::Rates;
+use super::titles::distinguish;
+use super::version::by_version;
 
 /// Signatures on one host that make its hardware suspicious.
 const MANY_SIGNATURES: usize = 3;
@@ -28,14 +34,33 @@ pub(crate) struct Report {
     pub(crate) repeated: Vec<Host>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) comparison: Option<Comparison>,
+    /// Signatures that are perhaps of one bug, the likeliest first.
+    pub(crate) perhaps_same: Vec<Proposal>,
+    /// Fixed bugs that kernels with the fix crashed of.
+    pub(crate) regressions: Vec<Regression>,
+    /// Signatures of the file of bugs that no crash has.
+    pub(crate) unseen: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rates: Option<Rates>,
+    /// Why the exit status says so.
+    pub(crate) alerts: Vec<Alert>,
     pub(crate) unreadable: Vec<String>,
 }
 
-/// Crashes of one signature.
+/// Crashes of one signature, or of one bug.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Group {
+    /// Of a bug with several, the most frequent.
     pub(crate) sig: String,
+    pub(crate) sig_coarse: Option<String>,
+    /// All, with their crashes.
+    pub(crate) signatures: BTreeMap<String, usize>,
+    pub(crate) bug: Option<KnownBug>,
+    /// Place of the bug in its file.
+    #[serde(skip)]
+    pub(crate) bug_index: Option<usize>,
     pub(crate) title: String,
+    pub(crate) frames: Vec<String>,
     pub(crate) kind: String,
     pub(crate) crashes: usize,
     /// Seconds since 1970.
@@ -56,6 +81,22 @@ impl Group {
     pub(crate) fn is_requested(&self) -> bool {
         self.kind == "requested"
     }
+
+    /// Returns what its crashes are counted under.
+    pub(crate) fn row(&self) -> Row<'_> {
+        self.bug_index.map_or(Row::Signature(&self.sig), Row::Bug)
+    }
+}
+
+/// What a team knows of a bug.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct KnownBug {
+    pub(crate) id: String,
+    pub(crate) link: Option<String>,
+    /// `open`, `fixed`, `fixed in RELEASE`.
+    pub(crate) state: String,
+    /// Crashes of kernels that have the fix.
+    pub(crate) regressions: usize,
 }
 
 /// The state of machines at their death: medians.
@@ -93,25 +134,23 @@ pub(crate) struct Host {
 
 impl Report {
     /// Counts.
-    pub(crate) fn new(fleet: &Fleet, since: Option<i64>) -> Self {
-        let mut groups = BTreeMap::<&str, (Group, Vec<&Crash>)>::new();
+    pub(crate) fn new(fleet: &Fleet, bugs: &Bugs) -> Self {
+        let mut groups = BTreeMap::<Row<'_>, (Group, Vec<&Crash>)>::new();
         for crash in &fleet.crashes {
-            let Some(sig) = &crash.sig else { continue };
-            let (group, members) = groups.entry(sig).or_insert_with(|| {
-                let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                let group = Group {
-                    sig: sig.clone(),
-                    title: text(&crash.title),
-                    kind: text(&crash.kind),
-                    example: crash.id.clone(),
-                    ..Group::default()
-                };
+            let Some(row) = crash.row() else { continue };
+            let (group, members) = groups.entry(row).or_insert_with(|| {
+                let group = Group { bug_index: crash.bug, example: crash.id.clone(), ..Group::default() };
                 (group, Vec::new())
             });
             members.push(crash);
             group.crashes += 1;
             group.times.extend(crash.time);
-            for (names, name) in [(&mut group.kernels, &crash.release), (&mut group.hosts, &crash.host)] {
+            let names = [
+                (&mut group.kernels, &crash.release),
+                (&mut group.hosts, &crash.host),
+                (&mut group.signatures, &crash.sig),
+            ];
+            for (names, name) in names {
                 if let Some(name) = name {
                     *names.entry(name.clone()).or_default() += 1;
                 }
@@ -121,6 +160,7 @@ impl Report {
         let mut signatures: Vec<Group> = groups
             .into_values()
             .map(|(mut group, members)| {
+                describe(&mut group, &members, bugs);
                 group.first_seen = group.times.iter().copied().min();
                 group.last_seen = group.times.iter().copied().max();
                 group.hardware = !group.is_requested()
@@ -134,23 +174,61 @@ impl Report {
             let key = |group: &Group| (group.is_requested(), Reverse(group.crashes));
             key(a).cmp(&key(b)).then_with(|| a.sig.cmp(&b.sig))
         });
+        distinguish(&mut signatures);
         let (kernels, repeated) = (kernels(&signatures), repeated(fleet, &signatures));
-        if let Some(since) = since {
-            signatures.retain(|group| group.first_seen.is_some_and(|first| first >= since));
-        }
         Self {
             crashes: fleet.crashes.len(),
             requested: fleet.crashes.iter().filter(|crash| crash.is_requested()).count(),
             without_signature: fleet.crashes.iter().filter(|crash| crash.sig.is_none()).count(),
             hosts: hosts.len(),
-            since,
+            since: None,
             signatures,
             kernels,
             repeated,
             comparison: None,
+            perhaps_same: Vec::new(),
+            regressions: bugs.regressions(&fleet.crashes),
+            unseen: bugs.unseen(&fleet.crashes),
+            rates: None,
+            alerts: Vec::new(),
             unreadable: fleet.unreadable.clone(),
         }
     }
+
+    /// Leaves signatures of which no crash is older than `since`, and what may be the same as one of them.
+    pub(crate) fn limit(&mut self, since: i64) {
+        self.since = Some(since);
+        self.signatures.retain(|group| group.first_seen.is_some_and(|first| first >= since));
+        let listed: BTreeSet<&str> = self.signatures.iter().map(|group| group.sig.as_str()).collect();
+        self.perhaps_same.retain(|pair| {
+            listed.contains(pair.first.sig.as_str()) || listed.contains(pair.second.sig.as_str())
+        });
+    }
+}
+
+/// Names a group by its most frequent signature, or by its bug.
+fn describe(group: &mut Group, members: &[&Crash], bugs: &Bugs) {
+    let most = group.signatures.iter().max_by_key(|(sig, crashes)| (**crashes, Reverse(sig.as_str())));
+    group.sig = most.map(|(sig, _)| sig.clone()).unwrap_or_default();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    if let Some(crash) = members.iter().find(|crash| crash.sig.as_ref() == Some(&group.sig)) {
+        group.title = text(&crash.title);
+        group.kind = text(&crash.kind);
+        group.frames.clone_from(&crash.frames);
+        group.sig_coarse.clone_from(&crash.coarse);
+        group.example.clone_from(&crash.id);
+    }
+    let Some(bug) = group.bug_index.and_then(|bug| bugs.bugs.get(bug)) else { return };
+    if let Some(title) = &bug.title {
+        group.title.clone_from(title);
+    }
+    let regressions = members.iter().filter_map(|crash| crash.release.as_deref());
+    group.bug = Some(KnownBug {
+        id: bug.id.clone(),
+        link: bug.link.clone(),
+        state: bug.state(),
+        regressions: regressions.filter(|release| bug.is_regression(release)).count(),
+    });
 }
 
 fn kernels(signatures: &[Group]) -> Vec<Kernel> {
@@ -218,30 +296,9 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
-/// Compares releases number by number: 6.9 comes before 6.12.
-fn by_version(a: &str, b: &str) -> Ordering {
-    let parts = |text: &str| -> Vec<(u64, String)> {
-        let text = text.split(['.', '-', '_', '~', '+']);
-        text.map(|part| {
-            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-            let (number, rest) = part.split_at(digits);
-            (number.parse::<u64>().map_or(0, |number| number.saturating_add(1)), rest.to_owned())
-        })
-        .collect()
-    };
-    parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_are_in_the_order_of_their_numbers() {
-        let mut releases = ["6.12.1", "6.1.0-40-amd64", "6.9.3", "6.1.0-9-amd64", "5.10", "6.12.1-rc2"];
-        releases.sort_by(|a, b| by_version(a, b));
-        assert_eq!(releases, ["5.10", "6.1.0-9-amd64", "6.1.0-40-amd64", "6.9.3", "6.12.1", "6.12.1-rc2"]);
-    }
 
     #[test]
     fn the_median_is_a_value() {

@@ -45,6 +45,8 @@ fn dumps(facts: &Facts, key: &Key, file: &DumpFile) -> Table {
         ("sig", of_crash(&|crash| Some(crash.signature.sig.clone()))),
         ("sig_fine", of_crash(&|crash| Some(crash.signature.sig_fine.clone()))),
         ("sig_version", Values::int([crash.map(|crash| crash.signature.version)])),
+        ("sig_coarse", of_crash(&|crash| crash.signature.sig_coarse.clone())),
+        ("coarse_version", Values::int([crash.and_then(|crash| crash.signature.coarse_version)])),
         ("frames", Values::texts([frames])),
         ("panic", of_crash(&|crash| crash.panic.clone())),
         ("oops_text", of_crash(&|crash| Some(crash.text.clone()))),

@@ -25,6 +25,8 @@ class Crash:
     taint: Optional[str] = None
     hardware: Optional[str] = None
     text: str = ""
+    sig_coarse: Optional[str] = None
+    coarse_version: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,8 @@ class Signature:
     sig_fine: str
     frames: List[str]
     corrupted: bool
+    sig_coarse: Optional[str] = None
+    coarse_version: Optional[int] = None
 
 
 @dataclass(frozen=True)

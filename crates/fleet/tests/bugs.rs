@@ -1,0 +1,379 @@
+//! Bugs of a file, machine-hours, alerts and metrics by signature, on facts of crashes and on dumps.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{OOPS, facts, fleet, machine, rows, succeeds};
+use pagehaul_synth::Era;
+use serde_json::Value;
+
+/// 2026-11-01.
+const NOVEMBER: u64 = 1_793_491_200;
+const DAY: u64 = 86_400;
+
+/// The signature that `facts` gives a function.
+fn sig(function: &str) -> String {
+    let facts: Value = serde_json::from_str(&facts(0, "", "", 0, function)).unwrap();
+    facts["crash"]["sig"].as_str().unwrap().to_owned()
+}
+
+/// Tables of crashes: release, host, day, function.
+fn tables(crashes: &[(&str, &str, u64, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["extract".to_owned(), "--to".to_owned(), "tables".to_owned()];
+    for (number, (release, host, day, function)) in crashes.iter().enumerate() {
+        let name = format!("{number}.json");
+        let facts = facts(number as u32, release, host, NOVEMBER + day * DAY, function);
+        fs::write(directory.path().join(&name), facts).unwrap();
+        arguments.push(name);
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    succeeds(directory.path(), &arguments);
+    directory
+}
+
+fn report(directory: &Path, more: &[&str]) -> Value {
+    let arguments = [&["report", "tables", "--json"], more].concat();
+    serde_json::from_str(&succeeds(directory, &arguments)).unwrap()
+}
+
+/// A canary with 10 crashes, the rest of the fleet with 9; two bugs.
+fn canary() -> tempfile::TempDir {
+    let mut crashes = Vec::new();
+    crashes.extend((0..10).map(|day| ("6.12.4", "canary1", day, "tcp_ack")));
+    crashes.extend((0..9).map(|day| ("6.12.3", "web1", day, "ext4_map")));
+    crashes.push(("6.12.4", "canary1", 12, "sysrq_handle_crash"));
+    let directory = tables(&crashes);
+    let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    put("hours.csv", "release,fleet,machine_hours\n6.12.4,canary,1000\n6.12.3,web,9000\n");
+    put("hosts.csv", "host,fleet\ncanary*,canary\nweb*,web\n");
+    let (tcp, ext4) = (sig("tcp_ack"), sig("ext4_map"));
+    put(
+        "bugs.toml",
+        &format!(
+            "[[bug]]\nid = \"NET-7\"\ntitle = \"bad ack\"\nlink = \"https://bugs.example/7\"\nfixed-in = \"6.12.4\"\n\
+             signatures = [\"{tcp}\"]\n[[bug]]\nid = \"FS-1\"\nlink = \"javascript:alert(1)\"\nsignatures = [\"{ext4}\", \"{}\"]\n",
+            "0".repeat(16)
+        ),
+    );
+    directory
+}
+
+#[test]
+fn a_canary_that_crashes_ten_times_as_often_is_shown() {
+    let directory = canary();
+    let all = report(directory.path(), &["--exposure", "hours.csv", "--hosts", "hosts.csv"]);
+    let rates = &all["rates"];
+    assert_eq!((&rates["crashes"], &rates["machine_hours"]), (&19.into(), &10_000.0.into()));
+    let group = |by: &str, name: &str| {
+        let groups = rates["groups"].as_array().unwrap();
+        groups.iter().find(|group| group["by"] == by && group["name"] == name).unwrap().clone()
+    };
+    let near = |value: &Value, expected: f64| (value.as_f64().unwrap() - expected).abs() < 1e-3;
+    let canary = group("fleet", "canary");
+    // Garwood's interval of 10, and Clopper and Pearson's of 10 of 19.
+    assert!(near(&canary["rate"]["value"], 10.0) && near(&canary["rate"]["low"], 4.7954), "{canary}");
+    assert!(near(&canary["rate"]["high"], 18.3904) && near(&canary["ratio"]["value"], 10.0), "{canary}");
+    assert!(near(&canary["ratio"]["low"], 3.6519) && near(&canary["ratio"]["high"], 27.8136), "{canary}");
+    assert_eq!(group("kernel", "6.12.3")["crashes"], 9);
+    assert_eq!(group("group", "6.12.4 / canary")["crashes"], 10);
+    // The bug that only the canary has.
+    let found = &rates["concentrated"][0];
+    assert_eq!(
+        (&found["title"], &found["crashes"], &found["elsewhere"]),
+        (&"bug in tcp_ack".into(), &10.into(), &0.into())
+    );
+    let text =
+        succeeds(directory.path(), &["report", "tables", "--exposure", "hours.csv", "--hosts", "hosts.csv"]);
+    let line = text.lines().find(|line| line.contains("fleet   canary")).unwrap();
+    assert!(line.contains("3.65 – 27.8") && line.ends_with("higher"), "{line}");
+    assert!(!text.lines().any(|line| line.contains("fleet   web") && line.contains("higher")), "{text}");
+}
+
+#[test]
+fn what_one_file_lacks_is_listed() {
+    let directory = tables(&[
+        ("6.12.4", "web1", 0, "f"),
+        ("6.12.4", "stray", 1, "f"),
+        ("5.10.1", "web1", 2, "f"),
+        ("6.12.4", "db1", 3, "f"),
+    ]);
+    let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    put("hours.csv", "release,fleet,machine_hours\n6.12,web,100\n6.12,mail,100\n6.12,db,0\n");
+    put("hosts.csv", "host,fleet\nweb*,web\ndb*,db\nold*,old\n");
+    let all = report(directory.path(), &["--exposure", "hours.csv", "--hosts", "hosts.csv"]);
+    let rates = &all["rates"];
+    assert_eq!(rates["crashes"], 1);
+    assert_eq!(rates["unknown_hosts"], serde_json::json!({ "stray": 1 }));
+    let without = serde_json::json!([
+        { "release": "5.10.1", "fleet": "web", "crashes": 1 },
+        { "release": "6.12", "fleet": "db", "crashes": 1 },
+    ]);
+    assert_eq!(rates["without_hours"], without);
+    let unknown = rates["unknown_groups"].as_array().unwrap();
+    assert_eq!(
+        unknown,
+        &["fleet old: hosts, but no machine-hours", "fleet mail: machine-hours, but no hosts"]
+    );
+    let text =
+        succeeds(directory.path(), &["report", "tables", "--exposure", "hours.csv", "--hosts", "hosts.csv"]);
+    for part in [
+        "not counted: no machine-hours",
+        "5.10.1",
+        "lacks, which rates do not count: stray (1)",
+        "fleet old:",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    // A period: the crash of the first day is outside of it.
+    put(
+        "days.csv",
+        "day,release,machine_hours\n2026-11-02,6.12,24\n2026-11-03,6.12,24\n2026-11-04,6.12,24\n",
+    );
+    let rates = report(directory.path(), &["--exposure", "days.csv"])["rates"].clone();
+    assert_eq!(
+        (&rates["crashes"], &rates["outside_period"], &rates["machine_hours"]),
+        (&2.into(), &1.into(), &72.0.into())
+    );
+    let since =
+        report(directory.path(), &["--exposure", "days.csv", "--since", "2026-11-04"])["rates"].clone();
+    assert_eq!(
+        (&since["crashes"], &since["outside_period"], &since["machine_hours"]),
+        (&1.into(), &3.into(), &24.0.into())
+    );
+}
+
+#[test]
+fn files_that_are_wrong_are_named_with_the_line() {
+    let directory = canary();
+    let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    put("bad.toml", "[[bug]]\nid = \"A\"\nsignatures = [\"12\"]\n");
+    put("bad.csv", "release,machine_hours\n6.1,many\n");
+    for (arguments, parts) in [
+        (vec!["--bugs", "bad.toml"], ["bad.toml, line 3", "expected a signature of 16 hexadecimal digits"]),
+        (vec!["--exposure", "bad.csv"], ["bad.csv, line 2", "expected a number of machine_hours"]),
+        (
+            vec!["--exposure", "hours.csv", "--hosts", "hours.csv"],
+            ["hours.csv, line 1", "expected columns host"],
+        ),
+        (vec!["--exposure", "hours.csv"], ["need --hosts", "which hosts"]),
+        (vec!["--bugs", "none.toml"], ["cannot read none.toml", "No such file"]),
+        (vec!["--bugs", "tables"], ["cannot read tables", "directory"]),
+    ] {
+        let output = fleet(directory.path(), &[&["report", "tables"], &arguments[..]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{arguments:?}: {error}");
+    }
+    for arguments in [vec!["--fail-on-new"], vec!["--fail-on-rate", "1"], vec!["--hosts", "hosts.csv"]] {
+        let output = fleet(directory.path(), &[&["report", "tables"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn signatures_of_a_bug_are_one_row_with_link_and_state() {
+    let directory = tables(&[
+        ("6.12.3", "a", 0, "f"),
+        ("6.12.3", "b", 1, "g"),
+        ("6.12.3", "b", 2, "g"),
+        ("6.12.5", "c", 3, "f"),
+        ("6.12.3", "c", 4, "h"),
+    ]);
+    let (f, g) = (sig("f"), sig("g"));
+    let text = format!(
+        "[[bug]]\nid = \"B-1\"\ntitle = \"f or g\"\nlink = \"https://bugs.example/1\"\nstate = \"fixed\"\nfixed-in = [\"6.1.9\", \"6.12.4\"]\n\
+         signatures = [\"{f}\", \"{g}\"]\n"
+    );
+    fs::write(directory.path().join("bugs.toml"), text).unwrap();
+    let all = report(directory.path(), &["--bugs", "bugs.toml"]);
+    let groups = all["signatures"].as_array().unwrap();
+    assert_eq!(groups.len(), 2);
+    let merged = &groups[0];
+    assert_eq!(
+        (&merged["crashes"], &merged["title"], &merged["sig"]),
+        (&4.into(), &"f or g".into(), &f.clone().into())
+    );
+    assert_eq!(merged["signatures"].as_object().unwrap().len(), 2);
+    let bug = serde_json::json!({ "id": "B-1", "link": "https://bugs.example/1", "state": "fixed in 6.1.9, 6.12.4", "regressions": 1 });
+    assert_eq!(merged["bug"], bug);
+    // Only the kernel that has the fix.
+    let regressions = all["regressions"].as_array().unwrap();
+    assert_eq!(regressions.len(), 1);
+    assert_eq!((&regressions[0]["release"], &regressions[0]["crashes"]), (&"6.12.5".into(), &1.into()));
+    let text = succeeds(directory.path(), &["report", "tables", "--bugs", "bugs.toml"]);
+    for part in [
+        "B-1 fixed in 6.1.9, 6.12.4, REGRESSION",
+        "https://bugs.example/1",
+        "fixed, and back",
+        &format!("{f} +1"),
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    // Both kernels: the bug counts as one.
+    let compared = report(directory.path(), &["--bugs", "bugs.toml", "--compare", "6.12.3", "6.12.5"]);
+    let changes = compared["comparison"]["signatures"].as_array().unwrap();
+    let of_bug = changes.iter().find(|change| change["bug"] == "B-1").unwrap();
+    assert_eq!((&of_bug["old_crashes"], &of_bug["new_crashes"]), (&3.into(), &1.into()));
+}
+
+#[test]
+fn only_links_to_web_pages_are_links() {
+    let directory = canary();
+    succeeds(directory.path(), &["report", "tables", "--bugs", "bugs.toml", "--html", "fleet.html"]);
+    let page = fs::read_to_string(directory.path().join("fleet.html")).unwrap();
+    assert!(page.contains("<a href=\"https://bugs.example/7\">NET-7</a>"), "no link");
+    assert!(!page.contains("javascript:") && page.contains("FS-1"));
+}
+
+#[test]
+fn alerts_have_exit_statuses() {
+    let directory = canary();
+    let status = |arguments: &[&str]| {
+        let output = fleet(directory.path(), &[&["report", "tables"], arguments].concat());
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let hours = ["--exposure", "hours.csv", "--hosts", "hosts.csv"];
+    let with = |more: &[&str]| status(&[&hours[..], more].concat());
+    // Requested crashes are never new.
+    assert_eq!(status(&["--fail-on-new", "--since", "2026-11-05"]), (0, String::new()));
+    let (code, text) = status(&["--fail-on-new", "--since", "2026-11-01"]);
+    assert_eq!((code, text.lines().count()), (4, 2), "{text}");
+    let (code, text) = status(&["--fail-on-new", "--compare", "6.12.3", "6.12.4"]);
+    assert!(
+        code == 4 && text.contains(&format!("new signature {}: bug in tcp_ack, 10 crashes", sig("tcp_ack"))),
+        "{text}"
+    );
+    // A known bug is not new, unless it was fixed.
+    let (code, text) = status(&["--fail-on-new", "--compare", "6.12.3", "6.12.4", "--bugs", "bugs.toml"]);
+    assert!(
+        code == 4
+            && text
+                .contains("regression of NET-7: bad ack, fixed in 6.12.4, but 10 crashes of kernel 6.12.4"),
+        "{text}"
+    );
+    assert_eq!(
+        status(&["--fail-on-new", "--compare", "6.12.4", "6.12.3", "--bugs", "bugs.toml"]),
+        (0, String::new())
+    );
+    assert_eq!(
+        status(&["--fail-on-new", "--since", "2026-11-12", "--bugs", "bugs.toml"]),
+        (0, String::new())
+    );
+    // 10 per 1,000 hours, but at least 4.80.
+    let (code, text) = with(&["--fail-on-rate", "4.7"]);
+    assert!(
+        code == 5 && text.contains("fleet canary, 10.0 per 1,000 machine-hours, at least 4.80 (10 crashes)"),
+        "{text}"
+    );
+    assert_eq!(with(&["--fail-on-rate", "4.8"]), (0, String::new()));
+    assert_eq!(with(&["--fail-on-rate", "4.7", "--fail-on-new", "--since", "2026-11-01"]).0, 6);
+    let all = report(directory.path(), &["--since", "2026-11-01"]);
+    assert_eq!(all["alerts"], Value::Array(Vec::new()));
+    // What cannot be read could have been new.
+    let damaged = directory.path().join("tables/dumps/v=1/month=2026-11/damaged.parquet");
+    fs::write(damaged, "no table").unwrap();
+    assert_eq!(status(&["--fail-on-new", "--since", "2026-11-12"]).0, 3);
+    assert_eq!(status(&["--since", "2026-11-12"]).0, 0);
+}
+
+#[test]
+fn metrics_by_signature_are_bounded() {
+    let directory = canary();
+    let metrics =
+        |more: &[&str]| succeeds(directory.path(), &[&["metrics", "--tables", "tables"], more].concat());
+    let text = metrics(&["--bugs", "bugs.toml", "--top", "1"]);
+    let tcp = sig("tcp_ack");
+    for line in [
+        &format!("pagehaul_signature_crashes{{sig=\"{tcp}\",kind=\"bug\",bug=\"NET-7\"}} 10"),
+        "pagehaul_signature_crashes{sig=\"other\",kind=\"\",bug=\"\"} 10",
+        &format!("pagehaul_signature_regressions{{sig=\"{tcp}\",kind=\"bug\",bug=\"NET-7\"}} 10"),
+        &format!(
+            "pagehaul_signature_info{{sig=\"{tcp}\",title=\"bad ack\",bug=\"NET-7\",state=\"fixed in 6.12.4\"}} 1"
+        ),
+        "pagehaul_crashes{kind=\"requested\"} 1",
+        "pagehaul_unreadable_tables 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    assert!(!text.contains(&sig("ext4_map")));
+    let all = metrics(&[]);
+    assert_eq!(
+        all.lines().filter(|line| line.starts_with("pagehaul_signature_crashes{")).count(),
+        3,
+        "{all}"
+    );
+    assert!(!all.contains("other"));
+}
+
+/// Extracts the dump of a machine whose log is an oops with these frames.
+fn extract(directory: &Path, name: &str, era: Era, frames: [&'static str; 4]) {
+    let mut lines = OOPS[..2].to_vec();
+    lines.extend(["RIP: 0010:demo_fill+0x5/0x40 [demo]", "Call Trace:", " <TASK>"]);
+    lines.extend(frames);
+    lines.extend([" </TASK>", "---[ end trace 0000000000000000 ]---", OOPS[3]]);
+    machine(era, name, &lines).build().elf().write(&directory.join(name)).unwrap();
+    succeeds(directory, &["extract", name, "--to", "tables"]);
+}
+
+#[test]
+fn dumps_of_one_bug_in_two_builds_are_proposed_and_merged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    // Other builds of the kernel: a caller is inlined, another has a suffix.
+    extract(
+        path,
+        "one",
+        Era::V6_12,
+        [
+            " demo_check+0x1/0x2 [demo]",
+            " demo_store+0x1/0x2 [demo]",
+            " kernfs_fop_write_iter+0x1/0x2",
+            " vfs_write+0x1/0x2",
+        ],
+    );
+    extract(
+        path,
+        "two",
+        Era::V6_1,
+        [
+            " demo_check.isra.0+0x3/0x9 [demo]",
+            " kernfs_fop_write_iter+0x8/0x9",
+            " vfs_write+0x1/0x2",
+            " sys_write+0x1/0x2",
+        ],
+    );
+    extract(
+        path,
+        "other",
+        Era::V5_10,
+        [" demo_poll+0x1/0x2 [demo]", " vfs_poll+0x1/0x2", " do_sys_poll+0x1/0x2", " sys_poll+0x1/0x2"],
+    );
+    let all = report(path, &[]);
+    let groups = all["signatures"].as_array().unwrap();
+    assert_eq!(groups.len(), 3, "{groups:?}");
+    let titles: std::collections::BTreeSet<&str> =
+        groups.iter().map(|group| group["title"].as_str().unwrap()).collect();
+    assert_eq!(titles.len(), 3, "{titles:?}");
+    assert!(titles.contains("null-deref in demo:demo_fill < demo:demo_poll"), "{titles:?}");
+    let proposals = all["perhaps_same"].as_array().unwrap();
+    assert_eq!(proposals.len(), 1, "{proposals:?}");
+    assert_eq!(proposals[0]["because"], "coarse-signature");
+    let coarse =
+        |name: &Value| groups.iter().find(|group| group["sig"] == *name).unwrap()["sig_coarse"].clone();
+    let (first, second) = (coarse(&proposals[0]["first"]["sig"]), coarse(&proposals[0]["second"]["sig"]));
+    assert_eq!(first, second);
+    assert!(rows(&path.join("tables"), "dumps").iter().all(|row| row.contains("coarse_version: 1")));
+    // The team agrees, and names the coarse signature.
+    let text = format!("[[bug]]\nid = \"DEMO-1\"\nsignatures = [{first}]\n");
+    fs::write(path.join("bugs.toml"), text).unwrap();
+    let merged = report(path, &["--bugs", "bugs.toml"]);
+    let groups = merged["signatures"].as_array().unwrap();
+    assert_eq!(
+        (groups.len(), &groups[0]["crashes"], &groups[0]["bug"]["id"]),
+        (2, &2.into(), &"DEMO-1".into())
+    );
+    assert_eq!(merged["perhaps_same"], Value::Array(Vec::new()));
+}
