@@ -10,6 +10,7 @@ mod line;
 mod registers;
 mod signature;
 mod skip;
+mod stored;
 mod trace;
 
 pub use crash::Crash;
@@ -20,3 +21,4 @@ pub use identity::{CrashId, crash_id};
 pub use line::{Line, lines_of, lines_of_text};
 pub use registers::{CpuRegisters, registers_of};
 pub use signature::{FRAMES, SIGNATURE_VERSION, Signature};
+pub use stored::StoredError;
