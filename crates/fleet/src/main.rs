@@ -4,8 +4,10 @@ mod bench;
 mod compact;
 mod extract;
 mod lock;
+mod manifest;
 mod metrics;
 mod one;
+mod place;
 mod python;
 mod read;
 mod report;
@@ -17,6 +19,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pagehaul_present::sentence;
 
 /// Make tables of the facts of many crashes, and report on them
 #[derive(Debug, Parser)]
@@ -54,7 +57,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
     };
     result.unwrap_or_else(|error| {
-        tell(&format!("pagehaul-fleet: {error:#}"));
+        tell(&format!("pagehaul-fleet: {}", sentence(error.chain())));
         ExitCode::FAILURE
     })
 }

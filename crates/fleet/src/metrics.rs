@@ -12,7 +12,8 @@ use clap::Args;
 use pagehaul_facts::Facts;
 use pagehaul_vmalloc::{AreaKind, Usage};
 
-use crate::one::{from_facts, put};
+use crate::one::from_facts;
+use crate::place::put;
 
 /// Write metrics of a machine for node_exporter's textfile collector
 ///
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<ExitCode> {
             Ok(facts) => crashes.push(facts),
             Err(error) => {
                 unreadable += 1;
-                crate::tell(&format!("pagehaul-fleet: {error:#}"));
+                crate::tell(&format!("pagehaul-fleet: {}", pagehaul_present::sentence(error.chain())));
             }
         }
     }

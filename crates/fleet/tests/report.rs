@@ -236,8 +236,8 @@ fn a_damaged_file_is_named_and_the_rest_counts() {
 fn views_have_each_table_and_no_other_directory() {
     let directory = tables();
     let views = succeeds(directory.path(), &["sql", "tables", "--views"]);
-    assert_eq!(views.lines().count(), 1, "{views}");
-    assert!(views.starts_with("CREATE VIEW dumps AS"));
+    assert_eq!(views.lines().count(), 2, "{views}");
+    assert!(views.starts_with("CREATE VIEW dumps AS") && views.contains("\nCREATE VIEW manifest AS"));
     let output = fleet(directory.path(), &["sql", "tables", "SELECT 1", "--engine", "/nonexistent/duckdb"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("pip install duckdb"));

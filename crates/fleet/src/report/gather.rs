@@ -137,7 +137,7 @@ fn per_crash<T: Default + Send, const N: usize>(
     let threads = thread::available_parallelism().map_or(1, Into::into);
     let read = |(): &mut (), number: u64| {
         let path = files.get(number as usize)?;
-        Some(read_file(path, columns, &add).map_err(|error| format!("{error:#}")))
+        Some(read_file(path, columns, &add).map_err(|error| pagehaul_present::sentence(error.chain())))
     };
     let mut crashes = BTreeMap::new();
     for file in map_numbers("report", threads, files.len() as u64, || (), read) {

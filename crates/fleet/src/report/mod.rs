@@ -15,7 +15,7 @@ use anyhow::ensure;
 use clap::Args;
 use pagehaul_present::printable_json;
 
-use crate::one::put;
+use crate::place::put;
 
 /// Report on the tables of `extract`: signatures, kernels, hosts, memory at death
 ///
