@@ -10,6 +10,7 @@ mod one;
 mod place;
 mod python;
 mod read;
+mod remove;
 mod report;
 mod sql;
 mod table;
@@ -41,6 +42,7 @@ enum Command {
     Report(report::ReportArguments),
     Sql(sql::SqlArguments),
     Compact(compact::CompactArguments),
+    Remove(remove::RemoveArguments),
     Metrics(metrics::MetricsArguments),
     Bench(bench::BenchArguments),
 }
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Sql(arguments) => sql::run(&arguments),
         Command::Compact(arguments) => compact::run(&arguments),
+        Command::Remove(arguments) => remove::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     };
