@@ -8,21 +8,21 @@ mod html;
 mod summary;
 mod text;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::Args;
+use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_present::printable_json;
-
-use crate::place::put;
 
 /// Report on the tables of `extract`: signatures, kernels, hosts, memory at death
 ///
 /// Signatures come by count, with their first and last crash. Only crashes of one host, or many signatures on one host, point to its
 /// hardware. Requested crashes (sysrq) come last. Kernels are matched by the start of their release: 6.12 is each 6.12.x.
 ///
-/// Exit status: 0, the report was printed; 1, there are no tables; 2, the command line is wrong.
+/// Exit status: 0, the report was printed; 1, there are no tables, or FILE exists; 2, the command line is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul-fleet report tables
@@ -45,9 +45,12 @@ pub(crate) struct ReportArguments {
     /// Print JSON, with all signatures
     #[arg(long)]
     json: bool,
-    /// Write a web page, which needs no network
+    /// Write a web page, which needs no network and only you can read. It lists the crashes of each signature with their dumps
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
+    /// Replace FILE of --html if it exists
+    #[arg(long, requires = "html")]
+    force: bool,
 }
 
 /// Seconds since 1970 of a date or time; a date begins at midnight UTC.
@@ -66,19 +69,34 @@ pub(crate) fn text(tables: &Path) -> anyhow::Result<String> {
 }
 
 pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
-    let fleet = gather::gather(&arguments.directory)?;
+    let page = CreateOptions {
+        naming: Naming::WhenComplete,
+        overwrite: arguments.force,
+        special: Special::Any,
+        private: true,
+        sources: &[],
+    };
+    if let Some(path) = &arguments.html {
+        NewFile::check(path, page)?;
+    }
+    let mut fleet = gather::gather(&arguments.directory)?;
     ensure!(
         !fleet.crashes.is_empty() || !fleet.unreadable.is_empty(),
         "{} has no tables: run pagehaul-fleet extract",
         arguments.directory.join("dumps").display()
     );
+    if arguments.html.is_some() {
+        gather::find_dumps(&arguments.directory, &mut fleet)?;
+    }
     let mut report = summary::Report::new(&fleet, arguments.since);
     if let Some([old, new]) = arguments.compare.as_deref() {
         report.comparison = Some(compare::compare(&fleet.crashes, old, new)?);
     }
     if let Some(path) = &arguments.html {
-        let page = html::page(&report, arguments.top);
-        put(path, |out| Ok(out.write_all(page.as_bytes())?))?;
+        let mut file = NewFile::create(path, page)?;
+        let written = (&**file.file()).write_all(html::page(&report, arguments.top).as_bytes());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        file.commit()?;
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.json {
