@@ -93,9 +93,7 @@ pub(crate) fn run(arguments: &RemoveArguments) -> anyhow::Result<ExitCode> {
     for (table, files) in &tree.tables {
         // What a file that was left may have is found by the tables that tell the host.
         if done.incomplete && LAST.contains(&table.as_str()) {
-            done.left.extend(files.iter().map(|path| {
-                format!("{}: a table before it still has rows of these crashes", path.display())
-            }));
+            done.left.push(format!("{table}: another table still has rows of these crashes; run this again"));
             continue;
         }
         for path in files {

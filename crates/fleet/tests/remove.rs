@@ -226,17 +226,14 @@ fn what_is_no_table_is_named_and_stays() {
     assert_eq!(fleet(directory.path(), &["remove", "absent", "--host", GONE]).status.code(), Some(1));
 }
 
-/// Killed before any rename, removal or sync, each file is the old or the new one; a second run ends the work.
+/// Runs `remove` on copies of tables, with faults, until `next` has no more of them. Each file is the old or the new one after each, and a
+/// second run ends the work. Returns the number of faults.
 #[cfg(target_arch = "x86_64")]
-#[test]
-fn a_run_that_is_killed_at_any_moment_is_ended_by_the_next() {
+fn with_faults(mut next: impl FnMut(usize) -> Option<(usize, tracer::Fault)>) -> usize {
     let directory = tables(&[]);
     let copy = |to: &str| {
-        let copied = std::process::Command::new("cp")
-            .args(["-r", "tables", to])
-            .current_dir(directory.path())
-            .status();
-        assert!(copied.unwrap().success());
+        let mut cp = std::process::Command::new("cp");
+        assert!(cp.args(["-r", "tables", to]).current_dir(directory.path()).status().unwrap().success());
     };
     // Paths without the name of the copy.
     let contents = |of: &str| -> BTreeMap<String, Vec<u8>> {
@@ -248,28 +245,52 @@ fn a_run_that_is_killed_at_any_moment_is_ended_by_the_next() {
     copy("whole");
     succeeds(directory.path(), &["remove", "whole", "--host", GONE]);
     let after = contents("whole");
-    let mut kills = 0;
-    for call in [libc::SYS_rename, libc::SYS_unlink, libc::SYS_fdatasync, libc::SYS_fsync, libc::SYS_rmdir] {
-        for moment in 1.. {
-            let to = format!("{call}-{moment}");
-            copy(&to);
-            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"));
-            command.args(["remove", &to, "--host", GONE]).current_dir(directory.path());
-            command.stdout(std::process::Stdio::null());
-            let trace = tracer::run(&mut command, moment, tracer::Fault::KillAt(call));
-            if trace.at.is_none() {
-                assert_eq!(trace.code, Some(0));
-                break;
-            }
-            kills += 1;
-            for (name, bytes) in contents(&to) {
-                let known = before.get(&name) == Some(&bytes) || after.get(&name) == Some(&bytes);
-                assert!(known || name.contains("/.tmp"), "{to}: {name}");
-            }
-            succeeds(directory.path(), &["remove", &to, "--host", GONE]);
-            assert!(contents(&to) == after, "{to}");
-            fs::remove_dir_all(directory.path().join(&to)).unwrap();
+    let (mut faults, mut calls) = (0, usize::MAX);
+    while let Some((moment, fault)) = next(calls) {
+        let to = format!("copy-{faults}");
+        copy(&to);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"));
+        command.args(["remove", &to, "--host", GONE]).current_dir(directory.path());
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let trace = tracer::run(&mut command, moment, fault);
+        assert!(!trace.hung, "{fault:?} at call {moment}");
+        calls = if trace.at.is_some() { usize::MAX } else { trace.calls };
+        faults += usize::from(trace.at.is_some());
+        for (name, bytes) in contents(&to) {
+            let known = before.get(&name) == Some(&bytes) || after.get(&name) == Some(&bytes);
+            assert!(known || name.contains("/.tmp"), "{fault:?} at call {moment}: {name}");
         }
+        succeeds(directory.path(), &["remove", &to, "--host", GONE]);
+        assert!(contents(&to) == after, "{fault:?} at call {moment}");
+        fs::remove_dir_all(directory.path().join(&to)).unwrap();
     }
+    faults
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_run_that_is_killed_at_any_moment_is_ended_by_the_next() {
+    let calls = [libc::SYS_rename, libc::SYS_unlink, libc::SYS_fdatasync, libc::SYS_fsync, libc::SYS_rmdir];
+    let mut calls = calls.into_iter();
+    let (mut call, mut moment) = (calls.next(), 0);
+    let kills = with_faults(|last| {
+        // There was no such call any more.
+        if last != usize::MAX {
+            (call, moment) = (calls.next(), 0);
+        }
+        moment += 1;
+        Some((moment, tracer::Fault::KillAt(call?)))
+    });
     assert!(kills > 20, "{kills}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_run_in_which_any_call_fails_is_ended_by_the_next() {
+    let mut moment = 1;
+    let failures = with_faults(|calls| {
+        moment += 11;
+        (moment <= calls).then_some((moment, tracer::Fault::Error(libc::ENOSPC)))
+    });
+    assert!(failures > 20, "{failures}");
 }
