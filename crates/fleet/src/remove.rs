@@ -28,7 +28,9 @@ const LAST: [&str; 4] = ["reclaim_runs", "latency_runs", "dumps", MANIFEST];
 /// Rewrites each file that has rows of them, tables of your own and the manifest included, and removes files that are empty then. A
 /// recording counts as a crash. Waits until no `extract` runs on this machine's view of TABLES. A file is replaced at once: after a kill at
 /// any moment, each file is the old or the new one, and the same command again ends the work. Files that killed runs left (.tmp*) are
-/// removed. Rows of other crashes stay, also where their log mentions the host. So do dumps, copies and snapshots.
+/// removed. If a file cannot be read, so that it may still have rows of the crashes, the tables by which they are found stay, too: mend or
+/// remove that file, and run the command again. Rows of other crashes stay, also where their log mentions the host. So do dumps, copies and
+/// snapshots.
 ///
 /// Exit status: 0, done, also if there is nothing to remove; 1, TABLES cannot be read or locked; 2, the command line is wrong; 3, some
 /// files were left as they are.
@@ -93,7 +95,8 @@ pub(crate) fn run(arguments: &RemoveArguments) -> anyhow::Result<ExitCode> {
     for (table, files) in &tree.tables {
         // What a file that was left may have is found by the tables that tell the host.
         if done.incomplete && LAST.contains(&table.as_str()) {
-            done.left.push(format!("{table}: another table still has rows of these crashes; run this again"));
+            done.left
+                .push(format!("{table}, without which the rows in the files above could not be found again"));
             continue;
         }
         for path in files {
@@ -110,7 +113,7 @@ struct Done {
     tables: Vec<(String, u64, u64, u64)>,
     /// Why files were left as they are.
     left: Vec<String>,
-    /// Whether a file that was left has rows to remove.
+    /// Whether a file of a table was left, which may have rows to remove.
     incomplete: bool,
 }
 
@@ -121,6 +124,7 @@ impl Done {
             Ok(None) => return,
             Err(why) => {
                 self.left.push(sentence(why.chain()));
+                self.incomplete = true;
                 return;
             }
         };

@@ -214,6 +214,15 @@ fn what_is_no_table_is_named_and_stays() {
         "{said}"
     );
     assert!(tables.join("notes.txt").exists() && rows(&tables, "log_lines").len() == 3);
+    // By the manifest, a second run finds what the damaged file may have.
+    assert!(
+        said.contains("manifest, without which") && rows(&tables, "manifest").concat().contains(GONE),
+        "{said}"
+    );
+    fs::remove_file(tables.join("notes.txt")).unwrap();
+    fs::remove_file(tables.join("dumps/v=1/month=2021-11/damaged.parquet")).unwrap();
+    succeeds(directory.path(), &["remove", "tables", "--host", GONE]);
+    assert!(!holds(&tables, GONE));
 
     for wrong in [
         &["remove", "tables"][..],
@@ -289,7 +298,7 @@ fn a_run_that_is_killed_at_any_moment_is_ended_by_the_next() {
 fn a_run_in_which_any_call_fails_is_ended_by_the_next() {
     let mut moment = 1;
     let failures = with_faults(|calls| {
-        moment += 11;
+        moment += 23;
         (moment <= calls).then_some((moment, tracer::Fault::Error(libc::ENOSPC)))
     });
     assert!(failures > 20, "{failures}");

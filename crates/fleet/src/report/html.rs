@@ -21,7 +21,7 @@ main { max-width: 1900px; }
 th, td { padding: 4px 5px; } th { white-space: normal; vertical-align: bottom; }
 td.text, td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 9ch; max-width: none; }
 td .heat { min-width: 0; padding: 0 3px; }
-h3 { font-size: 14px; margin: 16px 0 2px; }
+td a { white-space: nowrap; } h3 { font-size: 14px; margin: 16px 0 2px; }
 ";
 /// How the cells of a chart get darker.
 const HEAT: &str = "#0072b2";
