@@ -11,6 +11,7 @@ mod registers;
 mod signature;
 mod similar;
 mod skip;
+mod stored;
 mod trace;
 
 pub use crash::Crash;
@@ -22,3 +23,4 @@ pub use line::{Line, lines_of, lines_of_text};
 pub use registers::{CpuRegisters, registers_of};
 pub use signature::{COARSE_VERSION, FRAMES, SIGNATURE_VERSION, Signature};
 pub use similar::{Similar, similar};
+pub use stored::StoredError;

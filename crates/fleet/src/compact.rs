@@ -15,15 +15,16 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::Args;
 use pagehaul_facts::SCHEMA_VERSION;
+use pagehaul_present::sentence;
 use twox_hash::XxHash3_64;
 
 use crate::lock::Lock;
-use crate::read::TableFile;
+use crate::read::{TableFile, directories, parquet_files};
 use crate::table::{TableWriter, Values};
 use crate::tables::key_column;
 
 /// How the names of files of many crashes begin.
-const MANY: &str = "many-";
+pub(crate) const MANY: &str = "many-";
 /// Rows of a row group.
 const GROUP_ROWS: usize = 128 << 10;
 
@@ -66,10 +67,7 @@ pub(crate) fn all(tables: &Path) -> anyhow::Result<Done> {
     let mut all = Done::default();
     for table in directories(tables)? {
         let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name == "manifest" {
-            continue;
-        }
-        for month in directories(&table.join(format!("v={SCHEMA_VERSION}")))? {
+        for month in months(&table)? {
             let done = compact(&month, &name)?;
             all.before += done.before;
             all.after += done.after;
@@ -88,7 +86,7 @@ pub(crate) fn again(tables: &Path) -> anyhow::Result<()> {
     let Some(_lock) = Lock::try_exclusive(tables) else { return Ok(()) };
     for table in directories(tables)? {
         let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for month in directories(&table.join(format!("v={SCHEMA_VERSION}")))? {
+        for month in months(&table)? {
             if counts_twice(&month, key_column(&name))? {
                 compact(&month, &name)?;
             }
@@ -119,31 +117,11 @@ fn counts_twice(directory: &Path, key: &str) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Returns the Parquet files of a directory, by name.
-fn parquet_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let context = || format!("cannot read {}", directory.display());
-    let entries = fs::read_dir(directory).with_context(context)?;
-    let mut paths =
-        entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().with_context(context)?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
-    paths.sort_unstable();
-    Ok(paths)
-}
-
-fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let context = || format!("cannot read {}", parent.display());
-    if !parent.exists() {
-        return Ok(Vec::new());
-    }
-    let mut found = Vec::new();
-    for entry in fs::read_dir(parent).with_context(context)? {
-        let entry = entry.with_context(context)?;
-        if entry.file_type().with_context(context)?.is_dir() {
-            found.push(entry.path());
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
+/// Returns the directories of a table that hold files: one for each month, or the one of the manifest, which has no months.
+fn months(table: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let versioned = table.join(format!("v={SCHEMA_VERSION}"));
+    let months = directories(&versioned)?;
+    Ok(std::iter::once(versioned).filter(|directory| directory.exists()).chain(months).collect())
 }
 
 /// Rows of a crash.
@@ -170,8 +148,11 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
     }
     let mut plan = Plan::default();
     for path in paths {
-        if let Err(why) = plan.add(&path, key_column(table)) {
-            done.left.push(format!("{}: {why:#}", path.display()));
+        let added = TableFile::open(&path).and_then(|file| {
+            plan.add(file, &path, key_column(table)).with_context(|| path.display().to_string())
+        });
+        if let Err(why) = added {
+            done.left.push(sentence(why.chain()));
         }
     }
     if plan.files.len() < 2 {
@@ -197,8 +178,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
 
 impl Plan {
     /// Adds a file. A crash that an earlier one has does not count.
-    fn add(&mut self, path: &Path, key: &str) -> anyhow::Result<()> {
-        let file = TableFile::open(path)?;
+    fn add(&mut self, file: TableFile, path: &Path, key: &str) -> anyhow::Result<()> {
         for (name, kind) in &file.columns {
             let known = self.columns.iter().find(|(known, _)| known == name);
             ensure!(

@@ -1,5 +1,6 @@
 //! `pagehaul-fleet extract`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
@@ -7,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use pagehaul_physmem::file::is_url;
 use pagehaul_pool::map_numbers;
 use pagehaul_present::time::parse_duration;
 use pagehaul_redact::Redaction;
@@ -15,7 +15,9 @@ use pagehaul_run::{ChildOutput, output_within};
 
 use crate::compact;
 use crate::lock::Lock;
-use crate::one::{Row, Stage, is_facts, put};
+use crate::manifest::{Row, record};
+use crate::one::{Stage, is_facts};
+use crate::place::HAS_MORE;
 use crate::python::{PythonArguments, is_own};
 
 /// Bytes of what the process of one dump prints.
@@ -27,7 +29,7 @@ const MOST_OUTPUT: u64 = 1 << 20;
 /// s3://BUCKET/KEY). It can also be a recording (.pht) of `reclaim` or `latency`, or a trace.dat. Tables are
 /// DIR/TABLE/v=1/month=YYYY-MM/CRASHID.parquet. The same dump gives the same bytes, so doing it again does no harm. A
 /// crash whose rows `compact` has put into a file of many crashes is merged into it again, unless another run goes on: the last one does it.
-/// DIR/manifest has a file per DUMP, with what could not be made and why. Other processes read each dump, with a time limit and
+/// The table manifest has a row for each DUMP, with what could not be made and why. Other processes read each dump, with a time limit and
 /// 1 GiB of memory: a bad dump is a failed row.
 ///
 /// Exit status: 0, all dumps have tables; 1, none could be made or written; 2, the command line is wrong; 3, some dumps failed.
@@ -61,7 +63,8 @@ pub(crate) struct ExtractArguments {
     /// Time for each of the three stages of a dump: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2m")]
     time_limit: Duration,
-    /// Make these tables only, and read of the dump only what they need: dumps,tasks. The rows of the manifest have no other
+    /// Make these tables only, and read of the dump only what they need: dumps,tasks. The manifest is always made. Without dumps, a copy of a
+    /// dump that has less replaces the tables of another
     #[arg(long, value_name = "TABLES", value_delimiter = ',', value_parser = table_name)]
     only: Vec<String>,
     #[command(flatten)]
@@ -73,9 +76,7 @@ pub(crate) struct ExtractArguments {
 
 pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program (/proc/self/exe)")?;
-    if let Some(key) = &arguments.redact {
-        Redaction::from_file(key)?;
-    }
+    let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
     // Shared: `compact` waits until no dump is extracted.
     let lock = Lock::shared(&arguments.to)?;
     let dumps: Vec<&[PathBuf]> =
@@ -88,8 +89,9 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
         dumps.len() as u64,
         || (),
         |(), number| {
-            let row = extract(&program, dumps.get(number as usize)?, arguments);
-            Some(record(&arguments.to, &row).map(|()| row))
+            let dump = dumps.get(number as usize)?;
+            let row = extract(&program, dump, arguments);
+            Some(record(&arguments.to, dump, &row, redaction.as_ref()).map(|()| row))
         },
     );
     let rows = rows.into_iter().collect::<anyhow::Result<Vec<Row>>>()?;
@@ -101,6 +103,7 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
             crate::tell(&format!("pagehaul-fleet: {}: {error}", row.path.display()));
         }
     }
+    arguments.tell_missing(&rows);
     crate::say(&if arguments.json { lines(&rows)? } else { summary(&rows, failed, &arguments.to) })?;
     Ok(match failed {
         0 => ExitCode::SUCCESS,
@@ -163,6 +166,31 @@ impl ExtractArguments {
         self.only.is_empty() || self.only.iter().any(|name| stage.tables().contains(&name.as_str()))
     }
 
+    /// Names the tables that are asked for by name and were not made of dumps without an error, and the reasons.
+    fn tell_missing(&self, rows: &[Row]) {
+        let asked = self.only.iter().map(String::as_str);
+        let asked = asked.chain(self.python.functions.iter().map(|function| function.name.as_str()));
+        let mut missing: BTreeMap<(&str, &str), Vec<&Path>> = BTreeMap::new();
+        for table in asked {
+            for row in rows.iter().filter(|row| row.error.is_none()) {
+                let reason = row.missing.iter().find(|missing| missing.what == table);
+                let reason = reason.map_or("it would have no rows", |missing| missing.reason.as_str());
+                // The tables of another dump of the crash are there.
+                if reason != HAS_MORE && !row.tables.iter().any(|(made, _)| made == table) {
+                    missing.entry((table, reason)).or_default().push(&row.path);
+                }
+            }
+        }
+        for ((table, reason), dumps) in missing {
+            let Some(first) = dumps.first().map(|path| path.display()) else { continue };
+            let of = match dumps.len() {
+                1 => first.to_string(),
+                count => format!("{count} dumps, such as {first}"),
+            };
+            crate::tell(&format!("pagehaul-fleet: no table {table} of {of}: {reason}"));
+        }
+    }
+
     /// Drops the reasons why tables are absent that are not asked for.
     fn keep_wanted(&self, row: &mut Row) {
         if !self.only.is_empty() {
@@ -205,18 +233,5 @@ fn in_process(
     serde_json::from_slice(&bytes).map_err(|_| {
         let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
         format!("the process that reads it failed{ended}")
-    })
-}
-
-/// Writes the row of a dump to the manifest, under a name made of the dump's path: the next try replaces it.
-fn record(to: &Path, row: &Row) -> anyhow::Result<()> {
-    let path = match is_url(&row.path) {
-        true => row.path.clone(),
-        false => std::path::absolute(&row.path).unwrap_or_else(|_| row.path.clone()),
-    };
-    let name = twox_hash::XxHash3_64::oneshot(path.as_os_str().as_encoded_bytes());
-    put(&to.join("manifest/v=1").join(format!("{name:016x}.json")), |out| {
-        serde_json::to_writer_pretty(&mut *out, row)?;
-        Ok(writeln!(out)?)
     })
 }

@@ -1,10 +1,12 @@
-//! Locks on a directory of tables: many runs of `extract` share it, `compact` has it alone.
+//! Locks on a directory of tables: many runs of `extract` share it, `compact` and `remove` have it alone.
 
 use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
+
+use crate::manifest::MANIFEST;
 
 /// A lock that ends with its value.
 #[derive(Debug)]
@@ -23,6 +25,18 @@ impl Lock {
         let file = File::open(directory).with_context(context)?;
         let locked = flock(&file, FlockOperation::LockShared);
         Ok(Self { _directory: locked.is_ok().then_some(file) })
+    }
+
+    /// Waits until no other process names files of `directory`, which belong to one dump. Without locks, it goes on.
+    pub(crate) fn names(directory: &Path) -> Self {
+        let open = || {
+            let manifest = directory.join(MANIFEST);
+            fs::create_dir_all(&manifest)?;
+            let file = File::open(manifest)?;
+            flock(&file, FlockOperation::LockExclusive)?;
+            Ok::<_, std::io::Error>(file)
+        };
+        Self { _directory: open().ok() }
     }
 
     /// Waits for all runs of `extract` and `compact` to end.

@@ -4,10 +4,13 @@ mod bench;
 mod compact;
 mod extract;
 mod lock;
+mod manifest;
 mod metrics;
 mod one;
+mod place;
 mod python;
 mod read;
+mod remove;
 mod report;
 mod sql;
 mod table;
@@ -17,6 +20,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pagehaul_present::sentence;
 
 /// Make tables of the facts of many crashes, and report on them
 #[derive(Debug, Parser)]
@@ -38,6 +42,7 @@ enum Command {
     Report(report::ReportArguments),
     Sql(sql::SqlArguments),
     Compact(compact::CompactArguments),
+    Remove(remove::RemoveArguments),
     Metrics(metrics::MetricsArguments),
     Bench(bench::BenchArguments),
 }
@@ -50,11 +55,12 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Sql(arguments) => sql::run(&arguments),
         Command::Compact(arguments) => compact::run(&arguments),
+        Command::Remove(arguments) => remove::run(&arguments),
         Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     };
     result.unwrap_or_else(|error| {
-        tell(&format!("pagehaul-fleet: {error:#}"));
+        tell(&format!("pagehaul-fleet: {}", sentence(error.chain())));
         ExitCode::FAILURE
     })
 }

@@ -14,7 +14,8 @@ use clap::Args;
 use pagehaul_facts::Facts;
 use pagehaul_vmalloc::{AreaKind, Usage};
 
-use crate::one::{from_facts, put};
+use crate::one::from_facts;
+use crate::place::put;
 use crate::report::bugs::Bugs;
 use crate::report::gather::{Crash, Fleet, gather};
 use crate::report::summary::Report;

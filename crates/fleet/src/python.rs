@@ -12,15 +12,32 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use pagehaul_facts::Missing;
 use pagehaul_physmem::file::is_url;
+use pagehaul_present::sentence;
 use pagehaul_run::{ChildOutput, output_within};
 use pagehaul_sandbox::{Sandbox, limit_memory};
 use serde::Deserialize;
 
-use crate::one::{HAS_MORE, Row, Stage, is_facts};
+use crate::manifest::{MANIFEST, Row};
+use crate::one::{Stage, is_facts};
+use crate::place::HAS_MORE;
 use crate::tables::key_column;
 
 /// Names the Python that has the package, where the package runs this program.
 const VARIABLE: &str = "PAGEHAUL_PYTHON";
+/// What Python runs. Without the package or pyarrow, the answer is what to do.
+const START: &str = r#"
+import sys
+try:
+    import pyarrow, pagehaul._extractor
+except ImportError as why:
+    import json
+    missing = (why.name or '').split('.')[0]
+    hint = {'pyarrow': 'run `pip install pyarrow` for it', 'pagehaul': 'install the wheel of pagehaul for it'}.get(missing)
+    hint = f'; {hint}, or name a Python that has both by --python' if hint else ''
+    print(json.dumps({'rows': 0, 'error': f'{sys.executable} lacks what tables in Python need: {why}{hint}'}))
+else:
+    pagehaul._extractor.main(sys.argv[1], sys.argv[2], sys.argv[3:])
+"#;
 /// Bytes of what the process of a function prints.
 const MOST_OUTPUT: u64 = 1 << 16;
 const MIB: u64 = 1 << 20;
@@ -45,7 +62,7 @@ pub(crate) struct PythonArguments {
 pub(crate) struct Function {
     /// `MODULE:NAME` or `FILE.py:NAME`.
     place: String,
-    name: String,
+    pub(crate) name: String,
 }
 
 impl FromStr for Function {
@@ -75,7 +92,7 @@ impl FromStr for Function {
 
 /// Whether `extract` makes a table of this name without Python.
 pub(crate) fn is_own(table: &str) -> bool {
-    table == "manifest"
+    table == MANIFEST
         || key_column(table) == "run_id"
         || Stage::value_variants().iter().any(|stage| stage.tables().contains(&table))
 }
@@ -104,7 +121,7 @@ impl PythonArguments {
             } else if others_stay {
                 Err(HAS_MORE.to_owned())
             } else {
-                self.run(program, function, dump, to, limit).map_err(|why| format!("{why:#}"))
+                self.run(program, function, dump, to, limit).map_err(|why| sentence(why.chain()))
             };
             match reason {
                 Ok(0) => {}
@@ -172,19 +189,27 @@ pub(crate) fn run(arguments: &ProgramArguments) -> anyhow::Result<ExitCode> {
     // What an old kernel cannot enforce is in the guide. The package itself fetches URLs.
     let network = arguments.dumps.iter().any(|path| is_url(path));
     let name = arguments.function.rsplit(':').next().unwrap_or_default();
-    let _ = Sandbox::reading(&arguments.dumps)
+    let confined = Sandbox::reading(&arguments.dumps)
         .writing_below(arguments.to.join(name))
         .writing_below(env::temp_dir())
         .enter_for_program(network);
+    if let Err(why) = confined {
+        return failed(&why.to_string());
+    }
     let mut command = Command::new(&arguments.python);
-    command.args(["-m", "pagehaul._extractor"]).arg(&arguments.to).arg(&arguments.function);
+    command.args(["-c", START]).arg(&arguments.to).arg(&arguments.function);
     if !network {
         // Credentials of object stores, tokens of build systems.
         let kept = env::vars_os().filter(|(name, _)| is_harmless(&name.to_string_lossy()));
         command.env_clear().envs(kept);
     }
     let error = command.args(&arguments.dumps).exec();
-    crate::say(&format!("cannot run {}: {error}", arguments.python.display()))?;
+    failed(&format!("cannot run {}: {error}; name a Python by --python", arguments.python.display()))
+}
+
+/// Answers that there is no table.
+fn failed(why: &str) -> anyhow::Result<ExitCode> {
+    crate::say(&serde_json::json!({ "rows": 0, "error": why }).to_string())?;
     Ok(ExitCode::FAILURE)
 }
 

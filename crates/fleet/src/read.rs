@@ -50,6 +50,40 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the Parquet files of a directory, by name.
+///
+/// # Errors
+/// Fails if the directory cannot be read.
+pub(crate) fn parquet_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let context = || format!("cannot read {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(context)?;
+    let mut paths =
+        entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().with_context(context)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+/// Returns the directories in a directory, by name; none if it is absent.
+///
+/// # Errors
+/// Fails if it cannot be read.
+pub(crate) fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let context = || format!("cannot read {}", parent.display());
+    if !parent.exists() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(parent).with_context(context)? {
+        let entry = entry.with_context(context)?;
+        if entry.file_type().with_context(context)?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
 /// A Parquet file.
 pub(crate) struct TableFile {
     reader: SerializedFileReader<File>,

@@ -125,7 +125,7 @@ fn views(directory: &Path) -> anyhow::Result<String> {
             continue;
         }
         let key = key_column(name);
-        let pattern = format!("{root}/{name}/v={SCHEMA_VERSION}/*/*.parquet").replace('\'', "''");
+        let pattern = format!("{root}/{name}/v={SCHEMA_VERSION}/**/*.parquet").replace('\'', "''");
         // A crash that two files have counts in the one whose name comes first.
         writeln!(
             views,

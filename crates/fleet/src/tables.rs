@@ -10,12 +10,17 @@ pub(crate) use inside::inside;
 pub(crate) use pages::pages;
 pub(crate) use recording::{recording, started};
 
+use crate::manifest::MANIFEST;
 use crate::table::Values;
 use recording::is_of_recordings;
 
 /// Returns the name of the column that is the key of a table.
 pub(crate) fn key_column(table: &str) -> &'static str {
-    if is_of_recordings(table) { "run_id" } else { "crash_id" }
+    match table {
+        MANIFEST => "dump_id",
+        table if is_of_recordings(table) => "run_id",
+        _ => "crash_id",
+    }
 }
 
 /// A column of texts, one for each of `rows`.

@@ -120,7 +120,65 @@ fn the_page_has_plots_and_needs_no_network() {
     for part in ["<svg", "bug in folio_wait_writeback", "Signatures over time", "hardware?", "regression"] {
         assert!(page.contains(part), "{part}");
     }
+    // From the row of a signature to its crashes and their dumps.
+    let sig = report(directory.path(), &[])["signatures"][0]["sig"].as_str().unwrap().to_owned();
+    assert!(page.contains(&format!("<a href=\"#sig-{sig}\">{sig}</a>")), "{page}");
+    let (_, crashes) = page.split_once(&format!("<h3 id=\"sig-{sig}\">")).unwrap();
+    let (crashes, _) = crashes.split_once("<h3").unwrap();
+    assert_eq!(crashes.matches("<tr>").count(), 7);
+    for (host, number) in (0..6).map(|at| (format!("web{at}"), at + 5)) {
+        let path = directory.path().join(format!("{number}.json"));
+        for part in [host, format!("{number:032x}"), path.display().to_string(), "6.12.3".to_owned()] {
+            assert!(crashes.contains(&part), "{part} in {crashes}");
+        }
+    }
     assert!(!page.contains("http:") && !page.contains("https:"));
+}
+
+#[test]
+fn a_page_replaces_no_file_unasked_and_is_private() {
+    let directory = tables();
+    let path = directory.path().join("fleet.html");
+    fs::write(&path, "precious").unwrap();
+    let output = fleet(directory.path(), &["report", "tables", "--html", "fleet.html"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("fleet.html exists; remove it"), "{said}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    succeeds(directory.path(), &["report", "tables", "--html", "fleet.html", "--force"]);
+    assert!(fs::read_to_string(&path).unwrap().contains("<svg"));
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&path).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(fleet(directory.path(), &["report", "tables", "--force"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_comparison_names_the_crashes_that_it_leaves_out() {
+    let directory = tables();
+    let mut facts: Value = serde_json::from_str(&facts(99, "6.1.90", "web1", NOVEMBER, "x")).unwrap();
+    facts.as_object_mut().unwrap().remove("crash");
+    fs::write(directory.path().join("99.json"), facts.to_string()).unwrap();
+    succeeds(directory.path(), &["extract", "99.json", "--to", "tables"]);
+    let compared = &report(directory.path(), &["--compare", "6.1", "6.12"])["comparison"];
+    let left_out: Vec<_> = compared["left_out"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|crash| {
+            (crash["crash_id"].as_str().unwrap().trim_start_matches('0'), crash["why"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(left_out, [("b", "requested"), ("63", "no-signature")]);
+    let text = succeeds(directory.path(), &["report", "tables", "--compare", "6.1", "6.12"]);
+    for part in ["2 left out", "requested (sysrq)", "no crash in the log", &format!("{:032x}", 11)] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Both kernels have crashes, but 7.0 only requested ones.
+    let requested = common::facts(100, "7.0.1", "web1", NOVEMBER, "sysrq_handle_crash");
+    fs::write(directory.path().join("100.json"), requested).unwrap();
+    succeeds(directory.path(), &["extract", "100.json", "--to", "tables"]);
+    let output = fleet(directory.path(), &["report", "tables", "--compare", "6.1", "7.0"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("no crash of a kernel 7.0 counts") && said.contains("requested"), "{said}");
 }
 
 #[test]
@@ -236,8 +294,8 @@ fn a_damaged_file_is_named_and_the_rest_counts() {
 fn views_have_each_table_and_no_other_directory() {
     let directory = tables();
     let views = succeeds(directory.path(), &["sql", "tables", "--views"]);
-    assert_eq!(views.lines().count(), 1, "{views}");
-    assert!(views.starts_with("CREATE VIEW dumps AS"));
+    assert_eq!(views.lines().count(), 2, "{views}");
+    assert!(views.starts_with("CREATE VIEW dumps AS") && views.contains("\nCREATE VIEW manifest AS"));
     let output = fleet(directory.path(), &["sql", "tables", "SELECT 1", "--engine", "/nonexistent/duckdb"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("pip install duckdb"));

@@ -142,6 +142,30 @@ fn the_incomplete_flag_is_one_small_write_away() {
 }
 
 #[test]
+fn a_file_that_ends_before_its_last_page_is_truncated() {
+    for reversed in [false, true] {
+        let bytes = Spec { reversed, ..mixed() }.build();
+        assert!(!open(bytes.clone()).unwrap().is_truncated());
+        let mut opened = 0;
+        for missing in [1, 100, PAGE, bytes.len() / 3, bytes.len() / 2] {
+            let cut = bytes[..bytes.len() - missing].to_vec();
+            if let Ok(dump) = open(cut) {
+                opened += 1;
+                assert!(
+                    dump.is_truncated() && !dump.is_incomplete(),
+                    "{missing} bytes, reversed: {reversed}"
+                );
+            }
+        }
+        assert!(opened > 2);
+    }
+    // One whose writer did not finish is not: the pages that it lacks have no place in the file.
+    let mut spec = mixed();
+    spec.incomplete = true;
+    assert!(!open(spec.build()).unwrap().is_truncated());
+}
+
+#[test]
 fn phys_base_tells_where_the_kernel_is() {
     let mut bytes = Spec::new(8).build();
     let mapping = open(bytes.clone()).unwrap().kernel_mapping().unwrap();

@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use cli::Command;
 #[cfg(feature = "remote")]
 use pagehaul_present::number;
-use pagehaul_present::printable;
+use pagehaul_present::sentence;
 
 fn main() -> ExitCode {
     if let Some(arguments) = makedumpfile::arguments() {
@@ -107,43 +107,12 @@ fn main() -> ExitCode {
         // The reader has seen enough.
         Err(error) if error.is::<printed::Closed>() => ExitCode::SUCCESS,
         Err(error) if error.is::<usage::Wrong>() => {
-            tell!("pagehaul: {}", sentence(&error));
+            tell!("pagehaul: {}", sentence(error.chain()));
             ExitCode::from(exit::USAGE)
         }
         Err(error) => {
-            tell!("pagehaul: {}", sentence(&error));
+            tell!("pagehaul: {}", sentence(error.chain()));
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Formats an error and its causes, each once: many messages end with that of their cause.
-fn sentence(error: &anyhow::Error) -> String {
-    let mut sentence = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if sentence.is_empty() {
-            sentence = cause;
-        } else if !sentence.ends_with(&cause) {
-            sentence = format!("{sentence}: {cause}");
-        }
-    }
-    printable(&sentence).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-
-    use pagehaul_physmem::OpenError;
-
-    use super::*;
-
-    #[test]
-    fn causes_are_said_once() {
-        let gone = || io::Error::other("it is gone");
-        let open = OpenError::Io { path: "dump".into(), action: "open", source: gone() };
-        let error = anyhow::Error::from(open).context("nothing to read");
-        assert_eq!(sentence(&error), "nothing to read: cannot open dump: it is gone");
-        assert_eq!(sentence(&anyhow::Error::from(gone()).context("no dump")), "no dump: it is gone");
     }
 }

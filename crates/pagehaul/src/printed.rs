@@ -141,6 +141,6 @@ pub(crate) fn print<R: Serialize>(
         text(&render())
     };
     if let Err(error) = unless_closed(printed) {
-        tell!("pagehaul: the report is lost: {error:#}");
+        tell!("pagehaul: the report is lost: {}", pagehaul_present::sentence(error.chain()));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::OnceLock;
 
-use anyhow::Context;
 use pagehaul_sandbox::Gap;
 pub(crate) use pagehaul_sandbox::Sandbox;
 
@@ -10,7 +9,7 @@ static GAPS: OnceLock<Vec<Gap>> = OnceLock::new();
 
 /// Confines this process, for good. Must precede its first thread.
 pub(crate) fn enter(sandbox: Sandbox) -> anyhow::Result<()> {
-    let gaps = sandbox.enter().context("cannot start the process that fetches URLs")?;
+    let gaps = sandbox.enter()?;
     GAPS.get_or_init(|| gaps);
     Ok(())
 }

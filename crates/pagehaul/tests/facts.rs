@@ -58,6 +58,15 @@ fn a_capture_writes_the_facts_that_its_dump_has() {
     pagehaul_codec::FrameDecompressor::new().unwrap().decompress(&frame, &mut text, 1 << 20).unwrap();
     let facts: Value = serde_json::from_slice(&text).unwrap();
     let of_dump: Value = serde_json::from_str(&setup.succeeds(&["facts", "dump"])).unwrap();
+    // Facts print facts, compressed or not, under any name.
+    std::fs::write(setup.path("facts"), &text).unwrap();
+    for stored in ["dump.facts.json.zst", "facts"] {
+        assert_eq!(
+            serde_json::from_str::<Value>(&setup.succeeds(&["facts", stored])).unwrap(),
+            facts,
+            "{stored}"
+        );
+    }
     assert_eq!(facts, of_dump);
     assert_eq!(facts["schema_version"], 1);
     assert_eq!(facts["crash"]["kind"], "null-deref");

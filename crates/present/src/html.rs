@@ -83,6 +83,7 @@ impl Cell {
         html! {
             @if let Some(color) = self.swatch { (swatch(color)) }
             @if let Some(background) = background { span.heat style=(background) { (self.text) } }
+            @else if let Some(place) = &self.place { a href=(format!("#{place}")) { (self.text) } }
             @else { (self.text) }
         }
     }
@@ -123,6 +124,9 @@ mod tests {
         let mut table = Table::new(["<b>"]);
         table.row([Cell { title: Some("\"".into()), ..Cell::from("</td>") }]);
         let page = page("</title>", "", "", &section("a & b", "", table));
+        let mut link = Table::new([""; 0]);
+        link.row([Cell { place: Some("a\"b".into()), ..Cell::from("<i>") }]);
+        assert!(link.render().into_string().contains("<a href=\"#a&quot;b\">&lt;i&gt;</a>"));
         for escaped in ["&lt;/title&gt;", "a &amp; b", "&lt;b&gt;", "&lt;/td&gt;", "title=\"&quot;\""] {
             assert!(page.contains(escaped), "{escaped} in {page}");
         }

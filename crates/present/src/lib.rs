@@ -5,10 +5,12 @@
 pub mod html;
 pub mod number;
 mod printable;
+mod sentence;
 #[cfg(feature = "html")]
 pub mod svg;
 mod table;
 pub mod time;
 
 pub use printable::{printable, printable_json, printable_lines};
+pub use sentence::sentence;
 pub use table::{Cell, Table, Tone};

@@ -31,6 +31,8 @@ pub struct Cell {
     pub swatch: Option<&'static str>,
     /// CSS colour that web pages show behind the text.
     pub background: Option<String>,
+    /// Place on the same web page that the text leads to: the `id` of an element.
+    pub place: Option<String>,
 }
 
 impl Cell {

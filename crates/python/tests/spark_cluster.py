@@ -56,8 +56,9 @@ def session(master, fleet):
 
 
 def tables(directory):
-    """Returns the contents of the Parquet files in a directory."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in pathlib.Path(directory).rglob("*.parquet")}
+    """Returns the contents of the Parquet files in a directory, but for the manifest, which says when it was made."""
+    files = {str(path.relative_to(directory)): path.read_bytes() for path in pathlib.Path(directory).rglob("*.parquet")}
+    return {path: data for path, data in files.items() if not path.startswith("manifest/")}
 
 
 def by_command(fleet, dumps, to, *options):

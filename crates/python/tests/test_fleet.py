@@ -27,8 +27,9 @@ RECORDINGS = [CRATES / "reclaim/tests/data/guest-6.12.pht", CRATES / "latency/te
 
 
 def tables(directory):
-    """Returns the contents of the Parquet files in a directory."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in pathlib.Path(directory).rglob("*.parquet")}
+    """Returns the contents of the Parquet files in a directory, but for the manifest, which says when it was made."""
+    files = {str(path.relative_to(directory)): path.read_bytes() for path in pathlib.Path(directory).rglob("*.parquet")}
+    return {path: data for path, data in files.items() if not path.startswith("manifest/")}
 
 
 class Tables(unittest.TestCase):
@@ -80,6 +81,8 @@ class Extraction(Tables):
         to = self.scratch / "function"
         row = pagehaul.fleet.extract(DUMPS / "dump", to=to, program=PROGRAM)
         self.assertEqual((row.path, row.error), (str(DUMPS / "dump"), None))
+        self.assertEqual((row.complete, row.size_bytes), (True, (DUMPS / "dump").stat().st_size))
+        self.assertEqual(row.time, pagehaul.open(DUMPS / "dump").facts().crash_time)
         self.assertEqual(row.crash_id, pagehaul.open(DUMPS / "dump").crash_id)
         self.assertEqual(row.tables["log_lines"], 1)
         self.assertEqual(tables(to), self.by_command(DUMPS / "dump"))
@@ -276,8 +279,9 @@ class OwnTables(Tables):
         self.assertIn("ArrowTypeError", reasons["wrong_type"])
         self.assertIn("is not decorated with pagehaul.fleet.table", reasons["plain"])
         self.assertEqual({path.split("/")[0] for path in tables(self.scratch / "own")}, {"dumps", "threads"})
-        (manifest,) = (self.scratch / "own/manifest").rglob("*.json")
-        self.assertIn("no socket", manifest.read_text())
+        (manifest,) = self.rows("manifest")
+        self.assertIn("no socket", str(manifest["missing"]))
+        self.assertEqual((manifest["path"], manifest["tables"]), (str(DUMPS / "dump"), ["dumps", "threads"]))
         self.assertEqual([path for path in (self.scratch / "own").iterdir() if path.name.startswith(".tmp")], [])
 
     def test_functions_have_limits(self):

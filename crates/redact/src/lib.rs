@@ -9,6 +9,7 @@ mod allowed;
 mod names;
 #[cfg(feature = "owners")]
 mod owners;
+mod places;
 mod report;
 mod search;
 mod task_names;

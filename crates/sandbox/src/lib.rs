@@ -54,6 +54,22 @@ pub enum Gap {
     Capabilities(rustix::io::Errno),
 }
 
+/// Why a process is not confined.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// The process that fetches URLs cannot be started.
+    #[error("cannot start the process that fetches URLs: {0}")]
+    Fetcher(io::Error),
+    /// The process may open no more files. Without a rule for it, a file would be out of reach, as if the user had no right to it.
+    #[error("cannot open {path} to allow access to it: {source}; raise the limit of open files (ulimit -n)", path = path.display())]
+    Files {
+        /// What was to be allowed.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
 impl Sandbox {
     /// A sandbox in which `inputs` can be read: files, directories and what is in them, URLs.
     pub fn reading<'a>(inputs: impl IntoIterator<Item = &'a PathBuf>) -> Self {
@@ -79,13 +95,16 @@ impl Sandbox {
     ///
     /// Opens the inputs first, with the rights that the process still has, for
     /// [`PlainFile::open`](pagehaul_physmem::file::PlainFile::open) and its like. URLs are fetched by another process, which is not
-    /// confined and parses nothing. Fails, with nothing confined, if that process cannot be started.
-    pub fn enter(self) -> io::Result<Vec<Gap>> {
+    /// confined and parses nothing.
+    ///
+    /// # Errors
+    /// Fails if that process cannot be started, or the process can open no more files. The caller then ends.
+    pub fn enter(self) -> Result<Vec<Gap>, EnterError> {
         pagehaul_physmem::file::hold_open(&self.inputs);
         // rustix reads what the kernel passes to a new program once, by calls that are refused later.
         rustix::param::page_size();
         #[cfg(feature = "remote")]
-        pagehaul_remote::fetch_in_another_process(&self.inputs)?;
+        pagehaul_remote::fetch_in_another_process(&self.inputs).map_err(EnterError::Fetcher)?;
         environment::scrub();
         if !self.names_open_files() {
             descriptors::close_inherited();
@@ -99,7 +118,7 @@ impl Sandbox {
         let writes = !self.outputs.is_empty() || !self.trees.is_empty();
         // Before files: what an output needs is looked up.
         let kept = capabilities::needed(&self.inputs, self.outputs.iter().chain(&self.trees));
-        gaps.extend(files::restrict(&self, writes));
+        gaps.extend(files::restrict(&self, writes)?);
         gaps.extend(capabilities::drop_all_but(kept));
         gaps.extend(system_calls::restrict(writes));
         Ok(gaps)

@@ -125,6 +125,16 @@ impl Source {
         !self.memory().faults().is_empty()
     }
 
+    /// Whether one of its dumps in kdump format ends before the data of its last page: see [`KdumpFile::is_truncated`]. Truncated
+    /// vmcores and flattened streams, whose end is marked, are [incomplete](Self::is_incomplete).
+    pub fn is_truncated(&self) -> bool {
+        match &self.kind {
+            SourceKind::Kdump(dump) => dump.is_truncated(),
+            SourceKind::Split(set) => set.parts().iter().any(KdumpFile::is_truncated),
+            SourceKind::Elf(_) | SourceKind::Flattened(_) | SourceKind::Simulated(_) => false,
+        }
+    }
+
     /// Returns the faults of its files, each with the file's name.
     pub fn warnings(&self) -> Vec<String> {
         let name = match self.paths.len() {

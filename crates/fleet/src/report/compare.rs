@@ -21,6 +21,36 @@ pub(crate) struct Comparison {
     pub(crate) new_crashes: u64,
     /// The most certain regressions first.
     pub(crate) signatures: Vec<Change>,
+    /// Crashes of the two kernels that do not count.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// A crash that does not count.
+#[derive(Debug, Serialize)]
+pub(crate) struct LeftOut {
+    pub(crate) crash_id: String,
+    pub(crate) release: String,
+    pub(crate) title: String,
+    pub(crate) why: Why,
+}
+
+/// Why a crash does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Why {
+    /// The user asked for it.
+    Requested,
+    /// The log has no crash.
+    NoSignature,
+}
+
+impl Why {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Requested => "requested (sysrq)",
+            Self::NoSignature => "no crash in the log",
+        }
+    }
 }
 
 /// A signature on two kernels.
@@ -61,7 +91,7 @@ impl Verdict {
     }
 }
 
-/// Compares the crashes of two kernels. Requested ones do not count.
+/// Compares the crashes of two kernels. Requested ones, and those without a signature, are left out.
 ///
 /// # Errors
 /// Fails if a kernel has no crashes.
@@ -74,8 +104,22 @@ pub(crate) fn compare(
     let known: BTreeMap<Row<'_>, &Group> = groups.iter().map(|group| (group.row(), group)).collect();
     let mut counted: BTreeMap<Row<'_>, [u64; 2]> = BTreeMap::new();
     let mut totals = [0; 2];
-    for crash in crashes.iter().filter(|crash| !crash.is_requested()) {
-        let (Some(release), Some(row)) = (&crash.release, crash.row()) else { continue };
+    let mut left_out = Vec::new();
+    for crash in crashes {
+        let Some(release) =
+            crash.release.as_ref().filter(|release| is_of(release, old) || is_of(release, new))
+        else {
+            continue;
+        };
+        let Some(row) = crash.row().filter(|_| !crash.is_requested()) else {
+            left_out.push(LeftOut {
+                crash_id: crash.id.clone(),
+                release: release.clone(),
+                title: crash.title.clone().unwrap_or_default(),
+                why: if crash.is_requested() { Why::Requested } else { Why::NoSignature },
+            });
+            continue;
+        };
         for (at, kernel) in [old, new].into_iter().enumerate() {
             if is_of(release, kernel) {
                 totals[at] += 1;
@@ -86,7 +130,9 @@ pub(crate) fn compare(
     for (kernel, total) in [old, new].into_iter().zip(totals) {
         ensure!(
             total > 0,
-            "no crash of a kernel {kernel}, other than requested ones; releases are matched by their start"
+            "no crash of a kernel {kernel} counts: {} of {old} and {new} were requested or have none in the log; releases are matched by \
+             their start",
+            left_out.len()
         );
     }
     let logs = log_factorials(totals[0] + totals[1]);
@@ -109,7 +155,7 @@ pub(crate) fn compare(
     signatures
         .sort_by(|a, b| a.verdict.cmp(&b.verdict).then(a.p.total_cmp(&b.p)).then_with(|| a.sig.cmp(&b.sig)));
     let (old, new) = (old.to_owned(), new.to_owned());
-    Ok(Comparison { old, new, old_crashes: totals[0], new_crashes: totals[1], signatures })
+    Ok(Comparison { old, new, old_crashes: totals[0], new_crashes: totals[1], signatures, left_out })
 }
 
 /// `ln(n!)` for 0 to `most`.

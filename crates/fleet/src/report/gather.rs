@@ -6,6 +6,7 @@ use std::thread;
 
 use pagehaul_pool::map_numbers;
 
+use crate::manifest::MANIFEST;
 use crate::read::{TableFile, files};
 use crate::table::Values;
 
@@ -26,6 +27,8 @@ pub(crate) struct Crash {
     /// Seconds since 1970.
     pub(crate) time: Option<i64>,
     pub(crate) state: State,
+    /// Path or URL of its dumps, those with tables first. Only [`find_dumps`] knows them.
+    pub(crate) dumps: Vec<String>,
 }
 
 /// What crashes are counted under: the bug, where one is known.
@@ -96,7 +99,7 @@ pub(crate) fn gather(tables: &Path) -> anyhow::Result<Fleet> {
                 release: text(release),
                 host: text(host),
                 time: time.number_at(row).map(|time| time.div_euclid(1_000_000)),
-                state: State::default(),
+                ..Crash::default()
             };
         })?;
     let columns = ["crash_id", "class", "pages"];
@@ -146,7 +149,30 @@ pub(crate) fn gather(tables: &Path) -> anyhow::Result<Fleet> {
     Ok(Fleet { crashes: crashes.into_values().collect(), unreadable })
 }
 
-/// Adds up the rows of each crash. The first column is `crash_id`. A crash that several files have counts in the first of them.
+/// Finds the dumps of the crashes in the manifest.
+///
+/// # Errors
+/// Fails if a directory cannot be read.
+pub(crate) fn find_dumps(tables: &Path, fleet: &mut Fleet) -> anyhow::Result<()> {
+    let columns = ["dump_id", "crash_id", "path", "rows"];
+    type Dump = (String, bool, String);
+    let dumps =
+        per_crash(tables, MANIFEST, columns, &mut fleet.unreadable, |dump: &mut Dump, columns, row| {
+            let [_, crash, path, rows] = columns;
+            let text = |values: &Values| values.text_at(row).map(str::to_owned).unwrap_or_default();
+            *dump = (text(crash), rows.number_at(row).unwrap_or(0) == 0, text(path));
+        })?;
+    let mut dumps: Vec<Dump> = dumps.into_values().collect();
+    dumps.sort_unstable();
+    for crash in &mut fleet.crashes {
+        let start = dumps.partition_point(|(id, ..)| *id < crash.id);
+        let own = dumps.iter().skip(start).take_while(|(id, ..)| *id == crash.id);
+        crash.dumps = own.map(|(.., path)| path.clone()).collect();
+    }
+    Ok(())
+}
+
+/// Adds up the rows of each crash, or dump. The first column is the key. A crash that several files have counts in the first of them.
 fn per_crash<T: Default + Send, const N: usize>(
     tables: &Path,
     table: &str,
@@ -158,7 +184,7 @@ fn per_crash<T: Default + Send, const N: usize>(
     let threads = thread::available_parallelism().map_or(1, Into::into);
     let read = |(): &mut (), number: u64| {
         let path = files.get(number as usize)?;
-        Some(read_file(path, columns, &add).map_err(|error| format!("{error:#}")))
+        Some(read_file(path, columns, &add).map_err(|error| pagehaul_present::sentence(error.chain())))
     };
     let mut crashes = BTreeMap::new();
     for file in map_numbers("report", threads, files.len() as u64, || (), read) {

@@ -13,6 +13,16 @@ use super::text;
 const DAY: i64 = 86_400;
 /// Periods of the charts, at most.
 const MOST_PERIODS: i64 = 26;
+/// Crashes of a signature that are listed, at most.
+const MOST_CRASHES: usize = 50;
+/// Wide tables: no column is out of sight on a page of 1,400 pixels. Text takes more lines instead.
+const STYLE: &str = "
+main { max-width: 1900px; }
+th, td { padding: 4px 5px; } th { white-space: normal; vertical-align: bottom; }
+td.text, td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 9ch; max-width: none; }
+td .heat { min-width: 0; padding: 0 3px; }
+td a { white-space: nowrap; } h3 { font-size: 14px; margin: 16px 0 2px; }
+";
 /// How the cells of a chart get darker.
 const HEAT: &str = "#0072b2";
 
@@ -45,6 +55,9 @@ pub(super) fn page(report: &Report, top: usize) -> String {
         }
         @if let Some(comparison) = &report.comparison {
             (section("Kernels compared", &text::about(comparison), text::changes(comparison, top)))
+            @if !comparison.left_out.is_empty() {
+                (section("Left out of the comparison", "", text::left_out(comparison, top)))
+            }
         }
         @if let Some(rates) = &report.rates {
             (section("Crashes per 1,000 machine-hours",
@@ -70,6 +83,7 @@ pub(super) fn page(report: &Report, top: usize) -> String {
                 "Different signatures on one host, or one that no other host has, point to its hardware.", text::hosts(report, top)))
         }
         (memory(&report.signatures, top))
+        (crashes(&report.signatures, top))
         @if !text::notes(report, top).is_empty() {
             (section("Notes", "", html! { @for note in text::notes(report, top) { p { (note) } } }))
         }
@@ -77,7 +91,28 @@ pub(super) fn page(report: &Report, top: usize) -> String {
             (section("Unreadable files", "", html! { @for why in &report.unreadable { p { (why) } } }))
         }
     };
-    build("Crashes of a fleet", svg::STYLE, "", &body)
+    build("Crashes of a fleet", &format!("{}{STYLE}", svg::STYLE), "", &body)
+}
+
+/// The crashes of each signature, to which the table of signatures leads.
+fn crashes(groups: &[Group], top: usize) -> Markup {
+    let list = |group: &Group| {
+        let more = group.members.len().saturating_sub(MOST_CRASHES);
+        html! {
+            h3 id=(text::place(group)) { (group.title) " " code { (group.sig) } }
+            (text::crashes(group, MOST_CRASHES))
+            @if more > 0 {
+                p.about { "and " (number::count(more as u64)) " older: pagehaul-fleet sql TABLES \"SELECT * FROM dumps WHERE sig = '"
+                    (group.sig) "'\"" }
+            }
+        }
+    };
+    html! {
+        @if !groups.is_empty() {
+            (section("Crashes", "The newest of each signature, and the dumps that the manifest knows.",
+                html! { @for group in groups.iter().take(top) { (list(group)) } }))
+        }
+    }
 }
 
 /// Bugs with crashes. Only links to web pages become links.

@@ -17,14 +17,16 @@ mod text;
 mod titles;
 mod version;
 
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
+use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_present::printable_json;
 
-use crate::one::put;
 use bugs::Bugs;
 use exposure::{Exposure, Hosts};
 use gather::Fleet;
@@ -36,7 +38,7 @@ use summary::Report;
 /// hardware. Requested crashes (sysrq) come last. Kernels are matched by the start of their release: 6.12 is each 6.12.x. Pairs of
 /// signatures that are perhaps one bug have the same coarse signature, or share most of their frames.
 ///
-/// Exit status: 0, the report was printed; 1, there are no tables, or a file of the options cannot be read; 2, the command line is wrong;
+/// Exit status: 0, the report was printed; 1, there are no tables, a file of the options cannot be read, or the page exists; 2, the command line is wrong;
 /// with --fail-on-new or --fail-on-rate: 3, a table cannot be read; 4, a signature is new, or a fixed bug came back; 5, a rate is above
 /// RATE; 6, both.
 #[derive(Debug, Args)]
@@ -83,13 +85,16 @@ pub(crate) struct ReportArguments {
     /// Print JSON, with all signatures
     #[arg(long)]
     json: bool,
-    /// Write a web page, which needs no network
+    /// Write a web page, which needs no network and only you can read. It lists the crashes of each signature with their dumps
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
+    /// Replace FILE of --html if it exists
+    #[arg(long, requires = "html")]
+    force: bool,
 }
 
 /// Seconds since 1970 of a date or time; a date begins at midnight UTC.
-fn parse_date(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_date(text: &str) -> Result<i64, String> {
     let date = || text.parse::<jiff::civil::Date>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok();
     let time = text.parse::<jiff::Timestamp>().ok().or_else(|| Some(date()?.timestamp()));
     time.map(jiff::Timestamp::as_second).ok_or_else(|| "expected a date such as 2026-11-01".to_owned())
@@ -117,6 +122,18 @@ fn summarize(fleet: &Fleet, bugs: &Bugs) -> Report {
 }
 
 pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
+    let read = [&arguments.bugs, &arguments.exposure, &arguments.hosts];
+    let sources: Vec<(u64, u64)> = read.into_iter().flatten().filter_map(|path| identity(path)).collect();
+    let page = CreateOptions {
+        naming: Naming::WhenComplete,
+        overwrite: arguments.force,
+        special: Special::Any,
+        private: true,
+        sources: &sources,
+    };
+    if let Some(path) = &arguments.html {
+        NewFile::check(path, page)?;
+    }
     let bugs = arguments.bugs.as_deref().map(Bugs::open).transpose()?.unwrap_or_default();
     let exposure = arguments.exposure.as_deref();
     let exposure = exposure.map(|path| Exposure::open(path, arguments.since)).transpose()?;
@@ -134,6 +151,9 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         arguments.directory.join("dumps").display()
     );
     bugs.assign(&mut fleet.crashes);
+    if arguments.html.is_some() {
+        gather::find_dumps(&arguments.directory, &mut fleet)?;
+    }
     let mut report = summarize(&fleet, &bugs);
     if let Some([old, new]) = arguments.compare.as_deref() {
         report.comparison = Some(compare::compare(&fleet.crashes, &report.signatures, old, new)?);
@@ -150,7 +170,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     if let Some(limit) = arguments.fail_on_rate {
         report.alerts.extend(alert::high_rates(&report, limit));
     }
-    print(&report, arguments)?;
+    print(&report, arguments, page)?;
     for alert in &report.alerts {
         crate::tell(&format!("pagehaul-fleet: {}", alert.text));
     }
@@ -160,10 +180,17 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(report: &Report, arguments: &ReportArguments) -> anyhow::Result<()> {
+/// Device and inode of a file, which the page does not replace.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+fn print(report: &Report, arguments: &ReportArguments, page: CreateOptions<'_>) -> anyhow::Result<()> {
     if let Some(path) = &arguments.html {
-        let page = html::page(report, arguments.top);
-        return put(path, |out| Ok(out.write_all(page.as_bytes())?));
+        let mut file = NewFile::create(path, page)?;
+        let written = (&**file.file()).write_all(html::page(report, arguments.top).as_bytes());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        return Ok(file.commit()?);
     }
     if arguments.json {
         let text = serde_json::to_string_pretty(report)?;

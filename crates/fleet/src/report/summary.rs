@@ -75,6 +75,26 @@ pub(crate) struct Group {
     pub(crate) example: String,
     #[serde(skip)]
     pub(crate) times: Vec<i64>,
+    /// The crashes, the newest first, for the web page.
+    #[serde(skip)]
+    pub(crate) members: Vec<Member>,
+}
+
+/// A crash of a signature.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: String,
+    pub(crate) time: Option<i64>,
+    pub(crate) host: Option<String>,
+    pub(crate) release: Option<String>,
+    pub(crate) dumps: Vec<String>,
+}
+
+impl Member {
+    fn of(crash: &Crash) -> Self {
+        let Crash { id, time, host, release, dumps, .. } = crash.clone();
+        Self { id, time, host, release, dumps }
+    }
 }
 
 impl Group {
@@ -167,6 +187,8 @@ impl Report {
                     && (group.kind == "mce"
                         || hosts.len() > 1 && group.hosts.len() == 1 && group.crashes > 1);
                 group.at_death = at_death(&members);
+                group.members = members.into_iter().map(Member::of).collect();
+                group.members.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.id.cmp(&b.id)));
                 group
             })
             .collect();

@@ -25,6 +25,7 @@ pub(super) fn text(report: &Report, top: usize) -> String {
     part("", &signatures(&report.signatures, top));
     if let Some(comparison) = &report.comparison {
         part(&format!("{}\n", about(comparison)), &changes(comparison, top));
+        part("left out of the comparison\n", &left_out(comparison, top));
     }
     if let Some(rates) = &report.rates {
         part(&format!("rates per 1,000 machine-hours: {}\n", about_rates(rates)), &self::rates(rates, top));
@@ -60,6 +61,22 @@ fn time(time: Option<i64>) -> String {
     time.map_or_else(|| "-".into(), |time| time.strftime("%Y-%m-%d %H:%M").to_string())
 }
 
+/// Where the web page lists the crashes of a signature.
+pub(super) fn place(group: &Group) -> String {
+    format!("sig-{}", group.sig)
+}
+
+/// The crashes of a signature, the newest first.
+pub(super) fn crashes(group: &Group, most: usize) -> Table {
+    let mut table = Table::new(["time (UTC)", "host", "kernel", "crash", "dumps"]).left([0, 1, 2, 3, 4]);
+    table.rows(group.members.iter().take(most).map(|crash| {
+        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let dumps = if crash.dumps.is_empty() { "-".to_owned() } else { crash.dumps.join(" ") };
+        [time(crash.time), known(&crash.host), known(&crash.release), crash.id.clone(), dumps]
+    }));
+    table
+}
+
 /// Signatures, with the state of their machines where it is known.
 pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
     let known_bugs = groups.iter().any(|group| group.bug.is_some());
@@ -83,8 +100,11 @@ pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
             0 | 1 => group.sig.clone(),
             all => format!("{} +{}", group.sig, all - 1),
         };
-        let mut row: Vec<Cell> =
-            vec![group.crashes.to_string().into(), sig.into(), group.title.as_str().into()];
+        let mut row: Vec<Cell> = vec![
+            group.crashes.to_string().into(),
+            Cell { place: Some(place(group)), ..Cell::from(sig) },
+            group.title.as_str().into(),
+        ];
         if known_bugs {
             row.push(group.bug.as_ref().map_or_else(|| Cell::new("-", Tone::Soft), bug_cell));
         }
@@ -103,8 +123,12 @@ pub(super) fn signatures(groups: &[Group], top: usize) -> Table {
 }
 
 pub(super) fn about(comparison: &Comparison) -> String {
-    let Comparison { old, new, old_crashes, new_crashes, .. } = comparison;
-    format!("kernel {old} ({old_crashes} crashes) and {new} ({new_crashes} crashes)")
+    let Comparison { old, new, old_crashes, new_crashes, left_out, .. } = comparison;
+    let left_out = match left_out.len() {
+        0 => String::new(),
+        count => format!("; {count} left out, which were requested or have no crash in the log"),
+    };
+    format!("kernel {old} ({old_crashes} crashes) and {new} ({new_crashes} crashes){left_out}")
 }
 
 /// Signatures of two kernels, without those that did not change.
@@ -124,6 +148,15 @@ pub(super) fn changes(comparison: &Comparison, top: usize) -> Table {
             p.into(),
         ]);
     }
+    table
+}
+
+/// Crashes of the two kernels that do not count, and why.
+pub(super) fn left_out(comparison: &Comparison, top: usize) -> Table {
+    let mut table = Table::new(["crash", "kernel", "why", "title"]).left([0, 1, 2, 3]);
+    table.rows(comparison.left_out.iter().take(top).map(|crash| {
+        [crash.crash_id.as_str(), crash.release.as_str(), crash.why.text(), crash.title.as_str()]
+    }));
     table
 }
 

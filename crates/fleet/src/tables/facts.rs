@@ -6,7 +6,7 @@ use super::{longs, texts};
 use crate::table::{Key, Table, Values};
 
 /// What is known of the file, other than its path: the same dump has the same tables wherever it is.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct DumpFile {
     pub(crate) format: &'static str,
     pub(crate) level: Option<u32>,

@@ -48,7 +48,8 @@ pub(super) fn descriptors_do_not_fit_bitmap(dump: &KdumpFile) -> Option<String> 
     }
 }
 
-fn read(dump: &KdumpFile, first: u64, count: u64) -> Option<Vec<PageDesc>> {
+/// Reads descriptors. `None` if the file does not have all of them.
+pub(super) fn read(dump: &KdumpFile, first: u64, count: u64) -> Option<Vec<PageDesc>> {
     let mut descs = vec![PageDesc::new_zeroed(); count as usize];
     let offset = dump.sections.descriptors + first * PageDesc::SIZE as u64;
     dump.file.read_exact_at(offset, descs.as_mut_bytes()).ok()?;

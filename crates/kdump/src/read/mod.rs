@@ -11,6 +11,7 @@ mod set;
 mod set_view;
 mod slots;
 mod streams;
+mod truncated;
 mod view;
 mod walk;
 
@@ -135,7 +136,7 @@ impl KdumpFile {
     }
 
     /// Returns whether the dump is marked incomplete, or its stream lacks the terminator. A file that was truncated later
-    /// is not marked: see [`Census::truncated`].
+    /// is not marked: see [`is_truncated`](Self::is_truncated).
     pub fn is_incomplete(&self) -> bool {
         self.info.incomplete() || self.cut_stream
     }

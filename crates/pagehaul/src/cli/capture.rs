@@ -11,6 +11,7 @@ use pagehaul_kernel::{DumpLevel, PageClass};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_physmem::{Access, MapPolicy};
 use pagehaul_present::number::parse_bytes;
+use pagehaul_present::sentence;
 use pagehaul_present::time::parse_duration;
 use pagehaul_upload::is_remote;
 use pagehaul_vmcore::Source;
@@ -157,7 +158,7 @@ impl CaptureArguments {
             self.put(source, ".facts.json.zst", &bytes)
         });
         if let Err(error) = written {
-            selection.warnings.push(format!("no facts next to the dump: {error:#}"));
+            selection.warnings.push(format!("no facts next to the dump: {}", sentence(error.chain())));
         }
     }
 
@@ -169,11 +170,14 @@ impl CaptureArguments {
         match (report, self.triage.is_some()) {
             (Ok(report), wanted) => {
                 if wanted && let Err(error) = self.publish(source, &report.text) {
-                    selection.warnings.push(format!("no triage report next to the dump: {error:#}"));
+                    let why = sentence(error.chain());
+                    selection.warnings.push(format!("no triage report next to the dump: {why}"));
                 }
                 selection.known.first = report.pages;
             }
-            (Err(error), true) => selection.warnings.push(format!("no triage report: {error:#}")),
+            (Err(error), true) => {
+                selection.warnings.push(format!("no triage report: {}", sentence(error.chain())));
+            }
             // No report was requested: without it, only the order of pages in a dump that ends early is worse.
             (Err(_), false) => {}
         }
@@ -190,7 +194,8 @@ impl CaptureArguments {
                 free.pages
             }
             Err(error) => {
-                selection.warnings.push(format!("free pages on per-CPU lists are kept: {error:#}"));
+                let why = sentence(error.chain());
+                selection.warnings.push(format!("free pages on per-CPU lists are kept: {why}"));
                 Vec::new()
             }
         };

@@ -1,23 +1,29 @@
 //! `pagehaul facts`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use pagehaul_facts::Facts;
-use pagehaul_vmcore::Source;
+use pagehaul_physmem::MapPolicy;
+use pagehaul_present::sentence;
+use pagehaul_vmcore::{Source, open_file};
 
 use crate::cli::options::{Dumps, Verbose};
 use crate::cli::redact::{Redact, task_names};
 use crate::crash_report::{Outcome, limit_process};
 use crate::printed;
+use crate::sandbox::{self, Sandbox};
 
 /// Print the facts of a crash as JSON: ID, host, kernel, kind of death, signature, log
 ///
-/// Needs no debug symbols, and little of the dump: its notes and its log. `capture --facts` writes the same next to the dump;
-/// pagehaul-fleet makes tables of it. docs/schema.md describes the fields.
+/// Needs no debug symbols, and little of the dump: its notes and its log. `capture --facts` writes the same next to the dump, and that file
+/// (.facts.json.zst) can take the place of DUMP; pagehaul-fleet makes tables of it. docs/schema.md describes the fields.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul facts dump
+  pagehaul facts dump.facts.json.zst
   pagehaul capture --facts /proc/vmcore /var/crash/dump")]
 pub(crate) struct FactsArguments {
     #[command(flatten)]
@@ -36,19 +42,42 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
         limit_process();
         let outcome = match arguments.dumps.open().and_then(|source| text(&source)) {
             Ok(text) => Outcome::Report(text),
-            Err(error) => Outcome::Error(format!("{error:#}")),
+            Err(error) => Outcome::Error(sentence(error.chain())),
         };
         printed::json(&outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
     let redaction = arguments.redact.key()?;
-    let source = arguments.dumps.open()?;
-    let mut facts = read(&source);
+    sandbox::enter(Sandbox::reading(&arguments.dumps.dumps))?;
+    let (mut facts, names) = match stored(&arguments.dumps.dumps)? {
+        // A program that the log does not name is not known.
+        Some(facts) => (facts, Vec::new()),
+        None => {
+            let source = Source::open_all(&arguments.dumps.dumps, MapPolicy::default())?;
+            let names = redaction.as_ref().map(|_| task_names(source.memory()));
+            (read(&source), names.unwrap_or_default())
+        }
+    };
     if let Some(redaction) = &redaction {
-        redaction.facts(&mut facts, &task_names(source.memory()));
+        redaction.facts(&mut facts, &names);
     }
     printed::json(&facts)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a file of facts. `None` if it is another file, or there are several.
+fn stored(paths: &[PathBuf]) -> anyhow::Result<Option<Facts>> {
+    let [path] = paths else { return Ok(None) };
+    let file = open_file(path)?;
+    let context = || format!("cannot read {}", file.path().display());
+    let mut start = [0; 4];
+    let count = file.read_at(0, &mut start).with_context(context)?;
+    if !Facts::may_be_stored(start.get(..count).unwrap_or_default()) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; file.size().min(Facts::MOST_BYTES) as usize];
+    file.read_exact_at(0, &mut bytes).with_context(context)?;
+    Ok(Some(Facts::from_stored(&bytes).with_context(context)?))
 }
 
 fn read(source: &Source) -> Facts {

@@ -247,7 +247,9 @@ fn explain<T>(
     if !live && (asks_for_owners || owners::are_evidence(&report)) {
         match owners::find(&machine, memory, redaction.as_ref(), &mut report) {
             Ok(found) => owners = found,
-            Err(why) => report.missing.push(format!("owners of memory: {why:#}")),
+            Err(why) => {
+                report.missing.push(format!("owners of memory: {}", pagehaul_present::sentence(why.chain())))
+            }
         }
     }
     if live {
@@ -346,7 +348,9 @@ fn free_on_lists(dumps: &[PathBuf]) -> anyhow::Result<PerCpuFree> {
 }
 
 fn print_outcome<T: Serialize>(made: anyhow::Result<T>) -> anyhow::Result<ExitCode> {
-    printed::json(&made.map_or_else(|error| Outcome::Error(format!("{error:#}")), Outcome::Report))?;
+    printed::json(
+        &made.map_or_else(|error| Outcome::Error(pagehaul_present::sentence(error.chain())), Outcome::Report),
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

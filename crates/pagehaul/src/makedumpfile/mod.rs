@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         }
         Ok(Done::Incomplete) => failed(&mut messages),
         Err(error) => {
-            messages.say(messages::ERROR, &format!("makedumpfile: {}", crate::sentence(&error)));
+            messages.say(messages::ERROR, &format!("makedumpfile: {}", crate::sentence(error.chain())));
             failed(&mut messages)
         }
     }

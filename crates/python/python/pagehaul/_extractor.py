@@ -1,8 +1,6 @@
 """The process of `pagehaul-fleet extract --python-table`: makes the table of one function and one dump.
 
-    python -m pagehaul._extractor DIR FUNCTION DUMP...
-
-pagehaul-fleet limits its memory, its time and its rights, and reads the line of JSON that it prints.
+pagehaul-fleet calls `main()`, limits its memory, its time and its rights, and reads the line of JSON that it prints.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ def write(function: TableFunction, dump: Dump, to: str) -> int:
     os.makedirs(directory, exist_ok=True)
     count = 0
     # Readers see all of the file or nothing.
-    with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".tmp", delete=False) as file:
         try:
             with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd", compression_level=3) as writer:
                 while first:
@@ -124,7 +122,3 @@ def main(to: str, place: str, paths: Iterable[str]) -> None:
         json.dump({"rows": rows, "error": error}, answer)
     # Threads of the function do not hold the process.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])

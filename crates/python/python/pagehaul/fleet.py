@@ -44,7 +44,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the manifest: what was made of a dump."""
+    """What was made of a dump. The table `manifest` has it with the absolute path."""
 
     path: str
     """The dump, as it was named."""
@@ -56,6 +56,13 @@ class Row:
     crash_id: Optional[str] = None
     run_id: Optional[str] = None
     """Identifies a recording."""
+    host: Optional[str] = None
+    """Name of the host, as its tables have it: a hash with `redact`."""
+    time: Optional[int] = None
+    """Seconds since 1970 of the crash, or of the start of the recording."""
+    size_bytes: Optional[int] = None
+    complete: Optional[bool] = None
+    """Whether the dump has all its pages. None if that cannot be known."""
 
 
 Rows = Iterable[Mapping[str, Any]]
@@ -119,7 +126,7 @@ def extract(
     """Makes the Parquet tables of a dump, a facts file, a recording, or the parts of a split set, in the directory `to`.
 
     Other processes read the dump, so that it harms nothing but its row: see `pagehaul-fleet extract`, whose options `only` (names of
-    tables), `redact` (a file) and `time_limit` (such as "30s") are. `program` is that program [default: the one in the package].
+    tables; `manifest` is always made), `redact` (a file) and `time_limit` (such as "30s") are. `program` is that program [default: the one in the package].
 
     `tables` are functions that `table()` decorates, or where they are: "MODULE:NAME". Each makes one more table, in a process with the
     time limit and with `memory_mib` of memory [default: 1024]. If it fails, `missing` of the row says why, and the other tables stay.

@@ -71,9 +71,9 @@ def extract(
 class DumpSource(DataSource):
     """The data source `pagehaul`: a table of dumps.
 
-    `load()` takes paths, patterns and URLs, one or a list. Only what the table needs is read of a dump. The option `table` is the name of the table; `manifest`, its default, has a row for each
-    dump with the reason why it has no tables. Such a dump has no rows in other tables. `redact` and `time_limit` are options of
-    `extract()`.
+    `load()` takes paths, patterns and URLs, one or a list. Only what the table needs is read of a dump. The option `table` is the name of
+    the table; `manifest`, its default, has a row for each dump with the reason why it has no tables. Such a dump has no rows in other
+    tables. `redact` and `time_limit` are options of `extract()`.
     """
 
     @classmethod

@@ -1,0 +1,130 @@
+//! What the program says where something fails: the cause, once, and what to do.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Output};
+
+use common::{OOPS, facts, fleet, machine, succeeds};
+use pagehaul_synth::Era;
+use serde_json::Value;
+
+fn dump() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    machine(Era::V6_12, "billing", &OOPS).build().elf().write(&directory.path().join("oops")).unwrap();
+    directory
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn causes_are_said_once() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("bad.json"), "{").unwrap();
+    for arguments in [
+        &["extract", "absent", "--to", "tables"][..],
+        &["extract", "bad.json", "--to", "tables"],
+        &["metrics", "absent"],
+        &["compact", "absent"],
+        &["report", "absent"],
+        &["extract", "absent", "--to", "tables", "--redact", "absent"],
+    ] {
+        let said = said(&fleet(directory.path(), arguments));
+        assert!(said.lines().count() == 1 && said.len() > 20, "{arguments:?}: {said}");
+        for cause in ["No such file", "os error", "EOF", "absent: cannot open absent: "] {
+            assert!(said.matches(cause).count() <= 1, "{arguments:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn too_few_open_files_are_named_as_the_cause() {
+    let directory = dump();
+    let mut failed = 0;
+    for most in 6..40 {
+        let program = env!("CARGO_BIN_EXE_pagehaul-fleet");
+        let output = Command::new("sh")
+            .args(["-c", &format!("ulimit -n {most}; exec {program} extract oops -j 1 --to {most}")])
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        let said = said(&output);
+        failed += usize::from(!output.status.success());
+        assert!(output.status.success() || said.contains("Too many open files"), "{most}: {said}");
+        assert!(!said.contains("denied"), "{most}: {said}");
+    }
+    assert!((1..34).contains(&failed), "{failed}");
+}
+
+#[test]
+fn compressed_facts_are_taken_as_plain_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = facts(1, "6.12", "web1", 1_793_491_200, "tcp_ack");
+    fs::write(directory.path().join("1.facts.json"), &text).unwrap();
+    let mut compressed = Vec::new();
+    pagehaul_codec::FrameCompressor::new(3).unwrap().compress(text.as_bytes(), &mut compressed).unwrap();
+    fs::write(directory.path().join("1.facts.json.zst"), compressed).unwrap();
+    succeeds(directory.path(), &["extract", "1.facts.json", "--to", "plain"]);
+    succeeds(directory.path(), &["extract", "1.facts.json.zst", "--to", "compressed"]);
+    let rows = |to: &str| common::rows(&directory.path().join(to), "dumps");
+    assert!(rows("plain").len() == 1 && rows("plain") == rows("compressed"));
+}
+
+/// A Python without the package, in the search path of nothing.
+const WITHOUT_PACKAGE: &str = "#!/bin/sh\nexec python3 -I -S \"$@\"\n";
+/// A Python that has pyarrow, and no package.
+const WITH_PYARROW: &str = "#!/bin/sh\ncode=$2\nshift 2\nexec python3 -I -S -c \"import sys, types
+sys.modules['pyarrow'] = types.ModuleType('pyarrow')
+$code\" \"$@\"\n";
+
+#[test]
+fn tables_in_python_without_the_package_say_what_to_install() {
+    let directory = dump();
+    let executable: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    for (name, script, parts) in [
+        ("bare", WITHOUT_PACKAGE, ["No module named 'pyarrow'", "pip install pyarrow", "--python"]),
+        ("half", WITH_PYARROW, ["No module named 'pagehaul'", "install the wheel of pagehaul", "--python"]),
+        ("none", "", ["cannot run ./none: ", "No such file", "--python"]),
+    ] {
+        let path = directory.path().join(name);
+        if !script.is_empty() {
+            fs::write(&path, script).unwrap();
+            fs::set_permissions(&path, executable.clone()).unwrap();
+        }
+        let (python, to) = (format!("./{name}"), format!("{name}-tables"));
+        let arguments = ["extract", "oops", "--to", &to, "--json", "--python-table", "team:sockets"];
+        let output =
+            fleet(directory.path(), &[&arguments[..], &["--only", "dumps", "--python", &python]].concat());
+        let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let reason = row["missing"][0]["reason"].as_str().unwrap();
+        assert!(parts.iter().all(|part| reason.contains(part)), "{name}: {reason}");
+        // The table was asked for: it is named without a look at the manifest.
+        assert!(
+            said(&output).contains("no table sockets") && said(&output).contains(reason),
+            "{name}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn tables_that_are_asked_for_and_missing_are_named() {
+    let directory = dump();
+    fs::write(directory.path().join("1.json"), facts(1, "6.12", "web1", 1_793_491_200, "tcp_ack")).unwrap();
+    let arguments = ["extract", "oops", "1.json", "--to", "tables", "--only", "dumps,tasks,latency_hist"];
+    let output = fleet(directory.path(), &arguments);
+    assert!(output.status.success());
+    let said = said(&output);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].contains("no table latency_hist of 2 dumps, such as oops: "), "{said}");
+    assert!(lines[1].contains("no table tasks of 1.json: facts have no pages"), "{said}");
+    // What another dump of the crash made is there.
+    succeeds(directory.path(), &["extract", "oops", "--to", "all"]);
+    assert!(
+        common::fleet(directory.path(), &["extract", "oops", "--to", "all", "--only", "tasks"])
+            .stderr
+            .is_empty()
+    );
+}
