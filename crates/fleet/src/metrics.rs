@@ -105,7 +105,7 @@ fn of_facts(paths: &[PathBuf]) -> Fleet {
     for path in paths {
         match from_facts(path) {
             Ok(facts) => fleet.crashes.push(crash(facts)),
-            Err(error) => fleet.unreadable.push(format!("{error:#}")),
+            Err(error) => fleet.unreadable.push(pagehaul_present::sentence(error.chain())),
         }
     }
     // Two dumps of a crash are one.
