@@ -20,7 +20,11 @@ const MOST_BYTES: u64 = 64 << 20;
 /// server costs as much as some 100 KiB, but a command that reads little fetches little.
 const FIRST_WINDOW: u64 = 4;
 const MOST_FIRST: u64 = (256 << 10) / BLOCK;
-const SHARE: u64 = 16;
+const SHARE: u64 = 4;
+/// Announced runs that are fetched with what is around them, too: a walk down a tree begins with few.
+const FEW: usize = 2;
+/// Ranges up to this many bytes are headers of records, which lie apart.
+const HEADER: u64 = 16;
 /// Blocks of the largest fetch ahead.
 const MOST_WINDOW: u64 = (8 << 20) / BLOCK;
 /// Blocks of one request. A larger fetch is several at a time.
@@ -157,7 +161,7 @@ impl Cache {
     /// Fetches what is missing of ranges, with several requests at a time. What fails fails again when it is read.
     pub(crate) fn will_need(&self, ranges: &[Range<u64>]) {
         let mut state = self.lock();
-        let runs = state.missing(ranges, self.size, self.most_blocks as u64 / 2);
+        let runs = state.announced(ranges, self.size, self.most_blocks as u64 / 2);
         state.pending.extend(runs.iter().cloned().flatten());
         drop(state);
         let _ = self.fetch(runs.into_iter().flat_map(requests).collect());
@@ -219,7 +223,7 @@ impl State {
         self.clock += 1;
         let clock = self.clock;
         let follows = |stream: &&mut Stream| (stream.next..=stream.next + stream.window).contains(&missing);
-        let at_least = (self.fetched / SHARE).clamp(FIRST_WINDOW, MOST_FIRST).next_power_of_two();
+        let at_least = self.first_window();
         let window = match self.streams.iter_mut().find(follows) {
             Some(stream) => {
                 stream.window = (stream.window * 2).clamp(at_least, MOST_WINDOW);
@@ -232,17 +236,7 @@ impl State {
         let is_new = !self.streams.iter().any(|stream| stream.used == clock);
         let around = if is_new { missing / at_least * at_least } else { missing };
         let most = end.max(around + window).min(end_of_object);
-        let mut start = missing;
-        while start > around
-            && !self.blocks.contains_key(&(start - 1))
-            && !self.pending.contains(&(start - 1))
-        {
-            start -= 1;
-        }
-        let mut last = missing + 1;
-        while last < most && !self.blocks.contains_key(&last) && !self.pending.contains(&last) {
-            last += 1;
-        }
+        let Range { start, end: last } = self.extend(missing..missing + 1, around..most);
         match self.streams.iter_mut().find(|stream| stream.used == clock) {
             Some(stream) => stream.next = last,
             None => {
@@ -254,6 +248,57 @@ impl State {
             }
         }
         start..last
+    }
+
+    /// Returns how many blocks are fetched at a new place.
+    fn first_window(&self) -> u64 {
+        (self.fetched / SHARE).clamp(FIRST_WINDOW, MOST_FIRST).next_power_of_two()
+    }
+
+    /// Extends a run within `bounds` by blocks that are neither here nor on their way.
+    fn extend(&self, run: Range<u64>, bounds: Range<u64>) -> Range<u64> {
+        let Range { mut start, mut end } = run;
+        while start > bounds.start && self.is_missing(start - 1) {
+            start -= 1;
+        }
+        while end < bounds.end && self.is_missing(end) {
+            end += 1;
+        }
+        start..end
+    }
+
+    fn is_missing(&self, number: u64) -> bool {
+        !self.blocks.contains_key(&number) && !self.pending.contains(&number)
+    }
+
+    /// As [`missing`](Self::missing); if these are few, with what is around them.
+    fn announced(&mut self, ranges: &[Range<u64>], size: u64, most: u64) -> Vec<Range<u64>> {
+        let mut runs = self.missing(ranges, size, most);
+        let window = self.first_window() / 2;
+        if runs.len() > 2 * FEW || window < FIRST_WINDOW {
+            return runs;
+        }
+        let larger: Vec<_> =
+            ranges.iter().filter(|range| range.end - range.start.min(range.end) > HEADER).collect();
+        let is_larger = |run: &&mut Range<u64>| {
+            larger.iter().any(|range| range.start < run.end * BLOCK && run.start * BLOCK < range.end)
+        };
+        if runs.iter_mut().filter(is_larger).count() > FEW {
+            return runs;
+        }
+        let mut before = 0;
+        for run in runs.iter_mut().filter(is_larger) {
+            let bounds = (run.start / window * window).max(before)..run.end.next_multiple_of(window);
+            *run = self.extend(run.clone(), bounds.start..bounds.end.min(size.div_ceil(BLOCK)));
+            before = run.end;
+        }
+        // The first may have reached the second.
+        runs.dedup_by(|next, run| {
+            let meets = next.start < run.end;
+            run.end = if meets { run.end.max(next.end) } else { run.end };
+            meets
+        });
+        runs
     }
 
     /// Returns the blocks of ranges that are neither here nor on their way, at most `most`, in order. Includes small gaps.
@@ -279,10 +324,11 @@ impl State {
                 if self.pending.contains(&number) {
                     continue;
                 }
-                let is_free =
-                    |between: u64| !self.blocks.contains_key(&between) && !self.pending.contains(&between);
                 match runs.last_mut() {
-                    Some(last) if number - last.end <= GAP && (last.end..number).all(is_free) => {
+                    Some(last)
+                        if number - last.end <= GAP
+                            && (last.end..number).all(|between| self.is_missing(between)) =>
+                    {
                         last.end = number + 1;
                     }
                     _ => runs.push(number..number + 1),
