@@ -106,6 +106,31 @@ impl ReadAt for MemoryFile {
     }
 }
 
+/// A file in the memory of a server: what is read is announced first.
+pub struct ServerFile(pub MemoryFile);
+
+impl ReadAt for ServerFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        self.0.identity()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
 /// PFN of the kernel's log, which has [`LOG_PAGES`] pages.
 pub const LOG_PFN: u64 = 0x800;
 

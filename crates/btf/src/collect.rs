@@ -3,10 +3,16 @@
 
 use std::collections::HashSet;
 
+use pagehaul_kernel::ReadVirtual;
+
 use crate::{Fault, Object};
 
 /// Objects of one walk. 4 million tasks is the kernel's own limit (PID_MAX_LIMIT).
 const MOST_NODES: usize = 4 << 20;
+/// Nodes of a tree that are announced.
+const MOST_ANNOUNCED: usize = 1 << 14;
+/// Bytes of `struct rb_node`.
+const RB_NODE: u64 = 24;
 /// Levels of a red-black tree of that many nodes.
 const DEEPEST_TREE: usize = 128;
 /// Levels of an xarray: 64 bits, 4 to 6 a level.
@@ -75,8 +81,9 @@ impl<'a> Object<'a> {
             let (back, _) = direction(8, &mut seen);
             nodes.extend(back.into_iter().rev());
         }
-        let items =
+        let items: Vec<Self> =
             nodes.into_iter().map(|node| Object::new(space, node.wrapping_sub(offset), record)).collect();
+        space.will_need(&items);
         Ok(Walk { items, broken })
     }
 
@@ -90,6 +97,9 @@ impl<'a> Object<'a> {
         let left = space.offset_of("rb_node", "rb_left")?;
         let right = space.offset_of("rb_node", "rb_right")?;
         let mut at = self.get("rb_node")?.pointer()?;
+        if memory.is_remote() {
+            announce_tree(memory, at, [left, right]);
+        }
         let mut above: Vec<u64> = Vec::new();
         let mut walk = Walk::whole(Vec::new());
         let mut seen = HashSet::new();
@@ -118,6 +128,7 @@ impl<'a> Object<'a> {
             walk.items.push(Object::new(space, node.wrapping_sub(offset), record));
             at = memory.u64(node.wrapping_add(right)).unwrap_or(0);
         }
+        space.will_need(&walk.items);
         Ok(walk)
     }
 
@@ -136,8 +147,7 @@ impl<'a> Object<'a> {
                 walk.broken = Some(format!("the xarray at {:#x} is too large", self.address()));
                 break;
             }
-            // xa_is_internal(): the low bits are 10; beyond 4096 it is a node.
-            if entry & 3 != 2 || entry <= 4096 {
+            if !is_node(entry) {
                 if entry != 0 && entry & 1 == 0 && entry & 3 == 0 {
                     walk.items.push((index, entry));
                 }
@@ -147,12 +157,14 @@ impl<'a> Object<'a> {
                 walk.broken = Some(format!("the xarray at {:#x} meets itself at {entry:#x}", self.address()));
                 continue;
             }
-            let node = space.object(entry - 2, "xa_node")?;
+            let record = space.record("xa_node")?;
+            let node = Object::new(space, entry - 2, record);
             let (Ok(shift), Ok(slots)) = (node.number("shift"), node.get("slots")) else { continue };
             if shift >= above {
                 walk.broken = Some(format!("the xarray at {:#x} contradicts itself", self.address()));
                 continue;
             }
+            let children = work.len();
             for slot in (0..slots.len().min(64)).rev() {
                 match slots.index(slot).and_then(|slot| slot.pointer()) {
                     Ok(0) => {}
@@ -160,7 +172,32 @@ impl<'a> Object<'a> {
                     Err(error) => walk.broken = Some(error.to_string()),
                 }
             }
+            let children = work.get(children..).unwrap_or_default().iter();
+            let nodes = children.filter(|(entry, ..)| is_node(*entry)).map(|(entry, ..)| entry - 2);
+            space.will_need(&nodes.map(|node| Object::new(space, node, record)).collect::<Vec<_>>());
         }
         Ok(walk)
+    }
+}
+
+/// As `xa_is_node`: the low bits are 10; beyond 4096 it is a node.
+fn is_node(entry: u64) -> bool {
+    entry & 3 == 2 && entry > 4096
+}
+
+/// Announces the nodes of a red-black tree, one level after the other. Each node has the pointers `links`.
+fn announce_tree(memory: &dyn ReadVirtual, root: u64, links: [u64; 2]) {
+    let mut level = vec![root];
+    let mut visited = 0;
+    for _ in 0..DEEPEST_TREE {
+        level.retain(|node| *node != 0);
+        visited += level.len();
+        if level.is_empty() || visited > MOST_ANNOUNCED {
+            return;
+        }
+        memory.will_need(&level.iter().map(|node| *node..node.saturating_add(RB_NODE)).collect::<Vec<_>>());
+        let next =
+            level.iter().flat_map(|node| links.map(|link| memory.u64(node.wrapping_add(link)).unwrap_or(0)));
+        level = next.collect();
     }
 }

@@ -73,7 +73,9 @@ pub fn requests(machine: &Machine<'_>) -> Result<Vec<Request>, Fault> {
     let clock = scheduler_clock(machine).ok();
     let mut found = Vec::new();
     let mut seen = std::collections::HashSet::new();
-    for disk in disks(machine)?.into_iter().take(MOST_DISKS) {
+    let disks = disks(machine)?;
+    machine.space().announce(&disks, "queue->tag_set->tags->->rqs->");
+    for disk in disks.into_iter().take(MOST_DISKS) {
         let Ok(queue) = disk.get("queue").and_then(|queue| queue.target()) else { continue };
         if !seen.insert(queue.address()) {
             continue;
@@ -124,6 +126,7 @@ fn disks<'a>(machine: &'a Machine<'_>) -> Result<Vec<Object<'a>>, Fault> {
         Err(_) => private_of(machine, class.address())?,
     };
     let devices = private.get("klist_devices.k_list")?.list("device_private", "knode_class.n_node")?;
+    machine.space().announce(&devices.items, "device->");
     let mut found = Vec::new();
     for device in devices.items {
         let Ok(device) = device.get("device").and_then(|device| device.target()) else { continue };

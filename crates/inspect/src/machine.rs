@@ -8,6 +8,7 @@ use pagehaul_kernel::{AddressSpace, ReadVirtual, VirtualMemory};
 use pagehaul_machine::{Arch, PageSize, Unwinding};
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
 
+use crate::ahead;
 use crate::modules::{self, Module};
 use crate::unwind::{FrameRecords, Table, Unwinder, Version};
 
@@ -79,6 +80,7 @@ impl<'a> Machine<'a> {
         symbols: Kallsyms,
     ) -> Self {
         let symbols = Symbols::new(symbols);
+        ahead::image(&symbols, memory);
         // 021182e52fe0 (4.8); the image needs no direct map.
         if memory.direct_map().is_empty()
             && let Some(start) = symbols.address("page_offset_base").and_then(|at| memory.u64(at).ok())

@@ -6,12 +6,12 @@ use pagehaul_btf::{Fault, Object};
 use pagehaul_symbols::ModuleSymbols;
 use serde::Serialize;
 
-use crate::{Hex, Machine};
+use crate::{Hex, Machine, ahead};
 
 /// Symbols of one module. The largest graphics drivers have 50,000.
 const MOST_SYMBOLS: u64 = 1 << 20;
 /// Bytes of an ELF symbol.
-const SYMBOL_BYTES: u64 = 24;
+pub(crate) const SYMBOL_BYTES: u64 = 24;
 /// Bytes of all names.
 const MOST_STRINGS: usize = 32 << 20;
 /// Memory areas of a module (`MOD_MEM_NUM_TYPES` is 7).
@@ -60,8 +60,10 @@ pub(crate) struct LoadedModules {
 
 /// Reads all modules.
 pub(crate) fn read(machine: &Machine<'_>) -> Result<LoadedModules, Fault> {
+    ahead::module_list(machine);
     let walk = machine.variable("modules", "list_head")?.list("module", "list")?;
     let mut broken = walk.broken;
+    ahead::modules(machine, &walk.items);
     let mut modules = Vec::new();
     for object in walk.items {
         match read_one(machine, &object) {

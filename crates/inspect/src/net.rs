@@ -99,6 +99,7 @@ pub fn net(machine: &Machine<'_>) -> Result<Net, Fault> {
     for namespace in namespaces.items {
         let devices = namespace.get("dev_base_head")?.list("net_device", "dev_list")?;
         net.broken = net.broken.take().or(devices.broken);
+        machine.space().announce(&devices.items, "_tx->qdisc->");
         let number = Some(namespace.number("ns.inum")?).filter(|_| namespace.address() != initial);
         for device in devices.items {
             if net.devices.len() >= MOST_DEVICES {

@@ -20,7 +20,7 @@ use crate::unwind::Unwinder;
 use crate::verdict::{Facts, Finding, findings};
 use crate::vmalloc::{Vmalloc, vmalloc};
 use crate::workers::{Worker, workers};
-use crate::{Machine, Module, Task, Tasks, tasks};
+use crate::{Machine, Module, Task, Tasks, ahead, tasks};
 
 /// Blocked tasks whose stacks are unwound for the report.
 const MOST_BLOCKED: usize = 10_000;
@@ -136,6 +136,7 @@ impl Report {
         let unwinder = machine.unwinder();
         let mut missing = machine.warnings().to_vec();
         let mut note = |what: &str, why: String| missing.push(format!("{what}: {why}"));
+        ahead::machine(machine);
         let system = system(machine);
         let (death, signature) = death(log, crashed_cpu(machine).is_some());
         let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {
@@ -149,6 +150,7 @@ impl Report {
         for why in &tasks.broken {
             note("tasks", why.clone());
         }
+        ahead::of_tasks(machine, &tasks);
         // Blocked tasks, and those that wait for a lock killably, which also are D.
         let blocked: Vec<_> = tasks
             .all

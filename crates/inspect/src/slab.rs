@@ -4,7 +4,7 @@ use pagehaul_btf::{Fault, Object};
 use pagehaul_machine::PageCount;
 use serde::Serialize;
 
-use crate::{Hex, Machine};
+use crate::{Hex, Machine, ahead};
 
 /// A cache.
 #[derive(Debug, Clone, Serialize)]
@@ -32,6 +32,7 @@ pub fn caches(machine: &Machine<'_>) -> Result<(Vec<Cache>, Option<String>), Fau
     let walk = machine.variable("slab_caches", "list_head")?.list("kmem_cache", "list")?;
     let mut broken = walk.broken;
     let nodes = machine.u32("nr_node_ids").map_or(1, u64::from).clamp(1, 1024);
+    ahead::caches(machine, &walk.items);
     let mut found = Vec::new();
     for object in walk.items {
         match cache(machine, &object, nodes) {

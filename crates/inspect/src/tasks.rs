@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::crash_notes::until_crash;
 use crate::unwind::{Stack, Unwinder};
-use crate::{Hex, Machine, registers};
+use crate::{Hex, Machine, ahead, registers};
 
 /// `PF_KTHREAD` (include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -95,6 +95,7 @@ impl Tasks {
 
 /// Reads all tasks: processes from the list of `init_task`, threads from their process.
 pub fn tasks(machine: &Machine<'_>) -> Result<Tasks, Fault> {
+    ahead::tasks(machine);
     let reader = Reader::new(machine)?;
     let walk = machine.variable("init_task", "task_struct")?.get("tasks")?.list("task_struct", "tasks")?;
     let mut tasks = Tasks::default();

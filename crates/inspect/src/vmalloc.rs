@@ -76,6 +76,7 @@ pub fn vmalloc(machine: &Machine<'_>) -> Result<Vmalloc, Fault> {
     let mut callers: HashMap<u64, (u64, u64)> = HashMap::new();
     let (areas, broken) = vmap_areas(machine)?;
     let mut result = Vmalloc { broken, ..Vmalloc::default() };
+    machine.space().announce(&areas, "vm->caller");
     for area in areas {
         let bounds = area.number("va_end").and_then(|end| Ok((area.number("va_start")?, end)));
         let (start, end) = match bounds {

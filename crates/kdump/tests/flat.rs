@@ -4,14 +4,16 @@ mod common;
 
 use std::io;
 
-use common::{MemFile, PAGE, mixed};
+use common::{MemFile, PAGE, Server, mixed, without_index};
 use pagehaul_kdump::Flattened;
+use pagehaul_kdump::format::FlatIndex;
 use pagehaul_kdump::write::FlattenedOutput;
 use pagehaul_kdump::{KdumpFile, STATUS_OFFSET};
 use pagehaul_physmem::PhysMemory;
 use pagehaul_physmem::file::ReadAt;
 use pagehaul_run::BytesWritten;
 use proptest::prelude::*;
+use zerocopy::IntoBytes;
 
 fn stream(records: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut writer = FlattenedOutput::new(Vec::new(), BytesWritten::default()).unwrap();
@@ -23,6 +25,10 @@ fn stream(records: &[(u64, Vec<u8>)]) -> Vec<u8> {
 
 fn open(bytes: Vec<u8>) -> Flattened {
     Flattened::open(MemFile(bytes)).unwrap()
+}
+
+fn on_server(server: &Server) -> Flattened {
+    Flattened::open(server.clone()).unwrap()
 }
 
 /// What the records make, and which of its bytes they have.
@@ -49,10 +55,60 @@ fn the_stream_is_as_the_field_writes_it() {
     assert_eq!(bytes[16..32], [[0, 0, 0, 0, 0, 0, 0, 1]; 2].concat());
     assert_eq!(bytes[4096..4112], [[0, 0, 0, 0, 0, 0, 0x11, 0x22], [0, 0, 0, 0, 0, 0, 0, 3]].concat());
     assert_eq!(&bytes[4112..4115], b"abc");
-    assert_eq!(bytes[4115..], [0xff; 16]);
+    assert_eq!(bytes[4115..4131], [0xff; 16]);
+    // The index.
+    assert_eq!(bytes[4131..4147], bytes[4096..4112]);
+    assert_eq!(&bytes[4147..4163], b"pagehaul-index\0\0");
+    assert_eq!(bytes[4163..4179], [[0, 0, 0, 0, 0, 0, 0, 1]; 2].concat());
+    assert_eq!(bytes.len(), 4187);
     let mut writer = FlattenedOutput::new(Vec::new(), BytesWritten::default()).unwrap();
     let error = writer.record(i64::MAX as u64, b"x").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_stream_on_a_server_is_opened_from_its_index() {
+    // Of sizes that cannot be foreseen, more than one fetch of its end has.
+    let records: Vec<_> = (0..3000_usize).map(|at| (at as u64 * 100, vec![1; 1 + at * 7 % 100])).collect();
+    let server = Server::new(stream(&records));
+    let flat = on_server(&server);
+    assert!(flat.is_complete());
+    assert_eq!(server.announced.lock().unwrap().len(), 2);
+    // The stream's header, and the index.
+    assert_eq!(server.late.lock().unwrap().len(), 1);
+    server.announced.lock().unwrap().clear();
+    // A record's header and bytes come together, then its bytes alone.
+    for expected in [vec![4096..4112, 4112..4113], vec![4112..4113]] {
+        flat.will_need(&[0..1]);
+        assert_eq!(server.announced.lock().unwrap().last(), Some(&expected));
+        flat.read_exact_at(0, &mut [0]).unwrap();
+    }
+    assert_eq!(server.late.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn headers_of_equal_records_are_fetched_ahead() {
+    let records: Vec<_> = (0..1000).map(|at| (at * 500, vec![1; 500])).collect();
+    let server = Server::new(without_index(stream(&records)));
+    assert!(on_server(&server).is_complete());
+    let rounds = server.announced.lock().unwrap().len() + server.late.lock().unwrap().len();
+    assert!(rounds < 40, "{rounds} requests one after the other");
+}
+
+#[test]
+fn a_damaged_index_is_not_used() {
+    let records = [(0, vec![1; 100]), (200, vec![2; 50])];
+    let good = stream(&records);
+    let end = without_index(good.clone()).len();
+    let (expected, _) = model(&records);
+    for at in end..good.len() {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        let flat = on_server(&Server::new(bytes));
+        let mut found = vec![9; expected.len()];
+        flat.read_exact_at(0, &mut found).unwrap();
+        assert!(flat.is_complete() && found == expected, "{at}");
+    }
 }
 
 #[test]
@@ -65,7 +121,7 @@ fn a_dump_in_records_is_the_dump() {
     let parts = plain[PAGE..].chunks(777).enumerate();
     records.extend(parts.map(|(index, part)| ((PAGE + index * 777) as u64, part.to_vec())));
     records.push((STATUS_OFFSET, plain[at..at + 4].to_vec()));
-    let bytes = stream(&records);
+    let bytes = without_index(stream(&records));
     let dump = KdumpFile::open_flattened(open(bytes.clone())).unwrap();
     assert!(!dump.is_incomplete());
     let mut view = dump.view();
@@ -83,7 +139,7 @@ fn a_dump_in_records_is_the_dump() {
 
 #[test]
 fn bad_streams_are_refused_or_cut() {
-    let good = stream(&[(0, vec![1; 100]), (100, vec![2; 100])]);
+    let good = without_index(stream(&[(0, vec![1; 100]), (100, vec![2; 100])]));
     let fail = |bytes: Vec<u8>| Flattened::open(MemFile(bytes)).unwrap_err().to_string();
     assert!(fail(good[..4000].to_vec()).contains("ends within the header"));
     assert!(fail(vec![0; 5000]).contains("no flattened dump starts here"));
@@ -111,7 +167,7 @@ fn bad_streams_are_refused_or_cut() {
 
 #[test]
 fn what_a_cut_stream_lacks_is_not_taken_for_zeros() {
-    let good = stream(&[(0, vec![1; 10]), (90, vec![2; 10])]);
+    let good = without_index(stream(&[(0, vec![1; 10]), (90, vec![2; 10])]));
     let mut buf = [9; 20];
     let whole = open(good.clone());
     whole.read_exact_at(5, &mut buf).unwrap();
@@ -139,7 +195,8 @@ proptest! {
             next = offset + size as u64;
             records.push((offset, vec![number as u8 + 1; size]));
         }
-        let mut bytes = stream(&records);
+        let whole = stream(&records);
+        let mut bytes = without_index(whole.clone());
         let mut complete = true;
         if let Some(cut) = cut {
             // What is left of the records.
@@ -158,17 +215,66 @@ proptest! {
                 held > 0
             });
         }
-        let flat = open(bytes);
         let (expected, known) = model(&records);
-        prop_assert_eq!(flat.is_complete(), complete);
-        prop_assert_eq!(flat.size(), expected.len() as u64);
-        for (offset, len) in reads {
-            let mut buf = vec![0xee; len];
-            let end = offset as usize + len;
-            let readable = end <= expected.len() && (complete || known[offset as usize..end].iter().all(|&known| known));
-            match flat.read_exact_at(offset, &mut buf) {
-                Ok(()) => prop_assert!(readable && buf == expected[offset as usize..end]),
-                Err(error) => prop_assert!(!readable && error.kind() == io::ErrorKind::UnexpectedEof),
+        // On a server without an index and, if it is whole, with one.
+        let indexed = complete.then(|| Server::new(whole));
+        for flat in [Some(open(bytes.clone())), Some(on_server(&Server::new(bytes))), indexed.as_ref().map(on_server)] {
+            let Some(flat) = flat else { continue };
+            prop_assert_eq!(flat.is_complete(), complete);
+            prop_assert_eq!(flat.size(), expected.len() as u64);
+            for &(offset, len) in &reads {
+                let mut buf = vec![0xee; len];
+                let end = offset as usize + len;
+                let readable = end <= expected.len() && (complete || known[offset as usize..end].iter().all(|&known| known));
+                flat.will_need(&[offset..offset + len as u64]);
+                match flat.read_exact_at(offset, &mut buf) {
+                    Ok(()) => prop_assert!(readable && buf == expected[offset as usize..end]),
+                    Err(error) => prop_assert!(!readable && error.kind() == io::ErrorKind::UnexpectedEof),
+                }
+            }
+        }
+        // All that was read later was announced.
+        if let Some(server) = indexed {
+            let header_and_index = [0, (server.size() - size_of::<FlatIndex>() as u64)];
+            prop_assert!(server.late.lock().unwrap().iter().all(|late| header_and_index.contains(late)));
+        }
+    }
+
+    /// An index that contradicts the stream, with a right checksum, leads to an error or to nothing else than the stream's bytes.
+    #[test]
+    fn an_index_is_not_believed(
+        sizes in prop::collection::vec(1usize..60, 1..20),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0u64..300), 1..4),
+        seal in any::<bool>(),
+    ) {
+        let mut next = 0;
+        let records: Vec<_> = sizes.iter().enumerate().map(|(number, size)| {
+            next += size;
+            ((next - size) as u64, vec![number as u8 + 1; *size])
+        }).collect();
+        let whole = stream(&records);
+        let end = without_index(whole.clone()).len();
+        let (expected, _) = model(&records);
+        let mut index = whole[end..].to_vec();
+        for (at, value) in changes {
+            let words = index.len() / 8;
+            let at = 8 * at.index(words);
+            index[at..at + 8].copy_from_slice(&value.to_be_bytes());
+        }
+        if seal {
+            let headers = index.len() - size_of::<FlatIndex>();
+            let sealed = FlatIndex::new(&index[..headers]);
+            index.truncate(headers);
+            index.extend(sealed.as_bytes());
+        }
+        let flat = on_server(&Server::new([&whole[..end], &index].concat()));
+        for offset in 0..flat.size().min(2000) {
+            let mut byte = [0xee];
+            if let Err(error) = flat.read_exact_at(offset, &mut byte) {
+                prop_assert!(error.to_string().contains("contradicts the record"), "{}", error);
+            } else if let Some(expected) = expected.get(offset as usize) {
+                // What it does not list is a hole.
+                prop_assert!(byte[0] == *expected || seal && byte[0] == 0);
             }
         }
     }

@@ -17,7 +17,7 @@ fn stream(records: &[(u64, &[u8])]) -> Vec<u8> {
     for (offset, bytes) in records {
         writer.record(*offset, bytes).unwrap();
     }
-    writer.finish().unwrap()
+    common::without_index(writer.finish().unwrap())
 }
 
 /// Rearranges a stream; returns how it ended, the file, and what was not read.

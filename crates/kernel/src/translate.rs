@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pagehaul_machine::{AddressLayout, Arch, Entry, ImageSource, KernelMapping, Tables, arch};
-use pagehaul_physmem::{PhysMemory, ReadError, View};
+use pagehaul_physmem::{PAGE_SIZE, PhysMemory, ReadError, View};
 
 use crate::{Extent, KernelError, TranslateError, VmcoreInfo};
 
@@ -55,6 +55,39 @@ impl Translator {
                 })
             }
         }
+    }
+
+    /// Returns where pages lie, without those that cannot be translated. Announces the entries of each level together.
+    pub(crate) fn translate_together(&self, view: &mut dyn View, vaddrs: Vec<u64>) -> Vec<u64> {
+        let mut found = Vec::new();
+        let mut walks: Vec<(u64, u64, u64)> = Vec::new();
+        for vaddr in vaddrs {
+            if let Some(extent) = self.layout.in_image(vaddr) {
+                found.push(extent.paddr);
+                continue;
+            }
+            walks.extend(self.layout.canonical(vaddr).map(|inner| (vaddr, inner, self.tables.root)));
+        }
+        for level in (1..=self.tables.levels).rev() {
+            let entry_at = |(_, inner, table): &(u64, u64, u64)| table + self.tables.index(*inner, level) * 8;
+            let mut entries: Vec<u64> = walks.iter().map(entry_at).collect();
+            entries.sort_unstable();
+            entries.dedup_by_key(|at| *at / PAGE_SIZE as u64);
+            view.will_need(&entries.into_iter().map(|at| at..at + 8).collect::<Vec<_>>());
+            let mut next = Vec::new();
+            for walk in walks {
+                let Ok(entry) = view.read_u64(entry_at(&walk)) else { continue };
+                match self.layout.decode(entry, level, walk.0) {
+                    Entry::Table(table) if level > 1 => next.push((walk.0, walk.1, table)),
+                    Entry::Page { paddr, .. } => {
+                        found.push(paddr | walk.0 & ((1 << self.tables.shift(level)) - 1));
+                    }
+                    _ => {}
+                }
+            }
+            walks = next;
+        }
+        found
     }
 
     /// Fills `buf` from the kernel's virtual address `vaddr` on.

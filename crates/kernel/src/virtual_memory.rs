@@ -1,6 +1,7 @@
 //! The kernel's virtual memory, for analysis that follows pointers.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PhysMemory, ReadError, View};
 
@@ -11,10 +12,21 @@ const SLOTS: usize = 1 << 10;
 /// No virtual page has this number.
 const EMPTY: u64 = u64::MAX;
 
+/// Pages that are announced at a time.
+const MOST_ANNOUNCED: usize = 1 << 14;
+
 /// Memory by virtual address.
 pub trait ReadVirtual {
     /// Fills `buf` from `vaddr` on.
     fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError>;
+
+    /// Returns whether a read may take the time of a request to a server.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Announces ranges that are read soon. A source on a server fetches them together; others do nothing.
+    fn will_need(&self, _ranges: &[Range<u64>]) {}
 
     /// Returns the little-endian word of 8 bytes at `vaddr`.
     fn u64(&self, vaddr: u64) -> Result<u64, TranslateError> {
@@ -132,7 +144,7 @@ impl<'a> VirtualMemory<'a> {
     fn read_in_page(&self, vaddr: u64, inside: usize, piece: &mut [u8]) -> Result<(), TranslateError> {
         let number = vaddr >> PAGE_SHIFT;
         let state = &mut *self.state.borrow_mut();
-        let slot = (number ^ number >> 10 ^ number >> 20) as usize % SLOTS;
+        let slot = slot(number);
         let held = slot * PAGE_SIZE..(slot + 1) * PAGE_SIZE;
         let (Some(kept), Some(page)) = (state.numbers.get_mut(slot), state.pages.get_mut(held)) else {
             return Err(TranslateError::NotCanonical { vaddr });
@@ -169,6 +181,30 @@ impl<'a> VirtualMemory<'a> {
         if read.is_ok() { len } else { 0 }
     }
 
+    /// Announces the pages of these ranges that are not here.
+    fn announce(&self, ranges: &[Range<u64>]) {
+        let state = &mut *self.state.borrow_mut();
+        let pages =
+            ranges.iter().flat_map(|range| range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE as u64));
+        let mut pages: Vec<u64> = pages
+            .take(MOST_ANNOUNCED)
+            .filter(|number| state.numbers.get(slot(*number)) != Some(number))
+            .collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let (mut found, mut others) = (Vec::new(), Vec::new());
+        for vaddr in pages.into_iter().map(|number| number << PAGE_SHIFT) {
+            let direct = self.direct_map.borrow().extent(vaddr);
+            match direct {
+                Some(extent) => found.push(extent.paddr),
+                None => others.push(vaddr),
+            }
+        }
+        found.extend(self.translator.translate_together(state.view.as_mut(), others));
+        let page = |paddr: u64| paddr..paddr.saturating_add(PAGE_SIZE as u64);
+        state.view.will_need(&found.into_iter().map(page).collect::<Vec<_>>());
+    }
+
     fn translate(&self, view: &mut dyn View, vaddr: u64) -> Result<Extent, TranslateError> {
         match self.direct_map.borrow().extent(vaddr) {
             Some(extent) => Ok(extent),
@@ -178,11 +214,24 @@ impl<'a> VirtualMemory<'a> {
 }
 
 impl ReadVirtual for VirtualMemory<'_> {
+    fn is_remote(&self) -> bool {
+        self.state.borrow().view.is_remote()
+    }
+
+    fn will_need(&self, ranges: &[Range<u64>]) {
+        if self.is_remote() {
+            self.announce(ranges);
+        }
+    }
+
     fn read(&self, vaddr: u64, buf: &mut [u8]) -> Result<(), TranslateError> {
-        let mut rest = buf;
         let mut at = vaddr;
         // Reads of several pages are of tables that are read once: symbols, types.
         let mut in_runs = true;
+        if buf.len() >= 2 * PAGE_SIZE {
+            self.will_need(&[vaddr..vaddr.saturating_add(buf.len() as u64)]);
+        }
+        let mut rest = buf;
         while !rest.is_empty() {
             let inside = at as usize % PAGE_SIZE;
             let several = in_runs && inside == 0 && rest.len() >= 2 * PAGE_SIZE;
@@ -199,6 +248,11 @@ impl ReadVirtual for VirtualMemory<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the slot of a page.
+fn slot(number: u64) -> usize {
+    (number ^ number >> 10 ^ number >> 20) as usize % SLOTS
 }
 
 /// Fails if the file ended under a mapping, whose bytes then read as zeros.

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Output, Stdio};
 
 use common::setup::{BINARY, Setup};
+use pagehaul_kdump::format::{FLAT_INDEX_SIGNATURE, FlatIndex, FlatRecord};
 use pagehaul_kdump::{KdumpFile, STATUS_OFFSET};
 use pagehaul_physmem::file::PlainFile;
 use pagehaul_synth::{Content, Era, Kind, Machine, Message};
@@ -174,11 +175,21 @@ fn a_stream_is_rearranged_from_file_pipe_and_device_with_garbage() {
     assert!(!guest.0.path("none").exists());
 }
 
+/// Returns a flattened stream up to its terminator.
+fn without_index(stream: &[u8]) -> &[u8] {
+    let index = stream.len() - FlatIndex::SIZE;
+    assert!(stream[index..].starts_with(&FLAT_INDEX_SIGNATURE));
+    let count = u64::from_be_bytes(stream[index + 24..index + 32].try_into().unwrap());
+    &stream[..index - FlatRecord::SIZE * count as usize]
+}
+
 #[test]
 fn a_flattened_elf_dump_becomes_the_elf_dump() {
     let guest = Guest::new();
     let output = guest.run("-F -E -d 31 vmcore");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let up_to_end = without_index(&output.stdout);
+    assert!(up_to_end.len() < output.stdout.len());
     guest.succeeds("-E -d 31 vmcore elf");
     std::fs::write(guest.0.path("flat"), &output.stdout).unwrap();
     let rearranged = |name: &str| {
@@ -188,7 +199,7 @@ fn a_flattened_elf_dump_becomes_the_elf_dump() {
     assert_eq!(rearranged("file"), Some(0));
     assert!(guest.bytes("file") == guest.bytes("elf"));
     // The mark is the last record: without it, the stream makes an incomplete dump.
-    std::fs::write(guest.0.path("flat"), &output.stdout[..output.stdout.len() - 36]).unwrap();
+    std::fs::write(guest.0.path("flat"), &up_to_end[..up_to_end.len() - 36]).unwrap();
     assert_eq!(rearranged("cut"), Some(1));
     let (mut whole, cut) = (guest.bytes("elf"), guest.bytes("cut"));
     whole[48] = 1;
@@ -199,6 +210,7 @@ fn a_flattened_elf_dump_becomes_the_elf_dump() {
 fn a_truncated_stream_leaves_a_marked_file() {
     let guest = Guest::new();
     let stream = guest.run("-F -d 31 vmcore").stdout;
+    let stream = without_index(&stream);
     for (number, length) in
         [stream.len() - 1, stream.len() - 50, stream.len() / 2, 20_000].into_iter().enumerate()
     {
@@ -218,7 +230,7 @@ fn a_dump_that_was_incomplete_when_captured_is_kept_with_its_mark() {
     let guest = Guest::new();
     // What a capture on a failing source writes: a whole stream whose status word says INCOMPLETE.
     let mut whole = guest.run("-F -d 31 vmcore").stdout;
-    let status = whole.len() - 16 - 4;
+    let status = without_index(&whole).len() - 16 - 4;
     whole[status] |= 8;
     std::fs::write(guest.0.path("flat"), &whole).unwrap();
     let flat = File::open(guest.0.path("flat")).unwrap();

@@ -32,6 +32,15 @@ pub trait ReadAt: Send + Sync {
         offset.min(self.size())..self.size()
     }
 
+    /// Returns whether a read may take the time of a request to a server.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Announces ranges that are read soon. A file of a server fetches them together, and blocks until they are here; others do
+    /// nothing. What cannot be fetched fails when it is read.
+    fn will_need(&self, _ranges: &[Range<u64>]) {}
+
     /// Fills `buf`, or fails with [`io::ErrorKind::UnexpectedEof`].
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
@@ -66,6 +75,14 @@ impl ReadAt for Box<dyn ReadAt> {
 
     fn next_data(&self, offset: u64) -> Range<u64> {
         (**self).next_data(offset)
+    }
+
+    fn is_remote(&self) -> bool {
+        (**self).is_remote()
+    }
+
+    fn will_need(&self, ranges: &[Range<u64>]) {
+        (**self).will_need(ranges);
     }
 }
 

@@ -112,6 +112,14 @@ impl View for RecordingView<'_> {
         Ok(window)
     }
 
+    fn is_remote(&self) -> bool {
+        self.view.is_remote()
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) {
+        self.view.will_need(ranges);
+    }
+
     fn end_of_hole(&self, paddr: u64) -> u64 {
         self.view.end_of_hole(paddr)
     }

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use pagehaul_machine::{KernelMapping, PageSize, Pfn, PhysAddr, Platform};
 
 use crate::{PAGE_SIZE, PageState, RangeMap, ReadError, bits};
@@ -80,6 +82,14 @@ pub trait View: Send {
     /// Returns the bytes at `paddr`: at least one, at most `len`, valid until the next call. They end where a segment, a window
     /// or a decompressed page does; the next call continues from there.
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError>;
+
+    /// Returns whether a read may take the time of a request to a server.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Announces ranges of memory that are read soon. A source on a server fetches them together; others do nothing.
+    fn will_need(&mut self, _ranges: &[Range<u64>]) {}
 
     /// Returns an address after `paddr` up to which the source has no byte; it has none at `paddr`.
     fn end_of_hole(&self, paddr: u64) -> u64 {

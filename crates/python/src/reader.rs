@@ -1,5 +1,6 @@
 //! A reader of memory with a cache, for one thread at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pagehaul_kernel::TranslateError;
@@ -84,6 +85,14 @@ impl View for CachedView<'_> {
     fn window(&mut self, paddr: u64, len: usize) -> Result<&[u8], ReadError> {
         // A reader of page tables or of a page's rest: `read` is what counts.
         self.inner.window(paddr, len)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) {
+        self.inner.will_need(ranges);
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {

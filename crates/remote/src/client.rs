@@ -16,6 +16,7 @@ use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, SendBody};
 
 use crate::answer::{Expected, Reply};
+use crate::cache::MOST_REQUESTS;
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::location::Location;
@@ -85,6 +86,8 @@ impl Client {
             .http_status_as_error(false)
             // They are followed here.
             .max_redirects(0)
+            .max_idle_connections(MOST_REQUESTS)
+            .max_idle_connections_per_host(MOST_REQUESTS)
             .max_redirects_will_error(false)
             .user_agent(concat!("pagehaul/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")

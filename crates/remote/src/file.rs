@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use pagehaul_physmem::OpenError;
@@ -57,6 +58,16 @@ impl ReadAt for RemoteFile {
 
     fn size(&self) -> u64 {
         self.size
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn will_need(&self, ranges: &[Range<u64>]) {
+        if let Ok(cache) = self.cache.get(Cache::renew) {
+            cache.will_need(ranges);
+        }
     }
 
     fn path(&self) -> &Path {

@@ -1,8 +1,9 @@
 //! Files of web servers and objects of S3 object stores, read by ranges; uploads to stores ([`Upload`]).
 //!
 //! [`RemoteFile`] is a [`ReadAt`](pagehaul_physmem::file::ReadAt): readers of dumps take it as they take a file. It keeps up to
-//! 64 MiB of what it fetched, fetches in larger ranges where reads follow each other, and tries again what can succeed later.
-//! Every response is checked against the object that was opened, so that one that is replaced meanwhile is an error.
+//! 64 MiB of what it fetched, fetches in larger ranges where reads follow each other, and tries again what can succeed later. What a
+//! reader announces is fetched together, with up to 16 requests in flight. Every response is checked against the object that was
+//! opened, so that one that is replaced meanwhile is an error.
 //!
 //! # Which answer is a yes
 //! Each request has one answer that the protocol defines; every other one is an error, whatever its status. A body that

@@ -13,11 +13,10 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use crate::RemoteError;
+use crate::cache::MOST_REQUESTS;
 use crate::notice;
 use crate::object::{Object, Opened, Ranges};
 
-/// Requests at a time.
-const CONNECTIONS: usize = 8;
 /// Kinds of responses; the others are errors.
 const BYTES: u8 = 0;
 const NOTICE: u8 = 255;
@@ -47,7 +46,7 @@ pub fn fetch_in_another_process(paths: &[PathBuf]) -> io::Result<()> {
         return Ok(());
     }
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..CONNECTIONS {
+    for _ in 0..MOST_REQUESTS {
         let (one, other) = UnixStream::pair()?;
         ours.push(one);
         theirs.push(other);

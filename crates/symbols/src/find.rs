@@ -28,6 +28,17 @@ fn read(
     memory: &dyn ReadVirtual,
     [names, count, token_table, token_index]: [u64; 4],
 ) -> Result<Tables, SymbolError> {
+    // The names end where the next table starts: before 6.4 (404bad70fcf7) and after, tokens follow.
+    let room = token_table.checked_sub(names).map_or(MOST_NAMES, |room| room.min(MOST_NAMES as u64) as usize);
+    let range = |start: u64, bytes: usize| start..start.saturating_add(bytes as u64);
+    let mut ranges = vec![
+        range(count, 4),
+        range(token_index, 2 * TOKENS),
+        range(token_table, TOKEN_TABLE),
+        range(names, room),
+    ];
+    ranges.extend(info.symbol("kallsyms_relative_base").map(|base| range(base, 8)));
+    memory.will_need(&ranges);
     let unreadable = |table| move |source| SymbolError::Unreadable { table, source };
     let count_at = count;
     let count = memory.u32(count).map_err(unreadable("kallsyms_num_syms"))?;
@@ -38,8 +49,6 @@ fn read(
     let (table, _) = memory.readable_bytes(token_table, TOKEN_TABLE);
     let tokens = Tokens::new(table, &index)?;
     let count = count as usize;
-    // The names end where the next table starts: before 6.4 (404bad70fcf7) and after, tokens follow.
-    let room = token_table.checked_sub(names).map_or(MOST_NAMES, |room| room.min(MOST_NAMES as u64) as usize);
     let (names, lost) = memory.readable_bytes(names, room);
     if lost > 0 {
         return Err(SymbolError::Damaged { table: "kallsyms_names", reason: "pages of it are missing" });

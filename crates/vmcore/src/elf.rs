@@ -2,6 +2,7 @@
 //! a running one.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use pagehaul_elfcore::{ElfError, ElfHeaders, PT_LOAD, PT_NOTE, ProgramHeader, notes};
@@ -285,6 +286,23 @@ impl View for ElfView<'_> {
             }
             Err(source) => Err(ReadError::Io { path: file.path().to_owned(), offset, source }),
         }
+    }
+
+    fn is_remote(&self) -> bool {
+        self.vmcore.file.file().is_remote()
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) {
+        if !self.is_remote() {
+            return;
+        }
+        let in_file = |range: &Range<u64>| {
+            let piece = self.vmcore.ranges.find(range.start)?;
+            let start = range.start - piece.start;
+            let end = (range.end.max(range.start) - piece.start).min(piece.stored);
+            (start < end).then(|| piece.offset + start..piece.offset + end)
+        };
+        self.vmcore.file.file().will_need(&ranges.iter().filter_map(in_file).collect::<Vec<_>>());
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {

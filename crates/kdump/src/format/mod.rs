@@ -13,7 +13,23 @@
 //!
 //! Within a bitmap PFN *n* is bit *n* % 8 of byte *n* / 8. Integers are in the byte order of the machine that
 //! writes; the structs mirror its C structs, including padding. The flattened container ([`FlatHeader`],
-//! [`FlatRecord`]) is big-endian on every machine.
+//! [`FlatRecord`], [`FlatIndex`]) is big-endian on every machine.
+//!
+//! # The index of a flattened file
+//! A flattened file is read by jumping from one record's header to the next, a request to a server each. So pagehaul appends an
+//! index, behind the terminator:
+//!
+//! | bytes | contents |
+//! |---|---|
+//! | 4096 | [`FlatHeader`] |
+//! | 16 + size, for each record | [`FlatRecord`], and the bytes |
+//! | 16 | the terminator |
+//! | 16 for each record | a copy of its [`FlatRecord`], in the order of the file |
+//! | 40 | [`FlatIndex`], at the end of the file |
+//!
+//! Other readers stop at the terminator: `makedumpfile -R` and `makedumpfile-R.pl` (1.7.9, `rearrange_dumpdata`), crash (August 2026,
+//! `store_flat_data_array`), libkdumpfile (0.5.4, `flatmap_file_init`), and drgn, which uses it. A record behind the end of the file would do no harm to readers,
+//! but `makedumpfile -R` would write it to the file. A stream without an index is complete.
 
 pub(crate) mod byte_layout;
 pub(crate) mod encoding;
@@ -23,6 +39,7 @@ mod utsname;
 
 use core::mem::{offset_of, size_of};
 
+use twox_hash::XxHash3_64;
 use zerocopy::byteorder::{big_endian, little_endian as le};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -230,6 +247,40 @@ impl FlatRecord {
     /// Both fields of the terminator.
     pub const END: i64 = -1;
 }
+
+/// The last bytes of a flattened file with an index.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FlatIndex {
+    /// [`FLAT_INDEX_SIGNATURE`].
+    pub signature: [u8; 16],
+    /// 1.
+    pub version: big_endian::U64,
+    /// How many records the file has, and so how many headers precede this.
+    pub count: big_endian::U64,
+    /// XXH3-64 of these headers.
+    pub checksum: big_endian::U64,
+}
+
+impl FlatIndex {
+    /// Bytes at the end of the file.
+    pub const SIZE: usize = size_of::<Self>();
+    /// Headers at most, 16 MiB: a terabyte in records of 1 MiB. A stream of more has no index.
+    pub const MOST: usize = 1 << 20;
+
+    /// Returns the end of a file with these headers.
+    pub fn new(headers: &[u8]) -> Self {
+        Self {
+            signature: FLAT_INDEX_SIGNATURE,
+            version: 1.into(),
+            count: ((headers.len() / FlatRecord::SIZE) as u64).into(),
+            checksum: XxHash3_64::oneshot(headers).into(),
+        }
+    }
+}
+
+/// First bytes of [`FlatIndex`].
+pub const FLAT_INDEX_SIGNATURE: [u8; 16] = *b"pagehaul-index\0\0";
 
 impl Default for DiskDumpHeader {
     fn default() -> Self {

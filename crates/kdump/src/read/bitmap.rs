@@ -15,6 +15,8 @@ use super::parse::format_error;
 
 /// 64-bit words of a bitmap read at once while a dump is opened: 32 KiB, a GiB of memory.
 const CHUNK_WORDS: usize = 4096;
+/// Chunks of each bitmap that are announced at a time: 1 MiB, 32 GiB of memory.
+const ANNOUNCED: u64 = 32;
 /// Words between two stored counts: 512 bytes of bitmap, 16 MiB of memory. Counting the rest takes about 30 ns.
 pub(super) const GROUP_WORDS: usize = 64;
 /// Pages per group.
@@ -71,12 +73,18 @@ impl BitmapIndex {
         let mut pieces: Vec<Piece> = Vec::new();
         let (mut exists, mut dumped) = (vec![0; CHUNK_WORDS], vec![0; CHUNK_WORDS]);
         let mut holes = Holes::new(file, sections);
-        let mut number = 0;
+        let (mut number, mut announced) = (0, 0);
         loop {
             number = holes.next_chunk(number);
             let pfn = number.saturating_mul(CHUNK_PAGES);
             if pfn >= max_mapnr {
                 break;
+            }
+            if number >= announced {
+                announced = number.saturating_add(ANNOUNCED);
+                let end = announced.saturating_mul(CHUNK_PAGES).min(max_mapnr).div_ceil(8);
+                let part = |bitmap: u64| bitmap.saturating_add(pfn / 8)..bitmap.saturating_add(end);
+                file.will_need(&[part(sections.bitmap1), part(sections.bitmap2)]);
             }
             load(file, sections.bitmap2, pfn, max_mapnr, &mut dumped)?;
             load(file, sections.bitmap1, pfn, max_mapnr, &mut exists)?;

@@ -10,9 +10,8 @@ use pagehaul_physmem::file::ReadAt;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::record_index::{Builder, Entry, MOST_WALKED, ROOMY};
-use crate::format::{FLAT_HEADER_SIZE, FLAT_SIGNATURE, FlatHeader, FlatRecord};
-
-const HEAD: u64 = FlatRecord::SIZE as u64;
+use super::records::{HeadersAhead, Indexed, Next, Record, next};
+use crate::format::{FLAT_HEADER_SIZE, FLAT_SIGNATURE, FlatHeader};
 
 /// A flattened stream, presented as the file that it describes.
 ///
@@ -21,13 +20,15 @@ const HEAD: u64 = FlatRecord::SIZE as u64;
 pub struct Flattened {
     file: Box<dyn ReadAt>,
     entries: Vec<Entry>,
+    /// What the stream's index lists, if it was read.
+    index: Option<Indexed>,
     size: u64,
     complete: bool,
 }
 
 impl Flattened {
-    /// Reads the headers of all records. A stream without its terminator, or with a truncated or invalid record, is read up
-    /// to there.
+    /// Reads the headers of all records; those of a stream on a server from its index, if it has one. A stream without its
+    /// terminator, or with a truncated or invalid record, is read up to there.
     pub fn open(file: impl ReadAt + 'static) -> Result<Self, OpenError> {
         Self::with_index(Box::new(file), ROOMY)
     }
@@ -35,32 +36,23 @@ impl Flattened {
     /// Opens a stream with one index entry for each of the first `roomy` records.
     fn with_index(file: Box<dyn ReadAt>, roomy: usize) -> Result<Self, OpenError> {
         check_header(&*file)?;
+        let unreadable =
+            |source| OpenError::Io { path: file.path().to_owned(), action: "read the records of", source };
+        // A disk finds the headers as fast, and they need no trust.
+        let index = if file.is_remote() { Indexed::read(&*file).map_err(unreadable)? } else { None };
         let mut builder = Builder::new(roomy);
-        let mut at = FLAT_HEADER_SIZE as u64;
-        let complete = loop {
-            let record = match next(&*file, at).map_err(|source| unreadable(&*file, source))? {
-                Next::Record(record) => record,
-                Next::End => break true,
-                Next::Truncated => break false,
-            };
-            let data = at + HEAD;
-            let held = file.size().saturating_sub(data).min(record.size);
-            if held > 0 && builder.add(record.offset..record.offset + held, at).is_err() {
-                return Err(OpenError::Unsupported {
-                    path: file.path().to_owned(),
-                    what: "the flattened dump has too many small records that do not follow each other; \
-                           rearrange it with `makedumpfile -R` first"
-                        .into(),
-                });
+        let complete = match &index {
+            Some(index) => {
+                for record in index.records() {
+                    add(&*file, &mut builder, record, record.size)?;
+                }
+                true
             }
-            if held < record.size {
-                break false;
-            }
-            at = data + record.size;
+            None => walk(&*file, &mut builder)?,
         };
         let entries = builder.finish();
         let size = entries.last().map_or(0, |entry| entry.end);
-        Ok(Self { file, entries, size, complete })
+        Ok(Self { file, entries, index, size, complete })
     }
 
     /// Returns whether the stream has its terminator. Without it, it is truncated.
@@ -70,32 +62,116 @@ impl Flattened {
 
     /// Reads as much of `buf` as one entry has from `offset`, which is in it.
     fn read_entry(&self, entry: &Entry, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let mut records = [Record { offset: 0, size: 0, data: 0 }; MOST_WALKED as usize];
-        let records = &mut records[..entry.records.min(MOST_WALKED) as usize];
-        let mut at = entry.header;
-        for record in records.iter_mut() {
-            match next(&*self.file, at)? {
-                Next::Record(found) => *record = found,
-                Next::End | Next::Truncated => return Err(changed()),
-            }
-            at = record.data.saturating_add(record.size);
-        }
+        let mut walked = [Record::NONE; MOST_WALKED as usize];
+        let (first, records) = self.records(entry, &mut walked)?;
         let wanted = (buf.len() as u64).min(entry.end - offset);
         let mut done = 0;
         while done < wanted {
-            let place = offset + done;
-            let last = records.iter().rposition(|record| record.has(place)).ok_or_else(changed)?;
-            let record = records[last];
-            let later =
-                records[last + 1..].iter().map(|record| record.offset).filter(|&start| start > place).min();
-            let end = later.unwrap_or(u64::MAX).min(record.offset + record.size);
-            let count = (end - place).min(wanted - done);
+            let (number, piece) = piece(records, offset + done..offset + wanted).ok_or_else(changed)?;
+            if let Some(index) = self.index.as_ref().filter(|index| !index.is_compared(first + number)) {
+                let header = records[number].header();
+                self.file.will_need(&[header..records[number].data, piece.clone()]);
+                index.compare(&*self.file, first + number)?;
+            }
+            let count = piece.end - piece.start;
             let part = &mut buf[done as usize..(done + count) as usize];
-            self.file.read_exact_at(record.data + (place - record.offset), part)?;
+            self.file.read_exact_at(piece.start, part)?;
             done += count;
         }
         Ok(wanted as usize)
     }
+
+    /// Returns the records of an entry, and the number of the first in the stream's index: from there, or read to `walked`.
+    fn records<'a>(
+        &'a self,
+        entry: &Entry,
+        walked: &'a mut [Record; MOST_WALKED as usize],
+    ) -> io::Result<(usize, &'a [Record])> {
+        let count = entry.records.min(MOST_WALKED) as usize;
+        if let Some(index) = &self.index {
+            let first = index.number(entry.header);
+            let records = index.records().get(first..).ok_or_else(changed)?;
+            return Ok((first, &records[..count.min(records.len())]));
+        }
+        let walked = &mut walked[..count];
+        let mut at = entry.header;
+        for record in walked.iter_mut() {
+            match next(&*self.file, at)? {
+                Next::Record(found) => *record = found,
+                Next::End | Next::Truncated => return Err(changed()),
+            }
+            at = record.next();
+        }
+        Ok((0, walked))
+    }
+
+    /// Adds to `pieces` where the bytes of a range are in the stream, with headers that are compared when they are read.
+    fn locate(&self, range: &Range<u64>, pieces: &mut Vec<Range<u64>>) {
+        let first = self.entries.partition_point(|entry| entry.end <= range.start);
+        for entry in self.entries[first..].iter().take_while(|entry| entry.start < range.end) {
+            // The headers of a walk would be read one by one.
+            if self.index.is_none() && entry.records > 1 {
+                continue;
+            }
+            let mut walked = [Record::NONE; MOST_WALKED as usize];
+            let Ok((first, records)) = self.records(entry, &mut walked) else { return };
+            let mut left = range.start.max(entry.start)..range.end.min(entry.end);
+            while let Some((number, piece)) = piece(records, left.clone()) {
+                if self.index.as_ref().is_some_and(|index| !index.is_compared(first + number)) {
+                    pieces.push(records[number].header()..records[number].data);
+                }
+                left.start += piece.end - piece.start;
+                pieces.push(piece);
+            }
+        }
+    }
+}
+
+/// Returns which record has the first byte of a range, and where its bytes of the range are in the stream.
+fn piece(records: &[Record], range: Range<u64>) -> Option<(usize, Range<u64>)> {
+    let number = records.iter().rposition(|record| range.start < range.end && record.has(range.start))?;
+    let record = records[number];
+    // A later record may have the bytes behind.
+    let later = records[number + 1..].iter().map(|record| record.offset).filter(|&at| at > range.start).min();
+    let end = later.unwrap_or(u64::MAX).min(record.offset + record.size).min(range.end);
+    let start = record.data + (range.start - record.offset);
+    Some((number, start..start + (end - range.start)))
+}
+
+/// Adds the records of a stream, from one header to the next. Returns whether it has its terminator.
+fn walk(file: &dyn ReadAt, builder: &mut Builder) -> Result<bool, OpenError> {
+    let unreadable =
+        |source| OpenError::Io { path: file.path().to_owned(), action: "read the records of", source };
+    let mut at = FLAT_HEADER_SIZE as u64;
+    let mut ahead = HeadersAhead::default();
+    loop {
+        ahead.before(file, at);
+        let record = match next(file, at).map_err(unreadable)? {
+            Next::Record(record) => record,
+            Next::End => return Ok(true),
+            Next::Truncated => return Ok(false),
+        };
+        let held = file.size().saturating_sub(record.data).min(record.size);
+        add(file, builder, &record, held)?;
+        if held < record.size {
+            return Ok(false);
+        }
+        ahead.after(file, &record);
+        at = record.next();
+    }
+}
+
+/// Adds a record of which the file has `held` bytes.
+fn add(file: &dyn ReadAt, builder: &mut Builder, record: &Record, held: u64) -> Result<(), OpenError> {
+    if held > 0 && builder.add(record.offset..record.offset + held, record.header()).is_err() {
+        return Err(OpenError::Unsupported {
+            path: file.path().to_owned(),
+            what: "the flattened dump has too many small records that do not follow each other; \
+                   rearrange it with `makedumpfile -R` first"
+                .into(),
+        });
+    }
+    Ok(())
 }
 
 impl ReadAt for Flattened {
@@ -138,6 +214,18 @@ impl ReadAt for Flattened {
         self.file.path()
     }
 
+    fn is_remote(&self) -> bool {
+        self.file.is_remote()
+    }
+
+    fn will_need(&self, ranges: &[Range<u64>]) {
+        let mut pieces = Vec::new();
+        ranges.iter().for_each(|range| self.locate(range, &mut pieces));
+        if !pieces.is_empty() {
+            self.file.will_need(&pieces);
+        }
+    }
+
     fn identity(&self) -> (u64, u64) {
         self.file.identity()
     }
@@ -152,50 +240,6 @@ impl fmt::Debug for Flattened {
             .field("complete", &self.complete)
             .finish()
     }
-}
-
-/// One record: `size` bytes at `data` of the stream, for `offset` of the file it describes.
-#[derive(Debug, Clone, Copy)]
-struct Record {
-    offset: u64,
-    size: u64,
-    data: u64,
-}
-
-impl Record {
-    fn has(&self, place: u64) -> bool {
-        (self.offset..self.offset + self.size).contains(&place)
-    }
-}
-
-enum Next {
-    Record(Record),
-    /// The terminator.
-    End,
-    /// The end of the file, or the zeros that a crashed file system leaves there.
-    Truncated,
-}
-
-fn next(file: &dyn ReadAt, at: u64) -> io::Result<Next> {
-    let mut head = FlatRecord::new_zeroed();
-    match file.read_exact_at(at, head.as_mut_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Next::Truncated),
-        read => read?,
-    }
-    let (offset, size) = (head.offset.get(), head.size.get());
-    match (u64::try_from(offset), u64::try_from(size)) {
-        _ if offset == FlatRecord::END => Ok(Next::End),
-        (Ok(_), Ok(0)) => Ok(Next::Truncated),
-        (Ok(start), Ok(size)) if offset.checked_add_unsigned(size).is_some() => {
-            Ok(Next::Record(Record { offset: start, size, data: at + HEAD }))
-        }
-        // The offset of the next record is unknown.
-        _ => Ok(Next::Truncated),
-    }
-}
-
-fn unreadable(file: &dyn ReadAt, source: io::Error) -> OpenError {
-    OpenError::Io { path: file.path().to_owned(), action: "read the records of", source }
 }
 
 fn check_header(file: &dyn ReadAt) -> Result<(), OpenError> {

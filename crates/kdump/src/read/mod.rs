@@ -7,6 +7,7 @@ mod flattened;
 mod notes;
 mod parse;
 mod record_index;
+mod records;
 mod set;
 mod set_view;
 mod slots;

@@ -1,5 +1,7 @@
 //! Reading a split set: each page from the part that has it.
 
+use std::ops::Range;
+
 use pagehaul_machine::PhysAddr;
 use pagehaul_physmem::{PAGE_SHIFT, PAGE_SIZE, PageBuf, PhysMemory, ReadError, View, bits};
 
@@ -32,6 +34,24 @@ impl View for SetView<'_> {
             return self.part(at).copy_page(from, page);
         }
         self.any(pfn, |view| view.copy_page(from, page)).map(drop)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.set.parts().iter().any(|part| part.file().is_remote())
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) {
+        for at in 0..self.views.len() {
+            let part = self.set.parts()[at].part();
+            let of_part = |range: &Range<u64>| {
+                let own = range.start.max(part.start << PAGE_SHIFT)..range.end.min(part.end << PAGE_SHIFT);
+                (!own.is_empty()).then_some(own)
+            };
+            let own: Vec<_> = ranges.iter().filter_map(of_part).collect();
+            if !own.is_empty() && self.set.parts()[at].file().is_remote() {
+                self.part(at).will_need(&own);
+            }
+        }
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {

@@ -81,7 +81,9 @@ impl Stream {
 
     fn fill(&mut self, file: &dyn ReadAt, offset: u64, size: usize) -> io::Result<()> {
         let left = file.size().saturating_sub(offset);
-        let wanted = left.min(self.ahead as u64) as usize;
+        // A file of a server reads ahead itself, and has what was announced.
+        let ahead = if file.is_remote() { 0 } else { self.ahead };
+        let wanted = left.min(ahead as u64) as usize;
         self.start = offset;
         self.bytes.resize(wanted.max(size), 0);
         let mut done = 0;

@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 
 use pagehaul_codec::{Codec, Decompressor};
 use pagehaul_machine::PhysAddr;
@@ -20,6 +21,10 @@ const GROUPS: usize = 512;
 const DESC_BLOCKS: usize = 64;
 /// Descriptors read at once: few, so that random access reads little in vain.
 const DESCS: u64 = 64;
+/// Descriptors that are announced at once: those of pages near by are likely to be needed next.
+const ANNOUNCED_DESCS: u64 = 2048;
+/// Pages that are announced at a time: more than what a file of a server keeps.
+const MOST_ANNOUNCED: usize = 1 << 14;
 
 /// One thread's view of a dump.
 pub(super) struct KdumpView<'a> {
@@ -105,6 +110,44 @@ impl<'a> KdumpView<'a> {
             paddr: pfn << self.shift,
             reason: format!("the file ends at {:#x}, before its descriptor", dump.file.size()),
         })
+    }
+}
+
+impl KdumpView<'_> {
+    /// Announces what leads to the pages of these ranges, one kind after the other, then the pages.
+    fn announce(&mut self, ranges: &[Range<u64>]) {
+        let dump = self.dump;
+        let pfns = |range: &Range<u64>| range.start >> self.shift..range.end.div_ceil(1 << self.shift);
+        let mut pfns: Vec<u64> = ranges.iter().flat_map(|range| pfns(range)).take(MOST_ANNOUNCED).collect();
+        pfns.sort_unstable();
+        pfns.dedup();
+        let mut bitmap: Vec<u64> = pfns.iter().map(|pfn| pfn / GROUP_PAGES).collect();
+        bitmap.dedup();
+        let group = |number: &u64| {
+            let start = dump.sections.bitmap2 + number * (GROUP_PAGES / 8);
+            start..start + GROUP_PAGES / 8
+        };
+        dump.file.will_need(&bitmap.iter().map(group).collect::<Vec<_>>());
+        let indices: Vec<(u64, u64)> =
+            pfns.into_iter().filter_map(|pfn| Some((pfn, self.descriptor_index(pfn).ok()?))).collect();
+        let mut blocks: Vec<u64> = indices.iter().map(|(_, index)| index / ANNOUNCED_DESCS).collect();
+        blocks.dedup();
+        let block = |number: &u64| {
+            let first = number * ANNOUNCED_DESCS;
+            let end = dump.sections.count.min(first + ANNOUNCED_DESCS);
+            let place = |index: u64| dump.sections.descriptors + index * PageDesc::SIZE as u64;
+            place(first)..place(end)
+        };
+        dump.file.will_need(&blocks.iter().map(block).collect::<Vec<_>>());
+        let page = |(pfn, index)| {
+            let desc: PageDesc = self.descriptor(pfn, index).ok()?;
+            if !matches!(dump.encoding(&desc), Encoding::Stored(_)) || self.pages.find(desc).is_some() {
+                return None;
+            }
+            let start = desc.offset.get() as u64;
+            Some(start..start + u64::from(desc.size.get()))
+        };
+        dump.file.will_need(&indices.into_iter().filter_map(page).collect::<Vec<_>>());
     }
 }
 
@@ -194,6 +237,16 @@ impl View for KdumpView<'_> {
         // A raw page may be the zero page, which is requested so often that it is cached; the next part of a larger page
         // is likely to be requested next.
         self.read(from.get(), page)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.dump.file.is_remote()
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) {
+        if self.is_remote() {
+            self.announce(ranges);
+        }
     }
 
     fn end_of_hole(&self, paddr: u64) -> u64 {

@@ -150,7 +150,8 @@ impl DumpWriter for FlattenedWriter<'_> {
 
     fn finish_bound(&self) -> FinishBound {
         let descriptors = (self.announced - self.recorded.min(self.announced)) * PageDesc::SIZE as u64;
-        FinishBound { bytes: descriptors + (self.data.end() - self.data.flushed()), syncs: 2 }
+        // The pages, the terminator, the index.
+        FinishBound { bytes: descriptors + (self.data.end() - self.data.flushed()), syncs: 3 }
     }
 
     fn costs(&self) -> WriteCosts {

@@ -8,7 +8,7 @@ use pagehaul_output::{Output, WriteCosts, WriteError, WriteMeter};
 use pagehaul_run::BytesWritten;
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::format::{FLAT_SIGNATURE, FlatHeader, FlatRecord};
+use crate::format::{FLAT_SIGNATURE, FlatHeader, FlatIndex, FlatRecord};
 
 /// What a flattened stream is written to.
 pub trait StreamTarget: Write {
@@ -88,6 +88,8 @@ impl StreamTarget for Vec<u8> {
 pub struct FlattenedOutput<W> {
     out: W,
     bytes: u64,
+    /// The headers of all records, for the index; none once they are too many.
+    headers: Option<Vec<u8>>,
     bytes_written: BytesWritten,
     meter: WriteMeter,
     /// The last record is in the stream in part: whatever follows would be taken for the rest of it.
@@ -109,7 +111,8 @@ impl<W: StreamTarget> FlattenedOutput<W> {
         header.version = 1.into();
         out.append(header.as_bytes(), &[])?;
         let meter = WriteMeter::default();
-        Ok(Self { out, bytes: 0, bytes_written, meter, is_broken: false, last_failed: false })
+        let headers = Some(Vec::new());
+        Ok(Self { out, bytes: 0, headers, bytes_written, meter, is_broken: false, last_failed: false })
     }
 
     /// Writes the record of `bytes` at `offset`. Writes nothing for no bytes: readers take a record of size 0 for
@@ -126,6 +129,11 @@ impl<W: StreamTarget> FlattenedOutput<W> {
         }
         let head = FlatRecord { offset: (offset as i64).into(), size: (bytes.len() as i64).into() };
         self.write_whole(&head, bytes)?;
+        self.headers =
+            self.headers.take().filter(|headers| headers.len() < FlatIndex::MOST * FlatRecord::SIZE);
+        if let Some(headers) = &mut self.headers {
+            headers.extend_from_slice(head.as_bytes());
+        }
         self.bytes += bytes.len() as u64;
         self.bytes_written.add(bytes.len() as u64);
         Ok(())
@@ -144,9 +152,10 @@ impl<W: StreamTarget> FlattenedOutput<W> {
         appended
     }
 
-    /// Writes the terminator, blocks until everything is on the disk, and returns `W`. Readers take a stream without a
+    /// Writes the terminator, then the index, blocks until everything is on the disk, and returns `W`. Readers take a stream without a
     /// terminator for truncated. So a terminator that fails is removed, and none is written if the last record failed: there
-    /// may be room for it where there was none for the mark of an incomplete dump.
+    /// may be room for it where there was none for the mark of an incomplete dump. Without the index the stream is complete, so
+    /// that one that fails is left out: the reader of a pipe may stop at the terminator.
     pub fn finish(mut self) -> io::Result<W> {
         let end = FlatRecord { offset: FlatRecord::END.into(), size: FlatRecord::END.into() };
         if self.last_failed {
@@ -158,7 +167,18 @@ impl<W: StreamTarget> FlattenedOutput<W> {
             let _ = start.map(|start| self.out.return_to(start));
             return Err(error);
         }
+        self.append_index();
         Ok(self.out)
+    }
+
+    fn append_index(&mut self) {
+        let Some(headers) = self.headers.take() else { return };
+        let start = self.out.position();
+        let index = FlatIndex::new(&headers);
+        let appended = self.out.append(&headers, index.as_bytes()).and_then(|()| self.out.flush());
+        if appended.and_then(|()| self.out.sync()).is_err() {
+            let _ = start.map(|start| self.out.return_to(start));
+        }
     }
 }
 
@@ -262,6 +282,20 @@ mod tests {
                 bytes = &bytes[16 + data.len()..];
             }
             assert!(if rewinds { bytes.is_empty() } else { bytes.len() == room });
+        }
+    }
+
+    #[test]
+    fn a_stream_is_complete_though_its_index_does_not_fit() {
+        let end = size_of::<FlatHeader>() + 26 + FlatRecord::SIZE;
+        let index = FlatRecord::SIZE + FlatIndex::SIZE;
+        for (room, rewinds) in (0..=index).flat_map(|room| [(room, false), (room, true)]) {
+            let out = Room { bytes: Vec::new(), room: end + room, rewinds };
+            let mut stream = FlattenedOutput::new(out, BytesWritten::default()).unwrap();
+            stream.record(0, &[1; 10]).unwrap();
+            let written = stream.finish().unwrap().bytes;
+            assert_eq!(written[end - FlatRecord::SIZE..end], [0xff; FlatRecord::SIZE]);
+            assert!(written.len() == if room < index && rewinds { end } else { end + room });
         }
     }
 

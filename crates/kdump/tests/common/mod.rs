@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use pagehaul_codec::{Codec, Compressor};
-use pagehaul_kdump::format::{VERSION, flags};
+use pagehaul_kdump::format::{FLAT_INDEX_SIGNATURE, FlatIndex, VERSION, flags};
 use pagehaul_kdump::{Header, KdumpFile, Layout, PageDesc, UtsName};
 use pagehaul_machine::PageSize;
 use pagehaul_physmem::OpenError;
@@ -37,6 +38,62 @@ impl ReadAt for MemFile {
 
     fn identity(&self) -> (u64, u64) {
         (1, 2)
+    }
+}
+
+/// Returns a flattened stream up to its terminator.
+pub fn without_index(mut stream: Vec<u8>) -> Vec<u8> {
+    let index = stream.len() - size_of::<FlatIndex>();
+    assert!(stream[index..].starts_with(&FLAT_INDEX_SIGNATURE));
+    let count = u64::from_be_bytes(stream[index + 24..index + 32].try_into().unwrap());
+    stream.truncate(index - 16 * count as usize);
+    stream
+}
+
+/// A file in the memory of a server.
+#[derive(Clone)]
+pub struct Server {
+    bytes: Arc<Vec<u8>>,
+    /// Offsets of reads that were not announced.
+    pub late: Arc<Mutex<Vec<u64>>>,
+    /// What was announced, together each time.
+    pub announced: Arc<Mutex<Vec<Vec<Range<u64>>>>>,
+}
+
+impl Server {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes: Arc::new(bytes), late: Arc::default(), announced: Arc::default() }
+    }
+}
+
+impl ReadAt for Server {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let announced = self.announced.lock().unwrap();
+        let end = offset.saturating_add(buf.len() as u64).min(self.size());
+        if !announced.iter().flatten().any(|range| range.start <= offset && end <= range.end) {
+            self.late.lock().unwrap().push(offset);
+        }
+        MemFile(self.bytes.to_vec()).read_at(offset, buf)
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("dump")
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        (1, 2)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn will_need(&self, ranges: &[Range<u64>]) {
+        self.announced.lock().unwrap().push(ranges.to_vec());
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn read(source: &mut Reader<'_>) -> Result<KernelLog, KernelError> {
     let ids = 1u64 << STATE_SHIFT;
     let span = (head.wrapping_sub(tail) & (ids - 1)) + 1;
     let span = span.min(ring.count);
+    ring.announce(source, tail, span);
     let mut step = 0;
     while step < span {
         if source.left == 0 {
@@ -147,6 +148,35 @@ fn find(source: &mut Reader<'_>) -> Result<(Ring, u64, u64), KernelError> {
 }
 
 impl Ring {
+    /// Announces descriptors and infos of `span` records from `tail` on, then their text.
+    fn announce(&self, source: &mut Reader<'_>, tail: u64, span: u64) {
+        if !source.view.is_remote() {
+            return;
+        }
+        let first = tail % self.count;
+        let end = first.saturating_add(span);
+        let elements = |array: u64, size: u64| {
+            // Those behind the end of the array are at its start.
+            [first..end.min(self.count), 0..end.saturating_sub(self.count)]
+                .map(|range| array.saturating_add(range.start * size)..array.saturating_add(range.end * size))
+        };
+        source.will_need(
+            &[elements(self.descs, self.desc_size), elements(self.infos, self.info_size)].concat(),
+        );
+        let size = 1u64 << self.size_bits;
+        let position = |source: &mut Reader<'_>, id: u64, field: u64| {
+            let at = self.descs.wrapping_add(id % self.count * self.desc_size).wrapping_add(field);
+            Some(source.u64(at).ok()? % size)
+        };
+        let begin = position(source, tail, self.begin);
+        let end = position(source, tail.wrapping_add(span - 1), self.next);
+        let Some((begin, end)) = begin.zip(end) else { return };
+        let text = if begin < end { [begin..end, 0..0] } else { [begin..size, 0..end] };
+        source.will_need(
+            &text.map(|range| self.data.saturating_add(range.start)..self.data.saturating_add(range.end)),
+        );
+    }
+
     /// Returns the record with this ID; `None` if its writer did not finish it or discarded it, or if it has no text block.
     fn record(&self, source: &mut Reader<'_>, id: u64) -> Result<Option<Record>, Bad> {
         let index = id % self.count;
