@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::{Hex, Machine, ahead};
 
-/// Symbols of one module. The largest graphics drivers have 50,000.
+/// Symbols of all modules. The largest graphics drivers have 50,000.
 const MOST_SYMBOLS: u64 = 1 << 20;
 /// Bytes of an ELF symbol.
 pub(crate) const SYMBOL_BYTES: u64 = 24;
-/// Bytes of all names.
-const MOST_STRINGS: usize = 32 << 20;
+/// Bytes of the names of all of them.
+const MOST_STRINGS: u64 = 32 << 20;
 /// Memory areas of a module (`MOD_MEM_NUM_TYPES` is 7).
 const MOST_AREAS: u64 = 16;
 /// Largest area that is believed.
@@ -58,6 +58,12 @@ pub(crate) struct LoadedModules {
     pub(crate) broken: Option<String>,
 }
 
+/// What may still be read of symbols: damaged counts would make each module take seconds.
+struct Left {
+    symbols: u64,
+    strings: u64,
+}
+
 /// Reads all modules.
 pub(crate) fn read(machine: &Machine<'_>) -> Result<LoadedModules, Fault> {
     ahead::module_list(machine);
@@ -65,8 +71,9 @@ pub(crate) fn read(machine: &Machine<'_>) -> Result<LoadedModules, Fault> {
     let mut broken = walk.broken;
     ahead::modules(machine, &walk.items);
     let mut modules = Vec::new();
+    let mut left = Left { symbols: MOST_SYMBOLS, strings: MOST_STRINGS };
     for object in walk.items {
-        match read_one(machine, &object) {
+        match read_one(machine, &object, &mut left) {
             Ok(module) => modules.push(module),
             Err(why) => {
                 broken.get_or_insert_with(|| {
@@ -78,7 +85,7 @@ pub(crate) fn read(machine: &Machine<'_>) -> Result<LoadedModules, Fault> {
     Ok(LoadedModules { modules, broken })
 }
 
-fn read_one(machine: &Machine<'_>, object: &Object<'_>) -> Result<Loaded, Fault> {
+fn read_one(machine: &Machine<'_>, object: &Object<'_>, left: &mut Left) -> Result<Loaded, Fault> {
     let name = object.get("name")?.text()?;
     let ranges = ranges(object)?;
     let taints = object.number("taints").unwrap_or(0);
@@ -91,7 +98,7 @@ fn read_one(machine: &Machine<'_>, object: &Object<'_>) -> Result<Loaded, Fault>
         ranges: ranges.clone(),
         name: name.clone(),
     };
-    let symbols = symbols(machine, object, &name, ranges).unwrap_or_default();
+    let symbols = symbols(machine, object, &name, ranges, left).unwrap_or_default();
     let unwind = unwind(object).unwrap_or_default();
     Ok(Loaded { module, symbols, unwind })
 }
@@ -122,10 +129,14 @@ fn symbols(
     object: &Object<'_>,
     name: &str,
     ranges: Vec<Range<u64>>,
+    left: &mut Left,
 ) -> Result<ModuleSymbols, Fault> {
     let tables = object.get("kallsyms")?.target()?;
-    let count = tables.number("num_symtab")?.min(MOST_SYMBOLS);
     let (symbols, strings) = (tables.get("symtab")?.pointer()?, tables.get("strtab")?.pointer()?);
+    // Both tables are in the module's own memory (8244062ef1e5, 4.5).
+    let room = |at: u64| ranges.iter().find(|range| range.contains(&at)).map_or(0, |range| range.end - at);
+    let count = tables.number("num_symtab")?.min(left.symbols).min(room(symbols) / SYMBOL_BYTES);
+    left.symbols -= count;
     let memory = machine.memory();
     let symbols = memory.bytes(symbols, (count * SYMBOL_BYTES) as usize)?;
     // The length of the names is not kept: the last name ends them.
@@ -136,7 +147,9 @@ fn symbols(
         .filter_map(|symbol| symbol.first_chunk().map(|word| u32::from_le_bytes(*word)))
         .max()
         .unwrap_or(0);
-    let (strings, _) = memory.readable_bytes(strings, (last as usize + 512).min(MOST_STRINGS));
+    let bytes = (u64::from(last) + 512).min(room(strings)).min(left.strings);
+    left.strings -= bytes;
+    let (strings, _) = memory.readable_bytes(strings, bytes as usize);
     Ok(ModuleSymbols::parse(name.to_owned(), ranges, &symbols, &strings))
 }
 
