@@ -118,7 +118,7 @@ impl KdumpView<'_> {
     fn announce(&mut self, ranges: &[Range<u64>]) {
         let dump = self.dump;
         let pfns = |range: &Range<u64>| range.start >> self.shift..range.end.div_ceil(1 << self.shift);
-        let mut pfns: Vec<u64> = ranges.iter().flat_map(|range| pfns(range)).take(MOST_ANNOUNCED).collect();
+        let mut pfns: Vec<u64> = ranges.iter().flat_map(pfns).take(MOST_ANNOUNCED).collect();
         pfns.sort_unstable();
         pfns.dedup();
         let mut bitmap: Vec<u64> = pfns.iter().map(|pfn| pfn / GROUP_PAGES).collect();
