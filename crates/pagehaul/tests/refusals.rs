@@ -78,7 +78,7 @@ fn ordinary_users_are_told_about_sudo() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(
-            said.contains("tracing needs root: run it with sudo") || said.contains("tracefs is not mounted"),
+            said.contains("tracing needs root: use sudo") || said.contains("tracefs is not mounted"),
             "{said}"
         );
     }
