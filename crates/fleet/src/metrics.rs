@@ -22,12 +22,12 @@ use crate::report::summary::Report;
 
 /// Write metrics of a machine or a fleet for node_exporter's textfile collector
 ///
-/// FACTS are what `capture --facts` wrote next to each dump of this machine; --tables has the crashes of a fleet. Metrics: pagehaul_crashes by
-/// kind, pagehaul_last_crash_timestamp_seconds, pagehaul_last_crash_info with signature, kind and kernel. For the most frequent signatures,
-/// or bugs with --bugs: pagehaul_signature_crashes, pagehaul_signature_hosts, pagehaul_signature_last_crash_timestamp_seconds, and
-/// pagehaul_signature_info with title, bug and state; the crashes of all others are those of the signature "other". With --vmalloc, the areas
-/// and bytes that are freed but not purged. Files that cannot be read are named, and pagehaul_unreadable_facts counts them
-/// (pagehaul_unreadable_tables with --tables).
+/// FACTS are what `capture --facts` wrote next to each dump of this machine; --tables has the crashes of a fleet. Metrics:
+/// pagehaul_crashes by kind, pagehaul_last_crash_timestamp_seconds, pagehaul_last_crash_info with signature, kind and kernel. For the
+/// most frequent signatures, or bugs with --bugs: pagehaul_signature_crashes, pagehaul_signature_hosts,
+/// pagehaul_signature_last_crash_timestamp_seconds, and pagehaul_signature_info with title, bug and state; the crashes of all others are
+/// those of the signature "other". With --vmalloc, the areas and bytes that are freed but not purged. Files that cannot be read are
+/// named, and pagehaul_unreadable_facts counts them (pagehaul_unreadable_tables with --tables).
 ///
 /// Exit status: 0, the metrics were written; 1, they cannot be; 2, the command line is wrong.
 #[derive(Debug, Args)]

@@ -45,8 +45,9 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Tables of Python functions")]
 pub(crate) struct PythonArguments {
-    /// Also make the table of a function, MODULE:NAME or FILE.py:NAME, which `pagehaul.fleet.table` of the Python package decorates. It runs
-    /// in another process with the time limit of a stage. It can read every file that you can, and writes to the files of its table only
+    /// Also make the table of a function, MODULE:NAME or FILE.py:NAME, which `pagehaul.fleet.table` of the Python package decorates. It
+    /// runs in another process with the time limit of a stage. It can read every file that you can, and writes to the files of its table
+    /// only
     #[arg(long = "python-table", value_name = "FUNCTION", conflicts_with = "redact")]
     pub(crate) functions: Vec<Function>,
     /// MiB of memory for such a function. drgn with the debug symbols of a kernel takes more than the default

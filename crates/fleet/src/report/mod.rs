@@ -38,9 +38,9 @@ use summary::Report;
 /// hardware. Requested crashes (sysrq) come last. Kernels are matched by the start of their release: 6.12 is each 6.12.x. Pairs of
 /// signatures that are perhaps one bug have the same coarse signature, or share most of their frames.
 ///
-/// Exit status: 0, the report was printed; 1, there are no tables, a file of the options cannot be read, or the page exists; 2, the command line is wrong;
-/// with --fail-on-new or --fail-on-rate: 3, a table cannot be read; 4, a signature is new, or a fixed bug came back; 5, a rate is above
-/// RATE; 6, both.
+/// Exit status: 0, the report was printed; 1, there are no tables, a file of the options cannot be read, or the page exists; 2, the
+/// command line is wrong; with --fail-on-new or --fail-on-rate: 3, a table cannot be read; 4, a signature is new, or a fixed bug came
+/// back; 5, a rate is above RATE; 6, both.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("known").args(["since", "compare"]).multiple(true)))]
 #[command(after_help = "Examples:

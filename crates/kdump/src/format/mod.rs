@@ -28,8 +28,8 @@
 //! | 40 | [`FlatIndex`], at the end of the file |
 //!
 //! Other readers stop at the terminator: `makedumpfile -R` and `makedumpfile-R.pl` (1.7.9, `rearrange_dumpdata`), crash (August 2026,
-//! `store_flat_data_array`), libkdumpfile (0.5.4, `flatmap_file_init`), and drgn, which uses it. A record behind the end of the file would do no harm to readers,
-//! but `makedumpfile -R` would write it to the file. A stream without an index is complete.
+//! `store_flat_data_array`), libkdumpfile (0.5.4, `flatmap_file_init`), and drgn, which uses it. A record behind the end of the file would
+//! do no harm to readers, but `makedumpfile -R` would write it to the file. A stream without an index is complete.
 
 pub(crate) mod byte_layout;
 pub(crate) mod encoding;
@@ -265,8 +265,8 @@ pub struct FlatIndex {
 impl FlatIndex {
     /// Bytes at the end of the file.
     pub const SIZE: usize = size_of::<Self>();
-    /// Headers at most, 16 MiB: a terabyte in records of 1 MiB. A stream of more has no index.
-    pub const MOST: usize = 1 << 20;
+    /// Headers at most, 4 MiB, which a capture keeps in memory: 256 GiB in records of 1 MiB. A stream of more has no index.
+    pub const MOST: usize = 1 << 18;
 
     /// Returns the end of a file with these headers.
     pub fn new(headers: &[u8]) -> Self {

@@ -135,7 +135,8 @@ enum Command {
         #[command(flatten)]
         on: KernelArguments,
     },
-    /// Crash guests with Debian's kdump-tools, with pagehaul-kdump installed, also over ssh or to NFS, and with it removed. Needs root or sudo.
+    /// Crash guests with Debian's kdump-tools, with pagehaul-kdump installed, also over ssh or to NFS, and with it removed. Needs root
+    /// or sudo.
     KdumpTools {
         /// Debian release: bookworm, trixie or all.
         #[arg(long, default_value = "all")]
