@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use pagehaul_census::{Heading, count};
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
@@ -68,9 +68,19 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
     let path = arguments.dumps.first().map_or(Path::new(""), PathBuf::as_path);
     let row = confine(arguments)
         .and_then(|redaction| extract(path, arguments, redaction))
+        .and_then(|row| answered().map(|()| row))
         .unwrap_or_else(|error| Row::new(path, Some(sentence(error.chain()))));
     crate::say(&serde_json::to_string(&row)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fails if a server did not give all that was asked for, which is no damage of the dump: without it the tables would pass for all that
+/// there is.
+fn answered() -> anyhow::Result<()> {
+    match pagehaul_remote::failure() {
+        Some(failure) => bail!("{failure}"),
+        None => Ok(()),
+    }
 }
 
 /// Confines this process to its dump and the tables. Returns the key, which only this reads.
@@ -173,6 +183,7 @@ impl<'a> Extraction<'a> {
         place: &Place<'_>,
         row: &mut Row,
     ) -> anyhow::Result<()> {
+        answered()?;
         place.put(tables, Some((self.quality, self.arguments.stage)), row)
     }
 

@@ -1,13 +1,16 @@
 //! Several dumps of one crash: the rows of the whole one stay, whatever comes first. And the manifest, which has a row for each.
 
 mod common;
+#[path = "../../remote/tests/server/mod.rs"]
+mod server;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use common::{OOPS, files, machine, rows, succeeds};
+use common::{OOPS, files, fleet, machine, rows, succeeds};
 use pagehaul_synth::{Era, Records, flatten};
+use server::{Response, Server};
 
 /// A whole dump, and copies that lack their ends.
 fn dumps() -> (tempfile::TempDir, Vec<&'static str>) {
@@ -153,4 +156,28 @@ fn the_redacted_manifest_has_no_path_and_no_host() {
     // The same path, the same row.
     common::fleet(directory, &arguments);
     assert_eq!(rows(&directory.join("tables"), "manifest").len(), 4);
+}
+
+/// What a server keeps back is no damage of the dump: the row fails, and the tables of the whole dump stay.
+#[test]
+fn a_server_that_refuses_midway_replaces_no_table() {
+    let (directory, _) = dumps();
+    let directory = directory.path();
+    succeeds(directory, &["extract", "--to", "tables", "whole"]);
+    let before = tables(directory, "tables");
+    let whole = fs::read(directory.join("whole")).unwrap();
+    for first in [2, 4, 8, 12] {
+        let whole = whole.clone();
+        let server = Server::start(move |request| match request.number < first {
+            true => Response::range(request, &whole, "v1"),
+            false => Response::status(403, ""),
+        });
+        let output = fleet(directory, &["extract", "--to", "tables", "-j", "1", &server.url("/whole")]);
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        if server.requests().len() > first {
+            assert!(!output.status.success() && said.contains("403"), "{first}: {said}");
+        }
+        assert!(tables(directory, "tables") == before, "{first}: {said}");
+    }
 }

@@ -57,6 +57,8 @@ fn main() -> ExitCode {
     #[cfg(feature = "remote")]
     pagehaul_remote::print_notices(|notice| tell!("pagehaul: {notice}"));
     let is_verbose = arguments.command.is_verbose();
+    #[cfg(feature = "remote")]
+    let is_mount = arguments.command.is_mount();
     let result = match arguments.command {
         Command::Bench(arguments) => cli::bench::run(&arguments),
         Command::Capture(arguments) => cli::capture::run(&arguments),
@@ -103,6 +105,15 @@ fn main() -> ExitCode {
         tell!("pagehaul: {bytes} fetched in {requests} ranges");
     }
     match result {
+        #[cfg(feature = "remote")]
+        Ok(code)
+            if code == ExitCode::SUCCESS
+                && !is_mount
+                && let Some(failure) = pagehaul_remote::failure() =>
+        {
+            tell!("pagehaul: {failure}; what was printed or written lacks a part of it");
+            ExitCode::FAILURE
+        }
         Ok(code) => code,
         // The reader has seen enough.
         Err(error) if error.is::<printed::Closed>() => ExitCode::SUCCESS,

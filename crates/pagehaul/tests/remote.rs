@@ -114,6 +114,31 @@ fn verbose_commands_print_what_they_fetched() {
     assert!(told.contains(&format!("fetched in {} ranges", server.requests().len())), "{told}");
 }
 
+#[test]
+fn a_server_that_refuses_midway_fails_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let dump = dumps(directory.path()).remove("/dump").unwrap();
+    for (status, version, reason) in [(403, "v1", "403"), (404, "v1", "404"), (206, "v2", "replaced")] {
+        for command in ["pages", "facts", "info --classes", "verify"] {
+            let dump = dump.clone();
+            let server = Server::start(move |request| match (request.number, status) {
+                (0..=2, _) => Response::range(request, &dump, "v1"),
+                (_, 206) => Response::range(request, &dump, version),
+                _ => Response::status(status, ""),
+            });
+            let output = pagehaul(directory.path(), &format!("{command} {}", server.url("/dump")), &[]);
+            let told = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{command} {status}: {told}");
+            assert!(
+                told.contains(&server.url("/dump")) && told.contains(reason),
+                "{command} {status}: {told}"
+            );
+            // What was on its way, and no more.
+            assert!(server.requests().len() < 40, "{command} {status}: {}", server.requests().len());
+        }
+    }
+}
+
 /// A store whose clock is ahead of this machine's, and which checks signatures.
 fn store(object: Vec<u8>, ahead: SignedDuration) -> Server {
     Server::start(move |request| {

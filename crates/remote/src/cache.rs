@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use crate::RemoteError;
@@ -66,6 +66,8 @@ pub(crate) struct Cache {
     /// Requests in flight.
     requests: Mutex<usize>,
     answered: Condvar,
+    /// The error of a server that will give no other answer.
+    refused: OnceLock<RemoteError>,
 }
 
 #[derive(Default)]
@@ -122,6 +124,7 @@ impl Cache {
             arrived: Condvar::new(),
             requests: Mutex::new(0),
             answered: Condvar::new(),
+            refused: OnceLock::new(),
         }
     }
 
@@ -197,7 +200,16 @@ impl Cache {
         }
         *requests += 1;
         drop(requests);
-        let fetched = self.ranges.fetch(run.start * BLOCK..(run.end * BLOCK).min(self.size));
+        let fetched = match self.refused.get() {
+            Some(error) => Err(error.clone()),
+            None => self.ranges.fetch(run.start * BLOCK..(run.end * BLOCK).min(self.size)),
+        };
+        // A server that cannot be reached may be back for a later read.
+        if let Err(error) = &fetched
+            && !matches!(error, RemoteError::Unreachable(_))
+        {
+            let _ = self.refused.set(error.clone());
+        }
         *self.requests.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.answered.notify_one();
         let mut state = self.lock();
@@ -407,7 +419,7 @@ mod tests {
             let failing =
                 self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             if failing.is_ok() {
-                return Err(RemoteError::Changed);
+                return Err(RemoteError::Unreachable("test".to_owned()));
             }
             Ok(self.bytes[range.start as usize..range.end as usize].to_vec())
         }
@@ -562,7 +574,7 @@ mod tests {
     fn a_fetch_that_failed_can_succeed_later() {
         let (bytes, cache) = cache(1 << 20, MOST_BYTES);
         bytes.failures.store(1, Ordering::Relaxed);
-        assert_eq!(cache.read_at(500_000, &mut [0; 10]), Err(RemoteError::Changed));
+        assert_eq!(cache.read_at(500_000, &mut [0; 10]), Err(RemoteError::Unreachable("test".to_owned())));
         assert_eq!(read(&cache, 500_000, 10), bytes.bytes[500_000..500_010]);
     }
 

@@ -1,6 +1,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::{ReadAt, shown};
@@ -10,6 +11,15 @@ use crate::cache::Cache;
 use crate::forks::PerProcess;
 use crate::object::{Object, Ranges};
 use crate::process;
+
+/// The first read of this process that failed.
+static FAILURE: OnceLock<String> = OnceLock::new();
+
+/// Returns which object could not be read to the end by this process, and why. What was made of it lacks something, though single
+/// faults of a dump are passed over.
+pub fn failure() -> Option<&'static str> {
+    FAILURE.get().map(String::as_str)
+}
 
 /// An object that is read as a file.
 pub struct RemoteFile {
@@ -53,7 +63,11 @@ impl RemoteFile {
 
 impl ReadAt for RemoteFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Ok(self.cache.get(Cache::renew)?.read_at(offset, buf)?)
+        let read = self.cache.get(Cache::renew).and_then(|cache| cache.read_at(offset, buf));
+        if let Err(error) = &read {
+            let _ = FAILURE.set(format!("{}: {error}", self.path.display()));
+        }
+        Ok(read?)
     }
 
     fn size(&self) -> u64 {

@@ -49,7 +49,7 @@ mod xml;
 
 pub use cache::{Fetched, fetched};
 pub use error::RemoteError;
-pub use file::RemoteFile;
+pub use file::{RemoteFile, failure};
 pub use notice::print_notices;
 pub use process::fetch_in_another_process;
 pub use upload::{Upload, Uploaded};

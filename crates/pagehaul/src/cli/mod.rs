@@ -52,6 +52,15 @@ pub(crate) struct Arguments {
 }
 
 impl Command {
+    /// Whether others read what it serves, and get its errors.
+    #[cfg(feature = "remote")]
+    pub(crate) fn is_mount(&self) -> bool {
+        #[cfg(feature = "mount")]
+        return matches!(self, Self::Mount(_));
+        #[cfg(not(feature = "mount"))]
+        false
+    }
+
     /// Whether to print how much was fetched, and what the sandbox lacks.
     pub(crate) fn is_verbose(&self) -> bool {
         match self {
