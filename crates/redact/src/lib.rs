@@ -34,7 +34,8 @@ const MOST_KEY: u64 = 1 << 20;
 /// What takes the place of text that can hold anything.
 pub const REMOVED: &str = "<redacted>";
 /// What precedes text up to the end of its line: command lines of the kernel, numbers of devices.
-const REST_OF_LINE: [&str; 3] = ["ommand line: ", "SerialNumber: ", "Serial Number: "];
+const REST_OF_LINE: [&str; 4] =
+    ["ommand line: ", "ommand line parameters ", "SerialNumber: ", "Serial Number: "];
 /// Bytes that end a word.
 const DELIMITERS: &str = "[](){}<>,;=\"'|";
 /// Kinds of what was replaced.
@@ -130,6 +131,7 @@ impl Redaction {
             crash.text =
                 crash.text.lines().map(|line| self.text(line, &names)).collect::<Vec<_>>().join("\n");
             crash.panic = crash.panic.as_ref().map(|text| self.text(text, &names));
+            crash.hardware = crash.hardware.as_ref().map(|text| self.text(text, &names));
             crash.task = crash.task.as_ref().map(|task| self.task(task, &names));
             if crash.signature.frames.is_empty() {
                 crash.title = self.text(&crash.title, &names);
@@ -159,6 +161,9 @@ impl Redaction {
 
     /// Keeps of a line what is known to say nothing about a site, and replaces each other word by its hash.
     fn text(&self, line: &str, names: &Names) -> String {
+        if is_environment(line) {
+            return format!("    {REMOVED}");
+        }
         let end = REST_OF_LINE.iter().find_map(|start| Some(line.find(start)? + start.len()));
         let (line, rest) = end.and_then(|end| line.split_at_checked(end)).unwrap_or((line, ""));
         let line = self.replace(line, names);
@@ -198,6 +203,11 @@ impl Redaction {
         }
         out
     }
+}
+
+/// Whether a line is a word of the kernel's command line that init gets as an argument or in its environment: `    NAME=VALUE`.
+fn is_environment(line: &str) -> bool {
+    line.strip_prefix("    ").is_some_and(|word| word.contains('=') && !word.contains(char::is_whitespace))
 }
 
 /// Whether a word was replaced already.

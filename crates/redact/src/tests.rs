@@ -36,6 +36,12 @@ fn what_identifies_a_site_is_hashed() {
         ("usb 1-1: SerialNumber: 123456", "123456"),
         ("netconsole: local host db-7 is up", "db-7"),
         ("mail for corp.example", "example"),
+        ("    token=4711", "4711"),
+        ("    crashkernel=256M", "256M"),
+        (
+            r#"Unknown kernel command line parameters "splash token=4711", will be passed to user space."#,
+            "4711",
+        ),
         // What no record names.
         (r#"audit: type=1400 apparmor="DENIED" profile="trader" comm="ledgerd""#, "trader"),
         (r#"audit: type=1400 apparmor="DENIED" profile="trader" comm="ledgerd""#, "ledgerd"),
