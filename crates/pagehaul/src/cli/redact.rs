@@ -1,5 +1,6 @@
 //! `--redact`. The binary for capture kernels has no list of the kernel's words: there it does nothing, and has no key.
 
+#[cfg(any(feature = "census", feature = "html"))]
 use std::path::Path;
 #[cfg(feature = "redact")]
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub(crate) struct Redact {
 
 impl Redact {
     /// The file with the key, which no output replaces.
+    #[cfg(any(feature = "census", feature = "html"))]
     pub(crate) fn file(&self) -> Option<&Path> {
         #[cfg(feature = "redact")]
         return self.redact.as_deref();
