@@ -79,7 +79,46 @@ pub fn describe(path: &Path) -> Result<Option<CoreInfo>, ProcessError> {
     }))
 }
 
-/// The note that every core of a process has, and no vmcore.
+/// The note that every core of a process has, and no vmcore. /proc/kcore has one, of "vmlinux" with PID 0 (`fs/proc/kcore.c`), and
+/// VMCOREINFO as vmcores have (23c85094fe18, 4.19).
 pub(crate) fn process_note(bytes: &[u8]) -> Option<notes::Note<'_>> {
-    notes::iter(bytes).find(|note| note.name == b"CORE" && note.kind == notes::NT_PRPSINFO)
+    let note = notes::iter(bytes).find(|note| note.name == b"CORE" && note.kind == notes::NT_PRPSINFO)?;
+    let is_kernel = note.desc.get(24..28) == Some(&[0; 4]) && note.desc.get(40..48) == Some(b"vmlinux\0");
+    let is_vmcore = notes::iter(bytes).any(|note| note.name == b"VMCOREINFO");
+    (!is_kernel && !is_vmcore).then_some(note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A note as ELF has it.
+    fn note(name: &[u8], kind: u32, desc: &[u8]) -> Vec<u8> {
+        let padded = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let name_bytes = [name, &[0]].concat();
+        let head = [name_bytes.len() as u32, desc.len() as u32, kind].map(u32::to_le_bytes).concat();
+        [head, padded(&name_bytes), padded(desc)].concat()
+    }
+
+    /// `struct elf_prpsinfo`.
+    fn process(pid: i32, name: &[u8]) -> Vec<u8> {
+        let mut desc = vec![0; 136];
+        desc[24..28].copy_from_slice(&pid.to_le_bytes());
+        desc[40..40 + name.len()].copy_from_slice(name);
+        note(b"CORE", notes::NT_PRPSINFO, &desc)
+    }
+
+    #[test]
+    fn kcore_is_no_core_of_a_process() {
+        let info = note(b"VMCOREINFO", 0, b"OSRELEASE=6.1\n");
+        assert!(process_note(&process(7, b"vmlinux")).is_some());
+        assert!(process_note(&process(0, b"sh")).is_some());
+        assert!(process_note(&process(0, b"vmlinux")).is_none());
+        assert!(process_note(&[process(0, b"vmlinux"), info.clone()].concat()).is_none());
+        assert!(process_note(&info).is_none());
+    }
 }
