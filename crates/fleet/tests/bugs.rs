@@ -280,6 +280,33 @@ fn alerts_have_exit_statuses() {
 }
 
 #[test]
+fn metrics_replace_nothing_that_they_are_made_of() {
+    let directory = canary();
+    let path = directory.path();
+    let (table, _) = common::files(&path.join("tables/dumps")).pop_first().unwrap();
+    std::os::unix::fs::symlink("bugs.toml", path.join("link.toml")).unwrap();
+    for (arguments, output, said) in [
+        (vec!["1.json", "0.json"], "./0.json", "is a file that is read"),
+        (vec!["0.json", "--bugs", "bugs.toml"], "bugs.toml", "is a file that is read"),
+        (vec!["0.json", "--bugs", "link.toml"], "bugs.toml", "is a file that is read"),
+        (vec!["--tables", "tables"], &table, "below the directory of the tables"),
+        (vec!["--tables", "tables"], "tables/new.prom", "below the directory of the tables"),
+        (vec!["--tables", "./tables"], "tables/new/new.prom", "below the directory of the tables"),
+    ] {
+        let before = fs::read(path.join(output)).ok();
+        let done = fleet(path, &[&["metrics"], &arguments[..], &["-o", output]].concat());
+        let text = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.code() == Some(1) && text.contains(said), "{output}: {text}");
+        assert_eq!(fs::read(path.join(output)).ok(), before, "{output}");
+    }
+    // An earlier file of metrics is replaced.
+    for facts in ["0.json", "19.json"] {
+        succeeds(path, &["metrics", facts, "-o", "fleet.prom"]);
+    }
+    assert!(fs::read_to_string(path.join("fleet.prom")).unwrap().contains("kind=\"requested\""));
+}
+
+#[test]
 fn metrics_by_signature_are_bounded() {
     let directory = canary();
     let metrics =

@@ -180,8 +180,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Device and inode of a file, which the page does not replace.
-fn identity(path: &Path) -> Option<(u64, u64)> {
+/// Device and inode of a file that is read, which no output replaces.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
