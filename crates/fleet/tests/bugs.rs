@@ -151,6 +151,10 @@ fn files_that_are_wrong_are_named_with_the_line() {
     let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     put("bad.toml", "[[bug]]\nid = \"A\"\nsignatures = [\"12\"]\n");
     put("bad.csv", "release,machine_hours\n6.1,many\n");
+    put("few.csv", "release,machine_hours\n6.1,0\n6.1,1e-320\n");
+    put("sum.csv", "release,machine_hours\n6.1,6e14\n6.12,6e14\n");
+    put("infinite.csv", "release,machine_hours\n6.1,1e400\n");
+    put("empty.toml", "[[bug]]\nid = \"A\"\nfixed-in = []\nsignatures = [\"0000000000000000\"]\n");
     for (arguments, parts) in [
         (vec!["--bugs", "bad.toml"], ["bad.toml, line 3", "expected a signature of 16 hexadecimal digits"]),
         (vec!["--exposure", "bad.csv"], ["bad.csv, line 2", "expected a number of machine_hours"]),
@@ -158,6 +162,10 @@ fn files_that_are_wrong_are_named_with_the_line() {
             vec!["--exposure", "hours.csv", "--hosts", "hours.csv"],
             ["hours.csv, line 1", "expected columns host"],
         ),
+        (vec!["--exposure", "few.csv"], ["few.csv, line 3", "0.000001 or more"]),
+        (vec!["--exposure", "sum.csv"], ["sum.csv, line 3", "1e15 at most"]),
+        (vec!["--exposure", "infinite.csv"], ["infinite.csv, line 2", "expected a number of machine_hours"]),
+        (vec!["--bugs", "empty.toml"], ["empty.toml, line 3", "expected a release for fixed-in"]),
         (vec!["--exposure", "hours.csv"], ["need --hosts", "which hosts"]),
         (vec!["--bugs", "none.toml"], ["cannot read none.toml", "No such file"]),
         (vec!["--bugs", "tables"], ["cannot read tables", "directory"]),
