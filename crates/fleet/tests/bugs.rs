@@ -315,6 +315,22 @@ fn metrics_replace_nothing_that_they_are_made_of() {
 }
 
 #[test]
+fn a_new_kernel_without_crashes_is_no_error() {
+    let directory = canary();
+    let compare = ["report", "tables", "--compare", "6.12.3", "6.13"];
+    assert_eq!(fleet(directory.path(), &compare).status.code(), Some(1));
+    let output = fleet(directory.path(), &[&compare[..], &["--fail-on-new"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{text}");
+    assert!(text.contains("no crash of kernel 6.13") && text.contains("gone"), "{text}");
+    let more = ["--fail-on-new", "--exposure", "hours.csv", "--hosts", "hosts.csv", "--fail-on-rate", "4.7"];
+    assert_eq!(fleet(directory.path(), &[&compare[..], &more].concat()).status.code(), Some(5));
+    // An old kernel without crashes has nothing to compare with.
+    let old = ["report", "tables", "--compare", "6.13", "6.12.3", "--fail-on-new"];
+    assert_eq!(fleet(directory.path(), &old).status.code(), Some(1));
+}
+
+#[test]
 fn metrics_by_signature_are_bounded() {
     let directory = canary();
     let metrics =

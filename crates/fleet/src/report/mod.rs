@@ -156,7 +156,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     }
     let mut report = summarize(&fleet, &bugs);
     if let Some([old, new]) = arguments.compare.as_deref() {
-        report.comparison = Some(compare::compare(&fleet.crashes, &report.signatures, old, new)?);
+        report.comparison =
+            Some(compare::compare(&fleet.crashes, &report.signatures, old, new, arguments.fail_on_new)?);
     }
     report.rates = exposure.map(|exposure| {
         rates::rates(&fleet.crashes, &report.signatures, &exposure, hosts.as_ref(), arguments.since)

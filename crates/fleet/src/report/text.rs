@@ -128,6 +128,9 @@ pub(super) fn about(comparison: &Comparison) -> String {
         0 => String::new(),
         count => format!("; {count} left out, which were requested or have no crash in the log"),
     };
+    if *new_crashes == 0 {
+        return format!("kernel {old} ({old_crashes} crashes); no crash of kernel {new}{left_out}");
+    }
     format!("kernel {old} ({old_crashes} crashes) and {new} ({new_crashes} crashes){left_out}")
 }
 
