@@ -86,6 +86,20 @@ impl Exposure {
         Ok(exposure)
     }
 
+    /// Returns the kernel that a crash of an unknown fleet and class is counted with. `None` if it has no machine-hours, or depends on the
+    /// fleet or class.
+    pub(crate) fn kernel(&self, release: &str) -> Option<&str> {
+        let places: BTreeSet<_> =
+            self.hours.keys().map(|machines| (&machines.fleet, &machines.class)).collect();
+        let found = places.into_iter().filter_map(|(fleet, class)| {
+            let (machines, hours) =
+                self.hours.get_key_value(&self.machines(release, fleet.as_deref(), class.as_deref()))?;
+            (*hours > 0.0).then_some(machines.release.as_str())
+        });
+        let found: BTreeSet<&str> = found.collect();
+        found.first().copied().filter(|_| found.len() == 1)
+    }
+
     /// Returns the machines that a kernel of a fleet and class is counted with: those of its release, else of the longest release that it
     /// begins with. Machines that the file lacks keep the release.
     pub(crate) fn machines(&self, release: &str, fleet: Option<&str>, class: Option<&str>) -> Machines {
