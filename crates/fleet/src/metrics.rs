@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 use pagehaul_facts::Facts;
 use pagehaul_vmalloc::{AreaKind, Usage};
@@ -18,6 +18,7 @@ use crate::one::from_facts;
 use crate::place::put;
 use crate::report::bugs::Bugs;
 use crate::report::gather::{Crash, Fleet, gather};
+use crate::report::identity;
 use crate::report::summary::Report;
 
 /// Write metrics of a machine or a fleet for node_exporter's textfile collector
@@ -50,12 +51,37 @@ pub(crate) struct MetricsArguments {
     /// Add the state of the running kernel's vmalloc space (/proc/vmallocinfo). Needs root
     #[arg(long)]
     vmalloc: bool,
-    /// File to write, at once and readable for all [default: standard output]
+    /// File to write, at once and readable for all. Replaces a file, but none that is read, and is not below DIR of --tables [default:
+    /// standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
+/// Refuses to replace what the metrics are made of. An earlier file of metrics is replaced.
+fn check_output(output: &Path, arguments: &MetricsArguments) -> anyhow::Result<()> {
+    // The nearest directory that is there: others are made.
+    let above = output.ancestors().skip(1);
+    let mut above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let parent = above.find_map(|path| path.canonicalize().ok());
+    if let Some(tables) = arguments.tables.as_ref().and_then(|tables| tables.canonicalize().ok()) {
+        let is_below = parent.is_some_and(|parent| parent.starts_with(&tables));
+        ensure!(!is_below, "{} is below the directory of the tables, which are read", output.display());
+    }
+    let Some(there) = identity(output) else { return Ok(()) };
+    for read in arguments.facts.iter().chain(&arguments.bugs) {
+        ensure!(
+            identity(read) != Some(there),
+            "{} is a file that is read: give another file",
+            output.display()
+        );
+    }
+    Ok(())
+}
+
 pub(crate) fn run(arguments: &MetricsArguments) -> anyhow::Result<ExitCode> {
+    if let Some(output) = &arguments.output {
+        check_output(output, arguments)?;
+    }
     let bugs = arguments.bugs.as_deref().map(Bugs::open).transpose()?.unwrap_or_default();
     let mut fleet = match &arguments.tables {
         Some(tables) => gather(tables)?,

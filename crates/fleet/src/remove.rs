@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::manifest::MANIFEST;
 use crate::report::parse_date;
 use rewrite::Rewrite;
-use selection::{Selection, Wanted};
+use selection::{Selection, Wanted, is_hash};
 
 /// Tables that tell the host and the time of a crash, in the order in which they are rewritten: last, so that a run after one that was
 /// killed finds the same crashes.
@@ -103,7 +103,28 @@ pub(crate) fn run(arguments: &RemoveArguments) -> anyhow::Result<ExitCode> {
             done.file(table, path, &selection, arguments.dry_run);
         }
     }
-    done.report(&selection, arguments.dry_run)
+    let code = done.report(&selection, arguments.dry_run)?;
+    if selection.has_hashes {
+        crashes.host.iter().for_each(|host| hint(host, redaction.as_ref(), &selection));
+    }
+    Ok(code)
+}
+
+/// Says why a host may not have been found in tables whose hosts are hashes.
+fn hint(host: &str, redaction: Option<&Redaction>, selection: &Selection) {
+    const HASHED: &str = "hosts in the tables are hashes of a key (host-…)";
+    if is_hash(host) {
+        return;
+    }
+    match redaction.map(|redaction| redaction.name("host", host)) {
+        None => {
+            crate::tell(&format!("pagehaul-fleet: {HASHED}: to find {host} by its hash, give --redact KEY"))
+        }
+        Some(hash) if !selection.hosts.contains(host) && !selection.hosts.contains(&hash) => {
+            crate::tell(&format!("pagehaul-fleet: {HASHED}, and none is that of {host} with this key"));
+        }
+        Some(_) => {}
+    }
 }
 
 /// What was done.

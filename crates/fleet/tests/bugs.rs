@@ -105,7 +105,12 @@ fn what_one_file_lacks_is_listed() {
     put("hosts.csv", "host,fleet\nweb*,web\ndb*,db\nold*,old\n");
     let all = report(directory.path(), &["--exposure", "hours.csv", "--hosts", "hosts.csv"]);
     let rates = &all["rates"];
-    assert_eq!(rates["crashes"], 1);
+    // That of the unknown host is one of its kernel, but of no fleet.
+    assert_eq!(rates["crashes"], 2);
+    let kernel = rates["groups"].as_array().unwrap().iter().find(|group| group["by"] == "kernel").unwrap();
+    assert_eq!((&kernel["name"], &kernel["crashes"]), (&"6.12".into(), &2.into()));
+    let fleets = rates["groups"].as_array().unwrap().iter().filter(|group| group["by"] == "fleet");
+    assert_eq!(fleets.map(|group| group["crashes"].as_u64().unwrap()).sum::<u64>(), 1);
     assert_eq!(rates["unknown_hosts"], serde_json::json!({ "stray": 1 }));
     let without = serde_json::json!([
         { "release": "5.10.1", "fleet": "web", "crashes": 1 },
@@ -122,7 +127,7 @@ fn what_one_file_lacks_is_listed() {
     for part in [
         "not counted: no machine-hours",
         "5.10.1",
-        "lacks, which rates do not count: stray (1)",
+        "lacks, which only rates of kernels count: stray (1)",
         "fleet old:",
     ] {
         assert!(text.contains(part), "{part} in {text}");
@@ -151,6 +156,10 @@ fn files_that_are_wrong_are_named_with_the_line() {
     let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     put("bad.toml", "[[bug]]\nid = \"A\"\nsignatures = [\"12\"]\n");
     put("bad.csv", "release,machine_hours\n6.1,many\n");
+    put("few.csv", "release,machine_hours\n6.1,0\n6.1,1e-320\n");
+    put("sum.csv", "release,machine_hours\n6.1,6e14\n6.12,6e14\n");
+    put("infinite.csv", "release,machine_hours\n6.1,1e400\n");
+    put("empty.toml", "[[bug]]\nid = \"A\"\nfixed-in = []\nsignatures = [\"0000000000000000\"]\n");
     for (arguments, parts) in [
         (vec!["--bugs", "bad.toml"], ["bad.toml, line 3", "expected a signature of 16 hexadecimal digits"]),
         (vec!["--exposure", "bad.csv"], ["bad.csv, line 2", "expected a number of machine_hours"]),
@@ -158,6 +167,10 @@ fn files_that_are_wrong_are_named_with_the_line() {
             vec!["--exposure", "hours.csv", "--hosts", "hours.csv"],
             ["hours.csv, line 1", "expected columns host"],
         ),
+        (vec!["--exposure", "few.csv"], ["few.csv, line 3", "0.000001 or more"]),
+        (vec!["--exposure", "sum.csv"], ["sum.csv, line 3", "1e15 at most"]),
+        (vec!["--exposure", "infinite.csv"], ["infinite.csv, line 2", "expected a number of machine_hours"]),
+        (vec!["--bugs", "empty.toml"], ["empty.toml, line 3", "expected a release for fixed-in"]),
         (vec!["--exposure", "hours.csv"], ["need --hosts", "which hosts"]),
         (vec!["--bugs", "none.toml"], ["cannot read none.toml", "No such file"]),
         (vec!["--bugs", "tables"], ["cannot read tables", "directory"]),
@@ -275,8 +288,108 @@ fn alerts_have_exit_statuses() {
     // What cannot be read could have been new.
     let damaged = directory.path().join("tables/dumps/v=1/month=2026-11/damaged.parquet");
     fs::write(damaged, "no table").unwrap();
-    assert_eq!(status(&["--fail-on-new", "--since", "2026-11-12"]).0, 3);
+    let (code, text) = status(&["--fail-on-new", "--since", "2026-11-12"]);
+    assert!(code == 3 && text.contains("unreadable: ") && text.contains("damaged.parquet"), "{text}");
+    let (code, text) = with(&["--fail-on-rate", "100"]);
+    assert!(code == 3 && text.contains("damaged.parquet"), "{text}");
     assert_eq!(status(&["--since", "2026-11-12"]).0, 0);
+}
+
+#[test]
+fn crashes_that_rates_cannot_count_are_an_alert() {
+    let directory = canary();
+    let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let status = |limit: &str, more: &[&str]| {
+        let rate = ["report", "tables", "--exposure", "test.csv", "--fail-on-rate", limit];
+        let output = fleet(directory.path(), &[&rate, more].concat());
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    for (hours, said) in [
+        ("", "19 crashes have no machine-hours: kernel 6.12.3 (9); kernel 6.12.4 (10)"),
+        ("6.12.4,0\n6.12.3,9000\n", "10 crashes have no machine-hours: kernel 6.12.4 (10)"),
+        ("6.1,1000\n", "19 crashes have no machine-hours"),
+    ] {
+        put("test.csv", &format!("release,machine_hours\n{hours}"));
+        let (code, text) = status("100", &[]);
+        assert!(code == 3 && text.contains(said) && text.lines().count() == 1, "{hours}: {code} {text}");
+    }
+    // What can be counted is above the limit.
+    put("test.csv", "release,machine_hours\n6.12.3,90\n");
+    let (code, text) = status("1", &[]);
+    assert!(code == 5 && text.contains("10 crashes have no machine-hours: kernel 6.12.4 (10)"), "{text}");
+    // Without fleets, no host has to be known.
+    put("stray.csv", "host,fleet\nother*,web\n");
+    put("test.csv", "release,machine_hours\n6.12.4,1000\n6.12.3,9000\n");
+    assert_eq!(status("100", &["--hosts", "stray.csv"]), (0, String::new()));
+    assert_eq!(status("4.7", &["--hosts", "stray.csv"]).0, 5);
+    // With fleets, the rates of kernels count them.
+    fs::copy(directory.path().join("hours.csv"), directory.path().join("test.csv")).unwrap();
+    let (code, text) = status("100", &["--hosts", "stray.csv"]);
+    let said = "19 crashes are of hosts that the file of hosts lacks: canary1 (10); web1 (9)";
+    assert!(code == 3 && text.contains(said), "{code} {text}");
+    let (code, text) = status("4.7", &["--hosts", "stray.csv"]);
+    assert!(code == 5 && text.contains("kernel 6.12.4, 10.0 per") && text.contains(said), "{text}");
+    // Which kernel it is depends on the fleet.
+    put("test.csv", "release,fleet,machine_hours\n6.12.4,canary,1000\n6.12,web,9000\n");
+    let rates =
+        report(directory.path(), &["--exposure", "test.csv", "--hosts", "stray.csv"])["rates"].clone();
+    assert_eq!((&rates["crashes"], &rates["unknown_hosts_not_counted"]), (&9.into(), &10.into()));
+}
+
+#[test]
+fn crashes_of_hashed_hosts_are_an_alert() {
+    let directory = canary();
+    fs::write(directory.path().join("key"), "0123456789abcdef").unwrap();
+    succeeds(directory.path(), &["extract", "--to", "shared", "--redact", "key", "0.json", "10.json"]);
+    let rate =
+        ["report", "shared", "--exposure", "hours.csv", "--hosts", "hosts.csv", "--fail-on-rate", "100"];
+    let output = fleet(directory.path(), &rate);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(3) && text.contains("2 crashes are of hosts"), "{text}");
+    assert!(text.contains(": host-"), "{text}");
+}
+
+#[test]
+fn a_new_kernel_without_crashes_is_no_error() {
+    let directory = canary();
+    let compare = ["report", "tables", "--compare", "6.12.3", "6.13"];
+    assert_eq!(fleet(directory.path(), &compare).status.code(), Some(1));
+    let output = fleet(directory.path(), &[&compare[..], &["--fail-on-new"]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{text}");
+    assert!(text.contains("no crash of kernel 6.13") && text.contains("gone"), "{text}");
+    let more = ["--fail-on-new", "--exposure", "hours.csv", "--hosts", "hosts.csv", "--fail-on-rate", "4.7"];
+    assert_eq!(fleet(directory.path(), &[&compare[..], &more].concat()).status.code(), Some(5));
+    // An old kernel without crashes has nothing to compare with.
+    let old = ["report", "tables", "--compare", "6.13", "6.12.3", "--fail-on-new"];
+    assert_eq!(fleet(directory.path(), &old).status.code(), Some(1));
+}
+
+#[test]
+fn metrics_replace_nothing_that_they_are_made_of() {
+    let directory = canary();
+    let path = directory.path();
+    let (table, _) = common::files(&path.join("tables/dumps")).pop_first().unwrap();
+    std::os::unix::fs::symlink("bugs.toml", path.join("link.toml")).unwrap();
+    for (arguments, output, said) in [
+        (vec!["1.json", "0.json"], "./0.json", "is a file that is read"),
+        (vec!["0.json", "--bugs", "bugs.toml"], "bugs.toml", "is a file that is read"),
+        (vec!["0.json", "--bugs", "link.toml"], "bugs.toml", "is a file that is read"),
+        (vec!["--tables", "tables"], &table, "below the directory of the tables"),
+        (vec!["--tables", "tables"], "tables/new.prom", "below the directory of the tables"),
+        (vec!["--tables", "./tables"], "tables/new/new.prom", "below the directory of the tables"),
+    ] {
+        let before = fs::read(path.join(output)).ok();
+        let done = fleet(path, &[&["metrics"], &arguments[..], &["-o", output]].concat());
+        let text = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.code() == Some(1) && text.contains(said), "{output}: {text}");
+        assert_eq!(fs::read(path.join(output)).ok(), before, "{output}");
+    }
+    // An earlier file of metrics is replaced.
+    for facts in ["0.json", "19.json"] {
+        succeeds(path, &["metrics", facts, "-o", "fleet.prom"]);
+    }
+    assert!(fs::read_to_string(path.join("fleet.prom")).unwrap().contains("kind=\"requested\""));
 }
 
 #[test]

@@ -167,6 +167,19 @@ fn hosts_that_were_redacted_are_removed_by_key_or_by_hash() {
         // Without the key, the name is unknown.
         let said = succeeds(directory.path(), &["remove", "tables", "--host", "web1"]);
         assert_eq!(said, "nothing to remove\n");
+        fs::write(directory.path().join("other"), "fedcba9876543210").unwrap();
+        for (options, hint) in [
+            (vec!["--host", "web1"], "to find web1 by its hash, give --redact KEY"),
+            (vec!["--host", "web1", "--redact", "other"], "none is that of web1 with this key"),
+            (vec!["--host", "host-0123456789ab"], ""),
+            (vec!["--host", "web1", "--redact", "key"], ""),
+        ] {
+            let output = fleet(directory.path(), &[&["remove", "tables"], &options[..]].concat());
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success() && text.contains(hint), "{options:?}: {text}");
+            assert_eq!(text.is_empty(), hint.is_empty(), "{options:?}: {text}");
+            assert_eq!(text.contains("hashes of a key"), !hint.is_empty(), "{options:?}: {text}");
+        }
     }
 }
 

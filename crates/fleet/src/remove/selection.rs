@@ -30,6 +30,10 @@ pub(super) struct Selection {
     dumps: BTreeSet<String>,
     /// Crashes of an unknown host, with the name of the host in the path of a dump.
     suspects: BTreeSet<String>,
+    /// Hosts that were wanted and found.
+    pub(super) hosts: BTreeSet<String>,
+    /// Whether a host is a hash.
+    pub(super) has_hashes: bool,
     /// Crashes without a time.
     timeless: BTreeSet<String>,
 }
@@ -85,6 +89,8 @@ impl Selection {
     }
 
     fn add(&mut self, id: &str, host: Option<&str>, time: Option<i64>) {
+        self.has_hashes |= host.is_some_and(is_hash);
+        self.hosts.extend(host.filter(|host| self.wanted.hosts.contains(*host)).map(str::to_owned));
         let is_wanted = self.wanted.ids.contains(id)
             || host.is_some_and(|host| self.wanted.hosts.contains(host))
             || self.is_before(time);
@@ -147,6 +153,12 @@ impl Selection {
         }
         notes
     }
+}
+
+/// Whether the name of a host is one that redaction made.
+pub(super) fn is_hash(host: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    host.strip_prefix("host-").is_some_and(|hash| hash.len() == 12 && hash.bytes().all(hex))
 }
 
 /// Calls `row` for each row of a table.

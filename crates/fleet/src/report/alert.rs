@@ -7,13 +7,16 @@ use pagehaul_present::number::count;
 use serde::Serialize;
 
 use super::bugs::Regression;
-use super::rates::Rate;
+use super::exposure::Machines;
+use super::rates::{Rate, WithoutHours};
 use super::summary::Report;
 use super::text::figure;
 use super::version::is_of;
 
-/// Exit status if tables cannot be read: nothing can be said of what they hold.
-const UNREADABLE: u8 = 3;
+/// Exit status if tables cannot be read, or crashes cannot be counted: nothing can be said of them.
+const UNKNOWN: u8 = 3;
+/// Names that a sentence has, at most.
+const MOST_NAMES: usize = 20;
 const NEW: u8 = 4;
 const RATE: u8 = 5;
 const BOTH: u8 = 6;
@@ -35,6 +38,10 @@ pub(crate) enum AlertKind {
     Regression,
     /// A rate above the limit.
     Rate,
+    /// Crashes that are not in the rate of their machines.
+    NotCounted,
+    /// A file of the tables that cannot be read.
+    Unreadable,
 }
 
 /// Returns signatures that are new: not requested, of no known bug, and without a crash that is older than the report's date or of the old
@@ -94,19 +101,61 @@ pub(crate) fn high_rates(report: &Report, limit: f64) -> Vec<Alert> {
     high.map(|group| Alert { kind: AlertKind::Rate, text: text(group) }).collect()
 }
 
+/// Returns what may hide a high rate: crashes of machines without machine-hours, and of hosts that the file of hosts lacks.
+pub(crate) fn not_counted(report: &Report) -> Vec<Alert> {
+    let Some(rates) = &report.rates else { return Vec::new() };
+    let machines = |row: &WithoutHours| {
+        let Machines { release, fleet, class } = &row.machines;
+        let release = if release.is_empty() { "unknown" } else { release };
+        let place = [("fleet", fleet), ("class", class)].into_iter().filter_map(|(what, name)| {
+            let name = name.as_deref()?;
+            Some(format!(", {what} {}", if name.is_empty() { "unknown" } else { name }))
+        });
+        (format!("kernel {release}{}", place.collect::<String>()), row.crashes)
+    };
+    let host = |(host, crashes): (&String, &u64)| {
+        (if host.is_empty() { "without a name".to_owned() } else { host.clone() }, *crashes)
+    };
+    let without: Vec<(String, u64)> = rates.without_hours.iter().map(machines).collect();
+    let unknown: Vec<(String, u64)> = rates.unknown_hosts.iter().map(host).collect();
+    let sentence = |names: &[(String, u64)], [one, several]: [&str; 2]| {
+        let crashes: u64 = names.iter().map(|(_, crashes)| crashes).sum();
+        let what = if crashes == 1 { one } else { several };
+        let listed = names.iter().take(MOST_NAMES).map(|(name, crashes)| format!("{name} ({crashes})"));
+        let listed = listed.collect::<Vec<_>>().join("; ");
+        let more = names.len().saturating_sub(MOST_NAMES);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let text = format!("{} {what}: {listed}{more}", counted(crashes));
+        (crashes > 0).then_some(Alert { kind: AlertKind::NotCounted, text })
+    };
+    let without = sentence(&without, ["has no machine-hours", "have no machine-hours"]);
+    let unknown = sentence(
+        &unknown,
+        ["is of a host that the file of hosts lacks", "are of hosts that the file of hosts lacks"],
+    );
+    without.into_iter().chain(unknown).collect()
+}
+
+/// Returns the files that cannot be read, in which may be anything.
+pub(crate) fn unreadable(report: &Report) -> impl Iterator<Item = Alert> {
+    let texts = report.unreadable.iter().map(|why| format!("unreadable: {why}"));
+    texts.map(|text| Alert { kind: AlertKind::Unreadable, text })
+}
+
 fn counted(crashes: u64) -> String {
     if crashes == 1 { "1 crash".to_owned() } else { format!("{} crashes", count(crashes)) }
 }
 
 /// Returns the exit status of a report that was asked for alerts.
 pub(crate) fn exit_code(report: &Report) -> ExitCode {
-    let rate = report.alerts.iter().any(|alert| alert.kind == AlertKind::Rate);
-    let new = report.alerts.iter().any(|alert| alert.kind != AlertKind::Rate);
+    let has = |kinds: [AlertKind; 2]| report.alerts.iter().any(|alert| kinds.contains(&alert.kind));
+    let rate = has([AlertKind::Rate; 2]);
+    let new = has([AlertKind::New, AlertKind::Regression]);
     ExitCode::from(match (new, rate) {
         (true, true) => BOTH,
         (true, false) => NEW,
         (false, true) => RATE,
-        (false, false) if !report.unreadable.is_empty() => UNREADABLE,
+        (false, false) if has([AlertKind::NotCounted, AlertKind::Unreadable]) => UNKNOWN,
         (false, false) => 0,
     })
 }

@@ -220,6 +220,7 @@ fn releases(text: &str, table: &Table) -> Result<Vec<String>, Bad> {
         Some(values) => values.iter().map(Value::as_str).collect(),
         None => vec![item.as_str()],
     };
+    let values = Some(values).filter(|values| !values.is_empty()).unwrap_or_else(|| vec![None]);
     let release = |text: &&str| text.starts_with(|c: char| c.is_ascii_digit());
     let releases: Option<Vec<String>> =
         values.into_iter().map(|value| value.filter(release).map(str::to_owned)).collect();
@@ -299,6 +300,7 @@ signatures = ["bbbbbbbbbbbbbbbb"]
             ("state = \"fixed\"", "state = \"open\"", 7, "only where the state is fixed"),
             ("title", "titel", 4, "id, title, link"),
             ("\"6.12.4\"]", "7]", 7, "a release"),
+            ("[\"6.1.95\", \"6.12.4\"]", "[]", 7, "a release"),
             ("\"aaaaaaaaaaaaaaaa\"", "\"a\"", 8, "16 hexadecimal"),
             ("\"bbbbbbbbbbbbbbbb\"", "\n \"aaaaaaaaaaaaaaaa\"", 13, "NET-7 has it"),
             ("\"bbbbbbbbbbbbbbbb\"", "\"bbbbbbbbbbbbbbbb\", \"bbbbbbbbbbbbbbbb\"", 12, "FS-1 has it"),

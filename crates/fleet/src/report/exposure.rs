@@ -10,6 +10,10 @@ use super::version::is_of;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
+/// Machine-hours of a line, if there are any: rates of fewer would be infinite.
+const FEWEST: f64 = 1e-6;
+/// Machine-hours of all lines, at most: sums of more lose those of a machine.
+const MOST: f64 = 1e15;
 
 /// Machines that are counted together. A part that the file of machine-hours lacks is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -44,6 +48,7 @@ impl Exposure {
         let mut rows = Rows::new(text, ["release", "machine_hours"], ["fleet", "class", "day"])?;
         let mut exposure =
             Self { has_fleet: rows.has("fleet"), has_class: rows.has("class"), ..Self::default() };
+        let mut total = 0.0;
         while let Some(row) = rows.next()? {
             let text = |name: &str| {
                 let value = row.get(name);
@@ -56,6 +61,9 @@ impl Exposure {
             let hours = hours.filter(|hours| hours.is_finite() && *hours >= 0.0);
             let hours =
                 hours.ok_or_else(|| Bad::new(row.line, "a number of machine_hours, such as 1234.5"))?;
+            if hours > 0.0 && hours < FEWEST {
+                return Err(Bad::new(row.line, "machine_hours of 0, or of 0.000001 or more"));
+            }
             if let Some(day) = row.get("day") {
                 let day = super::parse_date(day).map_err(|expected| Bad::new(row.line, day_of(&expected)))?;
                 if since.is_some_and(|since| day.saturating_add(DAY) <= since) {
@@ -63,6 +71,10 @@ impl Exposure {
                 }
                 let (first, end) = exposure.days.unwrap_or((day, day.saturating_add(DAY)));
                 exposure.days = Some((first.min(day), end.max(day.saturating_add(DAY))));
+            }
+            total += hours;
+            if total > MOST {
+                return Err(Bad::new(row.line, "a sum of machine_hours of 1e15 at most"));
             }
             let machines = Machines {
                 release: text("release")?.unwrap_or_default(),
@@ -72,6 +84,20 @@ impl Exposure {
             *exposure.hours.entry(machines).or_default() += hours;
         }
         Ok(exposure)
+    }
+
+    /// Returns the kernel that a crash of an unknown fleet and class is counted with. `None` if it has no machine-hours, or depends on the
+    /// fleet or class.
+    pub(crate) fn kernel(&self, release: &str) -> Option<&str> {
+        let places: BTreeSet<_> =
+            self.hours.keys().map(|machines| (&machines.fleet, &machines.class)).collect();
+        let found = places.into_iter().filter_map(|(fleet, class)| {
+            let (machines, hours) =
+                self.hours.get_key_value(&self.machines(release, fleet.as_deref(), class.as_deref()))?;
+            (*hours > 0.0).then_some(machines.release.as_str())
+        });
+        let found: BTreeSet<&str> = found.collect();
+        found.first().copied().filter(|_| found.len() == 1)
     }
 
     /// Returns the machines that a kernel of a fleet and class is counted with: those of its release, else of the longest release that it

@@ -39,8 +39,11 @@ use summary::Report;
 /// signatures that are perhaps one bug have the same coarse signature, or share most of their frames.
 ///
 /// Exit status: 0, the report was printed; 1, there are no tables, a file of the options cannot be read, or the page exists; 2, the
-/// command line is wrong; with --fail-on-new or --fail-on-rate: 3, a table cannot be read; 4, a signature is new, or a fixed bug came
-/// back; 5, a rate is above RATE; 6, both.
+/// command line is wrong; with --fail-on-new or --fail-on-rate: 3, a table cannot be read, or with
+/// --fail-on-rate crashes cannot be counted, because they have no machine-hours or their host is not in the file of hosts: nothing can be
+/// said; 4, a signature is new, or a fixed bug came back; 5, a rate is above RATE; 6, both. 4 to 6 come before 3.
+///
+/// With --fail-on-new, it is no error that the kernel NEW of --compare has no crash.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("known").args(["since", "compare"]).multiple(true)))]
 #[command(after_help = "Examples:
@@ -48,7 +51,7 @@ use summary::Report;
   pagehaul-fleet report tables --since 2026-11-01
   pagehaul-fleet report tables --compare 6.1 6.12
   pagehaul-fleet report tables --bugs bugs.toml --since 2026-11-01 --fail-on-new
-  pagehaul-fleet report tables --exposure hours.csv --hosts hosts.csv --fail-on-rate 0.5
+  pagehaul-fleet report tables --exposure hours.csv --hosts hosts.csv --since 2026-11-01 --fail-on-rate 0.5
   pagehaul-fleet report tables --top 50 --json
   pagehaul-fleet report tables --html fleet.html")]
 pub(crate) struct ReportArguments {
@@ -156,7 +159,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     }
     let mut report = summarize(&fleet, &bugs);
     if let Some([old, new]) = arguments.compare.as_deref() {
-        report.comparison = Some(compare::compare(&fleet.crashes, &report.signatures, old, new)?);
+        report.comparison =
+            Some(compare::compare(&fleet.crashes, &report.signatures, old, new, arguments.fail_on_new)?);
     }
     report.rates = exposure.map(|exposure| {
         rates::rates(&fleet.crashes, &report.signatures, &exposure, hosts.as_ref(), arguments.since)
@@ -169,6 +173,11 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     }
     if let Some(limit) = arguments.fail_on_rate {
         report.alerts.extend(alert::high_rates(&report, limit));
+        report.alerts.extend(alert::not_counted(&report));
+    }
+    if arguments.fail_on_new || arguments.fail_on_rate.is_some() {
+        let unreadable: Vec<_> = alert::unreadable(&report).collect();
+        report.alerts.extend(unreadable);
     }
     print(&report, arguments, page)?;
     for alert in &report.alerts {
@@ -180,8 +189,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Device and inode of a file, which the page does not replace.
-fn identity(path: &Path) -> Option<(u64, u64)> {
+/// Device and inode of a file that is read, which no output replaces.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 

@@ -27,8 +27,10 @@ pub(crate) struct Rates {
     pub(crate) concentrated: Vec<Concentrated>,
     /// Crashes of machines without machine-hours, which do not count.
     pub(crate) without_hours: Vec<WithoutHours>,
-    /// Crashes of hosts that are not in the file of hosts, which do not count.
+    /// Crashes of hosts that are not in the file of hosts. They count in their kernel's rate, but in that of no fleet and class.
     pub(crate) unknown_hosts: BTreeMap<String, u64>,
+    /// Those of them that count in no rate: what kernel they count with depends on the fleet or class, or has no machine-hours.
+    pub(crate) unknown_hosts_not_counted: u64,
     /// Fleets and classes of the file of hosts without machine-hours, and those with machine-hours that no host has.
     pub(crate) unknown_groups: Vec<String>,
     /// Crashes that do not count because they are not in the period, or their time is unknown.
@@ -56,7 +58,7 @@ impl Rate {
 }
 
 /// What machines are grouped by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum By {
     All,
@@ -142,6 +144,12 @@ pub(crate) fn rates(
         let machines = known.entry(key).or_insert_with(|| machines(crash, exposure, hosts));
         let Some(machines) = machines.clone() else {
             *rates.unknown_hosts.entry(crash.host.clone().unwrap_or_default()).or_default() += 1;
+            match exposure.kernel(crash.release.as_deref().unwrap_or_default()) {
+                Some(release) => {
+                    counted.push((crash, Machines { release: release.to_owned(), ..Machines::default() }));
+                }
+                None => rates.unknown_hosts_not_counted += 1,
+            }
             continue;
         };
         match exposure.hours.get(&machines) {
@@ -161,10 +169,12 @@ pub(crate) fn rates(
             }
         }
     }
+    let mut totals: BTreeMap<By, u64> = BTreeMap::new();
     for (_, machines) in &counted {
         for by in ALL {
             if let Some(group) = by.group(machines).and_then(|name| hours.get_mut(&(by, name))) {
                 group.1 += 1;
+                *totals.entry(by).or_default() += 1;
             }
         }
     }
@@ -172,7 +182,9 @@ pub(crate) fn rates(
         .iter()
         .filter(|(_, (time, _))| *time > 0.0)
         .map(|((by, name), (time, crashes))| {
-            let rest = (rates.crashes - crashes, rates.machine_hours - time);
+            // A crash of an unknown fleet is not one of the other fleets.
+            let total = totals.get(by).copied().unwrap_or(0);
+            let rest = (total - crashes, rates.machine_hours - time);
             Rate {
                 by: *by,
                 name: name.clone(),
@@ -214,14 +226,14 @@ fn concentrated(
     hours: &BTreeMap<(By, String), (f64, u64)>,
     all_hours: f64,
 ) -> Vec<Concentrated> {
-    let mut totals: HashMap<Row<'_>, u64> = HashMap::new();
+    let mut totals: HashMap<(Row<'_>, By), u64> = HashMap::new();
     let mut pairs: BTreeMap<(Row<'_>, By, String), u64> = BTreeMap::new();
     for (crash, machines) in counted {
         let Some(row) = crash.row() else { continue };
-        *totals.entry(row).or_default() += 1;
         for by in [By::Kernel, By::Fleet, By::Class] {
             if let Some(name) = by.group(machines) {
                 *pairs.entry((row, by, name)).or_default() += 1;
+                *totals.entry((row, by)).or_default() += 1;
             }
         }
     }
@@ -231,7 +243,7 @@ fn concentrated(
         .into_iter()
         .filter_map(|((row, by, name), crashes)| {
             let time = hours.get(&(by, name.clone()))?.0;
-            let elsewhere = totals.get(&row)? - crashes;
+            let elsewhere = totals.get(&(row, by))? - crashes;
             let p = chance(crashes, time, elsewhere, all_hours - time);
             if p >= level {
                 return None;

@@ -128,6 +128,9 @@ pub(super) fn about(comparison: &Comparison) -> String {
         0 => String::new(),
         count => format!("; {count} left out, which were requested or have no crash in the log"),
     };
+    if *new_crashes == 0 {
+        return format!("kernel {old} ({old_crashes} crashes); no crash of kernel {new}{left_out}");
+    }
     format!("kernel {old} ({old_crashes} crashes) and {new} ({new_crashes} crashes){left_out}")
 }
 
@@ -358,8 +361,12 @@ pub(super) fn notes(report: &Report, top: usize) -> Vec<String> {
                 format!("{} ({crashes})", if host.is_empty() { "without a name" } else { host })
             })
             .collect();
-        list("crashes of hosts that the file of hosts lacks, which rates do not count", &hosts);
+        list("crashes of hosts that the file of hosts lacks, which only rates of kernels count", &hosts);
         list("groups that one file lacks", &rates.unknown_groups);
+        if rates.unknown_hosts_not_counted > 0 {
+            let count = rates.unknown_hosts_not_counted;
+            notes.push(format!("crashes of these hosts that no rate counts, as the machine-hours of their kernel are unknown: {count}"));
+        }
         if rates.outside_period > 0 {
             let count = rates.outside_period;
             notes.push(format!(
