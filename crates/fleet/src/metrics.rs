@@ -59,6 +59,9 @@ pub(crate) struct MetricsArguments {
 
 /// Refuses to replace what the metrics are made of. An earlier file of metrics is replaced.
 fn check_output(output: &Path, arguments: &MetricsArguments) -> anyhow::Result<()> {
+    // The file gets its name by a rename, which would take the place of a device for good.
+    let is_file = std::fs::metadata(output).map_or(true, |found| found.is_file());
+    ensure!(is_file, "{} is no regular file: give another one, or leave out -o to print", output.display());
     // The nearest directory that is there: others are made.
     let above = output.ancestors().skip(1);
     let mut above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });

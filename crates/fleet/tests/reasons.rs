@@ -128,3 +128,16 @@ fn tables_that_are_asked_for_and_missing_are_named() {
             .is_empty()
     );
 }
+
+#[test]
+fn metrics_replace_no_device() {
+    use std::os::unix::fs::FileTypeExt;
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fs::write(directory.path().join("facts.json"), "{}").unwrap();
+    let output = fleet(directory.path(), &["metrics", "facts.json", "-o", "pipe"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("pipe is no regular file"), "{}", said(&output));
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+}
