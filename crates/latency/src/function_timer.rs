@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use pagehaul_trace::{Event, EventFormat, PerFormat, Slot, Symbols};
 
 use crate::call_tracker::{CallTracker, Missed, task};
-use crate::functions::matches;
+use crate::functions::matches_glob;
 use crate::probes::parse_event;
 use crate::report::NamedHistogram;
 use crate::{Histogram, Unit};
@@ -123,7 +123,8 @@ impl FunctionTimer {
             return Some(*known);
         }
         // Event names have underscores in place of the dots of functions.
-        let asked = |pattern: &String| matches(pattern, name) || matches(&pattern.replace('.', "_"), name);
+        let asked =
+            |pattern: &String| matches_glob(pattern, name) || matches_glob(&pattern.replace('.', "_"), name);
         if !self.patterns.iter().any(asked) {
             return None;
         }

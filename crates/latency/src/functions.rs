@@ -9,7 +9,7 @@ use crate::LatencyError;
 pub(crate) const MAX_FUNCTIONS: usize = 1000;
 
 /// Returns whether `name` matches a glob of `*` and `?`.
-pub fn matches(glob: &str, name: &str) -> bool {
+pub fn matches_glob(glob: &str, name: &str) -> bool {
     let (glob, name) = (glob.as_bytes(), name.as_bytes());
     let (mut g, mut n) = (0, 0);
     // Position of the last star, and of the name when it was met.
@@ -62,7 +62,7 @@ fn choose(list: &str, patterns: &[String]) -> Result<Vec<String>, LatencyError> 
     for name in list.lines().filter_map(|line| line.split_whitespace().next()) {
         let mut wanted = false;
         for (used, pattern) in used.iter_mut().zip(patterns) {
-            if matches(pattern, name) {
+            if matches_glob(pattern, name) {
                 *used = true;
                 wanted = true;
             }
@@ -108,7 +108,7 @@ mod tests {
             ("?", "", false),
             ("a*b*c", "a.b.b.d", false),
         ] {
-            assert_eq!(matches(glob, name), expected, "{glob} {name}");
+            assert_eq!(matches_glob(glob, name), expected, "{glob} {name}");
         }
     }
 

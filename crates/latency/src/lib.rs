@@ -28,6 +28,7 @@ mod unit;
 pub use call_tracker::Missed;
 pub use error::LatencyError;
 pub use event_name::{EventName, Key};
+pub use functions::matches_glob;
 pub use hist_triggers::HistTriggerSession;
 pub use histfile::{Entry, HistFile};
 pub use histogram::{Bucket, Histogram};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, Trim};
+use pagehaul_latency::matches_glob;
 
 use super::input::{Bad, InputError, read};
 use super::version::is_of;
@@ -155,7 +156,7 @@ impl Hosts {
             let text = |name: &str| row.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
             let host = text("host").ok_or_else(|| Bad::new(row.line, "the name of a host"))?;
             let place = Place { fleet: text("fleet"), class: text("class") };
-            if host.contains('*') {
+            if host.contains(['*', '?']) {
                 hosts.patterns.push((host, place));
             } else if hosts.names.insert(host, place).is_some() {
                 return Err(Bad::new(row.line, "a host that is not in an earlier line"));
@@ -164,10 +165,10 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Returns where a host belongs: by its name, else by the first pattern that fits.
+    /// Returns where a host belongs: by its name, else by the first pattern that matches.
     pub(crate) fn place(&self, host: &str) -> Option<&Place> {
         let pattern =
-            || self.patterns.iter().find(|(pattern, _)| fits(pattern, host)).map(|(_, place)| place);
+            || self.patterns.iter().find(|(pattern, _)| matches_glob(pattern, host)).map(|(_, place)| place);
         self.names.get(host).or_else(pattern)
     }
 
@@ -175,21 +176,6 @@ impl Hosts {
     pub(crate) fn places(&self) -> BTreeSet<&Place> {
         self.names.values().chain(self.patterns.iter().map(|(_, place)| place)).collect()
     }
-}
-
-/// Whether a name fits a pattern, in which `*` is any text.
-fn fits(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let mut parts = parts.peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        let Some(at) = rest.find(part) else { return false };
-        rest = rest.get(at + part.len()..).unwrap_or_default();
-    }
-    rest.is_empty()
 }
 
 /// The rows of a CSV file with a header.
@@ -288,7 +274,7 @@ mod tests {
             ("6.12.4-2-amd64", "web", "large", "6.12.4"),
             ("6.12.5", "web", "large", "6.12"),
             ("6.120", "web", "large", "6.120"),
-            // The longest of its own fleet and class counts.
+            // Of the releases of its own fleet and class, the longest counts.
             ("6.1.4", "db, old", "small", "6.1"),
             ("6.12.4", "db, old", "small", "6.12.4"),
         ] {
@@ -324,7 +310,7 @@ mod tests {
             ("a*b*c", "abxbc", true),
             ("a**", "a", true),
         ] {
-            assert_eq!(fits(pattern, name), is, "{pattern} {name}");
+            assert_eq!(matches_glob(pattern, name), is, "{pattern} {name}");
         }
     }
 
@@ -385,7 +371,7 @@ mod tests {
 
         #[test]
         fn a_pattern_fits_what_it_was_made_of(parts in prop::collection::vec("[ab]{0,3}", 1..5), between in "[abc]{0,3}") {
-            prop_assert!(fits(&parts.join("*"), &parts.join(&between)));
+            prop_assert!(matches_glob(&parts.join("*"), &parts.join(&between)));
         }
     }
 }

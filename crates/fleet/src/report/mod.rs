@@ -43,7 +43,7 @@ use summary::Report;
 /// --fail-on-rate crashes cannot be counted, because they have no machine-hours or their host is not in the file of hosts: nothing can be
 /// said; 4, a signature is new, or a fixed bug came back; 5, a rate is above RATE; 6, both. 4 to 6 come before 3.
 ///
-/// With --fail-on-new, it is no error that the kernel NEW of --compare has no crash.
+/// With --fail-on-new, the kernel NEW of --compare may have no crashes: the report says so.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("known").args(["since", "compare"]).multiple(true)))]
 #[command(after_help = "Examples:
@@ -75,7 +75,8 @@ pub(crate) struct ReportArguments {
     /// and day. The rates of groups are compared with the rest
     #[arg(long, value_name = "FILE")]
     exposure: Option<PathBuf>,
-    /// For --exposure by fleet or class: which hosts are of which. FILE is CSV with a header: host (* is any text), and fleet or class
+    /// For --exposure by fleet or class: which hosts are of which. FILE is CSV with a header: host (* is any text, ? one character), and
+    /// fleet or class
     #[arg(long, value_name = "FILE", requires = "exposure")]
     hosts: Option<PathBuf>,
     /// End with status 4 if a signature of no known bug has no crash before --since, or none of the kernel OLD of --compare, or if a fixed
