@@ -204,7 +204,10 @@ fn table_name(name: &str) -> Result<String, String> {
     if name != "manifest" && is_own(name) {
         return Ok(name.to_owned());
     }
-    Err("there is no such table; the guide lists them".to_owned())
+    Err(match name {
+        "manifest" => "it is always made; name the other tables to make".to_owned(),
+        _ => "there is no such table; the guide lists them".to_owned(),
+    })
 }
 
 /// Runs a stage in another process.

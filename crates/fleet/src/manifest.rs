@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use pagehaul_facts::{Missing, SCHEMA_VERSION};
 use pagehaul_physmem::file::{is_url, shown};
 use pagehaul_redact::Redaction;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 use crate::place::put;
@@ -20,7 +20,8 @@ pub(crate) const EXTRACTOR: &str = concat!("pagehaul-fleet ", env!("CARGO_PKG_VE
 /// What was made of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// The dump, as it was named; the first part of a split set.
+    /// The dump, as it was named; the first part of a split set. In JSON, what is not UTF-8 is replaced.
+    #[serde(serialize_with = "lossy")]
     pub(crate) path: PathBuf,
     /// Why there are no tables; null if there are.
     pub(crate) error: Option<String>,
@@ -65,6 +66,10 @@ impl Row {
             tables.iter().map(|what| Missing { what: (*what).to_owned(), reason: reason.to_owned() }),
         );
     }
+}
+
+fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// Writes the row of a dump, the file or the parts of a split set. The file has a name made of the dump's path: the next try replaces it.

@@ -61,7 +61,11 @@ pub(crate) struct MetricsArguments {
 fn check_output(output: &Path, arguments: &MetricsArguments) -> anyhow::Result<()> {
     // The file gets its name by a rename, which would take the place of a device for good.
     let is_file = std::fs::metadata(output).map_or(true, |found| found.is_file());
-    ensure!(is_file, "{} is no regular file: give another one, or leave out -o to print", output.display());
+    ensure!(
+        is_file,
+        "{} is not a regular file: name another file, or leave out -o to print the metrics",
+        output.display()
+    );
     // The nearest directory that is there: others are made.
     let above = output.ancestors().skip(1);
     let mut above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });

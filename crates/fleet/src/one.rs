@@ -74,8 +74,7 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails if a server did not give all that was asked for, which is no damage of the dump: without it the tables would pass for all that
-/// there is.
+/// Fails if a server did not send all bytes that were asked for. Tables of the rest would pass for those of the whole dump.
 fn answered() -> anyhow::Result<()> {
     match pagehaul_remote::failure() {
         Some(failure) => bail!("{failure}"),

@@ -208,7 +208,7 @@ pub(crate) fn run(arguments: &ProgramArguments) -> anyhow::Result<ExitCode> {
     failed(&format!("cannot run {}: {error}; name a Python by --python", arguments.python.display()))
 }
 
-/// Answers that there is no table.
+/// Prints why no table was made.
 fn failed(why: &str) -> anyhow::Result<ExitCode> {
     crate::say(&serde_json::json!({ "rows": 0, "error": why }).to_string())?;
     Ok(ExitCode::FAILURE)

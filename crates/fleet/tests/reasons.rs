@@ -138,6 +138,25 @@ fn metrics_replace_no_device() {
     fs::write(directory.path().join("facts.json"), "{}").unwrap();
     let output = fleet(directory.path(), &["metrics", "facts.json", "-o", "pipe"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("pipe is no regular file"), "{}", said(&output));
+    assert!(said(&output).contains("pipe is not a regular file"), "{}", said(&output));
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+}
+
+#[test]
+fn names_that_are_not_utf8_are_extracted() {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = dump();
+    let name = std::ffi::OsStr::from_bytes(b"odd\xff\xfename");
+    fs::rename(directory.path().join("oops"), directory.path().join(name)).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pagehaul-fleet"))
+        .args(["extract", "--json", "--to", "tables"])
+        .arg(name)
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(row["error"].is_null() && row["crash_id"].is_string(), "{row}");
+    assert_eq!(row["path"], "odd\u{fffd}\u{fffd}name");
+    assert!(common::rows(&directory.path().join("tables"), "tasks").len() > 1);
 }
