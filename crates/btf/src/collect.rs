@@ -172,9 +172,11 @@ impl<'a> Object<'a> {
                     Err(error) => walk.broken = Some(error.to_string()),
                 }
             }
-            let children = work.get(children..).unwrap_or_default().iter();
-            let nodes = children.filter(|(entry, ..)| is_node(*entry)).map(|(entry, ..)| entry - 2);
-            space.will_need(&nodes.map(|node| Object::new(space, node, record)).collect::<Vec<_>>());
+            if space.memory().is_remote() {
+                let children = work.get(children..).unwrap_or_default().iter();
+                let nodes = children.filter(|(entry, ..)| is_node(*entry)).map(|(entry, ..)| entry - 2);
+                space.will_need(&nodes.map(|node| Object::new(space, node, record)).collect::<Vec<_>>());
+            }
         }
         Ok(walk)
     }

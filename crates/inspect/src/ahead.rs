@@ -206,6 +206,9 @@ pub(crate) fn of_tasks(machine: &Machine<'_>, tasks: &Tasks) {
 
 /// Announces names and nodes of slab caches.
 pub(crate) fn caches(machine: &Machine<'_>, caches: &[Object<'_>]) {
+    if !machine.memory().is_remote() {
+        return;
+    }
     let space = machine.space();
     let names = space.announce(caches, "name");
     let name = |name: &Object<'_>| name.pointer().ok().map(|start| start..start.saturating_add(64));

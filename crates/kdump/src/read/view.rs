@@ -145,7 +145,7 @@ impl KdumpView<'_> {
                 return None;
             }
             let start = desc.offset.get() as u64;
-            Some(start..start + u64::from(desc.size.get()))
+            Some(start..start.saturating_add(desc.size.get().into()))
         };
         dump.file.will_need(&indices.into_iter().filter_map(page).collect::<Vec<_>>());
     }

@@ -158,7 +158,10 @@ impl Ring {
         let elements = |array: u64, size: u64| {
             // Those behind the end of the array are at its start.
             [first..end.min(self.count), 0..end.saturating_sub(self.count)]
-                .map(|range| array.saturating_add(range.start * size)..array.saturating_add(range.end * size))
+                .map(|range| {
+                    [range.start, range.end].map(|index| array.saturating_add(index.saturating_mul(size)))
+                })
+                .map(|[start, end]| start..end)
         };
         source.will_need(
             &[elements(self.descs, self.desc_size), elements(self.infos, self.info_size)].concat(),
