@@ -78,6 +78,7 @@ need_test_programs() {
     need lldb lldb
     need eu-readelf elfutils
     need redis-server redis-server
+    need age age
     need zstd zstd
     # A judge of interrupted dumps.
     lacks /usr/bin/python3 -c 'import kdumpfile' && packages="$packages python3-libkdumpfile"

@@ -85,6 +85,8 @@ fn answered() -> anyhow::Result<()> {
 /// Confines this process to its dump and the tables. Returns the key, which only this reads.
 fn confine(arguments: &OneArguments) -> anyhow::Result<Option<Redaction>> {
     let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
+    // The file that the environment names.
+    pagehaul_encryption::hold(None)?;
     // What an old kernel cannot enforce is in the guide: the output of this process is a row.
     let _ = Sandbox::reading(&arguments.dumps).writing_below(arguments.to.clone()).enter()?;
     Ok(redaction)

@@ -168,7 +168,7 @@ pub(crate) fn check(output: &Path, overwrite: bool, sources: &[(u64, u64)]) -> R
 
 /// Removes the checksums of a dump that `output` has replaced, with which `verify` would take the new dump for damaged. Another
 /// file, such as a link, a source, or text of the user, stays.
-pub(crate) fn remove_replaced(output: &Path, sources: &[(u64, u64)]) {
+pub fn remove_replaced(output: &Path, sources: &[(u64, u64)]) {
     let path = Checksums::path_of(output);
     let Ok(file) =
         OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path)

@@ -37,6 +37,11 @@ pub trait ReadAt: Send + Sync {
         false
     }
 
+    /// Returns whether what is read is decrypted first, 64 KiB at a time.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
     /// Announces ranges that are read soon. A file of a server fetches them together, and blocks until they are here; others do
     /// nothing. What cannot be fetched fails when it is read.
     fn will_need(&self, _ranges: &[Range<u64>]) {}
@@ -79,6 +84,10 @@ impl ReadAt for Box<dyn ReadAt> {
 
     fn is_remote(&self) -> bool {
         (**self).is_remote()
+    }
+
+    fn is_encrypted(&self) -> bool {
+        (**self).is_encrypted()
     }
 
     fn will_need(&self, ranges: &[Range<u64>]) {

@@ -1,10 +1,11 @@
-//! Streams that go to another machine while they are made: to an object store, or over ssh.
+//! Streams that go elsewhere while they are made: to an object store, over ssh, or encrypted into a file.
 //!
 //! One policy holds for both: [`Patience::UPLOAD`](pagehaul_run::Patience::UPLOAD) says how long what failed is tried again, and
 //! [`Stop`] when a run that was cancelled ends. The store takes parts, so that a request is repeated; of an ssh connection the whole
 //! stream is, from where it ended.
 
 mod error;
+mod file;
 #[cfg(feature = "s3")]
 mod s3;
 mod ssh;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 pub use error::UploadError;
+use pagehaul_encryption::{Encrypting, Recipients};
 use pagehaul_physmem::file::{is_url, shown};
 use pagehaul_run::Stop;
 
@@ -40,6 +42,8 @@ pub struct Means {
     pub memory: u64,
     /// The end of the run.
     pub stop: Stop,
+    /// Who can read what is uploaded; if none are named, everybody.
+    pub recipients: Option<Recipients>,
 }
 
 /// An upload that has begun.
@@ -71,17 +75,25 @@ impl Uploading {
         most_bytes: impl FnOnce() -> Result<u64, E>,
         means: Means,
     ) -> Result<Self, E> {
-        let Opened { memory, warning, send } = open(url, most_bytes, means)?;
+        let recipients = means.recipients.clone();
+        let opened = open(url, most_bytes, means)?;
+        Ok(Self::start(url, opened, recipients.as_ref())?)
+    }
+
+    /// Begins to encrypt a stream into a file that is open, called `name` in messages.
+    pub fn encrypt(file: Arc<File>, name: &Path, recipients: &Recipients) -> Result<Self, UploadError> {
+        Self::start(name, file::open(file, name), Some(recipients))
+    }
+
+    fn start(name: &Path, opened: Opened, recipients: Option<&Recipients>) -> Result<Self, UploadError> {
+        let Opened { memory, warning, send } = opened;
         let failed = |what: &str, error| {
-            E::from(UploadError::refused(format!("cannot write {}: {what}: {error}", shown(url).display())))
+            UploadError::refused(format!("cannot write {}: {what}: {error}", shown(name).display()))
         };
         let (reader, writer) = io::pipe().map_err(|error| failed("cannot create a pipe", error))?;
         let (is_whole, is_abandoned) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let mut stream = Stream {
-            reader: Reader::Pipe(reader),
-            is_whole: is_whole.clone(),
-            is_abandoned: is_abandoned.clone(),
-        };
+        let contents = Contents { reader, is_whole: is_whole.clone(), is_abandoned: is_abandoned.clone() };
+        let mut stream = stream(contents, recipients, name)?;
         let thread = std::thread::Builder::new()
             .name("upload".into())
             .spawn(move || send(&mut stream))
@@ -120,24 +132,31 @@ impl Uploading {
     }
 }
 
-/// The stream that is uploaded. Reading its end is an error unless its writer has declared the stream whole.
-struct Stream {
-    reader: Reader,
+/// What is uploaded, encrypted or not.
+type Stream = Box<dyn Read + Send>;
+
+/// Returns the stream of some contents.
+fn stream(
+    contents: impl Read + Send + 'static,
+    recipients: Option<&Recipients>,
+    name: &Path,
+) -> Result<Stream, UploadError> {
+    let Some(recipients) = recipients else { return Ok(Box::new(contents)) };
+    let encrypting = Encrypting::new(contents, recipients)
+        .map_err(|error| UploadError::refused(format!("cannot write {}: {error}", shown(name).display())))?;
+    Ok(Box::new(encrypting))
+}
+
+/// What is written to the pipe. Reading its end is an error unless its writer has declared it whole.
+struct Contents {
+    reader: PipeReader,
     is_whole: Arc<AtomicBool>,
     is_abandoned: Arc<AtomicBool>,
 }
 
-enum Reader {
-    Pipe(PipeReader),
-    Bytes(io::Cursor<Vec<u8>>),
-}
-
-impl Read for Stream {
+impl Read for Contents {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let count = match &mut self.reader {
-            Reader::Pipe(pipe) => pipe.read(buf)?,
-            Reader::Bytes(bytes) => bytes.read(buf)?,
-        };
+        let count = self.reader.read(buf)?;
         if count == 0 && !buf.is_empty() && !self.is_whole.load(Ordering::Acquire) {
             self.is_abandoned.store(true, Ordering::Release);
             return Err(io::Error::other("its capture failed"));
@@ -148,12 +167,9 @@ impl Read for Stream {
 
 /// Uploads a small file.
 pub fn put(url: &Path, bytes: &[u8], means: Means) -> Result<(), UploadError> {
+    let recipients = means.recipients.clone();
     let opened = open(url, || Ok::<_, UploadError>(bytes.len() as u64), means)?;
-    let mut stream = Stream {
-        reader: Reader::Bytes(io::Cursor::new(bytes.to_vec())),
-        is_whole: Arc::new(AtomicBool::new(true)),
-        is_abandoned: Arc::new(AtomicBool::new(false)),
-    };
+    let mut stream = stream(io::Cursor::new(bytes.to_vec()), recipients.as_ref(), url)?;
     (opened.send)(&mut stream).map(drop)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pagehaul_encryption::{Decrypted, MAGIC, held};
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url, shown};
@@ -29,6 +30,7 @@ pub struct Source {
     shown: PathBuf,
     paths: Vec<PathBuf>,
     kind: SourceKind,
+    is_encrypted: bool,
 }
 
 /// Why files cannot be a source.
@@ -53,12 +55,13 @@ pub enum SourceError {
 impl Source {
     /// Opens a file of any format.
     pub fn open(path: &Path, policy: MapPolicy) -> Result<Self, OpenError> {
-        Ok(Self::new(vec![path.to_owned()], open_kind(path, policy)?))
+        let (kind, is_encrypted) = open_kind(path, policy)?;
+        Ok(Self::new(vec![path.to_owned()], kind, is_encrypted))
     }
 
     /// Returns a source of memory that is in no file, called `name` in messages.
     pub fn simulated(name: &Path, memory: Box<dyn PhysMemory>) -> Self {
-        Self::new(vec![name.to_owned()], SourceKind::Simulated(memory))
+        Self::new(vec![name.to_owned()], SourceKind::Simulated(memory), false)
     }
 
     /// Opens one file, or the parts of a split set in any order, flattened or not.
@@ -66,18 +69,23 @@ impl Source {
         if let [path] = paths {
             return Ok(Self::open(path, policy)?);
         }
-        let part = |path: &PathBuf| match open_kind(path, policy)? {
-            SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
-            SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
-                Err(SourceError::Alone { path: shown(path), kind: "an ELF file" })
+        let mut is_encrypted = false;
+        let mut part = |path: &PathBuf| {
+            let (kind, encrypted) = open_kind(path, policy)?;
+            is_encrypted |= encrypted;
+            match kind {
+                SourceKind::Kdump(dump) | SourceKind::Flattened(dump) => Ok(dump),
+                SourceKind::Elf(_) | SourceKind::Split(_) | SourceKind::Simulated(_) => {
+                    Err(SourceError::Alone { path: shown(path), kind: "an ELF file" })
+                }
             }
         };
         let parts = paths.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self::new(paths.to_vec(), SourceKind::Split(SplitSet::new(parts)?)))
+        Ok(Self::new(paths.to_vec(), SourceKind::Split(SplitSet::new(parts)?), is_encrypted))
     }
 
-    fn new(paths: Vec<PathBuf>, kind: SourceKind) -> Self {
-        Self { shown: paths.first().map(|path| shown(path)).unwrap_or_default(), paths, kind }
+    fn new(paths: Vec<PathBuf>, kind: SourceKind, is_encrypted: bool) -> Self {
+        Self { shown: paths.first().map(|path| shown(path)).unwrap_or_default(), paths, kind, is_encrypted }
     }
 
     /// Returns its path, as messages show it; of several files, the first.
@@ -114,6 +122,11 @@ impl Source {
         }
     }
 
+    /// Whether one of its files is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+
     /// Returns its dump level, 0 for a vmcore.
     pub fn level(&self) -> u32 {
         self.dumps().first().map_or(0, KdumpFile::dump_level)
@@ -145,9 +158,10 @@ impl Source {
     }
 }
 
-/// Opens a file of the system, or, by a URL, one of a server.
+/// Opens a file of the system, or, by a URL, one of a server; an encrypted one as what it holds.
 pub fn open_file(path: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
-    if is_url(path) { open_url(path) } else { Ok(Box::new(PlainFile::open(path)?)) }
+    let file = if is_url(path) { open_url(path)? } else { Box::new(PlainFile::open(path)?) };
+    Ok(if first_bytes(&file)?.starts_with(MAGIC) { Box::new(Decrypted::open(file, held())?) } else { file })
 }
 
 #[cfg(feature = "remote")]
@@ -163,7 +177,8 @@ fn open_url(url: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
     Err(OpenError::Unsupported { path: shown(url), what })
 }
 
-fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
+/// Opens a file. Also returns whether it is encrypted.
+fn open_kind(path: &Path, policy: MapPolicy) -> Result<(SourceKind, bool), OpenError> {
     if is_url(path) {
         return recognize(open_url(path)?, ElfVmcore::open_unmapped);
     }
@@ -173,14 +188,35 @@ fn open_kind(path: &Path, policy: MapPolicy) -> Result<SourceKind, OpenError> {
 fn recognize<F: ReadAt + 'static>(
     file: F,
     open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
-) -> Result<SourceKind, OpenError> {
-    let mut magic = [0; 16];
+) -> Result<(SourceKind, bool), OpenError> {
+    let magic = first_bytes(&file)?;
+    if magic.starts_with(MAGIC) {
+        // What it decrypts to is not decrypted again.
+        let file = Decrypted::open(file, held())?;
+        let magic = first_bytes(&file)?;
+        let open_elf = |file| ElfVmcore::open_unmapped(Box::new(file));
+        return Ok((recognize_contents(file, &magic, open_elf)?, true));
+    }
+    Ok((recognize_contents(file, &magic, open_elf)?, false))
+}
+
+/// Returns what tells the format of a file.
+fn first_bytes(file: &impl ReadAt) -> Result<Vec<u8>, OpenError> {
+    let mut magic = vec![0; 24];
     let got = file.read_at(0, &mut magic).map_err(|source| OpenError::Io {
         path: file.path().to_owned(),
         action: "read the first bytes of",
         source,
     })?;
-    let magic = &magic[..got];
+    magic.truncate(got);
+    Ok(magic)
+}
+
+fn recognize_contents<F: ReadAt + 'static>(
+    file: F,
+    magic: &[u8],
+    open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
+) -> Result<SourceKind, OpenError> {
     if magic.starts_with(b"\x7fELF") {
         return Ok(SourceKind::Elf(open_elf(file)?));
     }

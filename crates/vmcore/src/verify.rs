@@ -218,6 +218,14 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
     debug_assert!(none.is_none());
     let mut findings = counter.finish();
     for (index, path) in source.paths().iter().enumerate() {
+        if source.is_encrypted() {
+            let file = open_file(path)?;
+            if file.is_encrypted() {
+                findings.summed.push(shown(path));
+                findings.faults.extend(forged(&*file, threads));
+                continue;
+            }
+        }
         let sums = match open_file(&Checksums::path_of(path)) {
             Ok(sums) => Checksums::read(&*sums)?,
             Err(OpenError::Io { source, .. }) if is_absent(path, source.kind()) => continue,
@@ -245,6 +253,20 @@ pub fn verify(source: &Source, threads: usize, progress: &Progress) -> Result<Fi
 fn is_absent(path: &Path, error: io::ErrorKind) -> bool {
     // Object stores deny access to what does not exist, unless the credentials may list the bucket.
     error == io::ErrorKind::NotFound || (is_url(path) && error == io::ErrorKind::PermissionDenied)
+}
+
+/// Reads all of an encrypted file, whose chunks have checksums that nobody else can make. Returns what is wrong with it.
+fn forged(file: &dyn ReadAt, threads: usize) -> Option<String> {
+    let read = |buffer: &mut Vec<u8>, index: u64| {
+        let start = index * checksums::EXTENT as u64;
+        let size = (file.size() - start).min(checksums::EXTENT as u64) as usize;
+        file.read_exact_at(start, &mut buffer[..size]).err().map(|error| error.to_string())
+    };
+    let extents = file.size().div_ceil(checksums::EXTENT as u64);
+    let faults = map_numbers("verify", threads, extents, || vec![0; checksums::EXTENT], read);
+    let (first, more) = faults.split_first()?;
+    let more = if more.is_empty() { String::new() } else { format!(" (and {} more ranges)", more.len()) };
+    Some(format!("{}: {first}{more}", shown(file.path()).display()))
 }
 
 /// Returns the extents of `file` that have changed; adjacent ones are joined.

@@ -38,8 +38,12 @@ impl Flattened {
         check_header(&*file)?;
         let unreadable =
             |source| OpenError::Io { path: file.path().to_owned(), action: "read the records of", source };
-        // A disk finds the headers as fast, and they need no trust.
-        let index = if file.is_remote() { Indexed::read(&*file).map_err(unreadable)? } else { None };
+        // A disk finds the headers as fast, and they need no trust; but to decrypt them is to decrypt everything.
+        let index = if file.is_remote() || file.is_encrypted() {
+            Indexed::read(&*file).map_err(unreadable)?
+        } else {
+            None
+        };
         let mut builder = Builder::new(roomy);
         let complete = match &index {
             Some(index) => {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use pagehaul_capture::{KnownPages, Limits};
 use pagehaul_codec::FrameCompressor;
+use pagehaul_encryption::encrypt;
 use pagehaul_kernel::{DumpLevel, PageClass};
 use pagehaul_output::{CreateOptions, Naming, NewFile, Special};
 use pagehaul_physmem::{Access, MapPolicy};
@@ -39,6 +40,7 @@ const TRIAGE_TIME: Duration = Duration::from_secs(5);
   pagehaul capture /proc/vmcore ssh://host/var/crash/dump.flat
   pagehaul capture --facts /proc/vmcore s3://crashes/host7/dump.flat
   pagehaul capture --triage --facts /proc/vmcore /var/crash/dump
+  pagehaul capture --encrypt-to /etc/pagehaul/recipients /proc/vmcore /var/crash/dump.age
   pagehaul capture --dry-run /proc/vmcore")]
 pub(crate) struct CaptureArguments {
     /// Memory to capture
@@ -96,6 +98,9 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     if arguments.exclude_per_cpu_lists && !arguments.dump_level.excludes(PageClass::Free) {
         return Err(usage::wrong("--exclude-per-cpu-lists needs a dump level that excludes free pages (16)"));
     }
+    // Before anything is read.
+    arguments.dump.recipients()?;
+    pagehaul_encryption::hold(None)?;
     let source = Source::open(&arguments.source, arguments.map_policy())?;
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };
@@ -225,12 +230,15 @@ impl CaptureArguments {
     /// Writes a file next to the first output.
     fn put(&self, source: &Source, suffix: &str, text: &[u8]) -> anyhow::Result<()> {
         let Some(output) = self.output.first().filter(|path| path.as_os_str() != "-") else { return Ok(()) };
+        let recipients = self.dump.recipients()?;
+        let suffix = if recipients.is_some() { format!("{suffix}.age") } else { suffix.to_owned() };
         if is_remote(output) {
             let mut url = output.clone().into_os_string();
             url.push(suffix);
-            return Ok(pagehaul_upload::put(url.as_ref(), text, means())?);
+            return Ok(pagehaul_upload::put(url.as_ref(), text, means(recipients))?);
         }
-        write_report(output, suffix, text, self.dump.may_overwrite(), &source.memory().files())
+        let text = recipients.map_or(Ok(text.to_owned()), |recipients| encrypt(text, &recipients))?;
+        write_report(output, &suffix, &text, self.dump.may_overwrite(), &source.memory().files())
     }
 
     fn map_policy(&self) -> MapPolicy {

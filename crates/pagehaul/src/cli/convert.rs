@@ -12,6 +12,7 @@ use pagehaul_upload::is_remote;
 use pagehaul_vmcore::Source;
 
 use crate::cli::dump_output::{DumpOutput, PageSelection};
+use crate::cli::options::Identity;
 use crate::sandbox::{self, Sandbox};
 use crate::usage;
 
@@ -28,6 +29,7 @@ use crate::usage;
   pagehaul convert dump.flat dump                 unflatten
   pagehaul convert -f elf dump vmcore             for gdb
   pagehaul convert -d 31 -c zstd:3 vmcore small   filter and recompress
+  pagehaul convert --encrypt-to age1… dump dump.age
   pagehaul convert damaged salvaged               keep what is readable of a damaged or truncated file")]
 pub(crate) struct ConvertArguments {
     /// The dump, or the parts of a split set in any order, files or URLs; last, the file to write (`-`: a flattened stream)
@@ -38,6 +40,8 @@ pub(crate) struct ConvertArguments {
     dump_level: Option<DumpLevel>,
     #[command(flatten)]
     pub(crate) dump: DumpOutput,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
@@ -45,6 +49,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     if is_remote(output) {
         return Err(usage::wrong("convert writes files; copy the result to the server"));
     }
+    arguments.identity.hold()?;
     sandbox::enter(Sandbox::reading(sources).writing([output]))?;
     let source = Source::open_all(sources, MapPolicy::default())?;
     let selection = PageSelection {

@@ -1,7 +1,11 @@
 //! What `capture` and `convert` share: how a dump is written, and how its report is printed.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -9,7 +13,9 @@ use pagehaul_capture::{
     CaptureError, Codecs, Compression, Format, KnownPages, Limits, Options, Target, capture_with, estimate,
     kept_bytes,
 };
+use pagehaul_encryption::Recipients;
 use pagehaul_kernel::DumpLevel;
+use pagehaul_output::{CreateOptions, Naming, NewFile, Special, checksums};
 use pagehaul_present::number;
 use pagehaul_run::{Patience, Progress, Retry};
 use pagehaul_upload::{Means, UploadError, Uploading, is_remote};
@@ -19,6 +25,9 @@ use crate::cli::options::{Overwrite, Reporting, Threads};
 use crate::memory_use::{self, threads_that_fit};
 use crate::printed::print;
 use crate::{exit, run, signals, standard_output, summary, usage};
+
+/// An encrypted file that could not be completed is kept if it has more: less holds no page.
+const LEAST_KEPT: u64 = 128 << 10;
 
 /// How a dump is written.
 #[derive(Debug, Args)]
@@ -36,6 +45,11 @@ pub(crate) struct DumpOutput {
     /// Format of the dump [default: kdump, flattened for `-`]
     #[arg(short, long, value_enum)]
     format: Option<FormatArgument>,
+    /// Encrypt the dump (age) so that only the holder of the secret key reads it: a recipient (age1…), a public ed25519 key of
+    /// SSH, or a file with one a line; may be repeated. It is written as a flattened stream, in order of PFN. What --triage and
+    /// --facts write is encrypted, too, and its name ends in .age
+    #[arg(long, value_name = "RECIPIENT")]
+    encrypt_to: Vec<String>,
     #[command(flatten)]
     overwrite: Overwrite,
     /// Write checksums of the dump to OUTPUT.sums, for `verify`. Without it, --force removes those of the dump that it replaces
@@ -92,9 +106,75 @@ impl DumpOutput {
         if let Some(url) = outputs.iter().find(|output| is_remote(output)) {
             return self.upload(source, url, outputs.len(), selection);
         }
+        if let ([output, more @ ..], Some(recipients)) = (outputs, self.recipients()?) {
+            return self.encrypt(source, output, more.len() + 1, &recipients, selection);
+        }
         let target = if outputs.is_empty() { None } else { Some(self.target(outputs)?) };
         let options = self.options(&selection, self.format(target.as_ref()))?;
-        self.write_to(source, target, &options, selection, |_| Ok(()))
+        let output_taken = matches!(target, Some(Target::Stdout));
+        self.write_to(source, target, &options, selection, output_taken, |_| Ok(()))
+    }
+
+    /// Who can read the dump; none are named if it is not encrypted.
+    pub(crate) fn recipients(&self) -> anyhow::Result<Option<Recipients>> {
+        Recipients::parse(&self.encrypt_to).map_err(|error| usage::wrong(&format!("--encrypt-to: {error}")))
+    }
+
+    /// Writes an encrypted dump of `source` to a file or to standard output.
+    fn encrypt(
+        &self,
+        source: &Source,
+        output: &Path,
+        outputs: usize,
+        recipients: &Recipients,
+        selection: PageSelection,
+    ) -> anyhow::Result<ExitCode> {
+        if outputs > 1 {
+            return Err(usage::wrong("an encrypted dump is one stream; name one output"));
+        }
+        if self.checksums {
+            return Err(usage::wrong("an encrypted dump has checksums of its own; leave out --checksums"));
+        }
+        let format = self.format.map_or(Format::Flattened, FormatArgument::format);
+        if format != Format::Flattened {
+            return Err(usage::wrong("an encrypted dump is a flattened stream; leave out --format"));
+        }
+        let options = self.options(&selection, format)?;
+        let encrypt = |file, name: &Path, is_stdout| {
+            let encrypting = Uploading::encrypt(file, name, recipients)?;
+            let buffered = encrypting.memory();
+            let target = Target::Pipe { name: name.to_owned(), pipe: encrypting.pipe(), buffered };
+            self.write_to(source, Some(target), &options, selection, is_stdout, |is_whole| {
+                encrypting.finish(is_whole)?;
+                Ok(())
+            })
+        };
+        if output == Path::new("-") {
+            self.check_stdout(outputs)?;
+            let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            return encrypt(Arc::new(file), Path::new("standard output"), true);
+        }
+        let sources = source.memory().files();
+        let create = CreateOptions {
+            // Whether the source can be captured is known once the file exists.
+            naming: Naming::AtOnceIfNew,
+            overwrite: self.overwrite.force,
+            special: Special::No,
+            private: true,
+            sources: &sources,
+        };
+        let mut file = NewFile::create(output, create)?;
+        let written = encrypt(file.file().clone(), output, false);
+        if written.is_ok() {
+            file.commit()?;
+            checksums::remove_replaced(output, &sources);
+        } else if file.file().metadata().is_ok_and(|metadata| metadata.len() > LEAST_KEPT) {
+            // As much of it as there is can be read.
+            file.keep()?;
+        } else {
+            file.discard();
+        }
+        written
     }
 
     /// Uploads a dump of `source` while it is made. After a lost connection it is made again, from where the upload ended.
@@ -111,7 +191,7 @@ impl DumpOutput {
         if self.checksums {
             return Err(usage::wrong("--checksums are for files; name a file"));
         }
-        let means = means();
+        let means = means(self.recipients()?);
         let mut retry = Retry::new(Patience::UPLOAD.first, &means.stop);
         loop {
             let start = Instant::now();
@@ -146,7 +226,7 @@ impl DumpOutput {
         options.threads = threads_that_fit(self.threads.count(), uploading.memory());
         let target =
             Target::Pipe { name: url.to_owned(), pipe: uploading.pipe(), buffered: uploading.memory() };
-        self.write_to(source, Some(target), &options, selection, |is_whole| {
+        self.write_to(source, Some(target), &options, selection, false, |is_whole| {
             let uploaded = uploading.finish(is_whole)?;
             if uploaded.resumed > 0 && !self.reporting.is_quiet() {
                 tell!("pagehaul: {} were there from an earlier upload", number::bytes(uploaded.resumed));
@@ -156,12 +236,14 @@ impl DumpOutput {
     }
 
     /// Writes a dump to a target. `finish` completes it before the report is printed; it gets whether there is a dump.
+    /// `output_taken` is whether the dump goes to standard output.
     fn write_to(
         &self,
         source: &Source,
         target: Option<Target>,
         options: &Options,
         selection: PageSelection,
+        output_taken: bool,
         finish: impl FnOnce(bool) -> anyhow::Result<()>,
     ) -> anyhow::Result<ExitCode> {
         let (fit, wanted) = (options.threads, self.threads.count());
@@ -174,7 +256,6 @@ impl DumpOutput {
             Some(target) => capture_with(source, target, options, &selection.known, progress),
             None => estimate(source, options, progress),
         })?;
-        let output_taken = matches!(target, Some(Target::Stdout));
         // The other end of a pipe reads until this one is closed.
         drop(target);
         // An upload that failed is why its pipe is broken.
@@ -260,8 +341,8 @@ impl DumpOutput {
 }
 
 /// What an upload may use: a quarter of the memory, since the rest is the capture's and the kernel's.
-pub(crate) fn means() -> Means {
-    Means { memory: memory_use::available() / 4, stop: signals::stop() }
+pub(crate) fn means(recipients: Option<Recipients>) -> Means {
+    Means { memory: memory_use::available() / 4, stop: signals::stop(), recipients }
 }
 
 /// The most bytes that a dump with `kept` bytes of the memory of `source` can have: they do not compress, and have descriptors.

@@ -48,6 +48,7 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let redaction = arguments.redact.key()?;
+    arguments.dumps.identity.hold()?;
     sandbox::enter(Sandbox::reading(&arguments.dumps.dumps))?;
     let (mut facts, names) = match stored(&arguments.dumps.dumps)? {
         // A program that the log does not name is not known.

@@ -39,6 +39,7 @@ pub(crate) struct InfoArguments {
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
+    arguments.dumps.identity.hold()?;
     sandbox::enter(Sandbox::reading(dumps))?;
     #[cfg(feature = "process")]
     if let [core] = dumps.as_slice()
@@ -69,6 +70,8 @@ pub(crate) fn json(source: &Source) -> anyhow::Result<String> {
 struct Description {
     path: String,
     format: String,
+    /// Whether it has to be decrypted first.
+    encrypted: bool,
     version: Option<u32>,
     complete: bool,
     /// Why it is not complete.
@@ -188,6 +191,7 @@ fn describe(source: &Source) -> anyhow::Result<Description> {
         SourceKind::Split(set) => describe_set(set, &mut description)?,
         SourceKind::Simulated(_) => {}
     }
+    description.encrypted = source.is_encrypted();
     // Counts of descriptors tell less than what is wrong with the whole.
     if let Some(fault) = memory.faults().into_iter().next() {
         description.incomplete_because = Some(fault);

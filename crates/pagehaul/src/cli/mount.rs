@@ -15,7 +15,7 @@ use pagehaul_vmcore::Source;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cli::options::Threads;
+use crate::cli::options::{Identity, Threads};
 use crate::cli::{dmesg, info};
 use crate::{printed, signals};
 
@@ -47,6 +47,8 @@ pub(crate) struct MountArguments {
     allow_other: bool,
     #[command(flatten)]
     threads: Threads,
+    #[command(flatten)]
+    identity: Identity,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,6 +72,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     if arguments.background && !arguments.in_background {
         return in_background(directory);
     }
+    arguments.identity.hold()?;
     // For as long as the process lives: the file system's threads use it.
     let source: &'static Source = Box::leak(Box::new(Source::open_all(dumps, MapPolicy::default())?));
     for warning in source.warnings() {

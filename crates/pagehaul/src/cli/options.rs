@@ -25,6 +25,24 @@ pub(crate) struct Dumps {
     /// The dump, or the parts of a split set: files, or URLs (http://, https://, s3://BUCKET/KEY)
     #[arg(required = true, value_name = "DUMP")]
     pub(crate) dumps: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) identity: Identity,
+}
+
+/// `--identity`.
+#[derive(Debug, Args)]
+pub(crate) struct Identity {
+    /// Secret key of an encrypted dump: a file of `age-keygen`, or a private ed25519 key of SSH without a passphrase [default: the file
+    /// that the environment variable PAGEHAUL_IDENTITY names]
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+}
+
+impl Identity {
+    /// Reads the keys, with which every encrypted file that is opened then is tried. Has to precede the sandbox.
+    pub(crate) fn hold(&self) -> anyhow::Result<()> {
+        Ok(pagehaul_encryption::hold(self.identity.as_deref())?)
+    }
 }
 
 /// `--verbose`, of commands that read dumps.
@@ -45,6 +63,7 @@ impl Verbose {
 impl Dumps {
     /// Opens the dump. Nothing but its files can be opened afterwards.
     pub(crate) fn open(&self) -> anyhow::Result<Source> {
+        self.identity.hold()?;
         sandbox::enter(Sandbox::reading(&self.dumps))?;
         Ok(Source::open_all(&self.dumps, MapPolicy::default())?)
     }

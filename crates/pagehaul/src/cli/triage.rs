@@ -20,7 +20,7 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use self::owners::Owners;
-use crate::cli::options::{Json, Verbose};
+use crate::cli::options::{Identity, Json, Verbose};
 use crate::cli::redact::{Redact, Redaction};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
 #[cfg(feature = "html")]
@@ -59,6 +59,8 @@ pub(crate) struct TriageArguments {
     /// The dump, or the parts of a split set: files, or URLs (http://, https://, s3://BUCKET/KEY)
     #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "DUMP")]
     dumps: Vec<PathBuf>,
+    #[command(flatten)]
+    identity: Identity,
     /// Read the running kernel (/proc/kcore) instead of a dump. Needs root
     #[arg(long)]
     live: bool,
@@ -118,6 +120,8 @@ struct DiffArguments {
     /// The dump in which changes are looked for
     #[arg(value_name = "AFTER")]
     after: PathBuf,
+    #[command(flatten)]
+    identity: Identity,
     #[command(flatten)]
     json: Json,
 }
@@ -188,6 +192,7 @@ struct Printed<'a> {
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
+        pagehaul_encryption::hold(None)?;
         sandbox::enter(Sandbox::reading(&arguments.dumps))?;
         let dumps = &arguments.dumps;
         return match arguments.per_cpu_lists {
@@ -204,6 +209,7 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         files::check(path, arguments.sources(), arguments.force)?;
     }
     let redaction = arguments.redact.key()?;
+    arguments.identity.hold()?;
     let confined = Sandbox::reading(dumps);
     #[cfg(feature = "html")]
     let confined = confined.writing(&arguments.html);
@@ -310,6 +316,7 @@ fn show(
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
+    arguments.identity.hold()?;
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
     let report = |dump: &PathBuf| {
         explain(std::slice::from_ref(dump), false, None, |_, explained, _| Ok(explained.report))

@@ -21,6 +21,16 @@ pub const OUTPUTS: &[(&str, &str)] = &[
 
 /// All others, which are read, or in which files with names of their own are made.
 pub const OTHERS: &[(&str, &str)] = &[
+    ("verify", "identity"),
+    ("triage diff", "identity"),
+    ("triage", "identity"),
+    ("read", "identity"),
+    ("pages", "identity"),
+    ("mount", "identity"),
+    ("info", "identity"),
+    ("facts", "identity"),
+    ("dmesg", "identity"),
+    ("convert", "identity"),
     ("bench capture", "scratch"),
     ("bench capture", "source"),
     ("bench codec", "sample"),

@@ -13,7 +13,8 @@ pub(super) fn text(found: &Description, all_notes: bool) -> String {
         }
     };
     let version = found.version.map_or(String::new(), |version| format!(", version {version}"));
-    row("format", Some(format!("{}{version}", found.format)));
+    let encrypted = if found.encrypted { "encrypted (age), " } else { "" };
+    row("format", Some(format!("{encrypted}{}{version}", found.format)));
     row("complete", Some(found.incomplete_because.as_ref().map_or("yes".into(), |why| format!("no: {why}"))));
     row("kernel", found.release.clone());
     row("", found.kernel_version.clone());

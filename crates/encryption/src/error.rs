@@ -1,0 +1,40 @@
+use std::io;
+use std::path::PathBuf;
+
+/// Why nothing can be encrypted.
+#[derive(Debug, thiserror::Error)]
+pub enum EncryptionError {
+    /// The kernel has no random numbers yet, so that no key can be made.
+    #[error(
+        "cannot make a key: the kernel's random number generator is not ready after {seconds} s; boot the capture kernel with \
+         random.trust_cpu=1"
+    )]
+    NoRandomness {
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The system refused random numbers.
+    #[error("cannot make a key: getrandom: {0}")]
+    Random(io::Error),
+}
+
+/// Why a text is not a recipient, or a file of recipients cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecipientError {
+    /// It is none.
+    #[error("{what}{}", line.map(|line| format!(" (line {line})")).unwrap_or_default())]
+    Invalid {
+        /// One sentence: what was expected.
+        what: &'static str,
+        /// Of a file, its line.
+        line: Option<usize>,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the recipients in {path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,114 @@
+//! Public keys.
+
+use std::fs;
+use std::path::Path;
+
+use bech32::Bech32;
+use bech32::primitives::decode::CheckedHrpstring;
+
+use crate::chunks::FileKey;
+use crate::header::Stanza;
+use crate::wrap::{SshTag, wrap};
+use crate::{EncryptionError, RecipientError, ssh};
+
+/// Who can read a file: the holder of the secret key of this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipient {
+    point: [u8; 32],
+    ssh: Option<SshTag>,
+}
+
+impl Recipient {
+    /// Parses `age1…`, or a public key of SSH (`ssh-ed25519 …`).
+    pub fn parse(text: &str) -> Result<Self, RecipientError> {
+        let invalid = |what| RecipientError::Invalid { what, line: None };
+        let text = text.trim();
+        if let Some(key) = text.strip_prefix("ssh-ed25519 ") {
+            let key = key.split_ascii_whitespace().next().and_then(ssh::parse_public);
+            let key = key.ok_or_else(|| invalid("the key behind ssh-ed25519 is damaged"))?;
+            let point = ssh::montgomery(&key)
+                .ok_or_else(|| invalid("the key behind ssh-ed25519 is no point of its curve"))?;
+            return Ok(Self { point, ssh: Some(SshTag::new(&ssh::public_key(&key))) });
+        }
+        if text.starts_with("ssh-") || text.starts_with("ecdsa-") || text.starts_with("sk-") {
+            return Err(invalid("of SSH keys only those of kind ssh-ed25519 can be recipients"));
+        }
+        if text.starts_with("AGE-SECRET-KEY-") {
+            return Err(invalid(
+                "this is a secret key; recipients are public ones (age1…), which `age-keygen -y` prints",
+            ));
+        }
+        let wrong =
+            || invalid("expected a recipient: age1… of `age-keygen`, or a public key of SSH (ssh-ed25519 …)");
+        let point = decode(text, "age").ok_or_else(wrong)?;
+        Ok(Self { point, ssh: None })
+    }
+
+    pub(crate) fn wrap(&self, key: &FileKey) -> Result<Stanza, EncryptionError> {
+        wrap(key, &self.point, self.ssh.as_ref())
+    }
+}
+
+/// Everybody who can read a file: at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipients(Vec<Recipient>);
+
+impl Recipients {
+    /// More do not fit into the header that readers accept.
+    const MOST: usize = 256;
+
+    /// Parses recipients, or names of files that hold some. Returns none for no arguments.
+    pub fn parse(arguments: &[String]) -> Result<Option<Self>, RecipientError> {
+        let mut all = Vec::new();
+        for argument in arguments {
+            let is_key = ["age1", "ssh-", "ecdsa-", "sk-", "AGE-SECRET-KEY-"]
+                .iter()
+                .any(|start| argument.starts_with(start));
+            match is_key {
+                true => all.push(Recipient::parse(argument)?),
+                false => all.extend(read_file(Path::new(argument))?),
+            }
+        }
+        if all.len() > Self::MOST {
+            return Err(RecipientError::Invalid { what: "expected at most 256 recipients", line: None });
+        }
+        Ok((!all.is_empty()).then_some(Self(all)))
+    }
+
+    pub(crate) fn wrap(&self, key: &FileKey) -> Result<Vec<Stanza>, EncryptionError> {
+        self.0.iter().map(|recipient| recipient.wrap(key)).collect()
+    }
+}
+
+/// Reads a file with a recipient a line, with comments and empty lines.
+fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
+    let failed = |source| RecipientError::Io { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    let mut all = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        all.push(Recipient::parse(line).map_err(|error| match error {
+            RecipientError::Invalid { what, .. } => RecipientError::Invalid { what, line: Some(number + 1) },
+            other => other,
+        })?);
+    }
+    match all.is_empty() {
+        true => Err(RecipientError::Invalid { what: "the file has no recipient", line: None }),
+        false => Ok(all),
+    }
+}
+
+/// Decodes the 32 bytes of a key in Bech32.
+pub(crate) fn decode(text: &str, kind: &str) -> Option<[u8; 32]> {
+    let parsed = CheckedHrpstring::new::<Bech32>(text).ok()?;
+    let is_kind = parsed.hrp().as_str().eq_ignore_ascii_case(kind);
+    let mut bytes = parsed.byte_iter();
+    let mut key = [0; 32];
+    for byte in &mut key {
+        *byte = bytes.next()?;
+    }
+    (is_kind && bytes.next().is_none()).then_some(key)
+}

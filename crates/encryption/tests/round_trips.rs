@@ -1,0 +1,217 @@
+//! What is encrypted is read again at any offset; what was cut or changed is not.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use pagehaul_encryption::{Decrypted, Encrypting, Identity, Recipient, Recipients, encrypt};
+use pagehaul_physmem::OpenError;
+use pagehaul_physmem::file::ReadAt;
+use proptest::prelude::*;
+
+/// Keys of `age-keygen` and `ssh-keygen`, made for these tests.
+const SECRET: &str = include_str!("data/age.txt");
+const OTHER: &str = include_str!("data/other.txt");
+const SSH_SECRET: &str = include_str!("data/ssh");
+const SSH_PUBLIC: &str = include_str!("data/ssh.pub");
+
+/// Bytes of contents in a chunk, and of a chunk in the file.
+const CHUNK: usize = 64 << 10;
+const SEALED: usize = CHUNK + 16;
+
+struct Memory(Vec<u8>);
+
+impl ReadAt for Memory {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let rest = self.0.get(offset as usize..).unwrap_or(&[]);
+        let count = rest.len().min(buf.len());
+        buf[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("dump.age")
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+fn identities(text: &str) -> Vec<Identity> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    Identity::read(file.path()).unwrap()
+}
+
+fn recipients(names: &[&str]) -> Recipients {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    Recipients::parse(&names).unwrap().unwrap()
+}
+
+/// The public key that `age-keygen` wrote above the secret one.
+fn public(secret: &str) -> &str {
+    secret.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap()
+}
+
+fn open(file: Vec<u8>, secret: &str) -> Result<Decrypted<Memory>, OpenError> {
+    Decrypted::open(Memory(file), &identities(secret))
+}
+
+fn contents(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+fn all(file: &Decrypted<Memory>) -> Vec<u8> {
+    let mut bytes = vec![0; file.size() as usize];
+    file.read_exact_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn every_recipient_reads_files_of_every_size() {
+    let both = recipients(&[public(SECRET), SSH_PUBLIC]);
+    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 7] {
+        let plain = contents(size);
+        let file = encrypt(&plain, &both).unwrap();
+        for secret in [SECRET, SSH_SECRET] {
+            let opened = open(file.clone(), secret).unwrap();
+            assert!(opened.is_complete(), "{size}");
+            assert_eq!(all(&opened), plain, "{size}");
+        }
+    }
+}
+
+#[test]
+fn only_recipients_read_a_file() {
+    let file = encrypt(b"secret", &recipients(&[public(SECRET)])).unwrap();
+    let message = |secret| open(file.clone(), secret).err().unwrap().to_string();
+    assert_eq!(
+        message(OTHER),
+        "dump.age: encrypted (age) to one recipient, none of which is the identity given"
+    );
+    assert!(message(SSH_SECRET).contains("none of which"));
+    let none = Decrypted::open(Memory(file), &[]).err().unwrap().to_string();
+    assert!(none.contains("--identity"), "{none}");
+}
+
+#[test]
+fn two_files_of_the_same_contents_share_nothing() {
+    let to = recipients(&[public(SECRET)]);
+    let (one, two) = (encrypt(&contents(1000), &to).unwrap(), encrypt(&contents(1000), &to).unwrap());
+    let payload = one.len() - 1016;
+    let same = one[payload..].iter().zip(&two[payload..]).filter(|(one, two)| one == two).count();
+    assert!(same < 40, "{same} of 1,016 bytes are the same");
+}
+
+#[test]
+fn a_file_that_breaks_off_ends_with_its_last_whole_chunk() {
+    let plain = contents(3 * CHUNK + 1000);
+    let file = encrypt(&plain, &recipients(&[public(SECRET)])).unwrap();
+    let payload = file.len() - 3 * SEALED - 1016;
+    for (cut, whole) in [
+        (file.len() - 1, 3),
+        (payload + 3 * SEALED, 3),
+        (payload + 3 * SEALED - 1, 2),
+        (payload + 5, 0),
+        (payload, 0),
+    ] {
+        let opened = open(file[..cut].to_vec(), SECRET).unwrap();
+        assert!(!opened.is_complete(), "{cut}");
+        assert_eq!(all(&opened), plain[..whole * CHUNK], "{cut}");
+    }
+    // A chunk of its own at the end does not make it whole.
+    let mut longer = file.clone();
+    longer.extend([0; 20]);
+    assert!(!open(longer, SECRET).unwrap().is_complete());
+}
+
+#[test]
+fn a_stream_that_fails_never_gets_its_last_chunk() {
+    struct Fails(usize);
+    impl Read for Fails {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.min(buf.len());
+            self.0 -= count;
+            buf[..count].fill(7);
+            if count == 0 { Err(io::Error::other("the capture failed")) } else { Ok(count) }
+        }
+    }
+    for size in [0, 10, CHUNK, 2 * CHUNK, 2 * CHUNK + 10] {
+        let mut file = Vec::new();
+        let mut stream = Encrypting::new(Fails(size), &recipients(&[public(SECRET)])).unwrap();
+        assert_eq!(stream.read_to_end(&mut file).unwrap_err().to_string(), "the capture failed");
+        // It fails again rather than to end.
+        assert!(stream.read_to_end(&mut file).is_err());
+        if let Ok(opened) = open(file, SECRET) {
+            assert!(!opened.is_complete(), "{size}");
+        }
+    }
+}
+
+#[test]
+fn other_keys_are_refused_with_a_reason() {
+    let refused = |text: &str| Recipient::parse(text).unwrap_err().to_string();
+    assert!(refused(SECRET.lines().last().unwrap()).contains("this is a secret key"));
+    assert!(refused("ssh-rsa AAAAB3NzaC1yc2E").contains("only those of kind ssh-ed25519"));
+    assert!(refused("age1qqqq").contains("expected a recipient"));
+    let mut damaged = public(SECRET).to_owned();
+    damaged.replace_range(10..11, if &damaged[10..11] == "q" { "p" } else { "q" });
+    assert!(refused(&damaged).contains("expected a recipient"));
+    assert!(
+        Recipients::parse(&["/nonexistent/recipients".to_owned()])
+            .unwrap_err()
+            .to_string()
+            .contains("/nonexistent")
+    );
+    let encrypted = include_str!("data/ssh_passphrase");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), encrypted).unwrap();
+    assert!(Identity::read(file.path()).err().unwrap().to_string().contains("has a passphrase"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_range_is_what_was_written(size in 0..5 * CHUNK, ranges in prop::collection::vec((any::<prop::sample::Index>(), 0..200_000usize), 1..8)) {
+        let plain = contents(size);
+        let opened = open(encrypt(&plain, &recipients(&[public(SECRET)])).unwrap(), SECRET).unwrap();
+        for (start, length) in ranges {
+            let start = start.index(size + 1);
+            let length = length.min(size - start);
+            let mut read = vec![0; length];
+            opened.read_exact_at(start as u64, &mut read).unwrap();
+            prop_assert_eq!(&read[..], &plain[start..start + length]);
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_never_passed_on(at in any::<prop::sample::Index>(), flip in 1..=255u8) {
+        let plain = contents(2 * CHUNK + 100);
+        let mut file = encrypt(&plain, &recipients(&[public(SECRET), SSH_PUBLIC])).unwrap();
+        let at = at.index(file.len());
+        file[at] ^= flip;
+        if let Ok(opened) = open(file, SECRET) {
+            for (offset, &expected) in plain.iter().enumerate().step_by(997) {
+                let mut byte = [0];
+                if opened.read_exact_at(offset as u64, &mut byte).is_ok() {
+                    prop_assert_eq!(byte[0], expected, "{}", offset);
+                }
+            }
+            let mut all = vec![0; plain.len()];
+            let is_whole = opened.is_complete() && opened.read_exact_at(0, &mut all).is_ok();
+            prop_assert!(!is_whole || all == plain);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_the_parsers_panic(text in "\\PC{0,300}", bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = Recipient::parse(&text);
+        let _ = Decrypted::open(Memory(bytes.clone()), &[]);
+        let _ = Decrypted::open(Memory([b"age-encryption.org/v1\n".to_vec(), text.into_bytes(), bytes].concat()), &identities(SECRET));
+    }
+}

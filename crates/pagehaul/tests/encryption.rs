@@ -1,0 +1,177 @@
+//! Encrypted dumps: what their holders read, and what nobody else does.
+
+#[path = "common/setup.rs"]
+mod setup;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use setup::Setup;
+
+fn key(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../encryption/tests/data").join(name)
+}
+
+fn text(name: &str) -> String {
+    key(name).to_str().unwrap().to_owned()
+}
+
+fn public() -> String {
+    let secret = fs::read_to_string(key("age.txt")).unwrap();
+    secret.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned()
+}
+
+/// A machine with `dump.age`, encrypted to a key of age and one of SSH, and `plain`, the same stream as it is.
+fn encrypted() -> Setup {
+    let setup = Setup::with_noise(2);
+    setup.succeeds(&["capture", "-q", "-d", "0", "-f", "flattened", "vmcore", "plain"]);
+    let (age, ssh) = (public(), text("ssh.pub"));
+    setup.succeeds(&[
+        "capture",
+        "-q",
+        "-d",
+        "0",
+        "--encrypt-to",
+        &age,
+        "--encrypt-to",
+        &ssh,
+        "vmcore",
+        "dump.age",
+    ]);
+    setup
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn holders_of_a_key_read_what_was_captured_and_nobody_else() {
+    let setup = encrypted();
+    let mode = fs::metadata(setup.path("dump.age")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut plain = json(&setup.succeeds(&["info", "--json", "plain"]));
+    for identity in ["age.txt", "ssh"] {
+        let mut found = json(&setup.succeeds(&["info", "--json", "--identity", &text(identity), "dump.age"]));
+        assert_eq!(found["encrypted"], true);
+        for of in [&mut found, &mut plain] {
+            of["path"] = Value::Null;
+            of["encrypted"] = Value::Null;
+        }
+        assert_eq!(found, plain);
+        setup.succeeds(&[
+            "convert",
+            "-q",
+            "--force",
+            "-f",
+            "flattened",
+            "--identity",
+            &text(identity),
+            "dump.age",
+            "back",
+        ]);
+        assert_eq!(fs::read(setup.path("back")).unwrap(), fs::read(setup.path("plain")).unwrap());
+    }
+    let variable =
+        setup.command(&["info", "dump.age"]).env("PAGEHAUL_IDENTITY", key("ssh")).output().unwrap();
+    assert!(variable.status.success());
+    assert!(setup.fails(&["info", "dump.age"], 1).contains("name the file of a secret key by --identity"));
+    let other = setup.fails(&["info", "--identity", &text("other.txt"), "dump.age"], 1);
+    assert!(other.contains("none of which is the identity given"), "{other}");
+    let passphrase = setup.fails(&["info", "--identity", &text("ssh_passphrase"), "dump.age"], 1);
+    assert!(passphrase.contains("has a passphrase"), "{passphrase}");
+}
+
+#[test]
+fn an_encrypted_dump_is_intact_or_a_changed_byte_is_found() {
+    let setup = encrypted();
+    let identity = text("age.txt");
+    let verify = ["verify", "--json", "--identity", &identity, "dump.age"];
+    assert_eq!(json(&setup.succeeds(&verify))["intact"], true);
+    let mut bytes = fs::read(setup.path("dump.age")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(setup.path("dump.age"), &bytes).unwrap();
+    let output = setup.run(&verify);
+    assert_eq!(output.status.code(), Some(3));
+    let found = json(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(found["intact"], false);
+    assert!(found["faults"][0].as_str().unwrap().contains("is damaged or was changed"), "{found}");
+}
+
+#[test]
+fn age_reads_what_is_captured_and_the_other_way_round() {
+    if Command::new("age").arg("--version").output().is_err() {
+        eprintln!("skipped: age is not installed");
+        return;
+    }
+    let setup = encrypted();
+    for identity in ["age.txt", "ssh"] {
+        let private = setup.path("key");
+        fs::copy(key(identity), &private).unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+        let age = Command::new("age")
+            .arg("-d")
+            .arg("-i")
+            .arg(&private)
+            .arg(setup.path("dump.age"))
+            .output()
+            .unwrap();
+        assert!(age.status.success(), "{}", String::from_utf8_lossy(&age.stderr));
+        assert_eq!(age.stdout, fs::read(setup.path("plain")).unwrap());
+    }
+    let ours = setup.succeeds(&["info", "--json", "plain"]);
+    // A dump of any format, encrypted by hand to one recipient or to several.
+    setup.succeeds(&["capture", "-q", "-d", "0", "vmcore", "kdump"]);
+    for plain in ["kdump", "vmcore", "plain"] {
+        let output = setup.path("by-age");
+        let mut age = Command::new("age");
+        age.args(["-r", &public(), "-R"]).arg(key("ssh.pub")).arg("-o").arg(&output).arg(setup.path(plain));
+        assert!(age.status().unwrap().success());
+        let found = json(&setup.succeeds(&["info", "--json", "--identity", &text("ssh"), "by-age"]));
+        assert_eq!(found["release"], json(&ours)["release"], "{plain}");
+        fs::remove_file(output).unwrap();
+    }
+}
+
+#[test]
+fn reports_next_to_an_encrypted_dump_are_encrypted() {
+    let setup = Setup::small();
+    setup.succeeds(&["capture", "-q", "--facts", "--encrypt-to", &public(), "vmcore", "dump.age"]);
+    let mut names: Vec<String> = fs::read_dir(setup.directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["dump.age", "dump.age.facts.json.zst.age", "vmcore"]);
+    let facts = setup.succeeds(&["facts", "--identity", &text("age.txt"), "dump.age.facts.json.zst.age"]);
+    let of_dump = setup.succeeds(&["facts", "--identity", &text("age.txt"), "dump.age"]);
+    assert_eq!(json(&facts)["crash_id"], json(&of_dump)["crash_id"]);
+}
+
+#[test]
+fn what_cannot_be_encrypted_writes_nothing() {
+    let setup = Setup::small();
+    let one = public();
+    for (options, why) in [
+        (&["--encrypt-to", "age1notakey"][..], "expected a recipient"),
+        (&["--encrypt-to", "/nonexistent/keys"], "cannot read the recipients in /nonexistent/keys"),
+        (&["--encrypt-to", &one, "--checksums"], "leave out --checksums"),
+        (&["--encrypt-to", &one, "-f", "kdump"], "leave out --format"),
+    ] {
+        let said = setup.fails(&[&["capture", "vmcore", "out"], options].concat(), 2);
+        assert!(said.contains(why), "{said}");
+        assert!(!setup.path("out").exists());
+    }
+    let parts = setup.fails(&["capture", "--encrypt-to", &one, "vmcore", "out", "more"], 2);
+    assert!(parts.contains("name one output"), "{parts}");
+    fs::write(setup.path("out"), "precious").unwrap();
+    assert!(setup.fails(&["capture", "--encrypt-to", &one, "vmcore", "out"], 1).contains("exists"));
+    // What is no vmcore replaces nothing.
+    fs::write(setup.path("broken"), [0; 4096]).unwrap();
+    setup.fails(&["capture", "--force", "--encrypt-to", &one, "broken", "out"], 1);
+    assert_eq!(fs::read_to_string(setup.path("out")).unwrap(), "precious");
+}
