@@ -70,7 +70,7 @@ impl Source {
             return Ok(Self::open(path, policy)?);
         }
         let mut is_encrypted = false;
-        let mut part = |path: &PathBuf| {
+        let part = |path: &PathBuf| {
             let (kind, encrypted) = open_kind(path, policy)?;
             is_encrypted |= encrypted;
             match kind {

@@ -117,7 +117,7 @@ impl DumpOutput {
 
     /// Who can read the dump; none are named if it is not encrypted.
     pub(crate) fn recipients(&self) -> anyhow::Result<Option<Recipients>> {
-        Recipients::parse(&self.encrypt_to).map_err(|error| usage::wrong(&format!("--encrypt-to: {error}")))
+        Recipients::parse(&self.encrypt_to).map_err(|error| usage::wrong(format!("--encrypt-to: {error}")))
     }
 
     /// Writes an encrypted dump of `source` to a file or to standard output.
