@@ -22,13 +22,24 @@ pub enum EncryptionError {
 #[derive(Debug, thiserror::Error)]
 pub enum RecipientError {
     /// It is none.
-    #[error("{what}{}", line.map(|line| format!(" (line {line})")).unwrap_or_default())]
+    #[error("{what}")]
     Invalid {
         /// One sentence: what was expected.
         what: &'static str,
-        /// Of a file, its line.
-        line: Option<usize>,
     },
+    /// A line of a file is none.
+    #[error("{path}, line {line}: {what}", path = path.display())]
+    InvalidLine {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// One sentence: what was expected.
+        what: &'static str,
+    },
+    /// A file has no recipient.
+    #[error("{path} has no recipient: expected one a line", path = .0.display())]
+    Empty(PathBuf),
     /// The file cannot be read.
     #[error("cannot read the recipients in {path}: {source}", path = path.display())]
     Io {

@@ -1,15 +1,21 @@
 //! Public keys.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use bech32::Bech32;
 use bech32::primitives::decode::CheckedHrpstring;
+use rustix::fs::OFlags;
 
 use crate::chunks::FileKey;
 use crate::header::Stanza;
 use crate::wrap::{SshTag, wrap};
 use crate::{EncryptionError, RecipientError, ssh};
+
+/// Bytes of a file of recipients: far more than 256 take.
+const MOST_TEXT: u64 = 1 << 20;
 
 /// Who can read a file: the holder of the secret key of this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +27,7 @@ pub struct Recipient {
 impl Recipient {
     /// Parses `age1…`, or a public key of SSH (`ssh-ed25519 …`).
     pub fn parse(text: &str) -> Result<Self, RecipientError> {
-        let invalid = |what| RecipientError::Invalid { what, line: None };
+        let invalid = |what| RecipientError::Invalid { what };
         let text = text.trim();
         if let Some(key) = text.strip_prefix("ssh-ed25519 ") {
             let key = key.split_ascii_whitespace().next().and_then(ssh::parse_public);
@@ -70,7 +76,7 @@ impl Recipients {
             }
         }
         if all.len() > Self::MOST {
-            return Err(RecipientError::Invalid { what: "expected at most 256 recipients", line: None });
+            return Err(RecipientError::Invalid { what: "expected at most 256 recipients" });
         }
         Ok((!all.is_empty()).then_some(Self(all)))
     }
@@ -82,8 +88,11 @@ impl Recipients {
 
 /// Reads a file with a recipient a line, with comments and empty lines.
 fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
-    let failed = |source| RecipientError::Io { path: path.to_owned(), source };
-    let text = fs::read_to_string(path).map_err(failed)?;
+    let mut text = String::new();
+    // A pipe that nobody writes to has an end at once: a capture must not wait for it.
+    let open = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    let read = open.and_then(|file| file.take(MOST_TEXT).read_to_string(&mut text));
+    read.map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
     let mut all = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -91,14 +100,13 @@ fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
             continue;
         }
         all.push(Recipient::parse(line).map_err(|error| match error {
-            RecipientError::Invalid { what, .. } => RecipientError::Invalid { what, line: Some(number + 1) },
+            RecipientError::Invalid { what } => {
+                RecipientError::InvalidLine { path: path.to_owned(), line: number + 1, what }
+            }
             other => other,
         })?);
     }
-    match all.is_empty() {
-        true => Err(RecipientError::Invalid { what: "the file has no recipient", line: None }),
-        false => Ok(all),
-    }
+    if all.is_empty() { Err(RecipientError::Empty(path.to_owned())) } else { Ok(all) }
 }
 
 /// Decodes the 32 bytes of a key in Bech32.

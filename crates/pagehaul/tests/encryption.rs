@@ -175,3 +175,18 @@ fn what_cannot_be_encrypted_writes_nothing() {
     setup.fails(&["capture", "--force", "--encrypt-to", &one, "broken", "out"], 1);
     assert_eq!(fs::read_to_string(setup.path("out")).unwrap(), "precious");
 }
+
+#[test]
+fn a_file_of_recipients_is_named_with_its_line() {
+    let setup = Setup::small();
+    fs::write(setup.path("keys"), format!("# analysts\n{}\nage1wrong\n", public())).unwrap();
+    let said = setup.fails(&["capture", "--encrypt-to", "keys", "vmcore", "out"], 2);
+    assert!(said.contains("keys, line 3: expected a recipient"), "{said}");
+    fs::write(setup.path("keys"), "# none\n").unwrap();
+    let said = setup.fails(&["capture", "--encrypt-to", "keys", "vmcore", "out"], 2);
+    assert!(said.contains("keys has no recipient"), "{said}");
+    rustix::fs::mkfifoat(rustix::fs::CWD, setup.path("pipe"), rustix::fs::Mode::from_raw_mode(0o600))
+        .unwrap();
+    let said = setup.fails(&["capture", "--encrypt-to", "pipe", "vmcore", "out"], 2);
+    assert!(said.contains("pipe has no recipient"), "{said}");
+}
