@@ -25,7 +25,7 @@ pub(crate) struct Walks<'a> {
     pub(crate) claims: Claims,
     pub(crate) missing: Vec<String>,
     /// Free pages on per-CPU lists by the lists' own counts.
-    pub(crate) listed: PageCount,
+    pub(crate) listed: Option<PageCount>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: PageCount,
 }
