@@ -10,8 +10,8 @@
 //!    memory cgroups has its own counters (`cgroups.rs`).
 //! 5. Each row is compared with the counters that the kernel keeps (`identities.rs`).
 //!
-//! Memory: 24 bytes for a claimed run of pages, about 100 bytes for a file, reverse map or slab cache with pages. Both have limits, and
-//! the report says what was cut.
+//! Memory: 24 bytes for a claimed run of pages, about 100 bytes for a file, reverse map or slab cache with pages, and for a page whose
+//! references are looked for. All have limits, and the report says what was cut.
 
 mod balance;
 mod blame;

@@ -15,8 +15,8 @@ use crate::report::RowKind;
 use crate::scan::visit;
 use crate::tally::{Rules, Slot};
 
-/// Pages without an owner whose references are kept: 16 GiB in pages of 4 KiB.
-const MOST_PAGES: u64 = 1 << 22;
+/// Pages without an owner that are looked for: 4 GiB in pages of 4 KiB, about 100 MB of tables.
+const MOST_PAGES: u64 = 1 << 20;
 /// Pages without an owner that lead from one to the other.
 const DEEPEST: usize = 8;
 /// Pages behind the one that a pointer leads to: the allocator's largest block has 2^10 pages (MAX_PAGE_ORDER).
