@@ -251,7 +251,11 @@ impl Btf {
     /// Returns whether an integer or enum is signed.
     pub fn is_signed(&self, found: &Type) -> bool {
         match found.kind {
-            Kind::Int => self.word(found, 0).is_some_and(|encoding| encoding >> 24 & 1 == 1),
+            // Old encoders (5.10's) know that only of DW_ATE_signed, and not of DW_ATE_signed_char.
+            Kind::Int => {
+                self.word(found, 0).is_some_and(|encoding| encoding >> 24 & 1 == 1)
+                    || (found.size_or_type == 1 && self.string(found.name) == b"signed char")
+            }
             Kind::Enum | Kind::Enum64 => found.flag,
             _ => false,
         }

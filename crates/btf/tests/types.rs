@@ -135,6 +135,10 @@ fn kernel() -> Builder {
     btf.record(STRUCT, "maple_tree", 16, &[("ma_root", to_head, 64)]);
     // Pivots and slots of the kernel are 15 and 16, those of maple_arange_64 9 and 10.
     let pivots = btf.add("", ARRAY, 0, 0, &[long, int, 3]);
+    // As old encoders have it: without the flag.
+    let signed_char = btf.add("signed char", INT, 0, 1, &[8]);
+    let unsigned_char = btf.add("unsigned char", INT, 0, 1, &[8]);
+    btf.record(STRUCT, "bytes", 2, &[("signed", signed_char, 0), ("unsigned", unsigned_char, 8)]);
     btf.record(STRUCT, "maple_range_64", 64, &[("pivot", pivots, 64), ("slot", slots, 256)]);
     btf.record(STRUCT, "maple_arange_64", 64, &[("pivot", pivots, 64), ("slot", slots, 256)]);
     btf
@@ -193,11 +197,15 @@ fn values_have_the_width_and_sign_of_their_types() {
     let mut memory = Memory::default();
     // low is 0b101, signed: -3. high is 0b01111: 15.
     memory.put(0x1000, &[0, 0, 0b0111_1101, 0x1_ffff_ffff, 42]);
+    memory.put(0x3000, &[0xfbfb]);
     let space = Space::new(&memory, types());
     let node = space.object(0x1000, "node").unwrap();
     let value = |path: &str| node.get(path).unwrap().signed().unwrap();
     assert_eq!((value("low"), value("high")), (-3, 15));
     assert_eq!((value("first"), value("second"), value("aliased")), (0x1_ffff_ffff, -1, 42));
+    let bytes = space.object(0x3000, "bytes").unwrap();
+    let value = |path: &str| bytes.get(path).unwrap().signed().unwrap();
+    assert_eq!((value("signed"), value("unsigned")), (-5, 0xfb));
     assert!(matches!(node.get("link").unwrap().signed(), Err(Fault::WrongKind(..))));
     assert!(matches!(node.get("link.next->next"), Err(Fault::Null(0x1000))));
     assert!(matches!(node.number("third"), Err(Fault::NoField { .. })));

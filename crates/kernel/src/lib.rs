@@ -25,6 +25,7 @@ mod rules;
 mod scan;
 mod sections;
 mod translate;
+mod upper_tables;
 mod virtual_memory;
 mod walker;
 

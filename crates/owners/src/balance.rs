@@ -11,15 +11,22 @@ use pagehaul_kernel::{Kernel, KernelError, Memmap};
 use pagehaul_machine::{PageCount, Pfn, PhysAddr};
 use pagehaul_physmem::PhysMemory;
 
+use crate::cgroups::cgroups;
 use crate::claims::{Claimant, Claims};
 use crate::fields::Fields;
 use crate::identities::{Parts, identities};
-use crate::report::{Balance, Outside, Owner, Row, RowKind};
+use crate::page_blocks::PageBlocks;
+use crate::references::{Guesses, references};
+use crate::report::{
+    Balance, BlockType, Cgroups, Deferred, Fragmentation, Outside, Owner, Row, RowKind, Spoiler,
+};
 use crate::resolve::files::{CachedFile, cached_file, note_holders};
 use crate::resolve::mounts::Mounts;
 use crate::resolve::processes::Processes;
+use crate::resolve::tables::tables_by_process;
 use crate::scan::scan;
-use crate::tally::{FilePages, Rules, Tally};
+use crate::suspects::suspects;
+use crate::tally::{FilePages, Rules, Slot, Tally};
 use crate::walks::{Walks, holders};
 
 /// Owners of one row that are reported.
@@ -27,7 +34,25 @@ const MOST_OWNERS: usize = 100;
 /// Files whose names are looked up, the largest first.
 const MOST_FILES: usize = 1 << 20;
 
-/// Finds the owners of all pages, with `threads` threads.
+/// How much is done to find owners.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Threads that read struct pages.
+    pub threads: usize,
+    /// When it is guessed who has pages that nothing marks.
+    pub references: References,
+}
+
+/// When references to pages without an owner are looked for, which reads all of the kernel's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum References {
+    /// If more than so many percent of the managed memory have no owner, and the memory is on no server.
+    Above(u64),
+    /// Always.
+    Always,
+}
+
+/// Finds the owners of all pages.
 ///
 /// # Errors
 /// Fails if no machine can have such struct pages. Structures that cannot be read make the report incomplete instead.
@@ -35,7 +60,7 @@ pub fn balance(
     machine: &Machine<'_>,
     kernel: &Kernel,
     memory: &dyn PhysMemory,
-    threads: usize,
+    effort: Effort,
 ) -> Result<Balance, KernelError> {
     let mut missing = Vec::new();
     let end = PhysAddr::new(memory.ranges().end()).next_pfn(kernel.page_size());
@@ -46,30 +71,52 @@ pub fn balance(
     });
     let mut walks = Walks {
         machine,
+        kernel,
+        memory,
         memmap: &memmap,
         tasks: &tasks,
         kernel_tables: kernel_tables(kernel, memory),
         claims: Claims::default(),
         missing,
-        listed: PageCount::ZERO,
+        listed: None,
         kept_stacks: PageCount::ZERO,
     };
     walks.run();
     let Walks { claims, mut missing, listed, kept_stacks, .. } = walks;
-    let chunks = per_cpu_chunks(machine).unwrap_or_else(|why| {
+    let chunks = per_cpu_chunks(machine);
+    let populated = chunks.as_ref().ok().map(|chunks| chunks.pages);
+    let chunks = chunks.unwrap_or_else(|why| {
         missing.push(format!("per-CPU memory: {why}"));
         PerCpuChunks::default()
     });
-    let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses };
-    let tally = scan(memory, &rules, threads)?;
+    let blocks = PageBlocks::read(machine, kernel, end).unwrap_or_else(|why| {
+        missing.push(format!("types of page blocks: {why}"));
+        PageBlocks::default()
+    });
+    let rules = Rules { kernel, fields: Fields::new(machine), claims, chunks: chunks.addresses, blocks };
+    let mut tally = scan(memory, &rules, effort.threads)?;
+    tally.unowned.sort_unstable_by_key(|pages| pages.start);
     let parts = Parts {
-        listed: listed.get(),
+        listed: listed.map(|pages| pages.get() as i64),
         kept_stacks: kept_stacks.get(),
-        populated: chunks.pages.get(),
+        populated: populated.map(|pages| pages.get() as i64),
         ..Parts::default()
     };
     let mut builder = Builder { machine, rules: &rules, tasks: &tasks, rows: HashMap::new(), parts, missing };
-    Ok(builder.build(tally))
+    let (found, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
+    builder.missing.extend(broken.map(|why| format!("slab: {why}")));
+    let asked = match effort.references {
+        References::Always => true,
+        References::Above(percent) => {
+            let limit = u128::from(managed(machine)) * u128::from(percent);
+            u128::from(tally.nothing) * 100 > limit && !memory.view().is_remote()
+        }
+    };
+    let mut guesses = Guesses::default();
+    if asked && tally.nothing > 0 {
+        guesses = references(machine, memory, &memmap, &rules, &tally.unowned, &found, effort.threads)?;
+    }
+    Ok(builder.build(tally, &found, guesses))
 }
 
 /// Turns counts into rows.
@@ -83,15 +130,20 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn build(&mut self, tally: Tally) -> Balance {
+    fn build(&mut self, tally: Tally, caches: &[Cache], guesses: Guesses) -> Balance {
         let machine = self.machine;
-        let (caches, broken) = caches(machine).unwrap_or_else(|why| (Vec::new(), Some(why.to_string())));
-        self.missing.extend(broken.map(|why| format!("slab: {why}")));
         self.parts.managed = managed(machine);
+        if self.parts.managed == 0 {
+            self.missing.push(
+                "managed memory: no zone can be read, so the rows are all pages that have a struct page"
+                    .into(),
+            );
+        }
         self.parts.marked_tables = tally.rows.get(&RowKind::PageTables).copied().unwrap_or(0);
         self.parts.anon_in_swap_cache = tally.anon_in_swap_cache;
         self.parts.shmem_in_swap_cache = tally.shmem_in_swap_cache;
         self.parts.unmapped = tally.unmapped;
+        self.parts.slabs = tally.slabs;
         for (kind, pages) in &tally.rows {
             self.add(*kind, *pages);
         }
@@ -100,14 +152,17 @@ impl Builder<'_> {
         self.files(&tally, &mut processes);
         self.anonymous(&tally, &mut processes);
         self.huge(&tally, &mut processes);
-        self.slab(&tally, &caches);
-        self.kernel_pages(&tally, &caches);
+        self.page_tables(&mut processes);
+        self.slab(&tally, caches);
+        self.kernel_pages(&tally, caches, guesses);
         self.notes(&tally);
         if processes.exhausted() {
             self.missing
                 .push("processes: too many mappings of anonymous memory, the rest has no process".into());
         }
-        self.finish(&tally, &caches)
+        let (cgroups, broken) = cgroups(machine, self.tasks);
+        self.missing.extend(broken);
+        self.finish(&tally, caches, cgroups)
     }
 
     fn add(&mut self, kind: RowKind, pages: u64) {
@@ -178,6 +233,7 @@ impl Builder<'_> {
             match cached_file(self.machine, &mut mounts, mapping, pages) {
                 Ok(Some(file)) => {
                     self.parts.cached += pages.pages;
+                    self.parts.read_files += 1;
                     self.parts.by_nrpages = self.parts.by_nrpages.saturating_add(file.counted);
                     self.parts.shmem += if file.shmem { pages.pages } else { 0 };
                     files.push(file);
@@ -260,6 +316,27 @@ impl Builder<'_> {
         }
     }
 
+    /// Opens the row of page tables, whose pages are counted already. The rest are the kernel's tables and page directories.
+    fn page_tables(&mut self, processes: &mut Processes<'_>) {
+        let Some((pages, owners)) = self.rows.get_mut(&RowKind::PageTables) else { return };
+        let by_process = tables_by_process(self.machine, self.tasks, processes);
+        let sum = by_process.values().copied().fold(0, u64::saturating_add);
+        if sum > *pages {
+            self.missing
+                .push(format!("page tables: processes count {sum} pages, more than the {pages} there are"));
+            // Counters can be ahead of the tables, or damaged.
+            if sum - *pages > *pages / 8 {
+                return;
+            }
+        }
+        let rest = (sum < *pages).then(|| (String::from("the kernel, and page directories"), *pages - sum));
+        owners.extend(by_process.into_iter().chain(rest).map(|(name, pages)| Owner {
+            name,
+            pages: PageCount::new(pages),
+            ..Owner::default()
+        }));
+    }
+
     fn slab(&mut self, tally: &Tally, caches: &[Cache]) {
         let names: HashMap<u64, &str> =
             caches.iter().map(|cache| (cache.address.0, cache.name.as_str())).collect();
@@ -275,7 +352,7 @@ impl Builder<'_> {
     }
 
     /// Pages of the kernel that nothing claims.
-    fn kernel_pages(&mut self, tally: &Tally, caches: &[Cache]) {
+    fn kernel_pages(&mut self, tally: &Tally, caches: &[Cache], guesses: Guesses) {
         self.add(RowKind::PerCpu, tally.chunks);
         for (number, pages) in &tally.typed {
             self.named(RowKind::Typed, self.rules.fields.type_name(*number), *pages);
@@ -300,7 +377,80 @@ impl Builder<'_> {
             compound -= large;
         }
         self.named(RowKind::NoOwner, "compound pages", compound);
-        self.named(RowKind::NoOwner, "single pages and blocks", tally.nothing);
+        let guessed = guesses.by_name.values().copied().fold(0, u64::saturating_add).min(tally.nothing);
+        self.named(RowKind::NoOwner, "single pages and blocks", tally.nothing - guessed);
+        self.missing.extend(guesses.missing);
+        for (name, pages) in guesses.by_name {
+            let name = format!("perhaps of {name}");
+            self.named(RowKind::NoOwner, name, pages);
+        }
+    }
+
+    fn fragmentation(&self, tally: &Tally, caches: &[Cache]) -> Option<Fragmentation> {
+        let (blocks, counted) = (&self.rules.blocks, &tally.fragments);
+        if !blocks.are_known() {
+            return None;
+        }
+        let mut kinds: Vec<u8> = counted.blocks.keys().copied().collect();
+        kinds.extend(counted.free.keys().map(|(kind, _)| *kind));
+        kinds.sort_unstable();
+        kinds.dedup();
+        let types = kinds.into_iter().map(|kind| {
+            let orders = counted.free.keys().filter(|(of, _)| *of == kind).map(|(_, order)| order + 1).max();
+            let free = |order| counted.free.get(&(kind, order)).copied().unwrap_or(0);
+            BlockType {
+                name: blocks.name(kind),
+                blocks: counted.blocks.get(&kind).copied().unwrap_or(0),
+                free: (0..orders.unwrap_or(0)).map(free).collect(),
+            }
+        });
+        let names: HashMap<u64, &str> =
+            caches.iter().map(|cache| (cache.address.0, cache.name.as_str())).collect();
+        let mut by: HashMap<(RowKind, Option<String>), (u64, u64)> = HashMap::new();
+        for (slot, (blocks, pages)) in &counted.by {
+            let sum = by.entry(self.spoiler(*slot, &names)).or_default();
+            *sum = (sum.0.saturating_add(*blocks), sum.1.saturating_add(*pages));
+        }
+        let mut spoilt_by: Vec<Spoiler> = by
+            .into_iter()
+            .map(|((kind, name), (blocks, pages))| Spoiler {
+                kind,
+                name,
+                blocks,
+                pages: PageCount::new(pages),
+            })
+            .collect();
+        spoilt_by
+            .sort_by(|a, b| (b.blocks, b.pages, a.kind, &a.name).cmp(&(a.blocks, a.pages, b.kind, &b.name)));
+        spoilt_by.truncate(MOST_OWNERS);
+        Some(Fragmentation {
+            block_pages: PageCount::new(1 << blocks.order),
+            types: types.collect(),
+            spoilt: counted.spoilt,
+            spoilt_by,
+            deferred: deferred(self.machine),
+        })
+    }
+
+    /// The row of a page that cannot move, and its owner. Until 6.18 large kmalloc is among the compound pages.
+    fn spoiler(&self, slot: Slot, caches: &HashMap<u64, &str>) -> (RowKind, Option<String>) {
+        match slot {
+            Slot::Row(row) => (row, None),
+            Slot::Claim(number) => match self.rules.claims.claimants.get(number as usize) {
+                Some(Claimant::Vmalloc { caller }) => {
+                    (RowKind::Vmalloc, Some(caller_name(self.machine, *caller)))
+                }
+                Some(Claimant::KernelStack) => (RowKind::KernelStacks, None),
+                Some(Claimant::PageTable) => (RowKind::PageTables, None),
+                Some(Claimant::Pipe) => (RowKind::Pipes, None),
+                Some(Claimant::PerCpuList) | None => (RowKind::NoOwner, None),
+            },
+            Slot::Slab(cache) => (RowKind::Slab, caches.get(&cache).map(|name| (*name).to_owned())),
+            Slot::Chunk => (RowKind::PerCpu, None),
+            Slot::Typed(number) => (RowKind::Typed, Some(self.rules.fields.type_name(number))),
+            Slot::Compound => (RowKind::NoOwner, Some("compound pages".into())),
+            _ => (RowKind::NoOwner, Some("single pages and blocks".into())),
+        }
     }
 
     fn notes(&mut self, tally: &Tally) {
@@ -324,7 +474,7 @@ impl Builder<'_> {
         }
     }
 
-    fn finish(&mut self, tally: &Tally, caches: &[Cache]) -> Balance {
+    fn finish(&mut self, tally: &Tally, caches: &[Cache], cgroups: Cgroups) -> Balance {
         let mut outside = Vec::new();
         if tally.reserved > 0 {
             outside.push(Outside { name: "reserved", pages: PageCount::new(tally.reserved) });
@@ -339,13 +489,17 @@ impl Builder<'_> {
                 *pages -= unmanaged;
             }
         }
+        for (_, owners) in self.rows.values_mut() {
+            owners.sort_by(|a, b| b.pages.cmp(&a.pages).then_with(|| a.name.cmp(&b.name)));
+        }
+        let suspects =
+            suspects(self.rows.iter().map(|(kind, (pages, owners))| (*kind, *pages, owners.as_slice())));
         let mut rows = Vec::new();
         for kind in RowKind::ALL {
             let Some((pages, mut owners)) = self.rows.remove(&kind) else { continue };
             if pages == 0 {
                 continue;
             }
-            owners.sort_by(|a, b| b.pages.cmp(&a.pages).then_with(|| a.name.cmp(&b.name)));
             let owner_count = owners.len();
             owners.truncate(MOST_OWNERS);
             rows.push(Row { kind, pages: PageCount::new(pages), owners, owner_count });
@@ -355,6 +509,9 @@ impl Builder<'_> {
             managed: PageCount::new(self.parts.managed),
             rows,
             outside,
+            suspects,
+            cgroups,
+            fragmentation: self.fragmentation(tally, caches),
             identities: Vec::new(),
             missing: std::mem::take(&mut self.missing),
         };
@@ -367,6 +524,26 @@ impl Builder<'_> {
         );
         balance
     }
+}
+
+/// Returns the zones in which compaction is deferred: it failed, and is not tried for some allocations of the order and above.
+fn deferred(machine: &Machine<'_>) -> Vec<Deferred> {
+    let mut found = Vec::new();
+    for (number, node) in nodes(machine).unwrap_or_default().iter().enumerate() {
+        for zone in zones_of(node).unwrap_or_default() {
+            // At most 6 (COMPACT_MAX_DEFER_SHIFT).
+            let shift = zone.number("compact_defer_shift").unwrap_or(0).min(6);
+            let skips = 1 << shift;
+            let skipped = zone.number("compact_considered").unwrap_or(0);
+            if shift == 0 || skipped >= skips {
+                continue;
+            }
+            let order = zone.number("compact_order_failed").unwrap_or(0);
+            let name = zone.get("name").and_then(|name| name.text()).unwrap_or_default();
+            found.push(Deferred { node: number, zone: name, order, skips, skipped });
+        }
+    }
+    found
 }
 
 /// Returns the kernel's own page tables.

@@ -3,12 +3,14 @@
 use pagehaul_facts::Kind;
 use pagehaul_inspect::{Evidence, Finding, Report};
 use pagehaul_machine::PageCount;
-use pagehaul_present::number::{bytes, percent};
+use pagehaul_present::number::{bytes, count, counted, percent};
 
-use crate::report::{Balance, Row, RowKind};
+use crate::report::{Balance, Cgroup, Row, RowKind, Suspect};
 
-/// Rows that are named as evidence.
+/// Rows and suspects that are named as evidence, of each.
 const ROWS: usize = 3;
+/// Cgroups that are named as evidence.
+const CGROUPS: usize = 2;
 /// The command that shows all owners.
 const NEXT: &str = "pagehaul pages DUMP --owners";
 
@@ -21,25 +23,47 @@ fn ran_out(report: &Report) -> bool {
     report.death.kind == Some(Kind::OomPanic)
 }
 
-/// Names the owners of memory in the findings of a machine that ran out of it. Names none if many struct pages are missing.
+/// Makes the rows the uses of memory in a report, which counters know but roughly: they lack page directories, and until 6.18 have
+/// large kmalloc as slab.
+pub fn use_rows(report: &mut Report, balance: &Balance) {
+    if !is_whole(balance) {
+        return;
+    }
+    let known = balance.rows.iter().filter(|row| row.kind != RowKind::NoOwner);
+    report.memory.usage = known.map(|row| (row.kind.name(), row.pages)).collect();
+    let sum: PageCount = report.memory.usage.iter().map(|(_, pages)| *pages).sum();
+    let (managed, _) = report.memory.total();
+    report.memory.unaccounted = Some((managed.get() as i64).saturating_sub(sum.get() as i64));
+}
+
+/// Names the culprit in the findings of a machine that ran out of memory, and the owners of memory in those of one that reclaims it.
+/// Names none if many struct pages are missing.
 pub fn blame(report: &mut Report, balance: &Balance) {
     if !is_whole(balance) {
         return;
     }
     let out_of_memory = ran_out(report);
+    let full = full_cgroup(report, balance);
     let finding = match out_of_memory {
         true => report.verdict.first_mut(),
         false => report.verdict.iter_mut().find(|finding| finding.is_reclaim()),
     };
-    let (Some(finding), Some(largest)) = (finding, balance.largest().next()) else { return };
+    let Some(finding) = finding else { return };
+    let mut evidence = Vec::new();
     if out_of_memory {
-        // The finding has the largest use by the kernel's counters.
-        let what = finding.text.split(": ").next().unwrap_or_default();
-        finding.text = format!("{what}: {}", row_text(balance, largest));
+        if let Some(cgroup) = full {
+            finding.text = cgroup_text(balance, cgroup);
+        } else if let Some(text) = culprit(balance, &mut evidence) {
+            // The finding has the largest use by the kernel's counters.
+            let what = finding.text.split(": ").next().unwrap_or_default();
+            finding.text = format!("{what}: {text}");
+        }
         NEXT.clone_into(&mut finding.next);
+        let others = balance.cgroups.largest.iter().filter(|it| it.is_full() && full != Some(*it));
+        evidence.extend(others.take(CGROUPS).map(|cgroup| cgroup_text(balance, cgroup)));
     }
-    let rows = balance.largest().skip(usize::from(out_of_memory)).take(ROWS);
-    finding.evidence.extend(rows.map(|row| Evidence(row_text(balance, row))));
+    evidence.extend(balance.largest().take(ROWS).map(|row| row_text(balance, row)));
+    finding.evidence.extend(evidence.into_iter().map(Evidence));
 }
 
 /// Whether the rows are the managed pages, but for a few percent.
@@ -50,19 +74,217 @@ fn is_whole(balance: &Balance) -> bool {
     balance.sum().get().abs_diff(managed) <= most && balance.pages(RowKind::Undecided).get() <= most
 }
 
-/// A row in one phrase: its size and share, and its largest owner.
-fn row_text(balance: &Balance, row: &Row) -> String {
-    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
-    let mut text = format!(
-        "{} {} of {} ({})",
-        row.kind.name(),
-        size(row.pages),
-        size(balance.managed),
-        percent(row.pages.get(), balance.managed.get())
-    );
-    if let Some(owner) = row.owners.first() {
-        let share = percent(owner.pages.get(), row.pages.get());
-        text += &format!(", {} {} ({share} of it)", owner.name, size(owner.pages));
+/// Returns the cgroup that ran out of memory, if the machine did not: an OOM killer of a cgroup panics with panic_on_oom=2.
+fn full_cgroup<'a>(report: &Report, balance: &'a Balance) -> Option<&'a Cgroup> {
+    let zones = &report.memory.zones;
+    let (free, high) = zones
+        .iter()
+        .fold((0_u64, 0_u64), |sum, zone| (sum.0 + zone.free.get(), sum.1 + zone.watermarks[2].get()));
+    if free <= high {
+        return None;
+    }
+    let full = balance.cgroups.largest.iter().filter(|cgroup| cgroup.is_full());
+    // The one whose OOM killer was called; a parent's limit comes before a child's.
+    full.max_by_key(|cgroup| (cgroup.events("oom") > 0, cgroup.usage))
+}
+
+/// Returns what took the memory, in one phrase, and adds evidence. One owner is named if it has at least half as much as the largest
+/// row: many owners can share a row, none of which is to blame.
+fn culprit(balance: &Balance, evidence: &mut Vec<String>) -> Option<String> {
+    let largest = balance.largest().next()?;
+    let suspect =
+        balance.suspects.first().filter(|it| it.pages.get().saturating_mul(2) >= largest.pages.get());
+    let Some(suspect) = suspect else {
+        let owners = counted(largest.owner_count as u64, "owner");
+        return Some(format!("{}, by {owners}", row_text(balance, largest)));
+    };
+    evidence.extend(holders(balance, suspect));
+    if let Some((name, pages)) = suspect.largest.as_ref().filter(|_| suspect.members > 1) {
+        evidence.push(format!(
+            "the largest of {}: {name} {}",
+            count(suspect.members as u64),
+            size(balance, *pages)
+        ));
+    }
+    let others = balance.suspects.iter().skip(1).take(ROWS);
+    let others = others.map(|other| format!("{} {}", subject(other), share(balance, other.pages)));
+    evidence.push(format!("after it: {}", others.collect::<Vec<_>>().join("; ")));
+    let mut text = format!("{} {}", subject(suspect), share(balance, suspect.pages));
+    if suspect.deleted > 0 {
+        text += &format!(
+            ", {} of it in {}",
+            size(balance, suspect.deleted_pages),
+            counted(suspect.deleted as u64, "deleted file")
+        );
+        if let Some(first) = suspect.held_by.first() {
+            text += &format!(" held by {first}");
+        }
+    } else if suspect.members > 1 && suspect.mounted {
+        text += &format!(", in {}", counted(suspect.members as u64, "file"));
+    }
+    Some(text)
+}
+
+/// The processes that hold deleted files.
+fn holders(balance: &Balance, suspect: &Suspect) -> Option<String> {
+    (suspect.deleted > 0 && !suspect.held_by.is_empty()).then(|| {
+        format!(
+            "{} of deleted files {}: held by {}{}",
+            size(balance, suspect.deleted_pages),
+            suspect.name.as_deref().map_or_else(String::new, |name| format!("in {name}")),
+            suspect.held_by.join(", "),
+            match suspect.holders.saturating_sub(suspect.held_by.len()) {
+                0 => String::new(),
+                more => format!(" and {} more", count(more as u64)),
+            }
+        )
+    })
+}
+
+/// What is accused, as the subject of a phrase.
+fn subject(suspect: &Suspect) -> String {
+    let Some(name) = suspect.name.as_deref() else { return suspect.kind.name().to_owned() };
+    match (suspect.kind, suspect.members) {
+        (RowKind::Shmem, _) if suspect.mounted => format!("tmpfs {name}"),
+        (RowKind::Shmem, _) => format!("shared memory {name}"),
+        (RowKind::File, _) => format!("page cache of {name}"),
+        (RowKind::HugeTlb, _) if name == "free" => "free huge pages".into(),
+        (RowKind::HugeTlb, _) => format!("huge pages of {name}"),
+        (RowKind::Slab, _) => format!("slab cache {name}"),
+        (RowKind::Vmalloc, _) => format!("vmalloc areas of {name}"),
+        (RowKind::PageTables, 1) => format!("page tables of {name}"),
+        (RowKind::PageTables, many) => format!("page tables of {} processes {name}", count(many as u64)),
+        (_, 1) => format!("anonymous memory of {name}"),
+        (_, many) => format!("anonymous memory of {} processes {name}", count(many as u64)),
+    }
+}
+
+fn size(balance: &Balance, pages: PageCount) -> String {
+    bytes(pages.bytes(balance.page_size))
+}
+
+/// A size, and its share of the managed memory.
+fn share(balance: &Balance, pages: PageCount) -> String {
+    format!(
+        "{} of {} ({})",
+        size(balance, pages),
+        size(balance, balance.managed),
+        percent(pages.get(), balance.managed.get())
+    )
+}
+
+fn cgroup_text(balance: &Balance, cgroup: &Cgroup) -> String {
+    let limit = cgroup.max.map_or_else(String::new, |max| format!(" of its limit of {}", size(balance, max)));
+    let mut text =
+        format!("the memory cgroup {} is full: {}{limit}", cgroup.path, size(balance, cgroup.usage));
+    if let Some(process) = &cgroup.process {
+        let processes = format!(
+            "{} {}",
+            count(cgroup.processes as u64),
+            if cgroup.processes == 1 { "process" } else { "processes" }
+        );
+        text += &format!(", {processes}, {process} among them");
     }
     text
+}
+
+/// A row in one phrase: its size and share, and its largest owner.
+fn row_text(balance: &Balance, row: &Row) -> String {
+    let mut text = format!("{} {}", row.kind.name(), share(balance, row.pages));
+    if let Some(owner) = row.owners.first() {
+        let part = percent(owner.pages.get(), row.pages.get());
+        text += &format!(", {} {} ({part} of it)", owner.name, size(balance, owner.pages));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Cgroups;
+    use pagehaul_machine::PageSize;
+
+    fn pages(count: u64) -> PageCount {
+        PageCount::new(count)
+    }
+
+    fn balance(rows: &[(RowKind, u64)], suspects: Vec<Suspect>) -> Balance {
+        let row = |(kind, count): &(RowKind, u64)| Row {
+            kind: *kind,
+            pages: pages(*count),
+            owners: Vec::new(),
+            owner_count: 12,
+        };
+        Balance {
+            page_size: PageSize::KIB_4,
+            managed: pages(1000),
+            rows: rows.iter().map(row).collect(),
+            outside: Vec::new(),
+            suspects,
+            cgroups: Cgroups::default(),
+            fragmentation: None,
+            identities: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    fn suspect(kind: RowKind, name: &str, count: u64, members: usize) -> Suspect {
+        Suspect { pages: pages(count), members, ..Suspect::new(kind, Some(name.into())) }
+    }
+
+    #[test]
+    fn the_culprit_is_one_owner_or_a_row_of_many() {
+        let text = |rows: &[(RowKind, u64)], suspect| {
+            culprit(&balance(rows, vec![suspect]), &mut Vec::new()).unwrap()
+        };
+        let rows = [(RowKind::PageTables, 500), (RowKind::Anonymous, 200)];
+        assert_eq!(
+            text(&rows, suspect(RowKind::PageTables, "bomb", 400, 70)),
+            "page tables of 70 processes bomb 1.6 MiB of 3.9 MiB (40.0 %)"
+        );
+        // A cache in a smaller row has more than half of the largest row.
+        assert_eq!(
+            text(&rows, suspect(RowKind::Slab, "dentry", 251, 1)),
+            "slab cache dentry 1004.0 KiB of 3.9 MiB (25.1 %)"
+        );
+        assert_eq!(
+            text(&rows, suspect(RowKind::Slab, "dentry", 249, 1)),
+            "page tables 2.0 MiB of 3.9 MiB (50.0 %), by 12 owners"
+        );
+        let files = Suspect {
+            deleted: 3,
+            deleted_pages: pages(300),
+            held_by: vec!["java/4711".into()],
+            holders: 1,
+            mounted: true,
+            ..suspect(RowKind::Shmem, "/var/log", 610, 5)
+        };
+        assert_eq!(
+            text(&[(RowKind::Shmem, 610)], files),
+            "tmpfs /var/log 2.4 MiB of 3.9 MiB (61.0 %), 1.2 MiB of it in 3 deleted files held by java/4711"
+        );
+        let nobody = Suspect { pages: pages(600), ..Suspect::new(RowKind::NoOwner, None) };
+        assert_eq!(text(&[(RowKind::NoOwner, 600)], nobody), "no owner known 2.3 MiB of 3.9 MiB (60.0 %)");
+    }
+
+    #[test]
+    fn a_cgroup_at_its_limit_is_full() {
+        let full = |usage, max: Option<u64>| {
+            Cgroup { usage: pages(usage), max: max.map(pages), ..Cgroup::default() }.is_full()
+        };
+        assert!(full(10_000, Some(10_000)) && full(9_800, Some(10_000)) && full(70, Some(128)));
+        assert!(!full(9_799, Some(10_000)) && !full(9_999, None));
+        let cgroup = Cgroup {
+            path: "/scene".into(),
+            usage: pages(990),
+            max: Some(pages(1000)),
+            processes: 1,
+            process: Some("tenant/7".into()),
+            ..Cgroup::default()
+        };
+        assert_eq!(
+            cgroup_text(&balance(&[], Vec::new()), &cgroup),
+            "the memory cgroup /scene is full: 3.9 MiB of its limit of 3.9 MiB, 1 process, tenant/7 among them"
+        );
+    }
 }

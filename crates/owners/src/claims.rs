@@ -60,13 +60,18 @@ impl Claims {
     /// Sorts the runs and makes them disjoint: of pages that several walks found, the walk that started earlier has them.
     pub(crate) fn finish(&mut self) {
         self.runs.sort_by_key(|(pages, claimant)| (pages.start, *claimant));
-        let mut end = Pfn::default();
+        let (mut end, mut last) = (Pfn::default(), None);
         let mut twice = PageCount::ZERO;
-        self.runs.retain_mut(|(pages, _)| {
+        self.runs.retain_mut(|(pages, claimant)| {
             let start = pages.start.max(end).min(pages.end);
-            twice += start.since(pages.start);
+            // A page table can be reached from two entries.
+            if last != Some(*claimant) {
+                twice += start.since(pages.start);
+            }
             pages.start = start;
-            end = end.max(pages.end);
+            if pages.end > end {
+                (end, last) = (pages.end, Some(*claimant));
+            }
             pages.start < pages.end
         });
         self.twice += twice;
@@ -122,7 +127,8 @@ mod tests {
         let mut claims = Claims::default();
         let list = claims.claimant(Claimant::PerCpuList);
         let area = claims.claimant(Claimant::Vmalloc { caller: 1 });
-        for pages in [10..12, 12..14, 30..31] {
+        // The last is there twice, but of one claimant.
+        for pages in [10..12, 12..14, 30..31, 30..31] {
             claims.add(run(pages), area);
         }
         claims.add(run(13..16), list);

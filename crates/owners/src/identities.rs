@@ -14,6 +14,8 @@ pub(crate) struct Parts {
     pub(crate) cached: u64,
     pub(crate) shmem: u64,
     pub(crate) by_nrpages: u64,
+    /// Files whose address spaces can be read.
+    pub(crate) read_files: u64,
     /// Anonymous pages in the swap cache, which the counter of cached pages has.
     pub(crate) anon_in_swap_cache: u64,
     pub(crate) shmem_in_swap_cache: u64,
@@ -21,10 +23,12 @@ pub(crate) struct Parts {
     pub(crate) unmapped: u64,
     /// Page tables that are marked.
     pub(crate) marked_tables: u64,
+    /// Slabs, of any number of pages.
+    pub(crate) slabs: u64,
     /// Free pages on per-CPU lists by the lists' counts.
-    pub(crate) listed: u64,
+    pub(crate) listed: Option<i64>,
     /// Pages of per-CPU chunks by the chunks' counts.
-    pub(crate) populated: u64,
+    pub(crate) populated: Option<i64>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: u64,
 }
@@ -45,18 +49,16 @@ pub(crate) fn identities(
     };
     let counters = Counters::new(machine).ok();
     let of = |name: &str| counters.as_ref().and_then(|counters| counters.get(name));
-    compare("all rows", sum, "managed pages of all zones", Some(parts.managed as i64));
+    // 0: the zones cannot be read, as without data symbols.
+    let known = (parts.managed > 0).then_some(parts.managed as i64);
+    compare("all rows", sum, "managed pages of all zones", known);
     compare("free", pages(RowKind::Free) + pages(RowKind::Unaccepted), "NR_FREE_PAGES", of("NR_FREE_PAGES"));
-    compare(
-        "free, per-CPU lists",
-        pages(RowKind::PerCpuLists),
-        "per_cpu_pages.count",
-        Some(parts.listed as i64),
-    );
+    compare("free, per-CPU lists", pages(RowKind::PerCpuLists), "per_cpu_pages.count", parts.listed);
     let cached = parts.cached + parts.anon_in_swap_cache + parts.shmem_in_swap_cache;
     compare("files, tmpfs and swap cache", cached, "NR_FILE_PAGES", of("NR_FILE_PAGES"));
     compare("tmpfs and shared memory", parts.shmem, "NR_SHMEM", of("NR_SHMEM"));
-    compare("pages of files", parts.cached, "address_space.nrpages", Some(parts.by_nrpages as i64));
+    let by_nrpages = (parts.read_files > 0).then_some(parts.by_nrpages as i64);
+    compare("pages of files", parts.cached, "address_space.nrpages", by_nrpages);
     let mapped = pages(RowKind::Anonymous).saturating_sub(parts.unmapped);
     compare("anonymous, mapped", mapped, "NR_ANON_MAPPED", of("NR_ANON_MAPPED"));
     let slab = of("NR_SLAB_RECLAIMABLE_B").zip(of("NR_SLAB_UNRECLAIMABLE_B"));
@@ -67,13 +69,10 @@ pub(crate) fn identities(
         "NR_SLAB_*",
         slab.map(|(one, other)| one.saturating_add(other)),
     );
-    let by_cache = caches.iter().map(|cache| cache.pages).sum::<PageCount>().get();
-    compare(
-        "slab",
-        pages(RowKind::Slab),
-        "kmem_cache_node.nr_slabs",
-        (!caches.is_empty()).then_some(by_cache as i64),
-    );
+    // Slabs and not their pages: the allocator takes smaller ones when memory is short (`kmem_cache.min`).
+    let by_cache = caches.iter().map(|cache| cache.slabs).fold(0, u64::saturating_add);
+    let by_cache = (!caches.is_empty()).then_some(by_cache as i64);
+    compare("number of slabs", parts.slabs, "kmem_cache_node.nr_slabs", by_cache);
     let vmalloc = of("NR_VMALLOC").or_else(|| machine.u64("nr_vmalloc_pages").ok().map(|pages| pages as i64));
     compare(
         "vmalloc and stacks",
@@ -90,11 +89,6 @@ pub(crate) fn identities(
     compare("page tables, marked", parts.marked_tables, "NR_PAGETABLE", of("NR_PAGETABLE"));
     let huge = hugetlb_pages(machine).ok().map(|pages| pages.get() as i64);
     compare("huge pages", pages(RowKind::HugeTlb), "hstate.nr_huge_pages", huge);
-    compare(
-        "per-CPU memory",
-        pages(RowKind::PerCpu),
-        "pcpu_chunk.nr_populated",
-        Some(parts.populated as i64),
-    );
+    compare("per-CPU memory", pages(RowKind::PerCpu), "pcpu_chunk.nr_populated", parts.populated);
     found
 }

@@ -104,6 +104,11 @@ impl RowKind {
         }
     }
 
+    /// Returns whether its owners are processes.
+    pub const fn is_of_processes(self) -> bool {
+        matches!(self, Self::Anonymous | Self::HugeTlb | Self::PageTables)
+    }
+
     /// Returns whether its pages are free.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Free | Self::PerCpuLists | Self::Unaccepted)
@@ -121,6 +126,13 @@ pub struct Balance {
     pub rows: Vec<Row>,
     /// Pages that the allocator does not manage.
     pub outside: Vec<Outside>,
+    /// Who can have taken the memory, the largest first.
+    pub suspects: Vec<Suspect>,
+    /// Memory cgroups.
+    pub cgroups: Cgroups,
+    /// How fragmented memory is; `None` if the types of page blocks cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragmentation: Option<Fragmentation>,
     /// Rows compared with the kernel's counters.
     pub identities: Vec<Identity>,
     /// What is missing or was cut, one sentence each.
@@ -189,6 +201,9 @@ pub struct Owner {
 pub struct FileDetail {
     /// Type of the file system.
     pub filesystem: String,
+    /// Directory at which the file system is mounted; `None` if it is the kernel's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
     /// Device of the file system (`s_id`).
     pub device: String,
     /// Inode number.
@@ -207,6 +222,145 @@ pub struct FileDetail {
     pub held_by: Vec<String>,
     /// Number of these processes.
     pub holders: usize,
+}
+
+/// Owners that belong together: files of one mount, processes of one name, a slab cache, callers of vmalloc, or a whole row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Suspect {
+    /// The row of its pages.
+    pub kind: RowKind,
+    /// Directory of the mount or device, `comm/pid`, the name of several processes, slab cache, function; `None`: the whole row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Pages.
+    pub pages: PageCount,
+    /// Number of owners.
+    pub members: usize,
+    /// The largest of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest: Option<(String, PageCount)>,
+    /// Number of files that were deleted, and are held.
+    pub deleted: usize,
+    /// Their pages.
+    pub deleted_pages: PageCount,
+    /// Some of the processes that hold them.
+    pub held_by: Vec<String>,
+    /// Number of processes that hold one of them, at least.
+    pub holders: usize,
+    /// Whether `name` is a directory at which a file system is mounted.
+    pub mounted: bool,
+}
+
+/// How fragmented memory is, and by whom.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Fragmentation {
+    /// Pages of a page block.
+    pub block_pages: PageCount,
+    /// By migrate type of page blocks.
+    pub types: Vec<BlockType>,
+    /// Blocks for movable pages that have a page which cannot move: no huge page can be made of them.
+    pub spoilt: u64,
+    /// Owners of these pages, by the number of blocks. A block counts for each of its owners.
+    pub spoilt_by: Vec<Spoiler>,
+    /// Zones that have given up compaction for a while.
+    pub deferred: Vec<Deferred>,
+}
+
+/// Page blocks of one migrate type.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BlockType {
+    /// `unmovable`, `movable`, `reclaimable` …
+    pub name: String,
+    /// Page blocks that are not all reserved.
+    pub blocks: u64,
+    /// Free blocks of the buddy allocator by order.
+    pub free: Vec<u64>,
+}
+
+/// Who spoils page blocks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Spoiler {
+    /// The row of its pages.
+    pub kind: RowKind,
+    /// Slab cache, function or type of page; `None`: the whole row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Page blocks.
+    pub blocks: u64,
+    /// Pages in them.
+    pub pages: PageCount,
+}
+
+/// A zone in which compaction is deferred (`compact_defer_shift`).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Deferred {
+    /// NUMA node.
+    pub node: usize,
+    /// Name of the zone.
+    pub zone: String,
+    /// The order from which it is deferred.
+    pub order: u64,
+    /// Attempts that are skipped altogether.
+    pub skips: u64,
+    /// Attempts skipped so far.
+    pub skipped: u64,
+}
+
+/// Memory cgroups.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Cgroups {
+    /// The largest by usage, and all that reached a limit; parents come before their children.
+    pub largest: Vec<Cgroup>,
+    /// Number of all.
+    pub count: usize,
+    /// Removed ones that still have pages.
+    pub removed: usize,
+    /// Pages of these, without those of their children.
+    pub removed_pages: PageCount,
+}
+
+/// A memory cgroup.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Cgroup {
+    /// Path from the root of the hierarchy.
+    pub path: String,
+    /// Pages charged to it and its children, those in the stocks of CPUs among them.
+    pub usage: PageCount,
+    /// The most that it may use; `None`: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<PageCount>,
+    /// What it is throttled from; `None`: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high: Option<PageCount>,
+    /// The most that it used.
+    pub peak: PageCount,
+    /// Pages in swap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap: Option<PageCount>,
+    /// Events (`memory.events`, without those of its children), by the kernel's names, those that happened.
+    pub events: Vec<(String, u64)>,
+    /// Whether it was removed, and stays because pages are charged to it.
+    pub removed: bool,
+    /// Number of processes in it.
+    pub processes: usize,
+    /// One of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+}
+
+impl Cgroup {
+    /// Returns how often an event happened.
+    pub fn events(&self, name: &str) -> u64 {
+        self.events.iter().find(|(known, _)| known == name).map_or(0, |(_, times)| *times)
+    }
+
+    /// Returns whether it has used up its limit, but for less than two percent: CPUs charge 64 pages at a time.
+    pub fn is_full(&self) -> bool {
+        self.max.is_some_and(|max| {
+            let (usage, max) = (self.usage.get(), max.get());
+            usage.saturating_add((max / 50).max(64)) >= max
+        })
+    }
 }
 
 /// Pages that the allocator does not manage.

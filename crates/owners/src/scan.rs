@@ -1,12 +1,13 @@
 //! One pass over all struct pages, on every CPU.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use pagehaul_kernel::{Kernel, KernelError, PageClass, PageScanner, StructPage};
-use pagehaul_machine::PhysAddr;
-use pagehaul_physmem::PhysMemory;
+use pagehaul_machine::{Pfn, PhysAddr};
+use pagehaul_physmem::{PhysMemory, View};
 
-use crate::tally::{Counter, Rules, Slot, Tally};
+use crate::tally::{Counter, Rules, Slot, Tally, Visit};
 
 /// Counts all pages with `threads` threads.
 pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -> Result<Tally, KernelError> {
@@ -18,7 +19,7 @@ pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -
         threads,
         blocks,
         || Worker::new(memory, kernel),
-        |worker, block| match worker.count(rules, block) {
+        |worker, block| match worker.count(rules, block, None) {
             // Merged here, so that no more parts exist than threads.
             Ok(part) => {
                 total.lock().unwrap_or_else(PoisonError::into_inner).merge(part);
@@ -31,6 +32,28 @@ pub(crate) fn scan(memory: &dyn PhysMemory, rules: &Rules<'_>, threads: usize) -
         Some(error) => Err(error),
         None => Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner)),
     }
+}
+
+/// Passes runs of pages that are counted alike to `each`, from `threads` threads.
+pub(crate) fn visit(
+    memory: &dyn PhysMemory,
+    rules: &Rules<'_>,
+    threads: usize,
+    each: impl Fn(&mut dyn View, Slot, &Range<Pfn>) + Sync,
+) -> Result<(), KernelError> {
+    let kernel = rules.kernel;
+    let blocks = kernel.blocks(PhysAddr::new(memory.ranges().end()).next_pfn(kernel.page_size()));
+    let failures = pagehaul_pool::map_numbers(
+        "references",
+        threads,
+        blocks,
+        || (Worker::new(memory, kernel), memory.view()),
+        |(worker, view), block| {
+            let mut pass = |slot, pages: &Range<Pfn>| each(view.as_mut(), slot, pages);
+            worker.count(rules, block, Some(&mut pass)).err()
+        },
+    );
+    failures.into_iter().next().map_or(Ok(()), Err)
 }
 
 struct Worker<'a> {
@@ -48,10 +71,22 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn count(&mut self, rules: &Rules<'_>, block: u64) -> Result<Tally, KernelError> {
+    fn count(
+        &mut self,
+        rules: &Rules<'_>,
+        block: u64,
+        mut visit: Option<Visit<'_>>,
+    ) -> Result<Tally, KernelError> {
         let kernel = rules.kernel;
         let mut read = |class, head_at| head(rules, self.memory, class, head_at);
-        let mut counter = Counter::new(rules, kernel.block_pfns(block).start, &mut read);
+        let is_visited = visit.is_some();
+        let mut pass = |slot, pages: &Range<Pfn>| {
+            if let Some(visit) = &mut visit {
+                visit(slot, pages);
+            }
+        };
+        let pass: Option<Visit<'_>> = is_visited.then_some(&mut pass);
+        let mut counter = Counter::new(rules, kernel.block_pfns(block).start, &mut read, pass);
         let mut visited = 0;
         let report = self.scanner.scan_with(block, &mut self.classes, |scanned| {
             visited += scanned.classes().iter().filter(|class| **class != PageClass::Absent).count() as u64;

@@ -9,17 +9,21 @@ use pagehaul_machine::{PageCount, Pfn};
 
 use crate::claims::{Claimant, Claims, Cursor};
 use crate::fields::{Fields, PageType};
+use crate::fragments::{FragmentTally, Fragments};
+use crate::page_blocks::PageBlocks;
 use crate::report::RowKind;
 
 /// Distinct owners of one kind that are counted apart. A kernel has as many address spaces as it caches files.
 const MOST_KEYS: usize = 4 << 20;
+/// Runs of pages without an owner that are kept to look for references to them: 16 MiB.
+const MOST_UNOWNED: usize = 1 << 20;
 /// Flags in the low bits of `mapping`: anonymous, and pages that a driver can move (until 6.17); both are KSM's.
 const ANON: u64 = 1;
 const MOVABLE: u64 = 2;
 const MAPPING_FLAGS: u64 = 3;
 
 /// What one page is counted as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Slot {
     /// In a row without owners that struct pages name.
     Row(RowKind),
@@ -72,11 +76,16 @@ pub(crate) struct Tally {
     pub(crate) unmapped: u64,
     pub(crate) hugetlb: HashMap<u64, u64>,
     pub(crate) slab: HashMap<u64, u64>,
+    /// Slabs, of any number of pages.
+    pub(crate) slabs: u64,
     pub(crate) chunks: u64,
     pub(crate) compound: u64,
     pub(crate) typed: HashMap<u8, u64>,
     pub(crate) movable: HashMap<u64, u64>,
     pub(crate) nothing: u64,
+    pub(crate) fragments: FragmentTally,
+    /// Pages that nothing is known of.
+    pub(crate) unowned: Vec<Range<Pfn>>,
     /// Pages whose owner had no room in the tables.
     pub(crate) cut: u64,
     /// The first struct page that contradicts itself.
@@ -142,10 +151,14 @@ impl Tally {
                 self.cut += of(all, key, pages, |count| *count += pages);
             }
         }
+        self.fragments.merge(part.fragments);
+        let room = MOST_UNOWNED.saturating_sub(self.unowned.len());
+        self.unowned.extend(part.unowned.into_iter().take(room));
         self.reserved += part.reserved;
         self.anon_in_swap_cache += part.anon_in_swap_cache;
         self.shmem_in_swap_cache += part.shmem_in_swap_cache;
         self.unmapped += part.unmapped;
+        self.slabs += part.slabs;
         self.chunks += part.chunks;
         self.compound += part.compound;
         self.nothing += part.nothing;
@@ -193,7 +206,11 @@ pub(crate) struct Rules<'a> {
     pub(crate) claims: Claims,
     /// Addresses of the chunks of per-CPU memory, ascending.
     pub(crate) chunks: Vec<u64>,
+    pub(crate) blocks: PageBlocks,
 }
+
+/// Called with runs of pages.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(Slot, &Range<Pfn>);
 
 /// Counts the pages of one block.
 pub(crate) struct Counter<'a> {
@@ -204,6 +221,9 @@ pub(crate) struct Counter<'a> {
     run: Option<(Slot, Range<Pfn>)>,
     /// Address of the struct page of the last head, and what its pages are counted as.
     head: Option<(u64, Slot)>,
+    fragments: Fragments<'a>,
+    /// Called with each run of pages that are counted alike.
+    visit: Option<Visit<'a>>,
     pub(crate) tally: Tally,
 }
 
@@ -212,6 +232,7 @@ impl<'a> Counter<'a> {
         rules: &'a Rules<'_>,
         first_pfn: Pfn,
         read: &'a mut dyn FnMut(PageClass, u64) -> Option<Slot>,
+        visit: Option<Visit<'a>>,
     ) -> Self {
         Self {
             rules,
@@ -219,6 +240,8 @@ impl<'a> Counter<'a> {
             read,
             run: None,
             head: None,
+            fragments: Fragments::new(&rules.blocks, first_pfn),
+            visit,
             tally: Tally::default(),
         }
     }
@@ -249,6 +272,9 @@ impl<'a> Counter<'a> {
             // Pages of these classes come in runs.
             let rest = classes.get(index..).unwrap_or_default();
             let same = rest.iter().position(|other| other != class).unwrap_or(rest.len());
+            if row == Some(RowKind::Free) {
+                self.fragments.free(scanned, index..index + same, self.rules.fields.private);
+            }
             if let Some(row) = row {
                 self.put(Slot::Row(row), pfn, PageCount::new(same as u64));
             }
@@ -272,6 +298,7 @@ impl<'a> Counter<'a> {
     /// Counts pages whose struct pages cannot be read.
     pub(crate) fn finish(mut self, unread: u64) -> Tally {
         self.flush();
+        self.tally.fragments = self.fragments.tally;
         if unread > 0 {
             self.tally.add(Slot::Row(RowKind::Undecided), unread);
         }
@@ -280,6 +307,15 @@ impl<'a> Counter<'a> {
 
     fn flush(&mut self) {
         if let Some((slot, pages)) = self.run.take() {
+            let claimants = &self.rules.claims.claimants;
+            let is_listed = |claimant: u32| claimants.get(claimant as usize) == Some(&Claimant::PerCpuList);
+            self.fragments.run(slot, &pages, is_listed);
+            if matches!(slot, Slot::Nothing { .. }) {
+                self.tally.unowned.push(pages.clone());
+            }
+            if let Some(visit) = &mut self.visit {
+                visit(slot, &pages);
+            }
             self.tally.add(slot, pages.end.since(pages.start).get());
         }
     }
@@ -308,6 +344,7 @@ impl<'a> Counter<'a> {
             };
         }
         let own = self.rules.own(class, page);
+        self.tally.slabs += u64::from(class == PageClass::Slab);
         let slot = match (own, self.cursor.at(pfn)) {
             // Claims are for pages without a mark.
             (Slot::Nothing { .. } | Slot::Compound | Slot::Perhaps { .. }, Some(claimant)) => {

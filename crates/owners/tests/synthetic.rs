@@ -7,7 +7,7 @@ use std::path::Path;
 use pagehaul_inspect::Machine as CrashedMachine;
 use pagehaul_kernel::{Kernel, VirtualMemory};
 use pagehaul_machine::{PageCount, PageSize};
-use pagehaul_owners::{Balance, RowKind, balance};
+use pagehaul_owners::{Balance, Effort, References, RowKind, balance};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_synth::{Arm64, Era, Inside, Kind, Machine, Noise, Task};
 use pagehaul_vmcore::Source;
@@ -33,8 +33,9 @@ fn of(path: &Path) -> Option<Balance> {
     let kernel = Kernel::discover(memory).ok()?;
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
     let machine = CrashedMachine::open(kernel.space(), &virtual_memory, memory.notes()).ok()?;
-    let one = balance(&machine, &kernel, memory, 1).ok()?;
-    let two = balance(&machine, &kernel, memory, 3).ok()?;
+    let with =
+        |threads| balance(&machine, &kernel, memory, Effort { threads, references: References::Always }).ok();
+    let (one, two) = (with(1)?, with(3)?);
     assert_eq!(format!("{one:?}"), format!("{two:?}"), "the number of threads changes nothing");
     Some(one)
 }

@@ -97,7 +97,9 @@ fn out_of_memory_names_the_largest_use() {
     machine.log(0x6000, &[Message { nanoseconds: 99_500_000_000, level: 0, caller: 7, text }]);
     let printed = Setup::new(&mut machine).succeeds(&["triage", "--section", "verdict", "vmcore"]);
     assert!(
-        printed.contains("1. the machine ran out of memory: slab 585.9 MiB of 1.0 GiB (57.2 %)"),
+        printed.contains(
+            "1. the machine ran out of memory: slab and large kmalloc 585.9 MiB of 1.0 GiB (57.2 %)"
+        ),
         "{printed}"
     );
 }

@@ -1,6 +1,6 @@
 //! Redacts who owns the memory.
 
-use pagehaul_owners::{Balance, FileDetail, Owner, Row, RowKind};
+use pagehaul_owners::{Balance, Cgroup, Cgroups, FileDetail, Owner, Row, RowKind, Spoiler, Suspect};
 
 use crate::allowed::is_device;
 use crate::report::identifier;
@@ -9,11 +9,31 @@ use crate::{Names, Redaction};
 impl Redaction {
     /// Redacts the names of owners: processes, files, and the file systems' devices. `names` are those of the same dump's report.
     pub fn owners(&self, balance: &mut Balance, names: &Names) {
-        let Balance { page_size: _, managed: _, rows, outside: _, identities: _, missing } = balance;
+        let Balance {
+            page_size: _,
+            managed: _,
+            rows,
+            outside: _,
+            suspects,
+            cgroups,
+            fragmentation,
+            identities: _,
+            missing,
+        } = balance;
         for Row { kind, pages: _, owners, owner_count: _ } in rows {
             for Owner { name, pages: _, notes: _, file } in owners {
                 *name = self.owner(*kind, name, file.is_some());
                 file.iter_mut().for_each(|file| self.file(file));
+            }
+        }
+        suspects.iter_mut().for_each(|suspect| self.suspect(suspect));
+        let Cgroups { largest, count: _, removed: _, removed_pages: _ } = cgroups;
+        largest.iter_mut().for_each(|cgroup| self.cgroup(cgroup));
+        for Spoiler { kind: _, name, blocks: _, pages: _ } in
+            fragmentation.iter_mut().flat_map(|it| &mut it.spoilt_by)
+        {
+            if let Some(name) = name {
+                *name = identifier(name);
             }
         }
         missing.iter_mut().for_each(|why| *why = self.sentence(why, names));
@@ -25,6 +45,56 @@ impl Redaction {
             RowKind::Anonymous | RowKind::File | RowKind::Shmem | RowKind::HugeTlb => self.process(name),
             RowKind::PageTables | RowKind::KernelStacks | RowKind::Pipes => self.process(name),
             _ => identifier(name),
+        }
+    }
+
+    fn suspect(&self, suspect: &mut Suspect) {
+        let Suspect {
+            kind,
+            name,
+            pages: _,
+            members,
+            largest,
+            deleted: _,
+            deleted_pages: _,
+            held_by,
+            holders: _,
+            mounted,
+        } = suspect;
+        let hidden = |name: &str| match kind {
+            RowKind::Shmem | RowKind::File if *mounted || !is_device(name) => self.name("path", name),
+            RowKind::Shmem | RowKind::File => name.to_owned(),
+            // The name of several processes, without an ID.
+            _ if kind.is_of_processes() && *members > 1 => self.name("comm", name),
+            _ => self.owner(*kind, name, false),
+        };
+        if let Some(name) = name {
+            *name = hidden(name);
+        }
+        if let Some((name, _)) = largest {
+            *name = self.owner(*kind, name, matches!(kind, RowKind::Shmem | RowKind::File));
+        }
+        held_by.iter_mut().for_each(|name| *name = self.process(name));
+    }
+
+    fn cgroup(&self, cgroup: &mut Cgroup) {
+        let Cgroup {
+            path,
+            usage: _,
+            max: _,
+            high: _,
+            peak: _,
+            swap: _,
+            events: _,
+            removed: _,
+            processes: _,
+            process,
+        } = cgroup;
+        if path != "/" {
+            *path = self.name("path", path);
+        }
+        if let Some(process) = process {
+            *process = self.process(process);
         }
     }
 
@@ -41,6 +111,7 @@ impl Redaction {
     fn file(&self, file: &mut FileDetail) {
         let FileDetail {
             filesystem: _,
+            mount,
             device,
             inode: _,
             size: _,
@@ -51,6 +122,9 @@ impl Redaction {
             held_by,
             holders: _,
         } = file;
+        if let Some(mount) = mount {
+            *mount = self.name("path", mount);
+        }
         if !is_device(device) {
             *device = self.name("word", device);
         }

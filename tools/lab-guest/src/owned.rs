@@ -21,6 +21,8 @@ const SEGMENT: usize = 7;
 const SHARED: usize = 5;
 const MAP: usize = 6;
 const PRIVATE: usize = 16;
+/// Limit of a cgroup.
+const CGROUP: usize = 48;
 /// Pipes, each with 16 pages.
 const PIPES: usize = 24;
 /// Children of 32 page tables each.
@@ -66,21 +68,64 @@ pub fn exhaust_with_tmpfs() -> Result<()> {
     file("log", usize::MAX / MIB).map(drop)
 }
 
-/// Makes inodes until the machine runs out of memory.
-pub fn exhaust_with_inodes() -> Result<()> {
-    mount("scene", TMPFS, "tmpfs", "size=100%,nr_inodes=0")?;
+/// Fills deleted files of a tmpfs, which stay because a process has them open, until the machine runs out of memory.
+pub fn exhaust_with_deleted_files() -> Result<()> {
+    mount("scene", TMPFS, "tmpfs", "size=100%")?;
+    set_name("scene-logger");
+    let mut held = Vec::new();
     for number in 0_u64.. {
-        let path = format!("{TMPFS}/{number}");
-        File::create(&path).map_err(|e| format!("{path}: {e}"))?;
+        let name = format!("log.{number}");
+        held.push(file(&name, DELETED)?);
+        fs::remove_file(format!("{TMPFS}/{name}")).map_err(|e| format!("{TMPFS}/{name}: {e}"))?;
     }
     Ok(())
 }
 
-/// Makes BPF maps until the machine runs out of memory.
+/// Takes memory in a cgroup until that reaches its limit, while the machine has memory left.
+pub fn exhaust_cgroup() -> Result<()> {
+    const CGROUPS: &str = "/cgroup";
+    let group = format!("{CGROUPS}/scene");
+    mount("none", CGROUPS, "cgroup2", "")?;
+    set(&format!("{CGROUPS}/cgroup.subtree_control"), "+memory")?;
+    fs::create_dir(&group).map_err(|e| format!("{group}: {e}"))?;
+    set(&format!("{group}/memory.max"), &(CGROUP * MIB).to_string())?;
+    // 1 is for the machine's memory only.
+    set("/proc/sys/vm/panic_on_oom", "2")?;
+    set_name("scene-tenant");
+    set(&format!("{group}/cgroup.procs"), &std::process::id().to_string())?;
+    loop {
+        map(MIB, libc::MAP_PRIVATE)?;
+    }
+}
+
+/// Sends messages that nobody receives until the machine runs out of memory: objects of 4 KiB of one slab cache.
+pub fn exhaust_with_messages() -> Result<()> {
+    // Larger messages have several objects; `struct msg_msg` takes 48 bytes.
+    const BYTES: usize = 4000;
+    set("/proc/sys/kernel/msgmnb", "1073741824")?;
+    set("/proc/sys/kernel/msgmax", "8192")?;
+    set_name("scene-sender");
+    // SAFETY: no memory is passed.
+    let queue = unsafe { libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | 0o600) };
+    let queue = check(queue.into(), "msgget")? as i32;
+    // A type, which must not be 0, and the text.
+    let mut message = vec![0x5c_u8; size_of::<libc::c_long>() + BYTES];
+    message[0] = 1;
+    loop {
+        // SAFETY: the message has a type and `BYTES` bytes.
+        let sent = unsafe { libc::msgsnd(queue, message.as_ptr().cast(), BYTES, 0) };
+        check(sent.into(), "msgsnd")?;
+    }
+}
+
+/// Makes BPF maps until there is no memory for another, which the kernel refuses without calling the OOM killer. Then takes the rest.
 pub fn exhaust_with_maps() -> Result<()> {
     let mut held = Vec::new();
+    while let Ok(map) = array_map(4 * MIB) {
+        held.push(map);
+    }
     loop {
-        held.push(array_map(4 * MIB)?);
+        map(MIB, libc::MAP_PRIVATE)?;
     }
 }
 

@@ -62,6 +62,10 @@ pub(crate) fn cached_file(
         None => format!("inode {number}"),
     };
     let mut detail = FileDetail {
+        mount: mounts.of(&super_block).map(|directory| match directory {
+            "" => "/".into(),
+            directory => directory.to_owned(),
+        }),
         device: super_block.get("s_id")?.text().unwrap_or_default(),
         inode: number,
         size: inode.number("i_size")?,

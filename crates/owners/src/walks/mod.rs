@@ -8,8 +8,9 @@ mod vmalloc;
 use std::ops::Range;
 
 use pagehaul_inspect::{Machine, Tasks};
-use pagehaul_kernel::Memmap;
+use pagehaul_kernel::{Kernel, Memmap};
 use pagehaul_machine::{PageCount, Pfn};
+use pagehaul_physmem::PhysMemory;
 
 pub(crate) use files::{Held, holders};
 
@@ -18,6 +19,8 @@ use crate::claims::Claims;
 /// What walks need, and what they find.
 pub(crate) struct Walks<'a> {
     pub(crate) machine: &'a Machine<'a>,
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) memory: &'a dyn PhysMemory,
     pub(crate) memmap: &'a Memmap,
     pub(crate) tasks: &'a Tasks,
     /// The kernel's own page tables.
@@ -25,7 +28,7 @@ pub(crate) struct Walks<'a> {
     pub(crate) claims: Claims,
     pub(crate) missing: Vec<String>,
     /// Free pages on per-CPU lists by the lists' own counts.
-    pub(crate) listed: PageCount,
+    pub(crate) listed: Option<PageCount>,
     /// Pages of stacks that CPUs keep for new tasks.
     pub(crate) kept_stacks: PageCount,
 }

@@ -10,7 +10,7 @@ impl Walks<'_> {
         let claimant = self.claims.claimant(Claimant::PerCpuList);
         match per_cpu_blocks(self.machine, &|page| self.memmap.pfn(page)) {
             Ok(found) => {
-                self.listed = found.counted;
+                self.listed = Some(found.counted);
                 found.blocks.into_iter().for_each(|block| self.claims.add(block, claimant));
                 found.skipped.into_iter().for_each(|why| self.missing.push(why));
             }

@@ -1,4 +1,5 @@
-//! Page tables that carry no mark: directories of processes (until 6.18) and the kernel's own tables.
+//! Page tables that carry no mark: directories of processes (until 6.18), their tables of PUDs (seen on 6.1, not on 6.12), and the
+//! kernel's own tables.
 
 use std::collections::HashSet;
 
@@ -19,12 +20,17 @@ impl Walks<'_> {
         let Some(start) = start else { return };
         // What the direct map begins with: PHYS_OFFSET of arm64; 0 on x86_64.
         let first = machine.u64("memstart_addr").unwrap_or(0);
+        let (kernel, mut view) = (self.kernel, self.memory.view());
         let mut seen = HashSet::new();
         for task in self.tasks.all.iter().filter(|task| task.mm.0 != 0 && seen.insert(task.mm.0)) {
             let mm = machine.space().object(task.mm.0, "mm_struct");
             if let Ok(directory) = mm.and_then(|mm| mm.get("pgd")?.pointer()) {
-                let pfn = PhysAddr::new(directory.wrapping_sub(start).wrapping_add(first)).pfn(page_size);
-                self.claims.add(pfn..pfn + PageCount::new(1), claimant);
+                let directory = directory.wrapping_sub(start).wrapping_add(first);
+                let tables = kernel.upper_tables(view.as_mut(), directory).into_iter();
+                for table in tables.chain([directory]) {
+                    let pfn = PhysAddr::new(table).pfn(page_size);
+                    self.claims.add(pfn..pfn + PageCount::new(1), claimant);
+                }
             }
         }
     }

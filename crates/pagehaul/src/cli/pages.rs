@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use pagehaul_census::{Heading, count, html};
 use pagehaul_kernel::Kernel;
+use pagehaul_owners::{Effort, References};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
@@ -44,6 +45,10 @@ pub(crate) struct PagesArguments {
     /// Show who owns the memory instead: files, processes, slab caches and other owners of all pages
     #[arg(long, conflicts_with = "html")]
     owners: bool,
+    /// With --owners, guess who has pages that nothing marks by pointers to them: reads all of the kernel's memory. Without it,
+    /// only if more than 1 % of the memory has no known owner, and the dump is on no server
+    #[arg(long, requires = "owners")]
+    references: bool,
     /// Show one page instead, by its PFN (0x for hexadecimal): its class, the rule that decided, which levels exclude it
     #[arg(long, value_name = "PFN", value_parser = number, conflicts_with_all = ["html", "owners"])]
     pfn: Option<u64>,
@@ -73,7 +78,9 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     }
     let threads = arguments.threads.count();
     if arguments.owners {
-        let balance = owners::find(&source, &kernel, threads, redaction.as_ref())?;
+        let references = if arguments.references { References::Always } else { References::Above(1) };
+        let effort = Effort { threads, references };
+        let balance = owners::find(&source, &kernel, effort, redaction.as_ref())?;
         arguments.json.print(&balance, owners::text)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 /// What the first finding of each scenario has to say, or the deadlock's own.
-const SCENARIOS: [(&str, &str); 20] = [
+const SCENARIOS: [(&str, &str); 22] = [
     ("null", "NULL pointer dereference in scene_null_dereference"),
     ("null-call", "called a NULL pointer from scene_call_null"),
     ("bug", "kernel BUG in scene_bug"),
@@ -27,10 +27,12 @@ const SCENARIOS: [(&str, &str); 20] = [
     ("suspended", "dm-0 is suspended"),
     // The largest owners of memory.
     ("owners", "crashed the machine on purpose"),
-    ("oom-tmpfs", "the machine ran out of memory: tmpfs and shared memory"),
-    ("oom-slab", "the machine ran out of memory: slab"),
-    ("oom-vmalloc", "the machine ran out of memory: vmalloc"),
-    ("oom-page-tables", "the machine ran out of memory: page tables"),
+    ("oom-tmpfs", "the machine ran out of memory: tmpfs /scene "),
+    ("oom-deleted", "deleted files held by scene-logger/1"),
+    ("oom-slab", "the machine ran out of memory: slab cache "),
+    ("oom-vmalloc", "the machine ran out of memory: vmalloc areas of array_map_alloc "),
+    ("oom-page-tables", " processes scene-tables "),
+    ("oom-cgroup", "the memory cgroup /scene is full: "),
 ];
 
 /// Crashes of a scenario that depends on the moment. Of the first five, two came when kswapd alone reclaimed memory.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use pagehaul_inspect::Machine;
 use pagehaul_kernel::{Kernel, VirtualMemory};
 use pagehaul_machine::{PageCount, PageSize};
-use pagehaul_owners::{Balance, Owner, balance};
+use pagehaul_owners::{Balance, Effort, Owner, balance};
 use pagehaul_present::Table;
 use pagehaul_present::number::{bytes, count, percent};
 use pagehaul_vmcore::Source;
@@ -15,6 +15,8 @@ use crate::cli::redact::{Names, Redaction, task_names};
 
 /// Owners of each row that are printed.
 const FEW: usize = 5;
+/// Cgroups that are printed.
+const MOST_CGROUPS: usize = 15;
 /// Characters of an owner's name and notes.
 const LONGEST: usize = 90;
 
@@ -22,14 +24,14 @@ const LONGEST: usize = 90;
 pub(super) fn find(
     source: &Source,
     kernel: &Kernel,
-    threads: usize,
+    effort: Effort,
     redaction: Option<&Redaction>,
 ) -> anyhow::Result<Balance> {
     let place = || source.path().display().to_string();
     let memory = source.memory();
     let virtual_memory = VirtualMemory::new(kernel.space(), memory);
     let machine = Machine::open(kernel.space(), &virtual_memory, memory.notes()).with_context(place)?;
-    let mut balance = balance(&machine, kernel, memory, threads).with_context(place)?;
+    let mut balance = balance(&machine, kernel, memory, effort).with_context(place)?;
     balance.missing.splice(0..0, machine.warnings().iter().cloned());
     let mut warnings = source.warnings();
     if let Some(redaction) = redaction {
@@ -45,8 +47,12 @@ pub(super) fn find(
 pub(crate) fn text(balance: &Balance) -> String {
     let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
     let mut table = Table::new(["owner", "pages", "size", "share"]);
-    let figures =
-        |pages: PageCount| [count(pages.get()), size(pages), percent(pages.get(), balance.managed.get())];
+    // The managed memory is not known of kernels without data symbols.
+    let (all, sum) = match balance.managed {
+        PageCount::ZERO => (balance.sum(), "all pages"),
+        managed => (managed, "managed"),
+    };
+    let figures = |pages: PageCount| [count(pages.get()), size(pages), percent(pages.get(), all.get())];
     for row in &balance.rows {
         table.row([row.kind.name().to_owned()].into_iter().chain(figures(row.pages)));
         for owner in row.owners.iter().take(FEW) {
@@ -65,12 +71,14 @@ pub(crate) fn text(balance: &Balance) -> String {
             );
         }
     }
-    table.row(["managed".to_owned()].into_iter().chain(figures(balance.sum())));
+    table.row([sum.to_owned()].into_iter().chain(figures(balance.sum())));
     for outside in &balance.outside {
         let name = format!("outside: {}", outside.name);
         table.row([name, count(outside.pages.get()), size(outside.pages), String::new()]);
     }
     let mut out = table.to_string();
+    cgroups(balance, &mut out);
+    fragmentation(balance, &mut out);
     // Writing to a string cannot fail.
     let broken: Vec<_> = balance.broken().collect();
     let holds = balance.identities.len() - broken.len();
@@ -91,6 +99,85 @@ pub(crate) fn text(balance: &Balance) -> String {
         let _ = writeln!(out, "note: {missing}");
     }
     out
+}
+
+/// Formats the largest memory cgroups.
+fn cgroups(balance: &Balance, out: &mut String) {
+    let cgroups = &balance.cgroups;
+    if cgroups.largest.is_empty() {
+        return;
+    }
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let limit = |pages: Option<PageCount>| pages.map_or_else(|| "none".to_owned(), size);
+    let mut table =
+        Table::new(["memory cgroup", "usage", "peak", "high", "max", "swap", "processes", "events"]);
+    for cgroup in cgroups.largest.iter().take(MOST_CGROUPS) {
+        let events: Vec<String> =
+            cgroup.events.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
+        let removed = if cgroup.removed { " (removed)" } else { "" };
+        table.row([
+            printable(&format!("{}{removed}", cgroup.path)),
+            size(cgroup.usage),
+            size(cgroup.peak),
+            limit(cgroup.high),
+            limit(cgroup.max),
+            cgroup.swap.map_or_else(String::new, size),
+            count(cgroup.processes as u64),
+            events.join(", "),
+        ]);
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\n{table}");
+    let rest = cgroups.count.saturating_sub(cgroups.largest.len().min(MOST_CGROUPS));
+    if rest > 0 {
+        let _ = writeln!(out, "  {} more", count(rest as u64));
+    }
+    if cgroups.removed > 0 {
+        let pages = size(cgroups.removed_pages);
+        let _ = writeln!(out, "  {} removed cgroups hold {pages}", count(cgroups.removed as u64));
+    }
+}
+
+/// Formats free blocks by order and type, and who spoils blocks.
+fn fragmentation(balance: &Balance, out: &mut String) {
+    let Some(found) = &balance.fragmentation else { return };
+    let size = |pages: PageCount| bytes(pages.bytes(balance.page_size));
+    let orders = found.types.iter().map(|of| of.free.len()).max().unwrap_or(0);
+    let header = [format!("blocks of {}", size(found.block_pages)), "blocks".into(), "free, order 0".into()];
+    let mut table = Table::new(header.into_iter().chain((1..orders).map(|order| order.to_string())));
+    for of in &found.types {
+        let free =
+            (0..orders.max(1)).map(|order| of.free.get(order).map_or_else(String::new, |it| count(*it)));
+        table.row([of.name.clone(), count(of.blocks)].into_iter().chain(free));
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\n{table}");
+    let movable = found.types.iter().find(|of| of.name == "movable").map_or(0, |of| of.blocks);
+    let _ = writeln!(
+        out,
+        "{} of {} movable blocks have pages that cannot move",
+        count(found.spoilt),
+        count(movable)
+    );
+    for spoiler in found.spoilt_by.iter().take(FEW) {
+        let name = match &spoiler.name {
+            Some(name) => printable(&format!("{}, {name}", spoiler.kind.name())),
+            None => spoiler.kind.name().to_owned(),
+        };
+        let _ = writeln!(
+            out,
+            "  {name}: {} blocks, {} pages in them",
+            count(spoiler.blocks),
+            count(spoiler.pages.get())
+        );
+    }
+    for zone in &found.deferred {
+        let _ = writeln!(
+            out,
+            "compaction is deferred: node {} {}, order {} and above, {} of {} attempts skipped",
+            zone.node, zone.zone, zone.order, zone.skipped, zone.skips
+        );
+    }
 }
 
 /// Returns an owner's name with what else is known.
@@ -123,7 +210,11 @@ fn describe(owner: &Owner, page_size: PageSize) -> String {
         true => owner.name.clone(),
         false => format!("{} ({})", owner.name, notes.join(", ")),
     };
-    // Names are whatever programs called their files.
+    printable(&text)
+}
+
+/// Names are whatever programs called their files.
+fn printable(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     match text.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),

@@ -5,7 +5,7 @@ mod balance {
     use pagehaul_inspect::{Machine, Report};
     use pagehaul_kernel::Kernel;
     pub(crate) use pagehaul_owners::are_evidence;
-    use pagehaul_owners::{balance, blame};
+    use pagehaul_owners::{Effort, References, balance, blame, use_rows};
     use pagehaul_physmem::PhysMemory;
 
     use crate::cli::options::Threads;
@@ -22,10 +22,13 @@ mod balance {
         report: &mut Report,
     ) -> anyhow::Result<Option<Owners>> {
         let kernel = Kernel::discover(memory)?;
-        let mut owners = balance(machine, &kernel, memory, Threads::default().count())?;
+        // The kernel's memory is read only if that says more than the rows.
+        let effort = Effort { threads: Threads::default().count(), references: References::Above(10) };
+        let mut owners = balance(machine, &kernel, memory, effort)?;
         if let Some((redaction, names)) = redaction {
             redaction.owners(&mut owners, names);
         }
+        use_rows(report, &owners);
         blame(report, &owners);
         Ok(Some(owners))
     }
