@@ -64,7 +64,7 @@ impl ElfVmcore {
         let mut vmcore = Self::open_unmapped(Box::new(file))?;
         vmcore.flattened = true;
         if !complete {
-            vmcore.faults.push("the flattened stream is truncated: it has no end record".into());
+            vmcore.faults.push(pagehaul_kdump::TRUNCATED_STREAM.into());
         }
         Ok(vmcore)
     }
