@@ -120,6 +120,18 @@ fn a_truncated_stream_is_an_incomplete_dump_for_every_command() {
             assert!(!pages("cut").1);
         }
     }
+    // ELF: the last record is the mark.
+    let elf = setup.run(&["makedumpfile", "-E", "-F", "-d", "31", "vmcore"]).stdout;
+    for cut in [elf.len() / 4, elf.len() / 2, elf.len() / 4 * 3] {
+        std::fs::write(setup.path("cut"), &elf[..cut]).unwrap();
+        let (code, described) = json(&setup, &["info", "--json", "cut"]);
+        assert_eq!(
+            (code, &described["complete"]),
+            (Some(INCOMPLETE), &false.into()),
+            "{cut} of {}",
+            elf.len()
+        );
+    }
     // Before the bitmaps are whole, nothing can be found: one sentence.
     let whole = setup.run(&["capture", "-q", "-d", "31", "-f", "flattened", "vmcore", "-"]).stdout;
     for cut in [100, 4096, 4200, 9000, 20_000] {

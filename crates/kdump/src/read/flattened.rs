@@ -70,7 +70,7 @@ impl Flattened {
     /// Makes the bytes of `range` that a truncated stream lacks before its end read as zeros, as they are in the file that
     /// `makedumpfile -R` makes of it: those of tables in which zeros mean that nothing is there. Items of `item` bytes, counted from
     /// the start of the range, are zeros as a whole if the stream lacks one of their bytes. Ranges of several calls follow each other.
-    pub(super) fn read_missing_as_zeros(&mut self, range: Range<u64>, item: u64) {
+    pub fn read_missing_as_zeros(&mut self, range: Range<u64>, item: u64) {
         let range = range.start..range.end.min(self.size);
         if self.complete || range.is_empty() {
             return;
