@@ -23,7 +23,8 @@ const PROOF: usize = 3;
 /// Least time for the end, and share of the limit, for what is not measured: the work on the tables, the program's end.
 const LEAST: Duration = Duration::from_secs(1);
 const LEAST_SHARE: u32 = 20;
-/// When an output that does not save by itself is saved: then its syncs are measured, and the end finds little in the page cache.
+/// When an output that does not save by itself is saved: a power cut then loses little, its syncs are measured, and the end finds little
+/// in the page cache.
 const SAVED_TIME: Duration = Duration::from_secs(1);
 const SAVED_BYTES: u64 = 32 << 20;
 
@@ -86,12 +87,9 @@ impl Deadline {
         if self.no_room(dump.size_with(batch)) {
             return Ok(Some(Outcome::SizeLimit));
         }
-        if self.limits.time.is_none() {
-            return Ok(None);
-        }
         let costs = dump.costs();
         let now = Instant::now();
-        if self.no_time(now, dump.finish_bound(), costs) {
+        if self.limits.time.is_some() && self.no_time(now, dump.finish_bound(), costs) {
             return Ok(Some(Outcome::TimeLimit));
         }
         if now - self.saved >= SAVED_TIME || costs.cached >= SAVED_BYTES {

@@ -14,6 +14,7 @@ use crate::live_pages::PageUse;
 use crate::mounts;
 use crate::release::Release;
 use crate::root::{self, Root};
+use crate::signature;
 use crate::ssh;
 use crate::storage::Storage;
 use crate::units::Units;
@@ -129,8 +130,14 @@ pub struct Facts {
     pub units: Option<Units>,
     /// The capture kernel's file.
     pub kernel: Option<Image>,
+    /// Whether it is signed; `None` if its format does not say.
+    pub kernel_is_signed: Option<bool>,
+    /// What its configuration lacks for a dump; `None` if its configuration cannot be read.
+    pub kernel_lacks: Option<Vec<&'static str>>,
     /// Whether the program that loads it exists.
     pub has_kexec: bool,
+    /// Why that program does not run, as far as its file shows.
+    pub kexec_fault: Option<String>,
     /// Whether the kernel adapts the loaded image itself when CPUs and memory come and go (Linux 6.6): CPUs, memory.
     pub crash_hotplug: [bool; 2],
     /// Whether udev's rules load the capture kernel again then.
@@ -186,6 +193,8 @@ pub struct Facts {
     pub target_unmounted: Option<PathBuf>,
     /// Bytes free at a local target, or at the first directory above it that exists.
     pub target_free: Option<u64>,
+    /// Whether that file system can hold no more files.
+    pub target_has_no_inodes: bool,
     /// Whether the private key of an ssh target exists.
     pub has_key: bool,
     /// Why ssh does not use it.
@@ -240,7 +249,15 @@ impl Facts {
             next_boot: NextBoot::read(root),
             units: config.as_ref().and_then(|config| Units::read(root, config.stack)),
             kernel: config.as_ref().map(|config| image(root, &config.kernels)),
+            kernel_is_signed: config.as_ref().and_then(|config| {
+                let mut head = Vec::new();
+                let file = root.file(&image(root, &config.kernels).path).ok()?;
+                file.take(signature::HEAD).read_to_end(&mut head).ok()?;
+                signature::is_signed(&head)
+            }),
+            kernel_lacks: kernel_lacks(root, &release),
             has_kexec: find(root, "kexec").is_some(),
+            kexec_fault: find(root, "kexec").and_then(|path| program(root, &path).fault),
             crash_hotplug: ["cpu", "memory"]
                 .map(|of| root.number(format!("/sys/devices/system/{of}/crash_hotplug")) == Some(1)),
             has_udev_rules: config.as_ref().is_some_and(|config| has_udev_rules(root, config.stack)),
@@ -294,6 +311,11 @@ impl Facts {
                 // Of all that is free: root, who writes the dump, may use what is kept from others.
                 let system = path.ancestors().find_map(|path| root.file_system(path))?;
                 system.f_bfree.checked_mul(system.f_frsize)
+            }),
+            target_has_no_inodes: directory.as_ref().is_some_and(|path| {
+                // File systems that make inodes as they need them have a total of 0.
+                let system = path.ancestors().find_map(|path| root.file_system(path));
+                system.is_some_and(|system| system.f_files > 0 && system.f_ffree == 0)
             }),
             has_key: ssh.as_ref().is_some_and(|(_, key)| root.exists(key)),
             host_is_known: ssh.as_ref().is_some_and(|(host, _)| is_known(root, host)),
@@ -432,6 +454,13 @@ fn is_cut(bytes: &[u8]) -> bool {
         Some(end)
     };
     end().is_none_or(|end| end > bytes.len() as u64)
+}
+
+/// What the configuration of a kernel lacks to offer the memory of a crashed one (`fs/proc/vmcore.c`).
+fn kernel_lacks(root: &Root, release: &Release) -> Option<Vec<&'static str>> {
+    let text = root.text(format!("/boot/config-{release}"))?;
+    let is_set = |name: &&str| text.lines().any(|line| line.strip_prefix(*name) == Some("=y"));
+    Some(["CONFIG_CRASH_DUMP", "CONFIG_PROC_VMCORE"].into_iter().filter(|name| !is_set(name)).collect())
 }
 
 /// Reads the variable SecureBoot of UEFI, after its four bytes of attributes.

@@ -20,6 +20,7 @@ pub mod plan;
 mod release;
 mod root;
 mod shell;
+mod signature;
 mod ssh;
 pub mod state;
 mod storage;

@@ -35,6 +35,8 @@ pub struct Storage {
     pub mounted: Option<(PathBuf, String)>,
     /// Where it is mounted read-only: the file that says so.
     pub read_only: Option<&'static str>,
+    /// The file system of the target, if `/etc/fstab` has it mounted by hand only.
+    pub not_at_boot: Option<PathBuf>,
     /// Whether devices can be looked up.
     pub has_devices: bool,
     /// Devices that are mounted at boot, and that are not there.
@@ -64,8 +66,24 @@ impl Storage {
         let read_only = match () {
             () if is_read_only(of) => Some("/proc/self/mountinfo"),
             () if is_read_only(fstab) => Some("/etc/fstab"),
+            // systemd-remount-fs makes the root file system writable if fstab has it.
+            () if mounts_all
+                && of.is_some_and(|of| of.point == Path::new("/"))
+                && !configured.iter().any(|of| of.point == Path::new("/"))
+                && command_line
+                    .iter()
+                    .rev()
+                    .find(|word| ["ro", "rw"].contains(&word.as_str()))
+                    .is_some_and(|word| word == "ro") =>
+            {
+                Some("`ro` on the capture kernel's command line, as /etc/fstab does not have /")
+            }
             () => None,
         };
+        let has = |mount: &&Mount, option: &str| mount.options.iter().any(|of| of == option);
+        let not_at_boot =
+            fstab.filter(|of| mounts_all && has(of, "noauto") && !has(of, "x-systemd.automount"));
+        let not_at_boot = not_at_boot.map(|of| of.point.clone());
         let has_devices = !root.names("/dev/disk").is_empty();
         let mut missing = Vec::new();
         if has_devices {
@@ -95,6 +113,7 @@ impl Storage {
         Self {
             mounted: of.map(|mount| (mount.point.clone(), mount.kind.clone())),
             read_only,
+            not_at_boot,
             has_devices,
             missing,
             crypts,

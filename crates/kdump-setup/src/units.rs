@@ -27,6 +27,8 @@ pub struct Unit {
     pub masked: Option<PathBuf>,
     /// The link that starts it at boot.
     pub enabled: Option<PathBuf>,
+    /// What it starts, if that is not there or not executable.
+    pub broken_program: Option<PathBuf>,
 }
 
 /// What systemd does at boot.
@@ -76,7 +78,20 @@ fn unit(root: &Root, name: &'static str, at_boot: bool) -> Unit {
             .map(|of| Path::new(directory).join(of).join(name))
             .find(|path| root.link(path).is_some() || root.exists(path))
     });
-    Unit { name, at_boot, file: find(root, name), masked, enabled }
+    let file = find(root, name);
+    let broken_program = file.as_ref().and_then(|file| broken_program(root, file));
+    Unit { name, at_boot, file, masked, enabled, broken_program }
+}
+
+/// The program of the first `ExecStart=` of a unit's file (`systemd.service(5)`), if it cannot be run. Files that add to the unit are
+/// not read: they replace it rarely.
+fn broken_program(root: &Root, file: &Path) -> Option<PathBuf> {
+    let text = root.text(file)?;
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("ExecStart="))?;
+    let word = line.split_whitespace().next()?.trim_start_matches(['@', '-', ':', '+', '!', '|']);
+    let path = Path::new(word).is_absolute().then(|| PathBuf::from(word))?;
+    let is_executable = root.stat(&path).is_some_and(|found| found.st_mode & 0o111 != 0);
+    (!is_executable).then_some(path)
 }
 
 fn find(root: &Root, name: &str) -> Option<PathBuf> {

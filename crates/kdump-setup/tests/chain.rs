@@ -38,6 +38,12 @@ fn healthy() -> Vec<(&'static str, Machine)> {
         luks(m, "CRYPT-LUKS2-1", "");
         m.write("/sys/kernel/config/crash_dm_crypt_keys/count", "1\n");
         m.write("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+        fs::write(m.path(&format!("/boot/vmlinuz-{RELEASE}")), pe(true)).unwrap();
+    });
+    // Mounted by systemd when something looks at it.
+    let automount = with(Machine::debian(), |m| {
+        let options = "noauto,x-systemd.automount";
+        m.write("/etc/fstab", &format!("/dev/sda1 / ext4 defaults\n/dev/sdb1 /var ext4 {options} 0 2\n"));
     });
     vec![
         ("debian", Machine::debian()),
@@ -46,6 +52,7 @@ fn healthy() -> Vec<(&'static str, Machine)> {
         ("fedora", Machine::fedora()),
         ("fedora, LUKS with handed keys, lockdown", handed),
         ("suse", Machine::suse()),
+        ("debian, automount", automount),
     ]
 }
 
@@ -198,9 +205,44 @@ const DEBIAN: &[Fault] = &[
         m.write("/boot/grub/grub.cfg", "linux /vmlinuz crashkernel=512M-:192M crashkernel=1G,cma\n");
     }),
     ("no-initramfs-maker", |m| m.remove("/usr/sbin/mkinitramfs")),
+    ("no-kexec-program", |m| m.mode("/usr/sbin/kexec", 0o644)),
+    ("no-unit-program", |m| m.remove("/usr/lib/kdump/kdump-tools")),
+    ("no-unit-program", |m| m.mode("/usr/lib/kdump/kdump-tools-dump", 0o644)),
+    ("no-vmcore", |m| {
+        m.write(&format!("/boot/config-{RELEASE}"), "CONFIG_CRASH_DUMP=y\n# CONFIG_PROC_VMCORE is not set\n");
+    }),
+    ("unsigned-kernel", |m| {
+        m.write("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+        fs::write(m.path(&format!("/boot/vmlinuz-{RELEASE}")), pe(false)).unwrap();
+    }),
+    ("target-not-at-boot", |m| {
+        m.write("/etc/fstab", "/dev/sda1 / ext4 defaults\n/dev/sdb1 /var ext4 noauto 0 2\n");
+    }),
+    ("target-read-only", |m| {
+        m.write("/proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
+        m.write("/proc/cmdline", "root=UUID=aaaa ro crashkernel=512M-:192M");
+        m.write("/etc/fstab", "# nothing\n");
+    }),
 ];
 
+/// The head of a kernel for UEFI.
+fn pe(is_signed: bool) -> Vec<u8> {
+    let mut head = vec![0; 4096];
+    head[..2].copy_from_slice(b"MZ");
+    head[0x3c] = 0x40;
+    head[0x40..0x44].copy_from_slice(b"PE\0\0");
+    head[0x58..0x5a].copy_from_slice(&0x20b_u16.to_le_bytes());
+    head[0x58 + 108] = 16;
+    head[0x58 + 112 + 36] = u8::from(is_signed) * 8;
+    head
+}
+
 const FEDORA: &[Fault] = &[
+    ("no-unit-program", |m| m.remove("/usr/lib/kdump/kdump")),
+    ("unsigned-kernel", |m| {
+        m.write("/sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+        fs::write(m.path(&format!("/boot/vmlinuz-{RELEASE}")), pe(false)).unwrap();
+    }),
     ("unit-masked", |m| m.link("/etc/systemd/system/kdump.service", "/dev/null")),
     ("unit-disabled", |m| m.remove("/etc/systemd/system/multi-user.target.wants/kdump.service")),
     ("next-boot-no-reservation", |m| {
@@ -214,6 +256,8 @@ const FEDORA: &[Fault] = &[
 ];
 
 const SUSE: &[Fault] = &[
+    ("no-kexec-program", |m| m.write("/usr/sbin/kexec", "")),
+    ("no-vmcore", |m| m.write(&format!("/boot/config-{RELEASE}"), "CONFIG_PROC_VMCORE=y\n")),
     ("unit-disabled", |m| m.remove("/etc/systemd/system/multi-user.target.wants/kdump.service")),
     ("no-kernel", |m| m.remove("/var/lib/kdump/kernel")),
     ("damaged-initramfs", |m| m.write("/var/lib/kdump/initrd", "cut")),

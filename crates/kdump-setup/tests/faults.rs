@@ -244,6 +244,15 @@ fn the_level_decides_what_the_target_must_hold() {
 }
 
 #[test]
+fn a_file_system_without_inodes_is_full() {
+    let mut facts = Machine::debian().facts();
+    facts.target_has_no_inodes = true;
+    let found = check(&facts, &Expected::default());
+    assert_eq!(found.iter().map(|finding| finding.id).collect::<Vec<_>>(), ["target-full"]);
+    assert!(found[0].what.contains("inode"), "{found:?}");
+}
+
+#[test]
 fn a_locked_down_kernel_explains_why_nothing_is_loaded() {
     let machine = Machine::debian();
     machine.write("/sys/kernel/kexec_crash_loaded", "0");

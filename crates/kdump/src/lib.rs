@@ -9,4 +9,4 @@ pub mod read;
 pub mod write;
 
 pub use format::{Header, Layout, LayoutError, PageDesc, STATUS_OFFSET, UtsName};
-pub use read::{Census, Flattened, Info, KdumpFile, SplitError, SplitSet, Structure};
+pub use read::{Census, Flattened, Info, KdumpFile, SplitError, SplitSet, Structure, TRUNCATED_STREAM};

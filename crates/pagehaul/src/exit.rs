@@ -2,7 +2,7 @@
 
 /// The command line is wrong; clap uses the same.
 pub(crate) const USAGE: u8 = 2;
-/// The output is incomplete, and marked so.
+/// The output is incomplete, and marked so; or the dump that was read is.
 pub(crate) const INCOMPLETE: u8 = 3;
 /// `kdump check`: the next crash is likely not dumped.
 #[cfg(feature = "kdump-setup")]

@@ -122,8 +122,13 @@ fn main() -> ExitCode {
             ExitCode::from(exit::USAGE)
         }
         Err(error) => {
-            tell!("pagehaul: {}", sentence(error.chain()));
-            ExitCode::FAILURE
+            let Some(lacking) = error.downcast_ref::<cli::completeness::Lacking>() else {
+                tell!("pagehaul: {}", sentence(error.chain()));
+                return ExitCode::FAILURE;
+            };
+            tell!("pagehaul: {}", sentence(error.chain().skip(1)));
+            tell!("pagehaul: {lacking}");
+            ExitCode::from(exit::INCOMPLETE)
         }
     }
 }

@@ -41,7 +41,8 @@ fn assert_incomplete(setup: &Setup, command: &[&str], files: &[&str]) {
     assert!(["pages-unreadable", "source-incomplete"].contains(&outcome), "{arguments:?}: {report}");
     let lost = report["unreadable_pages"].as_u64().unwrap();
     assert_eq!(report["pages_written"].as_u64(), Some(report["pages_kept"].as_u64().unwrap() - lost));
-    assert_eq!(json(setup, &[&["info", "--json"], files].concat()).1["complete"], false, "{arguments:?}");
+    let (code, described) = json(setup, &[&["info", "--json"], files].concat());
+    assert_eq!((code, &described["complete"]), (Some(INCOMPLETE), &false.into()), "{arguments:?}");
     let (code, found) = json(setup, &[&["verify", "--json"], files].concat());
     assert_eq!((code, &found["intact"]), (Some(INCOMPLETE), &false.into()), "{arguments:?}");
     // One sentence, also where nothing else is printed.
@@ -90,6 +91,55 @@ fn an_incomplete_dump_makes_incomplete_conversions() {
         }
         assert_eq!(json(&setup, &["info", "--json", source]).1["complete"], false, "{source}");
         assert_eq!(setup.run(&["verify", source]).status.code(), Some(INCOMPLETE), "{source}");
+    }
+}
+
+/// As makedumpfile's pipe leaves it when the disk is full, or ssh broke.
+#[test]
+fn a_truncated_stream_is_an_incomplete_dump_for_every_command() {
+    let setup = setup();
+    let whole = setup.run(&["capture", "-q", "-d", "31", "-f", "flattened", "vmcore", "-"]).stdout;
+    let plain = setup.image.kdump().level(31).bytes();
+    let foreign = flatten(&plain, 0xfff, Records::Ascending);
+    for (name, stream) in [("ours", whole), ("foreign", foreign)] {
+        let tables = 4096 + setup.image.kdump().level(31).bytes().len() / 8;
+        for cut in [tables.max(200_000), stream.len() / 2, stream.len() - 5000] {
+            std::fs::write(setup.path("cut"), &stream[..cut]).unwrap();
+            let what = format!("{name}: {cut} of {} bytes", stream.len());
+            for command in ["info", "triage", "dmesg", "pages", "facts", "verify"] {
+                let output = setup.run(&[command, "cut"]);
+                let shown = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(INCOMPLETE), "{what}: {command}: {shown}");
+                assert!(shown.contains("the flattened stream is truncated"), "{what}: {command}: {shown}");
+                assert!(shown.contains("pagehaul convert"), "{what}: {command}: {shown}");
+            }
+            // What it says to do makes a dump of the same pages.
+            setup.fails(&["convert", "-q", "--force", "cut", "salvaged"], INCOMPLETE);
+            let pages = |name: &str| setup.right_pages_of(&[name]).unwrap();
+            assert_eq!(pages("cut"), pages("salvaged"), "{what}");
+            assert!(!pages("cut").1);
+        }
+    }
+    // ELF: the last record is the mark.
+    let elf = setup.run(&["makedumpfile", "-E", "-F", "-d", "31", "vmcore"]).stdout;
+    for cut in [elf.len() / 4, elf.len() / 2, elf.len() / 4 * 3] {
+        std::fs::write(setup.path("cut"), &elf[..cut]).unwrap();
+        let (code, described) = json(&setup, &["info", "--json", "cut"]);
+        assert_eq!(
+            (code, &described["complete"]),
+            (Some(INCOMPLETE), &false.into()),
+            "{cut} of {}",
+            elf.len()
+        );
+    }
+    // Before the bitmaps are whole, nothing can be found: one sentence.
+    let whole = setup.run(&["capture", "-q", "-d", "31", "-f", "flattened", "vmcore", "-"]).stdout;
+    for cut in [100, 4096, 4200, 9000, 20_000] {
+        std::fs::write(setup.path("cut"), &whole[..cut]).unwrap();
+        for command in ["info", "triage", "dmesg", "pages", "facts", "verify"] {
+            let said = setup.fails(&[command, "cut"], 1);
+            assert_eq!(said.trim_end().lines().count(), 1, "{command}, {cut} bytes: {said}");
+        }
     }
 }
 

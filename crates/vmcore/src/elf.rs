@@ -15,6 +15,9 @@ use pagehaul_physmem::{
     Window,
 };
 
+/// `e_flags` in an ELF64 header.
+const ELF_FLAGS: Range<u64> = 48..52;
+
 /// More bytes of notes mean a damaged header: 8,192 CPUs leave 12 MiB.
 const MOST_NOTES: u64 = 256 << 20;
 
@@ -59,12 +62,14 @@ impl ElfVmcore {
     }
 
     /// Opens the vmcore that a flattened stream describes (`makedumpfile -E -F`).
-    pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
+    pub fn open_flattened(mut file: Flattened) -> Result<Self, OpenError> {
         let complete = file.is_complete();
+        // pagehaul writes the mark of an incomplete dump last, as in kdump streams.
+        file.read_missing_as_zeros(ELF_FLAGS, 4);
         let mut vmcore = Self::open_unmapped(Box::new(file))?;
         vmcore.flattened = true;
         if !complete {
-            vmcore.faults.push("the flattened stream is truncated: it has no end record".into());
+            vmcore.faults.push(pagehaul_kdump::TRUNCATED_STREAM.into());
         }
         Ok(vmcore)
     }

@@ -40,9 +40,10 @@ OTHER_MOMENT = 3
 def triage(pagehaul, dump, *options, check=True):
     """Returns the report, or None if pagehaul refuses the dump with an error."""
     done = subprocess.run([pagehaul, "triage", "--json", *options, dump], capture_output=True, timeout=60)
-    if done.returncode == 0:
+    # 3: the dump is incomplete, and what is there was reported, or why it cannot be.
+    if done.returncode in (0, 3) and done.stdout:
         return json.loads(done.stdout)
-    if check or done.returncode != 1 or not done.stderr.startswith(b"pagehaul: "):
+    if check or done.returncode not in (1, 3) or not done.stderr.startswith(b"pagehaul: "):
         raise SystemExit(f"pagehaul triage {dump}: exit status {done.returncode}: {done.stderr[-500:]}")
     return None
 

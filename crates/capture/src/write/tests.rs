@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use pagehaul_machine::PageSize;
 use pagehaul_output::{DumpWriter, FinishBound, PageBatch, Recorded, WriteCosts, WriteError};
 
 use super::finish_in_time;
@@ -14,6 +15,9 @@ use crate::report::Clock;
 struct Stalled {
     asked_until: Option<Instant>,
     finished: bool,
+    /// Bytes in the page cache.
+    cached: u64,
+    saved: usize,
 }
 
 impl DumpWriter for Stalled {
@@ -39,6 +43,12 @@ impl DumpWriter for Stalled {
         Recorded::pages(0)
     }
 
+    fn save(&mut self) -> Result<(), WriteError> {
+        self.saved += 1;
+        self.cached = 0;
+        Ok(())
+    }
+
     fn size_with(&self, _batch: PageBatch<'_>) -> u64 {
         0
     }
@@ -48,7 +58,7 @@ impl DumpWriter for Stalled {
     }
 
     fn costs(&self) -> WriteCosts {
-        WriteCosts::default()
+        WriteCosts { cached: self.cached, ..WriteCosts::default() }
     }
 
     fn size(&self) -> u64 {
@@ -71,4 +81,18 @@ fn pages_in_flight_are_not_waited_for_beyond_the_time_limit() {
     let deadline = Deadline::new(Limits { time: None, size: None }, 0, &clock);
     assert!(finish_in_time(&mut dump, &deadline, true).unwrap());
     assert!(dump.finished && dump.asked_until.is_none());
+}
+
+/// A power cut loses what is in the page cache.
+#[test]
+fn a_stream_is_flushed_also_without_a_time_limit() {
+    let clock = Clock::start();
+    let mut dump = Stalled::default();
+    let mut deadline = Deadline::new(Limits::default(), 0, &clock);
+    let nothing = PageBatch { page_size: PageSize::KIB_4, pfns: &[], pages: &[], data: &[] };
+    dump.cached = 64 << 20;
+    for _ in 0..3 {
+        assert!(deadline.reached(&mut dump, nothing).unwrap().is_none());
+    }
+    assert!(dump.saved >= 1 && dump.cached == 0, "{} saves", dump.saved);
 }

@@ -37,7 +37,41 @@ pub(super) fn check_kernel(config: &Config, facts: &Facts, found: &mut Examinati
             "install kexec-tools",
         ));
     }
+    if let Some(fault) = &facts.kexec_fault {
+        found.push(Finding::problem(
+            "no-kexec-program",
+            format!("kexec, which loads the capture kernel, does not run: {fault}"),
+            "no capture kernel can be loaded, at the next boot at the latest",
+            "install kexec-tools again",
+        ));
+    }
+    match &facts.kernel_lacks {
+        None => found.not_checked("the kernel's configuration: /boot has no config- file of this release"),
+        Some(lacks) if lacks.is_empty() => {
+            found.saw("the kernel offers the memory of a crashed one (CONFIG_PROC_VMCORE)");
+        }
+        Some(lacks) => found.push(Finding::problem(
+            "no-vmcore",
+            format!("the kernel is built without {}", lacks.join(" and ")),
+            "the capture kernel has no /proc/vmcore, and nothing is dumped",
+            "install a kernel of the distribution, or build one with these options",
+        )),
+    }
     let Some(kernel) = &facts.kernel else { return };
+    if facts.lockdown != Lockdown::None && kernel.modified.is_some() {
+        let path = kernel.path.display();
+        match facts.kernel_is_signed {
+            Some(true) => found.saw(format!("{path} has a signature")),
+            Some(false) => found.push(Finding::problem(
+                "unsigned-kernel",
+                format!("{path} has no signature, and this kernel is locked down"),
+                // kernel/kexec_file.c, security/lockdown: KEXEC_SIG.
+                "a kernel that is locked down loads signed kernels only, so the next boot loads no capture kernel",
+                "install a signed kernel of the distribution, or sign it (sbsign, pesign) with a key that the firmware has",
+            )),
+            None => found.not_checked(format!("whether {path} is signed")),
+        }
+    }
     let path = kernel.path.display();
     match kernel.modified {
         Some(_) => found.saw(format!("{path} exists")),

@@ -33,6 +33,15 @@ pub(super) fn check(config: &Config, facts: &Facts, found: &mut Examination) {
             "mount it read-write: remove ro from its options in /etc/fstab, and look for errors of its disk in the log",
         ));
     }
+    if let Some(point) = &storage.not_at_boot {
+        let point = point.display();
+        found.push(Finding::problem(
+            "target-not-at-boot",
+            format!("the target is on {point}, which /etc/fstab mounts by hand only (noauto)"),
+            "the capture kernel does not mount it: the dump goes to the file system below",
+            format!("remove noauto from the options of {point} in /etc/fstab"),
+        ));
+    }
     if !storage.has_devices {
         found.not_checked("devices of /etc/fstab and root=: nothing is in /dev/disk");
     }

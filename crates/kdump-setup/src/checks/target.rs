@@ -45,6 +45,15 @@ fn directory(path: &Path, config: &Config, facts: &Facts, expected: &Expected, f
     } else {
         found.not_checked(format!("how much is free at {path}"));
     }
+    if facts.target_has_no_inodes {
+        found.push(Finding::problem(
+            "target-full",
+            format!("the file system of {path} can hold no more files: it has no free inode"),
+            "the dump cannot be created",
+            "remove files that are not needed from it",
+        ));
+        return;
+    }
     match facts.target_free {
         Some(free) if free < kernel => found.push(Finding::problem(
             "target-full",

@@ -54,6 +54,11 @@ fn check_unit(unit: &Unit, found: &mut Examination) {
         found.push(Finding::problem("unit-masked", what, missing, format!("systemctl unmask {name}")));
         return;
     }
+    if let Some(program) = &unit.broken_program {
+        let what = format!("{name} starts {}, which does not exist or is not executable", program.display());
+        found.push(Finding::problem("no-unit-program", what, lost, "install the package of kdump again"));
+        return;
+    }
     match (&unit.file, &unit.enabled) {
         (None, _) => {
             let what = format!("{name} is in no directory of systemd's units");

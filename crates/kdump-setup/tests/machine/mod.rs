@@ -45,6 +45,8 @@ impl Machine {
         for device in ["sda1", "sdb1", "disk/by-uuid/aaaa"] {
             machine.write(&format!("/dev/{device}"), "");
         }
+        let options = "CONFIG_CRASH_DUMP=y\nCONFIG_PROC_VMCORE=y\n";
+        machine.write(&format!("/boot/config-{RELEASE}"), options);
         machine.write("/usr/lib/systemd/system/multi-user.target", "[Unit]\n");
         machine.write("/usr/lib/systemd/system/rescue.target", "[Unit]\n");
         machine.link("/usr/lib/systemd/system/default.target", "multi-user.target");
@@ -132,7 +134,9 @@ impl Machine {
     /// A unit, started by a target.
     fn unit(&self, name: &str, wants: Option<&str>) {
         let file = format!("/usr/lib/systemd/system/{name}");
-        self.write(&file, "[Service]\n");
+        let program = format!("/usr/lib/kdump/{}", name.trim_end_matches(".service"));
+        self.program(&program, "#!/bin/sh\n");
+        self.write(&file, &format!("[Service]\nExecStart=-{program} start\n"));
         if let Some(wants) = wants {
             fs::create_dir_all(self.path(&format!("/etc/systemd/system/{wants}"))).unwrap();
             self.link(&format!("/etc/systemd/system/{wants}/{name}"), &file);

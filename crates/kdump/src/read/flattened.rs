@@ -13,13 +13,20 @@ use super::record_index::{Builder, Entry, MOST_WALKED, ROOMY};
 use super::records::{HeadersAhead, Indexed, Next, Record, next};
 use crate::format::{FLAT_HEADER_SIZE, FLAT_SIGNATURE, FlatHeader};
 
+/// What is wrong with a stream that has no end record, and what to do.
+pub const TRUNCATED_STREAM: &str = "the flattened stream is truncated: it has no end record; copy it again if it is whole elsewhere, or \
+    make a dump of what arrived for crash and drgn: `pagehaul convert STREAM DUMP`";
+
 /// A flattened stream, presented as the file that it describes.
 ///
 /// Bytes without a record read as zeros, like those of a sparse file. In a truncated stream they may be in the missing part,
-/// and reading them fails with [`io::ErrorKind::UnexpectedEof`].
+/// and reading them fails with [`io::ErrorKind::UnexpectedEof`]; those of a dump's tables read as zeros
+/// ([`read_missing_as_zeros`](Self::read_missing_as_zeros)).
 pub struct Flattened {
     file: Box<dyn ReadAt>,
     entries: Vec<Entry>,
+    /// Where bytes that a truncated stream lacks read as zeros.
+    zeros: Range<u64>,
     /// What the stream's index lists, if it was read.
     index: Option<Indexed>,
     size: u64,
@@ -56,12 +63,50 @@ impl Flattened {
         };
         let entries = builder.finish();
         let size = entries.last().map_or(0, |entry| entry.end);
-        Ok(Self { file, entries, index, size, complete })
+        Ok(Self { file, entries, zeros: 0..0, index, size, complete })
     }
 
     /// Returns whether the stream has its terminator. Without it, it is truncated.
     pub fn is_complete(&self) -> bool {
         self.complete
+    }
+
+    /// Makes the bytes of `range` that a truncated stream lacks before its end read as zeros, as they are in the file that
+    /// `makedumpfile -R` makes of it: those of tables in which zeros mean that nothing is there. Items of `item` bytes, counted from
+    /// the start of the range, are zeros as a whole if the stream lacks one of their bytes. Ranges of several calls follow each other.
+    pub fn read_missing_as_zeros(&mut self, range: Range<u64>, item: u64) {
+        let range = range.start..range.end.min(self.size);
+        if self.complete || range.is_empty() {
+            return;
+        }
+        let before = |at: u64| at - (at - range.start) % item;
+        let first = self.entries.partition_point(|entry| entry.end <= range.start);
+        let last = self.entries.partition_point(|entry| entry.start < range.end);
+        // An item may lie in several entries that follow each other.
+        for run in self.entries[first..last].chunk_by_mut(|entry, next| entry.end == next.start) {
+            let (Some(start), Some(end)) =
+                (run.first().map(|entry| entry.start), run.last().map(|entry| entry.end))
+            else {
+                continue;
+            };
+            let start = if start > range.start { before(start + item - 1) } else { start };
+            let end = if end < range.end { before(end) } else { end };
+            for entry in run {
+                entry.start = entry.start.max(start);
+                entry.end = entry.end.min(end);
+            }
+        }
+        self.entries.retain(|entry| entry.start < entry.end);
+        let start = if self.zeros.end == range.start { self.zeros.start } else { range.start };
+        self.zeros = start..range.end;
+    }
+
+    /// Returns how many bytes of a range are in no record.
+    pub(super) fn missing_bytes(&self, range: Range<u64>) -> u64 {
+        let first = self.entries.partition_point(|entry| entry.end <= range.start);
+        let here = self.entries[first..].iter().take_while(|entry| entry.start < range.end);
+        let held: u64 = here.map(|entry| entry.end.min(range.end) - entry.start.max(range.start)).sum();
+        (range.end - range.start) - held
     }
 
     /// Reads as much of `buf` as one entry has from `offset`, which is in it.
@@ -189,12 +234,13 @@ impl ReadAt for Flattened {
         if let Some(entry) = found {
             return self.read_entry(entry, offset, buf);
         }
-        if !self.complete {
+        let end = self.entries.get(after).map_or(self.size, |entry| entry.start);
+        let end = if self.zeros.contains(&offset) { end.min(self.zeros.end) } else { end };
+        if !self.complete && !self.zeros.contains(&offset) {
             let what =
                 format!("the flattened stream is truncated: the bytes at offset {offset:#x} are missing");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
         }
-        let end = self.entries.get(after).map_or(self.size, |entry| entry.start);
         let count = (buf.len() as u64).min(end - offset) as usize;
         buf[..count].fill(0);
         Ok(count)

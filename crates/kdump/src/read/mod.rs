@@ -27,7 +27,7 @@ use crate::format::byte_layout::ByteLayout;
 use crate::format::encoding::{Encoding, Places};
 use bitmap::BitmapIndex;
 pub use census::Census;
-pub use flattened::Flattened;
+pub use flattened::{Flattened, TRUNCATED_STREAM};
 pub use parse::Info;
 pub use set::{SplitError, SplitSet};
 pub use walk::Structure;
@@ -48,7 +48,45 @@ pub struct KdumpFile {
     faults: Vec<String>,
     /// Why no page can be told from its neighbours, if that is so.
     doubt: Option<String>,
-    cut_stream: bool,
+    cut_stream: Option<CutStream>,
+}
+
+/// A flattened stream that has no end record.
+#[derive(Debug, Clone, Copy)]
+struct CutStream {
+    /// Pages whose bits did not arrive, at most.
+    unknown_pages: u64,
+}
+
+/// What leads to the pages.
+struct Tables {
+    parsed: parse::Parsed,
+    sections: Sections,
+    index: BitmapIndex,
+}
+
+impl Tables {
+    fn read(file: &dyn ReadAt, parsed: parse::Parsed) -> Result<Self, OpenError> {
+        let mut sections = Sections {
+            headers_end: parsed.headers_end,
+            bitmap1: parsed.bitmap1,
+            bitmap2: parsed.bitmap2,
+            descriptors: parsed.descriptors,
+            foreign: 0,
+            count: 0,
+            eraseinfo: parsed.eraseinfo,
+        };
+        let info = &parsed.info;
+        let index = BitmapIndex::build(file, &sections, info.max_mapnr, info.block_size.trailing_zeros())?;
+        (sections.foreign, sections.count) = match &info.split {
+            Some(part) => {
+                let before = index.rank(file, &sections, part.start)?;
+                (before, index.rank(file, &sections, part.end)?.saturating_sub(before))
+            }
+            None => (0, index.dumped()),
+        };
+        Ok(Self { parsed, sections, index })
+    }
 }
 
 /// The sections of the file.
@@ -70,38 +108,36 @@ impl KdumpFile {
     /// Opens a dump by reading its headers, notes and both bitmaps. Pages are read on demand, so a dump that is truncated
     /// behind its bitmaps opens.
     pub fn open(file: Box<dyn ReadAt>) -> Result<Self, OpenError> {
-        Self::open_part(file, false)
+        let tables = Tables::read(&*file, parse::parse(&*file)?)?;
+        Ok(Self::with_tables(file, tables, None))
     }
 
-    /// Opens a flattened dump.
-    pub fn open_flattened(file: Flattened) -> Result<Self, OpenError> {
-        let cut_stream = !file.is_complete();
-        Self::open_part(Box::new(file), cut_stream)
+    /// Opens a flattened dump. A truncated one lacks the rest of its tables, which are written together with the pages: pages
+    /// without a descriptor are missing, as in a dump whose writer did not finish.
+    pub fn open_flattened(mut file: Flattened) -> Result<Self, OpenError> {
+        let parsed = parse::parse(&file)?;
+        if file.is_complete() {
+            let tables = Tables::read(&file, parsed)?;
+            return Ok(Self::with_tables(Box::new(file), tables, None));
+        }
+        let (bitmap1, bitmap2, descriptors) = (parsed.bitmap1, parsed.bitmap2, parsed.descriptors);
+        let bits = parsed.info.max_mapnr.div_ceil(8);
+        // makedumpfile writes bitmap 2 in pieces, each before its pages, if its buffer is smaller (--cyclic-buffer).
+        let unknown =
+            file.missing_bytes(bitmap2..bitmap2 + bits).max(file.missing_bytes(bitmap1..bitmap1 + bits));
+        file.read_missing_as_zeros(bitmap1..descriptors, 1);
+        let tables = Tables::read(&file, parsed)?;
+        let size = tables.sections.count * PageDesc::SIZE as u64;
+        file.read_missing_as_zeros(descriptors..descriptors + size, PageDesc::SIZE as u64);
+        let cut = CutStream { unknown_pages: unknown.saturating_mul(8) };
+        Ok(Self::with_tables(Box::new(file), tables, Some(cut)))
     }
 
-    fn open_part(file: Box<dyn ReadAt>, cut_stream: bool) -> Result<Self, OpenError> {
-        let parsed = parse::parse(&*file)?;
+    fn with_tables(file: Box<dyn ReadAt>, tables: Tables, cut_stream: Option<CutStream>) -> Self {
+        let Tables { parsed, sections, index } = tables;
         let (notes, mut faults) = notes::load(&*file, &parsed);
         let mut info = parsed.info;
-        let mut sections = Sections {
-            headers_end: parsed.headers_end,
-            bitmap1: parsed.bitmap1,
-            bitmap2: parsed.bitmap2,
-            descriptors: parsed.descriptors,
-            foreign: 0,
-            count: 0,
-            eraseinfo: parsed.eraseinfo,
-        };
-        let shift = info.block_size.trailing_zeros();
-        let index = BitmapIndex::build(&*file, &sections, info.max_mapnr, shift)?;
-        (sections.foreign, sections.count) = match &info.split {
-            Some(part) => {
-                let before = index.rank(&*file, &sections, part.start)?;
-                (before, index.rank(&*file, &sections, part.end)?.saturating_sub(before))
-            }
-            None => (0, index.dumped()),
-        };
-        info.ram_pages = index.ranges().bytes() >> shift;
+        info.ram_pages = index.ranges().bytes() >> info.block_size.trailing_zeros();
         info.dumped_pages = sections.count;
         if index.contradictions > 0 {
             faults.push(format!(
@@ -123,7 +159,7 @@ impl KdumpFile {
             cut_stream,
         };
         dump.doubt = check::descriptors_do_not_fit_bitmap(&dump);
-        Ok(dump)
+        dump
     }
 
     /// The contents of the headers.
@@ -139,7 +175,7 @@ impl KdumpFile {
     /// Returns whether the dump is marked incomplete, or its stream lacks the terminator. A file that was truncated later
     /// is not marked: see [`is_truncated`](Self::is_truncated).
     pub fn is_incomplete(&self) -> bool {
-        self.info.incomplete() || self.cut_stream
+        self.info.incomplete() || self.cut_stream.is_some()
     }
 
     /// The file.
@@ -269,10 +305,18 @@ impl PhysMemory for KdumpFile {
 
     fn faults(&self) -> Vec<String> {
         let mut faults = self.faults.clone();
-        if self.info.incomplete() {
+        if let Some(cut) = self.cut_stream {
+            // Its mark may be in the part that did not arrive.
+            faults.push(TRUNCATED_STREAM.into());
+            if cut.unknown_pages > 0 {
+                faults.push(format!(
+                    "a part of its bitmaps did not arrive: up to {} pages count as excluded or as no memory that may have been \
+                     in the dump",
+                    cut.unknown_pages
+                ));
+            }
+        } else if self.info.incomplete() {
             faults.push("it is marked incomplete: its writer did not finish".into());
-        } else if self.cut_stream {
-            faults.push("the flattened stream is truncated: it has no end record".into());
         }
         faults.extend(self.doubt.clone());
         if let Some(part) = &self.info.split {

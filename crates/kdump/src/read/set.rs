@@ -108,7 +108,9 @@ impl SplitSet {
         for part in &parts {
             let name = part.path().display();
             faults.extend(part.faults.iter().chain(&part.doubt).map(|fault| format!("{name}: {fault}")));
-            if part.is_incomplete() {
+            if part.cut_stream.is_some() {
+                faults.push(format!("{name}: {}", super::TRUNCATED_STREAM));
+            } else if part.is_incomplete() {
                 faults.push(format!("{name} is marked incomplete: its writer did not finish"));
             }
         }

@@ -165,6 +165,9 @@ fn decode(
     let missing = |reason: String| ReadError::Missing { paddr, reason };
     let codec = match dump.encoding(&desc) {
         Encoding::Stored(codec) => codec,
+        Encoding::Missing if dump.cut_stream.is_some() => {
+            return Err(missing("the flattened stream ends before its descriptor".into()));
+        }
         Encoding::Missing if dump.is_incomplete() => {
             return Err(missing("the writer of the dump stopped before it".into()));
         }

@@ -9,12 +9,16 @@ use pagehaul_kernel::{Caller, KernelLog, Record};
 use pagehaul_present::printable;
 use serde::Serialize;
 
+use crate::cli::completeness;
 use crate::cli::options::{Dumps, Json, Verbose};
 use crate::printed;
 
 /// Print the kernel log of a dump
 ///
 /// Needs no debug symbols: VMCOREINFO in the dump describes the log. Inconsistent records are skipped and counted.
+///
+/// Exit status: 0, the log was printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and what it
+/// has of the log was printed.
 #[derive(Debug, Args)]
 pub(crate) struct DmesgArguments {
     #[command(flatten)]
@@ -42,7 +46,8 @@ const FACILITIES: [&str; 12] =
 pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
     let source = arguments.dumps.open()?;
     let memory = source.memory();
-    let mut log = KernelLog::read(memory).with_context(|| source.path().display().to_string())?;
+    let log = KernelLog::read(memory).with_context(|| source.path().display().to_string());
+    let mut log = completeness::explain(&source, log)?;
     log.records.retain(|record| record.level <= arguments.level);
     if arguments.json.json {
         json(&log)?;
@@ -52,7 +57,8 @@ pub(crate) fn run(arguments: &DmesgArguments) -> anyhow::Result<ExitCode> {
     if log.damaged > 0 {
         tell!("pagehaul: {} records are inconsistent or unreadable, and are skipped", log.damaged);
     }
-    Ok(ExitCode::SUCCESS)
+    completeness::tell_warnings(&source);
+    Ok(completeness::status(&source))
 }
 
 /// The log as lines, each message with its time: "[    1.234567] text". What the mount shows.

@@ -10,6 +10,7 @@ use pagehaul_physmem::MapPolicy;
 use pagehaul_present::sentence;
 use pagehaul_vmcore::{Source, open_file};
 
+use crate::cli::completeness;
 use crate::cli::options::{Dumps, Verbose};
 use crate::cli::redact::{Redact, task_names};
 use crate::crash_report::{Outcome, limit_process};
@@ -20,6 +21,9 @@ use crate::sandbox::{self, Sandbox};
 ///
 /// Needs no debug symbols, and little of the dump: its notes and its log. `capture --facts` writes the same next to the dump, and that file
 /// (.facts.json.zst) can take the place of DUMP; pagehaul-fleet makes tables of it. docs/schema.md describes the fields.
+///
+/// Exit status: 0, the facts were printed; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and the
+/// facts that it has were printed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul facts dump
@@ -50,20 +54,27 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
     let redaction = arguments.redact.key()?;
     arguments.dumps.identity.hold()?;
     sandbox::enter(Sandbox::reading(&arguments.dumps.dumps))?;
+    let mut status = ExitCode::SUCCESS;
     let (mut facts, names) = match stored(&arguments.dumps.dumps)? {
         // A program that the log does not name is not known.
         Some(facts) => (facts, Vec::new()),
         None => {
             let source = Source::open_all(&arguments.dumps.dumps, MapPolicy::default())?;
             let names = redaction.as_ref().map(|_| task_names(source.memory()));
-            (read(&source), names.unwrap_or_default())
+            let facts = read(&source);
+            // They do not have the name of the dump, which may be that of a machine.
+            if redaction.is_none() {
+                completeness::tell_warnings(&source);
+            }
+            status = completeness::status(&source);
+            (facts, names.unwrap_or_default())
         }
     };
     if let Some(redaction) = &redaction {
         redaction.facts(&mut facts, &names);
     }
     printed::json(&facts)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(status)
 }
 
 /// Reads a file of facts. `None` if it is another file, or there are several.

@@ -17,10 +17,15 @@ use pagehaul_vmcore::ElfVmcore;
 use pagehaul_vmcore::{Source, SourceKind};
 use serde::Serialize;
 
+use crate::cli::completeness;
 use crate::cli::options::{Dumps, Json, Verbose};
+use crate::exit;
 use crate::sandbox::{self, Sandbox};
 
 /// Describe a dump: format, kernel, time, dump level, codecs, completeness; memory map and registers
+///
+/// Exit status: 0, the dump is complete; 1, it cannot be read; 2, the command line is wrong; 3, it is incomplete, and what is there was
+/// printed.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
     #[command(flatten)]
@@ -50,10 +55,11 @@ pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     let source = Source::open_all(dumps, MapPolicy::default())?;
     let mut description = describe(&source)?;
     if arguments.classes {
-        description.classes = classes(&source)?;
+        description.classes = completeness::explain(&source, classes(&source))?;
     }
     arguments.json.print(&description, |description| render::text(description, arguments.notes))?;
-    Ok(ExitCode::SUCCESS)
+    // It has read all descriptors.
+    Ok(if description.complete { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) })
 }
 
 /// What a dump says of itself, as JSON.

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod capture;
 #[cfg(feature = "process")]
 pub(crate) mod checkpoint;
+pub(crate) mod completeness;
 pub(crate) mod convert;
 #[cfg(feature = "process")]
 pub(crate) mod core;

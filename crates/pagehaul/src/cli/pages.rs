@@ -14,9 +14,10 @@ use pagehaul_owners::{Effort, References};
 use pagehaul_physmem::MapPolicy;
 use pagehaul_vmcore::Source;
 
+use crate::cli::completeness;
 use crate::cli::options::{Dumps, Html, Json, Threads, Verbose};
 use crate::cli::read::number;
-use crate::cli::redact::Redact;
+use crate::cli::redact::{Redact, Redaction};
 use crate::printed;
 use crate::sandbox::{self, Sandbox};
 
@@ -29,6 +30,9 @@ use crate::sandbox::{self, Sandbox};
 /// --owners puts every page that the kernel's allocator manages into one row: files with their paths, processes, slab caches, vmalloc
 /// callers, page tables and so on; what has no known owner is a row, too. The rows are compared with the kernel's own counters,
 /// and every difference is printed. Needs no debug symbols; works at every dump level.
+///
+/// Exit status: 0, the pages were counted; 1, the dump cannot be read; 2, the command line is wrong; 3, the dump is incomplete, and what
+/// is there was counted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul pages dump
@@ -68,26 +72,30 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     arguments.dumps.identity.hold()?;
     sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
     let source = Source::open_all(dumps, MapPolicy::default())?;
+    completeness::explain(&source, show(arguments, &source, redaction.as_ref()))?;
+    Ok(completeness::status(&source))
+}
+
+fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redaction>) -> anyhow::Result<()> {
+    let dumps = &arguments.dumps.dumps;
+    let sources = || dumps.iter().map(PathBuf::as_path).chain(arguments.redact.file());
     let memory = source.memory();
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory).with_context(place)?;
     if let Some(pfn) = arguments.pfn {
         let page = page::find(memory, &kernel, pfn).with_context(place)?;
-        arguments.json.print(&page, page::text)?;
-        return Ok(ExitCode::SUCCESS);
+        return arguments.json.print(&page, page::text);
     }
     let threads = arguments.threads.count();
     if arguments.owners {
         let references = if arguments.references { References::Always } else { References::Above(1) };
-        let effort = Effort { threads, references };
-        let balance = owners::find(&source, &kernel, effort, redaction.as_ref())?;
-        arguments.json.print(&balance, owners::text)?;
-        return Ok(ExitCode::SUCCESS);
+        let balance = owners::find(source, &kernel, Effort { threads, references }, redaction)?;
+        return arguments.json.print(&balance, owners::text);
     }
     let name = source.path().file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(place);
     // Files of dumps can have the names of their machines.
-    let hidden = redaction.as_ref().map(|redaction| redaction.name("path", &place()));
+    let hidden = redaction.map(|redaction| redaction.name("path", &place()));
     let heading = Heading {
         dump: hidden.clone().unwrap_or(name),
         release: Some(kernel.space().release().to_owned()),
@@ -99,12 +107,11 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
         census.warnings.iter_mut().for_each(|why| *why = why.replace(&place(), &hidden));
     }
     if arguments.html.write(|| html(&census).context("cannot build the web page"), sources())? {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     if arguments.json.json {
-        printed::json_line(&census)?;
+        printed::json_line(&census)
     } else {
-        printed::text(&pagehaul_census::text(&census))?;
+        printed::text(&pagehaul_census::text(&census))
     }
-    Ok(ExitCode::SUCCESS)
 }

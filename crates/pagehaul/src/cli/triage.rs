@@ -20,6 +20,7 @@ use pagehaul_vmcore::Source;
 use serde::Serialize;
 
 use self::owners::Owners;
+use crate::cli::completeness;
 use crate::cli::options::{Identity, Json, Verbose};
 use crate::cli::redact::{Redact, Redaction};
 use crate::crash_report::{CrashReport, Outcome, PerCpuFree, limit_process};
@@ -37,7 +38,8 @@ const LIVE: &str = "/proc/kcore";
 /// on the dump; a frame that was searched on the stack instead of unwound has a `?`. --json holds all tasks, stacks and
 /// timers only with --tasks, --stacks and --section timers, and one task alone with --pid.
 ///
-/// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong.
+/// Exit status: 0, the report was printed; 1, the dump cannot be read or has no symbols; 2, the command line is wrong; 3, the dump is
+/// incomplete, and what is there was reported.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -108,7 +110,8 @@ enum TriageCommand {
 ///
 /// Both can be of different kernels: stacks are compared by their functions.
 ///
-/// Exit status: 0, the changes were printed; 1, a dump cannot be read or has no symbols; 2, the command line is wrong.
+/// Exit status: 0, the changes were printed; 1, a dump cannot be read or has no symbols; 2, the command line is wrong; 3, a dump is
+/// incomplete, and what is there was compared.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   pagehaul triage diff idle stalled
@@ -215,28 +218,42 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     let confined = confined.writing(&arguments.html);
     sandbox::enter(confined)?;
     let asked = arguments.section.contains(&Section::Memory);
-    explain(dumps, asked, redaction.as_ref(), |machine, explained, name| {
+    let ((), status) = explain(dumps, asked, redaction.as_ref(), |machine, explained, name| {
         show(arguments, machine, explained, name)
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(status)
 }
 
 /// Reads the dump in `dumps`, or the parts of it, and passes the report of it on, with the name of the dump. The owners of
-/// memory are found if the report needs them, or if it is asked for them.
+/// memory are found if the report needs them, or if it is asked for them. Also returns the exit status.
 fn explain<T>(
     dumps: &[PathBuf],
     asks_for_owners: bool,
     redaction: Option<&Redaction>,
     then: impl FnOnce(&Machine<'_>, Explained, &str) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
+) -> anyhow::Result<(T, ExitCode)> {
     let source = Source::open_all(dumps, MapPolicy::default())?;
+    let live = dumps.iter().any(|dump| dump == Path::new(LIVE));
+    let result = explain_source(&source, live, asks_for_owners, redaction, then);
+    if live {
+        return Ok((result?, ExitCode::SUCCESS));
+    }
+    Ok((completeness::explain(&source, result)?, completeness::status(&source)))
+}
+
+fn explain_source<T>(
+    source: &Source,
+    live: bool,
+    asks_for_owners: bool,
+    redaction: Option<&Redaction>,
+    then: impl FnOnce(&Machine<'_>, Explained, &str) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let name = source.path().display().to_string();
     let memory = source.memory();
     let kernel = AddressSpace::discover(memory).with_context(|| name.clone())?;
     let virtual_memory = VirtualMemory::new(&kernel, memory);
     let mut machine =
         Machine::open(&kernel, &virtual_memory, memory.notes()).with_context(|| name.clone())?;
-    let live = dumps.iter().any(|dump| dump == Path::new(LIVE));
     if live {
         machine = machine.running();
     }
@@ -321,11 +338,12 @@ fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     let report = |dump: &PathBuf| {
         explain(std::slice::from_ref(dump), false, None, |_, explained, _| Ok(explained.report))
     };
-    let difference = difference(&report(&arguments.before)?, &report(&arguments.after)?);
+    let ((before, of_before), (after, of_after)) = (report(&arguments.before)?, report(&arguments.after)?);
+    let difference = difference(&before, &after);
     let names = [&arguments.before, &arguments.after].map(|dump| dump.display().to_string());
     let text = |difference: &_| printable(&diff::text(difference, names.each_ref().map(String::as_str)));
     arguments.json.print(&difference, text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if of_before == ExitCode::SUCCESS { of_after } else { of_before })
 }
 
 /// Makes the one screen, and records which pages that took, with those of all stacks.

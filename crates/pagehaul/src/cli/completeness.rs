@@ -1,0 +1,56 @@
+//! Dumps that lack pages: what a command says of them, and its exit status.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use pagehaul_vmcore::Source;
+
+use crate::exit;
+
+/// Why a command failed that may have succeeded with the whole dump: its faults, with the name of the dump.
+#[derive(Debug)]
+pub(crate) struct Lacking(Vec<String>);
+
+impl fmt::Display for Lacking {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0.join("; "))
+    }
+}
+
+/// Returns the exit status of a command that has shown what is in a dump.
+pub(crate) fn status(source: &Source) -> ExitCode {
+    // A failure of the server is reported in the end, with its own status.
+    if has_failed() || !lacks_pages(source) { ExitCode::SUCCESS } else { ExitCode::from(exit::INCOMPLETE) }
+}
+
+/// Says on standard error what is wrong with a dump, where the output does not.
+pub(crate) fn tell_warnings(source: &Source) {
+    source.warnings().iter().for_each(|warning| tell!("pagehaul: {warning}"));
+}
+
+/// Adds to an error that the dump is incomplete, if it is.
+pub(crate) fn explain<T>(source: &Source, result: anyhow::Result<T>) -> anyhow::Result<T> {
+    if has_failed() || !lacks_pages(source) {
+        return result;
+    }
+    let mut warnings = source.warnings();
+    if warnings.is_empty() {
+        warnings.push(format!("{}: it is truncated", source.path().display()));
+    }
+    // What the reader of standard output said is not about the dump.
+    result.map_err(|error| match error.is::<crate::printed::Closed>() {
+        true => error,
+        false => error.context(Lacking(warnings)),
+    })
+}
+
+fn lacks_pages(source: &Source) -> bool {
+    source.is_incomplete() || source.is_truncated()
+}
+
+fn has_failed() -> bool {
+    #[cfg(feature = "remote")]
+    return pagehaul_remote::failure().is_some();
+    #[cfg(not(feature = "remote"))]
+    false
+}
