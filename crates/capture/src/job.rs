@@ -184,8 +184,13 @@ impl<'a> Job<'a> {
     ) -> Report {
         let mut warnings = self.warnings.clone();
         if let Some(inconsistency) = &tally.inconsistency {
+            let many = match tally.contradictions {
+                0 => String::new(),
+                1 => " (1 page contradicts others)".into(),
+                pages => format!(" ({pages} pages contradict others)"),
+            };
             warnings.push(format!(
-                "struct pages are damaged; undecidable pages are kept: PFN {:#x}: {}",
+                "struct pages are damaged; undecidable pages are kept{many}: PFN {:#x}: {}",
                 inconsistency.pfn, inconsistency.what
             ));
         }
@@ -214,6 +219,7 @@ impl<'a> Job<'a> {
             threads: self.options.threads,
             classes: class_counts(&tally.kept, &tally.excluded),
             per_cpu_free: self.free.map(|_| tally.per_cpu_free),
+            contradictions: tally.contradictions,
             excluded_from_source: tally.missing,
             pages_kept: tally.pages_kept(),
             pages_excluded: tally.excluded.iter().sum(),

@@ -146,6 +146,9 @@ pub struct Report {
     /// Of the free pages excluded, those on per-CPU lists; none if these are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_cpu_free: Option<u64>,
+    /// Pages whose struct pages contradict each other, `PG_reserved` or the kernel image, such as a reserved page that looks
+    /// anonymous. They are kept, as undecided.
+    pub contradictions: u64,
     /// Pages the source lacks because an earlier dump excluded them.
     pub excluded_from_source: u64,
     /// Pages to be kept.

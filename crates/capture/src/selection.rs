@@ -23,6 +23,8 @@ pub(crate) struct Tally {
     pub(crate) missing: u64,
     /// Kept pages by [`Priority`], if pages are ordered by it.
     pub(crate) by_priority: [u64; Priority::COUNT],
+    /// Pages whose struct pages contradict each other or the kernel image: they are kept.
+    pub(crate) contradictions: u64,
     pub(crate) inconsistency: Option<Inconsistency>,
 }
 
@@ -34,6 +36,7 @@ impl Tally {
         }
         self.per_cpu_free += other.per_cpu_free;
         self.missing += other.missing;
+        self.contradictions += other.contradictions;
         for (sum, pages) in self.by_priority.iter_mut().zip(other.by_priority) {
             *sum += pages;
         }
@@ -154,7 +157,10 @@ impl Selector<'_> {
         self.memory.mark_stored_pages(self.page_size, Pfn::new(first), kept, &mut self.parts)?;
         tally.missing = bits::count(&self.exists) - bits::count(kept);
         match &mut self.scanner {
-            Some(scanner) => tally.inconsistency = scanner.scan(index, &mut self.classes)?.inconsistency,
+            Some(scanner) => {
+                let report = scanner.scan(index, &mut self.classes)?;
+                (tally.contradictions, tally.inconsistency) = (report.contradictions, report.inconsistency);
+            }
             // The kernel is unknown, or every page is kept.
             None => self.classes.fill(PageClass::Undecided),
         }

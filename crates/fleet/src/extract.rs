@@ -1,6 +1,8 @@
 //! `pagehaul-fleet extract`.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
@@ -16,7 +18,7 @@ use pagehaul_run::{ChildOutput, output_within};
 use crate::compact;
 use crate::lock::Lock;
 use crate::manifest::{Row, record};
-use crate::one::{Stage, is_facts};
+use crate::one::{Stage, UNWRITTEN, is_facts};
 use crate::place::HAS_MORE;
 use crate::python::{PythonArguments, is_own};
 
@@ -100,7 +102,10 @@ pub(crate) fn run(arguments: &ExtractArguments) -> anyhow::Result<ExitCode> {
     let failed = rows.iter().filter(|row| row.error.is_some()).count();
     for row in &rows {
         if let Some(error) = &row.error {
-            crate::tell(&format!("pagehaul-fleet: {}: {error}", row.path.display()));
+            let path = row.path.display().to_string();
+            // Some errors begin with the path.
+            let error = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
+            crate::tell(&format!("pagehaul-fleet: {path}: {error}"));
         }
     }
     arguments.tell_missing(&rows);
@@ -137,6 +142,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
     let stage =
         |stage| in_process(program, dump, stage, arguments).unwrap_or_else(|why| Row::new(path, Some(why)));
     let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
+    let before = states(dump);
     // The first also finds whether this is a recording.
     let mut row = stage(stages.next().unwrap_or(Stage::Facts));
     if row.error.is_some() || row.run_id.is_some() {
@@ -151,13 +157,31 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         let more = stage(part);
         if let Some(error) = more.error {
             row.lacks(part.tables(), &error);
+            // Damage of a dump costs a stage. A full disk would cost tables in silence.
+            if more.is_unwritten {
+                row.error = Some(error);
+            }
         }
         row.tables.extend(more.tables);
         row.missing.extend(more.missing);
     }
     arguments.python.extract(program, dump, &arguments.to, arguments.time_limit, &mut row);
+    // Each stage opens it anew, and they would be of different dumps.
+    if row.error.is_none() && states(dump) != before {
+        row.error = Some("it changed while it was read; extract it again".into());
+    }
     arguments.keep_wanted(&mut row);
     row
+}
+
+/// What changes with the contents of files, except of those on servers: device, inode, size, and time of the last change.
+fn states(files: &[PathBuf]) -> Vec<Option<[i64; 5]>> {
+    let state = |path: &PathBuf| {
+        let found = fs::metadata(path).ok()?;
+        let [device, inode, size] = [found.dev(), found.ino(), found.size()].map(u64::cast_signed);
+        Some([device, inode, size, found.mtime(), found.mtime_nsec()])
+    };
+    files.iter().map(state).collect()
 }
 
 impl ExtractArguments {
@@ -233,7 +257,8 @@ fn in_process(
     command.arg("--").args(dump);
     let ChildOutput { bytes, status } =
         output_within(&mut command, arguments.time_limit, MOST_OUTPUT).map_err(|error| error.to_string())?;
-    serde_json::from_slice(&bytes).map_err(|_| {
+    let is_unwritten = status.is_some_and(|status| status.code() == Some(UNWRITTEN.into()));
+    serde_json::from_slice(&bytes).map(|row: Row| Row { is_unwritten, ..row }).map_err(|_| {
         let ended = status.map_or_else(String::new, |status| format!(" ({status})"));
         format!("the process that reads it failed{ended}")
     })

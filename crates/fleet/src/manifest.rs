@@ -23,7 +23,7 @@ pub(crate) struct Row {
     /// The dump, as it was named; the first part of a split set. In JSON, what is not UTF-8 is replaced.
     #[serde(serialize_with = "lossy")]
     pub(crate) path: PathBuf,
-    /// Why there are no tables; null if there are.
+    /// Why there are no tables, or why some that the dump has could not be written; null otherwise.
     pub(crate) error: Option<String>,
     /// Identifies the crash.
     pub(crate) crash_id: Option<String>,
@@ -41,6 +41,9 @@ pub(crate) struct Row {
     pub(crate) tables: Vec<(String, usize)>,
     /// What is absent, and why.
     pub(crate) missing: Vec<Missing>,
+    /// Whether `error` is that a table could not be written, which says nothing about the dump.
+    #[serde(skip)]
+    pub(crate) is_unwritten: bool,
 }
 
 impl Row {
@@ -57,6 +60,7 @@ impl Row {
             complete: None,
             tables: Vec::new(),
             missing: Vec::new(),
+            is_unwritten: false,
         }
     }
 

@@ -19,10 +19,12 @@ use pagehaul_vmcore::{Source, SourceKind, open_file};
 use sha2::{Digest, Sha256};
 
 use crate::manifest::{EXTRACTOR, Row};
-use crate::place::{Place, Quality};
+use crate::place::{Place, Quality, Unwritten};
 use crate::table::{Key, Table};
 use crate::tables::{self, DumpFile};
 
+/// Exit status of a stage that could not write a table.
+pub(crate) const UNWRITTEN: u8 = 4;
 /// Memory that one dump may take.
 const MOST_MEMORY: u64 = 1 << 30;
 
@@ -69,9 +71,15 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
     let row = confine(arguments)
         .and_then(|redaction| extract(path, arguments, redaction))
         .and_then(|row| answered().map(|()| row))
-        .unwrap_or_else(|error| Row::new(path, Some(sentence(error.chain()))));
+        .map(|row| (row, ExitCode::SUCCESS))
+        .unwrap_or_else(|error| {
+            let is_unwritten = error.downcast_ref::<Unwritten>().is_some();
+            let code = if is_unwritten { ExitCode::from(UNWRITTEN) } else { ExitCode::SUCCESS };
+            (Row::new(path, Some(sentence(error.chain()))), code)
+        });
+    let (row, code) = row;
     crate::say(&serde_json::to_string(&row)?)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// Fails if a server did not send all bytes that were asked for. Tables of the rest would pass for those of the whole dump.

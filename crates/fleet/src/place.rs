@@ -131,6 +131,18 @@ fn month(time: Option<u64>) -> String {
     time.map_or_else(|| "unknown".to_owned(), |time| time.strftime("%Y-%m").to_string())
 }
 
+/// A table could not be written, whatever its dump is like.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    path: PathBuf,
+}
+
+impl std::fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot write {}", self.path.display())
+    }
+}
+
 /// A file that is complete and on the disk, and does not have its name yet.
 pub(crate) struct Written {
     file: NamedTempFile,
@@ -143,7 +155,7 @@ impl Written {
         path: &Path,
         write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
-        let context = || format!("cannot write {}", path.display());
+        let context = || Unwritten { path: path.to_owned() };
         let directory = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(directory).with_context(context)?;
         let file = NamedTempFile::new_in(directory).with_context(context)?;
@@ -157,7 +169,7 @@ impl Written {
     /// Gives it its name. Readers see all of the old file or all of this.
     pub(crate) fn name(self) -> anyhow::Result<()> {
         let named = self.file.persist(&self.path).map_err(|error| error.error);
-        named.map(drop).with_context(|| format!("cannot write {}", self.path.display()))
+        named.map(drop).with_context(|| Unwritten { path: self.path })
     }
 }
 

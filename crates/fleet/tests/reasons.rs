@@ -2,8 +2,12 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::process::{Command, Output};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use common::{OOPS, facts, fleet, machine, succeeds};
 use pagehaul_synth::Era;
@@ -36,6 +40,58 @@ fn causes_are_said_once() {
         for cause in ["No such file", "os error", "EOF", "absent: cannot open absent: "] {
             assert!(said.matches(cause).count() <= 1, "{arguments:?}: {said}");
         }
+    }
+}
+
+/// What a damaged dump lacks is no failure; what could not be written of a dump is, as on a full disk.
+#[test]
+fn tables_that_cannot_be_written_are_a_failure() {
+    let directory = dump();
+    fs::create_dir(directory.path().join("tables")).unwrap();
+    fs::write(directory.path().join("tables/page_classes"), "not a directory").unwrap();
+    let output = fleet(directory.path(), &["extract", "oops", "--to", "tables", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("oops: cannot write tables/page_classes/"), "{}", said(&output));
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(row["error"].as_str().unwrap().starts_with("cannot write "), "{row}");
+    assert!(row["tables"].as_array().unwrap().iter().any(|made| made[0] == "dumps"), "{row}");
+}
+
+#[test]
+fn a_dump_that_changes_while_it_is_read_is_a_failure() {
+    let directory = dump();
+    let path = directory.path().join("oops");
+    let (done, changed) = (AtomicBool::new(false), Barrier::new(2));
+    let output = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut dump = OpenOptions::new().append(true).open(&path).unwrap();
+            dump.write_all(b"x").unwrap();
+            changed.wait();
+            while !done.load(Ordering::Relaxed) {
+                dump.write_all(b"x").unwrap();
+                thread::yield_now();
+            }
+        });
+        changed.wait();
+        let output = fleet(directory.path(), &["extract", "oops", "--to", "tables"]);
+        done.store(true, Ordering::Relaxed);
+        output
+    });
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("oops: it changed while it was read"), "{}", said(&output));
+}
+
+#[test]
+fn a_pipe_is_no_directory_of_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let program = env!("CARGO_BIN_EXE_pagehaul-fleet");
+    for arguments in [&["compact"][..], &["remove", "--host", "x"], &["report"], &["extract", "x", "--to"]] {
+        // To wait for a writer would be forever.
+        let output =
+            Command::new("timeout").arg("60").arg(program).args(arguments).arg(&pipe).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", said(&output));
     }
 }
 

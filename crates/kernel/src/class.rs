@@ -75,6 +75,13 @@ impl PageClass {
         }
     }
 
+    /// Returns whether a dump level excludes pages of this class: those of processes, files and free blocks.
+    #[inline]
+    pub(crate) const fn is_filtered(self) -> bool {
+        // Their numbers follow each other: one comparison, of many pages at once.
+        (self as u8).wrapping_sub(Self::Cache as u8) <= Self::Unaccepted as u8 - Self::Cache as u8
+    }
+
     /// Returns the name in reports and tables.
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,6 +112,14 @@ mod tests {
             assert_eq!(PageClass::from_number(class as u8), class);
         }
         assert_eq!(PageClass::from_number(PageClass::COUNT as u8), PageClass::Undecided);
+    }
+
+    #[test]
+    fn filtered_classes_are_those_that_a_level_excludes() {
+        for class in PageClass::ALL {
+            let always = crate::DumpLevel::NONE.excludes(class);
+            assert_eq!(class.is_filtered(), crate::DumpLevel::ALL.excludes(class) && !always, "{class:?}");
+        }
     }
 
     #[test]

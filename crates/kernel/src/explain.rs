@@ -67,7 +67,7 @@ impl Kernel {
         let zones = Zones::discover(self);
         Ok(Explanation {
             class,
-            rule: self.rule(class, own.as_ref(), head.as_ref(), report.inconsistency.as_ref()),
+            rule: self.rule((pfn, class), own.as_ref(), head.as_ref(), report.inconsistency.as_ref()),
             place: own.as_ref().and_then(|own| Some((zones?.node(own.flags), zones?.zone(own.flags)))),
             struct_page: own,
             head,
@@ -108,7 +108,7 @@ impl Kernel {
 
     fn rule(
         &self,
-        class: PageClass,
+        (pfn, class): (Pfn, PageClass),
         own: Option<&Fields>,
         head: Option<&Fields>,
         inconsistency: Option<&Inconsistency>,
@@ -128,6 +128,16 @@ impl Kernel {
             };
         };
         let rule = match class {
+            PageClass::Undecided if self.text().iter().any(|text| text.contains(&pfn.number())) => {
+                return "it is text of the kernel image, which is never freed, but its struct page is that of a page that is \
+                        excluded"
+                    .into();
+            }
+            PageClass::Undecided if own.is_some_and(|own| own.flags & self.rules().reserved != 0) => {
+                return "PG_reserved is set, as on pages of the kernel image, but the rest of its struct page or its neighbours \
+                        say that it is excluded"
+                    .into();
+            }
             PageClass::Undecided => {
                 return match inconsistency {
                     Some(Inconsistency { pfn, what }) => {

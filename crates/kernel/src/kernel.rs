@@ -7,7 +7,7 @@ use pagehaul_physmem::PhysMemory;
 
 use crate::rules::Rules;
 use crate::sections::Sections;
-use crate::{AddressSpace, KernelError, PageClass, machine};
+use crate::{AddressSpace, KernelError, PageClass, image, machine};
 
 /// A class of pages that cannot be determined, wholly or in part, from what VMCOREINFO exports: such pages are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,7 @@ pub struct Kernel {
     sections: Sections,
     rules: Rules,
     undecidable: Vec<Undecidable>,
+    text: Vec<Range<u64>>,
 }
 
 impl Kernel {
@@ -45,7 +46,8 @@ impl Kernel {
         let translator = space.translator();
         let sections = Sections::discover(space.info(), translator, memory.view().as_mut())?;
         let space = space.with_direct_map(memory, Some(&sections));
-        Ok(Self { space, sections, rules, undecidable })
+        let text = image::text(&space, memory.view().as_mut());
+        Ok(Self { space, sections, rules, undecidable, text })
     }
 
     /// Returns the kernel's virtual address space.
@@ -55,6 +57,11 @@ impl Kernel {
 
     pub(crate) fn sections(&self) -> &Sections {
         &self.sections
+    }
+
+    /// The pages of the kernel image's text, which is never freed: runs of PFNs, ascending. Empty if page tables do not tell.
+    pub(crate) fn text(&self) -> &[Range<u64>] {
+        &self.text
     }
 
     pub(crate) fn rules(&self) -> &Rules {

@@ -15,6 +15,7 @@ mod direct_map;
 mod early_allocations;
 mod error;
 mod explain;
+mod image;
 mod kernel;
 mod kernel_mapped_pages;
 mod level;

@@ -2,9 +2,9 @@
 
 mod machine;
 
-use machine::{KernelMemory, machine};
+use machine::{KernelMemory, SECTION_PAGES, machine};
 use pagehaul_kernel::PageClass::{self, *};
-use pagehaul_kernel::{Kernel, PageScanner};
+use pagehaul_kernel::{BlockReport, Kernel, PageScanner};
 use pagehaul_machine::Pfn;
 use pagehaul_physmem::PhysMemory;
 use pagehaul_synth::{Era, Kind, Memmap};
@@ -15,6 +15,11 @@ fn classes(memory: &mut KernelMemory) -> Vec<PageClass> {
 
 /// The classes of a block's pages, and what contradicts itself.
 fn scan(memory: &mut KernelMemory, block: u64) -> (Vec<PageClass>, Option<String>) {
+    let (classes, report) = report(memory, block);
+    (classes, report.inconsistency.map(|inconsistency| inconsistency.what))
+}
+
+fn report(memory: &mut KernelMemory, block: u64) -> (Vec<PageClass>, BlockReport) {
     memory.finish();
     let kernel = Kernel::discover(memory).unwrap();
     let mut out = vec![Absent; kernel.pages_per_block()];
@@ -23,7 +28,7 @@ fn scan(memory: &mut KernelMemory, block: u64) -> (Vec<PageClass>, Option<String
     for class in PageClass::ALL {
         assert_eq!(report.pages[class as usize], out.iter().filter(|found| **found == class).count() as u64);
     }
-    (out, report.inconsistency.map(|inconsistency| inconsistency.what))
+    (out, report)
 }
 
 #[test]
@@ -134,6 +139,71 @@ fn reserved_pages_are_kept_whatever_they_look_like() {
                 "{era:?} {pages:?}"
             );
         }
+    }
+}
+
+/// Each class that a level excludes, as single pages and in blocks.
+#[test]
+fn reserved_single_pages_are_kept_and_counted() {
+    for era in Era::ALL {
+        let mut image = machine(era, 1);
+        image.anon(1).cache(2).cache_private(3).buddy(8, 3).page(Kind::Swapcache, 18, 0).ksm(20).hwpoison(21);
+        image.buddy(32, 2).buddy(64, 6).anon_thp(512).slab(1032, 3).anon(40);
+        let mut memory = KernelMemory::of(&image);
+        let reserved = memory.number("NUMBER(PG_private)") - 1;
+        // The first page of a free block makes all of it doubtful, one within it or within a compound page only itself.
+        for pfn in [1, 2, 3, 8, 18, 20, 21, 33, 100, 700, 1032] {
+            memory.flag(pfn, reserved);
+        }
+        let (found, report) = report(&mut memory, 0);
+        for pfn in [1, 2, 3, 8, 18, 20, 33, 100, 700] {
+            assert_eq!(found[pfn], Undecided, "{era:?}: {pfn}");
+        }
+        assert_eq!((found[21], found[1032]), (HwPoison, Slab), "{era:?}");
+        assert_eq!((found[32], &found[34..36], found[40]), (Free, &[Free; 2][..], Anon), "{era:?}");
+        assert_eq!((&found[64..100], &found[101..128]), (&[Free; 36][..], &[Free; 27][..]), "{era:?}");
+        assert_eq!((found[512], found[699], found[701]), (Anon, Anon, Anon), "{era:?}");
+        assert_eq!(report.contradictions, 9, "{era:?}");
+        let kernel = Kernel::discover(&memory).unwrap();
+        assert!(kernel.explain(&memory, Pfn::new(1)).unwrap().rule.contains("PG_reserved is set"), "{era:?}");
+        let first = report.inconsistency.unwrap();
+        assert!(first.pfn == Pfn::new(1) && first.what.contains("is reserved"), "{era:?}: {first:?}");
+    }
+}
+
+/// 6.9 and later mark hugetlb by a page type, which a single page cannot have.
+#[test]
+fn a_single_page_is_not_hugetlb() {
+    let mut memory = KernelMemory::of(machine(Era::V6_16, 1).anon(6));
+    assert!(memory.text.contains("PAGE_HUGETLB_MAPCOUNT_VALUE"));
+    memory.mapcount(5, 0xf400_0000);
+    let (found, report) = report(&mut memory, 0);
+    assert_eq!((found[5], found[6], report.contradictions), (Undecided, Anon, 1));
+    assert!(report.inconsistency.unwrap().what.contains("single page"));
+}
+
+#[test]
+fn text_of_the_image_is_kept_whatever_its_struct_pages_say() {
+    for era in Era::ALL {
+        let mut memory = KernelMemory::of(&machine(era, 1));
+        let text = memory.make_text();
+        let reserved = memory.number("NUMBER(PG_private)") - 1;
+        // The last page of text, and the first after it, which the kernel freed.
+        for pfn in text.end - 1..text.end + 1 {
+            memory.clear_flag(pfn, reserved);
+            memory.mapping(pfn, 1);
+        }
+        let (found, report) = report(&mut memory, text.start / SECTION_PAGES);
+        let last = ((text.end - 1) % SECTION_PAGES) as usize;
+        assert_eq!(found[last - 1..last + 2], [Kernel_, Undecided, Anon], "{era:?}");
+        assert_eq!(report.contradictions, 1, "{era:?}");
+        let explained = Kernel::discover(&memory).unwrap().explain(&memory, Pfn::new(text.end - 1)).unwrap();
+        assert!(explained.rule.contains("text of the kernel image"), "{era:?}");
+        let first = report.inconsistency.unwrap();
+        assert!(
+            first.pfn == Pfn::new(text.end - 1) && first.what.contains("kernel's text"),
+            "{era:?}: {first:?}"
+        );
     }
 }
 

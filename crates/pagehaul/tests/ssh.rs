@@ -15,7 +15,8 @@ use std::process::{Command, Output, Stdio};
 
 use common::setup::Setup;
 
-/// Fails once as a file next to it says: `cut` after so many bytes of the dump, `kill` likewise, and kills the capture.
+/// Fails once as a file next to it says: `cut` after so many bytes of the dump, `kill` likewise, and kills the capture. `begun` and
+/// `replaced` name a file that another upload writes to, before and after the dump is sent.
 const CLIENT: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 while [ "$1" != -- ]; do shift; done
@@ -33,6 +34,17 @@ case $3 in *"dd of="*)
         fail kill "$3"
         kill -9 $PPID
         exit 255
+    elif [ -e "$here/begun" ]; then
+        there=$(cat "$here/begun")
+        rm "$here/begun"
+        umask 077
+        printf theirs >"$there"
+    elif [ -e "$here/replaced" ]; then
+        there=$(cat "$here/replaced")
+        rm "$here/replaced"
+        sh -c "$3"
+        printf theirs | dd of="$there" conv=notrunc status=none
+        exit
     fi
 esac
 exec sh -c "$3"
@@ -188,6 +200,19 @@ fn what_others_left_there_is_not_written_to() {
 }
 
 #[test]
+fn two_dumps_at_once_do_not_mix() {
+    let scene = Scene::new();
+    for fault in ["begun", "replaced"] {
+        let there = scene.far(&format!("{fault}.incomplete"));
+        fs::write(scene.setup.path("client").join(fault), there.to_str().unwrap()).unwrap();
+        let output = scene.capture(&[], fault);
+        scene.assert_whole(&output, fault);
+        let other = fs::read(scene.far(&format!("{fault}.incomplete.1"))).unwrap();
+        assert!(other.starts_with(b"theirs"), "{fault}");
+    }
+}
+
+#[test]
 fn a_name_that_is_not_utf8_is_refused() {
     let scene = Scene::new();
     let name = OsStr::from_bytes(b"/dump-\xff");
@@ -226,7 +251,10 @@ fn what_cannot_be_sent_is_explained() {
         assert!(told(&output).contains(reason), "{}", told(&output));
         assert_eq!(told(&output).lines().filter(|line| line.starts_with("pagehaul: cannot")).count(), 1);
     };
-    fails(scene.capture(&[], "none/dump"), "none/dump.incomplete: ");
+    // Nothing was sent, though the client took some.
+    let missing = scene.capture(&[], "none/dump");
+    assert!(!told(&missing).contains("what was sent"), "{}", told(&missing));
+    fails(missing, "none/dump.incomplete: ");
     let client = |script: &str| {
         let path = scene.setup.path("client/other");
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();

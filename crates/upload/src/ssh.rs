@@ -41,20 +41,28 @@ const LOOK: &str = concat!(
     r#"else echo pagehaul 0; fi"#,
 );
 /// Writes at an offset: bytes of an earlier connection that arrive late are the same, and go to the same place. A new file is one that
-/// nobody else has open.
+/// nobody else has open, and nobody else has begun: two dumps must not mix.
 const APPEND: &str = concat!(
     r#"umask 077; p=$1.incomplete; "#,
-    r#"[ -e "$p" ] || [ -L "$p" ] || (set -C; : >"$p") || exit 1; "#,
+    r#"if [ "$2" -eq 0 ] && [ -s "$p" ]; then echo "another upload writes $p" >&2; exit 5; fi; "#,
+    r#"[ -e "$p" ] || [ -L "$p" ] || (set -C; : >"$p") || exit 3; "#,
     r#"if [ -L "$p" ]; then :; elif [ -f "$p" ] && [ -O "$p" ]; then "#,
     r#"exec dd of="$p" bs=1048576 seek="$2" oflag=seek_bytes iflag=fullblock conv=notrunc,fsync status=none; fi; "#,
-    r#"echo "$p is not a file of this user" >&2; exit 1"#,
+    r#"echo "$p is not a file of this user" >&2; exit 3"#,
 );
+/// Exit status of [`APPEND`] where it wrote nothing; that of dd is 1.
+const WROTE_NOTHING: i32 = 3;
+/// Exit status of [`APPEND`] where another upload began meanwhile, or bytes of a lost connection arrived.
+const BEGUN: i32 = 5;
 /// Keeps the unfinished file of another stream.
 const ASIDE: &str =
     r#"n=1; while [ -e "$1.incomplete.$n" ]; do n=$((n+1)); done; mv "$1.incomplete" "$1.incomplete.$n""#;
-/// Gives the file its name, unless that is taken. Says `done` again if the answer was lost.
+/// Gives the file its name, unless that is taken. Says `done` again if the answer was lost. What is there begins with the bytes that
+/// were sent, or another upload has replaced it.
 const FINISH: &str = concat!(
-    r#"p=$1.incomplete; "#,
+    r#"p=$1.incomplete; f=$p; [ -e "$p" ] || f=$1; "#,
+    r#"s=$(head -c "$3" "$f" | sha256sum); s=${s%% *}; "#,
+    r#"[ -z "$s" ] || [ "$s" = "$4" ] || { echo pagehaul other; exit; }; "#,
     r#"if [ -e "$p" ]; then "#,
     r#"[ "$(wc -c <"$p")" -eq "$2" ] || { echo pagehaul size; exit; }; "#,
     r#"if ln "$p" "$1" 2>/dev/null || [ "$1" -ef "$p" ]; then rm "$p"; "#,
@@ -109,8 +117,8 @@ impl RemotePath {
         Ok(Self { host, port, path: format!("/{path}") })
     }
 
-    /// A command that runs a script on the host, with the path and `argument` as its arguments.
-    fn command(&self, script: &str, argument: &str) -> Command {
+    /// A command that runs a script on the host, with the path and `arguments` as its arguments.
+    fn command(&self, script: &str, arguments: &[&str]) -> Command {
         let client = std::env::var("PAGEHAUL_SSH").unwrap_or_default();
         let mut words = client.split_ascii_whitespace();
         let mut command = Command::new(words.next().unwrap_or("ssh"));
@@ -123,7 +131,8 @@ impl RemotePath {
         if let Some(port) = self.port {
             command.args(["-p", &port.to_string()]);
         }
-        let words = [script, "sh", &self.path, argument].map(quote).join(" ");
+        let words = [script, "sh", &self.path].into_iter().chain(arguments.iter().copied());
+        let words = words.map(quote).collect::<Vec<_>>().join(" ");
         command.args(["--", &self.host, &format!("exec sh -c {words}")]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -167,7 +176,7 @@ impl Session {
             .map_err(|why| UploadError::refused(format!("cannot write {name}: {why}")))?;
         let moved = Moved::default();
         let mut session = Self { file, url: name, there: Unfinished::None, stop, moved };
-        let answer = session.ask(LOOK, "", false)?;
+        let answer = session.ask(LOOK, &[], false)?;
         let words: Vec<_> = answer.iter().map(String::as_str).collect();
         session.there = match words.as_slice() {
             ["exists"] => return Err(session.exists()),
@@ -192,33 +201,38 @@ impl Session {
     pub(crate) fn send(&self, stream: &mut Stream) -> Result<Uploaded, UploadError> {
         let mut first = Vec::new();
         let mut resumed = 0;
+        let mut start = None;
         match &self.there {
             Unfinished::None => {}
-            Unfinished::Foreign => drop(self.ask(ASIDE, "", false)?),
+            Unfinished::Foreign => drop(self.ask(ASIDE, &[], false)?),
             Unfinished::Own { size, first: sum, whole } => {
                 match skip(stream, *size, sum, whole).map_err(|error| self.unreadable(&error))? {
-                    Skipped::Same => resumed = *size,
+                    Skipped::Same => {
+                        resumed = *size;
+                        start = Some(Start { bytes: resumed.min(FIRST), sum: sum.clone() });
+                    }
                     Skipped::OtherFromStart(bytes) => {
-                        self.ask(ASIDE, "", false)?;
+                        self.ask(ASIDE, &[], false)?;
                         first = bytes;
                     }
                     // The stream cannot be rewound: the capture has to produce it again.
                     Skipped::Other => {
-                        self.ask(ASIDE, "", false)?;
+                        self.ask(ASIDE, &[], false)?;
                         let why = "what is there differs from the dump, which is sent again";
                         return Err(UploadError::lost(self.message(why, false), true));
                     }
                 }
             }
         }
-        let sent = self.append(&mut first.as_slice().chain(stream), resumed)?;
-        self.finish(resumed + sent)?;
+        let mut stream = Beginning { inner: first.as_slice().chain(stream), left: FIRST, sum: Sha256::new() };
+        let sent = self.append(&mut stream, resumed)?;
+        self.finish(resumed + sent, &start.unwrap_or_else(|| stream.start()))?;
         Ok(Uploaded { resumed })
     }
 
     /// Writes a stream at `offset`. Returns how many bytes it had.
     fn append(&self, stream: &mut impl Read, offset: u64) -> Result<u64, UploadError> {
-        let mut command = self.file.command(APPEND, &offset.to_string());
+        let mut command = self.file.command(APPEND, &[&offset.to_string()]);
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| self.no_client(&error))?;
         let mut sent = 0;
         let mut copied = Ok(());
@@ -248,18 +262,24 @@ impl Session {
         if status.success() {
             Ok(sent)
         } else {
-            Err(self.failed(status, &message, sent + offset > 0, sent > 0))
+            let wrote = sent > 0 && !matches!(status.code(), Some(WROTE_NOTHING | BEGUN));
+            Err(self.failed(status, &message, offset > 0 || wrote, wrote))
         }
     }
 
-    fn finish(&self, size: u64) -> Result<(), UploadError> {
+    fn finish(&self, size: u64, start: &Start) -> Result<(), UploadError> {
+        let (size, bytes) = (size.to_string(), start.bytes.to_string());
         let mut retry = Retry::new(Patience::UPLOAD.later, &self.stop);
         loop {
-            match self.ask(FINISH, &size.to_string(), true) {
+            match self.ask(FINISH, &[&size, &bytes, &start.sum], true) {
                 Ok(answer) => {
                     return match answer.first().map(String::as_str) {
                         Some("done") => Ok(()),
                         Some("exists") => Err(self.exists()),
+                        Some("other") => {
+                            let why = "another upload has replaced what was sent";
+                            Err(UploadError::lost(self.message(why, false), true))
+                        }
                         Some("size") => {
                             Err(UploadError::lost(self.message("not all that was sent is there", true), true))
                         }
@@ -273,9 +293,9 @@ impl Session {
     }
 
     /// Runs a script on the host, and returns the words of its answer. `is_sent` is whether the host has something of the stream.
-    fn ask(&self, script: &str, argument: &str, is_sent: bool) -> Result<Vec<String>, UploadError> {
+    fn ask(&self, script: &str, arguments: &[&str], is_sent: bool) -> Result<Vec<String>, UploadError> {
         self.moved.now();
-        let spawned = self.file.command(script, argument).spawn().map_err(|error| self.no_client(&error))?;
+        let spawned = self.file.command(script, arguments).spawn().map_err(|error| self.no_client(&error))?;
         let (output, status, message) = self.run(spawned, || None).map_err(|error| self.no_client(&error))?;
         if !status.success() {
             return Err(self.failed(status, &message, is_sent, false));
@@ -316,7 +336,7 @@ impl Session {
             ["Permission denied (", "Host key verification failed"].iter().any(|text| message.contains(text));
         let message = self.message(&why, is_sent);
         match status.code() {
-            Some(CONNECTION) | None if !refused => UploadError::lost(message, progress),
+            Some(CONNECTION | BEGUN) | None if !refused => UploadError::lost(message, progress),
             _ => UploadError::refused(message),
         }
     }
@@ -348,6 +368,35 @@ impl Session {
 
     fn no_client(&self, error: &io::Error) -> UploadError {
         self.refused(&format!("cannot run the ssh client (PAGEHAUL_SSH names another): {error}"))
+    }
+}
+
+/// The first bytes of a stream.
+struct Start {
+    bytes: u64,
+    sum: String,
+}
+
+/// A stream that remembers the checksum of its first bytes.
+struct Beginning<R> {
+    inner: R,
+    left: u64,
+    sum: Sha256,
+}
+
+impl<R> Beginning<R> {
+    fn start(self) -> Start {
+        Start { bytes: FIRST - self.left, sum: hex(self.sum.finalize().as_slice()) }
+    }
+}
+
+impl<R: Read> Read for Beginning<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        let new = self.left.min(count as u64) as usize;
+        self.sum.update(&buffer[..new]);
+        self.left -= new as u64;
+        Ok(count)
     }
 }
 

@@ -70,6 +70,13 @@ impl Rules {
         Ok((rules, gaps))
     }
 
+    /// Returns whether a page with `flags` contradicts its class: pages that the kernel has reserved belong to no process, file or
+    /// free block. Offline pages may be reserved, and must not be read.
+    #[inline]
+    pub(crate) fn contradicts(&self, flags: u64, class: PageClass) -> bool {
+        flags & self.reserved != 0 && class.is_filtered()
+    }
+
     /// Returns the class of a page by its own `struct page`, ignoring poison. Not for tails of compound pages; for heads,
     /// where the rule for hugetlb is not in the page type, [`Compound`] decides.
     #[inline]

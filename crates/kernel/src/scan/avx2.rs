@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::kinds::{CONTINUES, FREE, GROUP, HEAD, POISONED, PageKinds, SIZE, Structs, TAIL};
+use super::kinds::{CONTINUES, GROUP, HEAD, MARKED, PageKinds, SIZE, Structs, TAIL, free_of};
 use super::matcher::{Bits, LOADED, PageMatcher};
 use crate::PageClass;
 use crate::rules::NO_STRUCT_PAGES;
@@ -20,7 +20,7 @@ type HalfStructs = [[u8; SIZE]; HALF];
 #[target_feature(enable = "avx2")]
 pub(super) fn kinds(matcher: &PageMatcher, structs: &Structs, ahead: &[[u8; SIZE]], at: u64) -> PageKinds {
     let mut bytes = [0; GROUP];
-    let (mut tails, mut heads, mut free, mut poisoned, mut continues) = (0, 0, 0, 0, 0);
+    let (mut tails, mut heads, mut free, mut marked, mut continues) = (0, 0, 0, 0, 0);
     let (halves, _) = structs.as_chunks::<HALF>();
     let (places, _) = bytes.as_chunks_mut::<HALF>();
     let mut last = None;
@@ -35,7 +35,7 @@ pub(super) fn kinds(matcher: &PageMatcher, structs: &Structs, ahead: &[[u8; SIZE
         tails |= found;
         heads |= mask(_mm256_slli_epi64::<1>(kinds));
         free |= mask(_mm256_slli_epi64::<2>(kinds));
-        poisoned |= mask(_mm256_slli_epi64::<3>(kinds));
+        marked |= mask(_mm256_slli_epi64::<3>(kinds));
         last = Some(if found == 0 {
             first.wrapping_add(((HALF - 1) * SIZE) as u64)
         } else {
@@ -46,7 +46,7 @@ pub(super) fn kinds(matcher: &PageMatcher, structs: &Structs, ahead: &[[u8; SIZE
         });
         store(kinds, place);
     }
-    PageKinds { bytes, tails, heads, free, poisoned, continues }
+    PageKinds { bytes, tails, heads, free, marked, continues }
 }
 
 /// Returns the kinds of 32 pages, a byte each, without [`CONTINUES`].
@@ -78,7 +78,9 @@ fn half_kinds(matcher: &PageMatcher, structs: &HalfStructs, ahead: &[[u8; SIZE]]
         let kind = _mm256_blendv_epi8(all(HEAD.into()), plain, not_head);
         let is_tail = hold(Bits { mask: 1, want: 1 }, compound);
         let kind = _mm256_blendv_epi8(kind, all(TAIL.into()), is_tail);
-        let harm = _mm256_and_si256(hold(matcher.poison, flags), all(POISONED.into()));
+        let unmarked =
+            _mm256_cmpeq_epi32(_mm256_and_si256(flags, all(matcher.marks)), _mm256_setzero_si256());
+        let harm = _mm256_andnot_si256(unmarked, all(MARKED.into()));
         let place = _mm_cvtsi32_si128(k as i32 * 8);
         kinds = _mm256_or_si256(kinds, _mm256_sll_epi32(_mm256_or_si256(kind, harm), place));
     }
@@ -132,7 +134,7 @@ fn head_of(own: __m256i, word: __m256i) -> __m256i {
     _mm256_andnot_si256(all_words(1), _mm256_blendv_epi8(word, masked, is_mask))
 }
 
-/// Returns the class of each page by its own struct page, and [`FREE`] at the start of a free block.
+/// Returns the class of each page by its own struct page, and what [`free_of`] adds to it.
 #[target_feature(enable = "avx2")]
 fn class(matcher: &PageMatcher, flags: __m256i, mapping: __m256i, mapcount: __m256i) -> __m256i {
     let of = |class: PageClass| all(class as u64);
@@ -147,8 +149,8 @@ fn class(matcher: &PageMatcher, flags: __m256i, mapping: __m256i, mapcount: __m2
     if _mm256_testz_si256(is_typed, is_typed) == 0 {
         let mut typed = of(PageClass::Kernel);
         for (test, class) in matcher.types.iter().rev() {
-            let free = if matches!(class, PageClass::Free | PageClass::Unaccepted) { FREE } else { 0 };
-            typed = _mm256_blendv_epi8(typed, all(*class as u64 | u64::from(free)), hold(*test, mapcount));
+            let kind = *class as u8 | free_of(*class);
+            typed = _mm256_blendv_epi8(typed, all(kind.into()), hold(*test, mapcount));
         }
         class = _mm256_blendv_epi8(class, typed, is_typed);
     }

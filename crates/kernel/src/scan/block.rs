@@ -1,5 +1,7 @@
 //! Applies the rules to one block: pure logic over slices of struct pages, without any reading.
 
+use std::ops::Range;
+
 use pagehaul_machine::Pfn;
 
 use super::Inconsistency;
@@ -7,6 +9,9 @@ use super::kinds::SIZE;
 use super::matcher::PageMatcher;
 use crate::PageClass;
 use crate::rules::{Compound, Head, PageLayout, Rules, Words, half, word};
+
+/// What contradicts the class of a reserved page.
+const RESERVED: &str = "a page of a process, a file or a free block is reserved, as the kernel image is";
 
 /// Why [`Block::advance`] returned.
 pub(super) enum Stop {
@@ -39,7 +44,11 @@ pub(super) struct Block<'b> {
     pub(super) free: PageClass,
     /// The last address that turned out not to be a head, so that its supposed tails are not looked up one by one.
     no_head: Option<u64>,
+    /// The text of the kernel image: runs of PFNs, ascending.
+    image: &'b [Range<u64>],
     inconsistency: Option<Inconsistency>,
+    /// Pages whose struct pages contradict each other, or the image.
+    contradictions: u64,
 }
 
 impl<'b> Block<'b> {
@@ -51,6 +60,8 @@ impl<'b> Block<'b> {
         out: &'b mut [PageClass],
     ) -> Self {
         Self {
+            image: &[],
+            contradictions: 0,
             rules,
             matcher,
             map,
@@ -64,6 +75,16 @@ impl<'b> Block<'b> {
             no_head: None,
             inconsistency: None,
         }
+    }
+
+    /// Keeps the pages of `text` that lie in the block: the kernel never frees its text. Other parts of its image, which it may
+    /// free, are reserved as long as they are its own.
+    pub(super) fn keep_image(mut self, text: &'b [Range<u64>]) -> Self {
+        let pages = self.first_pfn..self.first_pfn + self.out.len() as u64;
+        let from = text.partition_point(|run| run.end <= pages.start);
+        let text = text.get(from..).unwrap_or_default();
+        self.image = text.get(..text.partition_point(|run| run.start < pages.end)).unwrap_or_default();
+        self
     }
 
     pub(super) fn done(&self) -> bool {
@@ -92,8 +113,53 @@ impl<'b> Block<'b> {
         self.map
     }
 
-    pub(super) fn inconsistency(self) -> Option<Inconsistency> {
-        self.inconsistency
+    /// Returns the first inconsistency, and the number of pages that contradict each other or the image.
+    pub(super) fn inconsistencies(self) -> (Option<Inconsistency>, u64) {
+        (self.inconsistency, self.contradictions)
+    }
+
+    /// Corrects the classes of pages of the image from page `first` to the next one.
+    pub(super) fn correct_image(&mut self, first: usize) {
+        for run in self.image {
+            let index = |pfn: u64| pfn.saturating_sub(self.first_pfn).min(self.next as u64) as usize;
+            for page in index(run.start).max(first)..index(run.end) {
+                let Some(slot) = self.out.get_mut(page) else { break };
+                if slot.is_filtered() || *slot == PageClass::Offline {
+                    *slot = PageClass::Undecided;
+                    self.contradict(
+                        page,
+                        "a page of the kernel's text is marked as one of a process, a file, or free",
+                    );
+                }
+            }
+        }
+    }
+
+    /// Records that page `page`, counted from the block's first, contradicts what is known of it.
+    fn contradict(&mut self, page: usize, what: &str) {
+        self.contradictions += 1;
+        self.note_at(page, what);
+    }
+
+    /// Remembers what is wrong with page `page`, if no earlier page has anything.
+    fn note_at(&mut self, page: usize, what: &str) {
+        let pfn = Pfn::new(self.first_pfn + page as u64);
+        if self.inconsistency.as_ref().is_none_or(|known| pfn < known.pfn) {
+            self.inconsistency = Some(Inconsistency { pfn, what: what.into() });
+        }
+    }
+
+    /// Returns the class of page `page`, which its struct page or its neighbours say is `class`, by its flags.
+    #[inline]
+    pub(super) fn checked(&mut self, page: usize, flags: u64, class: PageClass) -> PageClass {
+        if self.rules.poison.holds(flags) {
+            return PageClass::HwPoison;
+        }
+        if self.rules.contradicts(flags, class) {
+            self.contradict(page, RESERVED);
+            return PageClass::Undecided;
+        }
+        class
     }
 
     /// Returns the pages from `first` to the next one: PFN and address of the first struct page, and the classes.
@@ -149,7 +215,9 @@ impl<'b> Block<'b> {
                     mapcount: half(page, self.rules.layout.mapcount),
                 };
                 match self.rules.class(words) {
-                    class @ (PageClass::Free | PageClass::Unaccepted) => self.free_block(page, class),
+                    class @ (PageClass::Free | PageClass::Unaccepted | PageClass::HugeTlb) => {
+                        self.starts(page, class);
+                    }
                     class => self.put(page, class),
                 }
                 None
@@ -169,8 +237,9 @@ impl<'b> Block<'b> {
 
     #[inline]
     fn put_flags(&mut self, flags: u64, class: PageClass) {
+        let class = self.checked(self.next, flags, class);
         if let Some(slot) = self.out.get_mut(self.next) {
-            *slot = if self.rules.poison.holds(flags) { PageClass::HwPoison } else { class };
+            *slot = class;
         }
         self.next += 1;
     }
@@ -187,7 +256,7 @@ impl<'b> Block<'b> {
         let head_at = PageLayout::head_of(self.address(self.next), word(page, self.rules.layout.compound));
         match self.carried(self.next, head_at) {
             Some(class) => self.put(page, class),
-            None if self.no_head == Some(head_at) => self.put(page, PageClass::Undecided),
+            None if self.no_head == Some(head_at) => self.keep(page),
             None => return Some(Stop::Compound { head_at, flags: word(page, self.rules.layout.flags) }),
         }
         None
@@ -218,30 +287,48 @@ impl<'b> Block<'b> {
             }
             Head::Fake(head_at) => match self.carried(self.next, head_at) {
                 Some(class) => self.put(page, class),
-                None if self.no_head == Some(head_at) => self.put(page, PageClass::Undecided),
+                None if self.no_head == Some(head_at) => self.keep(page),
                 None => return Some(Stop::Compound { head_at, flags }),
             },
             Head::Wrong(what) => {
                 self.note(what);
                 self.no_head = Some(self.address(self.next));
-                self.put(page, PageClass::Undecided);
+                self.keep(page);
             }
         }
         None
     }
 
+    /// Classifies the next page as one whose struct pages contradict each other.
+    fn keep(&mut self, page: &[u8]) {
+        self.contradictions += 1;
+        self.put(page, PageClass::Undecided);
+    }
+
+    /// Classifies the next page, which is not compound, by its type: the first of a free block, or hugetlb by mistake.
+    pub(super) fn starts(&mut self, page: &[u8], class: PageClass) {
+        let what = match class {
+            PageClass::HugeTlb => "a single page is marked as hugetlb",
+            _ if self.rules.contradicts(word(page, self.rules.layout.flags), class) => RESERVED,
+            _ => return self.free_block(page, class),
+        };
+        self.note(what);
+        self.keep(page);
+    }
+
     /// Classifies the next page, the first of a free block.
-    pub(super) fn free_block(&mut self, page: &[u8], class: PageClass) {
+    fn free_block(&mut self, page: &[u8], class: PageClass) {
         let Some(order) = self.rules.free.order(class, page) else {
-            if self.rules.free.measurable() {
-                self.note("a free block has an impossible order");
+            if !self.rules.free.measurable() {
+                return self.put(page, PageClass::Undecided);
             }
-            return self.put(page, PageClass::Undecided);
+            self.note("a free block has an impossible order");
+            return self.keep(page);
         };
         // Blocks are aligned to their size, so none crosses a section.
         if self.pfn() & ((1 << order) - 1) != 0 {
             self.note("a free block starts at a PFN that its order does not divide");
-            return self.put(page, PageClass::Undecided);
+            return self.keep(page);
         }
         let end = self.next + (1 << order);
         self.put(page, class);
@@ -306,13 +393,13 @@ impl<'b> Block<'b> {
             Err(what) => {
                 self.note(what);
                 self.no_head = Some(head_at);
+                self.contradictions += 1;
                 self.put_flags(flags, PageClass::Undecided);
             }
         }
     }
 
     fn note(&mut self, what: &str) {
-        let pfn = Pfn::new(self.pfn());
-        self.inconsistency.get_or_insert_with(|| Inconsistency { pfn, what: what.into() });
+        self.note_at(self.next, what);
     }
 }

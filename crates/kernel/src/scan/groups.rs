@@ -20,7 +20,7 @@ impl Block<'_> {
             if end > self.out.len() {
                 return None;
             }
-            if end <= self.free_end && matcher.unharmed(group) {
+            if end <= self.free_end && matcher.unmarked(group) {
                 self.fill(end, self.free);
                 continue;
             }
@@ -69,18 +69,35 @@ impl Block<'_> {
                 }
             } else {
                 let kind = kinds.bytes.get(index).copied().unwrap_or(0) & CLASS;
-                let unaccepted = kind == PageClass::Unaccepted as u8;
-                self.free_block(page, if unaccepted { PageClass::Unaccepted } else { PageClass::Free });
+                self.starts(page, PageClass::from_number(kind));
             }
         }
         let done = self.next.min(first + GROUP) - first;
-        let poisoned = kinds.poisoned & u64::MAX.checked_shr((GROUP - done) as u32).unwrap_or(0);
-        for index in pagehaul_physmem::bits::ones(&[poisoned]) {
-            if let Some(class) = self.out.get_mut(first + index) {
-                *class = PageClass::HwPoison;
-            }
+        let marked = kinds.marked & u64::MAX.checked_shr((GROUP - done) as u32).unwrap_or(0);
+        if marked != 0 {
+            self.marked(matcher, group, first, marked);
         }
         stop
+    }
+
+    /// Corrects the classes of the pages of `marked`, in the group that starts with page `first`.
+    #[cold]
+    fn marked(&mut self, matcher: &PageMatcher, group: &Structs, first: usize, marked: u64) {
+        let classes = self.out.get(first..first + GROUP).unwrap_or_default();
+        // Most reserved pages are next to reserved ones, all of them the kernel's.
+        let any_filtered = classes.iter().fold(false, |any, class| any | class.is_filtered());
+        if !any_filtered && !matcher.any_poisoned(group) {
+            return;
+        }
+        for index in pagehaul_physmem::bits::ones(&[marked]) {
+            let flags = group.get(index).map_or(0, |page| matcher.word(page, matcher.flags_at));
+            let page = first + index;
+            let Some(class) = self.out.get(page).copied() else { break };
+            let class = self.checked(page, flags, class);
+            if let Some(slot) = self.out.get_mut(page) {
+                *slot = class;
+            }
+        }
     }
 
     /// Does the same for the tails after head `index`, unless it is not a head or a copy of another.

@@ -1,6 +1,6 @@
 //! Matches 64 struct pages at once. The code is the same for all kernels: rules become masks and values to compare with.
 
-use super::kinds::{CONTINUES, FREE, GROUP, HEAD, POISONED, PageKinds, SIZE, Structs, TAIL};
+use super::kinds::{CONTINUES, FREE, GROUP, HEAD, MARKED, PageKinds, SIZE, Structs, TAIL, free_of};
 use crate::PageClass;
 use crate::rules::{PageLayout, Rules};
 
@@ -41,7 +41,10 @@ pub(super) struct PageMatcher {
     pub(super) mapcount_shift: u32,
     /// `PG_head`: any bit of it counts.
     pub(super) head: u64,
-    pub(super) poison: Bits,
+    /// The flags of poisoned and of reserved pages: any bit of them counts.
+    pub(super) marks: u64,
+    /// The flag of poisoned pages, among these.
+    pub(super) poison: u64,
     pub(super) slab: Bits,
     pub(super) lru: Bits,
     pub(super) swap: Bits,
@@ -63,7 +66,7 @@ impl PageMatcher {
             return None;
         }
         let cache = rules.cache.lru() | rules.cache.swap() | rules.cache.private();
-        if rules.head | rules.poison.flag() | rules.slab.flag() | cache > u32::MAX.into() {
+        if rules.head | rules.poison.flag() | rules.reserved | rules.slab.flag() | cache > u32::MAX.into() {
             return None;
         }
         Some(Self {
@@ -73,7 +76,8 @@ impl PageMatcher {
             mapcount_at: layout.mapcount / 8,
             mapcount_shift: (layout.mapcount % 8) as u32 * 8,
             head: rules.head,
-            poison: Bits::all(rules.poison.flag()),
+            marks: rules.poison.flag() | rules.reserved,
+            poison: rules.poison.flag(),
             slab: Bits::all(rules.slab.flag()),
             lru: Bits::all(rules.cache.lru()),
             swap: Bits::all(rules.cache.swap()),
@@ -105,11 +109,10 @@ impl PageMatcher {
                 HEAD
             } else {
                 let class = self.class(flags, self.word(page, self.mapping_at), self.mapcount(page));
-                let free = matches!(class, PageClass::Free | PageClass::Unaccepted);
-                class as u8 | if free { FREE } else { 0 }
+                class as u8 | free_of(class)
             };
-            if self.poison.hold(flags) {
-                *kind |= POISONED;
+            if flags & self.marks != 0 {
+                *kind |= MARKED;
             }
             previous = Some(named);
         }
@@ -121,17 +124,25 @@ impl PageMatcher {
             tails,
             heads: mask(HEAD),
             free: mask(FREE),
-            poisoned: mask(POISONED),
+            marked: mask(MARKED),
             continues: tails & mask(CONTINUES),
             bytes,
         }
     }
 
-    /// Returns whether none of the pages is poisoned.
-    pub(super) fn unharmed(&self, structs: &Structs) -> bool {
-        self.poison.mask == 0
-            || structs.iter().fold(0, |any, page| any | self.word(page, self.flags_at)) & self.poison.mask
-                == 0
+    /// Returns whether none of the pages is poisoned or reserved.
+    pub(super) fn unmarked(&self, structs: &Structs) -> bool {
+        self.marks == 0 || self.any_flags(structs) & self.marks == 0
+    }
+
+    /// Returns whether one of the pages is poisoned.
+    pub(super) fn any_poisoned(&self, structs: &Structs) -> bool {
+        self.any_flags(structs) & self.poison != 0
+    }
+
+    /// Returns the flags that one of the pages has.
+    fn any_flags(&self, structs: &Structs) -> u64 {
+        structs.iter().fold(0, |any, page| any | self.word(page, self.flags_at))
     }
 
     /// Returns word `index` of a struct page.

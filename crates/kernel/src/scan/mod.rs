@@ -27,6 +27,9 @@ use crate::{Kernel, KernelError, PageClass, TranslateError};
 pub struct BlockReport {
     /// Pages per class, indexed by `class as usize`; they add up to the pages classified.
     pub pages: [u64; PageClass::COUNT],
+    /// Pages that look like those of a process, a file or a free block and contradict their flags, their neighbours or the kernel
+    /// image; tails of such pages, too. They are [`PageClass::Undecided`].
+    pub contradictions: u64,
     /// The first inconsistency, if any. Its pages are kept.
     pub inconsistency: Option<Inconsistency>,
 }
@@ -91,9 +94,11 @@ impl<'a> PageScanner<'a> {
         let first_pfn = first_pfn.ok_or(KernelError::NoSuchBlock { block })?;
         let (classes, beyond) = out.split_at_mut(out.len().min(pages as usize));
         beyond.fill(PageClass::Absent);
-        let mut inconsistency = None;
+        let (mut inconsistency, mut contradictions) = (None, 0);
         match self.map_of(block) {
-            Ok(Some(map)) => inconsistency = self.scan_section(first_pfn, map, classes, visit),
+            Ok(Some(map)) => {
+                (inconsistency, contradictions) = self.scan_section(first_pfn, map, classes, visit)
+            }
             Ok(None) => classes.fill(PageClass::Absent),
             Err(error) => {
                 classes.fill(PageClass::Undecided);
@@ -103,7 +108,7 @@ impl<'a> PageScanner<'a> {
                 });
             }
         }
-        Ok(BlockReport { pages: count(out), inconsistency })
+        Ok(BlockReport { pages: count(out), contradictions, inconsistency })
     }
 
     /// Passes the struct pages of block number `block` to `visit`, one window at a time, without classifying them: the least
@@ -148,10 +153,11 @@ impl<'a> PageScanner<'a> {
         map: u64,
         out: &mut [PageClass],
         mut visit: impl FnMut(Scanned<'_>),
-    ) -> Option<Inconsistency> {
+    ) -> (Option<Inconsistency>, u64) {
         let kernel = self.kernel;
         let size = kernel.rules().layout.size;
-        let mut block = Block::new(kernel.rules(), self.matcher.as_ref(), map, first_pfn, out);
+        let mut block =
+            Block::new(kernel.rules(), self.matcher.as_ref(), map, first_pfn, out).keep_image(kernel.text());
         while !block.done() {
             let at = block.struct_page();
             let extent = match self.walker.extent(self.view.as_mut(), at, block.bytes_left()) {
@@ -185,6 +191,7 @@ impl<'a> PageScanner<'a> {
             };
             let first = block.next;
             let stop = block.advance(window);
+            block.correct_image(first);
             visit(Scanned::new(kernel, block.scanned(first), window));
             if matches!(stop, Stop::Compound { .. }) {
                 let page = window.get((block.next - first) * size..).and_then(|rest| rest.get(..size));
@@ -199,10 +206,11 @@ impl<'a> PageScanner<'a> {
                 let found = resolve::compound(kernel, self.view.as_mut(), &block, head_at);
                 let page = block.next;
                 block.resolved(head_at, flags, found);
+                block.correct_image(page);
                 visit(Scanned::new(kernel, block.scanned(page), &self.pending));
             }
         }
-        block.inconsistency()
+        block.inconsistencies()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::arch::aarch64::*;
 
-use super::kinds::{CONTINUES, FREE, GROUP, HEAD, POISONED, PageKinds, SIZE, Structs, TAIL};
+use super::kinds::{CONTINUES, FREE, GROUP, HEAD, MARKED, PageKinds, SIZE, Structs, TAIL, free_of};
 use super::matcher::{Bits, PageMatcher};
 use crate::PageClass;
 use crate::rules::NO_STRUCT_PAGES;
@@ -40,7 +40,7 @@ pub(super) fn kinds(matcher: &PageMatcher, structs: &Structs, at: u64) -> PageKi
         tails,
         heads: mask(HEAD),
         free: mask(FREE),
-        poisoned: mask(POISONED),
+        marked: mask(MARKED),
         continues: mask(CONTINUES) & tails,
     }
 }
@@ -80,7 +80,7 @@ fn part_kinds(
         let plain = class(matcher, flags, load(matcher.mapping_at), mapcount);
         let kind = vbslq_u64(vtstq_u64(flags, all(matcher.head)), all(HEAD.into()), plain);
         let kind = vbslq_u64(is_tail, tail, kind);
-        let harm = vandq_u64(hold(matcher.poison, flags), all(POISONED.into()));
+        let harm = vandq_u64(vtstq_u64(flags, all(matcher.marks)), all(MARKED.into()));
         let place = vdupq_n_s64(k as i64 * 8);
         kinds = vorrq_u64(kinds, vshlq_u64(vorrq_u64(kind, harm), place));
         own = vaddq_u64(own, all(SIZE as u64));
@@ -130,8 +130,7 @@ fn class(matcher: &PageMatcher, flags: uint64x2_t, mapping: uint64x2_t, mapcount
 #[target_feature(enable = "neon")]
 fn type_class(matcher: &PageMatcher, mapcount: uint64x2_t) -> uint64x2_t {
     matcher.types.iter().rev().fold(all(PageClass::Kernel as u64), |typed, (test, class)| {
-        let free = if matches!(class, PageClass::Free | PageClass::Unaccepted) { FREE } else { 0 };
-        vbslq_u64(hold(*test, mapcount), all(*class as u64 | u64::from(free)), typed)
+        vbslq_u64(hold(*test, mapcount), all((*class as u8 | free_of(*class)).into()), typed)
     })
 }
 

@@ -45,14 +45,14 @@ fn lay(rules: &Rules, recipe: &[(u8, u8, u64)]) -> Vec<u8> {
         }
         let own = MAP + (page * SIZE) as u64;
         let known = rules.slab.flag() | rules.cache.lru() | rules.cache.swap() | rules.cache.private();
-        put(page, layout.flags, &(noise & known).to_le_bytes());
+        put(page, layout.flags, &(noise & (known | rules.reserved)).to_le_bytes());
         put(page, layout.mapcount, &u32::MAX.to_le_bytes());
         let mut pages = 1;
         match what {
             0 => put(page, layout.mapping, &(noise | 1).to_le_bytes()),
             1 | 2 => {
                 let typed = types[noise as usize % types.len()].0.map_or(-2_i32 as u32, |(_, want)| want);
-                put(page, layout.flags, &[0; 8]);
+                put(page, layout.flags, &(noise & rules.reserved).to_le_bytes());
                 put(page, layout.mapcount, &typed.to_le_bytes());
                 put(page, layout.private.unwrap_or(0), &u64::from(order).to_le_bytes());
             }
@@ -88,7 +88,7 @@ fn classify(
     matcher: Option<&PageMatcher>,
     bytes: &[u8],
     window: usize,
-) -> (Vec<PageClass>, Option<String>) {
+) -> (Vec<PageClass>, Option<String>, u64) {
     let mut out = vec![PageClass::Absent; PAGES];
     let mut block = Block::new(rules, matcher, MAP, FIRST_PFN, &mut out);
     while !block.done() {
@@ -110,8 +110,8 @@ fn classify(
             found.and_then(|c| if inside(c.first_pfn..c.end_pfn) { Ok(c) } else { Err("ends before") });
         block.resolved(head_at, flags, found);
     }
-    let inconsistency = block.inconsistency().map(|inconsistency| format!("{inconsistency:?}"));
-    (out, inconsistency)
+    let (inconsistency, contradictions) = block.inconsistencies();
+    (out, inconsistency.map(|inconsistency| format!("{inconsistency:?}")), contradictions)
 }
 
 proptest! {
@@ -128,6 +128,7 @@ proptest! {
                 let grouped = classify(&rules, Some(&matcher), &bytes, window);
                 prop_assert_eq!(&grouped.0, &singly.0, "{:?}, windows of {}", era, window);
                 prop_assert_eq!(grouped.1.is_some(), singly.1.is_some());
+                prop_assert_eq!(grouped.2, singly.2);
             }
         }
     }

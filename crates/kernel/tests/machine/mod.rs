@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pagehaul_machine::{KernelMapping, PageSize, PhysAddr};
@@ -128,6 +129,12 @@ impl KernelMemory {
         self.put_u64(at, self.get_u64(at) | 1 << bit);
     }
 
+    /// Clears it.
+    pub fn clear_flag(&mut self, pfn: u64, bit: u64) {
+        let at = self.at(pfn);
+        self.put_u64(at, self.get_u64(at) & !(1 << bit));
+    }
+
     pub fn mapping(&mut self, pfn: u64, value: u64) {
         self.put_u64(self.at(pfn) + self.number("OFFSET(page.mapping)"), value);
     }
@@ -151,6 +158,24 @@ impl KernelMemory {
     /// Replaces what the kernel knows of a memory section: its struct pages stay where they were.
     pub fn set_section(&mut self, section: u64, word: u64) {
         self.put_u64(self.mem_section(section).1, word);
+    }
+
+    /// Makes the first 2 MiB of the image executable, as its text is, and returns their PFNs.
+    pub fn make_text(&mut self) -> Range<u64> {
+        let (text, load) = self.image.text();
+        let (mut table, levels) = self.image.page_tables();
+        for level in (3..=levels).rev() {
+            table = self.get_u64(table + (text >> (12 + (level - 1) * 9) & 511) * 8) & ADDRESS;
+        }
+        let entry_at = table + (text >> 21 & 511) * 8;
+        let entry = self.get_u64(entry_at);
+        assert!(
+            entry & 0x81 == 0x81 && entry & ADDRESS == load,
+            "{text:#x} is not mapped by a page of 2 MiB"
+        );
+        // Present and executable, not writable.
+        self.put_u64(entry_at, entry & !(1 << 63 | 2));
+        load >> 12..(load >> 12) + 512
     }
 
     /// Clears the page table entry of the 4 KiB page at `vaddr`.
