@@ -19,7 +19,7 @@ use pagehaul_vmcore::{Source, SourceKind, open_file};
 use sha2::{Digest, Sha256};
 
 use crate::manifest::{EXTRACTOR, Row};
-use crate::place::{Place, Quality};
+use crate::place::{Origin, Place, Quality};
 use crate::table::{Key, Table};
 use crate::tables::{self, DumpFile};
 
@@ -101,9 +101,10 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
     if is_facts(path) {
         let facts = from_facts(path)?;
         let file = DumpFile { format: "facts", level: None, complete: None, size_bytes: None };
-        let crash = Extraction { file, quality: Quality::of(&facts, &file), arguments, redaction };
+        let crash =
+            Extraction { file, quality: Quality::of(&facts, &file), source: None, arguments, redaction };
         let place = crash.begin(&facts, &mut row);
-        if !place.has_more(crash.quality, arguments.stage, &mut row) {
+        if !place.is_better(crash.origin(), &mut row) {
             crash.facts(facts, &[], &place, &mut row)?;
         }
         return Ok(row);
@@ -111,9 +112,10 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let facts = Facts::read(source.memory(), EXTRACTOR.to_owned());
     let file = file(&source, row.size_bytes);
-    let crash = Extraction { file, quality: Quality::of(&facts, &file), arguments, redaction };
+    let quality = Quality::of(&facts, &file);
+    let crash = Extraction { file, quality, source: Some(&source), arguments, redaction };
     let place = crash.begin(&facts, &mut row);
-    if place.has_more(crash.quality, arguments.stage, &mut row) {
+    if place.is_better(crash.origin(), &mut row) {
         return Ok(row);
     }
     match arguments.stage {
@@ -153,6 +155,8 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
 struct Extraction<'a> {
     file: DumpFile,
     quality: Quality,
+    /// Facts have none.
+    source: Option<&'a Source>,
     arguments: &'a OneArguments,
     redaction: Option<&'a Redaction>,
 }
@@ -183,7 +187,13 @@ impl<'a> Extraction<'a> {
         row: &mut Row,
     ) -> anyhow::Result<()> {
         answered()?;
-        place.put(tables, Some((self.quality, self.arguments.stage)), row)
+        place.put(tables, Some(self.origin()), row)
+    }
+
+    /// What its tables are made of, as far as it was read.
+    fn origin(&self) -> Origin {
+        let damaged = self.source.is_some_and(Source::met_damage);
+        Origin { quality: self.quality, stage: self.arguments.stage, damaged }
     }
 
     /// Writes the tables of facts. `tasks` are those that the dump has.
