@@ -145,7 +145,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
         |stage| in_process(program, dump, stage, arguments).unwrap_or_else(|why| Row::new(path, Some(why)));
     let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
     // The first also finds whether this is a recording.
-    let mut row = stage(stages.next().unwrap_or(Stage::Facts));
+    let mut row = Row { refused: false, ..stage(stages.next().unwrap_or(Stage::Facts)) };
     if row.error.is_some() || row.run_id.is_some() {
         arguments.keep_wanted(&mut row);
         return row;
@@ -156,6 +156,11 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             continue;
         }
         let more = stage(part);
+        if more.refused {
+            // The dump may have it.
+            row.error = more.error;
+            break;
+        }
         if let Some(error) = more.error {
             row.lacks(part.tables(), &error);
         }

@@ -9,8 +9,8 @@ use pagehaul_census::{Heading, count};
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
-use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::{Sequential, is_url, shown};
+use pagehaul_physmem::{MapPolicy, OpenError};
 use pagehaul_present::sentence;
 use pagehaul_redact::{Redaction, TaskName, task_names};
 use pagehaul_sandbox::{Sandbox, limit_memory};
@@ -69,9 +69,17 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
     let row = confine(arguments)
         .and_then(|redaction| extract(path, arguments, redaction))
         .and_then(|row| answered().map(|()| row))
-        .unwrap_or_else(|error| Row::new(path, Some(sentence(error.chain()))));
+        .unwrap_or_else(|error| Row {
+            refused: is_refused(path, &error),
+            ..Row::new(path, Some(sentence(error.chain())))
+        });
     crate::say(&serde_json::to_string(&row)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a server kept back what was asked for. Each stage opens the dump again.
+fn is_refused(path: &Path, error: &anyhow::Error) -> bool {
+    pagehaul_remote::failure().is_some() || is_url(path) && error.chain().any(|why| why.is::<OpenError>())
 }
 
 /// Fails if a server did not send all bytes that were asked for. Tables of the rest would pass for those of the whole dump.
