@@ -16,10 +16,11 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use pagehaul_facts::SCHEMA_VERSION;
 use pagehaul_present::sentence;
+use tempfile::NamedTempFile;
 use twox_hash::XxHash3_64;
 
 use crate::lock::Lock;
-use crate::place::{check_writable, temporary};
+use crate::place::check_writable;
 use crate::read::{TableFile, directories, parquet_files};
 use crate::table::{TableWriter, Values};
 use crate::tables::key_column;
@@ -161,7 +162,7 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
     }
     done.after = done.left.len() + 1;
     let write = || format!("cannot write to {}", directory.display());
-    let mut file = temporary(directory).with_context(write)?;
+    let mut file = NamedTempFile::new_in(directory).with_context(write)?;
     let mut out = Hashing { out: BufWriter::new(file.as_file_mut()), hash: XxHash3_64::new() };
     plan.write(table, &mut out).with_context(write)?;
     out.flush().with_context(write)?;

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -195,7 +195,7 @@ impl Written {
         let context = || format!("cannot write {}", path.display());
         let directory = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(directory).with_context(context)?;
-        let file = temporary(directory).with_context(context)?;
+        let file = NamedTempFile::new_in(directory).with_context(context)?;
         let mut out = BufWriter::new(file);
         write(&mut out).with_context(context)?;
         let file = out.into_inner().map_err(|error| error.into_error()).with_context(context)?;
@@ -208,11 +208,6 @@ impl Written {
         let named = self.file.persist(&self.path).map_err(|error| error.error);
         named.map(drop).with_context(|| format!("cannot write {}", self.path.display()))
     }
-}
-
-/// Creates a file that has its name later. The error does not repeat the directory.
-pub(crate) fn temporary(directory: &Path) -> io::Result<NamedTempFile> {
-    NamedTempFile::new_in(directory).map_err(|error| error.kind().into())
 }
 
 /// Fails if no file of a directory can be replaced, before any is.
