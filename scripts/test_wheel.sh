@@ -25,7 +25,7 @@ for crate in ("pyo3", "zstd", "parquet"):
 END
 
 mkdir "$work/dumps"
-cargo build --quiet --locked --workspace --bin pagehaul-fleet --example dumps
+cargo build --quiet --locked --workspace --bin pagehaul --bin pagehaul-fleet --example dumps
 "$target/debug/examples/dumps" "$work/dumps"
 run() { # run PYTHON
     PAGEHAUL_DUMPS="$work/dumps" PAGEHAUL_FLEET="$target/debug/pagehaul-fleet" "$1" -m unittest discover --quiet --start-directory crates/python/tests
@@ -41,6 +41,18 @@ for version in 3.10 3.14; do
     "$python" -m mypy --strict --no-error-summary --python-version $version --cache-dir "$target/mypy" \
         --config-file crates/python/pyproject.toml crates/python/tests/typed_use.py
 done
+
+# A machine that has the wheel only: its programs in place of their stand-ins, and of other programs those of a small system. The guide's
+# commands and examples run as written.
+"$python" -m venv "$work/alone"
+alone=$work/alone/bin/python
+"$alone" -m pip install --quiet --disable-pip-version-check --no-index --no-deps "$wheel"
+programs=$("$alone" -c 'import pagehaul, pathlib; print(pathlib.Path(pagehaul.__file__).parent / "bin")')
+for program in pagehaul pagehaul-fleet; do
+    strip -o "$programs/$program" "$target/debug/$program"
+done
+env -i PATH="$work/alone/bin:/usr/bin:/bin" HOME="$work" PAGEHAUL_DUMPS="$work/dumps" PAGEHAUL="$work/alone/bin/pagehaul" \
+    PAGEHAUL_FLEET="$work/alone/bin/pagehaul-fleet" "$alone" -m unittest discover --quiet -k guide --start-directory crates/python/tests
 
 # Other versions import the same files: the wheel is for all of them.
 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$work/site" "$wheel"

@@ -59,7 +59,8 @@ impl<'a> Space<'a> {
         Self::shared(memory, Arc::new(btf))
     }
 
-    fn shared(memory: &'a dyn ReadVirtual, btf: Arc<Btf>) -> Self {
+    /// Joins memory and types that other threads have, too.
+    pub fn shared(memory: &'a dyn ReadVirtual, btf: Arc<Btf>) -> Self {
         Self { memory, btf, members: RefCell::default(), nodes_left: Cell::new(MOST_NODES) }
     }
 

@@ -16,9 +16,11 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use pagehaul_facts::SCHEMA_VERSION;
 use pagehaul_present::sentence;
+use tempfile::NamedTempFile;
 use twox_hash::XxHash3_64;
 
 use crate::lock::Lock;
+use crate::place::check_writable;
 use crate::read::{TableFile, directories, parquet_files};
 use crate::table::{TableWriter, Values};
 use crate::tables::key_column;
@@ -64,6 +66,7 @@ pub(crate) struct Done {
 /// Fails if files cannot be read or written.
 pub(crate) fn all(tables: &Path) -> anyhow::Result<Done> {
     let _lock = Lock::exclusive(tables)?;
+    check_writable(tables)?;
     let mut all = Done::default();
     for table in directories(tables)? {
         let name = table.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -140,7 +143,6 @@ struct Plan {
 }
 
 fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
-    let context = || format!("cannot read {}", directory.display());
     let paths = parquet_files(directory)?;
     let mut done = Done { before: paths.len(), after: paths.len(), left: Vec::new() };
     if paths.len() < 2 {
@@ -159,10 +161,10 @@ fn compact(directory: &Path, table: &str) -> anyhow::Result<Done> {
         return Ok(done);
     }
     done.after = done.left.len() + 1;
-    let mut file = tempfile::NamedTempFile::new_in(directory).with_context(context)?;
     let write = || format!("cannot write to {}", directory.display());
+    let mut file = NamedTempFile::new_in(directory).with_context(write)?;
     let mut out = Hashing { out: BufWriter::new(file.as_file_mut()), hash: XxHash3_64::new() };
-    plan.write(table, &mut out)?;
+    plan.write(table, &mut out).with_context(write)?;
     out.flush().with_context(write)?;
     let new = directory.join(format!("{MANY}{:016x}.parquet", out.hash.finish()));
     drop(out);

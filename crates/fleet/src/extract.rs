@@ -19,7 +19,7 @@ use crate::compact;
 use crate::lock::Lock;
 use crate::manifest::{Row, record};
 use crate::one::{Stage, UNWRITTEN, is_facts};
-use crate::place::HAS_MORE;
+use crate::place::others_stay;
 use crate::python::{PythonArguments, is_own};
 
 /// Bytes of what the process of one dump prints.
@@ -128,8 +128,15 @@ fn summary(rows: &[Row], failed: usize, to: &Path) -> String {
     crashes.sort_unstable();
     crashes.dedup();
     let lines: usize = rows.iter().flat_map(|row| &row.tables).map(|(_, rows)| rows).sum();
+    let stay = |row: &&Row| row.missing.iter().any(|missing| others_stay(&missing.reason));
+    let stay = match rows.iter().filter(stay).count() {
+        0 => String::new(),
+        count => format!(
+            "; {count} left tables of another dump of the crash as they are (column missing of the manifest)"
+        ),
+    };
     format!(
-        "{} dumps of {} crashes, {lines} rows in {}; {failed} failed\n",
+        "{} dumps of {} crashes, {lines} rows in {}; {failed} failed{stay}\n",
         rows.len() - failed,
         crashes.len(),
         to.display()
@@ -144,7 +151,7 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
     let mut stages = Stage::value_variants().iter().copied().filter(|stage| arguments.needs(*stage));
     let before = states(dump);
     // The first also finds whether this is a recording.
-    let mut row = stage(stages.next().unwrap_or(Stage::Facts));
+    let mut row = Row { refused: false, ..stage(stages.next().unwrap_or(Stage::Facts)) };
     if row.error.is_some() || row.run_id.is_some() {
         arguments.keep_wanted(&mut row);
         return row;
@@ -155,6 +162,11 @@ fn extract(program: &Path, dump: &[PathBuf], arguments: &ExtractArguments) -> Ro
             continue;
         }
         let more = stage(part);
+        if more.refused {
+            // The dump may have it.
+            row.error = more.error;
+            break;
+        }
         if let Some(error) = more.error {
             row.lacks(part.tables(), &error);
             // Damage of a dump costs a stage. A full disk would cost tables in silence.
@@ -200,7 +212,7 @@ impl ExtractArguments {
                 let reason = row.missing.iter().find(|missing| missing.what == table);
                 let reason = reason.map_or("it would have no rows", |missing| missing.reason.as_str());
                 // The tables of another dump of the crash are there.
-                if reason != HAS_MORE && !row.tables.iter().any(|(made, _)| made == table) {
+                if !others_stay(reason) && !row.tables.iter().any(|(made, _)| made == table) {
                     missing.entry((table, reason)).or_default().push(&row.path);
                 }
             }

@@ -23,8 +23,11 @@ pub(crate) struct Row {
     /// The dump, as it was named; the first part of a split set. In JSON, what is not UTF-8 is replaced.
     #[serde(serialize_with = "lossy")]
     pub(crate) path: PathBuf,
-    /// Why there are no tables, or why some that the dump has could not be written; null otherwise.
+    /// Why there are no tables, or not all: some could not be written, or a server kept them back; null otherwise.
     pub(crate) error: Option<String>,
+    /// Whether a server kept back what a stage reads. Only rows of stages say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) refused: bool,
     /// Identifies the crash.
     pub(crate) crash_id: Option<String>,
     /// Identifies the recording.
@@ -52,6 +55,7 @@ impl Row {
         Self {
             path: shown(path),
             error,
+            refused: false,
             crash_id: None,
             run_id: None,
             host: None,

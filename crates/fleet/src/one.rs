@@ -9,8 +9,8 @@ use pagehaul_census::{Heading, count};
 use pagehaul_facts::{Facts, Missing, SCHEMA_VERSION};
 use pagehaul_inspect::{Machine, Report};
 use pagehaul_kernel::{AddressSpace, Kernel, KernelLog, VirtualMemory};
-use pagehaul_physmem::MapPolicy;
 use pagehaul_physmem::file::{Sequential, is_url, shown};
+use pagehaul_physmem::{MapPolicy, OpenError};
 use pagehaul_present::sentence;
 use pagehaul_redact::{Redaction, TaskName, task_names};
 use pagehaul_sandbox::{Sandbox, limit_memory};
@@ -19,7 +19,7 @@ use pagehaul_vmcore::{Source, SourceKind, open_file};
 use sha2::{Digest, Sha256};
 
 use crate::manifest::{EXTRACTOR, Row};
-use crate::place::{Place, Quality, Unwritten};
+use crate::place::{Origin, Place, Quality, Unwritten};
 use crate::table::{Key, Table};
 use crate::tables::{self, DumpFile};
 
@@ -75,11 +75,17 @@ pub(crate) fn run(arguments: &OneArguments) -> anyhow::Result<ExitCode> {
         .unwrap_or_else(|error| {
             let is_unwritten = error.downcast_ref::<Unwritten>().is_some();
             let code = if is_unwritten { ExitCode::from(UNWRITTEN) } else { ExitCode::SUCCESS };
-            (Row::new(path, Some(sentence(error.chain()))), code)
+            let refused = is_refused(path, &error);
+            (Row { refused, ..Row::new(path, Some(sentence(error.chain()))) }, code)
         });
     let (row, code) = row;
     crate::say(&serde_json::to_string(&row)?)?;
     Ok(code)
+}
+
+/// Whether a server kept back what was asked for. Each stage opens the dump again.
+fn is_refused(path: &Path, error: &anyhow::Error) -> bool {
+    pagehaul_remote::failure().is_some() || is_url(path) && error.chain().any(|why| why.is::<OpenError>())
 }
 
 /// Fails if a server did not send all bytes that were asked for. Tables of the rest would pass for those of the whole dump.
@@ -111,9 +117,10 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
     if is_facts(path) {
         let facts = from_facts(path)?;
         let file = DumpFile { format: "facts", level: None, complete: None, size_bytes: None };
-        let crash = Extraction { file, quality: Quality::of(&facts, &file), arguments, redaction };
+        let crash =
+            Extraction { file, quality: Quality::of(&facts, &file), source: None, arguments, redaction };
         let place = crash.begin(&facts, &mut row);
-        if !place.has_more(crash.quality, arguments.stage, &mut row) {
+        if !place.is_better(crash.origin(), &mut row) {
             crash.facts(facts, &[], &place, &mut row)?;
         }
         return Ok(row);
@@ -121,9 +128,10 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
     let source = Source::open_all(&arguments.dumps, MapPolicy::default())?;
     let facts = Facts::read(source.memory(), EXTRACTOR.to_owned());
     let file = file(&source, row.size_bytes);
-    let crash = Extraction { file, quality: Quality::of(&facts, &file), arguments, redaction };
+    let quality = Quality::of(&facts, &file);
+    let crash = Extraction { file, quality, source: Some(&source), arguments, redaction };
     let place = crash.begin(&facts, &mut row);
-    if place.has_more(crash.quality, arguments.stage, &mut row) {
+    if place.is_better(crash.origin(), &mut row) {
         return Ok(row);
     }
     match arguments.stage {
@@ -163,6 +171,8 @@ fn extract(path: &Path, arguments: &OneArguments, redaction: Option<Redaction>) 
 struct Extraction<'a> {
     file: DumpFile,
     quality: Quality,
+    /// Facts have none.
+    source: Option<&'a Source>,
     arguments: &'a OneArguments,
     redaction: Option<&'a Redaction>,
 }
@@ -193,7 +203,13 @@ impl<'a> Extraction<'a> {
         row: &mut Row,
     ) -> anyhow::Result<()> {
         answered()?;
-        place.put(tables, Some((self.quality, self.arguments.stage)), row)
+        place.put(tables, Some(self.origin()), row)
+    }
+
+    /// What its tables are made of, as far as it was read.
+    fn origin(&self) -> Origin {
+        let damaged = self.source.is_some_and(Source::met_damage);
+        Origin { quality: self.quality, stage: self.arguments.stage, damaged }
     }
 
     /// Writes the tables of facts. `tasks` are those that the dump has.

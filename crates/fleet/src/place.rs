@@ -1,11 +1,13 @@
 //! Where the tables of a crash are, and which of its dumps they come of.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use pagehaul_facts::{Facts, SCHEMA_VERSION};
+use rustix::fs::Access;
 use tempfile::NamedTempFile;
 
 use crate::compact::MANY;
@@ -17,7 +19,22 @@ use crate::table::{Key, Table};
 use crate::tables::DumpFile;
 
 /// Why a dump makes no tables where those of another are.
-pub(crate) const HAS_MORE: &str = "the tables of another dump of this crash stay: it has more";
+const HAS_MORE: &str = "the tables of another dump of this crash stay: it has more";
+const IS_DAMAGED: &str = "the tables of another dump of this crash stay: this one is damaged";
+
+/// Whether this is why a dump makes no tables where those of another are.
+pub(crate) fn others_stay(reason: &str) -> bool {
+    [HAS_MORE, IS_DAMAGED].contains(&reason)
+}
+
+/// What tables are made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) quality: Quality,
+    pub(crate) stage: Stage,
+    /// Whether the dump is damaged where it was read so far.
+    pub(crate) damaged: bool,
+}
 
 /// The place of the tables of a crash or of a recording.
 pub(crate) struct Place<'a> {
@@ -38,25 +55,43 @@ impl<'a> Place<'a> {
         self.to.join(table).join(format!("v={SCHEMA_VERSION}")).join(format!("month={}", self.month))
     }
 
-    /// Whether the tables that are there come of a dump of this crash that has more than one of `quality`. `row` says so.
-    pub(crate) fn has_more(&self, quality: Quality, stage: Stage, row: &mut Row) -> bool {
-        let more =
-            Quality::there(&self.directory("dumps"), &self.key.id).is_some_and(|there| there > quality);
-        if more {
-            row.lacks(stage.tables(), HAS_MORE);
-        }
-        more
+    /// Whether the tables that are there come of a better dump of this crash. `row` says so.
+    pub(crate) fn is_better(&self, origin: Origin, row: &mut Row) -> bool {
+        let Some(there) = Quality::there(&self.directory("dumps"), &self.key.id) else { return false };
+        let reason = match there.cmp(&origin.quality) {
+            Ordering::Greater => HAS_MORE,
+            Ordering::Equal if origin.damaged && self.is_intact(origin.stage) => IS_DAMAGED,
+            _ => return false,
+        };
+        row.lacks(origin.stage.tables(), reason);
+        true
     }
 
-    /// Writes the tables that have rows and are asked for, unless another dump of the crash that has more wrote its own meanwhile.
+    /// Whether there are tables of a stage, and none came of a dump that is damaged there, as far as files tell: one of many crashes
+    /// does not.
+    fn is_intact(&self, stage: Stage) -> bool {
+        let id = &self.key.id;
+        let mut found = false;
+        for month in stage.tables().iter().map(|table| self.directory(table)) {
+            match TableFile::open(&month.join(format!("{id}.parquet"))) {
+                Ok(file) if file.is_damaged() => return false,
+                Ok(_) => found = true,
+                Err(_) => found |= many(&month).iter().any(|path| has_rows(path, id)),
+            }
+        }
+        found
+    }
+
+    /// Writes the tables that have rows and are asked for, unless a better dump of the crash wrote its own meanwhile.
     pub(crate) fn put(
         &self,
         tables: impl IntoIterator<Item = Table>,
-        quality: Option<(Quality, Stage)>,
+        origin: Option<Origin>,
         row: &mut Row,
     ) -> anyhow::Result<()> {
         let mut written = Vec::new();
-        for table in tables {
+        for mut table in tables {
+            table.damaged = origin.is_some_and(|origin| origin.damaged);
             let wanted = self.only.is_empty() || self.only.iter().any(|name| name == table.name);
             if table.rows > 0 && wanted {
                 let path = self.directory(table.name).join(format!("{}.parquet", self.key.id));
@@ -66,8 +101,8 @@ impl<'a> Place<'a> {
         }
         // From the decision to the last name: dumps of one crash are extracted at the same time.
         let _lock = Lock::names(self.to);
-        if let Some((quality, stage)) = quality
-            && self.has_more(quality, stage, row)
+        if let Some(origin) = origin
+            && self.is_better(origin, row)
         {
             return Ok(());
         }
@@ -103,11 +138,7 @@ impl Quality {
         if single.exists() {
             return Self::in_file(&single, id);
         }
-        let files = parquet_files(month).ok()?.into_iter();
-        let mut many = files.filter(|path| {
-            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(MANY.as_bytes()))
-        });
-        many.find_map(|path| Self::in_file(&path, id))
+        many(month).iter().find_map(|path| Self::in_file(path, id))
     }
 
     fn in_file(path: &Path, id: &str) -> Option<Self> {
@@ -123,6 +154,24 @@ impl Quality {
             })
         })
     }
+}
+
+/// Returns the files of many crashes of a month.
+fn many(month: &Path) -> Vec<PathBuf> {
+    let mut files = parquet_files(month).unwrap_or_default();
+    files.retain(|path| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(MANY.as_bytes()))
+    });
+    files
+}
+
+/// Whether a file has rows of a crash.
+fn has_rows(path: &Path, id: &str) -> bool {
+    let Ok(file) = TableFile::open(path) else { return false };
+    (0..file.groups()).any(|group| {
+        let ids = file.read(group, ["crash_id"]);
+        ids.is_ok_and(|[ids]| (0..ids.len()).any(|row| ids.text_at(row) == Some(id)))
+    })
 }
 
 /// `2026-11`, in UTC.
@@ -171,6 +220,19 @@ impl Written {
         let named = self.file.persist(&self.path).map_err(|error| error.error);
         named.map(drop).with_context(|| Unwritten { path: self.path })
     }
+}
+
+/// Fails if no file of a directory can be replaced, before any is.
+///
+/// # Errors
+/// Fails if the file system is read-only, or this user may not write to the directory.
+pub(crate) fn check_writable(directory: &Path) -> anyhow::Result<()> {
+    rustix::fs::access(directory, Access::WRITE_OK).with_context(|| {
+        format!(
+            "nothing was changed: cannot write to {}; mount it writable, or run this as a user who may write there",
+            directory.display()
+        )
+    })
 }
 
 /// Writes a file. Readers see all of it or nothing, and another run that writes it at the same time does no harm.

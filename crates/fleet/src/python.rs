@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::manifest::{MANIFEST, Row};
 use crate::one::{Stage, is_facts};
-use crate::place::HAS_MORE;
+use crate::place::others_stay;
 use crate::tables::key_column;
 
 /// Names the Python that has the package, where the package runs this program.
@@ -115,12 +115,12 @@ impl PythonArguments {
         limit: Duration,
         row: &mut Row,
     ) {
-        let others_stay = row.missing.iter().any(|missing| missing.reason == HAS_MORE);
+        let stay = row.missing.iter().find(|missing| others_stay(&missing.reason)).cloned();
         for function in &self.functions {
             let reason = if dump.first().is_some_and(|path| is_facts(path)) {
                 Err("facts have no pages: this table needs the dump".to_owned())
-            } else if others_stay {
-                Err(HAS_MORE.to_owned())
+            } else if let Some(stay) = &stay {
+                Err(stay.reason.clone())
             } else {
                 self.run(program, function, dump, to, limit).map_err(|why| sentence(why.chain()))
             };

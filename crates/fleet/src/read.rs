@@ -16,7 +16,7 @@ use parquet::data_type::{ByteArray, DataType};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use crate::table::Values;
+use crate::table::{DAMAGED, Values};
 
 /// Rows of a row group. Files of `compact` have 128 Ki; those of other programs up to a few million.
 const MOST_ROWS: i64 = 1 << 24;
@@ -113,6 +113,12 @@ impl TableFile {
     /// Returns the number of row groups.
     pub(crate) fn groups(&self) -> usize {
         self.reader.num_row_groups()
+    }
+
+    /// Whether it came of a dump that is damaged where it was read.
+    pub(crate) fn is_damaged(&self) -> bool {
+        let notes = self.reader.metadata().file_metadata().key_value_metadata();
+        notes.is_some_and(|notes| notes.iter().any(|note| note.key == DAMAGED))
     }
 
     /// Reads these columns of a row group, or nulls for a column that the file lacks.

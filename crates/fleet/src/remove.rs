@@ -15,6 +15,7 @@ use pagehaul_redact::Redaction;
 
 use crate::lock::Lock;
 use crate::manifest::MANIFEST;
+use crate::place::check_writable;
 use crate::report::parse_date;
 use rewrite::Rewrite;
 use selection::{Selection, Wanted, is_hash};
@@ -86,6 +87,9 @@ pub(crate) fn run(arguments: &RemoveArguments) -> anyhow::Result<ExitCode> {
     };
     let directory = arguments.directory.as_path();
     let _lock = Lock::exclusive(directory)?;
+    if !arguments.dry_run {
+        check_writable(directory)?;
+    }
     let mut done = Done::default();
     let selection = Selection::find(directory, wanted, &mut done.left)?;
     let tree = Tree::read(directory, &mut done.left)?;
@@ -171,6 +175,7 @@ impl Done {
         let rows: u64 = self.tables.iter().map(|(_, rows, ..)| rows).sum();
         let files: u64 = self.tables.iter().map(|(_, _, rewritten, gone)| rewritten + gone).sum();
         let total = match (rows, dry_run) {
+            (0, _) if self.incomplete => "removed nothing\n".to_owned(),
             (0, _) => "nothing to remove\n".to_owned(),
             (_, true) => format!("would remove {rows} rows of {} from {files} files\n", selection.about()),
             (_, false) => format!("removed {rows} rows of {} from {files} files\n", selection.about()),

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::Result;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::parser::parse_message_type;
 
+/// Marks the file of a crash whose dump is damaged where the table was read. `compact` does not keep it.
+pub(crate) const DAMAGED: &str = "pagehaul.damaged";
 /// zstd's default.
 const ZSTD_LEVEL: i32 = 3;
 
@@ -191,6 +194,8 @@ fn optional<T: DataType>(column: &mut SerializedColumnWriter<'_>, values: Vec<Op
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) rows: usize,
+    /// Whether its dump is damaged where it was read: the file says so.
+    pub(crate) damaged: bool,
     pub(crate) columns: Vec<(&'static str, Values)>,
 }
 
@@ -209,13 +214,16 @@ impl Table {
             ("schema_version", Values::Int(vec![i32::try_from(key.schema_version).ok(); rows])),
             ("extractor", same(&key.extractor)),
         ];
-        Self { name, rows, columns: first.into_iter().chain(columns).collect() }
+        Self { name, rows, damaged: false, columns: first.into_iter().chain(columns).collect() }
     }
 
     /// Writes a Parquet file: the same bytes for the same table.
     pub(crate) fn write(self, out: impl Write + Send) -> Result<()> {
         let schema: Vec<_> = self.columns.iter().map(|(name, values)| (*name, values.empty())).collect();
         let mut file = TableWriter::new(out, self.name, &schema)?;
+        if self.damaged {
+            file.file.append_key_value_metadata(KeyValue::new(DAMAGED.to_owned(), "true".to_owned()));
+        }
         file.write(self.columns.into_iter().map(|(_, values)| values))?;
         file.finish()
     }

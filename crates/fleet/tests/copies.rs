@@ -88,6 +88,61 @@ fn the_rows_of_the_whole_dump_stay_after_compact() {
     assert!(tables(directory, "tables") == before);
 }
 
+/// A copy of which some pages do not decode: it opens, is complete, and its log may be whole.
+#[test]
+fn the_rows_of_the_whole_dump_stay_though_a_copy_is_damaged_in_places() {
+    let (directory, _) = dumps();
+    let directory = directory.path();
+    succeeds(directory, &["extract", "whole", "--to", "alone"]);
+    let alone = tables(directory, "alone");
+    let whole = fs::read(directory.join("whole")).unwrap();
+    let mut kept = 0;
+    // Behind the bitmaps are descriptors and pages.
+    let field = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
+    let [block, sub_header, bitmaps] = [428, 432, 436].map(field);
+    let start = block * (1 + sub_header + bitmaps);
+    let width = (whole.len() - start).div_ceil(10);
+    for at in (start..whole.len()).step_by(width) {
+        let mut copy = whole.clone();
+        let end = copy.len().min(at + width);
+        copy[at..end].fill(0xa5);
+        fs::write(directory.join("copy"), copy).unwrap();
+        for order in [["copy", "whole"], ["whole", "copy"]] {
+            let to = format!("{at}-{}-first", order[0]);
+            for dump in order {
+                let said = succeeds(directory, &["extract", dump, "--to", &to]);
+                let json = rows(&directory.join(&to), "manifest").concat();
+                kept += usize::from(json.contains("this one is damaged"));
+                assert_eq!(
+                    said.contains("left tables of another dump"),
+                    json.contains("of this crash stay"),
+                    "{said}"
+                );
+            }
+            assert!(tables(directory, &to) == alone, "{to}");
+        }
+        // After compact, too; and the whole one replaces what compact made of the copy.
+        let to = format!("{at}-compact");
+        for step in
+            [&["extract", "whole", "--to", &to][..], &["compact", &to], &["extract", "copy", "--to", &to]]
+        {
+            succeeds(directory, step);
+        }
+        let compacted = tables(directory, &to);
+        let to = format!("{at}-copy-compact");
+        for step in [
+            &["extract", "copy", "--to", &to][..],
+            &["compact", &to],
+            &["extract", "whole", "--to", &to],
+            &["compact", &to],
+        ] {
+            succeeds(directory, step);
+        }
+        assert!(tables(directory, &to) == compacted, "{to}");
+    }
+    assert!(kept > 0, "no copy was damaged where a table is read");
+}
+
 #[test]
 fn the_manifest_leads_from_a_crash_to_its_dumps_and_counts_each_once() {
     let (directory, _) = dumps();

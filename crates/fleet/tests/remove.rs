@@ -316,3 +316,35 @@ fn a_run_in_which_any_call_fails_is_ended_by_the_next() {
     });
     assert!(failures > 20, "{failures}");
 }
+
+/// A file system that turned read-only, as after an error of its disk.
+#[test]
+fn read_only_tables_stay_and_one_sentence_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    for number in [1, 2] {
+        let facts = facts(number, "6.12", "web1", 1_793_491_200, "tcp_ack");
+        fs::write(directory.join(format!("{number}.json")), facts).unwrap();
+    }
+    succeeds(directory, &["extract", "1.json", "2.json", "--to", "tables"]);
+    let before = files(&directory.join("tables"));
+    let script = "mount --bind tables tables && mount -o remount,bind,ro tables && exec \"$0\" \"$@\"";
+    let run = |arguments: &[&str]| {
+        let fleet = env!("CARGO_BIN_EXE_pagehaul-fleet");
+        let command = [&["-rm", "sh", "-c", script, fleet], arguments].concat();
+        std::process::Command::new("unshare").args(command).current_dir(directory).output().unwrap()
+    };
+    if !run(&["--version"]).status.success() {
+        println!("skipped: this user may not mount");
+        return;
+    }
+    for arguments in [&["compact", "tables"][..], &["remove", "tables", "--host", "web1"]] {
+        let output = run(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("nothing was changed: cannot write to tables; mount it writable"), "{said}");
+        assert!(said.contains("Read-only file system") && said.lines().count() == 1, "{said}");
+    }
+    assert!(run(&["remove", "tables", "--host", "web1", "--dry-run"]).status.success());
+    assert!(files(&directory.join("tables")) == before);
+}

@@ -3,14 +3,20 @@
 //!
 //! Everything here may fail: what was not announced is fetched when it is read.
 
+use std::thread;
+
 use pagehaul_btf::{Fault, Object};
 use pagehaul_kernel::ReadVirtual;
 use pagehaul_symbols::Symbols;
 
-use crate::Machine;
+use crate::cpus::cpus;
 use crate::crash_notes::until_crash;
+use crate::memory::memory;
 use crate::modules::SYMBOL_BYTES;
-use crate::{Task, Tasks};
+use crate::net::net;
+use crate::system::system;
+use crate::vmalloc::vmalloc;
+use crate::{Machine, Task, Tasks, block, slab};
 
 /// Bytes of names of a module that are announced before its symbols tell how many there are.
 const SOME_NAMES: u64 = 16 << 10;
@@ -128,8 +134,36 @@ pub(crate) fn modules(machine: &Machine<'_>, modules: &[Object<'_>]) {
     machine.memory().will_need(&ranges);
 }
 
+/// Reads the parts of a report at the same time, and forgets what they find: the memory that they need is here then.
+pub(crate) fn report(machine: &Machine<'_>) {
+    let parts: [fn(&Machine<'_>); 6] = [
+        |machine| {
+            self::machine(machine);
+            let _ = (system(machine), cpus(machine, &machine.unwinder()));
+        },
+        |machine| {
+            if let Ok(tasks) = crate::tasks(machine) {
+                of_tasks(machine, &tasks);
+                memory(machine, &tasks);
+            }
+        },
+        |machine| drop(slab::caches(machine)),
+        |machine| drop(vmalloc(machine)),
+        |machine| drop((block::requests(machine), block::suspended(machine))),
+        |machine| drop(net(machine)),
+    ];
+    thread::scope(|scope| {
+        for part in parts {
+            let Some(memory) = machine.memory().another() else { return };
+            let machine = machine.for_thread();
+            // What no thread reads ahead is read later.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || part(&machine.with_memory(&*memory)));
+        }
+    });
+}
+
 /// Announces what is at known places, most of it of CPUs.
-pub(crate) fn machine(machine: &Machine<'_>) {
+fn machine(machine: &Machine<'_>) {
     if !machine.memory().is_remote() {
         return;
     }

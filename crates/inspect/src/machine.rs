@@ -9,7 +9,7 @@ use pagehaul_machine::{Arch, PageSize, Unwinding};
 use pagehaul_symbols::{Kallsyms, SymbolError, Symbols};
 
 use crate::ahead;
-use crate::modules::{self, Module};
+use crate::modules::{self, LoadedModules, Module};
 use crate::unwind::{FrameRecords, Table, Unwinder, Version};
 
 /// Bytes of BTF. Distribution kernels have 5 MB.
@@ -29,9 +29,16 @@ pub enum OpenError {
 
 /// A crashed kernel, ready to be inspected.
 pub struct Machine<'a> {
+    known: Arc<Known<'a>>,
+    space: Space<'a>,
+    /// Offsets of the possible CPUs.
+    possible: OnceCell<Vec<u64>>,
+}
+
+/// What is known of a kernel, by all threads that inspect it.
+pub(crate) struct Known<'a> {
     kernel: &'a AddressSpace,
     notes: &'a [u8],
-    space: Space<'a>,
     symbols: Symbols,
     modules: Vec<Module>,
     /// How stacks are unwound: by these, or by these tables.
@@ -40,8 +47,6 @@ pub struct Machine<'a> {
     module_tables: Vec<Table>,
     cpu_count: u64,
     per_cpu_offsets: u64,
-    /// Offsets of the possible CPUs.
-    possible: OnceCell<Vec<u64>>,
     warnings: Vec<String>,
     modules_known: bool,
     runs: bool,
@@ -101,15 +106,13 @@ impl<'a> Machine<'a> {
                 .map_err(|why| warnings.push(format!("stacks have one frame only: {why}")))
                 .ok();
         }
-        let mut machine = Self {
+        let known = Known {
             kernel,
-            records,
             notes,
-            space: Space::new(memory, btf),
-            possible: OnceCell::new(),
             per_cpu_offsets: symbols.address("__per_cpu_offset").unwrap_or(0),
             symbols,
             modules: Vec::new(),
+            records,
             table,
             module_tables: Vec::new(),
             cpu_count: 1,
@@ -117,70 +120,70 @@ impl<'a> Machine<'a> {
             modules_known: false,
             runs: false,
         };
-        machine.cpu_count = machine.read_cpu_count();
-        machine.add_modules();
-        machine
+        Self::of(Arc::new(known), Space::new(memory, btf)).with_cpu_count().with_modules()
     }
 
-    fn read_cpu_count(&self) -> u64 {
-        let count = self.symbol("nr_cpu_ids").and_then(|at| Ok(self.memory().u32(at)?));
-        count.map_or(1, u64::from).clamp(1, MOST_CPUS)
+    fn of(known: Arc<Known<'a>>, space: Space<'a>) -> Self {
+        Self { known, space, possible: OnceCell::new() }
     }
 
-    fn add_modules(&mut self) {
-        let loaded = match modules::read(self) {
-            Ok(loaded) => loaded,
-            Err(why) => {
-                self.warnings.push(format!("modules are not shown: {why}"));
-                return;
-            }
-        };
-        self.modules_known = true;
-        self.warnings.extend(loaded.broken);
-        for loaded in loaded.modules {
-            let arch = loaded.unwind;
-            self.symbols.add(loaded.symbols);
-            let ranges = loaded.module.ranges.clone();
-            let table = self
-                .table
-                .as_ref()
-                .and_then(|table| table.of_module(arch.addresses, arch.entries, arch.count, ranges).ok());
-            self.module_tables.extend(table);
-            self.modules.push(loaded.module);
+    /// Returns the same machine for another thread, which has another reader of its memory.
+    pub(crate) fn for_thread(&self) -> ForThread<'a> {
+        ForThread { known: Arc::clone(&self.known), btf: self.space.shared_btf() }
+    }
+
+    /// Changes what is known, which no thread shares yet.
+    fn learn(mut self, learn: impl FnOnce(&mut Known<'a>)) -> Self {
+        if let Some(known) = Arc::get_mut(&mut self.known) {
+            learn(known);
         }
+        self
+    }
+
+    fn with_cpu_count(self) -> Self {
+        let count = self.symbol("nr_cpu_ids").and_then(|at| Ok(self.memory().u32(at)?));
+        self.learn(|known| known.cpu_count = count.map_or(1, u64::from).clamp(1, MOST_CPUS))
+    }
+
+    fn with_modules(self) -> Self {
+        let loaded = modules::read(&self);
+        self.learn(|known| match loaded {
+            Ok(loaded) => known.add_modules(loaded),
+            Err(why) => known.warnings.push(format!("modules are not shown: {why}")),
+        })
     }
 
     /// Says that the kernel runs while its memory is read.
     pub fn running(self) -> Self {
-        Self { runs: true, ..self }
+        self.learn(|known| known.runs = true)
     }
 
     pub(crate) fn runs(&self) -> bool {
-        self.runs
+        self.known.runs
     }
 
     /// Whether the list of modules could be read.
     pub(crate) fn modules_known(&self) -> bool {
-        self.modules_known
+        self.known.modules_known
     }
 
     /// Returns what VMCOREINFO and the page tables say.
     pub fn kernel(&self) -> &'a AddressSpace {
-        self.kernel
+        self.known.kernel
     }
 
     /// Returns the size of the machine's pages.
     pub fn page_size(&self) -> PageSize {
-        self.kernel.page_size()
+        self.known.kernel.page_size()
     }
 
     pub(crate) fn arch(&self) -> &'static dyn Arch {
-        self.kernel.arch()
+        self.known.kernel.arch()
     }
 
     /// Returns the ELF notes of the source.
     pub fn notes(&self) -> &'a [u8] {
-        self.notes
+        self.known.notes
     }
 
     /// Returns types and memory.
@@ -214,38 +217,44 @@ impl<'a> Machine<'a> {
 
     /// Returns the symbols of the kernel and its modules.
     pub fn symbols(&self) -> &Symbols {
-        &self.symbols
+        &self.known.symbols
     }
 
     /// Returns the loaded modules, the latest first.
     pub fn modules(&self) -> &[Module] {
-        &self.modules
+        &self.known.modules
     }
 
     /// Returns what is missing for all sections, one sentence each.
     pub fn warnings(&self) -> &[String] {
-        &self.warnings
+        &self.known.warnings
     }
 
     /// Returns an unwinder.
     pub fn unwinder(&self) -> Unwinder<'_> {
-        if let Some(records) = self.records {
-            return Unwinder::with_records(self.memory(), &self.symbols, self.kernel, records);
+        if let Some(records) = self.known.records {
+            return Unwinder::with_records(self.memory(), &self.known.symbols, self.known.kernel, records);
         }
         // 87ccc826bf1c (5.12). `struct orc_entry` did not change; a symbol that came with 5.12 does not exist either.
         let load_before_add = self.release().is_none_or(|release| release >= (5, 12));
-        Unwinder::new(self.memory(), &self.symbols, self.table.as_ref(), &self.module_tables, load_before_add)
+        Unwinder::new(
+            self.memory(),
+            &self.known.symbols,
+            self.known.table.as_ref(),
+            &self.known.module_tables,
+            load_before_add,
+        )
     }
 
     /// Returns major and minor number of the release.
     pub fn release(&self) -> Option<(u32, u32)> {
-        let mut numbers = self.kernel.info().get("OSRELEASE")?.split(|c: char| !c.is_ascii_digit());
+        let mut numbers = self.known.kernel.info().get("OSRELEASE")?.split(|c: char| !c.is_ascii_digit());
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 
     /// Returns the address of a kernel symbol.
     pub fn symbol(&self, name: &str) -> Result<u64, Fault> {
-        self.symbols.address(name).ok_or_else(|| Fault::NoSymbol(name.to_owned()))
+        self.known.symbols.address(name).ok_or_else(|| Fault::NoSymbol(name.to_owned()))
     }
 
     /// Returns a kernel variable. BTF has no variables, so the caller names the type.
@@ -265,27 +274,27 @@ impl<'a> Machine<'a> {
 
     /// Returns the number of CPU ids (`nr_cpu_ids`).
     pub fn cpu_count(&self) -> u64 {
-        self.cpu_count
+        self.known.cpu_count
     }
 
     /// Returns the CPUs of a mask such as `__cpu_online_mask`.
     pub fn cpu_mask(&self, symbol: &str) -> Result<Vec<u64>, Fault> {
         let start = self.symbol(symbol)?;
         let mut found = Vec::new();
-        for word in 0..self.cpu_count.div_ceil(64) {
+        for word in 0..self.known.cpu_count.div_ceil(64) {
             let bits = self.memory().u64(start.wrapping_add(8 * word))?;
             found.extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| 64 * word + bit));
         }
-        found.retain(|cpu| *cpu < self.cpu_count);
+        found.retain(|cpu| *cpu < self.known.cpu_count);
         Ok(found)
     }
 
     /// Returns the address that a per-CPU address has on a CPU.
     pub fn on_cpu(&self, address: u64, cpu: u64) -> Result<u64, Fault> {
-        if self.per_cpu_offsets == 0 {
+        if self.known.per_cpu_offsets == 0 {
             return Err(Fault::NoSymbol("__per_cpu_offset".into()));
         }
-        Ok(address.wrapping_add(self.memory().u64(self.per_cpu_offsets.wrapping_add(8 * cpu))?))
+        Ok(address.wrapping_add(self.memory().u64(self.known.per_cpu_offsets.wrapping_add(8 * cpu))?))
     }
 
     /// Returns the address of a per-CPU variable on a CPU.
@@ -320,6 +329,40 @@ impl<'a> Machine<'a> {
         let cpus = self.cpu_mask("__cpu_possible_mask")?;
         let offsets = cpus.into_iter().map(|cpu| self.on_cpu(0, cpu)).collect::<Result<Vec<u64>, Fault>>()?;
         Ok(self.possible.get_or_init(|| offsets))
+    }
+}
+
+impl Known<'_> {
+    fn add_modules(&mut self, loaded: LoadedModules) {
+        self.modules_known = true;
+        self.warnings.extend(loaded.broken);
+        for loaded in loaded.modules {
+            let arch = loaded.unwind;
+            self.symbols.add(loaded.symbols);
+            let ranges = loaded.module.ranges.clone();
+            let table = self
+                .table
+                .as_ref()
+                .and_then(|table| table.of_module(arch.addresses, arch.entries, arch.count, ranges).ok());
+            self.module_tables.extend(table);
+            self.modules.push(loaded.module);
+        }
+    }
+}
+
+/// A machine without its memory.
+pub(crate) struct ForThread<'a> {
+    known: Arc<Known<'a>>,
+    btf: Arc<Btf>,
+}
+
+impl<'a> ForThread<'a> {
+    /// Returns it with memory that this thread reads.
+    pub(crate) fn with_memory<'m>(self, memory: &'m dyn ReadVirtual) -> Machine<'m>
+    where
+        'a: 'm,
+    {
+        Machine::of(self.known, Space::shared(memory, self.btf))
     }
 }
 

@@ -136,7 +136,7 @@ impl Report {
         let unwinder = machine.unwinder();
         let mut missing = machine.warnings().to_vec();
         let mut note = |what: &str, why: String| missing.push(format!("{what}: {why}"));
-        ahead::machine(machine);
+        ahead::report(machine);
         let system = system(machine);
         let (death, signature) = death(log, crashed_cpu(machine).is_some());
         let cpus = cpus(machine, &unwinder).unwrap_or_else(|why| {

@@ -25,6 +25,11 @@ pub trait ReadVirtual {
         false
     }
 
+    /// Returns another reader of the same memory, for another thread; `None` if reads are not worth threads: they wait for no server.
+    fn another(&self) -> Option<Box<dyn ReadVirtual + Send + '_>> {
+        None
+    }
+
     /// Announces ranges that are read soon. A source on a server fetches them together; others do nothing.
     fn will_need(&self, _ranges: &[Range<u64>]) {}
 
@@ -97,9 +102,8 @@ pub trait ReadVirtual {
 /// The direct map is translated by subtraction: the dump may lack its page tables, and they say nothing else.
 pub struct VirtualMemory<'a> {
     translator: &'a Translator,
+    memory: &'a dyn PhysMemory,
     direct_map: RefCell<DirectMap>,
-    /// End of physical memory.
-    end: u64,
     state: RefCell<State<'a>>,
 }
 
@@ -113,22 +117,25 @@ struct State<'a> {
 impl<'a> VirtualMemory<'a> {
     /// Opens the memory of a kernel.
     pub fn new(space: &'a AddressSpace, memory: &'a dyn PhysMemory) -> Self {
-        let state =
-            State { view: memory.view(), numbers: vec![EMPTY; SLOTS], pages: vec![0; SLOTS * PAGE_SIZE] };
-        let opened = Self {
-            translator: space.translator(),
-            direct_map: RefCell::default(),
-            end: memory.ranges().end(),
-            state: RefCell::new(state),
-        };
+        let opened = Self::with_direct_map(space.translator(), memory, DirectMap::default());
         space.direct_map().into_iter().for_each(|start| opened.set_direct_map(start));
         opened
+    }
+
+    fn with_direct_map(
+        translator: &'a Translator,
+        memory: &'a dyn PhysMemory,
+        direct_map: DirectMap,
+    ) -> Self {
+        let state =
+            State { view: memory.view(), numbers: vec![EMPTY; SLOTS], pages: vec![0; SLOTS * PAGE_SIZE] };
+        Self { translator, memory, direct_map: RefCell::new(direct_map), state: RefCell::new(state) }
     }
 
     /// Sets where the direct map starts, for a kernel whose memory sections do not tell.
     pub fn set_direct_map(&self, start: u64) {
         let bounds = self.translator.layout().direct_map_bounds();
-        *self.direct_map.borrow_mut() = DirectMap::new(start, self.end, &bounds);
+        *self.direct_map.borrow_mut() = DirectMap::new(start, self.memory.ranges().end(), &bounds);
     }
 
     /// Returns the direct map; empty if its start is unknown.
@@ -216,6 +223,11 @@ impl<'a> VirtualMemory<'a> {
 impl ReadVirtual for VirtualMemory<'_> {
     fn is_remote(&self) -> bool {
         self.state.borrow().view.is_remote()
+    }
+
+    fn another(&self) -> Option<Box<dyn ReadVirtual + Send + '_>> {
+        let other = || Self::with_direct_map(self.translator, self.memory, self.direct_map());
+        self.is_remote().then(|| Box::new(other()) as _)
     }
 
     fn will_need(&self, ranges: &[Range<u64>]) {

@@ -122,6 +122,7 @@ fn a_server_that_refuses_midway_fails_the_command() {
         for command in ["pages", "facts", "info --classes", "verify"] {
             let dump = dump.clone();
             let server = Server::start(move |request| match (request.number, status) {
+                _ if request.target != "/dump" => Response::status(404, ""),
                 (0..=2, _) => Response::range(request, &dump, "v1"),
                 (_, 206) => Response::range(request, &dump, version),
                 _ => Response::status(status, ""),

@@ -335,6 +335,31 @@ def has_landlock():
     return ctypes.CDLL(None).syscall(create, None, ctypes.c_size_t(0), 1) >= 6
 
 
+class Guide(Tables):
+    def test_the_guide_runs_as_written(self):
+        """Its commands, on what the chapter calls web1 and web2; in scripts/test_wheel.sh with nothing but the wheel."""
+        program = os.environ.get("PAGEHAUL")
+        if program is None:
+            self.skipTest("PAGEHAUL names no program")
+        self.run_in_scratch("true")
+        (self.scratch / "programs/pagehaul").symlink_to(os.path.abspath(program))
+        for host in ("web1", "web2"):
+            (self.scratch / host).mkdir()
+            for file in (DUMPS / "hosts" / host).iterdir():
+                (self.scratch / host / file.name).symlink_to(file)
+            self.run_in_scratch(f"pagehaul facts {host}/dump >{host}/dump.facts.json")
+        (self.scratch / "key").write_text("a secret of this site")
+        (self.scratch / "reclaim.pht").symlink_to(RECORDINGS[0])
+        text = (CRATES.parent / "docs/guide/src/fleet.md").read_text()
+        for name in ("bugs.toml", "hours.csv", "hosts.csv"):
+            (self.scratch / name).write_text(re.search(f"`{name}`.*?\n```\\w+\n(.*?)```", text, re.DOTALL)[1])
+        blocks = re.findall(r"```console (\w+)\n([^`]*)```", text)
+        commands = [line[2:] for needs, block in blocks if needs == "fleet" for line in block.splitlines() if line.startswith("$ ")]
+        self.assertGreater(len(commands), 20)
+        for command in commands:
+            self.run_in_scratch(command)
+
+
 class Queries(Tables):
     def test_queries_of_the_guide_run_as_written(self):
         self.needs("duckdb")
@@ -374,6 +399,63 @@ class Queries(Tables):
         check()
         self.run_in_scratch("pagehaul-fleet compact command")
         check()
+
+
+class Counting(Tables):
+    """Readers that know nothing of pagehaul count each crash once."""
+
+    def readers(self):
+        """Returns for each reader what counts the rows of a table by crash."""
+        import duckdb
+        import pandas
+        import polars
+
+        def by_duckdb(directory):
+            query = f"SELECT crash_id, count(*) FROM read_parquet('{directory}/**/*.parquet', union_by_name=true) GROUP BY 1"
+            return dict(duckdb.sql(query).fetchall())
+
+        def by_polars(directory):
+            rows = polars.scan_parquet(f"{directory}/**/*.parquet").group_by("crash_id").len().collect()
+            return dict(rows.iter_rows())
+
+        def by_pandas(directory):
+            return pandas.read_parquet(directory).groupby("crash_id").size().to_dict()
+
+        return by_duckdb, by_polars, by_pandas
+
+    def test_each_crash_counts_once_whatever_is_done_again(self):
+        self.needs("duckdb", "polars", "pandas", "pyarrow")
+        names = ("dumps", "tasks", "stacks", "log_lines")
+        self.by_command(*self.dumps)
+
+        def counts():
+            found = {}
+            for name in names:
+                several = [reader(self.scratch / "command" / name) for reader in self.readers()]
+                self.assertEqual(several, [several[0]] * len(several), name)
+                found[name] = several[0]
+            return found
+
+        expected = counts()
+        self.assertEqual(expected["dumps"], {pagehaul.open(dump).crash_id: 1 for dump in self.dumps})
+        self.assertGreater(sum(expected["tasks"].values()), 10)
+        copies = []
+        for at, dump in enumerate(self.dumps):
+            whole = pathlib.Path(dump).read_bytes()
+            for kind, copy in (
+                ("truncated", whole[:-4096]),
+                ("damaged", whole[: len(whole) * 2 // 3] + bytes([0xA5]) * 4096 + whole[len(whole) * 2 // 3 + 4096 :]),
+            ):
+                path = self.scratch / f"{kind}-{at}"
+                path.write_bytes(copy)
+                copies.append(str(path))
+        compact = "pagehaul-fleet compact command"
+        for step in (self.dumps, compact, self.dumps, self.dumps[:1], copies, compact, copies, self.dumps[1:3], compact):
+            if isinstance(step, str):
+                self.run_in_scratch(step)
+            else:
+                self.by_command(*step)
+            self.assertEqual(counts(), expected, step)
 
 
 def arrow_module(test):

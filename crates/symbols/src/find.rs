@@ -38,6 +38,8 @@ fn read(
         range(names, room),
     ];
     ranges.extend(info.symbol("kallsyms_relative_base").map(|base| range(base, 8)));
+    // An offset takes 4 bytes, a name about 10.
+    ranges.extend(info.symbol("kallsyms_offsets").map(|offsets| range(offsets, room / 5 * 2)));
     memory.will_need(&ranges);
     let unreadable = |table| move |source| SymbolError::Unreadable { table, source };
     let count_at = count;

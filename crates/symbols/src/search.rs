@@ -16,6 +16,8 @@ const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
 const MOST_IMAGE: u64 = 512 << 20;
 /// Bytes read at a time: their memory is reused, which the C library does not do for pieces of 4 MiB.
 const PIECE: usize = 512 << 10;
+/// Bytes that are announced at a time: of an image on a server, several pieces are fetched together.
+const ANNOUNCED: u64 = 4 << 20;
 /// Bytes of the tables below and above the token table. Before 6.4 (404bad70fcf7) all are below, and 100,000 symbols take 3 MB.
 /// Else offsets are above; 300,000 symbols of the largest kernels have names, and addresses of 8 bytes, in 12 MB.
 const AROUND: [(u64, usize); 2] = [(3 << 20, 64 << 10), (12 << 20, 4 << 20)];
@@ -32,6 +34,9 @@ pub(crate) fn search(stext: u64, memory: &dyn ReadVirtual) -> Result<Tables, Sym
     let end = stext.saturating_add(MOST_IMAGE);
     let mut gap = 0;
     while start < end {
+        if (start - stext).is_multiple_of(ANNOUNCED) {
+            memory.will_need(&[start..start.saturating_add(ANNOUNCED)]);
+        }
         // Pieces overlap, so that no table is cut.
         let (piece, lost) = memory.readable_bytes(start, PIECE + (1 << 16));
         for digits in finder.find_iter(&piece) {

@@ -148,6 +148,11 @@ impl Source {
         }
     }
 
+    /// Whether a page that was read so far is missing or damaged; for dumps in kdump format, whose data can tell.
+    pub fn met_damage(&self) -> bool {
+        self.dumps().iter().any(KdumpFile::met_damage)
+    }
+
     /// Returns the faults of its files, each with the file's name.
     pub fn warnings(&self) -> Vec<String> {
         let name = match self.paths.len() {

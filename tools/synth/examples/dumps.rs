@@ -1,10 +1,19 @@
-//! Writes dumps of one small machine in several formats, and of a crash of every kernel era in `crashes`: `dumps DIRECTORY`.
+//! Writes dumps of one small machine in several formats, of a crash of every kernel era in `crashes`, and of an oops of two machines in
+//! `hosts`: `dumps DIRECTORY`.
 
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
 use pagehaul_synth::{Content, Era, Inside, Machine, Message, Records, Task, flatten};
+
+/// What a kernel prints that dies on its own.
+const OOPS: [&str; 4] = [
+    "BUG: kernel NULL pointer dereference, address: 0000000000000008",
+    "CPU: 0 PID: 20 Comm: writer Not tainted 6.12.0",
+    "RIP: 0010:demo_fill+0x5/0x40 [demo]",
+    "Kernel panic - not syncing: Fatal exception",
+];
 
 fn main() -> std::io::Result<ExitCode> {
     let Some(directory) = std::env::args_os().nth(1) else {
@@ -48,6 +57,19 @@ fn main() -> std::io::Result<ExitCode> {
         machine.log(0x6000, &[Message { nanoseconds: 1_500_000_000, level: 0, caller: 7, text }]);
         machine.inside(0x5000, &inside);
         machine.build().kdump().level(31).write(&path("crashes").join(era.release()))?;
+    }
+    for (host, era) in [("web1", Era::V6_12), ("web2", Era::V6_1)] {
+        let mut machine = Machine::new(era);
+        let message = |(nanoseconds, text)| Message { nanoseconds, level: 1, caller: 7, text };
+        machine.log(0x6000, &[(1, OOPS[0]), (2, OOPS[1]), (3, OOPS[2]), (4, OOPS[3])].map(message));
+        machine.inside(0x5000, &inside);
+        let image = machine.build();
+        let directory = path("hosts").join(host);
+        fs::create_dir_all(&directory)?;
+        image.kdump().level(31).write(&directory.join("dump"))?;
+        for (number, part) in image.kdump().parts(2).iter().enumerate() {
+            fs::write(directory.join(format!("part.{number}")), part)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,8 @@ use pagehaul_symbols::Symbols;
 
 /// Words of a stack that are searched.
 const MOST_WORDS: u64 = 512;
+/// Addresses whose calls are announced: one round of requests.
+const MOST_ANNOUNCED: usize = 16;
 
 /// A return address on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,7 @@ pub(crate) fn candidates(
     callee: Option<u64>,
 ) -> Vec<Candidate> {
     let start = sp & !7;
+    announce(memory, symbols, start);
     let mut found = Vec::new();
     for word in 0..MOST_WORDS {
         let at = start.wrapping_add(8 * word);
@@ -38,6 +41,17 @@ pub(crate) fn candidates(
         }
     }
     found
+}
+
+/// Announces what is before the first addresses of text on the stack.
+fn announce(memory: &dyn ReadVirtual, symbols: &Symbols, start: u64) {
+    if !memory.is_remote() {
+        return;
+    }
+    memory.will_need(&[start..start.saturating_add(8 * MOST_WORDS)]);
+    let words = (0..MOST_WORDS).map_while(|word| memory.u64(start.wrapping_add(8 * word)).ok());
+    let addresses = words.filter(|word| symbols.is_text(*word)).take(MOST_ANNOUNCED);
+    memory.will_need(&addresses.map(|address| address.wrapping_sub(7)..address).collect::<Vec<_>>());
 }
 
 /// Returns whether the instruction before `return_address` is a call, of `callee` if that is known.

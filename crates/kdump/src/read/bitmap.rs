@@ -17,6 +17,8 @@ use super::parse::format_error;
 const CHUNK_WORDS: usize = 4096;
 /// Chunks of each bitmap that are announced at a time: 1 MiB, 32 GiB of memory.
 const ANNOUNCED: u64 = 32;
+/// Bytes of the first descriptors, which are announced with the bitmaps: those of 22,000 pages.
+const DESCRIPTORS: u64 = 512 << 10;
 /// Words between two stored counts: 512 bytes of bitmap, 16 MiB of memory. Counting the rest takes about 30 ns.
 pub(super) const GROUP_WORDS: usize = 64;
 /// Pages per group.
@@ -84,7 +86,8 @@ impl BitmapIndex {
                 announced = number.saturating_add(ANNOUNCED);
                 let end = announced.saturating_mul(CHUNK_PAGES).min(max_mapnr).div_ceil(8);
                 let part = |bitmap: u64| bitmap.saturating_add(pfn / 8)..bitmap.saturating_add(end);
-                file.will_need(&[part(sections.bitmap1), part(sections.bitmap2)]);
+                let descriptors = sections.descriptors..sections.descriptors.saturating_add(DESCRIPTORS);
+                file.will_need(&[part(sections.bitmap1), part(sections.bitmap2), descriptors]);
             }
             load(file, sections.bitmap2, pfn, max_mapnr, &mut dumped)?;
             load(file, sections.bitmap1, pfn, max_mapnr, &mut exists)?;

@@ -17,6 +17,7 @@ mod view;
 mod walk;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pagehaul_machine::{KernelMapping, PhysAddr, Platform};
 use pagehaul_physmem::file::ReadAt;
@@ -49,6 +50,8 @@ pub struct KdumpFile {
     /// Why no page can be told from its neighbours, if that is so.
     doubt: Option<String>,
     cut_stream: Option<CutStream>,
+    /// Whether a page that was read is missing or damaged.
+    met_damage: AtomicBool,
 }
 
 /// A flattened stream that has no end record.
@@ -157,6 +160,7 @@ impl KdumpFile {
             faults,
             doubt: None,
             cut_stream,
+            met_damage: AtomicBool::new(false),
         };
         dump.doubt = check::descriptors_do_not_fit_bitmap(&dump);
         dump
@@ -176,6 +180,19 @@ impl KdumpFile {
     /// is not marked: see [`is_truncated`](Self::is_truncated).
     pub fn is_incomplete(&self) -> bool {
         self.info.incomplete() || self.cut_stream.is_some()
+    }
+
+    /// Returns whether a page that was read so far, by any view, is missing or damaged.
+    pub fn met_damage(&self) -> bool {
+        self.met_damage.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a read met.
+    fn note<T>(&self, read: Result<T, ReadError>) -> Result<T, ReadError> {
+        if let Err(ReadError::Missing { .. } | ReadError::Damaged { .. }) = &read {
+            self.met_damage.store(true, Ordering::Relaxed);
+        }
+        read
     }
 
     /// The file.

@@ -218,7 +218,8 @@ impl View for KdumpView<'_> {
             _ => {
                 // The slot may be overwritten even if loading fails.
                 self.last = None;
-                let at = self.load(pfn).map_err(|error| at_address(error, paddr))?;
+                let loaded = self.load(pfn);
+                let at = self.dump.note(loaded).map_err(|error| at_address(error, paddr))?;
                 self.last = Some((pfn, at));
                 at
             }
@@ -231,10 +232,11 @@ impl View for KdumpView<'_> {
     fn copy_page(&mut self, from: PhysAddr, page: &mut PageBuf) -> Result<(), ReadError> {
         if self.shift == PAGE_SHIFT {
             let pfn = from.get() >> PAGE_SHIFT;
-            let index = self.descriptor_index(pfn)?;
-            let desc = self.descriptor(pfn, index)?;
+            let found = self.descriptor_index(pfn).and_then(|index| self.descriptor(pfn, index));
+            let desc = self.dump.note(found)?;
             if matches!(self.dump.encoding(&desc), Encoding::Stored(codec) if codec != Codec::None) {
-                return decode(self.dump, &mut self.streams, &mut self.codec, pfn, desc, page);
+                let decoded = decode(self.dump, &mut self.streams, &mut self.codec, pfn, desc, page);
+                return self.dump.note(decoded);
             }
         }
         // A raw page may be the zero page, which is requested so often that it is cached; the next part of a larger page
