@@ -1,30 +1,78 @@
-//! The identities of this process, which every file that it opens is tried with.
+//! What this process can decrypt.
 
-use std::path::Path;
-use std::sync::OnceLock;
+use std::fs::metadata;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagehaul_physmem::OpenError;
+use pagehaul_physmem::file::{PlainFile, ReadAt, is_url};
 
-use crate::Identity;
+use crate::chunks::FileKey;
+use crate::reader::{Unlocked, unlock_file};
+use crate::{Decrypted, Identity, MAGIC};
 
 /// Names a file of identities.
 const VARIABLE: &str = "PAGEHAUL_IDENTITY";
 
-static HELD: OnceLock<Vec<Identity>> = OnceLock::new();
+static HELD: Mutex<Held> = Mutex::new(Held { keys: Vec::new(), identities: Vec::new() });
 
-/// Keeps the identities in a file until this process ends; without one, those in the file that the environment variable
-/// `PAGEHAUL_IDENTITY` names, if it is set. Only the first call that finds some has an effect.
-pub fn hold(file: Option<&Path>) -> Result<(), OpenError> {
+struct Held {
+    /// Keys of files, which open nothing else.
+    keys: Vec<(PathBuf, FileKey)>,
+    /// Secret keys, for the files of servers, which are not read before.
+    identities: Vec<Identity>,
+}
+
+/// Keeps what opens the encrypted ones of `files` until this process ends, by the identities in the file `identity`; without one, in
+/// the file that the environment variable `PAGEHAUL_IDENTITY` names, if it is set. A process that gives up its rights before it parses
+/// files calls this first: the identities themselves are kept only if a URL is among `files`.
+pub fn hold(identity: Option<&Path>, files: &[PathBuf]) -> Result<(), OpenError> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-    let Some(file) = file.or(variable.as_deref().map(Path::new)) else { return Ok(()) };
-    if HELD.get().is_none() {
-        let identities = Identity::read(file)?;
-        HELD.get_or_init(|| identities);
+    let Some(identity) = identity.or(variable.as_deref().map(Path::new)) else { return Ok(()) };
+    let identities = Identity::read(identity)?;
+    let mut keys = Vec::new();
+    for path in files.iter().filter(|path| !is_url(path)) {
+        // What is no file, or cannot be opened, is reported by who reads it.
+        if metadata(path).is_ok_and(|metadata| metadata.is_file())
+            && let Ok(file) = PlainFile::open(path)
+            && let Unlocked::Key(key) = unlock_file(&file, &identities)?
+        {
+            keys.push((path.clone(), key));
+        }
+    }
+    let mut held = held();
+    held.keys.retain(|(known, _)| keys.iter().all(|(path, _)| path != known));
+    held.keys.extend(keys);
+    if files.iter().any(|path| is_url(path)) {
+        held.identities.extend(identities);
     }
     Ok(())
 }
 
-/// The identities that were given to [`hold`].
-pub fn held() -> &'static [Identity] {
-    HELD.get().map_or(&[], Vec::as_slice)
+/// Opens a file with what was [held](hold), if it is encrypted.
+pub fn decrypted<F: ReadAt>(file: F) -> Result<MaybeEncrypted<F>, OpenError> {
+    let mut magic = [0; MAGIC.len()];
+    let is_encrypted = file.read_exact_at(0, &mut magic).is_ok() && magic == *MAGIC;
+    if !is_encrypted {
+        return Ok(MaybeEncrypted::Plain(file));
+    }
+    let held = held();
+    let key = held.keys.iter().find(|(path, _)| path == file.path());
+    let opened = match key {
+        Some((_, key)) => Decrypted::open_with_key(file, key),
+        None => Decrypted::open(file, &held.identities),
+    };
+    Ok(MaybeEncrypted::Encrypted(opened?))
+}
+
+fn held() -> MutexGuard<'static, Held> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file, and whether it is encrypted.
+pub enum MaybeEncrypted<F> {
+    /// It is as it is.
+    Plain(F),
+    /// What it holds.
+    Encrypted(Decrypted<F>),
 }

@@ -18,7 +18,7 @@ mod wrap;
 mod writer;
 
 pub use error::{EncryptionError, RecipientError};
-pub use held::{held, hold};
+pub use held::{MaybeEncrypted, decrypted, hold};
 pub use identity::Identity;
 pub use reader::{Decrypted, MAGIC};
 pub use recipient::{Recipient, Recipients};

@@ -13,7 +13,7 @@ use crate::chunks::{CHUNK, ChunkCipher, FileKey, Forged, NONCE, SEALED, TAG};
 use crate::header::{Header, MOST, VERSION};
 
 /// What an encrypted file begins with.
-pub const MAGIC: &[u8] = b"age-encryption.org/";
+pub const MAGIC: &[u8; 19] = b"age-encryption.org/";
 
 /// Chunks that are kept decrypted: 4 MiB. Readers of dumps read headers and pages of a few KiB, mostly one after the other.
 const SLOTS: usize = 64;
@@ -46,25 +46,16 @@ struct Slot {
 impl<F: ReadAt> Decrypted<F> {
     /// Opens a file with the first identity that it is for.
     pub fn open(file: F, identities: &[Identity]) -> Result<Self, OpenError> {
-        let failed =
-            |source| OpenError::Io { path: file.path().to_owned(), action: "read the header of", source };
-        let mut bytes = read_up_to(&file, FIRST).map_err(failed)?;
-        if bytes.len() == FIRST && Header::parse(&bytes).is_err() {
-            bytes = read_up_to(&file, MOST).map_err(failed)?;
-        }
-        let header = Header::parse(&bytes).map_err(|invalid| OpenError::Format {
-            path: file.path().to_owned(),
-            offset: invalid.offset as u64,
-            what: match bytes.starts_with(VERSION) || bytes.len() < VERSION.len() {
-                true => format!("the header of an encrypted file (age) is damaged: {}", invalid.what),
-                false => {
-                    "an encrypted file (age) of a version that is not known: expected version 1".to_owned()
-                }
-            },
-        })?;
+        let (header, bytes) = read_header(&file)?;
         let key = unlock(&header, &bytes, identities)
             .map_err(|what| OpenError::Unsupported { path: file.path().to_owned(), what })?;
         Self::with_key(file, header.size as u64, &key)
+    }
+
+    /// Opens a file with its own key.
+    pub(crate) fn open_with_key(file: F, key: &FileKey) -> Result<Self, OpenError> {
+        let (header, _) = read_header(&file)?;
+        Self::with_key(file, header.size as u64, key)
     }
 
     fn with_key(file: F, payload: u64, key: &FileKey) -> Result<Self, OpenError> {
@@ -193,6 +184,43 @@ impl<F: ReadAt> ReadAt for Decrypted<F> {
         let ranges: Vec<_> = ranges.iter().filter_map(sealed).collect();
         self.file.will_need(&ranges);
     }
+}
+
+/// What opens a file.
+pub(crate) enum Unlocked {
+    /// Its key.
+    Key(FileKey),
+    /// It is not encrypted.
+    Plain,
+}
+
+/// Finds the key of a file, if it is encrypted.
+pub(crate) fn unlock_file(file: &impl ReadAt, identities: &[Identity]) -> Result<Unlocked, OpenError> {
+    let mut magic = [0; MAGIC.len()];
+    if file.read_exact_at(0, &mut magic).is_err() || magic != *MAGIC {
+        return Ok(Unlocked::Plain);
+    }
+    let (header, bytes) = read_header(file)?;
+    let key = unlock(&header, &bytes, identities);
+    key.map(Unlocked::Key).map_err(|what| OpenError::Unsupported { path: file.path().to_owned(), what })
+}
+
+fn read_header(file: &impl ReadAt) -> Result<(Header, Vec<u8>), OpenError> {
+    let failed =
+        |source| OpenError::Io { path: file.path().to_owned(), action: "read the header of", source };
+    let mut bytes = read_up_to(file, FIRST).map_err(failed)?;
+    if bytes.len() == FIRST && Header::parse(&bytes).is_err() {
+        bytes = read_up_to(file, MOST).map_err(failed)?;
+    }
+    let header = Header::parse(&bytes).map_err(|invalid| OpenError::Format {
+        path: file.path().to_owned(),
+        offset: invalid.offset as u64,
+        what: match bytes.starts_with(VERSION) || bytes.len() < VERSION.len() {
+            true => format!("the header of an encrypted file (age) is damaged: {}", invalid.what),
+            false => "an encrypted file (age) of a version that is not known: expected version 1".to_owned(),
+        },
+    })?;
+    Ok((header, bytes))
 }
 
 fn unlock(header: &Header, bytes: &[u8], identities: &[Identity]) -> Result<FileKey, String> {

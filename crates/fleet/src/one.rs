@@ -100,7 +100,7 @@ fn answered() -> anyhow::Result<()> {
 fn confine(arguments: &OneArguments) -> anyhow::Result<Option<Redaction>> {
     let redaction = arguments.redact.as_deref().map(Redaction::from_file).transpose()?;
     // The file that the environment names.
-    pagehaul_encryption::hold(None)?;
+    pagehaul_encryption::hold(None, &arguments.dumps)?;
     // What an old kernel cannot enforce is in the guide: the output of this process is a row.
     let _ = Sandbox::reading(&arguments.dumps).writing_below(arguments.to.clone()).enter()?;
     Ok(redaction)

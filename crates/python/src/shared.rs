@@ -28,7 +28,7 @@ struct Open {
 
 impl Shared {
     pub(crate) fn open(paths: &[PathBuf], cache_bytes: usize) -> Result<Self, SourceError> {
-        pagehaul_encryption::hold(None)?;
+        pagehaul_encryption::hold(None, paths)?;
         let source = Source::open_all(paths, MapPolicy::default())?;
         let paths = source.paths().to_vec();
         let open = Open { opened: Arc::new(Opened::new(source)), idle: Vec::new() };

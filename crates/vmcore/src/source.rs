@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pagehaul_encryption::{Decrypted, MAGIC, held};
+use pagehaul_encryption::{MaybeEncrypted, decrypted};
 use pagehaul_kdump::Flattened;
 use pagehaul_kdump::{KdumpFile, SplitError, SplitSet};
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url, shown};
@@ -166,7 +166,10 @@ impl Source {
 /// Opens a file of the system, or, by a URL, one of a server; an encrypted one as what it holds.
 pub fn open_file(path: &Path) -> Result<Box<dyn ReadAt>, OpenError> {
     let file = if is_url(path) { open_url(path)? } else { Box::new(PlainFile::open(path)?) };
-    Ok(if first_bytes(&file)?.starts_with(MAGIC) { Box::new(Decrypted::open(file, held())?) } else { file })
+    Ok(match decrypted(file)? {
+        MaybeEncrypted::Plain(file) => file,
+        MaybeEncrypted::Encrypted(file) => Box::new(file),
+    })
 }
 
 #[cfg(feature = "remote")]
@@ -194,34 +197,27 @@ fn recognize<F: ReadAt + 'static>(
     file: F,
     open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
 ) -> Result<(SourceKind, bool), OpenError> {
-    let magic = first_bytes(&file)?;
-    if magic.starts_with(MAGIC) {
-        // What it decrypts to is not decrypted again.
-        let file = Decrypted::open(file, held())?;
-        let magic = first_bytes(&file)?;
-        let open_elf = |file| ElfVmcore::open_unmapped(Box::new(file));
-        return Ok((recognize_contents(file, &magic, open_elf)?, true));
+    // What it decrypts to is not decrypted again.
+    match decrypted(file)? {
+        MaybeEncrypted::Plain(file) => Ok((recognize_contents(file, open_elf)?, false)),
+        MaybeEncrypted::Encrypted(file) => {
+            let open_elf = |file| ElfVmcore::open_unmapped(Box::new(file));
+            Ok((recognize_contents(file, open_elf)?, true))
+        }
     }
-    Ok((recognize_contents(file, &magic, open_elf)?, false))
 }
 
-/// Returns what tells the format of a file.
-fn first_bytes(file: &impl ReadAt) -> Result<Vec<u8>, OpenError> {
-    let mut magic = vec![0; 24];
+fn recognize_contents<F: ReadAt + 'static>(
+    file: F,
+    open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
+) -> Result<SourceKind, OpenError> {
+    let mut magic = [0; 16];
     let got = file.read_at(0, &mut magic).map_err(|source| OpenError::Io {
         path: file.path().to_owned(),
         action: "read the first bytes of",
         source,
     })?;
-    magic.truncate(got);
-    Ok(magic)
-}
-
-fn recognize_contents<F: ReadAt + 'static>(
-    file: F,
-    magic: &[u8],
-    open_elf: impl FnOnce(F) -> Result<ElfVmcore, OpenError>,
-) -> Result<SourceKind, OpenError> {
+    let magic = &magic[..got];
     if magic.starts_with(b"\x7fELF") {
         return Ok(SourceKind::Elf(open_elf(file)?));
     }

@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     }
     // Before anything is read.
     arguments.dump.recipients()?;
-    pagehaul_encryption::hold(None)?;
+    pagehaul_encryption::hold(None, std::slice::from_ref(&arguments.source))?;
     let source = Source::open(&arguments.source, arguments.map_policy())?;
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };
     let limits = Limits { time: arguments.time_limit, size: arguments.size_limit };

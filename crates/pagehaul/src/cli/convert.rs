@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
     if is_remote(output) {
         return Err(usage::wrong("convert writes files; copy the result to the server"));
     }
-    arguments.identity.hold()?;
+    arguments.identity.hold(sources)?;
     sandbox::enter(Sandbox::reading(sources).writing([output]))?;
     let source = Source::open_all(sources, MapPolicy::default())?;
     let selection = PageSelection {

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &FactsArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let redaction = arguments.redact.key()?;
-    arguments.dumps.identity.hold()?;
+    arguments.dumps.identity.hold(&arguments.dumps.dumps)?;
     sandbox::enter(Sandbox::reading(&arguments.dumps.dumps))?;
     let mut status = ExitCode::SUCCESS;
     let (mut facts, names) = match stored(&arguments.dumps.dumps)? {

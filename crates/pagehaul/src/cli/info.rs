@@ -44,7 +44,7 @@ pub(crate) struct InfoArguments {
 
 pub(crate) fn run(arguments: &InfoArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
-    arguments.dumps.identity.hold()?;
+    arguments.dumps.identity.hold(dumps)?;
     sandbox::enter(Sandbox::reading(dumps))?;
     #[cfg(feature = "process")]
     if let [core] = dumps.as_slice()

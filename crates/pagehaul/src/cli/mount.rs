@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &MountArguments) -> anyhow::Result<ExitCode> {
     if arguments.background && !arguments.in_background {
         return in_background(directory);
     }
-    arguments.identity.hold()?;
+    arguments.identity.hold(dumps)?;
     // For as long as the process lives: the file system's threads use it.
     let source: &'static Source = Box::leak(Box::new(Source::open_all(dumps, MapPolicy::default())?));
     for warning in source.warnings() {

@@ -39,9 +39,9 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads the keys, with which every encrypted file that is opened then is tried. Has to precede the sandbox.
-    pub(crate) fn hold(&self) -> anyhow::Result<()> {
-        Ok(pagehaul_encryption::hold(self.identity.as_deref())?)
+    /// Keeps what opens the encrypted ones of `files`. Has to precede the sandbox.
+    pub(crate) fn hold(&self, files: &[PathBuf]) -> anyhow::Result<()> {
+        Ok(pagehaul_encryption::hold(self.identity.as_deref(), files)?)
     }
 }
 
@@ -63,7 +63,7 @@ impl Verbose {
 impl Dumps {
     /// Opens the dump. Nothing but its files can be opened afterwards.
     pub(crate) fn open(&self) -> anyhow::Result<Source> {
-        self.identity.hold()?;
+        self.identity.hold(&self.dumps)?;
         sandbox::enter(Sandbox::reading(&self.dumps))?;
         Ok(Source::open_all(&self.dumps, MapPolicy::default())?)
     }

@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let sources = || dumps.iter().map(PathBuf::as_path).chain(arguments.redact.file());
     arguments.html.check(sources())?;
     let redaction = arguments.redact.key()?;
-    arguments.dumps.identity.hold()?;
+    arguments.dumps.identity.hold(dumps)?;
     sandbox::enter(Sandbox::reading(dumps).writing(&arguments.html.html))?;
     let source = Source::open_all(dumps, MapPolicy::default())?;
     completeness::explain(&source, show(arguments, &source, redaction.as_ref()))?;

@@ -195,7 +195,7 @@ struct Printed<'a> {
 pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
     if arguments.for_capture {
         limit_process();
-        pagehaul_encryption::hold(None)?;
+        pagehaul_encryption::hold(None, &arguments.dumps)?;
         sandbox::enter(Sandbox::reading(&arguments.dumps))?;
         let dumps = &arguments.dumps;
         return match arguments.per_cpu_lists {
@@ -212,7 +212,7 @@ pub(crate) fn run(arguments: &TriageArguments) -> anyhow::Result<ExitCode> {
         files::check(path, arguments.sources(), arguments.force)?;
     }
     let redaction = arguments.redact.key()?;
-    arguments.identity.hold()?;
+    arguments.identity.hold(dumps)?;
     let confined = Sandbox::reading(dumps);
     #[cfg(feature = "html")]
     let confined = confined.writing(&arguments.html);
@@ -333,7 +333,7 @@ fn show(
 }
 
 fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
-    arguments.identity.hold()?;
+    arguments.identity.hold(&[arguments.before.clone(), arguments.after.clone()])?;
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
     let report = |dump: &PathBuf| {
         explain(std::slice::from_ref(dump), false, None, |_, explained, _| Ok(explained.report))

@@ -53,7 +53,7 @@ pub(crate) struct VerifyArguments {
 pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
     let sums: Vec<PathBuf> = dumps.iter().map(|dump| Checksums::path_of(dump)).collect();
-    arguments.dumps.identity.hold()?;
+    arguments.dumps.identity.hold(dumps)?;
     sandbox::enter(Sandbox::reading(dumps.iter().chain(&sums)))?;
     let threads = arguments.threads.count();
     #[cfg(feature = "process")]
