@@ -18,7 +18,7 @@ const GOOD: &[(&str, &str)] = &[
     ("sys/devices/system/cpu/online", "0-3"),
     ("etc/default/kdump-tools", "USE_KDUMP=1\n"),
     ("usr/bin/makedumpfile", "#!/bin/sh\nexec pagehaul makedumpfile \"$@\"\n"),
-    ("usr/sbin/kexec", ""),
+    ("usr/sbin/kexec", "#!/bin/sh\n"),
     ("usr/sbin/mkinitramfs", ""),
     ("boot/vmlinuz-6.12.107+deb13-amd64", "kernel"),
     ("usr/lib/udev/rules.d/50-kdump-tools.rules", ""),
@@ -35,7 +35,9 @@ fn good(root: &Path) {
     for (name, text) in GOOD {
         write(root, name, text);
     }
-    fs::set_permissions(root.join("usr/bin/makedumpfile"), fs::Permissions::from_mode(0o755)).unwrap();
+    for program in ["usr/bin/makedumpfile", "usr/sbin/kexec"] {
+        fs::set_permissions(root.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
     // An archive with an init, as the kernel unpacks it.
     let entry = |name: &str| {
         let fields = (0..13).map(|field| format!("{:08x}", if field == 11 { name.len() + 1 } else { 0 }));
