@@ -285,7 +285,9 @@ fn a_damaged_file_is_named_and_the_rest_counts() {
     let path = files(&directory.path().join("tables/dumps")).into_keys().next().unwrap();
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let all = report(directory.path(), &[]);
+    let output = fleet(directory.path(), &["report", "tables", "--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&all["crashes"], all["unreadable"].as_array().unwrap().len()), (&14.into(), 1));
     assert!(all["unreadable"][0].as_str().unwrap().contains(".parquet"));
 }

@@ -14,7 +14,7 @@ use super::text::figure;
 use super::version::is_of;
 
 /// Exit status if tables cannot be read, or crashes cannot be counted: nothing can be said of them.
-const UNKNOWN: u8 = 3;
+pub(crate) const UNKNOWN: u8 = 3;
 /// Names that a sentence has, at most.
 const MOST_NAMES: usize = 20;
 const NEW: u8 = 4;

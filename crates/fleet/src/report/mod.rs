@@ -39,9 +39,9 @@ use summary::Report;
 /// signatures that are perhaps one bug have the same coarse signature, or share most of their frames.
 ///
 /// Exit status: 0, the report was printed; 1, there are no tables, a file of the options cannot be read, or the page exists; 2, the
-/// command line is wrong; with --fail-on-new or --fail-on-rate: 3, a table cannot be read, or with
+/// command line is wrong; 3, a table cannot be read, and the report of the others was printed, or with
 /// --fail-on-rate crashes cannot be counted, because they have no machine-hours or their host is not in the file of hosts: nothing can be
-/// said; 4, a signature is new, or a fixed bug came back; 5, a rate is above RATE; 6, both. 4 to 6 come before 3.
+/// said; with --fail-on-new or --fail-on-rate: 4, a signature is new, or a fixed bug came back; 5, a rate is above RATE; 6, both. 4 to 6 come before 3.
 ///
 /// With --fail-on-new, the kernel NEW of --compare may have no crashes: the report says so.
 #[derive(Debug, Args)]
@@ -187,7 +187,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     if arguments.fail_on_new || arguments.fail_on_rate.is_some() {
         return Ok(alert::exit_code(&report));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(alert::UNKNOWN) })
 }
 
 /// Device and inode of a file that is read, which no output replaces.
