@@ -8,7 +8,7 @@ use pagehaul_physmem::OpenError;
 use pagehaul_physmem::file::{PlainFile, ReadAt, is_url};
 
 use crate::chunks::FileKey;
-use crate::reader::{Unlocked, unlock_file};
+use crate::reader::unlock_file;
 use crate::{Decrypted, Identity, MAGIC};
 
 /// Names a file of identities.
@@ -28,17 +28,18 @@ struct Held {
 /// files calls this first: the identities themselves are kept only if a URL is among `files`.
 pub fn hold(identity: Option<&Path>, files: &[PathBuf]) -> Result<(), OpenError> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-    let Some(identity) = identity.or(variable.as_deref().map(Path::new)) else { return Ok(()) };
+    let Some(identity) = identity.or_else(|| {
+        // A variable that is left over must not fail what needs no key.
+        let is_needed = files.iter().any(|path| is_url(path) || is_encrypted(path));
+        variable.as_deref().map(Path::new).filter(|_| is_needed)
+    }) else {
+        return Ok(());
+    };
     let identities = Identity::read(identity)?;
     let mut keys = Vec::new();
-    for path in files.iter().filter(|path| !is_url(path)) {
-        // What is no file, or cannot be opened, is reported by who reads it.
-        if metadata(path).is_ok_and(|metadata| metadata.is_file())
-            && let Ok(file) = PlainFile::open(path)
-            && let Unlocked::Key(key) = unlock_file(&file, &identities)?
-        {
-            keys.push((path.clone(), key));
-        }
+    for path in files.iter().filter(|path| !is_url(path) && is_encrypted(path)) {
+        let file = PlainFile::open(path)?;
+        keys.push((path.clone(), unlock_file(&file, &identities)?));
     }
     let mut held = held();
     held.keys.retain(|(known, _)| keys.iter().all(|(path, _)| path != known));
@@ -47,6 +48,15 @@ pub fn hold(identity: Option<&Path>, files: &[PathBuf]) -> Result<(), OpenError>
         held.identities.extend(identities);
     }
     Ok(())
+}
+
+/// Whether a path names an encrypted file that can be opened.
+fn is_encrypted(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    // What is no file, or cannot be opened, is reported by who reads it.
+    metadata(path).is_ok_and(|metadata| metadata.is_file())
+        && PlainFile::open(path).is_ok_and(|file| file.read_exact_at(0, &mut magic).is_ok())
+        && magic == *MAGIC
 }
 
 /// Opens a file with what was [held](hold), if it is encrypted.

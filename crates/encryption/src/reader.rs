@@ -46,10 +46,8 @@ struct Slot {
 impl<F: ReadAt> Decrypted<F> {
     /// Opens a file with the first identity that it is for.
     pub fn open(file: F, identities: &[Identity]) -> Result<Self, OpenError> {
-        let (header, bytes) = read_header(&file)?;
-        let key = unlock(&header, &bytes, identities)
-            .map_err(|what| OpenError::Unsupported { path: file.path().to_owned(), what })?;
-        Self::with_key(file, header.size as u64, &key)
+        let key = unlock_file(&file, identities)?;
+        Self::open_with_key(file, &key)
     }
 
     /// Opens a file with its own key.
@@ -75,6 +73,13 @@ impl<F: ReadAt> Decrypted<F> {
             action: "read the last chunk of",
             source,
         })?;
+        if opened.chunks == 0 {
+            return Err(OpenError::Format {
+                path: opened.file.path().to_owned(),
+                offset: start,
+                what: "the encrypted file (age) ends before its first whole piece of 64 KiB: nothing in it can be read".into(),
+            });
+        }
         Ok(opened)
     }
 
@@ -186,23 +191,11 @@ impl<F: ReadAt> ReadAt for Decrypted<F> {
     }
 }
 
-/// What opens a file.
-pub(crate) enum Unlocked {
-    /// Its key.
-    Key(FileKey),
-    /// It is not encrypted.
-    Plain,
-}
-
-/// Finds the key of a file, if it is encrypted.
-pub(crate) fn unlock_file(file: &impl ReadAt, identities: &[Identity]) -> Result<Unlocked, OpenError> {
-    let mut magic = [0; MAGIC.len()];
-    if file.read_exact_at(0, &mut magic).is_err() || magic != *MAGIC {
-        return Ok(Unlocked::Plain);
-    }
+/// Finds the key of an encrypted file.
+pub(crate) fn unlock_file(file: &impl ReadAt, identities: &[Identity]) -> Result<FileKey, OpenError> {
     let (header, bytes) = read_header(file)?;
-    let key = unlock(&header, &bytes, identities);
-    key.map(Unlocked::Key).map_err(|what| OpenError::Unsupported { path: file.path().to_owned(), what })
+    unlock(&header, &bytes, identities)
+        .map_err(|what| OpenError::Unsupported { path: file.path().to_owned(), what })
 }
 
 fn read_header(file: &impl ReadAt) -> Result<(Header, Vec<u8>), OpenError> {

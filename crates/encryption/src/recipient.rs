@@ -1,6 +1,6 @@
 //! Public keys.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -9,11 +9,14 @@ use bech32::Bech32;
 use bech32::primitives::decode::CheckedHrpstring;
 use rustix::fs::OFlags;
 
-use crate::chunks::FileKey;
+use crate::chunks::{CHUNK, FileKey, SEALED, TAG};
 use crate::header::Stanza;
 use crate::wrap::{SshTag, wrap};
 use crate::{EncryptionError, RecipientError, ssh};
 
+/// Bytes of a header without recipients and the nonce behind it, and of one recipient, at most.
+const HEADER: u64 = 128;
+const STANZA: u64 = 128;
 /// Bytes of a file of recipients: far more than 256 take.
 const MOST_TEXT: u64 = 1 << 20;
 
@@ -81,6 +84,13 @@ impl Recipients {
         Ok((!all.is_empty()).then_some(Self(all)))
     }
 
+    /// Returns how many bytes a file of at most `size` bytes can hold.
+    pub fn room(&self, size: u64) -> u64 {
+        let sealed = size.saturating_sub(HEADER + STANZA * self.0.len() as u64);
+        let (whole, rest) = (sealed / SEALED as u64, sealed % SEALED as u64);
+        whole * CHUNK as u64 + rest.saturating_sub(TAG as u64)
+    }
+
     pub(crate) fn wrap(&self, key: &FileKey) -> Result<Vec<Stanza>, EncryptionError> {
         self.0.iter().map(|recipient| recipient.wrap(key)).collect()
     }
@@ -89,9 +99,11 @@ impl Recipients {
 /// Reads a file with a recipient a line, with comments and empty lines.
 fn read_file(path: &Path) -> Result<Vec<Recipient>, RecipientError> {
     let mut text = String::new();
-    // A pipe that nobody writes to has an end at once: a capture must not wait for it.
+    // A pipe that nobody has open for writing has an end at once: a capture must not wait for a writer.
     let open = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
-    let read = open.and_then(|file| file.take(MOST_TEXT).read_to_string(&mut text));
+    let wait =
+        |file: File| rustix::fs::fcntl_setfl(&file, OFlags::empty()).map(|()| file).map_err(Into::into);
+    let read = open.and_then(wait).and_then(|file| file.take(MOST_TEXT).read_to_string(&mut text));
     read.map_err(|source| RecipientError::Io { path: path.to_owned(), source })?;
     let mut all = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -119,7 +119,13 @@ fn a_file_that_breaks_off_ends_with_its_last_whole_chunk() {
         (payload + 5, 0),
         (payload, 0),
     ] {
-        let opened = open(file[..cut].to_vec(), SECRET).unwrap();
+        let opened = open(file[..cut].to_vec(), SECRET);
+        if whole == 0 {
+            let said = opened.err().unwrap().to_string();
+            assert!(said.contains("ends before its first whole piece"), "{said}");
+            continue;
+        }
+        let opened = opened.unwrap();
         assert!(!opened.is_complete(), "{cut}");
         assert_eq!(all(&opened), plain[..whole * CHUNK], "{cut}");
     }
@@ -171,6 +177,18 @@ fn other_keys_are_refused_with_a_reason() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), encrypted).unwrap();
     assert!(Identity::read(file.path()).err().unwrap().to_string().contains("has a passphrase"));
+}
+
+#[test]
+fn what_fits_into_the_room_of_a_size_does() {
+    for names in [&[public(SECRET)][..], &[public(SECRET), SSH_PUBLIC]] {
+        let to = recipients(names);
+        for size in [0, 100, 1000, CHUNK, SEALED + 1000, 5 * SEALED + 17] {
+            let room = to.room(size as u64) as usize;
+            let file = encrypt(&contents(room), &to).unwrap();
+            assert!(file.len() <= size || room == 0, "{size}: {} bytes for {room}", file.len());
+        }
+    }
 }
 
 proptest! {

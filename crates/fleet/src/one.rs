@@ -232,6 +232,7 @@ impl<'a> Extraction<'a> {
 pub(crate) fn is_facts(path: &Path) -> bool {
     let path = shown(path);
     let name = path.as_os_str().to_string_lossy();
+    let name = name.strip_suffix(".age").unwrap_or(&name);
     name.ends_with(".json") || name.ends_with(".json.zst")
 }
 

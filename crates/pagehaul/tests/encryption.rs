@@ -190,3 +190,92 @@ fn a_file_of_recipients_is_named_with_its_line() {
     let said = setup.fails(&["capture", "--encrypt-to", "pipe", "vmcore", "out"], 2);
     assert!(said.contains("pipe has no recipient"), "{said}");
 }
+
+#[test]
+fn convert_encrypts_and_decrypts_dumps_of_every_format() {
+    let setup = encrypted();
+    fs::write(setup.path("keys"), public()).unwrap();
+    setup.succeeds(&["capture", "-q", "-d", "0", "vmcore", "kdump"]);
+    for source in ["kdump", "vmcore", "plain"] {
+        setup.succeeds(&["convert", "-q", "--force", "--encrypt-to", "keys", source, "out.age"]);
+        setup.succeeds(&[
+            "convert",
+            "-q",
+            "--force",
+            "-f",
+            "flattened",
+            "--identity",
+            &text("age.txt"),
+            "out.age",
+            "back",
+        ]);
+        assert_eq!(fs::read(setup.path("back")).unwrap(), fs::read(setup.path("plain")).unwrap(), "{source}");
+    }
+    // To another key.
+    let ssh = text("ssh.pub");
+    setup.succeeds(&[
+        "convert",
+        "-q",
+        "--identity",
+        &text("age.txt"),
+        "--encrypt-to",
+        &ssh,
+        "dump.age",
+        "ssh.age",
+    ]);
+    setup.succeeds(&["info", "--identity", &text("ssh"), "ssh.age"]);
+    setup.fails(&["info", "--identity", &text("age.txt"), "ssh.age"], 1);
+}
+
+#[test]
+fn keys_are_not_replaced() {
+    let setup = encrypted();
+    let secret = fs::read(key("age.txt")).unwrap();
+    fs::write(setup.path("key"), &secret).unwrap();
+    fs::write(setup.path("keys"), public()).unwrap();
+    let convert = setup.fails(&["convert", "--force", "--identity", "key", "dump.age", "key"], 2);
+    assert!(convert.contains("key has the keys"), "{convert}");
+    setup.fails(&["pages", "--force", "--identity", "key", "--html", "key", "dump.age"], 1);
+    setup.fails(&["capture", "--force", "--encrypt-to", "keys", "vmcore", "keys"], 2);
+    assert_eq!(fs::read(setup.path("key")).unwrap(), secret);
+    assert_eq!(fs::read_to_string(setup.path("keys")).unwrap(), public());
+}
+
+#[test]
+fn a_full_disk_leaves_an_incomplete_dump() {
+    let setup = Setup::with_noise(2);
+    let capture = |blocks: u32| {
+        // Writing more fails, as on a full disk.
+        let limited = format!(
+            "trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"; exit 9 # {}",
+            "RLIMIT_FSIZE counts blocks of 512 bytes"
+        );
+        let arguments = ["-c", &limited, "sh", setup::BINARY, "capture", "-d", "0", "--encrypt-to"];
+        let mut command = Command::new("sh");
+        command.args(arguments).args([&public(), "vmcore", "cut.age"]).current_dir(setup.directory.path());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = capture(4096);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("is an incomplete dump of what was written before"), "{said}");
+    let info = setup.run(&["info", "--json", "--identity", &text("age.txt"), "cut.age"]);
+    assert_eq!(info.status.code(), Some(3));
+    fs::remove_file(setup.path("cut.age")).unwrap();
+    // No page is in this.
+    let (code, said) = capture(64);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(!setup.path("cut.age").exists());
+}
+
+#[test]
+fn a_variable_that_is_left_over_fails_only_what_needs_a_key() {
+    let setup = encrypted();
+    let info = |dump: &str| {
+        let mut command = setup.command(&["info", dump]);
+        command.env("PAGEHAUL_IDENTITY", "/nonexistent/key").output().unwrap()
+    };
+    assert!(info("plain").status.success());
+    let said = String::from_utf8(info("dump.age").stderr).unwrap();
+    assert!(said.contains("cannot read the identity in /nonexistent/key"), "{said}");
+}

@@ -98,6 +98,8 @@ const ALWAYS_HERE: &[c_long] = &[];
 
 /// Answered if the process has outputs.
 const WRITING: &[c_long] = &[
+    // To the thread that encrypts.
+    libc::SYS_pipe2,
     libc::SYS_pwrite64,
     libc::SYS_pwritev,
     libc::SYS_fallocate,

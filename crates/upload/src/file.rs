@@ -18,10 +18,7 @@ pub(crate) fn open(file: Arc<File>, name: &Path) -> Opened {
     let name = shown(name).display().to_string();
     let send = move |stream: &mut Stream| match copy(stream, &file) {
         Ok(()) => Ok(Uploaded { resumed: 0 }),
-        Err(error) => {
-            let what = "what was written can be read as an incomplete dump";
-            Err(UploadError::refused(format!("cannot write {name} to its end ({what}): {error}")))
-        }
+        Err(error) => Err(UploadError::refused(format!("cannot write {name}: {error}"))),
     };
     Opened { memory: BUFFER as u64, warning: None, send: Box::new(send) }
 }

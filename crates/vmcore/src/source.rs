@@ -237,7 +237,9 @@ fn recognize_contents<F: ReadAt + 'static>(
     Err(OpenError::Format {
         path: file.path().to_owned(),
         offset: 0,
-        what: if magic.is_empty() {
+        what: if magic.starts_with(b"-----BEGIN AGE") {
+            "encrypted (age) as text; `age -d` decrypts it".into()
+        } else if magic.is_empty() {
             "the file is empty; expected a vmcore or a dump".into()
         } else {
             "neither an ELF vmcore nor a kdump-compressed or flattened dump starts here".into()

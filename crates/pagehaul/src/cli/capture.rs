@@ -100,6 +100,7 @@ pub(crate) fn run(arguments: &CaptureArguments) -> anyhow::Result<ExitCode> {
     }
     // Before anything is read.
     arguments.dump.recipients()?;
+    arguments.dump.spare_keys(&arguments.output, None)?;
     pagehaul_encryption::hold(None, std::slice::from_ref(&arguments.source))?;
     let source = Source::open(&arguments.source, arguments.map_policy())?;
     let outputs = if arguments.dry_run { &[] } else { &*arguments.output };

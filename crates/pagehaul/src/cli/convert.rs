@@ -50,6 +50,8 @@ pub(crate) fn run(arguments: &ConvertArguments) -> anyhow::Result<ExitCode> {
         return Err(usage::wrong("convert writes files; copy the result to the server"));
     }
     arguments.identity.hold(sources)?;
+    arguments.dump.recipients()?;
+    arguments.dump.spare_keys(std::slice::from_ref(output), arguments.identity.file())?;
     sandbox::enter(Sandbox::reading(sources).writing([output]))?;
     let source = Source::open_all(sources, MapPolicy::default())?;
     let selection = PageSelection {

@@ -1,8 +1,10 @@
 //! What `capture` and `convert` share: how a dump is written, and how its report is printed.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -50,6 +52,9 @@ pub(crate) struct DumpOutput {
     /// --facts write is encrypted, too, and its name ends in .age
     #[arg(long, value_name = "RECIPIENT")]
     encrypt_to: Vec<String>,
+    /// What these are: read once, so that what was checked is used.
+    #[arg(skip)]
+    recipients: OnceCell<Option<Recipients>>,
     #[command(flatten)]
     overwrite: Overwrite,
     /// Write checksums of the dump to OUTPUT.sums, for `verify`. Without it, --force removes those of the dump that it replaces
@@ -115,9 +120,26 @@ impl DumpOutput {
         self.write_to(source, target, &options, selection, output_taken, |_| Ok(()))
     }
 
-    /// Who can read the dump; none are named if it is not encrypted.
+    /// Who can read the dump; none are named if it is not encrypted. Has to precede the sandbox.
     pub(crate) fn recipients(&self) -> anyhow::Result<Option<Recipients>> {
-        Recipients::parse(&self.encrypt_to).map_err(|error| usage::wrong(format!("--encrypt-to: {error}")))
+        if let Some(recipients) = self.recipients.get() {
+            return Ok(recipients.clone());
+        }
+        let recipients = Recipients::parse(&self.encrypt_to)
+            .map_err(|error| usage::wrong(format!("--encrypt-to: {error}")))?;
+        Ok(self.recipients.get_or_init(|| recipients).clone())
+    }
+
+    /// Refuses an output that is one of the files of keys.
+    pub(crate) fn spare_keys(&self, outputs: &[PathBuf], identity: Option<&Path>) -> anyhow::Result<()> {
+        let keys = || self.encrypt_to.iter().map(Path::new).chain(identity);
+        let is_key = |output: &&PathBuf| keys().any(|key| is_same_file(output, key));
+        match outputs.iter().find(is_key) {
+            None => Ok(()),
+            Some(output) => {
+                Err(usage::wrong(format!("{} has the keys; name another output", output.display())))
+            }
+        }
     }
 
     /// Writes an encrypted dump of `source` to a file or to standard output.
@@ -139,7 +161,8 @@ impl DumpOutput {
         if format != Format::Flattened {
             return Err(usage::wrong("an encrypted dump is a flattened stream; leave out --format"));
         }
-        let options = self.options(&selection, format)?;
+        let mut options = self.options(&selection, format)?;
+        options.limits.size = options.limits.size.map(|limit| recipients.room(limit));
         let encrypt = |file, name: &Path, is_stdout| {
             let encrypting = Uploading::encrypt(file, name, recipients)?;
             let buffered = encrypting.memory();
@@ -165,16 +188,29 @@ impl DumpOutput {
         };
         let mut file = NewFile::create(output, create)?;
         let written = encrypt(file.file().clone(), output, false);
-        if written.is_ok() {
-            file.commit()?;
-            checksums::remove_replaced(output, &sources);
-        } else if file.file().metadata().is_ok_and(|metadata| metadata.len() > LEAST_KEPT) {
-            // As much of it as there is can be read.
-            file.keep()?;
-        } else {
+        let failed = match written {
+            Ok(status) => {
+                file.commit()?;
+                checksums::remove_replaced(output, &sources);
+                tell_plain_reports(output);
+                return Ok(status);
+            }
+            Err(error) => error,
+        };
+        if file.file().metadata().is_ok_and(|metadata| metadata.len() <= LEAST_KEPT) {
             file.discard();
+            return Err(failed);
         }
-        written
+        file.keep()?;
+        if !failed.is::<UploadError>() {
+            return Err(failed);
+        }
+        // A disk that is full, or fails.
+        tell!(
+            "pagehaul: {failed}; {} is an incomplete dump of what was written before",
+            file.path().display()
+        );
+        Ok(ExitCode::from(exit::INCOMPLETE))
     }
 
     /// Uploads a dump of `source` while it is made. After a lost connection it is made again, from where the upload ended.
@@ -338,6 +374,22 @@ impl DumpOutput {
             (compression, None) => Ok(compression),
         }
     }
+}
+
+/// Names the reports of an earlier dump next to an encrypted one, which everybody can read who reads the directory.
+fn tell_plain_reports(output: &Path) {
+    for suffix in [".triage", ".facts.json.zst"] {
+        let mut path = output.as_os_str().to_owned();
+        path.push(suffix);
+        if Path::new(&path).exists() {
+            tell!("pagehaul: {} is there from another dump, and not encrypted", Path::new(&path).display());
+        }
+    }
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// What an upload may use: a quarter of the memory, since the rest is the capture's and the kernel's.

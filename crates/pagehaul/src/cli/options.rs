@@ -1,8 +1,6 @@
 //! Options that several commands share: one spelling, one meaning and one sentence each.
 
-#[cfg(any(feature = "census", feature = "stalls", feature = "bench", feature = "kdump-setup"))]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 #[cfg(feature = "stalls")]
 use std::time::Duration;
@@ -39,6 +37,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// The file, if it is named.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.identity.as_deref()
+    }
+
     /// Keeps what opens the encrypted ones of `files`. Has to precede the sandbox.
     pub(crate) fn hold(&self, files: &[PathBuf]) -> anyhow::Result<()> {
         Ok(pagehaul_encryption::hold(self.identity.as_deref(), files)?)

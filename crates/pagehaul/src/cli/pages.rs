@@ -66,7 +66,13 @@ pub(crate) struct PagesArguments {
 
 pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
     let dumps = &arguments.dumps.dumps;
-    let sources = || dumps.iter().map(PathBuf::as_path).chain(arguments.redact.file());
+    let sources = || {
+        dumps
+            .iter()
+            .map(PathBuf::as_path)
+            .chain(arguments.redact.file())
+            .chain(arguments.dumps.identity.file())
+    };
     arguments.html.check(sources())?;
     let redaction = arguments.redact.key()?;
     arguments.dumps.identity.hold(dumps)?;
@@ -78,7 +84,13 @@ pub(crate) fn run(arguments: &PagesArguments) -> anyhow::Result<ExitCode> {
 
 fn show(arguments: &PagesArguments, source: &Source, redaction: Option<&Redaction>) -> anyhow::Result<()> {
     let dumps = &arguments.dumps.dumps;
-    let sources = || dumps.iter().map(PathBuf::as_path).chain(arguments.redact.file());
+    let sources = || {
+        dumps
+            .iter()
+            .map(PathBuf::as_path)
+            .chain(arguments.redact.file())
+            .chain(arguments.dumps.identity.file())
+    };
     let memory = source.memory();
     let place = || source.path().display().to_string();
     let kernel = Kernel::discover(memory).with_context(place)?;

@@ -160,7 +160,7 @@ pub(super) enum Section {
 impl TriageArguments {
     /// The files that the page does not replace.
     fn sources(&self) -> impl Iterator<Item = &Path> {
-        self.dumps.iter().map(PathBuf::as_path).chain(self.redact.file())
+        self.dumps.iter().map(PathBuf::as_path).chain(self.redact.file()).chain(self.identity.file())
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let findings = findings?;
     let classes = classes(&source, &findings);
     let all_summed = findings.summed.len() == source.paths().len();
-    let report = Printed::new(&findings, &classes, all_summed, arguments);
+    let report = Printed::new(&source, &findings, &classes, all_summed, arguments);
     let written =
         if arguments.json.json { printed::json(&report) } else { printed::out(|out| report.print(out)) };
     printed::unless_closed(written)?;
@@ -119,6 +119,8 @@ struct Printed {
     pages: Vec<Page>,
     checksums: Vec<String>,
     changed: Vec<Changed>,
+    /// Whether the checksums are those of encryption.
+    encrypted: bool,
     #[serde(skip)]
     verbose: bool,
 }
@@ -144,6 +146,7 @@ struct Changed {
 
 impl Printed {
     fn new(
+        source: &Source,
         findings: &Findings,
         classes: &BTreeMap<Pfn, PageClass>,
         all_summed: bool,
@@ -188,6 +191,7 @@ impl Printed {
                     pages: changed.pages.map_or(PageCount::ZERO, |(_, _, count)| count),
                 })
                 .collect(),
+            encrypted: source.is_encrypted(),
             verbose: arguments.verbose,
         }
     }
@@ -234,7 +238,10 @@ impl Printed {
             writeln!(out, "no checksums: changes that still decompress are not detected")?;
         } else if self.changed.is_empty() {
             let some = if self.verdict == Verdict::Readable { " in the files that have them" } else { "" };
-            writeln!(out, "checksums: no changes{some}")?;
+            match self.encrypted {
+                true => writeln!(out, "unchanged since it was encrypted; earlier damage is not detected")?,
+                false => writeln!(out, "checksums: no changes{some}")?,
+            }
         }
         writeln!(out, "{}", self.verdict.line("`capture --checksums` writes them, and `verify` reads them"))
     }
