@@ -279,3 +279,21 @@ fn a_variable_that_is_left_over_fails_only_what_needs_a_key() {
     let said = String::from_utf8(info("dump.age").stderr).unwrap();
     assert!(said.contains("cannot read the identity in /nonexistent/key"), "{said}");
 }
+
+#[test]
+fn a_changed_piece_costs_the_pages_in_it() {
+    let setup = encrypted();
+    let whole = fs::read(setup.path("dump.age")).unwrap();
+    let identity = text("age.txt");
+    // The first pieces have the headers and bitmaps.
+    for at in (200_000..whole.len()).step_by(150_000).chain([whole.len() - 40_000, whole.len() - 20]) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        fs::write(setup.path("cut.age"), &bytes).unwrap();
+        let said = setup.fails(&["verify", "--identity", &identity, "cut.age"], 3);
+        let info = setup.run(&["info", "--identity", &identity, "cut.age"]);
+        assert!([Some(0), Some(3)].contains(&info.status.code()), "{at}: {said}");
+        let salvaged = setup.run(&["convert", "-q", "--force", "--identity", &identity, "cut.age", "out"]);
+        assert!([Some(0), Some(3)].contains(&salvaged.status.code()), "{at}");
+    }
+}

@@ -1,6 +1,6 @@
 use pagehaul_codec::Codec;
 use pagehaul_physmem::ReadError;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 use super::KdumpFile;
 use crate::format::PageDesc;
@@ -26,7 +26,7 @@ pub struct Census {
     pub missing: u64,
     /// Pages whose bytes or descriptors are past the end of the file, which was truncated.
     pub truncated: u64,
-    /// Pages whose descriptors are invalid.
+    /// Pages whose descriptors are invalid, or cannot be read.
     pub damaged: u64,
     /// Pages that share the lowest data offset, as all zero pages do; 0 if there are fewer than two.
     pub shared: u64,
@@ -53,10 +53,12 @@ pub(super) fn take(dump: &KdumpFile) -> Result<Census, ReadError> {
     while done < count {
         let some = &mut batch[..(count - done).min(BATCH as u64) as usize];
         let offset = dump.sections.descriptors + done * PageDesc::SIZE as u64;
-        dump.file
-            .read_exact_at(offset, some.as_mut_bytes())
-            .map_err(|source| dump.read_error(offset, source))?;
-        for desc in some.iter() {
+        let readable = dump.read_descriptors(offset, some)?;
+        for (index, desc) in some.iter().enumerate() {
+            if !readable.holds(index) {
+                census.damaged += 1;
+                continue;
+            }
             let mut desc = *desc;
             dump.byte_layout.descriptor(&mut desc);
             let encoding = dump.encoding(&desc);

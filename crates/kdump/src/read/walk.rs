@@ -50,8 +50,27 @@ impl KdumpFile {
         starts.into_iter().find(|(end, _)| offset < *end).map_or(Structure::Data, |(_, structure)| structure)
     }
 
+    /// Reads descriptors at `offset`. A part of the file that cannot be read costs those that lie in it; a server may answer later, and
+    /// its error is returned.
+    pub(super) fn read_descriptors(
+        &self,
+        offset: u64,
+        descs: &mut [PageDesc],
+    ) -> Result<Readable, ReadError> {
+        match self.file.read_exact_at(offset, descs.as_mut_bytes()) {
+            Ok(()) => return Ok(Readable { not: Vec::new() }),
+            Err(source) if self.file.is_remote() => return Err(self.read_error(offset, source)),
+            Err(_) => {}
+        }
+        let read = |(index, desc): (usize, &mut PageDesc)| {
+            let at = offset + (index * PageDesc::SIZE) as u64;
+            self.file.read_exact_at(at, desc.as_mut_bytes()).err().map(|_| index)
+        };
+        Ok(Readable { not: descs.iter_mut().enumerate().filter_map(read).collect() })
+    }
+
     /// Calls `each` with the number of every page in this file, in units of the dump's own page size, and its descriptor, as
-    /// far as the file has descriptors.
+    /// far as the file has descriptors that can be read.
     pub fn for_each_descriptor(&self, mut each: impl FnMut(u64, &PageDesc)) -> Result<(), ReadError> {
         let part = self.info.split.clone().unwrap_or(0..self.info.max_mapnr);
         let mut words = [0; WORDS];
@@ -69,16 +88,28 @@ impl KdumpFile {
             let held = self.file.size().saturating_sub(offset) / PageDesc::SIZE as u64;
             let count = bits::count(&words).min(held);
             descs.resize(count as usize, PageDesc::new_zeroed());
-            self.file
-                .read_exact_at(offset, descs.as_mut_bytes())
-                .map_err(|source| self.read_error(offset, source))?;
-            for (page, desc) in bits::ones(&words).zip(&mut descs) {
-                self.byte_layout.descriptor(desc);
-                each(first + page as u64, desc);
+            let readable = self.read_descriptors(offset, &mut descs)?;
+            for (index, (page, desc)) in bits::ones(&words).zip(&mut descs).enumerate() {
+                if readable.holds(index) {
+                    self.byte_layout.descriptor(desc);
+                    each(first + page as u64, desc);
+                }
             }
             done += count;
             first += (WORDS * 64) as u64;
         }
         Ok(())
+    }
+}
+
+/// Which of some descriptors were read.
+pub(super) struct Readable {
+    /// Those that were not, ascending.
+    not: Vec<usize>,
+}
+
+impl Readable {
+    pub(super) fn holds(&self, index: usize) -> bool {
+        self.not.binary_search(&index).is_err()
     }
 }
