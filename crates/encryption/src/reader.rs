@@ -100,10 +100,32 @@ impl<F: ReadAt> Decrypted<F> {
             self.size = number * CHUNK as u64 + (sealed - TAG) as u64;
         } else {
             // What is left of a chunk cannot be told from a forged one.
-            self.chunks = whole;
-            self.size = whole * CHUNK as u64;
+            self.chunks = self.authentic(whole)?;
+            self.size = self.chunks * CHUNK as u64;
         }
         Ok(())
+    }
+
+    /// Returns how many of the first `whole` chunks can be read: all, unless something else follows the file.
+    fn authentic(&self, whole: u64) -> io::Result<u64> {
+        let mut sealed = vec![0; SEALED];
+        let mut is_authentic = |number: u64| -> io::Result<bool> {
+            self.file.read_exact_at(self.at(number), &mut sealed)?;
+            Ok(self.cipher.open(number, false, &mut sealed).is_ok())
+        };
+        if whole == 0 || is_authentic(whole - 1)? {
+            return Ok(whole);
+        }
+        let (mut good, mut bad) = (0, whole - 1);
+        while good < bad {
+            let middle = good + (bad - good) / 2;
+            if is_authentic(middle)? {
+                good = middle + 1;
+            } else {
+                bad = middle;
+            }
+        }
+        Ok(good)
     }
 
     /// Whether it has its last chunk. Without it, it is truncated.

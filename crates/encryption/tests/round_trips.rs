@@ -129,10 +129,13 @@ fn a_file_that_breaks_off_ends_with_its_last_whole_chunk() {
         assert!(!opened.is_complete(), "{cut}");
         assert_eq!(all(&opened), plain[..whole * CHUNK], "{cut}");
     }
-    // A chunk of its own at the end does not make it whole.
-    let mut longer = file.clone();
-    longer.extend([0; 20]);
-    assert!(!open(longer, SECRET).unwrap().is_complete());
+    // Nor does what follows it hide what is in it.
+    let other = encrypt(&plain, &recipients(&[public(SECRET)])).unwrap();
+    for behind in [&[0; 20][..], &[7; 5 * SEALED], &other] {
+        let opened = open([&file, behind].concat(), SECRET).unwrap();
+        assert!(!opened.is_complete());
+        assert_eq!(all(&opened), plain[..3 * CHUNK]);
+    }
 }
 
 #[test]
