@@ -152,10 +152,11 @@ fn what_changed_between_two_dumps_is_listed() {
     fs::copy(after.path("vmcore"), before.path("after")).unwrap();
     check("triage-diff", &before.succeeds(&["triage", "diff", "vmcore", "after"]));
     check("triage-diff-json", &before.succeeds(&["triage", "diff", "--json", "vmcore", "after"]));
-    assert_eq!(
-        before.succeeds(&["triage", "diff", "vmcore", "vmcore"]),
-        "Changes from vmcore to vmcore\n  none\n"
-    );
+    let same = before.succeeds(&["triage", "diff", "vmcore", "vmcore"]);
+    let (changes, missing) = same.split_once("\n\n").unwrap();
+    let gaps = "both: not read: block requests, network; read in part: locks";
+    assert_eq!(changes, format!("Changes from vmcore to vmcore\n  {gaps}\n  none"));
+    assert!(missing.starts_with("Missing in both\n") && !missing.contains("\n\n"), "{missing}");
     before.fails(&["triage", "diff", "vmcore"], 2);
     before.fails(&["triage", "vmcore", "diff"], 1);
     before.fails(&["triage"], 2);
@@ -331,6 +332,35 @@ fn idle() -> Inside {
     let mut idle = inside();
     idle.tasks.retain(|task| task.state != 2);
     idle
+}
+
+#[test]
+fn a_difference_names_what_one_dump_lacks() {
+    let setup = setup(&inside());
+    let bytes = fs::read(setup.path("vmcore")).unwrap();
+    let mut without_types = bytes.clone();
+    let types = bytes.windows(4).position(|window| window == [0x9f, 0xeb, 1, 0]).unwrap();
+    without_types[types..types + 4].fill(0);
+    fs::write(setup.path("typeless"), without_types).unwrap();
+    let said = setup.succeeds(&["triage", "diff", "vmcore", "typeless"]);
+    for expected in [
+        "  typeless: not read: ",
+        "not compared: tasks, memory, slab, vmalloc, modules",
+        "Missing in typeless",
+        "  tasks: ",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    for wrong in ["  0 B", "\nTasks\n", "\nMemory\n", "\nSlab\n", "\nModules\n", "Gone stack"] {
+        assert!(!said.contains(wrong), "{wrong}: {said}");
+    }
+    without_log(&setup, "cut", false);
+    let [said, warned] = incomplete(&setup, &["triage", "diff", "vmcore", "cut"]);
+    assert!(said.contains("signature: ") && said.contains(", then not known"), "{said}");
+    assert!(said.contains("? writer") || said.contains("\n  ? "), "{said}");
+    assert!(warned.contains("pagehaul: ") && warned.contains("cut"), "{warned}");
+    let [_, warned] = incomplete(&setup, &["triage", "diff", "--json", "cut", "vmcore"]);
+    assert!(warned.contains("pagehaul: ") && warned.contains("cut"), "{warned}");
 }
 
 #[test]

@@ -333,7 +333,11 @@ fn diff(arguments: &DiffArguments) -> anyhow::Result<ExitCode> {
     arguments.identity.hold(&[arguments.before.clone(), arguments.after.clone()])?;
     sandbox::enter(Sandbox::reading([&arguments.before, &arguments.after]))?;
     let report = |dump: &PathBuf| {
-        explain(std::slice::from_ref(dump), false, None, |_, explained, _| Ok(explained.report))
+        let source = Source::open_all(std::slice::from_ref(dump), MapPolicy::default())?;
+        let read = explain_source(&source, false, false, None, |_, explained, _| Ok(explained.report));
+        // They are on standard error, too, for those who keep the changes alone.
+        completeness::tell_warnings(&source);
+        anyhow::Ok((completeness::explain(&source, read)?, completeness::status(&source)))
     };
     let ((before, of_before), (after, of_after)) = (report(&arguments.before)?, report(&arguments.after)?);
     let difference = difference(&before, &after);
